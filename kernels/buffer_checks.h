@@ -24,8 +24,8 @@ inline void CheckOptionalBuf(const Buf& buf, DType dtype, int64_t num_elements) 
 }
 
 // Checks the arguments that Encode() and UpdateResidual() have in common.
-inline void CheckEncoding(Encoding encoding, const void* encoded, const Buf& values) {
-  LODESTAR_CHECK(encoding != Encoding::kFp32) << "fp32 needs no encoding";
+inline void CheckEncoding(params::Encoding encoding, const void* encoded, const Buf& values) {
+  LODESTAR_CHECK(encoding != params::Encoding::kFp32) << "fp32 needs no encoding";
   LODESTAR_CHECK(reinterpret_cast<uintptr_t>(encoded) % 4 == 0);
   CheckBuf(values, DType::kF32, values.num_elements);
 }

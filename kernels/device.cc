@@ -19,9 +19,9 @@ absl::Status Device::CopyNow(void* destination, const void* source, size_t bytes
   return absl::OkStatus();
 }
 
-void Device::EncodeAndUpdate(Encoding encoding, void* encoded, Buf next_residual, Buf values,
-                             float scale, Buf residual, const Rounding& rounding, float decay,
-                             StreamKind stream) {
+void Device::EncodeAndUpdate(params::Encoding encoding, void* encoded, Buf next_residual,
+                             Buf values, float scale, Buf residual, const Rounding& rounding,
+                             float decay, StreamKind stream) {
   Encode(encoding, encoded, values, scale, residual, rounding, stream);
   Copy(next_residual.data, residual.data, values.num_elements * sizeof(float), stream);
   UpdateResidual(encoding, next_residual, values, scale, encoded, decay, stream);

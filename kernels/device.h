@@ -144,18 +144,18 @@ class Device {
   // is the vector itself (common/params/encoding.h). `encoded` is device memory, 4-byte aligned, of
   // EncodedBytes() of values.num_elements. values and residual are f32; residual may be empty.
   // Every device gives the same bytes, except for the sign of a NaN.
-  virtual void Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
-                      const Rounding& rounding, StreamKind stream) = 0;
+  virtual void Encode(params::Encoding encoding, void* encoded, Buf values, float scale,
+                      Buf residual, const Rounding& rounding, StreamKind stream) = 0;
   // Computes residual = decay * ((scale * values + residual) - decoded). The difference is what
   // Encode() with the same arguments has lost, and `decay` is the share of the loss that is carried
   // over.
-  virtual void UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
+  virtual void UpdateResidual(params::Encoding encoding, Buf residual, Buf values, float scale,
                               const void* encoded, float decay, StreamKind stream) = 0;
   // Runs Encode() with a residual, and sets `next_residual` to the result of UpdateResidual().
   // `next_residual` must not overlap any other argument.
-  virtual void EncodeAndUpdate(Encoding encoding, void* encoded, Buf next_residual, Buf values,
-                               float scale, Buf residual, const Rounding& rounding, float decay,
-                               StreamKind stream);
+  virtual void EncodeAndUpdate(params::Encoding encoding, void* encoded, Buf next_residual,
+                               Buf values, float scale, Buf residual, const Rounding& rounding,
+                               float decay, StreamKind stream);
 
   // Computes y = act(x). y may be x. On the CPU, if x has the pre-activation values of
   // LinearForward(), y has the same bits as LinearForward() gives.

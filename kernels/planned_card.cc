@@ -36,10 +36,11 @@ void PlannedCard::Cast(Buf, Buf, double, StreamKind) { NotThere(); }
 void PlannedCard::AddScaled(Buf, Buf, double) { NotThere(); }
 void PlannedCard::Subtract(Buf, Buf, Buf) { NotThere(); }
 void PlannedCard::SumOfSquares(Buf, Buf) { NotThere(); }
-void PlannedCard::Encode(Encoding, void*, Buf, float, Buf, const Rounding&, StreamKind) {
+void PlannedCard::Encode(params::Encoding, void*, Buf, float, Buf, const Rounding&, StreamKind) {
   NotThere();
 }
-void PlannedCard::UpdateResidual(Encoding, Buf, Buf, float, const void*, float, StreamKind) {
+void PlannedCard::UpdateResidual(params::Encoding, Buf, Buf, float, const void*, float,
+                                 StreamKind) {
   NotThere();
 }
 void PlannedCard::Activate(Buf, Buf, Activation) { NotThere(); }

@@ -51,11 +51,11 @@ constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
 void LogForDevelopers(gpr_log_func_args* entry) {
   // gRPC aborts after these messages.
   if (std::strstr(entry->message, "assertion failed") != nullptr) {
-    LogError("grpc {}:{}: {}", entry->file, entry->line, entry->message);
-    FlushLog();
+    logging::LogError("grpc {}:{}: {}", entry->file, entry->line, entry->message);
+    logging::FlushLog();
     return;
   }
-  LogDebug("grpc {}:{}: {}", entry->file, entry->line, entry->message);
+  logging::LogDebug("grpc {}:{}: {}", entry->file, entry->line, entry->message);
 }
 
 // Handles protobuf's log messages. protobuf logs each text that is not UTF-8, so without this
@@ -63,11 +63,11 @@ void LogForDevelopers(gpr_log_func_args* entry) {
 void LogProtobufForDevelopers(google::protobuf::LogLevel level, const char* file, int line,
                               const std::string& message) {
   if (level == google::protobuf::LOGLEVEL_FATAL) {
-    LogError("protobuf {}:{}: {}", file, line, message);
-    FlushLog();
+    logging::LogError("protobuf {}:{}: {}", file, line, message);
+    logging::FlushLog();
     return;
   }
-  LogDebug("protobuf {}:{}: {}", file, line, message);
+  logging::LogDebug("protobuf {}:{}: {}", file, line, message);
 }
 
 // Keeps gRPC initialized for ever. gRPC shuts down with its last channel or server, and that may
@@ -133,7 +133,7 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& optio
   quota.Resize(static_cast<size_t>(options.message_bytes));
   // The threads are for services that block one thread per call, such as gRPC's reflection. If gRPC
   // gets no thread, it ends the process.
-  quota.SetMaxThreads(std::max(kMinThreads, 4 * UsableCores()));
+  quota.SetMaxThreads(std::max(kMinThreads, 4 * machine::UsableCores()));
   builder.SetResourceQuota(quota);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.calls_per_connection);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);

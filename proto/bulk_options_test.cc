@@ -23,9 +23,9 @@ std::string WrittenByAFailure() {
 }
 
 TEST(BulkOptionsTest, ErrorsOfGrpcItselfAreForDevelopers) {
-  InitLogging("test", LogLevel::kInfo);
+  logging::InitLogging("test", logging::LogLevel::kInfo);
   EXPECT_EQ(WrittenByAFailure(), "");
-  InitLogging("test", LogLevel::kDebug);
+  logging::InitLogging("test", logging::LogLevel::kDebug);
   EXPECT_NE(WrittenByAFailure().find("debug test: grpc "), std::string::npos);
 }
 
@@ -54,9 +54,9 @@ TEST(BulkOptionsTest, ErrorsOfProtobufAreForDevelopers) {
     EXPECT_FALSE(value.ParseFromString("\x1a\x01\xff"));
     return testing::internal::GetCapturedStderr();
   };
-  InitLogging("test", LogLevel::kInfo);
+  logging::InitLogging("test", logging::LogLevel::kInfo);
   EXPECT_EQ(written_by_a_text(), "");
-  InitLogging("test", LogLevel::kDebug);
+  logging::InitLogging("test", logging::LogLevel::kDebug);
   EXPECT_NE(written_by_a_text().find("debug test: protobuf "), std::string::npos);
 }
 

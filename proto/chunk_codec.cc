@@ -94,7 +94,7 @@ uint32_t CrcOfFields(Fields... fields) {
   uint8_t bytes[sizeof...(fields) * sizeof(uint64_t)];
   uint8_t* end = bytes;
   ((end = CodedOutputStream::WriteLittleEndian64ToArray(static_cast<uint64_t>(fields), end)), ...);
-  return Crc32c(bytes, end - bytes);
+  return crc32c::Crc32c(bytes, end - bytes);
 }
 
 uint32_t CrcOf(const PushChunkHeader& header, size_t data_bytes) {
@@ -110,7 +110,9 @@ uint32_t CrcOf(const PullChunkHeader& header, size_t data_bytes) {
                      header.place.bytes, data_bytes);
 }
 
-bool HasPayload(const PushChunkHeader& header) { return header.num_samples != kSkippedSamples; }
+bool HasPayload(const PushChunkHeader& header) {
+  return header.num_samples != messages::kSkippedSamples;
+}
 bool HasPayload(const PullChunkHeader&) { return true; }
 
 // Returns the wire type that the field has in the .proto, or -1 if there is no such field.
@@ -345,7 +347,7 @@ uint32_t ChecksumOf(const v1::PullRequest& request) {
   const auto add = [&crc32c](uint64_t value) {
     uint8_t bytes[sizeof(value)];
     CodedOutputStream::WriteLittleEndian64ToArray(value, bytes);
-    crc32c = Crc32c(bytes, sizeof(bytes), crc32c);
+    crc32c = crc32c::Crc32c(bytes, sizeof(bytes), crc32c);
   };
   add(request.buckets_size());
   for (const uint32_t bucket : request.buckets()) add(bucket);
@@ -453,13 +455,13 @@ absl::Status ChunkReader<Header>::BeginData() {
 
 template <typename Header>
 absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(
-    void* destination, const SharedRegion* region,
-    absl::FunctionRef<void(const ArrivedBytes&)> arrived, CopyTo copy_to) {
+    void* destination, const storage::SharedRegion* region,
+    absl::FunctionRef<void(const ArrivedBytes&)> arrived, crc32c::CopyTo copy_to) {
   auto* const out = static_cast<char*>(destination);
   uint32_t crc32c = 0;
   size_t done = 0;
   const auto copy = [&](const void* piece, size_t size) {
-    crc32c = Crc32cCopy(out + done, piece, size, crc32c, copy_to);
+    crc32c = crc32c::Crc32cCopy(out + done, piece, size, crc32c, copy_to);
     done += size;
   };
   if (is_shared()) {

@@ -126,9 +126,9 @@ class ChunkReader {
   // as they are copied. Must be called only once, after ReadHeader() was OK. Errors: as
   // ReadHeader(); InvalidArgument (the place is not in the region).
   absl::StatusOr<uint32_t> ReadData(
-      void* destination, const SharedRegion* region = nullptr,
+      void* destination, const storage::SharedRegion* region = nullptr,
       absl::FunctionRef<void(const ArrivedBytes&)> arrived = [](const ArrivedBytes&) {},
-      CopyTo copy_to = CopyTo::kCaches);
+      crc32c::CopyTo copy_to = crc32c::CopyTo::kCaches);
 
  private:
   absl::Status ReadFields();

@@ -83,7 +83,7 @@ absl::StatusOr<Parsed> Parse(grpc::ByteBuffer buffer) {
   if (reader.is_shared()) return absl::UnimplementedError("the payload is in shared memory");
   Parsed parsed{reader.header(), std::string(reader.data_bytes(), '\0')};
   ASSIGN_OR_RETURN(const uint32_t crc32c, reader.ReadData(parsed.data.data()));
-  EXPECT_EQ(crc32c, Crc32c(parsed.data.data(), parsed.data.size()));
+  EXPECT_EQ(crc32c, crc32c::Crc32c(parsed.data.data(), parsed.data.size()));
   return parsed;
 }
 
@@ -103,7 +103,7 @@ TEST(ChunkCodecTest, PushIsEncodedAsGeneratedCodeDoes) {
 TEST(ChunkCodecTest, NoFlippedBitMakesAChunkOfAnotherContribution) {
   v1::PushChunk chunk = SomePush();
   PushChunkHeader header = HeaderOf(chunk);
-  header.crc32c = Crc32c(chunk.data().data(), chunk.data().size());
+  header.crc32c = crc32c::Crc32c(chunk.data().data(), chunk.data().size());
   const std::string sent =
       Bytes(EncodePushChunk(header, chunk.data().data(), chunk.data().size(), nullptr));
   int num_noticed = 0;
@@ -116,7 +116,8 @@ TEST(ChunkCodecTest, NoFlippedBitMakesAChunkOfAnotherContribution) {
     if (!parsed.ok()) {
       EXPECT_THAT(parsed, StatusIs(absl::StatusCode::kDataLoss)) << bit;
     }
-    if (!parsed.ok() || Crc32c(parsed->data.data(), parsed->data.size()) != parsed->header.crc32c) {
+    if (!parsed.ok() ||
+        crc32c::Crc32c(parsed->data.data(), parsed->data.size()) != parsed->header.crc32c) {
       ++num_noticed;
       continue;
     }
@@ -133,7 +134,7 @@ TEST(ChunkCodecTest, ADamagedByteIsNoticedAtEveryPlace) {
   std::string data(9000, '\0');
   for (char& byte : data) byte = static_cast<char>(random());
   PushChunkHeader header = HeaderOf(SomePush());
-  header.crc32c = Crc32c(data.data(), data.size());
+  header.crc32c = crc32c::Crc32c(data.data(), data.size());
   const std::string sent = Bytes(EncodePushChunk(header, data.data(), data.size(), nullptr));
   for (size_t place = 0; place < sent.size(); ++place) {
     std::string damaged = sent;
@@ -144,7 +145,8 @@ TEST(ChunkCodecTest, ADamagedByteIsNoticedAtEveryPlace) {
     slices.emplace_back(damaged.data() + first_cut, damaged.size() - first_cut);
     const absl::StatusOr<Parsed> parsed = Parse(grpc::ByteBuffer(slices.data(), slices.size()));
     const bool is_noticed =
-        !parsed.ok() || Crc32c(parsed->data.data(), parsed->data.size()) != parsed->header.crc32c;
+        !parsed.ok() ||
+        crc32c::Crc32c(parsed->data.data(), parsed->data.size()) != parsed->header.crc32c;
     EXPECT_TRUE(is_noticed || (parsed->header == header && parsed->data == data)) << place;
     EXPECT_TRUE(is_noticed || place < sent.size() - data.size()) << place;
   }
@@ -172,7 +174,7 @@ TEST(ChunkCodecTest, ExtremeValuesAreEncodedAsGeneratedCodeDoes) {
 
 TEST(ChunkCodecTest, AChunkOfASkippedStepHasNoData) {
   v1::PushChunk chunk = SomePush();
-  chunk.set_num_samples(kSkippedSamples);
+  chunk.set_num_samples(messages::kSkippedSamples);
   chunk.clear_data();
   chunk.clear_crc32c();
   PushChunkHeader header = HeaderOf(chunk);
@@ -217,13 +219,13 @@ TEST(ChunkCodecTest, PullIsEncodedAndReadAsGeneratedCodeDoes) {
     looked_at.append(reinterpret_cast<const char*>(arrived.last.data()), arrived.last.size());
     EXPECT_EQ(arrived.end, looked_at.size());
   };
-  ASSERT_OK(reader.ReadData(data, nullptr, look, CopyTo::kMemory).status());
+  ASSERT_OK(reader.ReadData(data, nullptr, look, crc32c::CopyTo::kMemory).status());
   EXPECT_EQ(std::string(data, sizeof(data)), "weights!");
   EXPECT_EQ(looked_at, "weights!");
 }
 
 TEST(ChunkCodecTest, PayloadInSharedMemoryIsNotInTheMessage) {
-  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(100));
+  ASSERT_OK_AND_ASSIGN(const storage::SharedRegion region, storage::SharedRegion::Create(100));
   std::memcpy(region.Part(40, 7)->data(), "payload", 7);
   v1::PushChunk chunk = SomePush();
   chunk.clear_data();
@@ -247,7 +249,7 @@ TEST(ChunkCodecTest, PayloadInSharedMemoryIsNotInTheMessage) {
   ASSERT_OK_AND_ASSIGN(const uint32_t crc32c, reader.ReadData(data, &region, look));
   EXPECT_EQ(end, 7);
   EXPECT_EQ(std::string(data), "payload");
-  EXPECT_EQ(crc32c, Crc32c("payload", 7));
+  EXPECT_EQ(crc32c, crc32c::Crc32c("payload", 7));
 
   PullChunkHeader pull{9, Version(77), 4096, v1::ENCODING_FP32, 42, {5, 40, 7}};
   grpc::ByteBuffer pull_buffer = EncodePullChunk(pull);
@@ -257,7 +259,7 @@ TEST(ChunkCodecTest, PayloadInSharedMemoryIsNotInTheMessage) {
 }
 
 TEST(ChunkCodecTest, RefusesPlacesInSharedMemoryThatCannotBe) {
-  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(100));
+  ASSERT_OK_AND_ASSIGN(const storage::SharedRegion region, storage::SharedRegion::Create(100));
   const auto refuses = [&](uint64_t offset, uint64_t bytes, const std::string& data = "") {
     v1::PushChunk chunk;
     chunk.set_shared_region(1);

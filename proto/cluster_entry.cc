@@ -54,13 +54,14 @@ constexpr int64_t kMaxTokenBytes = 128;
 constexpr int64_t kMaxReasonBytes = 4096;
 constexpr size_t kMaxLeftovers = 4;  // maximum number of certificates in one message
 
-absl::Status CheckRole(const Identity& identity, absl::Span<const Role> roles,
+absl::Status CheckRole(const security::Identity& identity, absl::Span<const security::Role> roles,
                        absl::string_view what) {
   if (std::find(roles.begin(), roles.end(), identity.role) != roles.end()) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(
-      what, " is for ", TextOf(identity), "; wanted is the role ",
-      absl::StrJoin(roles, " or ",
-                    [](std::string* out, Role role) { absl::StrAppend(out, RoleName(role)); })));
+  return absl::PermissionDeniedError(
+      absl::StrCat(what, " is for ", security::TextOf(identity), "; wanted is the role ",
+                   absl::StrJoin(roles, " or ", [](std::string* out, security::Role role) {
+                     absl::StrAppend(out, security::RoleName(role));
+                   })));
 }
 
 constexpr char kHostMark = '@';  // no identity's name has this character
@@ -69,22 +70,23 @@ constexpr char kHostMark = '@';  // no identity's name has this character
 // a name of its own. The host is in the name because machines may share the state folder, as
 // compute nodes share a home, and because two workers with the same certificate could not be told
 // apart. For psctl that does not matter, so its folder has no host.
-std::string LeafOf(const SecurityFlags& flags, Role role, const std::string& name) {
-  if (!name.empty()) return absl::StrCat(RoleName(role), "-", name);
-  const bool is_member = role == Role::kWorker || role == Role::kServer;
-  if (!is_member || flags.host.empty()) return std::string(RoleName(role));
-  return absl::StrCat(RoleName(role), std::string(1, kHostMark), flags.host);
+std::string LeafOf(const security::SecurityFlags& flags, security::Role role,
+                   const std::string& name) {
+  if (!name.empty()) return absl::StrCat(security::RoleName(role), "-", name);
+  const bool is_member = role == security::Role::kWorker || role == security::Role::kServer;
+  if (!is_member || flags.host.empty()) return std::string(security::RoleName(role));
+  return absl::StrCat(security::RoleName(role), std::string(1, kHostMark), flags.host);
 }
 
 // Returns true if the folder named `leaf` is for this role.
-bool IsLeafOf(Role role, absl::string_view leaf) {
-  return absl::ConsumePrefix(&leaf, RoleName(role)) &&
+bool IsLeafOf(security::Role role, absl::string_view leaf) {
+  return absl::ConsumePrefix(&leaf, security::RoleName(role)) &&
          (leaf.empty() || leaf.front() == '-' || leaf.front() == kHostMark);
 }
 
 // Returns text that says with which flags or on which host a program uses the folder.
-std::string StartsOfLeaf(Role role, absl::string_view leaf) {
-  leaf.remove_prefix(RoleName(role).size());
+std::string StartsOfLeaf(security::Role role, absl::string_view leaf) {
+  leaf.remove_prefix(security::RoleName(role).size());
   if (leaf.empty()) return "without --name";
   return absl::StrCat(leaf.front() == kHostMark ? "on the host " : "with --name=", leaf.substr(1));
 }
@@ -92,11 +94,11 @@ std::string StartsOfLeaf(Role role, absl::string_view leaf) {
 // Takes over the folder of an earlier release, which had one folder for all machines. The first
 // machine gets the folder. A link is left in its place, for programs of that release, and so that
 // other machines see that the folder is taken.
-void TakeSharedFolder(const std::string& cluster, const std::string& leaf, Role role) {
-  const std::string shared = absl::StrCat(cluster, "/", RoleName(role));
+void TakeSharedFolder(const std::string& cluster, const std::string& leaf, security::Role role) {
+  const std::string shared = absl::StrCat(cluster, "/", security::RoleName(role));
   const std::string own = absl::StrCat(cluster, "/", leaf);
   std::error_code error;
-  if (leaf == RoleName(role) || std::filesystem::exists(own, error) ||
+  if (leaf == security::RoleName(role) || std::filesystem::exists(own, error) ||
       std::filesystem::is_symlink(shared, error) || !std::filesystem::exists(shared, error)) {
     return;
   }
@@ -106,7 +108,7 @@ void TakeSharedFolder(const std::string& cluster, const std::string& leaf, Role 
     return;
   }
   std::filesystem::create_directory_symlink(leaf, shared, error);
-  LogInfo("the certificate in {} is that of this host from now on: {}", shared, own);
+  logging::LogInfo("the certificate in {} is that of this host from now on: {}", shared, own);
 }
 
 // A lock that keeps other processes from enrolling into the same folder while this object lives.
@@ -142,16 +144,16 @@ class EnrolmentLock {
 };
 
 // Returns the folder with one folder for each cluster that this user's programs have joined.
-std::string JoinedFolder(const SecurityFlags& flags) {
+std::string JoinedFolder(const security::SecurityFlags& flags) {
   return absl::StrCat(flags.state_dir, "/joined");
 }
 
 // Returns the flag or variable that gave the join string, without the secret.
-std::string JoinOrigin(const SecurityFlags& flags) {
+std::string JoinOrigin(const security::SecurityFlags& flags) {
   return flags.is_join_from_environment ? "$LODESTAR_JOIN" : flags.join_flag;
 }
 
-absl::Status WithOrigin(const SecurityFlags& flags, const absl::Status& status) {
+absl::Status WithOrigin(const security::SecurityFlags& flags, const absl::Status& status) {
   std::error_code error;
   const bool is_file = std::filesystem::exists(flags.join, error);
   return absl::Status(status.code(),
@@ -164,12 +166,12 @@ std::string TokenPath(const std::string& folder) { return absl::StrCat(folder, "
 std::string ReasonPath(const std::string& folder) { return absl::StrCat(folder, "/thrown_away"); }
 
 // Returns true if the certificate in the folder was not issued for the token of this join string.
-bool IsOfAnotherToken(const std::string& folder, const JoinString& join) {
+bool IsOfAnotherToken(const std::string& folder, const security::JoinString& join) {
   const absl::StatusOr<std::string> token = ReadWholeFile(TokenPath(folder), kMaxTokenBytes);
   return token.ok() && *token != join.token_id;
 }
 
-bool IsHeld(const absl::StatusOr<CertificateFacts>& facts) {
+bool IsHeld(const absl::StatusOr<security::CertificateFacts>& facts) {
   const absl::Time now = absl::Now();
   return facts.ok() && facts->validity.until - now > kLeastRest && facts->validity.from <= now;
 }
@@ -182,23 +184,26 @@ absl::Time WrittenAt(const std::string& path, absl::Time now) {
 
 // Gets new credentials for the same name and role. Does nothing if another process has got them
 // meanwhile.
-absl::Status EnrolAgain(const JoinString& join, const std::string& cluster, const std::string& leaf,
-                        const Identity& identity) {
+absl::Status EnrolAgain(const security::JoinString& join, const std::string& cluster,
+                        const std::string& leaf, const security::Identity& identity) {
   const std::string folder = absl::StrCat(cluster, "/", leaf);
   ASSIGN_OR_RETURN(const EnrolmentLock lock, EnrolmentLock::Take(cluster, leaf, kEnrolmentTimeout));
-  if (IsHeld(CheckCredentials(CredentialFilesIn(folder)))) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Credentials credentials,
+  if (IsHeld(security::CheckCredentials(security::CredentialFilesIn(folder))))
+    return absl::OkStatus();
+  ASSIGN_OR_RETURN(const security::Credentials credentials,
                    Enroll(join, {identity.role}, identity.name, kEnrolmentTimeout));
-  RETURN_IF_ERROR(WriteCredentials(folder, credentials));
-  RETURN_IF_ERROR(WriteFileAtomically(TokenPath(folder), join.token_id));
-  LogInfo("enrolled again as {}; the certificate is in {}", TextOf(identity), folder);
+  RETURN_IF_ERROR(security::WriteCredentials(folder, credentials));
+  RETURN_IF_ERROR(output::WriteFileAtomically(TokenPath(folder), join.token_id));
+  logging::LogInfo("enrolled again as {}; the certificate is in {}", security::TextOf(identity),
+                   folder);
   return absl::OkStatus();
 }
 
-absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
-                                               absl::Span<const Role> roles,
+absl::StatusOr<ClusterEntry> EnterByJoinString(const security::SecurityFlags& flags,
+                                               absl::Span<const security::Role> roles,
                                                const std::string& name, absl::Duration timeout) {
-  ASSIGN_OR_RETURN(const JoinString join, ReadJoinString(JoinOrigin(flags), flags.join));
+  ASSIGN_OR_RETURN(const security::JoinString join,
+                   security::ReadJoinString(JoinOrigin(flags), flags.join));
   if (flags.state_dir.empty()) {
     return WithOrigin(flags, absl::InvalidArgumentError(
                                  "a join string needs a folder for the certificate that it brings: "
@@ -208,41 +213,44 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
       absl::StrCat(JoinedFolder(flags), "/", join.authority_sha256.substr(0, kHashDigitsOfFolder));
   const std::string leaf = LeafOf(flags, roles.front(), name);
   const std::string folder = absl::StrCat(cluster, "/", leaf);
-  const CredentialFiles files = CredentialFilesIn(folder);
+  const security::CredentialFiles files = security::CredentialFilesIn(folder);
   // If psctl is given another join string, it gets another certificate. Workers and servers keep
   // the old certificate, because other processes of this machine may be using it.
-  const auto is_of_use = [&](const absl::StatusOr<CertificateFacts>& facts) {
-    const bool is_outdated = roles.front() == Role::kOperator && IsOfAnotherToken(folder, join);
+  const auto is_of_use = [&](const absl::StatusOr<security::CertificateFacts>& facts) {
+    const bool is_outdated =
+        roles.front() == security::Role::kOperator && IsOfAnotherToken(folder, join);
     return IsHeld(facts) && !is_outdated;
   };
   TakeSharedFolder(cluster, leaf, roles.front());
-  absl::StatusOr<CertificateFacts> facts = CheckCredentials(files);
+  absl::StatusOr<security::CertificateFacts> facts = security::CheckCredentials(files);
   std::optional<EnrolmentLock> lock;
   if (!is_of_use(facts)) {
-    RETURN_IF_ERROR(MakeSecretFolder(cluster));
+    RETURN_IF_ERROR(security::MakeSecretFolder(cluster));
     ASSIGN_OR_RETURN(lock, EnrolmentLock::Take(cluster, leaf, timeout));
-    facts = CheckCredentials(files);  // another process may have enrolled before the lock was free
+    facts = security::CheckCredentials(
+        files);  // another process may have enrolled before the lock was free
   }
   if (absl::IsPermissionDenied(facts.status())) return facts.status();
   if (!is_of_use(facts)) {
     if (absl::IsInvalidArgument(facts.status())) {
-      LogWarn("what is kept in {} cannot be used, and this machine enrols again: {}", folder,
-              facts.status().message());
+      logging::LogWarn("what is kept in {} cannot be used, and this machine enrols again: {}",
+                       folder, facts.status().message());
     }
-    const absl::StatusOr<Credentials> enrolled = Enroll(join, roles, name, timeout);
+    const absl::StatusOr<security::Credentials> enrolled = Enroll(join, roles, name, timeout);
     if (!enrolled.ok()) return WithOrigin(flags, enrolled.status());
-    const Credentials& credentials = *enrolled;
-    ASSIGN_OR_RETURN(facts, FactsOf(credentials.certificate));
+    const security::Credentials& credentials = *enrolled;
+    ASSIGN_OR_RETURN(facts, security::FactsOf(credentials.certificate));
     if (const absl::Status role = CheckRole(facts->identity, roles, "its token"); !role.ok()) {
       return WithOrigin(flags, role);
     }
     // The folder is replaced by a new one, without the old token and the old reason. If the process
     // ends before it notes the token, the folder has no token. The next start then keeps the
     // certificate, because the join string may allow only one enrolment.
-    RETURN_IF_ERROR(WriteCredentials(folder, credentials));
-    RETURN_IF_ERROR(WriteFileAtomically(TokenPath(folder), join.token_id));
-    LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
-            TextOf(facts->identity), join.authority_sha256.substr(0, kHashDigitsOfFolder), folder);
+    RETURN_IF_ERROR(security::WriteCredentials(folder, credentials));
+    RETURN_IF_ERROR(output::WriteFileAtomically(TokenPath(folder), join.token_id));
+    logging::LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
+                     security::TextOf(facts->identity),
+                     join.authority_sha256.substr(0, kHashDigitsOfFolder), folder);
   }
   return ClusterEntry{.files = files,
                       .identity = facts->identity,
@@ -261,7 +269,7 @@ struct KeptFolder {
 // Returns the folders that may have a certificate for the role and the name, valid or not. They are
 // the folder that the coordinator of this machine keeps for its user, and the folders of joined
 // clusters.
-std::vector<KeptFolder> KeptFolders(const SecurityFlags& flags, Role role,
+std::vector<KeptFolder> KeptFolders(const security::SecurityFlags& flags, security::Role role,
                                     const std::string& name) {
   if (flags.state_dir.empty()) return {};
   std::vector<KeptFolder> folders;
@@ -275,14 +283,14 @@ std::vector<KeptFolder> KeptFolders(const SecurityFlags& flags, Role role,
             [](const KeptFolder& a, const KeptFolder& b) { return a.path < b.path; });
   folders.insert(folders.begin(), {absl::StrCat(flags.state_dir, "/", leaf), /*is_joined=*/false});
   std::erase_if(folders, [&error](const KeptFolder& folder) {
-    return !std::filesystem::exists(CredentialFilesIn(folder.path).certificate, error);
+    return !std::filesystem::exists(security::CredentialFilesIn(folder.path).certificate, error);
   });
   return folders;
 }
 
 // Returns descriptions of certificates of earlier starts that this start cannot use: certificates
 // that were removed, and certificates for other names and hosts.
-std::vector<std::string> UselessLeftovers(const SecurityFlags& flags, Role role,
+std::vector<std::string> UselessLeftovers(const security::SecurityFlags& flags, security::Role role,
                                           const std::string& name) {
   if (flags.state_dir.empty()) return {};
   const std::string leaf = LeafOf(flags, role, name);
@@ -293,7 +301,8 @@ std::vector<std::string> UselessLeftovers(const SecurityFlags& flags, Role role,
       if (entry.is_symlink(error)) continue;  // see TakeSharedFolder()
       const std::string folder = entry.path().string();
       const std::string other = entry.path().filename().string();
-      const bool is_there = std::filesystem::exists(CredentialFilesIn(folder).certificate, error);
+      const bool is_there =
+          std::filesystem::exists(security::CredentialFilesIn(folder).certificate, error);
       if (other == leaf && !is_there) {
         const absl::StatusOr<std::string> why = ReadWholeFile(ReasonPath(folder), kMaxReasonBytes);
         if (!why.ok()) continue;
@@ -318,24 +327,24 @@ std::vector<std::string> UselessLeftovers(const SecurityFlags& flags, Role role,
 // just one. `reasons` says why other certificates cannot be used. Errors: Unavailable (several
 // could be used); Unauthenticated (none can be used); those of CheckRole().
 absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
-                                        absl::Span<const Role> roles,
+                                        absl::Span<const security::Role> roles,
                                         const std::string& certificate,
                                         std::vector<std::string> reasons) {
   const absl::Time now = absl::Now();
   std::optional<ClusterEntry> chosen;
   for (const auto& [folder, is_joined] : folders) {
-    const CredentialFiles files = CredentialFilesIn(folder);
-    const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files);
-    const absl::StatusOr<Credentials> kept = ReadCredentials(files);
+    const security::CredentialFiles files = security::CredentialFilesIn(folder);
+    const absl::StatusOr<security::CertificateFacts> facts = security::CheckCredentials(files);
+    const absl::StatusOr<security::Credentials> kept = security::ReadCredentials(files);
     if (!facts.ok() || !kept.ok()) {
       reasons.push_back(std::string((facts.ok() ? kept.status() : facts.status()).message()));
-    } else if (!certificate.empty() && !IsSignedBy(certificate, kept->authority)) {
+    } else if (!certificate.empty() && !security::IsSignedBy(certificate, kept->authority)) {
       reasons.push_back(absl::StrCat("the one in ", folder, " is for another cluster"));
     } else if (const absl::Status timely = CheckServerTimes(certificate, now);
                !certificate.empty() && !timely.ok()) {
       return timely;
     } else if (!IsHeld(facts)) {
-      const Validity& validity = facts->validity;
+      const security::Validity& validity = facts->validity;
       const bool is_early = now < validity.from;
       reasons.push_back(absl::StrCat("the one in ", folder,
                                      is_early                ? " begins only at "
@@ -365,12 +374,12 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
 // would help. Errors: Unavailable, DeadlineExceeded (no server answers there, or the answer does
 // not show which certificate to use); Unauthenticated (no kept certificate can be used);
 // PermissionDenied (the certificate is for another role).
-absl::StatusOr<ClusterEntry> EnterAt(const SecurityFlags& flags, absl::string_view address,
-                                     const std::string& servers,
+absl::StatusOr<ClusterEntry> EnterAt(const security::SecurityFlags& flags,
+                                     absl::string_view address, const std::string& servers,
                                      absl::Span<const KeptFolder> folders,
                                      const std::vector<std::string>& leftovers,
-                                     absl::Span<const Role> roles, const std::string& name,
-                                     absl::Duration timeout) {
+                                     absl::Span<const security::Role> roles,
+                                     const std::string& name, absl::Duration timeout) {
   const auto at_address = [address](const absl::Status& status) {
     return absl::Status(status.code(), absl::StrCat(address, ": ", status.message()));
   };
@@ -380,7 +389,7 @@ absl::StatusOr<ClusterEntry> EnterAt(const SecurityFlags& flags, absl::string_vi
     // With plain text the program may later connect to any of the servers, so plain text must be
     // allowed for all of them.
     for (const absl::string_view server : absl::StrSplit(servers, ',')) {
-      if (CheckMayBePlain("", server, SecurityFlags()).ok()) continue;
+      if (CheckMayBePlain("", server, security::SecurityFlags()).ok()) continue;
       return absl::UnavailableError(
           absl::StrCat(address,
                        " does not speak TLS, and plain text stays on this machine unless "
@@ -396,19 +405,21 @@ absl::StatusOr<ClusterEntry> EnterAt(const SecurityFlags& flags, absl::string_vi
   return absl::UnauthenticatedError(absl::StrCat(
       "the server at ", address,
       " wants a certificate, and of those that are kept here for the role ",
-      RoleName(roles.front()), " none will do: ", entry.status().message(), "; give ",
-      flags.join_flag, " with what `psctl token create --role=", RoleName(roles.front()),
+      security::RoleName(roles.front()), " none will do: ", entry.status().message(), "; give ",
+      flags.join_flag, " with what `psctl token create --role=", security::RoleName(roles.front()),
       name.empty() ? "" : " --name=", name, "` prints on the coordinator's machine"));
 }
 
 // Returns the addresses that EnterCluster() asks, for messages.
-std::string ServersToAsk(const SecurityFlags& flags, const std::string& servers) {
+std::string ServersToAsk(const security::SecurityFlags& flags, const std::string& servers) {
   if (flags.has_own() || flags.join.empty()) return servers;
-  const absl::StatusOr<JoinString> join = ReadJoinString(JoinOrigin(flags), flags.join);
+  const absl::StatusOr<security::JoinString> join =
+      security::ReadJoinString(JoinOrigin(flags), flags.join);
   return join.ok() ? join->servers : servers;
 }
 
-absl::StatusOr<ClusterEntry> EnterWithKept(const SecurityFlags& flags, absl::Span<const Role> roles,
+absl::StatusOr<ClusterEntry> EnterWithKept(const security::SecurityFlags& flags,
+                                           absl::Span<const security::Role> roles,
                                            const std::string& name, const std::string& servers,
                                            absl::Duration timeout) {
   const std::vector<KeptFolder> folders = KeptFolders(flags, roles.front(), name);
@@ -427,11 +438,12 @@ absl::StatusOr<ClusterEntry> EnterWithKept(const SecurityFlags& flags, absl::Spa
 
 }  // namespace
 
-absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span<const Role> roles,
+absl::StatusOr<ClusterEntry> EnterCluster(const security::SecurityFlags& flags,
+                                          absl::Span<const security::Role> roles,
                                           const std::string& name, const std::string& servers,
                                           absl::Duration timeout) {
   if (flags.has_own()) {
-    ASSIGN_OR_RETURN(const CertificateFacts facts, CheckCredentials(flags.own));
+    ASSIGN_OR_RETURN(const security::CertificateFacts facts, security::CheckCredentials(flags.own));
     RETURN_IF_ERROR(CheckRole(facts.identity, roles, flags.own.certificate));
     return ClusterEntry{
         .files = flags.own, .identity = facts.identity, .servers = "", .is_renewable = false};
@@ -441,29 +453,32 @@ absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span
   return EnterWithKept(flags, roles, name, servers, timeout);
 }
 
-bool KeepsCertificate(const SecurityFlags& flags, Role role, const std::string& name) {
+bool KeepsCertificate(const security::SecurityFlags& flags, security::Role role,
+                      const std::string& name) {
   return !KeptFolders(flags, role, name).empty();
 }
 
-std::string LeftoversText(const SecurityFlags& flags, Role role, const std::string& name) {
+std::string LeftoversText(const security::SecurityFlags& flags, security::Role role,
+                          const std::string& name) {
   return absl::StrJoin(UselessLeftovers(flags, role, name), "; ");
 }
 
-void ThrowAwayCertificate(const CredentialFiles& files, absl::string_view why) {
+void ThrowAwayCertificate(const security::CredentialFiles& files, absl::string_view why) {
   // The reason is written before the certificate is removed. So a program that starts finds at
   // least one of the two.
-  WriteFileAtomically(ReasonPath(DirectoryOf(files.certificate)),
-                      why.substr(0, static_cast<size_t>(kMaxReasonBytes)))
+  output::WriteFileAtomically(ReasonPath(DirectoryOf(files.certificate)),
+                              why.substr(0, static_cast<size_t>(kMaxReasonBytes)))
       .IgnoreError();
-  ForgetCertificate(files);
+  security::ForgetCertificate(files);
 }
 
-absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<const Role> roles,
+absl::StatusOr<ClusterEntry> AwaitEntry(const security::SecurityFlags& flags,
+                                        absl::Span<const security::Role> roles,
                                         const std::string& name, const std::string& servers,
                                         const std::function<bool()>& is_interrupted,
-                                        ConnectPatience::Config connect) {
+                                        net::ConnectPatience::Config connect) {
   if (connect.servers.empty()) connect.servers = ServersToAsk(flags, servers);
-  ConnectPatience patience(std::move(connect));
+  net::ConnectPatience patience(std::move(connect));
   std::string told;
   while (!is_interrupted()) {
     const absl::Time began = absl::Now();
@@ -476,17 +491,19 @@ absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<c
     const absl::Time now = absl::Now();
     const std::string reason(entry.status().message());
     if (patience.IsOver(now)) return patience.Outcome(reason);
-    if (std::exchange(told, reason) != reason) LogWarn("{}; {}", reason, patience.WhatIsLeft(now));
+    if (std::exchange(told, reason) != reason)
+      logging::LogWarn("{}; {}", reason, patience.WhatIsLeft(now));
     absl::SleepFor(kEnrolmentPause);
   }
   return absl::CancelledError("told to stop");
 }
 
 absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses,
-                             const SecurityFlags& flags) {
+                             const security::SecurityFlags& flags) {
   if (flags.insecure) return absl::OkStatus();
   for (const absl::string_view address : absl::StrSplit(addresses, ',')) {
-    const absl::StatusOr<HostPort> place = ParseHostPort(what, address, /*lowest_port=*/0);
+    const absl::StatusOr<net::HostPort> place =
+        net::ParseHostPort(what, address, /*lowest_port=*/0);
     RETURN_IF_ERROR(place.status());
     if (place->IsLoopback()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
@@ -503,7 +520,7 @@ absl::Time RenewalDue(absl::Time written, absl::Time until, absl::Time now) {
   return std::min(written + (until - written) / 2, written + kLongestUse);
 }
 
-CredentialRenewer::CredentialRenewer(CredentialFiles files, std::string servers,
+CredentialRenewer::CredentialRenewer(security::CredentialFiles files, std::string servers,
                                      std::function<absl::Status()> enrol_again)
     : files_(std::move(files)),
       servers_(std::move(servers)),
@@ -522,13 +539,14 @@ CredentialRenewer::~CredentialRenewer() {
 
 absl::Status CredentialRenewer::Renew() {
   absl::MutexLock lock(&renewal_);
-  ASSIGN_OR_RETURN(const Credentials credentials, ReadCredentials(files_));
+  ASSIGN_OR_RETURN(const security::Credentials credentials, security::ReadCredentials(files_));
   v1::RenewRequest request;
-  ASSIGN_OR_RETURN(*request.mutable_certificate_request(), MakeCertificateRequest(credentials.key));
+  ASSIGN_OR_RETURN(*request.mutable_certificate_request(),
+                   security::MakeCertificateRequest(credentials.key));
   request.set_begins_early(true);
   v1::RenewReply reply;
   const std::vector<std::string> servers = absl::StrSplit(servers_, ',');
-  RETURN_IF_ERROR(AskCoordinator(servers, [&](const std::string& server) -> absl::Status {
+  RETURN_IF_ERROR(net::AskCoordinator(servers, [&](const std::string& server) -> absl::Status {
     const auto stub = v1::AuthorityService::NewStub(grpc::CreateCustomChannel(
         server, security_.channel_credentials(), ControlChannelArguments()));
     grpc::ClientContext context;
@@ -543,14 +561,14 @@ absl::Status CredentialRenewer::Renew() {
     call_ = nullptr;
     return answer;
   }));
-  RETURN_IF_ERROR(CheckKeyFits(reply.certificate(), credentials.key));
-  return WriteFileAtomically(files_.certificate, reply.certificate());
+  RETURN_IF_ERROR(security::CheckKeyFits(reply.certificate(), credentials.key));
+  return output::WriteFileAtomically(files_.certificate, reply.certificate());
 }
 
 absl::Status CredentialRenewer::RenewOrEnrol() {
   const absl::Status renewed = Renew();
   if (renewed.ok() || absl::IsCancelled(renewed)) return renewed;
-  const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files_);
+  const absl::StatusOr<security::CertificateFacts> facts = security::CheckCredentials(files_);
   const absl::Time now = absl::Now();
   std::string why;
   if (absl::IsInvalidArgument(facts.status())) {
@@ -576,7 +594,7 @@ void CredentialRenewer::Run() {
   absl::Duration pause = kFirstPause;
   std::optional<absl::Time> renewed_at;  // when this process has renewed the certificate
   while (true) {
-    const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files_);
+    const absl::StatusOr<security::CertificateFacts> facts = security::CheckCredentials(files_);
     absl::Duration rest = pause;
     if (facts.ok()) {
       const absl::Time now = absl::Now();
@@ -596,12 +614,12 @@ void CredentialRenewer::Run() {
     if (renewed.ok()) {
       pause = kFirstPause;
       renewed_at = absl::Now();
-      LogDebug("the certificate in {} is renewed", files_.certificate);
+      logging::LogDebug("the certificate in {} is renewed", files_.certificate);
       continue;
     }
     if (absl::IsCancelled(renewed)) continue;
-    LogWarn("the certificate in {} cannot be renewed yet: {}; trying again", files_.certificate,
-            renewed.message());
+    logging::LogWarn("the certificate in {} cannot be renewed yet: {}; trying again",
+                     files_.certificate, renewed.message());
     pause = std::min(pause * 2, kLongestPause);
   }
 }

@@ -22,8 +22,8 @@
 namespace lodestar::wire {
 
 struct ClusterEntry {
-  std::optional<CredentialFiles> files;  // nullopt means plain text
-  std::optional<Identity> identity;      // set if `files` is set
+  std::optional<security::CredentialFiles> files;  // nullopt means plain text
+  std::optional<security::Identity> identity;      // set if `files` is set
   // HOST:PORT[,HOST:PORT...] from the join string, or of the cluster that the kept certificate is
   // for. Empty means that there is no join string and no kept certificate.
   std::string servers;
@@ -50,35 +50,39 @@ struct ClusterEntry {
 // role); Unauthenticated (a server needs a certificate, none of the kept ones is for it, and no
 // other server accepts one); Unavailable, DeadlineExceeded (no server answers, or no answer shows
 // which credentials to use).
-absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span<const Role> roles,
+absl::StatusOr<ClusterEntry> EnterCluster(const security::SecurityFlags& flags,
+                                          absl::Span<const security::Role> roles,
                                           const std::string& name, const std::string& servers,
                                           absl::Duration timeout);
 
 // Returns true if an earlier start has kept a certificate for any cluster. See EnterCluster().
-bool KeepsCertificate(const SecurityFlags& flags, Role role, const std::string& name);
+bool KeepsCertificate(const security::SecurityFlags& flags, security::Role role,
+                      const std::string& name);
 
 // Returns text about useless certificates of earlier starts for a program with this name:
 // certificates that were removed, or that are for other names. For a message that asks for --join.
 // Empty means that there are no such certificates.
-std::string LeftoversText(const SecurityFlags& flags, Role role, const std::string& name);
+std::string LeftoversText(const security::SecurityFlags& flags, security::Role role,
+                          const std::string& name);
 
 // Removes the certificate, because a server has said that it is not valid any more. `why` is the
 // server's reason. A program that looks for a certificate finds none, and reports the reason.
-void ThrowAwayCertificate(const CredentialFiles& files, absl::string_view why);
+void ThrowAwayCertificate(const security::CredentialFiles& files, absl::string_view why);
 
 // Does the same as EnterCluster(), but if no server answers, tries again for up to the time in
 // `connect` and logs that, because programs start in any order. If `connect.servers` is empty,
 // messages name the addresses that are asked. Errors also: Cancelled (`is_interrupted` returned
 // true); Unavailable (the time is over).
-absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<const Role> roles,
+absl::StatusOr<ClusterEntry> AwaitEntry(const security::SecurityFlags& flags,
+                                        absl::Span<const security::Role> roles,
                                         const std::string& name, const std::string& servers,
                                         const std::function<bool()>& is_interrupted,
-                                        ConnectPatience::Config connect = {});
+                                        net::ConnectPatience::Config connect = {});
 
 // Checks that plain text may be used: all addresses are on this machine, or the flags allow it.
 // `what` names the addresses in the error. Errors: InvalidArgument.
 absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses,
-                             const SecurityFlags& flags);
+                             const security::SecurityFlags& flags);
 
 // Returns when to renew a certificate that ends at `until`. Its file was written at `written`. The
 // time is the middle between both times, but at most 12 hours after `written`: if a clock was ahead
@@ -92,7 +96,7 @@ absl::Time RenewalDue(absl::Time written, absl::Time until, absl::Time now);
 class CredentialRenewer {
  public:
   // `servers` are the addresses that the coordinator may have. `enrol_again`: see ClusterEntry.
-  CredentialRenewer(CredentialFiles files, std::string servers,
+  CredentialRenewer(security::CredentialFiles files, std::string servers,
                     std::function<absl::Status()> enrol_again = nullptr);
   ~CredentialRenewer();
 
@@ -105,7 +109,7 @@ class CredentialRenewer {
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const CredentialFiles files_;
+  const security::CredentialFiles files_;
   const std::string servers_;
   const std::function<absl::Status()> enrol_again_;  // may be null
   const TransportSecurity security_;

@@ -29,20 +29,21 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const Identity kServer{Role::kServer, "shard-0", "01"};
-const Identity kWorker{Role::kWorker, "box", "02"};
+const security::Identity kServer{security::Role::kServer, "shard-0", "01"};
+const security::Identity kWorker{security::Role::kWorker, "box", "02"};
 
 // Issues a certificate to every caller, for the time that the test sets.
 class Renewals final : public v1::AuthorityService::CallbackService {
  public:
-  explicit Renewals(const TestAuthority* authority) : authority_(*authority) {}
+  explicit Renewals(const security::TestAuthority* authority) : authority_(*authority) {}
 
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
                                   const v1::RenewRequest* request, v1::RenewReply* reply) override {
     const auto caller = CallerOf(*context->auth_context());
     const absl::Time now = absl::Now();
-    auto certificate = IssueCertificate(authority_.authority(), request->certificate_request(),
-                                        **caller, {now - absl::Minutes(1), now + absl::Hours(24)});
+    auto certificate =
+        security::IssueCertificate(authority_.authority(), request->certificate_request(), **caller,
+                                   {now - absl::Minutes(1), now + absl::Hours(24)});
     if (certificate.ok()) reply->set_certificate(*certificate);
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(ToGrpcStatus(certificate.status()));
@@ -50,11 +51,11 @@ class Renewals final : public v1::AuthorityService::CallbackService {
   }
 
  private:
-  const TestAuthority& authority_;
+  const security::TestAuthority& authority_;
 };
 
 TEST(ClusterEntryTest, PlainTextStaysOnThisMachine) {
-  SecurityFlags flags;
+  security::SecurityFlags flags;
   EXPECT_OK(CheckMayBePlain("coordinator", "127.0.0.1:1,[::1]:2,localhost:3", flags));
   EXPECT_THAT(CheckMayBePlain("coordinator", "127.0.0.1:1,10.0.0.1:2", flags),
               StatusIs(absl::StatusCode::kInvalidArgument,
@@ -69,40 +70,41 @@ TEST(ClusterEntryTest, PlainTextStaysOnThisMachine) {
 }
 
 TEST(ClusterEntryTest, OwnCertificatesAreTakenIfTheyFit) {
-  const TestAuthority authority;
-  SecurityFlags flags;
+  const security::TestAuthority authority;
+  security::SecurityFlags flags;
   flags.own = authority.FilesFor(kWorker);
-  const auto entry = EnterCluster(flags, {Role::kWorker}, "", "", absl::Seconds(1));
+  const auto entry = EnterCluster(flags, {security::Role::kWorker}, "", "", absl::Seconds(1));
   ASSERT_OK(entry);
   EXPECT_EQ(entry->files, flags.own);
   EXPECT_EQ(*entry->identity, kWorker);
   EXPECT_FALSE(entry->is_renewable);
-  EXPECT_THAT(EnterCluster(flags, {Role::kOperator}, "", "", absl::Seconds(1)).status(),
+  EXPECT_THAT(EnterCluster(flags, {security::Role::kOperator}, "", "", absl::Seconds(1)).status(),
               StatusIs(absl::StatusCode::kPermissionDenied,
                        HasSubstr("is for worker box; wanted is the role operator")));
 }
 
 TEST(ClusterEntryTest, WithoutAnythingThereIsPlainText) {
-  const auto entry = EnterCluster(SecurityFlags(), {Role::kWorker}, "", "", absl::Seconds(1));
+  const auto entry =
+      EnterCluster(security::SecurityFlags(), {security::Role::kWorker}, "", "", absl::Seconds(1));
   ASSERT_OK(entry);
   EXPECT_FALSE(entry->files.has_value());
 }
 
 TEST(ClusterEntryTest, WhatAJoinStringHasBroughtIsUsedAgainWithoutAsking) {
-  const TestAuthority authority;
-  const std::string hash = FingerprintOf(authority.authority().certificate).value_or("");
-  SecurityFlags flags;
+  const security::TestAuthority authority;
+  const std::string hash = security::FingerprintOf(authority.authority().certificate).value_or("");
+  security::SecurityFlags flags;
   flags.state_dir = ::testing::TempDir() + "/cluster_entry_state";
   // No server listens at this address.
   flags.join = absl::StrCat("lodestar://127.0.0.1:1/L1", hash, ".0a.0b");
-  EXPECT_THAT(EnterCluster(flags, {Role::kWorker}, "box", "", absl::Seconds(30)).status(),
+  EXPECT_THAT(EnterCluster(flags, {security::Role::kWorker}, "box", "", absl::Seconds(30)).status(),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("127.0.0.1:1")));
-  const auto credentials = ReadCredentials(authority.FilesFor(kWorker));
+  const auto credentials = security::ReadCredentials(authority.FilesFor(kWorker));
   ASSERT_OK(credentials);
   const std::string folder =
       absl::StrCat(flags.state_dir, "/joined/", hash.substr(0, 16), "/worker-box");
-  ASSERT_OK(WriteCredentials(folder, *credentials));
-  const auto entry = EnterCluster(flags, {Role::kWorker}, "box", "", absl::Seconds(30));
+  ASSERT_OK(security::WriteCredentials(folder, *credentials));
+  const auto entry = EnterCluster(flags, {security::Role::kWorker}, "box", "", absl::Seconds(30));
   ASSERT_OK(entry);
   EXPECT_EQ(*entry->identity, kWorker);
   EXPECT_EQ(entry->servers, "127.0.0.1:1");
@@ -110,10 +112,10 @@ TEST(ClusterEntryTest, WhatAJoinStringHasBroughtIsUsedAgainWithoutAsking) {
 }
 
 TEST(ClusterEntryTest, ErrorsOfAJoinStringSayWhereItCameFrom) {
-  SecurityFlags flags;
+  security::SecurityFlags flags;
   flags.state_dir = ::testing::TempDir();
   const auto enter = [&flags] {
-    return EnterCluster(flags, {Role::kWorker}, "box", "", absl::Seconds(30)).status();
+    return EnterCluster(flags, {security::Role::kWorker}, "box", "", absl::Seconds(30)).status();
   };
   const std::string line = absl::StrCat("lodestar://127.0.0.1:1/L1", std::string(64, 'a'), ".b.c");
   flags.join = line;
@@ -122,8 +124,8 @@ TEST(ClusterEntryTest, ErrorsOfAJoinStringSayWhereItCameFrom) {
   flags.is_join_from_environment = true;
   EXPECT_THAT(enter(), StatusIs(absl::StatusCode::kUnavailable,
                                 StartsWith("$LODESTAR_JOIN: cannot enrol at 127.0.0.1:1: ")));
-  flags.join = absl::StrCat(::testing::TempDir(), "/line-", RandomHex(4));
-  ASSERT_OK(WriteSecretFile(flags.join, line));
+  flags.join = absl::StrCat(::testing::TempDir(), "/line-", security::RandomHex(4));
+  ASSERT_OK(security::WriteSecretFile(flags.join, line));
   EXPECT_THAT(enter(),
               StatusIs(absl::StatusCode::kUnavailable,
                        StartsWith(absl::StrCat("$LODESTAR_JOIN=", flags.join, ": cannot enrol"))));
@@ -141,9 +143,10 @@ class Listener {
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
   }
-  static std::shared_ptr<grpc::ServerCredentials> Tls(const TestAuthority& authority) {
+  static std::shared_ptr<grpc::ServerCredentials> Tls(const security::TestAuthority& authority) {
     return TransportSecurity(authority.FilesFor(kServer))
-        .MakeServerCredentials([](const Identity&, absl::string_view) { return absl::OkStatus(); });
+        .MakeServerCredentials(
+            [](const security::Identity&, absl::string_view) { return absl::OkStatus(); });
   }
 
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
@@ -157,44 +160,44 @@ class Listener {
 class KeptCertificatesTest : public ::testing::Test {
  protected:
   KeptCertificatesTest() {
-    flags_.state_dir = absl::StrCat(::testing::TempDir(), "/kept-", RandomHex(4));
+    flags_.state_dir = absl::StrCat(::testing::TempDir(), "/kept-", security::RandomHex(4));
   }
   // Writes credentials into the folder of a joined cluster.
-  void Keep(const TestAuthority& authority, const std::string& cluster,
+  void Keep(const security::TestAuthority& authority, const std::string& cluster,
             absl::Duration lifetime = absl::Hours(1)) {
-    const auto credentials = ReadCredentials(authority.FilesFor(kWorker, lifetime));
+    const auto credentials = security::ReadCredentials(authority.FilesFor(kWorker, lifetime));
     ASSERT_OK(credentials);
-    ASSERT_OK(WriteCredentials(FolderOf(cluster), *credentials));
+    ASSERT_OK(security::WriteCredentials(FolderOf(cluster), *credentials));
   }
   std::string FolderOf(const std::string& cluster) const {
     return absl::StrCat(flags_.state_dir, "/joined/", cluster, "/worker-box");
   }
   absl::StatusOr<ClusterEntry> Enter(const std::string& servers) {
-    return EnterCluster(flags_, {Role::kWorker}, "box", servers, absl::Seconds(30));
+    return EnterCluster(flags_, {security::Role::kWorker}, "box", servers, absl::Seconds(30));
   }
 
-  SecurityFlags flags_;
+  security::SecurityFlags flags_;
 };
 
 TEST_F(KeptCertificatesTest, TheOneOfTheClusterThatAnswersIsUsedWithoutAJoinString) {
-  const TestAuthority authority;
-  const TestAuthority other;
+  const security::TestAuthority authority;
+  const security::TestAuthority other;
   Keep(other, "0000");
   Keep(authority, "1111");
-  EXPECT_TRUE(KeepsCertificate(flags_, Role::kWorker, "box"));
-  EXPECT_FALSE(KeepsCertificate(flags_, Role::kWorker, "elsewhere"));
+  EXPECT_TRUE(KeepsCertificate(flags_, security::Role::kWorker, "box"));
+  EXPECT_FALSE(KeepsCertificate(flags_, security::Role::kWorker, "elsewhere"));
   const Listener listener(Listener::Tls(authority));
   const std::string servers = absl::StrCat("127.0.0.1:1,", listener.address());
   const auto entry = Enter(servers);
   ASSERT_OK(entry);
-  EXPECT_EQ(entry->files, CredentialFilesIn(FolderOf("1111")));
+  EXPECT_EQ(entry->files, security::CredentialFilesIn(FolderOf("1111")));
   EXPECT_EQ(*entry->identity, kWorker);
   EXPECT_EQ(entry->servers, servers);
   EXPECT_TRUE(entry->is_renewable);
 }
 
 TEST_F(KeptCertificatesTest, PlainTextOfThisMachineStaysPlain) {
-  Keep(TestAuthority(), "1111");
+  Keep(security::TestAuthority(), "1111");
   const Listener listener(grpc::InsecureServerCredentials());
   const auto entry = Enter(listener.address());
   ASSERT_OK(entry);
@@ -203,8 +206,8 @@ TEST_F(KeptCertificatesTest, PlainTextOfThisMachineStaysPlain) {
 }
 
 TEST_F(KeptCertificatesTest, WhyNoneWillDoIsSaid) {
-  const TestAuthority authority;
-  Keep(TestAuthority(), "0000");
+  const security::TestAuthority authority;
+  Keep(security::TestAuthority(), "0000");
   Keep(authority, "1111", -absl::Minutes(1));
   const Listener listener(Listener::Tls(authority));
   EXPECT_THAT(Enter(listener.address()).status(),
@@ -215,7 +218,7 @@ TEST_F(KeptCertificatesTest, WhyNoneWillDoIsSaid) {
 }
 
 TEST_F(KeptCertificatesTest, WhatEndsAtOnceIsNotSaidToHaveEnded) {
-  const TestAuthority authority;
+  const security::TestAuthority authority;
   Keep(authority, "1111", absl::Seconds(30));
   const Listener listener(Listener::Tls(authority));
   EXPECT_THAT(Enter(listener.address()).status(),
@@ -224,11 +227,12 @@ TEST_F(KeptCertificatesTest, WhatEndsAtOnceIsNotSaidToHaveEnded) {
 }
 
 TEST_F(KeptCertificatesTest, WhyACertificateWasThrownAwayIsSaidAtTheNextStart) {
-  const TestAuthority authority;
+  const security::TestAuthority authority;
   Keep(authority, "1111");
-  ThrowAwayCertificate(CredentialFilesIn(FolderOf("1111")), "worker box was revoked at noon");
-  EXPECT_FALSE(KeepsCertificate(flags_, Role::kWorker, "box"));
-  EXPECT_THAT(LeftoversText(flags_, Role::kWorker, "box"),
+  ThrowAwayCertificate(security::CredentialFilesIn(FolderOf("1111")),
+                       "worker box was revoked at noon");
+  EXPECT_FALSE(KeepsCertificate(flags_, security::Role::kWorker, "box"));
+  EXPECT_THAT(LeftoversText(flags_, security::Role::kWorker, "box"),
               HasSubstr("1111/worker-box was thrown away: worker box was revoked at noon"));
   const Listener listener(Listener::Tls(authority));
   EXPECT_THAT(Enter(listener.address()).status(),
@@ -237,22 +241,22 @@ TEST_F(KeptCertificatesTest, WhyACertificateWasThrownAwayIsSaidAtTheNextStart) {
                              HasSubstr("`psctl token create --role=worker --name=box`"))));
   Keep(authority, "1111");
   EXPECT_OK(Enter(listener.address()));
-  EXPECT_EQ(LeftoversText(flags_, Role::kWorker, "box"), "");
+  EXPECT_EQ(LeftoversText(flags_, security::Role::kWorker, "box"), "");
 }
 
 TEST_F(KeptCertificatesTest, CertificatesUnderOtherNamesAreNamedWhereOneIsWanted) {
-  const TestAuthority authority;
+  const security::TestAuthority authority;
   Keep(authority, "1111");
   const Listener listener(Listener::Tls(authority));
   const auto enter = [this](const std::string& name, const std::string& server) {
-    return EnterCluster(flags_, {Role::kWorker}, name, server, absl::Seconds(30));
+    return EnterCluster(flags_, {security::Role::kWorker}, name, server, absl::Seconds(30));
   };
   for (const std::string name : {"", "crate"}) {
     EXPECT_THAT(enter(name, listener.address()).status(),
                 StatusIs(absl::StatusCode::kUnauthenticated,
                          HasSubstr("1111/worker-box is for a start with --name=box")));
   }
-  EXPECT_EQ(LeftoversText(flags_, Role::kServer, ""), "") << "of another role";
+  EXPECT_EQ(LeftoversText(flags_, security::Role::kServer, ""), "") << "of another role";
   const Listener plain(grpc::InsecureServerCredentials());
   const auto entry = enter("crate", plain.address());
   ASSERT_OK(entry);
@@ -304,12 +308,12 @@ void RefuseForNow(int connection) {
 
 TEST_F(KeptCertificatesTest, WhoDoesNotShowItsCertificateIsTakenForTheOnlyClusterOrAskedAgain) {
   const Port server(&RefuseForNow);
-  Keep(TestAuthority(), "1111");
-  Keep(TestAuthority(), "2222", -absl::Minutes(1));
+  Keep(security::TestAuthority(), "1111");
+  Keep(security::TestAuthority(), "2222", -absl::Minutes(1));
   const auto entry = Enter(server.address());
   ASSERT_OK(entry);
-  EXPECT_EQ(entry->files, CredentialFilesIn(FolderOf("1111")));
-  const TestAuthority other;
+  EXPECT_EQ(entry->files, security::CredentialFilesIn(FolderOf("1111")));
+  const security::TestAuthority other;
   Keep(other, "3333");
   EXPECT_THAT(Enter(server.address()).status(),
               StatusIs(absl::StatusCode::kUnavailable,
@@ -318,16 +322,16 @@ TEST_F(KeptCertificatesTest, WhoDoesNotShowItsCertificateIsTakenForTheOnlyCluste
   const Listener listener(Listener::Tls(other));
   const auto next = Enter(absl::StrCat(server.address(), ",", listener.address()));
   ASSERT_OK(next);
-  EXPECT_EQ(next->files, CredentialFilesIn(FolderOf("3333")));
+  EXPECT_EQ(next->files, security::CredentialFilesIn(FolderOf("3333")));
 }
 
 TEST_F(KeptCertificatesTest, AServerOutOfItsTimeIsNotTakenForAnotherCluster) {
-  const TestAuthority authority;
+  const security::TestAuthority authority;
   Keep(authority, "1111");
-  const Listener listener(TransportSecurity(authority.FilesFor(kServer, -absl::Minutes(1)))
-                              .MakeServerCredentials([](const Identity&, absl::string_view) {
-                                return absl::OkStatus();
-                              }));
+  const Listener listener(
+      TransportSecurity(authority.FilesFor(kServer, -absl::Minutes(1)))
+          .MakeServerCredentials(
+              [](const security::Identity&, absl::string_view) { return absl::OkStatus(); }));
   EXPECT_THAT(
       Enter(listener.address()).status(),
       StatusIs(absl::StatusCode::kUnavailable,
@@ -335,12 +339,12 @@ TEST_F(KeptCertificatesTest, AServerOutOfItsTimeIsNotTakenForAnotherCluster) {
 }
 
 TEST_F(KeptCertificatesTest, PlainTextIsForListsOfThisMachineOnly) {
-  Keep(TestAuthority(), "1111");
+  Keep(security::TestAuthority(), "1111");
   const Listener listener(grpc::InsecureServerCredentials());
   const auto entry = Enter(absl::StrCat("127.0.0.1:1,", listener.address()));
   ASSERT_OK(entry);
   EXPECT_FALSE(entry->files.has_value());
-  EXPECT_THAT(EnterCluster(flags_, {Role::kWorker}, "box",
+  EXPECT_THAT(EnterCluster(flags_, {security::Role::kWorker}, "box",
                            absl::StrCat("192.0.2.1:1,", listener.address()), absl::Seconds(1))
                   .status(),
               StatusIs(absl::StatusCode::kUnavailable,
@@ -349,24 +353,24 @@ TEST_F(KeptCertificatesTest, PlainTextIsForListsOfThisMachineOnly) {
 }
 
 TEST_F(KeptCertificatesTest, AServerOfAnotherClusterDoesNotEndTheSearch) {
-  const TestAuthority authority;
-  const TestAuthority unknown;
+  const security::TestAuthority authority;
+  const security::TestAuthority unknown;
   Keep(authority, "1111");
   const Listener wrong(Listener::Tls(unknown));
   const Listener right(Listener::Tls(authority));
   const auto entry = Enter(absl::StrCat(wrong.address(), ",", right.address()));
   ASSERT_OK(entry);
-  EXPECT_EQ(entry->files, CredentialFilesIn(FolderOf("1111")));
+  EXPECT_EQ(entry->files, security::CredentialFilesIn(FolderOf("1111")));
   EXPECT_THAT(Enter(wrong.address() + ",127.0.0.1:1").status(),
               StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr(wrong.address())));
 }
 
 TEST_F(KeptCertificatesTest, TheCoordinatorRenewsItsOwnWhateverItsFolderIsCalled) {
   flags_.state_dir += "/joined/x";
-  const TestAuthority authority;
-  const auto credentials = ReadCredentials(authority.FilesFor(kWorker));
+  const security::TestAuthority authority;
+  const auto credentials = security::ReadCredentials(authority.FilesFor(kWorker));
   ASSERT_OK(credentials);
-  ASSERT_OK(WriteCredentials(flags_.state_dir + "/worker-box", *credentials));
+  ASSERT_OK(security::WriteCredentials(flags_.state_dir + "/worker-box", *credentials));
   const Listener listener(Listener::Tls(authority));
   const auto entry = Enter(listener.address());
   ASSERT_OK(entry);
@@ -374,18 +378,18 @@ TEST_F(KeptCertificatesTest, TheCoordinatorRenewsItsOwnWhateverItsFolderIsCalled
 }
 
 TEST(ClusterEntryTest, TheTokenBeforeIsForgottenBeforeTheCertificateOfAnotherIsThere) {
-  const TestAuthority authority;
-  const Identity operator_identity{Role::kOperator, "box", "02"};
-  const auto own = ReadCredentials(authority.FilesFor(kServer));
+  const security::TestAuthority authority;
+  const security::Identity operator_identity{security::Role::kOperator, "box", "02"};
+  const auto own = security::ReadCredentials(authority.FilesFor(kServer));
   ASSERT_OK(own);
-  const auto old = ReadCredentials(authority.FilesFor(operator_identity));
+  const auto old = security::ReadCredentials(authority.FilesFor(operator_identity));
   ASSERT_OK(old);
-  const std::string hash = FingerprintOf(authority.authority().certificate).value_or("");
-  SecurityFlags flags;
-  flags.state_dir = absl::StrCat(::testing::TempDir(), "/token-", RandomHex(4));
+  const std::string hash = security::FingerprintOf(authority.authority().certificate).value_or("");
+  security::SecurityFlags flags;
+  flags.state_dir = absl::StrCat(::testing::TempDir(), "/token-", security::RandomHex(4));
   const std::string folder =
       absl::StrCat(flags.state_dir, "/joined/", hash.substr(0, 16), "/operator-box");
-  ASSERT_OK(WriteCredentials(folder, *old));
+  ASSERT_OK(security::WriteCredentials(folder, *old));
   // The link leads to a file that can be read but not written, so the token cannot be noted.
   std::filesystem::create_symlink("/proc/sys/kernel/ostype", folder + "/token");
   int num_enrolled = 0;
@@ -393,9 +397,10 @@ TEST(ClusterEntryTest, TheTokenBeforeIsForgottenBeforeTheCertificateOfAnotherIsT
     ++num_enrolled;
     const absl::Time now = absl::Now();
     v1::EnrollReply reply;
-    ASSIGN_OR_RETURN(*reply.mutable_certificate(),
-                     IssueCertificate(authority.authority(), request.certificate_request(),
-                                      operator_identity, {now, now + absl::Hours(1)}));
+    ASSIGN_OR_RETURN(
+        *reply.mutable_certificate(),
+        security::IssueCertificate(authority.authority(), request.certificate_request(),
+                                   operator_identity, {now, now + absl::Hours(1)}));
     reply.set_authority(authority.authority().certificate);
     return reply;
   };
@@ -404,7 +409,7 @@ TEST(ClusterEntryTest, TheTokenBeforeIsForgottenBeforeTheCertificateOfAnotherIsT
   });
   flags.join = absl::StrCat("lodestar://", server.address(), "/L1", hash, ".0a.0b");
   const auto enter = [&] {
-    return EnterCluster(flags, {Role::kOperator}, "box", "", absl::Seconds(30)).status();
+    return EnterCluster(flags, {security::Role::kOperator}, "box", "", absl::Seconds(30)).status();
   };
   EXPECT_OK(enter());
   EXPECT_OK(enter());
@@ -417,9 +422,10 @@ TEST(ClusterEntryTest, TheTokenBeforeIsForgottenBeforeTheCertificateOfAnotherIsT
 // Several machines with one state folder that join a cluster with the same join string.
 class SharedStateFolderTest : public ::testing::Test {
  protected:
-  SharedStateFolderTest() : own_(ReadCredentials(authority_.FilesFor(kServer))) {
-    const std::string hash = FingerprintOf(authority_.authority().certificate).value_or("");
-    state_dir_ = absl::StrCat(::testing::TempDir(), "/shared-", RandomHex(4));
+  SharedStateFolderTest() : own_(security::ReadCredentials(authority_.FilesFor(kServer))) {
+    const std::string hash =
+        security::FingerprintOf(authority_.authority().certificate).value_or("");
+    state_dir_ = absl::StrCat(::testing::TempDir(), "/shared-", security::RandomHex(4));
     cluster_ = absl::StrCat(state_dir_, "/joined/", hash.substr(0, 16));
     server_.emplace([this](int connection) {
       EXPECT_OK(ServeEnrollment(connection, *own_, absl::Seconds(30),
@@ -429,11 +435,11 @@ class SharedStateFolderTest : public ::testing::Test {
   }
 
   absl::StatusOr<ClusterEntry> Enter(const std::string& host) {
-    SecurityFlags flags;
+    security::SecurityFlags flags;
     flags.state_dir = state_dir_;
     flags.host = host;
     flags.join = join_;
-    return EnterCluster(flags, {Role::kWorker}, "", "", absl::Seconds(30));
+    return EnterCluster(flags, {security::Role::kWorker}, "", "", absl::Seconds(30));
   }
 
   absl::StatusOr<v1::EnrollReply> Certify(const v1::EnrollRequest& request) {
@@ -443,15 +449,16 @@ class SharedStateFolderTest : public ::testing::Test {
     v1::EnrollReply reply;
     ASSIGN_OR_RETURN(
         *reply.mutable_certificate(),
-        IssueCertificate(authority_.authority(), request.certificate_request(),
-                         {Role::kWorker, absl::StrCat("node-", number), absl::StrCat(number)},
-                         {now - absl::Minutes(1), now + absl::Hours(1)}));
+        security::IssueCertificate(
+            authority_.authority(), request.certificate_request(),
+            {security::Role::kWorker, absl::StrCat("node-", number), absl::StrCat(number)},
+            {now - absl::Minutes(1), now + absl::Hours(1)}));
     reply.set_authority(authority_.authority().certificate);
     return reply;
   }
 
-  const TestAuthority authority_;
-  const absl::StatusOr<Credentials> own_;
+  const security::TestAuthority authority_;
+  const absl::StatusOr<security::Credentials> own_;
   std::string state_dir_;
   std::string cluster_;
   std::string join_;
@@ -466,7 +473,8 @@ TEST_F(SharedStateFolderTest, EachHostHasAnIdentityOfItsOwnAndKeepsIt) {
       const auto entry = Enter(absl::StrCat("n", host));
       ASSERT_OK(entry);
       EXPECT_EQ(entry->identity->name, absl::StrCat("node-", host)) << "round " << round;
-      EXPECT_EQ(entry->files, CredentialFilesIn(absl::StrCat(cluster_, "/worker@n", host)));
+      EXPECT_EQ(entry->files,
+                security::CredentialFilesIn(absl::StrCat(cluster_, "/worker@n", host)));
     }
   }
   EXPECT_EQ(num_enrolled_, 3);
@@ -478,7 +486,7 @@ TEST_F(SharedStateFolderTest, ProcessesOfOneHostEnrolOnceTogether) {
     processes.emplace_back([this] {
       const auto entry = Enter("n1");
       EXPECT_OK(entry);
-      EXPECT_OK(CheckCredentials(*entry->files));
+      EXPECT_OK(security::CheckCredentials(*entry->files));
     });
   }
   for (std::thread& process : processes) process.join();
@@ -488,22 +496,23 @@ TEST_F(SharedStateFolderTest, ProcessesOfOneHostEnrolOnceTogether) {
 TEST_F(SharedStateFolderTest, EnrolsAgainIfKeyAndCertificateDoNotBelongTogether) {
   const auto entry = Enter("n1");
   ASSERT_OK(entry);
-  ASSERT_OK(WriteSecretFile(entry->files->key, NewPrivateKey()));
-  EXPECT_FALSE(CheckCredentials(*entry->files).ok());
+  ASSERT_OK(security::WriteSecretFile(entry->files->key, security::NewPrivateKey()));
+  EXPECT_FALSE(security::CheckCredentials(*entry->files).ok());
   const auto again = Enter("n1");
   ASSERT_OK(again);
   EXPECT_EQ(again->identity->name, "node-2");
-  EXPECT_OK(CheckCredentials(*again->files));
+  EXPECT_OK(security::CheckCredentials(*again->files));
 }
 
 TEST_F(SharedStateFolderTest, TheFirstHostTakesTheFolderOfAnOlderRelease) {
-  const auto kept = ReadCredentials(authority_.FilesFor(kWorker));
+  const auto kept = security::ReadCredentials(authority_.FilesFor(kWorker));
   ASSERT_OK(kept);
-  ASSERT_OK(WriteCredentials(cluster_ + "/worker", *kept));
+  ASSERT_OK(security::WriteCredentials(cluster_ + "/worker", *kept));
   const auto first = Enter("n1");
   ASSERT_OK(first);
   EXPECT_EQ(*first->identity, kWorker);
-  EXPECT_OK(CheckCredentials(CredentialFilesIn(cluster_ + "/worker"))) << "for older programs";
+  EXPECT_OK(security::CheckCredentials(security::CredentialFilesIn(cluster_ + "/worker")))
+      << "for older programs";
   const auto second = Enter("n2");
   ASSERT_OK(second);
   EXPECT_EQ(second->identity->name, "node-1");
@@ -512,23 +521,23 @@ TEST_F(SharedStateFolderTest, TheFirstHostTakesTheFolderOfAnOlderRelease) {
 TEST_F(SharedStateFolderTest, AMachineThatHasSleptEnrolsAgainUnderItsName) {
   const auto entry = Enter("n1");
   ASSERT_OK(entry);
-  Credentials ended = *ReadCredentials(*entry->files);
+  security::Credentials ended = *security::ReadCredentials(*entry->files);
   const absl::Time now = absl::Now();
-  ended.certificate =
-      IssueCertificate(authority_.authority(), *MakeCertificateRequest(ended.key), *entry->identity,
-                       {now - absl::Hours(2), now - absl::Hours(1)})
-          .value_or("");
-  ASSERT_OK(WriteCredentials(absl::StrCat(cluster_, "/worker@n1"), ended));
+  ended.certificate = security::IssueCertificate(
+                          authority_.authority(), *security::MakeCertificateRequest(ended.key),
+                          *entry->identity, {now - absl::Hours(2), now - absl::Hours(1)})
+                          .value_or("");
+  ASSERT_OK(security::WriteCredentials(absl::StrCat(cluster_, "/worker@n1"), ended));
   CredentialRenewer renewer(*entry->files, "127.0.0.1:1", entry->enrol_again);
   EXPECT_OK(renewer.RenewOrEnrol());
-  const auto facts = CheckCredentials(*entry->files);
+  const auto facts = security::CheckCredentials(*entry->files);
   ASSERT_OK(facts);
   EXPECT_GT(facts->validity.until, now);
   EXPECT_THAT(names_, ::testing::ElementsAre("", entry->identity->name));
   CredentialRenewer without(*entry->files, "127.0.0.1:1");
   EXPECT_THAT(without.RenewOrEnrol(), StatusIs(absl::StatusCode::kUnavailable))
       << "what still holds is of use, and nobody answers";
-  ASSERT_OK(WriteCredentials(absl::StrCat(cluster_, "/worker@n1"), ended));
+  ASSERT_OK(security::WriteCredentials(absl::StrCat(cluster_, "/worker@n1"), ended));
   EXPECT_THAT(without.RenewOrEnrol(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has ended at")));
 }
@@ -546,26 +555,26 @@ TEST(ClusterEntryTest, RenewalIsDueAfterHalfOfTheTimeAndSoonAfterAClockThatWasAh
 }
 
 TEST(ClusterEntryTest, ACertificateIsRenewedWhereItIs) {
-  const TestAuthority authority;
+  const security::TestAuthority authority;
   Renewals renewals(&authority);
   int port = 0;
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0",
-                           TransportSecurity(authority.FilesFor(kServer))
-                               .MakeServerCredentials([](const Identity&, absl::string_view) {
-                                 return absl::OkStatus();
-                               }),
-                           &port);
+  builder.AddListeningPort(
+      "127.0.0.1:0",
+      TransportSecurity(authority.FilesFor(kServer))
+          .MakeServerCredentials(
+              [](const security::Identity&, absl::string_view) { return absl::OkStatus(); }),
+      &port);
   builder.RegisterService(&renewals);
   const auto server = builder.BuildAndStart();
-  const CredentialFiles files = authority.FilesFor(kWorker);
-  const auto before = CheckCredentials(files);
+  const security::CredentialFiles files = authority.FilesFor(kWorker);
+  const auto before = security::CheckCredentials(files);
   ASSERT_OK(before);
   {
     CredentialRenewer renewer(files, absl::StrCat("127.0.0.1:1,127.0.0.1:", port));
     EXPECT_OK(renewer.Renew());
   }
-  const auto after = CheckCredentials(files);
+  const auto after = security::CheckCredentials(files);
   ASSERT_OK(after);
   EXPECT_EQ(after->identity, before->identity);
   EXPECT_GT(after->validity.until, before->validity.until);

@@ -15,13 +15,13 @@ namespace {
 constexpr size_t kMaxModelNameBytes = 256;
 constexpr size_t kMaxHashBytes = 64;
 
-v1::MlpSpec ToProto(const MlpSpec& mlp) {
+v1::MlpSpec ToProto(const params::MlpSpec& mlp) {
   v1::MlpSpec proto;
   proto.mutable_widths()->Add(mlp.widths.begin(), mlp.widths.end());
   return proto;
 }
 
-v1::CnnSpec ToProto(const CnnSpec& cnn) {
+v1::CnnSpec ToProto(const params::CnnSpec& cnn) {
   v1::CnnSpec proto;
   proto.set_image_height(cnn.image_height);
   proto.set_image_width(cnn.image_width);
@@ -32,7 +32,7 @@ v1::CnnSpec ToProto(const CnnSpec& cnn) {
   return proto;
 }
 
-v1::GptSpec ToProto(const GptSpec& gpt) {
+v1::GptSpec ToProto(const params::GptSpec& gpt) {
   v1::GptSpec proto;
   proto.set_num_layers(gpt.num_layers);
   proto.set_num_heads(gpt.num_heads);
@@ -43,12 +43,12 @@ v1::GptSpec ToProto(const GptSpec& gpt) {
   return proto;
 }
 
-MlpSpec FromProto(const v1::MlpSpec& mlp) {
-  return MlpSpec{{mlp.widths().begin(), mlp.widths().end()}};
+params::MlpSpec FromProto(const v1::MlpSpec& mlp) {
+  return params::MlpSpec{{mlp.widths().begin(), mlp.widths().end()}};
 }
 
-CnnSpec FromProto(const v1::CnnSpec& cnn) {
-  CnnSpec spec;
+params::CnnSpec FromProto(const v1::CnnSpec& cnn) {
+  params::CnnSpec spec;
   spec.image_height = cnn.image_height();
   spec.image_width = cnn.image_width();
   spec.image_channels = cnn.image_channels();
@@ -58,25 +58,27 @@ CnnSpec FromProto(const v1::CnnSpec& cnn) {
   return spec;
 }
 
-GptSpec FromProto(const v1::GptSpec& gpt) {
-  return GptSpec{gpt.num_layers(), gpt.num_heads(),  gpt.width(),
-                 gpt.context(),    gpt.vocabulary(), gpt.dropout()};
+params::GptSpec FromProto(const v1::GptSpec& gpt) {
+  return params::GptSpec{gpt.num_layers(), gpt.num_heads(),  gpt.width(),
+                         gpt.context(),    gpt.vocabulary(), gpt.dropout()};
 }
 
-void SetArchitecture(const MlpSpec& mlp, v1::ModelSpec& proto) {
+void SetArchitecture(const params::MlpSpec& mlp, v1::ModelSpec& proto) {
   *proto.mutable_mlp() = ToProto(mlp);
 }
-void SetArchitecture(const CnnSpec& cnn, v1::ModelSpec& proto) {
+void SetArchitecture(const params::CnnSpec& cnn, v1::ModelSpec& proto) {
   *proto.mutable_cnn() = ToProto(cnn);
 }
-void SetArchitecture(const GptSpec& gpt, v1::ModelSpec& proto) {
+void SetArchitecture(const params::GptSpec& gpt, v1::ModelSpec& proto) {
   *proto.mutable_gpt() = ToProto(gpt);
 }
-void SetArchitecture(const ClientModelSpec&, v1::ModelSpec& proto) { proto.mutable_client(); }
+void SetArchitecture(const params::ClientModelSpec&, v1::ModelSpec& proto) {
+  proto.mutable_client();
+}
 
 }  // namespace
 
-v1::ModelSpec ToProto(const ModelSpec& spec) {
+v1::ModelSpec ToProto(const params::ModelSpec& spec) {
   v1::ModelSpec proto;
   proto.set_name(spec.name);
   std::visit([&proto](const auto& architecture) { SetArchitecture(architecture, proto); },
@@ -84,8 +86,8 @@ v1::ModelSpec ToProto(const ModelSpec& spec) {
   return proto;
 }
 
-absl::StatusOr<ModelSpec> FromProto(const v1::ModelSpec& proto) {
-  ModelSpec spec;
+absl::StatusOr<params::ModelSpec> FromProto(const v1::ModelSpec& proto) {
+  params::ModelSpec spec;
   // The name is kept with the escapes of PeerText(), and is shown and sent on in this form. Escapes
   // make a name longer, so the length is checked after them.
   spec.name = PeerText(proto.name(), kMaxModelNameBytes);
@@ -104,19 +106,19 @@ absl::StatusOr<ModelSpec> FromProto(const v1::ModelSpec& proto) {
       spec.architecture = FromProto(proto.gpt());
       break;
     case v1::ModelSpec::kClient:
-      spec.architecture = ClientModelSpec{};
+      spec.architecture = params::ClientModelSpec{};
       break;
     case v1::ModelSpec::ARCHITECTURE_NOT_SET:
       return absl::InvalidArgumentError(
           "model spec: architecture is missing or unknown; give one of mlp, cnn, gpt, client");
   }
-  RETURN_IF_ERROR(ValidateModelSpec(spec));
+  RETURN_IF_ERROR(params::ValidateModelSpec(spec));
   return spec;
 }
 
-v1::Layout ToProto(const Layout& layout) {
+v1::Layout ToProto(const params::Layout& layout) {
   v1::Layout proto;
-  for (const TensorSpec& tensor : layout.tensors()) {
+  for (const params::TensorSpec& tensor : layout.tensors()) {
     v1::TensorSpec* out = proto.add_tensors();
     out->set_name(tensor.name);
     out->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
@@ -129,17 +131,18 @@ v1::Layout ToProto(const Layout& layout) {
   return proto;
 }
 
-absl::StatusOr<Layout> FromProto(const v1::Layout& proto) {
+absl::StatusOr<params::Layout> FromProto(const v1::Layout& proto) {
   // The number of tensors is checked before the conversion, because a native tensor takes more
   // memory than a tensor in a message.
-  if (proto.tensors_size() > Layout::kMaxTensors) {
+  if (proto.tensors_size() > params::Layout::kMaxTensors) {
     return absl::InvalidArgumentError(absl::StrCat("layout: there are ", proto.tensors_size(),
-                                                   " tensors, allowed are ", Layout::kMaxTensors));
+                                                   " tensors, allowed are ",
+                                                   params::Layout::kMaxTensors));
   }
-  std::vector<TensorSpec> tensors;
+  std::vector<params::TensorSpec> tensors;
   tensors.reserve(proto.tensors_size());
   for (const v1::TensorSpec& in : proto.tensors()) {
-    TensorSpec tensor;
+    params::TensorSpec tensor;
     tensor.name = in.name();
     tensor.shape.assign(in.shape().begin(), in.shape().end());
     tensor.block = in.block();
@@ -148,7 +151,7 @@ absl::StatusOr<Layout> FromProto(const v1::Layout& proto) {
     tensor.embedding = in.embedding();
     tensors.push_back(std::move(tensor));
   }
-  ASSIGN_OR_RETURN(Layout layout, Layout::FromTensors(std::move(tensors)));
+  ASSIGN_OR_RETURN(params::Layout layout, params::Layout::FromTensors(std::move(tensors)));
   if (!proto.hash().empty() && proto.hash() != layout.hash()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "layout: hash is given as ", PeerText(proto.hash(), kMaxHashBytes), " but its ",

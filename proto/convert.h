@@ -20,32 +20,32 @@
 
 namespace lodestar::wire {
 
-v1::ModelSpec ToProto(const ModelSpec& spec);
-absl::StatusOr<ModelSpec> FromProto(const v1::ModelSpec& spec);
+v1::ModelSpec ToProto(const params::ModelSpec& spec);
+absl::StatusOr<params::ModelSpec> FromProto(const v1::ModelSpec& spec);
 
 // Initializers are not sent, so a layout from a message starts all tensors at zero. A program that
 // initializes weights builds a layout from the model spec and compares it with the one from the
 // message.
-v1::Layout ToProto(const Layout& layout);
+v1::Layout ToProto(const params::Layout& layout);
 // Converts a layout. Errors also: InvalidArgument if `hash` is set and does not match the tensors.
-absl::StatusOr<Layout> FromProto(const v1::Layout& layout);
+absl::StatusOr<params::Layout> FromProto(const v1::Layout& layout);
 
-v1::JobSpec ToProto(const JobSpec& job);
+v1::JobSpec ToProto(const job::JobSpec& job);
 // Calls ValidateJobSpec() also.
-absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& job);
+absl::StatusOr<job::JobSpec> FromProto(const v1::JobSpec& job);
 
-v1::ProposedSettings ToProto(const ProposedSettings& proposed);
+v1::ProposedSettings ToProto(const job::ProposedSettings& proposed);
 // Errors: InvalidArgument for an optimizer that this version does not know.
-absl::StatusOr<ProposedSettings> FromProto(const v1::ProposedSettings& proto);
+absl::StatusOr<job::ProposedSettings> FromProto(const v1::ProposedSettings& proto);
 
-v1::JobLoss ToProto(const JobLoss& loss);
-JobLoss FromProto(const v1::JobLoss& loss);
+v1::JobLoss ToProto(const job::JobLoss& loss);
+job::JobLoss FromProto(const v1::JobLoss& loss);
 
-v1::Encoding ToProto(Encoding::Kind encoding);
+v1::Encoding ToProto(params::Encoding::Kind encoding);
 // Returns the kind of an encoding. Its parameters are in JobSpec.
-absl::StatusOr<Encoding::Kind> FromProto(v1::Encoding encoding);
+absl::StatusOr<params::Encoding::Kind> FromProto(v1::Encoding encoding);
 
-v1::ContributionKind ToProto(ContributionKind kind);
-absl::StatusOr<ContributionKind> FromProto(v1::ContributionKind kind);
+v1::ContributionKind ToProto(messages::ContributionKind kind);
+absl::StatusOr<messages::ContributionKind> FromProto(v1::ContributionKind kind);
 
 }  // namespace lodestar::wire

@@ -74,7 +74,7 @@ absl::Status CheckRange(absl::string_view field, int64_t value, int64_t lowest, 
 
 // Checks that the server's buckets equal the plan that the worker has computed. The worker uses its
 // own plan.
-absl::Status CheckBuckets(const v1::RegisterReply& reply, const std::vector<Bucket>& plan) {
+absl::Status CheckBuckets(const v1::RegisterReply& reply, const std::vector<params::Bucket>& plan) {
   if (reply.buckets_size() != static_cast<int>(plan.size())) {
     return absl::InvalidArgumentError(absl::StrCat("the server plans ", reply.buckets_size(),
                                                    " buckets, this worker ", plan.size(),
@@ -82,7 +82,7 @@ absl::Status CheckBuckets(const v1::RegisterReply& reply, const std::vector<Buck
   }
   for (int i = 0; i < reply.buckets_size(); ++i) {
     const v1::BucketSpec& theirs = reply.buckets(i);
-    const Bucket& ours = plan[i];
+    const params::Bucket& ours = plan[i];
     if (theirs.shard() != ours.shard || theirs.block() != ours.block ||
         theirs.begin() != ours.range.begin || theirs.end() != ours.range.end) {
       return absl::InvalidArgumentError(
@@ -94,28 +94,28 @@ absl::Status CheckBuckets(const v1::RegisterReply& reply, const std::vector<Buck
   return absl::OkStatus();
 }
 
-Grant::Kind KindFromProto(v1::Grant::Kind kind) {
+messages::Grant::Kind KindFromProto(v1::Grant::Kind kind) {
   switch (kind) {
     case v1::Grant::KIND_TRAIN:
-      return Grant::Kind::kTrain;
+      return messages::Grant::Kind::kTrain;
     case v1::Grant::KIND_EVALUATE:
-      return Grant::Kind::kEvaluate;
+      return messages::Grant::Kind::kEvaluate;
     case v1::Grant::KIND_DONE:
-      return Grant::Kind::kDone;
+      return messages::Grant::Kind::kDone;
     default:
-      return Grant::Kind::kWait;
+      return messages::Grant::Kind::kWait;
   }
 }
 
-absl::Status CheckNumbers(const Grant& grant) {
+absl::Status CheckNumbers(const messages::Grant& grant) {
   RETURN_IF_ERROR(CheckRange("grant.round", grant.round.value(), 0, kMaxRound));
   RETURN_IF_ERROR(CheckRange("grant.min_round", grant.min_round.value(), 0, kMaxRound));
   RETURN_IF_ERROR(CheckRange("grant.total_rounds", grant.total_rounds, 0, kMaxRound));
   RETURN_IF_ERROR(CheckRange("grant.first_sample", grant.first_sample, 0, kMaxSamples));
   RETURN_IF_ERROR(CheckRange("grant.first_position", grant.first_position, 0, kMaxSamples));
-  RETURN_IF_ERROR(
-      CheckRange("grant.num_samples", grant.num_samples, 0, kMaxStepSamples * kMaxLocalSteps));
-  RETURN_IF_ERROR(CheckRange("grant.local_steps", grant.local_steps, 0, kMaxLocalSteps));
+  RETURN_IF_ERROR(CheckRange("grant.num_samples", grant.num_samples, 0,
+                             job::kMaxStepSamples * job::kMaxLocalSteps));
+  RETURN_IF_ERROR(CheckRange("grant.local_steps", grant.local_steps, 0, job::kMaxLocalSteps));
   RETURN_IF_ERROR(CheckRange("grant.round_samples", grant.round_samples, 0, kMaxSamples));
   RETURN_IF_ERROR(
       CheckRange("grant.evaluation_set_size", grant.evaluation_set_size, 0, kMaxSamples));
@@ -131,15 +131,15 @@ absl::Status CheckNumbers(const Grant& grant) {
   return absl::OkStatus();
 }
 
-v1::Grant::Kind KindToProto(Grant::Kind kind) {
+v1::Grant::Kind KindToProto(messages::Grant::Kind kind) {
   switch (kind) {
-    case Grant::Kind::kTrain:
+    case messages::Grant::Kind::kTrain:
       return v1::Grant::KIND_TRAIN;
-    case Grant::Kind::kEvaluate:
+    case messages::Grant::Kind::kEvaluate:
       return v1::Grant::KIND_EVALUATE;
-    case Grant::Kind::kWait:
+    case messages::Grant::Kind::kWait:
       return v1::Grant::KIND_WAIT;
-    case Grant::Kind::kDone:
+    case messages::Grant::Kind::kDone:
       return v1::Grant::KIND_DONE;
   }
   return v1::Grant::KIND_UNSPECIFIED;
@@ -147,7 +147,7 @@ v1::Grant::Kind KindToProto(Grant::Kind kind) {
 
 }  // namespace
 
-v1::ServerAddress ToProto(const ServerAddress& server) {
+v1::ServerAddress ToProto(const messages::ServerAddress& server) {
   v1::ServerAddress proto;
   proto.set_shard(server.shard);
   proto.set_address(server.address);
@@ -156,13 +156,13 @@ v1::ServerAddress ToProto(const ServerAddress& server) {
   return proto;
 }
 
-absl::StatusOr<std::vector<ServerAddress>> FromProto(
+absl::StatusOr<std::vector<messages::ServerAddress>> FromProto(
     const google::protobuf::RepeatedPtrField<v1::ServerAddress>& listed) {
-  if (listed.size() > kMaxServers) {
+  if (listed.size() > params::kMaxServers) {
     return absl::InvalidArgumentError(absl::StrCat("the coordinator lists ", listed.size(),
-                                                   " servers, allowed are ", kMaxServers));
+                                                   " servers, allowed are ", params::kMaxServers));
   }
-  std::vector<ServerAddress> servers;
+  std::vector<messages::ServerAddress> servers;
   servers.reserve(listed.size());
   for (const v1::ServerAddress& server : listed) {
     if (server.shard() != static_cast<int>(servers.size())) {
@@ -170,21 +170,22 @@ absl::StatusOr<std::vector<ServerAddress>> FromProto(
                                                      server.shard(), " at place ", servers.size(),
                                                      "; the coordinator's version may differ"));
     }
-    RETURN_IF_ERROR(
-        CheckPeerAddress(absl::StrCat("the server of shard ", server.shard()), server.address()));
+    RETURN_IF_ERROR(net::CheckPeerAddress(absl::StrCat("the server of shard ", server.shard()),
+                                          server.address()));
     servers.push_back({server.shard(), server.address(), {server.begin(), server.end()}});
   }
   return servers;
 }
 
-v1::RegisterRequest ToProto(const RegisterCall& call) {
+v1::RegisterRequest ToProto(const messages::RegisterCall& call) {
   v1::RegisterRequest request;
-  request.set_wire_version(kWireVersion);
-  request.set_software_version(SoftwareVersion());
+  request.set_wire_version(process::kWireVersion);
+  request.set_software_version(process::SoftwareVersion());
   request.set_name(call.name);
   request.set_instance_id(call.instance_id);
   request.set_device(call.device);
-  for (const Encoding::Kind encoding : call.encodings) request.add_encodings(ToProto(encoding));
+  for (const params::Encoding::Kind encoding : call.encodings)
+    request.add_encodings(ToProto(encoding));
   if (call.layout.has_value()) *request.mutable_layout() = ToProto(*call.layout);
   request.set_adopts_order(call.adopts_order);
   request.set_frozen_hash(call.frozen_hash);
@@ -201,25 +202,26 @@ v1::RegisterRequest ToProto(const RegisterCall& call) {
   return request;
 }
 
-absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
-  if (request.wire_version() != kWireVersion) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "wire_version=", request.wire_version(), " of worker \"",
-        PeerText(request.name(), kMaxTextBytes), "\" (software ",
-        PeerText(request.software_version(), kMaxTextBytes), "); this server (software ",
-        SoftwareVersion(), ") speaks ", kWireVersion, ": use the same release on both sides"));
+absl::StatusOr<messages::RegisterCall> FromProto(const v1::RegisterRequest& request) {
+  if (request.wire_version() != process::kWireVersion) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wire_version=", request.wire_version(), " of worker \"",
+                     PeerText(request.name(), kMaxTextBytes), "\" (software ",
+                     PeerText(request.software_version(), kMaxTextBytes),
+                     "); this server (software ", process::SoftwareVersion(), ") speaks ",
+                     process::kWireVersion, ": use the same release on both sides"));
   }
   RETURN_IF_ERROR(CheckText("name", request.name()));
   RETURN_IF_ERROR(CheckText("device", request.device()));
   RETURN_IF_ERROR(CheckText("frozen_hash", request.frozen_hash()));
-  RegisterCall call;
+  messages::RegisterCall call;
   call.name = request.name();
   call.instance_id = request.instance_id();
   call.device = PeerText(request.device(), kMaxTextBytes);
   for (const int wire : request.encodings()) {
     // Encodings of newer versions are ignored, because this job cannot use them.
-    const absl::StatusOr<Encoding::Kind> known = FromProto(static_cast<v1::Encoding>(wire));
-    if (known.ok() && *known != Encoding::Kind::kFp32) call.encodings.push_back(*known);
+    const absl::StatusOr<params::Encoding::Kind> known = FromProto(static_cast<v1::Encoding>(wire));
+    if (known.ok() && *known != params::Encoding::Kind::kFp32) call.encodings.push_back(*known);
   }
   if (request.has_layout()) {
     ASSIGN_OR_RETURN(call.layout, FromProto(request.layout()));
@@ -241,7 +243,7 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   return call;
 }
 
-v1::RegisterReply ToProto(const Registration& registration) {
+v1::RegisterReply ToProto(const messages::Registration& registration) {
   v1::RegisterReply reply;
   SetLife(registration.life, &reply);
   reply.set_server_incarnation(registration.server_incarnation);
@@ -255,8 +257,9 @@ v1::RegisterReply ToProto(const Registration& registration) {
   if (registration.map == nullptr) return reply;
   reply.set_map_version(registration.map->version);
   *reply.mutable_layout() = ToProto(registration.layout());
-  for (const ServerAddress& server : registration.servers()) *reply.add_servers() = ToProto(server);
-  for (const Bucket& bucket : registration.buckets()) {
+  for (const messages::ServerAddress& server : registration.servers())
+    *reply.add_servers() = ToProto(server);
+  for (const params::Bucket& bucket : registration.buckets()) {
     v1::BucketSpec* spec = reply.add_buckets();
     spec->set_shard(bucket.shard);
     spec->set_block(bucket.block);
@@ -266,8 +269,8 @@ v1::RegisterReply ToProto(const Registration& registration) {
   return reply;
 }
 
-absl::StatusOr<Registration> FromProto(const v1::RegisterReply& reply) {
-  Registration registration;
+absl::StatusOr<messages::Registration> FromProto(const v1::RegisterReply& reply) {
+  messages::Registration registration;
   registration.life = LifeFromProto(reply);
   registration.server_incarnation = reply.server_incarnation();
   registration.lease = absl::Milliseconds(reply.lease_ms());
@@ -283,19 +286,20 @@ absl::StatusOr<Registration> FromProto(const v1::RegisterReply& reply) {
   registration.rounds_completed = reply.rounds_completed();
   RETURN_IF_ERROR(CheckCount("next_round", reply.next_round()));
   registration.next_round = Round(reply.next_round());
-  auto map = std::make_shared<ClusterMap>();
+  auto map = std::make_shared<messages::ClusterMap>();
   map->version = reply.map_version();
   ASSIGN_OR_RETURN(map->layout, FromProto(reply.layout()));
   ASSIGN_OR_RETURN(map->servers, FromProto(reply.servers()));
-  std::vector<ElementRange> shards;
-  for (const ServerAddress& server : map->servers) shards.push_back(server.range);
-  ASSIGN_OR_RETURN(map->buckets, PlanBuckets(map->layout, shards, registration.job.bucket_bytes));
+  std::vector<params::ElementRange> shards;
+  for (const messages::ServerAddress& server : map->servers) shards.push_back(server.range);
+  ASSIGN_OR_RETURN(map->buckets,
+                   params::PlanBuckets(map->layout, shards, registration.job.bucket_bytes));
   RETURN_IF_ERROR(CheckBuckets(reply, map->buckets));
   registration.map = std::move(map);
   return registration;
 }
 
-v1::DatasetInfo ToProto(const DatasetInfo& dataset) {
+v1::DatasetInfo ToProto(const messages::DatasetInfo& dataset) {
   v1::DatasetInfo proto;
   proto.set_fingerprint(dataset.fingerprint);
   proto.set_num_train_samples(dataset.num_train_samples);
@@ -305,12 +309,12 @@ v1::DatasetInfo ToProto(const DatasetInfo& dataset) {
   return proto;
 }
 
-absl::StatusOr<DatasetInfo> FromProto(const v1::DatasetInfo& dataset) {
+absl::StatusOr<messages::DatasetInfo> FromProto(const v1::DatasetInfo& dataset) {
   RETURN_IF_ERROR(CheckText("dataset.fingerprint", dataset.fingerprint()));
   RETURN_IF_ERROR(CheckCount("dataset.num_train_samples", dataset.num_train_samples()));
   RETURN_IF_ERROR(CheckCount("dataset.num_heldout_samples", dataset.num_heldout_samples()));
   RETURN_IF_ERROR(CheckCount("dataset.tokens_per_sample", dataset.tokens_per_sample()));
-  DatasetInfo result;
+  messages::DatasetInfo result;
   result.fingerprint = PeerText(dataset.fingerprint(), kMaxTextBytes);
   result.num_train_samples = dataset.num_train_samples();
   result.num_heldout_samples = dataset.num_heldout_samples();
@@ -319,7 +323,7 @@ absl::StatusOr<DatasetInfo> FromProto(const v1::DatasetInfo& dataset) {
   return result;
 }
 
-v1::HeartbeatRequest ToProto(const HeartbeatCall& call) {
+v1::HeartbeatRequest ToProto(const messages::HeartbeatCall& call) {
   v1::HeartbeatRequest request;
   SetLife(call.life, &request);
   request.set_bytes_pushed(call.bytes_pushed);
@@ -330,7 +334,7 @@ v1::HeartbeatRequest ToProto(const HeartbeatCall& call) {
     request.mutable_standstill()->set_age_ms(absl::ToInt64Milliseconds(call.standstill->age));
   }
   if (call.map_version.has_value()) request.set_map_version(*call.map_version);
-  if (call.path != PathFacts()) {
+  if (call.path != messages::PathFacts()) {
     request.mutable_path()->set_up_bytes_per_second(call.path.up_bytes_per_second);
     request.mutable_path()->set_down_bytes_per_second(call.path.down_bytes_per_second);
     request.mutable_path()->set_round_trip_seconds(absl::ToDoubleSeconds(call.path.round_trip));
@@ -339,9 +343,9 @@ v1::HeartbeatRequest ToProto(const HeartbeatCall& call) {
   return request;
 }
 
-absl::StatusOr<HeartbeatCall> FromProto(const v1::HeartbeatRequest& request) {
+absl::StatusOr<messages::HeartbeatCall> FromProto(const v1::HeartbeatRequest& request) {
   RETURN_IF_ERROR(CheckText("activity", request.activity()));
-  HeartbeatCall call;
+  messages::HeartbeatCall call;
   call.life = LifeFromProto(request);
   call.bytes_pushed = request.bytes_pushed();
   call.bytes_pulled = request.bytes_pulled();
@@ -367,7 +371,7 @@ absl::StatusOr<HeartbeatCall> FromProto(const v1::HeartbeatRequest& request) {
   return call;
 }
 
-v1::HeartbeatReply ToProto(const HeartbeatAnswer& answer) {
+v1::HeartbeatReply ToProto(const messages::HeartbeatAnswer& answer) {
   v1::HeartbeatReply reply;
   reply.set_view_id(answer.view.value());
   reply.set_waiting_for(answer.waiting_for);
@@ -381,23 +385,23 @@ v1::HeartbeatReply ToProto(const HeartbeatAnswer& answer) {
   return reply;
 }
 
-absl::StatusOr<HeartbeatAnswer> FromProto(const v1::HeartbeatReply& reply) {
-  HeartbeatAnswer answer = {ViewId(reply.view_id()), PeerText(reply.waiting_for(), kMaxReasonBytes),
-                            std::nullopt};
+absl::StatusOr<messages::HeartbeatAnswer> FromProto(const v1::HeartbeatReply& reply) {
+  messages::HeartbeatAnswer answer = {ViewId(reply.view_id()),
+                                      PeerText(reply.waiting_for(), kMaxReasonBytes), std::nullopt};
   if (reply.servers().empty()) return answer;
-  ASSIGN_OR_RETURN(const std::vector<ServerAddress> servers, FromProto(reply.servers()));
-  answer.servers = ServerAddresses{reply.map_version(), {}};
-  for (const ServerAddress& server : servers) {
+  ASSIGN_OR_RETURN(const std::vector<messages::ServerAddress> servers, FromProto(reply.servers()));
+  answer.servers = messages::ServerAddresses{reply.map_version(), {}};
+  for (const messages::ServerAddress& server : servers) {
     answer.servers->addresses.push_back(server.address);
   }
   return answer;
 }
 
-v1::Grant ToProto(const Grant& grant) {
+v1::Grant ToProto(const messages::Grant& grant) {
   v1::Grant result;
   result.set_kind(KindToProto(grant.kind));
   result.set_reason(grant.reason);
-  if (grant.kind == Grant::Kind::kWait) return result;
+  if (grant.kind == messages::Grant::Kind::kWait) return result;
   result.set_round(grant.round.value());
   result.set_view_id(grant.view.value());
   result.set_first_sample(grant.first_sample);
@@ -416,8 +420,8 @@ v1::Grant ToProto(const Grant& grant) {
   return result;
 }
 
-absl::StatusOr<Grant> FromProto(const v1::Grant& grant) {
-  Grant result;
+absl::StatusOr<messages::Grant> FromProto(const v1::Grant& grant) {
+  messages::Grant result;
   result.kind = KindFromProto(grant.kind());
   result.round = Round(grant.round());
   result.view = ViewId(grant.view_id());
@@ -440,7 +444,7 @@ absl::StatusOr<Grant> FromProto(const v1::Grant& grant) {
   const bool computes_nothing = result.num_samples == 0 && result.local_steps == 0 &&
                                 result.learning_rates.empty() && result.first_sample >= 0 &&
                                 result.first_position >= 0;
-  if (result.kind == Grant::Kind::kTrain && !computes_nothing &&
+  if (result.kind == messages::Grant::Kind::kTrain && !computes_nothing &&
       (result.num_samples < 1 || result.first_sample < 0 || result.first_position < 0 ||
        result.local_steps < 1 || result.num_samples < result.local_steps ||
        static_cast<int>(result.learning_rates.size()) != result.local_steps)) {
@@ -452,7 +456,7 @@ absl::StatusOr<Grant> FromProto(const v1::Grant& grant) {
   return result;
 }
 
-v1::RoundReport ToProto(const RoundReport& report) {
+v1::RoundReport ToProto(const messages::RoundReport& report) {
   v1::RoundReport proto;
   proto.set_round(report.round.value());
   proto.set_loss_sum(report.loss_sum);
@@ -471,7 +475,7 @@ v1::RoundReport ToProto(const RoundReport& report) {
   return proto;
 }
 
-absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report) {
+absl::StatusOr<messages::RoundReport> FromProto(const v1::RoundReport& report) {
   RETURN_IF_ERROR(CheckCount("report.round", report.round()));
   RETURN_IF_ERROR(CheckCount("report.num_predictions", report.num_predictions()));
   RETURN_IF_ERROR(CheckCount("report.num_samples", report.num_samples()));
@@ -481,7 +485,7 @@ absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report) {
   RETURN_IF_ERROR(CheckSeconds("report.compute_seconds", report.compute_seconds()));
   RETURN_IF_ERROR(CheckSeconds("report.communication_seconds", report.communication_seconds()));
   RETURN_IF_ERROR(CheckSeconds("report.wait_seconds", report.wait_seconds()));
-  RoundReport result;
+  messages::RoundReport result;
   result.round = Round(report.round());
   result.loss_sum = report.loss_sum();  // may be NaN: a worker that has diverged reports NaN
   result.num_predictions = report.num_predictions();
@@ -496,9 +500,9 @@ absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report) {
   result.lost_residual_rounds = report.lost_residual_rounds();
   result.leaves_nothing_in_hand = report.leaves_nothing_in_hand();
   RETURN_IF_ERROR(CheckRange("the number of report.metrics", report.metrics_size(), 0,
-                             static_cast<int64_t>(kMaxMetrics)));
+                             static_cast<int64_t>(messages::kMaxMetrics)));
   for (const auto& [name, value] : report.metrics()) {
-    RETURN_IF_ERROR(CheckMetricName(name));
+    RETURN_IF_ERROR(messages::CheckMetricName(name));
     result.metrics[name] = value;
   }
   return result;

@@ -17,44 +17,44 @@ namespace lodestar::wire {
 // Returns the incarnation that makes the call. Every request except Register's contains the
 // incarnation, and so does the reply to Register.
 template <typename Request>
-WorkerLife LifeFromProto(const Request& request) {
+messages::WorkerLife LifeFromProto(const Request& request) {
   return {WorkerId(request.worker_id()), Incarnation(request.incarnation())};
 }
 template <typename Request>
-void SetLife(const WorkerLife& life, Request* request) {
+void SetLife(const messages::WorkerLife& life, Request* request) {
   request->set_worker_id(life.worker.value());
   request->set_incarnation(life.incarnation.value());
 }
 
-v1::ServerAddress ToProto(const ServerAddress& server);
+v1::ServerAddress ToProto(const messages::ServerAddress& server);
 // Returns the servers of a job, by shard. Their number is within the limit, and each address may be
 // used: see CheckPeerAddress().
-absl::StatusOr<std::vector<ServerAddress>> FromProto(
+absl::StatusOr<std::vector<messages::ServerAddress>> FromProto(
     const google::protobuf::RepeatedPtrField<v1::ServerAddress>& servers);
 
 // Makes a request with the wire version and the version of this software.
-v1::RegisterRequest ToProto(const RegisterCall& call);
+v1::RegisterRequest ToProto(const messages::RegisterCall& call);
 // Converts a request, but leaves `peer` empty. Errors also: InvalidArgument if the wire version is
 // not ours.
-absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request);
+absl::StatusOr<messages::RegisterCall> FromProto(const v1::RegisterRequest& request);
 
-v1::RegisterReply ToProto(const Registration& registration);
+v1::RegisterReply ToProto(const messages::Registration& registration);
 // Errors also: InvalidArgument if layout, servers and buckets do not fit each other. A worker uses
 // its own bucket plan, so the plan is computed again and must be equal.
-absl::StatusOr<Registration> FromProto(const v1::RegisterReply& reply);
+absl::StatusOr<messages::Registration> FromProto(const v1::RegisterReply& reply);
 
-v1::DatasetInfo ToProto(const DatasetInfo& dataset);
-absl::StatusOr<DatasetInfo> FromProto(const v1::DatasetInfo& dataset);
+v1::DatasetInfo ToProto(const messages::DatasetInfo& dataset);
+absl::StatusOr<messages::DatasetInfo> FromProto(const v1::DatasetInfo& dataset);
 
-v1::HeartbeatRequest ToProto(const HeartbeatCall& call);
-absl::StatusOr<HeartbeatCall> FromProto(const v1::HeartbeatRequest& request);
-v1::HeartbeatReply ToProto(const HeartbeatAnswer& answer);
-absl::StatusOr<HeartbeatAnswer> FromProto(const v1::HeartbeatReply& reply);
+v1::HeartbeatRequest ToProto(const messages::HeartbeatCall& call);
+absl::StatusOr<messages::HeartbeatCall> FromProto(const v1::HeartbeatRequest& request);
+v1::HeartbeatReply ToProto(const messages::HeartbeatAnswer& answer);
+absl::StatusOr<messages::HeartbeatAnswer> FromProto(const v1::HeartbeatReply& reply);
 
-v1::Grant ToProto(const Grant& grant);
-absl::StatusOr<Grant> FromProto(const v1::Grant& grant);
+v1::Grant ToProto(const messages::Grant& grant);
+absl::StatusOr<messages::Grant> FromProto(const v1::Grant& grant);
 
-v1::RoundReport ToProto(const RoundReport& report);
-absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report);
+v1::RoundReport ToProto(const messages::RoundReport& report);
+absl::StatusOr<messages::RoundReport> FromProto(const v1::RoundReport& report);
 
 }  // namespace lodestar::wire

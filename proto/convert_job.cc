@@ -16,29 +16,32 @@ struct EnumRow {
   Wire wire;
 };
 
-constexpr EnumRow<OptimizerKind, v1::OptimizerKind> kOptimizers[] = {
-    {OptimizerKind::kSgd, v1::OPTIMIZER_KIND_SGD},
-    {OptimizerKind::kMomentum, v1::OPTIMIZER_KIND_MOMENTUM},
-    {OptimizerKind::kNesterov, v1::OPTIMIZER_KIND_NESTEROV},
-    {OptimizerKind::kAdamW, v1::OPTIMIZER_KIND_ADAMW},
-    {OptimizerKind::kReduce, v1::OPTIMIZER_KIND_REDUCE},
+constexpr EnumRow<job::OptimizerKind, v1::OptimizerKind> kOptimizers[] = {
+    {job::OptimizerKind::kSgd, v1::OPTIMIZER_KIND_SGD},
+    {job::OptimizerKind::kMomentum, v1::OPTIMIZER_KIND_MOMENTUM},
+    {job::OptimizerKind::kNesterov, v1::OPTIMIZER_KIND_NESTEROV},
+    {job::OptimizerKind::kAdamW, v1::OPTIMIZER_KIND_ADAMW},
+    {job::OptimizerKind::kReduce, v1::OPTIMIZER_KIND_REDUCE},
 };
-constexpr EnumRow<Encoding::Kind, v1::Encoding> kEncodings[] = {
-    {Encoding::Kind::kFp32, v1::ENCODING_FP32},   {Encoding::Kind::kBf16, v1::ENCODING_BF16},
-    {Encoding::Kind::kFp16, v1::ENCODING_FP16},   {Encoding::Kind::kInt8, v1::ENCODING_INT8},
-    {Encoding::Kind::kInt4, v1::ENCODING_INT4},   {Encoding::Kind::kTopK2, v1::ENCODING_TOPK2},
-    {Encoding::Kind::kTopK4, v1::ENCODING_TOPK4},
+constexpr EnumRow<params::Encoding::Kind, v1::Encoding> kEncodings[] = {
+    {params::Encoding::Kind::kFp32, v1::ENCODING_FP32},
+    {params::Encoding::Kind::kBf16, v1::ENCODING_BF16},
+    {params::Encoding::Kind::kFp16, v1::ENCODING_FP16},
+    {params::Encoding::Kind::kInt8, v1::ENCODING_INT8},
+    {params::Encoding::Kind::kInt4, v1::ENCODING_INT4},
+    {params::Encoding::Kind::kTopK2, v1::ENCODING_TOPK2},
+    {params::Encoding::Kind::kTopK4, v1::ENCODING_TOPK4},
 };
-constexpr EnumRow<RobustMean::Kind, v1::RobustMean> kRobustMeans[] = {
-    {RobustMean::Kind::kNone, v1::ROBUST_MEAN_NONE},
-    {RobustMean::Kind::kMedian, v1::ROBUST_MEAN_MEDIAN},
-    {RobustMean::Kind::kTrimmed, v1::ROBUST_MEAN_TRIMMED},
+constexpr EnumRow<job::RobustMean::Kind, v1::RobustMean> kRobustMeans[] = {
+    {job::RobustMean::Kind::kNone, v1::ROBUST_MEAN_NONE},
+    {job::RobustMean::Kind::kMedian, v1::ROBUST_MEAN_MEDIAN},
+    {job::RobustMean::Kind::kTrimmed, v1::ROBUST_MEAN_TRIMMED},
 };
-constexpr EnumRow<ContributionKind, v1::ContributionKind> kContributions[] = {
-    {ContributionKind::kGradient, v1::CONTRIBUTION_KIND_GRADIENT},
-    {ContributionKind::kPseudoGradient, v1::CONTRIBUTION_KIND_PSEUDO_GRADIENT},
-    {ContributionKind::kInitialWeights, v1::CONTRIBUTION_KIND_INITIAL_WEIGHTS},
-    {ContributionKind::kWeights, v1::CONTRIBUTION_KIND_WEIGHTS},
+constexpr EnumRow<messages::ContributionKind, v1::ContributionKind> kContributions[] = {
+    {messages::ContributionKind::kGradient, v1::CONTRIBUTION_KIND_GRADIENT},
+    {messages::ContributionKind::kPseudoGradient, v1::CONTRIBUTION_KIND_PSEUDO_GRADIENT},
+    {messages::ContributionKind::kInitialWeights, v1::CONTRIBUTION_KIND_INITIAL_WEIGHTS},
+    {messages::ContributionKind::kWeights, v1::CONTRIBUTION_KIND_WEIGHTS},
 };
 
 // Returns the enum value in messages, or 0 (UNSPECIFIED) if `native` is not a value of its type.
@@ -63,29 +66,31 @@ absl::StatusOr<Native> EnumFromProto(const EnumRow<Native, Wire> (&rows)[kRows],
 }
 
 // Returns the encoding of a job. A job of a version without encodings has fp32.
-absl::StatusOr<Encoding> JobEncoding(v1::Encoding wire, int topk, absl::string_view field) {
-  if (wire == v1::ENCODING_UNSPECIFIED) return Encoding::kFp32;
-  ASSIGN_OR_RETURN(const Encoding::Kind kind, EnumFromProto(kEncodings, wire, field));
-  for (const Encoding encoding : kAllEncodings) {
+absl::StatusOr<params::Encoding> JobEncoding(v1::Encoding wire, int topk, absl::string_view field) {
+  if (wire == v1::ENCODING_UNSPECIFIED) return params::Encoding::kFp32;
+  ASSIGN_OR_RETURN(const params::Encoding::Kind kind, EnumFromProto(kEncodings, wire, field));
+  for (const params::Encoding encoding : params::kAllEncodings) {
     if (encoding.kind() != kind) continue;
-    return encoding.is_topk() ? MakeTopK(topk, encoding.topk_bits()) : encoding;
+    return encoding.is_topk() ? params::MakeTopK(topk, encoding.topk_bits()) : encoding;
   }
   return absl::InternalError(absl::StrCat(field, " is not among the encodings"));
 }
 
 }  // namespace
 
-v1::Encoding ToProto(Encoding::Kind encoding) { return EnumToProto(kEncodings, encoding); }
-absl::StatusOr<Encoding::Kind> FromProto(v1::Encoding encoding) {
+v1::Encoding ToProto(params::Encoding::Kind encoding) { return EnumToProto(kEncodings, encoding); }
+absl::StatusOr<params::Encoding::Kind> FromProto(v1::Encoding encoding) {
   return EnumFromProto(kEncodings, encoding, "encoding");
 }
 
-v1::ContributionKind ToProto(ContributionKind kind) { return EnumToProto(kContributions, kind); }
-absl::StatusOr<ContributionKind> FromProto(v1::ContributionKind kind) {
+v1::ContributionKind ToProto(messages::ContributionKind kind) {
+  return EnumToProto(kContributions, kind);
+}
+absl::StatusOr<messages::ContributionKind> FromProto(v1::ContributionKind kind) {
   return EnumFromProto(kContributions, kind, "contribution kind");
 }
 
-v1::JobLoss ToProto(const JobLoss& loss) {
+v1::JobLoss ToProto(const job::JobLoss& loss) {
   v1::JobLoss proto;
   if (loss.train.has_value()) proto.set_train(*loss.train);
   proto.set_train_round(loss.train_round.value());
@@ -95,8 +100,8 @@ v1::JobLoss ToProto(const JobLoss& loss) {
   return proto;
 }
 
-JobLoss FromProto(const v1::JobLoss& proto) {
-  JobLoss loss;
+job::JobLoss FromProto(const v1::JobLoss& proto) {
+  job::JobLoss loss;
   if (proto.has_train()) loss.train = proto.train();
   loss.train_round = Round(proto.train_round());
   if (proto.has_heldout()) loss.heldout = proto.heldout();
@@ -105,7 +110,7 @@ JobLoss FromProto(const v1::JobLoss& proto) {
   return loss;
 }
 
-v1::ProposedSettings ToProto(const ProposedSettings& proposed) {
+v1::ProposedSettings ToProto(const job::ProposedSettings& proposed) {
   v1::ProposedSettings proto;
   if (proposed.optimizer) proto.set_optimizer(EnumToProto(kOptimizers, *proposed.optimizer));
   if (proposed.momentum) proto.set_momentum(*proposed.momentum);
@@ -119,8 +124,8 @@ v1::ProposedSettings ToProto(const ProposedSettings& proposed) {
   return proto;
 }
 
-absl::StatusOr<ProposedSettings> FromProto(const v1::ProposedSettings& proto) {
-  ProposedSettings proposed;
+absl::StatusOr<job::ProposedSettings> FromProto(const v1::ProposedSettings& proto) {
+  job::ProposedSettings proposed;
   if (proto.has_optimizer()) {
     ASSIGN_OR_RETURN(proposed.optimizer,
                      EnumFromProto(kOptimizers, proto.optimizer(), "proposed.optimizer"));
@@ -136,7 +141,7 @@ absl::StatusOr<ProposedSettings> FromProto(const v1::ProposedSettings& proto) {
   return proposed;
 }
 
-v1::JobSpec ToProto(const JobSpec& job) {
+v1::JobSpec ToProto(const job::JobSpec& job) {
   v1::JobSpec proto;
   *proto.mutable_model() = ToProto(job.model);
   FieldsToProto(job, proto);
@@ -148,21 +153,21 @@ v1::JobSpec ToProto(const JobSpec& job) {
   return proto;
 }
 
-absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
-  JobSpec job;
+absl::StatusOr<job::JobSpec> FromProto(const v1::JobSpec& proto) {
+  job::JobSpec job;
   ASSIGN_OR_RETURN(job.model, FromProto(proto.model()));
   RETURN_IF_ERROR(FieldsFromProto(proto, job));
   ASSIGN_OR_RETURN(job.push_encoding,
                    JobEncoding(proto.push_encoding(), proto.topk(), "push_encoding"));
   // ValidateJobSpec() refuses top-k for pulls.
   ASSIGN_OR_RETURN(job.pull_encoding,
-                   JobEncoding(proto.pull_encoding(), kDefaultTopK, "pull_encoding"));
+                   JobEncoding(proto.pull_encoding(), params::kDefaultTopK, "pull_encoding"));
   if (proto.robust_mean() != v1::ROBUST_MEAN_UNSPECIFIED) {
     ASSIGN_OR_RETURN(job.robust_mean.kind,
                      EnumFromProto(kRobustMeans, proto.robust_mean(), "robust_mean"));
   }
   job.robust_mean.trim = proto.trim();
-  RETURN_IF_ERROR(ValidateJobSpec(job));
+  RETURN_IF_ERROR(job::ValidateJobSpec(job));
   return job;
 }
 

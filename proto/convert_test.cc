@@ -21,22 +21,22 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-JobSpec SomeJob() {
-  JobSpec job;
-  job.model = *ModelPreset("gpt-nano");
-  std::get<GptSpec>(job.model.architecture).dropout = 0.1;
-  job.mode = Mode::kLocalSgd;
+job::JobSpec SomeJob() {
+  job::JobSpec job;
+  job.model = *params::ModelPreset("gpt-nano");
+  std::get<params::GptSpec>(job.model.architecture).dropout = 0.1;
+  job.mode = job::Mode::kLocalSgd;
   job.local_steps = 7;
-  job.outer_optimizer = OuterOptimizerKind::kNesterov;
+  job.outer_optimizer = job::OuterOptimizerKind::kNesterov;
   job.outer_learning_rate = 0.65;
   job.outer_momentum = 0.85;
   job.outer_beta2 = 0.97;
   job.outer_epsilon = 0.01;
-  job.optimizer.kind = OptimizerKind::kAdamW;
+  job.optimizer.kind = job::OptimizerKind::kAdamW;
   job.optimizer.beta2 = 0.97;
   job.optimizer.epsilon = 1e-7;
   job.optimizer.weight_decay = 0.125;
-  job.schedule = {ScheduleKind::kCosine, 0.01, 0.001, 5, 500};
+  job.schedule = {job::ScheduleKind::kCosine, 0.01, 0.001, 5, 500};
   job.clip_norm = 1.5;
   job.batch_size = 16;
   job.min_workers = 3;
@@ -45,10 +45,10 @@ JobSpec SomeJob() {
   job.eval_every = 10;
   job.eval_samples = 64;
   job.bucket_bytes = 1 << 20;
-  job.push_encoding = Encoding::kInt8;
+  job.push_encoding = params::Encoding::kInt8;
   job.feedback_decay = 0.9;
-  job.pull_encoding = Encoding::kBf16;
-  job.robust_mean = {RobustMean::Kind::kTrimmed, 1};
+  job.pull_encoding = params::Encoding::kBf16;
+  job.robust_mean = {job::RobustMean::Kind::kTrimmed, 1};
   return job;
 }
 
@@ -67,68 +67,69 @@ std::vector<std::string> UnsetFields(const google::protobuf::Message& message) {
 }
 
 TEST(ConvertTest, ModelSpecOfEveryPresetSurvives) {
-  for (const std::string& name : ModelPresetNames()) {
-    ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ModelPreset(name));
+  for (const std::string& name : params::ModelPresetNames()) {
+    ASSERT_OK_AND_ASSIGN(const params::ModelSpec spec, params::ModelPreset(name));
     EXPECT_THAT(FromProto(ToProto(spec)), IsOkAndHolds(spec)) << name;
   }
 }
 
 TEST(ConvertTest, JobSpecSurvives) {
   const v1::JobSpec wire = ToProto(SomeJob());
-  ASSERT_OK_AND_ASSIGN(const JobSpec job, FromProto(wire));
-  EXPECT_EQ(job.mode, Mode::kLocalSgd);
+  ASSERT_OK_AND_ASSIGN(const job::JobSpec job, FromProto(wire));
+  EXPECT_EQ(job.mode, job::Mode::kLocalSgd);
   EXPECT_EQ(job.seed, SomeJob().seed);
   EXPECT_EQ(job.schedule.warmup_rounds, 5);
   EXPECT_EQ(ToProto(job).SerializeAsString(), wire.SerializeAsString());
 }
 
 TEST(ConvertTest, SettingsOfAsyncLocalSgdSurvive) {
-  JobSpec job = SomeJob();
-  job.mode = Mode::kAsyncLocalSgd;
+  job::JobSpec job = SomeJob();
+  job.mode = job::Mode::kAsyncLocalSgd;
   job.robust_mean = {};
-  job.balance = Balance::kSpeed;
+  job.balance = job::Balance::kSpeed;
   for (const int64_t max_staleness : {-1, 0, 7}) {
     job.max_staleness = max_staleness;
-    ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(ToProto(job)));
-    EXPECT_EQ(back.mode, Mode::kAsyncLocalSgd);
+    ASSERT_OK_AND_ASSIGN(const job::JobSpec back, FromProto(ToProto(job)));
+    EXPECT_EQ(back.mode, job::Mode::kAsyncLocalSgd);
     EXPECT_EQ(back.max_staleness, max_staleness);
-    EXPECT_EQ(back.balance, Balance::kSpeed);
+    EXPECT_EQ(back.balance, job::Balance::kSpeed);
   }
-  job.momentum_correction = MomentumCorrectionKind::kHeloco;
-  job.anchor = Anchor::kServer;
-  job.push_encoding = job.pull_encoding = Encoding::kFp32;
+  job.momentum_correction = job::MomentumCorrectionKind::kHeloco;
+  job.anchor = job::Anchor::kServer;
+  job.push_encoding = job.pull_encoding = params::Encoding::kFp32;
   v1::JobSpec wire = ToProto(job);
-  ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(wire));
-  EXPECT_EQ(back.momentum_correction, MomentumCorrectionKind::kHeloco);
-  EXPECT_EQ(back.anchor, Anchor::kServer);
+  ASSERT_OK_AND_ASSIGN(const job::JobSpec back, FromProto(wire));
+  EXPECT_EQ(back.momentum_correction, job::MomentumCorrectionKind::kHeloco);
+  EXPECT_EQ(back.anchor, job::Anchor::kServer);
   // Releases that know neither field do not send them.
   wire.clear_momentum_correction();
   wire.clear_anchor();
-  ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
-  EXPECT_EQ(old.momentum_correction, MomentumCorrectionKind::kNone);
-  EXPECT_EQ(old.anchor, Anchor::kWorker);
+  ASSERT_OK_AND_ASSIGN(const job::JobSpec old, FromProto(wire));
+  EXPECT_EQ(old.momentum_correction, job::MomentumCorrectionKind::kNone);
+  EXPECT_EQ(old.anchor, job::Anchor::kWorker);
 }
 
 TEST(ConvertTest, OuterReductionSurvives) {
-  JobSpec job = SomeJob();
+  job::JobSpec job = SomeJob();
   job.robust_mean = {};
-  job.outer_reduction = OuterReduction::kDirection;
+  job.outer_reduction = job::OuterReduction::kDirection;
   v1::JobSpec wire = ToProto(job);
-  ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(wire));
-  EXPECT_EQ(back.outer_reduction, OuterReduction::kDirection);
+  ASSERT_OK_AND_ASSIGN(const job::JobSpec back, FromProto(wire));
+  EXPECT_EQ(back.outer_reduction, job::OuterReduction::kDirection);
   // A release without other reductions does not send the field.
   wire.clear_outer_reduction();
-  ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
-  EXPECT_EQ(old.outer_reduction, OuterReduction::kMean);
+  ASSERT_OK_AND_ASSIGN(const job::JobSpec old, FromProto(wire));
+  EXPECT_EQ(old.outer_reduction, job::OuterReduction::kMean);
 }
 
 TEST(ConvertTest, EveryOuterOptimizerSurvives) {
-  for (const OuterOptimizerKind kind :
-       {OuterOptimizerKind::kAverage, OuterOptimizerKind::kSgd, OuterOptimizerKind::kNesterov,
-        OuterOptimizerKind::kAdam, OuterOptimizerKind::kEasgd}) {
-    JobSpec job = SomeJob();
+  for (const job::OuterOptimizerKind kind :
+       {job::OuterOptimizerKind::kAverage, job::OuterOptimizerKind::kSgd,
+        job::OuterOptimizerKind::kNesterov, job::OuterOptimizerKind::kAdam,
+        job::OuterOptimizerKind::kEasgd}) {
+    job::JobSpec job = SomeJob();
     job.outer_optimizer = kind;
-    ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(ToProto(job)));
+    ASSERT_OK_AND_ASSIGN(const job::JobSpec back, FromProto(ToProto(job)));
     EXPECT_EQ(back.outer_optimizer, kind);
   }
 }
@@ -137,39 +138,40 @@ TEST(ConvertTest, JobWithoutEncodingsIsFp32) {
   v1::JobSpec wire = ToProto(SomeJob());
   wire.clear_push_encoding();
   wire.clear_pull_encoding();
-  ASSERT_OK_AND_ASSIGN(const JobSpec job, FromProto(wire));
-  EXPECT_EQ(job.push_encoding, Encoding::kFp32);
-  EXPECT_EQ(job.pull_encoding, Encoding::kFp32);
+  ASSERT_OK_AND_ASSIGN(const job::JobSpec job, FromProto(wire));
+  EXPECT_EQ(job.push_encoding, params::Encoding::kFp32);
+  EXPECT_EQ(job.pull_encoding, params::Encoding::kFp32);
   wire.set_pull_encoding(static_cast<v1::Encoding>(99));
   EXPECT_THAT(FromProto(wire),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pull_encoding is 99")));
 }
 
 TEST(ConvertTest, EveryFieldOfJobSpecIsWritten) {
-  JobSpec job = SomeJob();
+  job::JobSpec job = SomeJob();
   job.quorum = 1;
   job.max_rounds_ahead = 3;
   job.max_staleness = 4;
-  job.balance = Balance::kSpeed;
+  job.balance = job::Balance::kSpeed;
   job.global_batch_size = 32;
-  job.staleness_scaling = StalenessScaling::kInverse;
+  job.staleness_scaling = job::StalenessScaling::kInverse;
   job.fragments = 3;
   job.overlap_steps = 2;
-  job.merge = MergeKind::kKeep;
+  job.merge = job::MergeKind::kKeep;
   job.overlap_rounds = true;
-  job.push_encoding = Encoding::TopK(32, 4);
+  job.push_encoding = params::Encoding::TopK(32, 4);
   EXPECT_THAT(UnsetFields(ToProto(job)), IsEmpty());
 }
 
 TEST(ConvertTest, TopKAndItsParametersSurvive) {
-  JobSpec job = SomeJob();
+  job::JobSpec job = SomeJob();
   job.robust_mean = {};
-  job.topk_divisor = TopKDivisor::kSenders;
-  for (const Encoding encoding : {Encoding::TopK(32, 4), Encoding::TopK(1024, 2)}) {
+  job.topk_divisor = job::TopKDivisor::kSenders;
+  for (const params::Encoding encoding :
+       {params::Encoding::TopK(32, 4), params::Encoding::TopK(1024, 2)}) {
     job.push_encoding = encoding;
-    ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(ToProto(job)));
+    ASSERT_OK_AND_ASSIGN(const job::JobSpec back, FromProto(ToProto(job)));
     EXPECT_EQ(back.push_encoding, encoding);
-    EXPECT_EQ(back.topk_divisor, TopKDivisor::kSenders);
+    EXPECT_EQ(back.topk_divisor, job::TopKDivisor::kSenders);
     EXPECT_EQ(back.feedback_decay, 0.9);
   }
   v1::JobSpec wire = ToProto(job);
@@ -184,9 +186,9 @@ TEST(ConvertTest, TopKAndItsParametersSurvive) {
   wire = ToProto(SomeJob());
   wire.clear_feedback_decay();
   wire.clear_topk_divisor();
-  ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
+  ASSERT_OK_AND_ASSIGN(const job::JobSpec old, FromProto(wire));
   EXPECT_EQ(old.feedback_decay, 1.0);
-  EXPECT_EQ(old.topk_divisor, TopKDivisor::kWorkers);
+  EXPECT_EQ(old.topk_divisor, job::TopKDivisor::kWorkers);
 }
 
 TEST(ConvertTest, UnknownEnumValueIsNamed) {
@@ -222,10 +224,10 @@ TEST(ConvertTest, MissingAndSenselessPartsAreRefused) {
 
 // A coordinator must not accept a model name that its workers refuse.
 TEST(ConvertTest, ModelNameThatIsTakenIsTakenAgain) {
-  v1::ModelSpec wire = ToProto(*ModelPreset("gpt-nano"));
+  v1::ModelSpec wire = ToProto(*params::ModelPreset("gpt-nano"));
   for (const int num_controls : {60, 70}) {
     wire.set_name(std::string(num_controls, '\x01'));
-    const absl::StatusOr<ModelSpec> spec = FromProto(wire);
+    const absl::StatusOr<params::ModelSpec> spec = FromProto(wire);
     EXPECT_EQ(spec.ok(), num_controls == 60) << spec.status();
     if (!spec.ok()) continue;
     EXPECT_THAT(FromProto(ToProto(*spec)), IsOkAndHolds(*spec));
@@ -233,11 +235,11 @@ TEST(ConvertTest, ModelNameThatIsTakenIsTakenAgain) {
 }
 
 TEST(ConvertTest, LayoutSurvivesAndItsHashIsChecked) {
-  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ModelPreset("gpt-nano"));
-  ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(spec));
+  ASSERT_OK_AND_ASSIGN(const params::ModelSpec spec, params::ModelPreset("gpt-nano"));
+  ASSERT_OK_AND_ASSIGN(const params::Layout layout, params::BuildLayout(spec));
   v1::Layout wire = ToProto(layout);
-  ASSERT_OK_AND_ASSIGN(const Layout back, FromProto(wire));
-  EXPECT_OK(CheckSameLayout(layout, "sent", back, "received"));
+  ASSERT_OK_AND_ASSIGN(const params::Layout back, FromProto(wire));
+  EXPECT_OK(params::CheckSameLayout(layout, "sent", back, "received"));
   EXPECT_EQ(back.hash(), layout.hash());
   wire.mutable_tensors(0)->set_shape(0, 3);
   EXPECT_THAT(FromProto(wire),
@@ -245,17 +247,17 @@ TEST(ConvertTest, LayoutSurvivesAndItsHashIsChecked) {
 }
 
 TEST(ConvertTest, WhatALayoutMarksSurvives) {
-  TensorSpec weight;
+  params::TensorSpec weight;
   weight.name = "weight";
   weight.decay = true;
-  TensorSpec mean;
+  params::TensorSpec mean;
   mean.name = "mean";
   mean.block = 1;
   mean.averaged = true;
   weight.embedding = true;
-  const Layout layout = *Layout::FromTensors({weight, mean});
-  ASSERT_OK_AND_ASSIGN(const Layout back, FromProto(ToProto(layout)));
-  EXPECT_OK(CheckSameLayout(layout, "sent", back, "received"));
+  const params::Layout layout = *params::Layout::FromTensors({weight, mean});
+  ASSERT_OK_AND_ASSIGN(const params::Layout back, FromProto(ToProto(layout)));
+  EXPECT_OK(params::CheckSameLayout(layout, "sent", back, "received"));
   EXPECT_TRUE(back.is_averaged(1));
   EXPECT_FALSE(back.is_averaged(0));
   // The mark `embedding` is not part of the hash.
@@ -276,12 +278,12 @@ TEST(ConvertTest, LayoutWithOverflowingShapeIsRefused) {
 }
 
 TEST(ConvertTest, ContributionKindsAndEncodingsSurvive) {
-  for (const ContributionKind kind :
-       {ContributionKind::kGradient, ContributionKind::kPseudoGradient,
-        ContributionKind::kInitialWeights, ContributionKind::kWeights}) {
+  for (const messages::ContributionKind kind :
+       {messages::ContributionKind::kGradient, messages::ContributionKind::kPseudoGradient,
+        messages::ContributionKind::kInitialWeights, messages::ContributionKind::kWeights}) {
     EXPECT_THAT(FromProto(ToProto(kind)), IsOkAndHolds(kind));
   }
-  for (const Encoding encoding : kAllEncodings) {
+  for (const params::Encoding encoding : params::kAllEncodings) {
     EXPECT_THAT(FromProto(ToProto(encoding.kind())), IsOkAndHolds(encoding.kind()));
   }
   EXPECT_THAT(FromProto(v1::CONTRIBUTION_KIND_UNSPECIFIED),
@@ -301,16 +303,16 @@ TEST(ConvertTest, MutatedJobSpecsAreRefusedOrValid) {
     }
     v1::JobSpec wire;
     if (!wire.ParseFromString(bytes)) continue;
-    const absl::StatusOr<JobSpec> job = FromProto(wire);
+    const absl::StatusOr<job::JobSpec> job = FromProto(wire);
     if (!job.ok()) continue;
     ++accepted;
-    ASSERT_OK(ValidateJobSpec(*job));
+    ASSERT_OK(job::ValidateJobSpec(*job));
   }
   EXPECT_GT(accepted, 0);
 }
 
 TEST(ConvertTest, ALossThatIsNotKnownStaysUnknown) {
-  JobLoss loss;
+  job::JobLoss loss;
   EXPECT_EQ(FromProto(ToProto(loss)), loss);
   loss.train = 0.0;
   loss.train_round = Round(7);
@@ -321,21 +323,21 @@ TEST(ConvertTest, ALossThatIsNotKnownStaysUnknown) {
   EXPECT_EQ(FromProto(ToProto(loss)), loss);
 }
 
-Registration SomeRegistration() {
-  Registration registration;
+messages::Registration SomeRegistration() {
+  messages::Registration registration;
   registration.life = {WorkerId(3), Incarnation(0xfedcba9876543210)};
   registration.server_incarnation = 9;
   registration.lease = absl::Seconds(10);
   registration.heartbeat_interval = absl::Milliseconds(3333);
   registration.job = SomeJob();
   registration.needs_initial_weights = true;
-  auto map = std::make_shared<ClusterMap>();
+  auto map = std::make_shared<messages::ClusterMap>();
   map->version = 4;
-  map->layout = *BuildLayout(registration.job.model);
+  map->layout = *params::BuildLayout(registration.job.model);
   const int64_t half = map->layout.num_elements() / 2;
   map->servers = {{0, "a:1", {0, half}}, {1, "b:2", {half, map->layout.num_elements()}}};
-  map->buckets = *PlanBuckets(map->layout, {map->servers[0].range, map->servers[1].range},
-                              registration.job.bucket_bytes);
+  map->buckets = *params::PlanBuckets(map->layout, {map->servers[0].range, map->servers[1].range},
+                                      registration.job.bucket_bytes);
   registration.map = std::move(map);
   registration.life_secret = "0af3";
   registration.rounds_completed = 12;
@@ -343,9 +345,9 @@ Registration SomeRegistration() {
   return registration;
 }
 
-Grant SomeGrant() {
-  Grant grant;
-  grant.kind = Grant::Kind::kTrain;
+messages::Grant SomeGrant() {
+  messages::Grant grant;
+  grant.kind = messages::Grant::Kind::kTrain;
   grant.round = Round(5);
   grant.view = ViewId(6);
   grant.first_sample = 70;
@@ -367,7 +369,7 @@ Grant SomeGrant() {
 }
 
 v1::RoundReport SomeReport() {
-  RoundReport report;
+  messages::RoundReport report;
   report.round = Round(5);
   report.loss_sum = 1.25;
   report.num_predictions = 6;
@@ -393,7 +395,7 @@ void ExpectRefused(const Message& message, const std::string& text) {
 TEST(ConvertClusterTest, RegistrationSurvives) {
   const v1::RegisterReply wire = ToProto(SomeRegistration());
   EXPECT_THAT(UnsetFields(wire), ElementsAre("keeps_dialled_address")) << "only servers know it";
-  ASSERT_OK_AND_ASSIGN(const Registration back, FromProto(wire));
+  ASSERT_OK_AND_ASSIGN(const messages::Registration back, FromProto(wire));
   EXPECT_EQ(back.life, SomeRegistration().life);
   EXPECT_EQ(back.servers()[1].address, "b:2");
   EXPECT_EQ(ToProto(back).SerializeAsString(), wire.SerializeAsString());
@@ -433,13 +435,14 @@ TEST(ConvertClusterTest, OnlyServersAtHostAndPortAreDialled) {
     v1::RegisterReply wire = good;
     wire.mutable_servers(1)->set_address(address);
     ExpectRefused(wire, "the address of the server of shard 1");
-    v1::HeartbeatReply moved =
-        ToProto(HeartbeatAnswer{ViewId(1), "", ServerAddresses{8, {"a:1", address}}});
+    v1::HeartbeatReply moved = ToProto(
+        messages::HeartbeatAnswer{ViewId(1), "", messages::ServerAddresses{8, {"a:1", address}}});
     ExpectRefused(moved, "the address of the server of shard 1");
   }
-  ExpectRefused(ToProto(HeartbeatAnswer{ViewId(1), "",
-                                        ServerAddresses{8, std::vector<std::string>(257, "a:1")}}),
-                "257 servers, allowed are 256");
+  ExpectRefused(
+      ToProto(messages::HeartbeatAnswer{
+          ViewId(1), "", messages::ServerAddresses{8, std::vector<std::string>(257, "a:1")}}),
+      "257 servers, allowed are 256");
 }
 
 // A very small message can ask for a plan that needs more memory than there is.
@@ -450,29 +453,30 @@ TEST(ConvertClusterTest, ARegistrationIsRefusedBeforeAnythingIsMadeOfIt) {
   wire.mutable_layout()->mutable_tensors()->DeleteSubrange(1, wire.layout().tensors_size() - 1);
   v1::TensorSpec& tensor = *wire.mutable_layout()->mutable_tensors(0);
   tensor.clear_shape();
-  tensor.add_shape(Layout::kMaxElements);
+  tensor.add_shape(params::Layout::kMaxElements);
   wire.mutable_servers()->RemoveLast();
-  wire.mutable_servers(0)->set_end(Layout::kMaxElements);
+  wire.mutable_servers(0)->set_end(params::Layout::kMaxElements);
   ExpectRefused(wire, "buckets, allowed are 1048576");
   tensor.add_shape(int64_t{1} << 40);
   ExpectRefused(wire, "elements");
   tensor.clear_shape();
   tensor.set_name(std::string(1 << 20, 'x'));
   ExpectRefused(wire, "has 1048576 bytes, allowed are 512");
-  for (int i = 0; i < Layout::kMaxTensors; ++i) wire.mutable_layout()->add_tensors();
+  for (int i = 0; i < params::Layout::kMaxTensors; ++i) wire.mutable_layout()->add_tensors();
   ExpectRefused(wire, "1048577 tensors");
 }
 
 TEST(ConvertClusterTest, RegisterCallSurvives) {
-  RegisterCall call;
+  messages::RegisterCall call;
   call.name = "ann";
   call.instance_id = 7;
   call.device = "cpu";
-  call.encodings = {Encoding::Kind::kFp32, Encoding::Kind::kInt8, Encoding::Kind::kTopK2};
-  call.layout = *BuildLayout(SomeJob().model);
+  call.encodings = {params::Encoding::Kind::kFp32, params::Encoding::Kind::kInt8,
+                    params::Encoding::Kind::kTopK2};
+  call.layout = *params::BuildLayout(SomeJob().model);
   call.adopts_order = true;
   call.frozen_hash = "0123";
-  call.proposed = {.optimizer = OptimizerKind::kNesterov,
+  call.proposed = {.optimizer = job::OptimizerKind::kNesterov,
                    .momentum = 0.1,
                    .beta1 = 0.2,
                    .beta2 = 0.3,
@@ -487,7 +491,7 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   EXPECT_THAT(UnsetFields(wire), IsEmpty());
   EXPECT_THAT(UnsetFields(wire.proposed()), IsEmpty());
   wire.add_encodings(static_cast<v1::Encoding>(99));  // from a newer release
-  ASSERT_OK_AND_ASSIGN(const RegisterCall back, FromProto(wire));
+  ASSERT_OK_AND_ASSIGN(const messages::RegisterCall back, FromProto(wire));
   EXPECT_EQ(back.name, "ann");
   EXPECT_EQ(back.instance_id, 7);
   EXPECT_EQ(back.device, "cpu");
@@ -505,34 +509,35 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
     EXPECT_EQ(FromProto(wire)->process.age, std::nullopt);
   }
   EXPECT_THAT(back.encodings,
-              ElementsAre(Encoding::Kind::kFp32, Encoding::Kind::kInt8, Encoding::Kind::kTopK2));
+              ElementsAre(params::Encoding::Kind::kFp32, params::Encoding::Kind::kInt8,
+                          params::Encoding::Kind::kTopK2));
 }
 
 TEST(ConvertClusterTest, ARegisterCallOfAnotherWireVersionOrWithLongTextsIsRefused) {
-  v1::RegisterRequest wire = ToProto(RegisterCall());
+  v1::RegisterRequest wire = ToProto(messages::RegisterCall());
   wire.set_wire_version(wire.wire_version() + 1);
   ExpectRefused(wire, "wire_version=");
-  wire = ToProto(RegisterCall());
+  wire = ToProto(messages::RegisterCall());
   wire.set_name(std::string(257, 'x'));
   ExpectRefused(wire, "name has 257 bytes");
-  wire = ToProto(RegisterCall());
+  wire = ToProto(messages::RegisterCall());
   wire.set_device(std::string(257, 'x'));
   ExpectRefused(wire, "device has 257 bytes");
-  wire = ToProto(RegisterCall());
+  wire = ToProto(messages::RegisterCall());
   EXPECT_FALSE(wire.has_proposed());
   wire.mutable_proposed()->set_optimizer(static_cast<v1::OptimizerKind>(99));
   ExpectRefused(wire, "proposed.optimizer is 99");
-  wire = ToProto(RegisterCall());
+  wire = ToProto(messages::RegisterCall());
   wire.mutable_layout()->add_tensors()->add_shape(-3);
   EXPECT_FALSE(FromProto(wire).ok());
 }
 
 TEST(ConvertClusterTest, DatasetInfoSurvivesWithoutNegativeSizes) {
-  const DatasetInfo dataset = {"f00d", 10, 2, 65, true};
+  const messages::DatasetInfo dataset = {"f00d", 10, 2, 65, true};
   const v1::DatasetInfo good = ToProto(dataset);
   EXPECT_THAT(UnsetFields(good), IsEmpty());
   EXPECT_THAT(FromProto(good), IsOkAndHolds(dataset));
-  EXPECT_THAT(FromProto(v1::DatasetInfo()), IsOkAndHolds(DatasetInfo()));
+  EXPECT_THAT(FromProto(v1::DatasetInfo()), IsOkAndHolds(messages::DatasetInfo()));
   v1::DatasetInfo wire = good;
   wire.set_fingerprint(std::string(257, 'x'));
   ExpectRefused(wire, "dataset.fingerprint has 257 bytes");
@@ -544,17 +549,18 @@ TEST(ConvertClusterTest, DatasetInfoSurvivesWithoutNegativeSizes) {
 }
 
 TEST(ConvertClusterTest, HeartbeatSurvivesWithoutNegativeNumbers) {
-  const HeartbeatCall call = {.life = {WorkerId(3), Incarnation(4)},
-                              .bytes_pushed = 5,
-                              .bytes_pulled = 6,
-                              .activity = "push",
-                              .standstill = Standstill{1, absl::Milliseconds(1500)},
-                              .map_version = 7,
-                              .path = {1e6, 2e6, absl::Milliseconds(50)},
-                              .acknowledged = Round(8)};
+  const messages::HeartbeatCall call = {
+      .life = {WorkerId(3), Incarnation(4)},
+      .bytes_pushed = 5,
+      .bytes_pulled = 6,
+      .activity = "push",
+      .standstill = messages::Standstill{1, absl::Milliseconds(1500)},
+      .map_version = 7,
+      .path = {1e6, 2e6, absl::Milliseconds(50)},
+      .acknowledged = Round(8)};
   const v1::HeartbeatRequest good = ToProto(call);
   EXPECT_THAT(UnsetFields(good), IsEmpty());
-  ASSERT_OK_AND_ASSIGN(const HeartbeatCall back, FromProto(good));
+  ASSERT_OK_AND_ASSIGN(const messages::HeartbeatCall back, FromProto(good));
   EXPECT_EQ(back.life, call.life);
   EXPECT_EQ(back.standstill->age, call.standstill->age);
   EXPECT_EQ(ToProto(back).SerializeAsString(), good.SerializeAsString());
@@ -568,9 +574,10 @@ TEST(ConvertClusterTest, HeartbeatSurvivesWithoutNegativeNumbers) {
   EXPECT_FALSE(FromProto(v1::HeartbeatRequest())->standstill.has_value());
   EXPECT_FALSE(FromProto(v1::HeartbeatRequest())->map_version.has_value());
   EXPECT_FALSE(FromProto(v1::HeartbeatRequest())->acknowledged.has_value());
-  const HeartbeatAnswer answer = {ViewId(1), "shard 1", ServerAddresses{8, {"a:1", "b:2"}}};
+  const messages::HeartbeatAnswer answer = {ViewId(1), "shard 1",
+                                            messages::ServerAddresses{8, {"a:1", "b:2"}}};
   v1::HeartbeatReply reply = ToProto(answer);
-  ASSERT_OK_AND_ASSIGN(const HeartbeatAnswer received, FromProto(reply));
+  ASSERT_OK_AND_ASSIGN(const messages::HeartbeatAnswer received, FromProto(reply));
   EXPECT_EQ(received.servers->map_version, 8);
   EXPECT_EQ(received.servers->addresses, answer.servers->addresses);
   std::swap(*reply.mutable_servers(0), *reply.mutable_servers(1));
@@ -589,67 +596,77 @@ TEST(ConvertClusterTest, HeartbeatSurvivesWithoutNegativeNumbers) {
 
 TEST(ConvertClusterTest, GrantOfEveryKindSurvives) {
   EXPECT_THAT(UnsetFields(ToProto(SomeGrant())), IsEmpty());
-  for (const Grant::Kind kind : {Grant::Kind::kTrain, Grant::Kind::kEvaluate, Grant::Kind::kDone}) {
-    Grant grant = SomeGrant();
+  for (const messages::Grant::Kind kind :
+       {messages::Grant::Kind::kTrain, messages::Grant::Kind::kEvaluate,
+        messages::Grant::Kind::kDone}) {
+    messages::Grant grant = SomeGrant();
     grant.kind = kind;
     EXPECT_THAT(FromProto(ToProto(grant)), IsOkAndHolds(grant));
   }
-  Grant wait = SomeGrant();
-  wait.kind = Grant::Kind::kWait;
+  messages::Grant wait = SomeGrant();
+  wait.kind = messages::Grant::Kind::kWait;
   v1::Grant reason_only;
   reason_only.set_kind(v1::Grant::KIND_WAIT);
   reason_only.set_reason("why");
   EXPECT_EQ(ToProto(wait).SerializeAsString(), reason_only.SerializeAsString());
   EXPECT_EQ(FromProto(reason_only)->reason, "why");
-  EXPECT_EQ(FromProto(v1::Grant())->kind, Grant::Kind::kWait) << "of a newer release";
+  EXPECT_EQ(FromProto(v1::Grant())->kind, messages::Grant::Kind::kWait) << "of a newer release";
 }
 
 TEST(ConvertClusterTest, AGrantToTrainWhoseNumbersDoNotFitIsRefused) {
-  const auto refused = [](void (*spoil)(Grant&)) {
-    Grant grant = SomeGrant();
+  const auto refused = [](void (*spoil)(messages::Grant&)) {
+    messages::Grant grant = SomeGrant();
     spoil(grant);
     ExpectRefused(ToProto(grant), "do not fit each other");
   };
-  refused([](Grant& grant) { grant.num_samples = 0; });
-  refused([](Grant& grant) { grant.local_steps = 0; });
-  refused([](Grant& grant) { grant.num_samples = 1; });
-  refused([](Grant& grant) { grant.learning_rates.pop_back(); });
+  refused([](messages::Grant& grant) { grant.num_samples = 0; });
+  refused([](messages::Grant& grant) { grant.local_steps = 0; });
+  refused([](messages::Grant& grant) { grant.num_samples = 1; });
+  refused([](messages::Grant& grant) { grant.learning_rates.pop_back(); });
 }
 
 TEST(ConvertClusterTest, AGrantOfAnyKindWithNumbersOutOfRangeIsRefused) {
   constexpr int64_t kHuge = int64_t{1} << 61;
-  const auto refused = [](const std::string& field, const std::function<void(Grant&)>& spoil) {
-    for (const auto kind : {Grant::Kind::kTrain, Grant::Kind::kEvaluate, Grant::Kind::kDone}) {
-      Grant grant = SomeGrant();
+  const auto refused = [](const std::string& field,
+                          const std::function<void(messages::Grant&)>& spoil) {
+    for (const auto kind : {messages::Grant::Kind::kTrain, messages::Grant::Kind::kEvaluate,
+                            messages::Grant::Kind::kDone}) {
+      messages::Grant grant = SomeGrant();
       grant.kind = kind;
       spoil(grant);
       ExpectRefused(ToProto(grant), field);
     }
   };
   for (const int64_t value : {int64_t{-1}, kHuge}) {
-    refused("grant.round", [=](Grant& grant) { grant.round = Round(value); });
-    refused("grant.min_round", [=](Grant& grant) { grant.min_round = Round(value); });
-    refused("grant.total_rounds", [=](Grant& grant) { grant.total_rounds = value; });
-    refused("grant.first_sample", [=](Grant& grant) { grant.first_sample = value; });
-    refused("grant.first_position", [=](Grant& grant) { grant.first_position = value; });
-    refused("grant.num_samples", [=](Grant& grant) { grant.num_samples = value; });
-    refused("grant.evaluation_set_size", [=](Grant& grant) { grant.evaluation_set_size = value; });
-    refused("grant.first_heldout_sample", [=](Grant& g) { g.first_heldout_sample = value; });
-    refused("grant.num_heldout_samples", [=](Grant& g) { g.num_heldout_samples = value; });
+    refused("grant.round", [=](messages::Grant& grant) { grant.round = Round(value); });
+    refused("grant.min_round", [=](messages::Grant& grant) { grant.min_round = Round(value); });
+    refused("grant.total_rounds", [=](messages::Grant& grant) { grant.total_rounds = value; });
+    refused("grant.first_sample", [=](messages::Grant& grant) { grant.first_sample = value; });
+    refused("grant.first_position", [=](messages::Grant& grant) { grant.first_position = value; });
+    refused("grant.num_samples", [=](messages::Grant& grant) { grant.num_samples = value; });
+    refused("grant.evaluation_set_size",
+            [=](messages::Grant& grant) { grant.evaluation_set_size = value; });
+    refused("grant.first_heldout_sample",
+            [=](messages::Grant& g) { g.first_heldout_sample = value; });
+    refused("grant.num_heldout_samples",
+            [=](messages::Grant& g) { g.num_heldout_samples = value; });
   }
-  refused("grant.num_samples", [](Grant& grant) { grant.num_samples = int64_t{1} << 40; });
-  refused("grant.local_steps", [](Grant& grant) { grant.local_steps = 0x7fffffff; });
-  refused("grant.local_steps", [](Grant& grant) { grant.local_steps = -1; });
-  refused("grant.num_heldout_samples", [](Grant& grant) { grant.num_heldout_samples = 3; });
+  refused("grant.num_samples",
+          [](messages::Grant& grant) { grant.num_samples = int64_t{1} << 40; });
+  refused("grant.local_steps", [](messages::Grant& grant) { grant.local_steps = 0x7fffffff; });
+  refused("grant.local_steps", [](messages::Grant& grant) { grant.local_steps = -1; });
+  refused("grant.num_heldout_samples",
+          [](messages::Grant& grant) { grant.num_heldout_samples = 3; });
   for (const double rate : {-0.1, std::nan(""), HUGE_VAL}) {
-    refused("grant.learning_rates", [=](Grant& grant) { grant.learning_rates[1] = rate; });
+    refused("grant.learning_rates",
+            [=](messages::Grant& grant) { grant.learning_rates[1] = rate; });
   }
 }
 
 TEST(ConvertClusterTest, WhatAWorkerSaysOfItselfIsNoMoreThanText) {
   const std::string text = "a\x1b[2J\nb";
   const std::string shown = "a\\x1b[2J\\nb";
-  v1::RegisterRequest call = ToProto(RegisterCall());
+  v1::RegisterRequest call = ToProto(messages::RegisterCall());
   call.set_device(text);
   EXPECT_EQ(FromProto(call)->device, shown);
   v1::DatasetInfo dataset;
@@ -681,7 +698,7 @@ TEST(ConvertClusterTest, WhatAWorkerIsToldIsNoMoreThanText) {
 TEST(ConvertClusterTest, RoundReportSurvives) {
   const v1::RoundReport wire = SomeReport();
   EXPECT_THAT(UnsetFields(wire), IsEmpty());
-  ASSERT_OK_AND_ASSIGN(const RoundReport back, FromProto(wire));
+  ASSERT_OK_AND_ASSIGN(const messages::RoundReport back, FromProto(wire));
   EXPECT_EQ(ToProto(back).SerializeAsString(), wire.SerializeAsString());
 }
 
@@ -705,7 +722,8 @@ TEST(ConvertClusterTest, AReportWithNegativeCountsOrImpossibleTimesIsRefused) {
   (*told.mutable_metrics())["no spaces"] = 1.0;
   ExpectRefused(told, "'no spaces'");
   told.clear_metrics();
-  for (size_t i = 0; i <= kMaxMetrics; ++i) (*told.mutable_metrics())[absl::StrCat("m", i)] = 1.0;
+  for (size_t i = 0; i <= messages::kMaxMetrics; ++i)
+    (*told.mutable_metrics())[absl::StrCat("m", i)] = 1.0;
   ExpectRefused(told, "the number of report.metrics=33 is out of range; allowed are 0 to 32");
   v1::RoundReport diverged = SomeReport();
   diverged.set_loss_sum(std::numeric_limits<double>::quiet_NaN());

@@ -116,7 +116,7 @@ class Connection {
   absl::Status BeginTls(SSL_CTX* context, bool is_server) {
     ssl_.reset(SSL_new(context));
     if (ssl_ == nullptr || SSL_set_fd(ssl_.get(), descriptor_) != 1) {
-      return absl::InternalError(OpensslError());
+      return absl::InternalError(security::OpensslError());
     }
     return Repeat([&] { return is_server ? SSL_accept(ssl_.get()) : SSL_connect(ssl_.get()); });
   }
@@ -168,11 +168,11 @@ class Connection {
           break;
         case SSL_ERROR_ZERO_RETURN:
         case SSL_ERROR_SYSCALL:
-          OpensslError();
+          security::OpensslError();
           return absl::UnavailableError("the connection was closed");
         default:
           tls_failure_ = ERR_GET_REASON(ERR_peek_error());
-          return absl::UnavailableError(absl::StrCat("TLS fails: ", OpensslError()));
+          return absl::UnavailableError(absl::StrCat("TLS fails: ", security::OpensslError()));
       }
     }
   }
@@ -193,12 +193,13 @@ class Connection {
   int descriptor_;
   absl::Time deadline_;
   bool is_accepted_;
-  OwnedSsl ssl_;
+  security::OwnedSsl ssl_;
   int tls_failure_ = 0;
 };
 
 absl::StatusOr<Connection> Dial(const std::string& address, absl::Time deadline) {
-  ASSIGN_OR_RETURN(const HostPort place, ParseHostPort("join", address, /*lowest_port=*/1));
+  ASSIGN_OR_RETURN(const net::HostPort place,
+                   net::ParseHostPort("join", address, /*lowest_port=*/1));
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -234,8 +235,8 @@ absl::StatusOr<Connection> Dial(const std::string& address, absl::Time deadline)
   return last;
 }
 
-OwnedSslContext NewContext(const SSL_METHOD* method) {
-  OwnedSslContext context(SSL_CTX_new(method));
+security::OwnedSslContext NewContext(const SSL_METHOD* method) {
+  security::OwnedSslContext context(SSL_CTX_new(method));
   SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION);
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context.get(), 0);
@@ -248,7 +249,7 @@ absl::Status CheckPeer(SSL* ssl, const std::string& authority_sha256, absl::Time
   X509* authority = nullptr;
   for (int i = 0; i < sk_X509_num(chain); ++i) {
     X509* const certificate = sk_X509_value(chain, i);
-    if (FingerprintOf(certificate) == authority_sha256) authority = certificate;
+    if (security::FingerprintOf(certificate) == authority_sha256) authority = certificate;
   }
   if (authority == nullptr) {
     return absl::PermissionDeniedError(
@@ -256,17 +257,19 @@ absl::Status CheckPeer(SSL* ssl, const std::string& authority_sha256, absl::Time
         "cluster, or somebody between here and there; the secret was not sent");
   }
   X509* const server = sk_X509_value(chain, 0);
-  RETURN_IF_ERROR(CheckServerTimes(PemOf(server), now));
-  const absl::Status issued = CheckIssued(server, authority, X509_PURPOSE_SSL_SERVER, now);
+  RETURN_IF_ERROR(CheckServerTimes(security::PemOf(server), now));
+  const absl::Status issued =
+      security::CheckIssued(server, authority, X509_PURPOSE_SSL_SERVER, now);
   if (!issued.ok()) {
     return absl::PermissionDeniedError(
         absl::StrCat("whoever answers there is no server of that cluster (", issued.message(),
                      "); the secret was not sent"));
   }
-  ASSIGN_OR_RETURN(const CertificateFacts facts, FactsOf(PemOf(server)));
-  if (facts.identity.role == Role::kServer) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const security::CertificateFacts facts,
+                   security::FactsOf(security::PemOf(server)));
+  if (facts.identity.role == security::Role::kServer) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat("whoever answers there is ",
-                                                  TextOf(facts.identity),
+                                                  security::TextOf(facts.identity),
                                                   ", and no server; the secret was not sent"));
 }
 
@@ -284,39 +287,41 @@ absl::Status RefusalOf(const v1::EnrollReply& reply) {
   return FromGrpcStatus(status);
 }
 
-absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinString& join,
-                                     absl::Span<const Role> roles, const std::string& name,
-                                     absl::Time deadline) {
+absl::StatusOr<security::Credentials> EnrollAt(const std::string& address,
+                                               const security::JoinString& join,
+                                               absl::Span<const security::Role> roles,
+                                               const std::string& name, absl::Time deadline) {
   ASSIGN_OR_RETURN(Connection connection, Dial(address, deadline));
   RETURN_IF_ERROR(connection.SendPlain(kEnrollmentPreamble));
-  const OwnedSslContext context = NewContext(TLS_client_method());
+  const security::OwnedSslContext context = NewContext(TLS_client_method());
   // OpenSSL's own check is off. CheckPeer() checks the chain below, against a hash and not against
   // the machine's trusted authorities.
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);
   RETURN_IF_ERROR(connection.BeginTls(context.get(), /*is_server=*/false));
   RETURN_IF_ERROR(CheckPeer(connection.ssl(), join.authority_sha256, absl::Now()));
-  Credentials credentials;
-  credentials.key = NewPrivateKey();
+  security::Credentials credentials;
+  credentials.key = security::NewPrivateKey();
   v1::EnrollRequest request;
-  request.set_wire_version(kWireVersion);
+  request.set_wire_version(process::kWireVersion);
   request.set_token_id(join.token_id);
   request.set_secret(join.secret);
-  ASSIGN_OR_RETURN(*request.mutable_certificate_request(), MakeCertificateRequest(credentials.key));
+  ASSIGN_OR_RETURN(*request.mutable_certificate_request(),
+                   security::MakeCertificateRequest(credentials.key));
   request.set_name(name);
   request.set_fallback_name(HostName());
   request.set_begins_early(true);
-  for (const Role role : roles) request.add_roles(std::string(RoleName(role)));
+  for (const security::Role role : roles) request.add_roles(std::string(security::RoleName(role)));
   RETURN_IF_ERROR(connection.Send(request));
   v1::EnrollReply reply;
   RETURN_IF_ERROR(connection.Receive(reply));
   if (reply.code() != 0) return RefusalOf(reply);
   credentials.certificate = reply.certificate();
   credentials.authority = reply.authority();
-  ASSIGN_OR_RETURN(const std::string fingerprint, FingerprintOf(credentials.authority));
+  ASSIGN_OR_RETURN(const std::string fingerprint, security::FingerprintOf(credentials.authority));
   if (fingerprint != join.authority_sha256) {
     return absl::PermissionDeniedError("the server has sent another authority than it has shown");
   }
-  RETURN_IF_ERROR(CheckKeyFits(credentials.certificate, credentials.key));
+  RETURN_IF_ERROR(security::CheckKeyFits(credentials.certificate, credentials.key));
   return credentials;
 }
 
@@ -325,11 +330,11 @@ absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinStrin
 int KeepAndLeave(X509_STORE_CTX* store, void* shown) {
   std::string& chain = *static_cast<std::string*>(shown);
   X509* const certificate = X509_STORE_CTX_get0_cert(store);
-  chain = PemOf(certificate);
+  chain = security::PemOf(certificate);
   const STACK_OF(X509)* const others = X509_STORE_CTX_get0_untrusted(store);
   for (int i = 0; i < sk_X509_num(others); ++i) {
     X509* const other = sk_X509_value(others, i);
-    if (X509_cmp(other, certificate) != 0) absl::StrAppend(&chain, PemOf(other));
+    if (X509_cmp(other, certificate) != 0) absl::StrAppend(&chain, security::PemOf(other));
   }
   const int index = SSL_get_ex_data_X509_STORE_CTX_idx();
   SSL_set_retry_verify(static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, index)));
@@ -339,7 +344,7 @@ int KeepAndLeave(X509_STORE_CTX* store, void* shown) {
 }  // namespace
 
 absl::Status CheckServerTimes(const std::string& certificate, absl::Time now) {
-  ASSIGN_OR_RETURN(const Validity validity, ValidityOf(certificate));
+  ASSIGN_OR_RETURN(const security::Validity validity, security::ValidityOf(certificate));
   if (validity.from <= now && now < validity.until) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
       "the server's certificate holds from ", UtcText(validity.from), " until ",
@@ -350,12 +355,13 @@ absl::Status CheckServerTimes(const std::string& certificate, absl::Time now) {
             "look at its log; else set the clock"));
 }
 
-absl::StatusOr<Credentials> Enroll(const JoinString& join, absl::Span<const Role> roles,
-                                   const std::string& name, absl::Duration timeout) {
+absl::StatusOr<security::Credentials> Enroll(const security::JoinString& join,
+                                             absl::Span<const security::Role> roles,
+                                             const std::string& name, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   absl::Status last;
   for (const absl::string_view address : absl::StrSplit(join.servers, ',')) {
-    absl::StatusOr<Credentials> credentials =
+    absl::StatusOr<security::Credentials> credentials =
         EnrollAt(std::string(address), join, roles, name, deadline);
     if (credentials.ok()) return credentials;
     last = absl::Status(credentials.status().code(), absl::StrCat("cannot enrol at ", address, ": ",
@@ -367,7 +373,7 @@ absl::StatusOr<Credentials> Enroll(const JoinString& join, absl::Span<const Role
 
 absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeout) {
   ASSIGN_OR_RETURN(Connection connection, Dial(address, absl::Now() + timeout));
-  const OwnedSslContext context = NewContext(TLS_client_method());
+  const security::OwnedSslContext context = NewContext(TLS_client_method());
   Greeting greeting;
   // The handshake is not completed: without a certificate of this program, the server would report
   // it as failed.
@@ -393,19 +399,20 @@ absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeou
   return greeting;
 }
 
-absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Duration timeout,
-                             const EnrollmentAnswer& answer) {
+absl::Status ServeEnrollment(int descriptor, const security::Credentials& own,
+                             absl::Duration timeout, const EnrollmentAnswer& answer) {
   Connection connection(descriptor, absl::Now() + timeout);
   RETURN_IF_ERROR(connection.ReceivePlain(kEnrollmentPreamble));
-  const OwnedSslContext context = NewContext(TLS_server_method());
-  ASSIGN_OR_RETURN(const OwnedCertificate certificate,
-                   CertificateFromPem("certificate", own.certificate));
-  ASSIGN_OR_RETURN(OwnedCertificate authority, CertificateFromPem("authority", own.authority));
-  ASSIGN_OR_RETURN(const OwnedKey key, KeyFromPem(own.key));
+  const security::OwnedSslContext context = NewContext(TLS_server_method());
+  ASSIGN_OR_RETURN(const security::OwnedCertificate certificate,
+                   security::CertificateFromPem("certificate", own.certificate));
+  ASSIGN_OR_RETURN(security::OwnedCertificate authority,
+                   security::CertificateFromPem("authority", own.authority));
+  ASSIGN_OR_RETURN(const security::OwnedKey key, security::KeyFromPem(own.key));
   if (SSL_CTX_use_certificate(context.get(), certificate.get()) != 1 ||
       SSL_CTX_use_PrivateKey(context.get(), key.get()) != 1 ||
       SSL_CTX_add_extra_chain_cert(context.get(), authority.get()) != 1) {
-    return absl::InternalError(OpensslError());
+    return absl::InternalError(security::OpensslError());
   }
   static_cast<void>(authority.release());  // the context owns it now
   RETURN_IF_ERROR(connection.BeginTls(context.get(), /*is_server=*/true));

@@ -29,8 +29,9 @@ absl::Status CheckServerTimes(const std::string& certificate, absl::Time now);
 // the join string that answers. For an empty `name` see EnrollRequest. Blocks. Errors: Unavailable,
 // DeadlineExceeded (no server answers); PermissionDenied (another authority answers, and the secret
 // was not sent; or the token is refused); those of the server.
-absl::StatusOr<Credentials> Enroll(const JoinString& join, absl::Span<const Role> roles,
-                                   const std::string& name, absl::Duration timeout);
+absl::StatusOr<security::Credentials> Enroll(const security::JoinString& join,
+                                             absl::Span<const security::Role> roles,
+                                             const std::string& name, absl::Duration timeout);
 
 using EnrollmentAnswer =
     std::function<absl::StatusOr<v1::EnrollReply>(const v1::EnrollRequest& request)>;
@@ -38,8 +39,8 @@ using EnrollmentAnswer =
 // Serves one enrolment on a connection, including the preamble. `own` are the server's credentials.
 // Blocks for at most `timeout` plus the time of `answer`. Closes the descriptor. Errors: the reason
 // why the enrolment failed.
-absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Duration timeout,
-                             const EnrollmentAnswer& answer);
+absl::Status ServeEnrollment(int descriptor, const security::Credentials& own,
+                             absl::Duration timeout, const EnrollmentAnswer& answer);
 
 // The answer of the program that listens at an address.
 struct Greeting {

@@ -50,18 +50,21 @@ class Door {
 class EnrollmentTest : public ::testing::Test {
  protected:
   EnrollmentTest() {
-    const CredentialFiles files = authority_.FilesFor({Role::kServer, "shard-0", "01"});
-    own_ = ReadCredentials(files).value_or(Credentials());
+    const security::CredentialFiles files =
+        authority_.FilesFor({security::Role::kServer, "shard-0", "01"});
+    own_ = security::ReadCredentials(files).value_or(security::Credentials());
     join_.servers = door_.address();
-    join_.authority_sha256 = FingerprintOf(authority_.authority().certificate).value_or("");
+    join_.authority_sha256 =
+        security::FingerprintOf(authority_.authority().certificate).value_or("");
     join_.token_id = "0a";
     join_.secret = kSecret;
   }
 
   // Serves one connection and enrols with the join string on it.
-  absl::StatusOr<Credentials> EnrollWith(const EnrollmentAnswer& answer) {
+  absl::StatusOr<security::Credentials> EnrollWith(const EnrollmentAnswer& answer) {
     std::thread server([&] { served_ = ServeEnrollment(door_.Accept(), own_, kPatience, answer); });
-    absl::StatusOr<Credentials> credentials = Enroll(join_, {Role::kWorker}, "box", kPatience);
+    absl::StatusOr<security::Credentials> credentials =
+        Enroll(join_, {security::Role::kWorker}, "box", kPatience);
     server.join();
     return credentials;
   }
@@ -72,16 +75,17 @@ class EnrollmentTest : public ::testing::Test {
     v1::EnrollReply reply;
     ASSIGN_OR_RETURN(
         *reply.mutable_certificate(),
-        IssueCertificate(authority_.authority(), request.certificate_request(),
-                         {Role::kWorker, request.name(), "02"}, {now, now + absl::Hours(1)}));
+        security::IssueCertificate(authority_.authority(), request.certificate_request(),
+                                   {security::Role::kWorker, request.name(), "02"},
+                                   {now, now + absl::Hours(1)}));
     reply.set_authority(authority_.authority().certificate);
     return reply;
   }
 
-  const TestAuthority authority_;
+  const security::TestAuthority authority_;
   const Door door_;
-  Credentials own_;
-  JoinString join_;
+  security::Credentials own_;
+  security::JoinString join_;
   v1::EnrollRequest request_;
   absl::Status served_ = absl::UnknownError("not served");
 };
@@ -94,8 +98,9 @@ TEST_F(EnrollmentTest, ASecretBecomesACertificate) {
   EXPECT_EQ(request_.secret(), kSecret);
   EXPECT_EQ(request_.token_id(), "0a");
   EXPECT_THAT(request_.fallback_name(), Not(HasSubstr(".")));
-  EXPECT_OK(CheckKeyFits(credentials->certificate, credentials->key));
-  EXPECT_OK(CheckIssued(credentials->certificate, authority_.authority().certificate, absl::Now()));
+  EXPECT_OK(security::CheckKeyFits(credentials->certificate, credentials->key));
+  EXPECT_OK(security::CheckIssued(credentials->certificate, authority_.authority().certificate,
+                                  absl::Now()));
   EXPECT_EQ(credentials->authority, authority_.authority().certificate);
 }
 
@@ -121,8 +126,9 @@ TEST_F(EnrollmentTest, AnotherAuthorityIsToldNothing) {
 }
 
 TEST_F(EnrollmentTest, WhoOnlyShowsTheAuthoritysCertificateIsToldNothing) {
-  const TestAuthority other;
-  const auto liar = ReadCredentials(other.FilesFor({Role::kServer, "shard-0", "01"}));
+  const security::TestAuthority other;
+  const auto liar =
+      security::ReadCredentials(other.FilesFor({security::Role::kServer, "shard-0", "01"}));
   ASSERT_OK(liar);
   own_ = *liar;
   own_.authority = authority_.authority().certificate;
@@ -132,8 +138,8 @@ TEST_F(EnrollmentTest, WhoOnlyShowsTheAuthoritysCertificateIsToldNothing) {
 }
 
 TEST_F(EnrollmentTest, AServerOutOfItsTimeIsToldNothingAndAskedAgainLater) {
-  const auto ended =
-      ReadCredentials(authority_.FilesFor({Role::kServer, "shard-0", "01"}, -absl::Minutes(1)));
+  const auto ended = security::ReadCredentials(
+      authority_.FilesFor({security::Role::kServer, "shard-0", "01"}, -absl::Minutes(1)));
   ASSERT_OK(ended);
   own_ = *ended;
   EXPECT_THAT(EnrollWith([this](const v1::EnrollRequest& request) { return Certify(request); }),
@@ -143,7 +149,8 @@ TEST_F(EnrollmentTest, AServerOutOfItsTimeIsToldNothingAndAskedAgainLater) {
 }
 
 TEST_F(EnrollmentTest, APeerThatIsNoServerIsToldNothing) {
-  const auto worker = ReadCredentials(authority_.FilesFor({Role::kWorker, "box", "01"}));
+  const auto worker =
+      security::ReadCredentials(authority_.FilesFor({security::Role::kWorker, "box", "01"}));
   ASSERT_OK(worker);
   own_ = *worker;
   EXPECT_THAT(EnrollWith([this](const v1::EnrollRequest& request) { return Certify(request); }),
@@ -177,7 +184,7 @@ TEST_F(EnrollmentTest, NobodyThereIsToldByAddress) {
     closed = door.address();
   }
   join_.servers = closed;
-  EXPECT_THAT(Enroll(join_, {Role::kWorker}, "box", kPatience),
+  EXPECT_THAT(Enroll(join_, {security::Role::kWorker}, "box", kPatience),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr(closed), HasSubstr("Connection refused"))));
   // If an address refuses, the next address is tried.
@@ -187,7 +194,7 @@ TEST_F(EnrollmentTest, NobodyThereIsToldByAddress) {
 
 // A process that was stopped with SIGSTOP does not answer, but its system accepts the connection.
 TEST_F(EnrollmentTest, TellsAProcessThatMayBeStoppedFromAMachineThatIsAway) {
-  EXPECT_THAT(Enroll(join_, {Role::kWorker}, "box", absl::Seconds(1)),
+  EXPECT_THAT(Enroll(join_, {security::Role::kWorker}, "box", absl::Seconds(1)),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr(door_.address()), HasSubstr("process"))));
 }

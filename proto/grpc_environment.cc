@@ -29,12 +29,13 @@ absl::Status CheckPollStrategy(absl::string_view value) {
 }
 
 absl::Status CheckCipherSuites(const std::string& value) {
-  const OwnedSslContext context(SSL_CTX_new(TLS_method()));
+  const security::OwnedSslContext context(SSL_CTX_new(TLS_method()));
   if (context != nullptr && SSL_CTX_set_cipher_list(context.get(), value.c_str()) == 1) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "GRPC_SSL_CIPHER_SUITES=", value, ": OpenSSL takes no cipher of it (", OpensslError(),
+      "GRPC_SSL_CIPHER_SUITES=", value, ": OpenSSL takes no cipher of it (",
+      security::OpensslError(),
       "), and no connection could be made; unset the variable, or set it to names of `openssl "
       "ciphers`"));
 }
@@ -52,7 +53,7 @@ absl::Status CheckGrpcEnvironment() {
 }
 
 void ExitUnlessTransportWorks(absl::string_view program) {
-  ExitUnlessOpensslWorks(program);
+  security::ExitUnlessOpensslWorks(program);
   const absl::Status environment = CheckGrpcEnvironment();
   if (environment.ok()) return;
   std::fputs(absl::StrCat(program, ": ", environment.message(), "\n").c_str(), stderr);

@@ -22,22 +22,24 @@ absl::Status CheckColumns(absl::string_view name, const v1::HistoryCurve& curve)
 
 }  // namespace
 
-v1::HistoryReply HistoryToProto(const RunHistory& history, const v1::HistoryRequest& request) {
+v1::HistoryReply HistoryToProto(const history::RunHistory& history,
+                                const v1::HistoryRequest& request) {
   v1::HistoryReply reply;
   if (!request.without_curves()) {
     reply.set_rounds_per_entry(history.rounds_per_point);
     reply.set_tokens_per_sample(history.tokens_per_sample);
     if (history.loss_unit.has_value()) {
-      reply.set_loss_unit(*history.loss_unit == LossUnit::kBitsPerByte ? v1::LOSS_UNIT_BITS_PER_BYTE
-                                                                       : v1::LOSS_UNIT_NATS);
+      reply.set_loss_unit(*history.loss_unit == job::LossUnit::kBitsPerByte
+                              ? v1::LOSS_UNIT_BITS_PER_BYTE
+                              : v1::LOSS_UNIT_NATS);
     }
-    for (const JobSetting& setting : history.settings) {
+    for (const job::JobSetting& setting : history.settings) {
       v1::RunSetting* const line = reply.add_settings();
       line->set_flag(setting.flag);
       line->set_value(setting.value);
     }
     v1::HistoryCurve* const trained = reply.mutable_trained();
-    for (const HistoryPoint& point : history.trained) {
+    for (const history::HistoryPoint& point : history.trained) {
       trained->add_first_round(point.first_round.value());
       trained->add_round(point.last_round.value());
       trained->add_samples(point.samples);
@@ -47,14 +49,14 @@ v1::HistoryReply HistoryToProto(const RunHistory& history, const v1::HistoryRequ
       trained->add_learning_rate(point.learning_rate);
     }
     v1::HistoryCurve* const heldout = reply.mutable_heldout();
-    for (const HeldoutPoint& point : history.heldout) {
+    for (const history::HeldoutPoint& point : history.heldout) {
       heldout->add_round(point.round.value());
       heldout->add_samples(point.samples);
       heldout->add_seconds(point.seconds);
       heldout->add_loss(point.loss);
     }
   }
-  for (const HistoryEvent& event : history.events) {
+  for (const history::HistoryEvent& event : history.events) {
     const int64_t time_us = absl::ToUnixMicros(event.time);
     if (time_us <= request.events_after_us()) continue;
     v1::RunEvent* const line = reply.add_events();
@@ -65,12 +67,13 @@ v1::HistoryReply HistoryToProto(const RunHistory& history, const v1::HistoryRequ
   return reply;
 }
 
-absl::StatusOr<RunHistory> HistoryFromProto(const v1::HistoryReply& reply) {
-  RunHistory history;
+absl::StatusOr<history::RunHistory> HistoryFromProto(const v1::HistoryReply& reply) {
+  history::RunHistory history;
   history.rounds_per_point = reply.rounds_per_entry();
   history.tokens_per_sample = reply.tokens_per_sample();
-  if (reply.loss_unit() == v1::LOSS_UNIT_BITS_PER_BYTE) history.loss_unit = LossUnit::kBitsPerByte;
-  if (reply.loss_unit() == v1::LOSS_UNIT_NATS) history.loss_unit = LossUnit::kNats;
+  if (reply.loss_unit() == v1::LOSS_UNIT_BITS_PER_BYTE)
+    history.loss_unit = job::LossUnit::kBitsPerByte;
+  if (reply.loss_unit() == v1::LOSS_UNIT_NATS) history.loss_unit = job::LossUnit::kNats;
   for (const v1::RunSetting& setting : reply.settings()) {
     history.settings.push_back({setting.flag(), setting.value()});
   }

@@ -9,9 +9,10 @@
 namespace lodestar::wire {
 
 // Returns the parts of the history that `request` asks for.
-v1::HistoryReply HistoryToProto(const RunHistory& history, const v1::HistoryRequest& request);
+v1::HistoryReply HistoryToProto(const history::RunHistory& history,
+                                const v1::HistoryRequest& request);
 
 // Converts a reply. Errors: InvalidArgument if columns differ in length.
-absl::StatusOr<RunHistory> HistoryFromProto(const v1::HistoryReply& reply);
+absl::StatusOr<history::RunHistory> HistoryFromProto(const v1::HistoryReply& reply);
 
 }  // namespace lodestar::wire

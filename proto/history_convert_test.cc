@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-RunHistory SomeHistory() {
+history::RunHistory SomeHistory() {
   return {.trained = {{.first_round = Round(0),
                        .last_round = Round(1),
                        .samples = 24,
@@ -24,7 +24,7 @@ RunHistory SomeHistory() {
                      {absl::FromUnixMicros(1001), true, "it is gone"}},
           .rounds_per_point = 2,
           .tokens_per_sample = 64,
-          .loss_unit = LossUnit::kBitsPerByte,
+          .loss_unit = job::LossUnit::kBitsPerByte,
           .settings = {{"model", "tiny"}, {"batch_size", "2"}}};
 }
 
@@ -35,7 +35,7 @@ TEST(HistoryConvertTest, ComesBackAsItWas) {
 TEST(HistoryConvertTest, ReadsReplyOfServerWithoutLearningRates) {
   v1::HistoryReply reply = HistoryToProto(SomeHistory(), {});
   reply.mutable_trained()->clear_learning_rate();
-  ASSERT_OK_AND_ASSIGN(const RunHistory history, HistoryFromProto(reply));
+  ASSERT_OK_AND_ASSIGN(const history::RunHistory history, HistoryFromProto(reply));
   EXPECT_EQ(history.trained[0].learning_rate, 0.0);
 }
 
@@ -43,7 +43,7 @@ TEST(HistoryConvertTest, HasWhatIsAskedFor) {
   v1::HistoryRequest request;
   request.set_events_after_us(1000);
   request.set_without_curves(true);
-  ASSERT_OK_AND_ASSIGN(const RunHistory history,
+  ASSERT_OK_AND_ASSIGN(const history::RunHistory history,
                        HistoryFromProto(HistoryToProto(SomeHistory(), request)));
   EXPECT_THAT(history.trained, IsEmpty());
   EXPECT_THAT(history.heldout, IsEmpty());

@@ -56,7 +56,7 @@ std::string PrefixOf(const FieldDescriptor& field) {
   return name.substr(0, name.size() - kUnspecified.size());
 }
 
-void SetField(const FieldDescriptor& field, const JobValue& value, Message& owner) {
+void SetField(const FieldDescriptor& field, const job::JobValue& value, Message& owner) {
   const google::protobuf::Reflection& reflection = *owner.GetReflection();
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_BOOL:
@@ -81,8 +81,8 @@ void SetField(const FieldDescriptor& field, const JobValue& value, Message& owne
 
 // Returns the field's value. Errors: InvalidArgument if an enum has a value that this release does
 // not know.
-absl::StatusOr<JobValue> GetField(absl::string_view path, const FieldDescriptor& field,
-                                  const Message& owner) {
+absl::StatusOr<job::JobValue> GetField(absl::string_view path, const FieldDescriptor& field,
+                                       const Message& owner) {
   const google::protobuf::Reflection& reflection = *owner.GetReflection();
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_BOOL:
@@ -128,27 +128,27 @@ bool IsAbsent(absl::string_view path, const v1::JobSpec& proto) {
 
 }  // namespace
 
-void FieldsToProto(const JobSpec& job, v1::JobSpec& proto) {
-  const JobSpec defaults;
-  for (const JobField& field : JobFields()) {
+void FieldsToProto(const job::JobSpec& job, v1::JobSpec& proto) {
+  const job::JobSpec defaults;
+  for (const job::JobField& field : job::JobFields()) {
     if (field.wire.empty()) continue;
     const FieldDescriptor& wire = *FieldAt(field.wire);
-    const JobValue value = field.get(job);
+    const job::JobValue value = field.get(job);
     if (wire.has_presence() && value == field.get(defaults)) continue;
     SetField(wire, value, *OwnerOf(field.wire, proto));
   }
 }
 
-absl::Status FieldsFromProto(const v1::JobSpec& proto, JobSpec& job) {
-  for (const JobField& field : JobFields()) {
+absl::Status FieldsFromProto(const v1::JobSpec& proto, job::JobSpec& job) {
+  for (const job::JobField& field : job::JobFields()) {
     if (field.wire.empty()) continue;
-    const bool may_be_absent = field.absent != JobField::Absent::kIsValue;
+    const bool may_be_absent = field.absent != job::JobField::Absent::kIsValue;
     if (may_be_absent &&
         IsAbsent(field.absent_with.empty() ? field.wire : field.absent_with, proto)) {
-      if (field.absent == JobField::Absent::kIsDefault) continue;
+      if (field.absent == job::JobField::Absent::kIsDefault) continue;
       return absl::InvalidArgumentError(absl::StrCat(field.wire, " is 0 (unspecified); set it"));
     }
-    ASSIGN_OR_RETURN(const JobValue value,
+    ASSIGN_OR_RETURN(const job::JobValue value,
                      GetField(field.wire, *FieldAt(field.wire), OwnerOf(field.wire, proto)));
     RETURN_IF_ERROR(field.set(field, value, job));
   }

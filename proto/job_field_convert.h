@@ -8,10 +8,10 @@
 
 namespace lodestar::wire {
 
-void FieldsToProto(const JobSpec& job, v1::JobSpec& proto);
+void FieldsToProto(const job::JobSpec& job, v1::JobSpec& proto);
 
 // Sets the fields of `job`, which must still have their defaults. Does not make the checks of
 // ValidateJobSpec(). Errors: InvalidArgument naming the field of the message.
-absl::Status FieldsFromProto(const v1::JobSpec& proto, JobSpec& job);
+absl::Status FieldsFromProto(const v1::JobSpec& proto, job::JobSpec& job);
 
 }  // namespace lodestar::wire

@@ -25,7 +25,7 @@ const std::set<std::string>& FieldsByHand() {
 
 TEST(JobFieldConvertTest, EveryFieldOfTheWireHasARow) {
   std::set<std::string> rows;
-  for (const JobField& field : JobFields()) rows.emplace(field.wire);
+  for (const job::JobField& field : job::JobFields()) rows.emplace(field.wire);
   int num_fields = 0;
   const auto look = [&](const google::protobuf::Descriptor& type, const std::string& before,
                         auto& self) -> void {
@@ -47,51 +47,51 @@ TEST(JobFieldConvertTest, EveryFieldOfTheWireHasARow) {
 }
 
 TEST(JobFieldConvertTest, EveryValueComesBack) {
-  JobSpec job;
+  job::JobSpec job;
   v1::JobSpec defaults;
   FieldsToProto(job, defaults);
-  JobSpec same;
+  job::JobSpec same;
   ASSERT_OK(FieldsFromProto(defaults, same));
-  for (const JobField& field : JobFields()) {
-    EXPECT_EQ(TextOf(field.get(same)), TextOf(field.get(job))) << field.name;
+  for (const job::JobField& field : job::JobFields()) {
+    EXPECT_EQ(job::TextOf(field.get(same)), job::TextOf(field.get(job))) << field.name;
   }
   // Sets numbers, and values that are not the default.
-  job.mode = Mode::kAsyncLocalSgd;
+  job.mode = job::Mode::kAsyncLocalSgd;
   job.quorum = 3;
   job.max_rounds_ahead = 0;
   job.max_staleness = 0;
-  job.balance = Balance::kSpeed;
-  job.staleness_scaling = StalenessScaling::kInverse;
+  job.balance = job::Balance::kSpeed;
+  job.staleness_scaling = job::StalenessScaling::kInverse;
   job.fragments = 4;
-  job.merge = MergeKind::kMix;
+  job.merge = job::MergeKind::kMix;
   job.merge_alpha = 0.0;
   job.overlap_rounds = true;
-  job.outer_optimizer = OuterOptimizerKind::kEasgd;
+  job.outer_optimizer = job::OuterOptimizerKind::kEasgd;
   job.outer_beta2 = 0.0;
-  job.outer_reduction = OuterReduction::kDirection;
-  job.momentum_correction = MomentumCorrectionKind::kHeloco;
-  job.anchor = Anchor::kServer;
-  job.optimizer.kind = OptimizerKind::kReduce;
+  job.outer_reduction = job::OuterReduction::kDirection;
+  job.momentum_correction = job::MomentumCorrectionKind::kHeloco;
+  job.anchor = job::Anchor::kServer;
+  job.optimizer.kind = job::OptimizerKind::kReduce;
   job.optimizer.beta1 = 0.0;
-  job.schedule = {ScheduleKind::kLinear, 1.0 / 3.0, 1e-300, 7, int64_t{1} << 48};
+  job.schedule = {job::ScheduleKind::kLinear, 1.0 / 3.0, 1e-300, 7, int64_t{1} << 48};
   job.seed = ~uint64_t{0};
   job.error_feedback = false;
   job.feedback_decay = 0.5;
-  job.topk_divisor = TopKDivisor::kSenders;
+  job.topk_divisor = job::TopKDivisor::kSenders;
   job.norm_limit = 0.0;
   v1::JobSpec proto;
   FieldsToProto(job, proto);
-  JobSpec read;
+  job::JobSpec read;
   ASSERT_OK(FieldsFromProto(proto, read));
-  for (const JobField& field : JobFields()) {
-    EXPECT_EQ(TextOf(field.get(read)), TextOf(field.get(job))) << field.name;
+  for (const job::JobField& field : job::JobFields()) {
+    EXPECT_EQ(job::TextOf(field.get(read)), job::TextOf(field.get(job))) << field.name;
   }
 }
 
 // Checks what missing fields mean in a message of an earlier release.
 TEST(JobFieldConvertTest, AbsentFieldsHaveTheirMeaning) {
   v1::JobSpec whole;
-  JobSpec job;
+  job::JobSpec job;
   job.max_staleness = 5;
   job.outer_epsilon = 1.0;
   job.outer_beta2 = 0.5;
@@ -101,17 +101,17 @@ TEST(JobFieldConvertTest, AbsentFieldsHaveTheirMeaning) {
   job.feedback_decay = 0.5;
   FieldsToProto(job, whole);
   const auto read = [](const v1::JobSpec& proto) {
-    JobSpec read;
+    job::JobSpec read;
     EXPECT_OK(FieldsFromProto(proto, read));
     return read;
   };
   v1::JobSpec proto = whole;
   proto.clear_outer_epsilon();
-  EXPECT_EQ(read(proto).outer_epsilon, JobSpec().outer_epsilon);
-  EXPECT_EQ(read(proto).outer_beta2, JobSpec().outer_beta2);
+  EXPECT_EQ(read(proto).outer_epsilon, job::JobSpec().outer_epsilon);
+  EXPECT_EQ(read(proto).outer_beta2, job::JobSpec().outer_beta2);
   proto = whole;
   proto.clear_merge();
-  EXPECT_EQ(read(proto).merge_alpha, JobSpec().merge_alpha);
+  EXPECT_EQ(read(proto).merge_alpha, job::JobSpec().merge_alpha);
   proto.clear_max_staleness();
   proto.clear_keep_workers();
   proto.clear_fragments();
@@ -135,8 +135,8 @@ TEST(JobFieldConvertTest, AbsentFieldsHaveTheirMeaning) {
 
 TEST(JobFieldConvertTest, RefusesKindsThatAreNotKnown) {
   v1::JobSpec proto;
-  FieldsToProto(JobSpec(), proto);
-  JobSpec job;
+  FieldsToProto(job::JobSpec(), proto);
+  job::JobSpec job;
   const auto refuses = [&](const v1::JobSpec& bad, const char* what) {
     EXPECT_THAT(FieldsFromProto(bad, job),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what)));

@@ -14,15 +14,15 @@ constexpr size_t kMaxWorkerBytes = 64;
 constexpr size_t kMaxIdBytes = 64;
 constexpr size_t kMaxLineBytes = 64 << 10;  // after escaping
 
-v1::LogSeverity SeverityOf(LogLevel level) {
+v1::LogSeverity SeverityOf(logging::LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug:
+    case logging::LogLevel::kDebug:
       return v1::LOG_SEVERITY_DEBUG;
-    case LogLevel::kInfo:
+    case logging::LogLevel::kInfo:
       return v1::LOG_SEVERITY_INFO;
-    case LogLevel::kWarn:
+    case logging::LogLevel::kWarn:
       return v1::LOG_SEVERITY_WARN;
-    case LogLevel::kError:
+    case logging::LogLevel::kError:
       return v1::LOG_SEVERITY_ERROR;
   }
   return v1::LOG_SEVERITY_INFO;
@@ -30,16 +30,16 @@ v1::LogSeverity SeverityOf(LogLevel level) {
 
 // Returns the level. If this release does not know the severity, or none is set, returns
 // `if_unknown`.
-LogLevel LevelOf(v1::LogSeverity severity, LogLevel if_unknown) {
+logging::LogLevel LevelOf(v1::LogSeverity severity, logging::LogLevel if_unknown) {
   switch (severity) {
     case v1::LOG_SEVERITY_DEBUG:
-      return LogLevel::kDebug;
+      return logging::LogLevel::kDebug;
     case v1::LOG_SEVERITY_INFO:
-      return LogLevel::kInfo;
+      return logging::LogLevel::kInfo;
     case v1::LOG_SEVERITY_WARN:
-      return LogLevel::kWarn;
+      return logging::LogLevel::kWarn;
     case v1::LOG_SEVERITY_ERROR:
-      return LogLevel::kError;
+      return logging::LogLevel::kError;
     default:
       return if_unknown;
   }
@@ -47,7 +47,7 @@ LogLevel LevelOf(v1::LogSeverity severity, LogLevel if_unknown) {
 
 }  // namespace
 
-v1::ReadLogRequest ToProto(const LogQuery& query, const std::string& log_id) {
+v1::ReadLogRequest ToProto(const logging::LogQuery& query, const std::string& log_id) {
   v1::ReadLogRequest request;
   request.set_log_id(log_id);
   request.set_after(query.after);
@@ -59,7 +59,8 @@ v1::ReadLogRequest ToProto(const LogQuery& query, const std::string& log_id) {
   return request;
 }
 
-absl::StatusOr<LogQuery> FromProto(const v1::ReadLogRequest& request, absl::string_view log_id) {
+absl::StatusOr<logging::LogQuery> FromProto(const v1::ReadLogRequest& request,
+                                            absl::string_view log_id) {
   if (request.worker().size() > kMaxWorkerBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the name of a worker has ",
                                                    request.worker().size(), " bytes; allowed are ",
@@ -69,9 +70,9 @@ absl::StatusOr<LogQuery> FromProto(const v1::ReadLogRequest& request, absl::stri
     return absl::InvalidArgumentError(
         absl::StrCat("round is ", request.round(), "; wanted is at least 0"));
   }
-  LogQuery query;
+  logging::LogQuery query;
   if (request.log_id() == log_id) query.after = request.after();
-  query.least_level = LevelOf(request.least_severity(), LogLevel::kDebug);
+  query.least_level = LevelOf(request.least_severity(), logging::LogLevel::kDebug);
   query.worker = request.worker();
   if (request.has_round()) query.round = request.round();
   query.most_lines =
@@ -85,7 +86,7 @@ v1::ReadLogReply ToProto(const LogPage& page) {
   v1::ReadLogReply reply;
   reply.set_log_id(page.log_id);
   reply.set_process(page.process);
-  for (const LogLineRecord& record : page.excerpt.lines) {
+  for (const logging::LogLineRecord& record : page.excerpt.lines) {
     v1::LogLine* const line = reply.add_lines();
     line->set_number(record.number);
     line->set_time_us(absl::ToUnixMicros(record.time));
@@ -109,7 +110,7 @@ absl::StatusOr<LogPage> FromProto(const v1::ReadLogReply& reply) {
   for (const v1::LogLine& line : reply.lines()) {
     page.excerpt.lines.push_back({.number = line.number(),
                                   .time = absl::FromUnixMicros(line.time_us()),
-                                  .level = LevelOf(line.severity(), LogLevel::kInfo),
+                                  .level = LevelOf(line.severity(), logging::LogLevel::kInfo),
                                   .text = PeerText(line.text(), kMaxLineBytes)});
   }
   page.excerpt.last_number = reply.last_number();

@@ -13,12 +13,13 @@ namespace lodestar::wire {
 struct LogPage {
   std::string log_id;
   std::string process;
-  LogExcerpt excerpt;
+  logging::LogExcerpt excerpt;
 };
 
-v1::ReadLogRequest ToProto(const LogQuery& query, const std::string& log_id);
+v1::ReadLogRequest ToProto(const logging::LogQuery& query, const std::string& log_id);
 // `log_id` is the id of the log on this server. Errors: InvalidArgument.
-absl::StatusOr<LogQuery> FromProto(const v1::ReadLogRequest& request, absl::string_view log_id);
+absl::StatusOr<logging::LogQuery> FromProto(const v1::ReadLogRequest& request,
+                                            absl::string_view log_id);
 
 v1::ReadLogReply ToProto(const LogPage& page);
 // Converts a reply, and makes its texts safe to show. Errors: InvalidArgument if the reply has more

@@ -10,16 +10,16 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(LogConvertTest, AQueryGoesThereAndBack) {
-  const LogQuery query = {.after = 7,
-                          .least_level = LogLevel::kWarn,
-                          .worker = "w1",
-                          .round = 0,
-                          .most_lines = 12,
-                          .oldest_first = true};
-  const absl::StatusOr<LogQuery> back = FromProto(ToProto(query, "ab"), "ab");
+  const logging::LogQuery query = {.after = 7,
+                                   .least_level = logging::LogLevel::kWarn,
+                                   .worker = "w1",
+                                   .round = 0,
+                                   .most_lines = 12,
+                                   .oldest_first = true};
+  const absl::StatusOr<logging::LogQuery> back = FromProto(ToProto(query, "ab"), "ab");
   ASSERT_OK(back);
   EXPECT_EQ(back->after, 7);
-  EXPECT_EQ(back->least_level, LogLevel::kWarn);
+  EXPECT_EQ(back->least_level, logging::LogLevel::kWarn);
   EXPECT_EQ(back->worker, "w1");
   EXPECT_EQ(back->round, 0);
   EXPECT_EQ(back->most_lines, 12);
@@ -27,7 +27,7 @@ TEST(LogConvertTest, AQueryGoesThereAndBack) {
 }
 
 TEST(LogConvertTest, AnotherLogIsReadFromItsBegin) {
-  EXPECT_EQ(FromProto(ToProto(LogQuery{.after = 7}, "ab"), "cd")->after, 0);
+  EXPECT_EQ(FromProto(ToProto(logging::LogQuery{.after = 7}, "ab"), "cd")->after, 0);
 }
 
 TEST(LogConvertTest, ARequestIsBounded) {
@@ -47,7 +47,7 @@ TEST(LogConvertTest, ARequestIsBounded) {
 
 TEST(LogConvertTest, AnAnswerGoesThereAndBackAndDeceivesNoTerminal) {
   LogPage page = {.log_id = "ab", .process = "ps_server", .excerpt = {}};
-  page.excerpt.lines = {{9, absl::FromUnixMicros(5), LogLevel::kError, "disk full"}};
+  page.excerpt.lines = {{9, absl::FromUnixMicros(5), logging::LogLevel::kError, "disk full"}};
   page.excerpt.last_number = 9;
   page.excerpt.num_gone = 3;
   page.excerpt.has_more = true;

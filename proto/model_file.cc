@@ -41,7 +41,8 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 }  // namespace
 
-absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, absl::string_view source) {
+absl::StatusOr<params::ModelSpec> ParseModelSpec(const std::string& text,
+                                                 absl::string_view source) {
   FirstError error(source);
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&error);
@@ -52,14 +53,14 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, absl::string_v
     return absl::InvalidArgumentError(
         absl::StrCat(error.text(), "; the format is ModelSpec in proto/model.proto"));
   }
-  absl::StatusOr<ModelSpec> spec = FromProto(proto);
+  absl::StatusOr<params::ModelSpec> spec = FromProto(proto);
   if (!spec.ok()) {
     return absl::Status(spec.status().code(), absl::StrCat(source, ": ", spec.status().message()));
   }
   return spec;
 }
 
-absl::StatusOr<ModelSpec> LoadModelSpec(const std::string& path) {
+absl::StatusOr<params::ModelSpec> LoadModelSpec(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxFileBytes);
   if (!text.ok()) {
     return absl::Status(text.status().code(),
@@ -68,15 +69,15 @@ absl::StatusOr<ModelSpec> LoadModelSpec(const std::string& path) {
   return ParseModelSpec(*text, path);
 }
 
-absl::StatusOr<ModelSpec> NamedModel(const std::string& model) {
-  absl::StatusOr<ModelSpec> preset = ModelPreset(model);
+absl::StatusOr<params::ModelSpec> NamedModel(const std::string& model) {
+  absl::StatusOr<params::ModelSpec> preset = params::ModelPreset(model);
   if (preset.ok()) return preset;
-  absl::StatusOr<ModelSpec> file = LoadModelSpec(model);
+  absl::StatusOr<params::ModelSpec> file = LoadModelSpec(model);
   if (file.ok()) return file;
   if (absl::IsNotFound(file.status())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--model=", model,
-        " is neither a file nor a preset; presets: ", absl::StrJoin(ModelPresetNames(), ", ")));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--model=", model, " is neither a file nor a preset; presets: ",
+                     absl::StrJoin(params::ModelPresetNames(), ", ")));
   }
   // The path is added only if it is not there yet: most errors begin with the path.
   const absl::string_view why = file.status().message();
@@ -87,7 +88,7 @@ absl::StatusOr<ModelSpec> NamedModel(const std::string& model) {
 std::string HiddenModelFile(const std::string& model) {
   struct stat facts;
   const bool is_file = stat(model.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
-  if (!is_file || !ModelPreset(model).ok()) return "";
+  if (!is_file || !params::ModelPreset(model).ok()) return "";
   return absl::StrCat("--model=", model, " is the preset of that name, and the file ", model,
                       " in the working folder is not read; give --model=./", model,
                       " for the file");

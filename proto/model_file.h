@@ -12,17 +12,17 @@ namespace lodestar::wire {
 
 // Reads a model spec. Errors: InvalidArgument with file, line and column of the first mistake;
 // those of ValidateModelSpec(); NotFound or PermissionDenied with the file's name.
-absl::StatusOr<ModelSpec> LoadModelSpec(const std::string& path);
+absl::StatusOr<params::ModelSpec> LoadModelSpec(const std::string& path);
 
 // Returns the model that --model=MODEL names: a preset, or the content of the file MODEL. Errors:
 // InvalidArgument (neither exists); those of LoadModelSpec(), with the flag.
-absl::StatusOr<ModelSpec> NamedModel(const std::string& model);
+absl::StatusOr<params::ModelSpec> NamedModel(const std::string& model);
 
 // Returns a message if `model` is a preset and also a file, which is then not read. Empty means
 // that `model` is only one of the two.
 std::string HiddenModelFile(const std::string& model);
 
 // Parses a model spec. `source` names the text in errors.
-absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, absl::string_view source);
+absl::StatusOr<params::ModelSpec> ParseModelSpec(const std::string& text, absl::string_view source);
 
 }  // namespace lodestar::wire

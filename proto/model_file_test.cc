@@ -28,7 +28,8 @@ TEST(ModelFileTest, ReadsAModel) {
                                      "name: \"small\"\n"
                                      "gpt { num_layers: 2 num_heads: 2 width: 8 context: 16 "
                                      "vocabulary: 256 }\n");
-  EXPECT_THAT(LoadModelSpec(path), IsOkAndHolds(ModelSpec{"small", GptSpec{2, 2, 8, 16, 256}}));
+  EXPECT_THAT(LoadModelSpec(path),
+              IsOkAndHolds(params::ModelSpec{"small", params::GptSpec{2, 2, 8, 16, 256}}));
 }
 
 TEST(ModelFileTest, SkipsAByteOrderMark) {
@@ -36,11 +37,12 @@ TEST(ModelFileTest, SkipsAByteOrderMark) {
 }
 
 TEST(ModelFileTest, ReadsWhatACheckpointSaysOfItsModel) {
-  for (const std::string& name : ModelPresetNames()) {
-    ModelSpec spec = *ModelPreset(name);
+  for (const std::string& name : params::ModelPresetNames()) {
+    params::ModelSpec spec = *params::ModelPreset(name);
     spec.name = "my \"own\"";
-    if (GptSpec* const gpt = std::get_if<GptSpec>(&spec.architecture)) gpt->dropout = 0.25;
-    const std::string text = ModelSpecToModelFile(spec);
+    if (params::GptSpec* const gpt = std::get_if<params::GptSpec>(&spec.architecture))
+      gpt->dropout = 0.25;
+    const std::string text = params::ModelSpecToModelFile(spec);
     EXPECT_THAT(ParseModelSpec(text, name), IsOkAndHolds(spec)) << text;
   }
 }

@@ -61,7 +61,7 @@ absl::Status WithDetails(absl::Status status, const std::string& serialized) {
   for (const google::protobuf::Any& any : carrier.details()) {
     v1::ErrorDetails details;
     if (!any.Is<v1::ErrorDetails>() || !any.UnpackTo(&details)) continue;
-    if (CheckPeerAddress("the coordinator", details.coordinator()).ok()) {
+    if (net::CheckPeerAddress("the coordinator", details.coordinator()).ok()) {
       status = WithCoordinator(std::move(status), details.coordinator());
     }
     if (details.is_job_over()) status = WithJobOver(std::move(status));

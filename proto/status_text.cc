@@ -78,7 +78,7 @@ std::string LocalStepsText(const v1::JobSpec& job) {
     if (has_momentum) absl::StrAppend(&text, " ", job.outer_momentum());
     const double ratio = job.outer_learning_rate() / (1.0 - job.outer_momentum());
     const bool is_nesterov = job.outer_optimizer() == v1::OUTER_OPTIMIZER_KIND_NESTEROV;
-    if (is_nesterov && ratio > kSafeOuterStepRatio) {
+    if (is_nesterov && ratio > job::kSafeOuterStepRatio) {
       absl::StrAppendFormat(&text, " (%.3g-fold)", ratio);
     }
   }
@@ -109,9 +109,10 @@ std::string ProgressText(const v1::ClusterStatus& status) {
   if (status.server_incarnation() == 0) {
     return absl::StrCat(status.state(), ": nothing is loaded yet, and the round is not known");
   }
-  std::string text = absl::StrFormat("%s: round %s, epoch %.2f, %d samples", status.state(),
-                                     RoundOfText(status.round(), status.total_rounds(), " of "),
-                                     status.epoch(), status.samples());
+  std::string text =
+      absl::StrFormat("%s: round %s, epoch %.2f, %d samples", status.state(),
+                      job::RoundOfText(status.round(), status.total_rounds(), " of "),
+                      status.epoch(), status.samples());
   if (status.untrained_samples() > 0) {
     absl::StrAppendFormat(&text, " (%d of them were not trained on)", status.untrained_samples());
   }
@@ -131,8 +132,8 @@ std::string ProgressText(const v1::ClusterStatus& status) {
 std::string LossesText(const v1::ClusterStatus& status) {
   std::vector<std::string> parts;
   const auto add = [&parts](const char* name, double nats, bool has_bits, int64_t round) {
-    const LossUnit unit = has_bits ? LossUnit::kBitsPerByte : LossUnit::kNats;
-    parts.push_back(absl::StrCat(name, " ", LossText(nats, unit), " in round ", round));
+    const job::LossUnit unit = has_bits ? job::LossUnit::kBitsPerByte : job::LossUnit::kNats;
+    parts.push_back(absl::StrCat(name, " ", job::LossText(nats, unit), " in round ", round));
   };
   if (status.has_train_loss()) {
     add("train", status.train_loss(), status.has_train_bits_per_byte(), status.train_loss_round());
@@ -400,7 +401,7 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
 
 std::string ExportText(const v1::ExportSource& source, absl::string_view server) {
   const bool is_within =
-      source.round() <= source.total_rounds() && source.total_rounds() < kEndlessRounds;
+      source.round() <= source.total_rounds() && source.total_rounds() < job::kEndlessRounds;
   return absl::StrFormat("the weights of job %s at %s after %d%s rounds%s", source.model(), server,
                          source.round(),
                          is_within ? absl::StrCat(" of ", source.total_rounds()) : "",

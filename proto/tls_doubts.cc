@@ -14,14 +14,14 @@ namespace lodestar::wire {
 namespace {
 
 std::string OwnerText(const std::string& certificate) {
-  const absl::StatusOr<CertificateFacts> facts = FactsOf(certificate);
-  return facts.ok() ? absl::StrCat(" (", TextOf(facts->identity), ")") : "";
+  const absl::StatusOr<security::CertificateFacts> facts = security::FactsOf(certificate);
+  return facts.ok() ? absl::StrCat(" (", security::TextOf(facts->identity), ")") : "";
 }
 
 // Returns what is wrong with the certificate's times. Empty if the certificate is valid, or its
 // times cannot be read.
 std::string AgeDoubt(const std::string& certificate, absl::Time now) {
-  const absl::StatusOr<Validity> validity = ValidityOf(certificate);
+  const absl::StatusOr<security::Validity> validity = security::ValidityOf(certificate);
   if (!validity.ok()) return "";
   if (now >= validity->until) return absl::StrCat("has ended at ", UtcText(validity->until));
   if (now < validity->from) return absl::StrCat("begins only at ", UtcText(validity->from));
@@ -30,7 +30,7 @@ std::string AgeDoubt(const std::string& certificate, absl::Time now) {
 
 }  // namespace
 
-std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
+std::string TlsDoubts(const security::Credentials& own, const security::CredentialFiles& files,
                       absl::string_view address, const std::string& server, absl::Time now) {
   std::vector<std::string> doubts;
   const std::string own_text =
@@ -41,13 +41,13 @@ std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
   // Other authorities may have certificates in between. A Lodestar authority signs every
   // certificate directly.
   const bool may_have_others_between = !files.is_kept;
-  if (!IsSignedBy(own.certificate, own.authority)) {
+  if (!security::IsSignedBy(own.certificate, own.authority)) {
     doubts.push_back(absl::StrCat(own_text, ", is not by an authority in ", files.authority,
                                   may_have_others_between
                                       ? ", nor does the file lead there by certificates in between"
                                       : ""));
   }
-  if (const absl::Status fits = CheckKeyFits(own.certificate, own.key); !fits.ok()) {
+  if (const absl::Status fits = security::CheckKeyFits(own.certificate, own.key); !fits.ok()) {
     doubts.push_back(absl::StrCat(own_text, ", is not for the key in ", files.key));
   }
   if (!server.empty()) {
@@ -56,7 +56,7 @@ std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
     if (const std::string age = AgeDoubt(server, now); !age.empty()) {
       doubts.push_back(absl::StrCat(text, " ", age));
     }
-    if (!IsSignedBy(server, own.authority)) {
+    if (!security::IsSignedBy(server, own.authority)) {
       doubts.push_back(absl::StrCat(
           text, " is not by an authority in ", files.authority,
           ": it is of another cluster, or of one that was made anew",
@@ -66,9 +66,9 @@ std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
   return absl::StrJoin(doubts, "; ");
 }
 
-std::string FindTlsDoubts(const CredentialFiles& files, const std::string& servers,
+std::string FindTlsDoubts(const security::CredentialFiles& files, const std::string& servers,
                           absl::Duration timeout) {
-  const absl::StatusOr<Credentials> own = ReadCredentials(files);
+  const absl::StatusOr<security::Credentials> own = security::ReadCredentials(files);
   if (!own.ok()) return "";
   std::string shown;
   std::string address;

@@ -14,13 +14,13 @@ namespace lodestar::wire {
 // text. Empty means that no reason was found. `own` is this program's certificate and the
 // authorities that it trusts, from `files`. `server` is the certificate of the server at `address`.
 // It is empty if the server has shown none. Pure.
-std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
+std::string TlsDoubts(const security::Credentials& own, const security::CredentialFiles& files,
                       absl::string_view address, const std::string& server, absl::Time now);
 
 // Finds reasons in the files as they are now, and in the certificate of the first of `servers`
 // (HOST:PORT[,HOST:PORT...]) that answers. Blocks for at most `timeout` per server. Empty means
 // that no reason was found, or that the files cannot be read.
-std::string FindTlsDoubts(const CredentialFiles& files, const std::string& servers,
+std::string FindTlsDoubts(const security::CredentialFiles& files, const std::string& servers,
                           absl::Duration timeout);
 
 // Returns a line for messages, with the time of day, because a wrong clock is often the reason.

@@ -21,51 +21,52 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const Identity kServer{Role::kServer, "shard-0", "01"};
-const Identity kWorker{Role::kWorker, "box", "02"};
+const security::Identity kServer{security::Role::kServer, "shard-0", "01"};
+const security::Identity kWorker{security::Role::kWorker, "box", "02"};
 
 class TlsDoubtsTest : public ::testing::Test {
  protected:
-  static Credentials Read(const CredentialFiles& files) {
-    absl::StatusOr<Credentials> credentials = ReadCredentials(files);
+  static security::Credentials Read(const security::CredentialFiles& files) {
+    absl::StatusOr<security::Credentials> credentials = security::ReadCredentials(files);
     EXPECT_OK(credentials);
-    return credentials.value_or(Credentials());
+    return credentials.value_or(security::Credentials());
   }
-  std::string Doubts(const CredentialFiles& own, const std::string& server) const {
+  std::string Doubts(const security::CredentialFiles& own, const std::string& server) const {
     return TlsDoubts(Read(own), own, "host:1", server, absl::Now());
   }
-  std::string CertificateOf(const TestAuthority& authority,
+  std::string CertificateOf(const security::TestAuthority& authority,
                             absl::Duration lifetime = absl::Hours(1)) const {
     return Read(authority.FilesFor(kServer, lifetime)).certificate;
   }
 
-  const TestAuthority authority_;
+  const security::TestAuthority authority_;
 };
 
 TEST_F(TlsDoubtsTest, WhereAllIsWellThereAreNone) {
-  const CredentialFiles own = authority_.FilesFor(kWorker);
+  const security::CredentialFiles own = authority_.FilesFor(kWorker);
   EXPECT_EQ(Doubts(own, CertificateOf(authority_)), "");
   EXPECT_EQ(Doubts(own, ""), "");
   // If a file has several authorities, one that fits is enough.
-  Credentials several = Read(own);
-  several.authority = absl::StrCat(TestAuthority().authority().certificate, several.authority);
+  security::Credentials several = Read(own);
+  several.authority =
+      absl::StrCat(security::TestAuthority().authority().certificate, several.authority);
   EXPECT_EQ(TlsDoubts(several, own, "host:1", CertificateOf(authority_), absl::Now()), "");
 }
 
 TEST_F(TlsDoubtsTest, AKeyOfAnotherCertificateIsNamed) {
-  const CredentialFiles own = authority_.FilesFor(kWorker);
-  Credentials mixed = Read(own);
-  mixed.key = NewPrivateKey();
+  const security::CredentialFiles own = authority_.FilesFor(kWorker);
+  security::Credentials mixed = Read(own);
+  mixed.key = security::NewPrivateKey();
   EXPECT_THAT(TlsDoubts(mixed, own, "host:1", "", absl::Now()),
               AllOf(HasSubstr(own.certificate), HasSubstr(own.key)));
 }
 
 TEST_F(TlsDoubtsTest, AgeIsSaidOfBothSides) {
-  const CredentialFiles own = authority_.FilesFor(kWorker, absl::Minutes(-1));
+  const security::CredentialFiles own = authority_.FilesFor(kWorker, absl::Minutes(-1));
   const std::string ended = Doubts(own, CertificateOf(authority_));
   EXPECT_THAT(ended, AllOf(HasSubstr(absl::StrCat(own.certificate, " (worker box), has ended at ")),
                            Not(HasSubstr("authority in")), Not(HasSubstr("server"))));
-  const CredentialFiles fresh = authority_.FilesFor(kWorker);
+  const security::CredentialFiles fresh = authority_.FilesFor(kWorker);
   EXPECT_THAT(Doubts(fresh, CertificateOf(authority_, absl::Minutes(-1))),
               AllOf(HasSubstr("the server at host:1 (server shard-0) has ended at "),
                     Not(HasSubstr("worker"))));
@@ -75,13 +76,13 @@ TEST_F(TlsDoubtsTest, AgeIsSaidOfBothSides) {
 }
 
 TEST_F(TlsDoubtsTest, AuthoritiesThatDoNotFitAreSaid) {
-  const CredentialFiles own = authority_.FilesFor(kWorker);
-  const TestAuthority other;
+  const security::CredentialFiles own = authority_.FilesFor(kWorker);
+  const security::TestAuthority other;
   EXPECT_THAT(Doubts(own, CertificateOf(other)),
               AllOf(HasSubstr("the server at host:1 (server shard-0) is not by an authority in " +
                               own.authority),
                     Not(HasSubstr("worker box"))));
-  Credentials mixed = Read(own);
+  security::Credentials mixed = Read(own);
   mixed.certificate = Read(other.FilesFor(kWorker)).certificate;
   EXPECT_THAT(TlsDoubts(mixed, own, "host:1", CertificateOf(authority_), absl::Now()),
               AllOf(HasSubstr("(worker box), is not by an authority in " + own.authority),
@@ -89,13 +90,14 @@ TEST_F(TlsDoubtsTest, AuthoritiesThatDoNotFitAreSaid) {
 }
 
 TEST_F(TlsDoubtsTest, CertificatesInBetweenRaiseNoDoubt) {
-  CredentialFiles files = authority_.FilesFor(kServer);
+  security::CredentialFiles files = authority_.FilesFor(kServer);
   files.is_kept = false;
-  Credentials own = Read(files);
-  own.authority += kRootCertificate;
-  const std::string chain = std::string(kLeafCertificate) + kIntermediateCertificate;
+  security::Credentials own = Read(files);
+  own.authority += security::kRootCertificate;
+  const std::string chain =
+      std::string(security::kLeafCertificate) + security::kIntermediateCertificate;
   EXPECT_EQ(TlsDoubts(own, files, "host:1", chain, absl::Now()), "");
-  EXPECT_THAT(TlsDoubts(own, files, "host:1", kLeafCertificate, absl::Now()),
+  EXPECT_THAT(TlsDoubts(own, files, "host:1", security::kLeafCertificate, absl::Now()),
               HasSubstr("certificate in between"));
 }
 
@@ -108,12 +110,12 @@ TEST_F(TlsDoubtsTest, TheLineHasTheTimeOfDay) {
 TEST_F(TlsDoubtsTest, TheFirstServerThatAnswersIsLookedAt) {
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort("127.0.0.1:0",
-                           TransportSecurity(TestAuthority().FilesFor(kServer))
-                               .MakeServerCredentials([](const Identity&, absl::string_view) {
-                                 return absl::OkStatus();
-                               }),
-                           &port);
+  builder.AddListeningPort(
+      "127.0.0.1:0",
+      TransportSecurity(security::TestAuthority().FilesFor(kServer))
+          .MakeServerCredentials(
+              [](const security::Identity&, absl::string_view) { return absl::OkStatus(); }),
+      &port);
   int plain_port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &plain_port);
   v1::AuthorityService::CallbackService service;

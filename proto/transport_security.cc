@@ -30,7 +30,8 @@ absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()
 // provider must outlive the servers and channels that use its credentials.
 class CredentialProvider final : public grpc::experimental::CertificateProviderInterface {
  public:
-  CredentialProvider(const CredentialFiles& files, FileWarnings warnings, int watch_seconds)
+  CredentialProvider(const security::CredentialFiles& files, FileWarnings warnings,
+                     int watch_seconds)
       : files_(files),
         copies_(files),
         of_grpc_(copies_.paths().key, copies_.paths().certificate, copies_.paths().authority,
@@ -51,7 +52,7 @@ class CredentialProvider final : public grpc::experimental::CertificateProviderI
 
   void Run(absl::Duration interval, FileWarnings warnings) ABSL_LOCKS_EXCLUDED(mutex_) {
     const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_; };
-    CredentialWatch watch(files_);
+    security::CredentialWatch watch(files_);
     // The start has checked the files, so the first message is not logged.
     watch.Look(absl::Now());
     while (true) {
@@ -60,16 +61,16 @@ class CredentialProvider final : public grpc::experimental::CertificateProviderI
         if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), interval)) return;
       }
       if (copies_.Refresh() && !files_.is_kept) {
-        LogInfo("TLS: new connections use what is now in {}", files_.certificate);
+        logging::LogInfo("TLS: new connections use what is now in {}", files_.certificate);
       }
       if (warnings == FileWarnings::kNone) continue;
       const std::optional<std::string> news = watch.Look(absl::Now());
-      if (news.has_value() && !news->empty()) LogWarn("{}", *news);
+      if (news.has_value() && !news->empty()) logging::LogWarn("{}", *news);
     }
   }
 
-  const CredentialFiles files_;
-  CredentialCopies copies_;  // The thread changes it.
+  const security::CredentialFiles files_;
+  security::CredentialCopies copies_;  // The thread changes it.
   grpc::experimental::FileWatcherCertificateProvider of_grpc_;
   absl::Mutex mutex_;
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
@@ -95,11 +96,11 @@ class ServerVerifier final : public grpc::experimental::ExternalCertificateVerif
  private:
   static absl::Status Judge(const grpc::experimental::TlsCustomVerificationCheckRequest& request) {
     for (const grpc::string_ref& uri : request.uri_names()) {
-      const absl::StatusOr<Identity> peer = IdentityFromUri(View(uri));
+      const absl::StatusOr<security::Identity> peer = security::IdentityFromUri(View(uri));
       if (!peer.ok()) continue;
-      if (peer->role == Role::kServer) return absl::OkStatus();
-      return absl::PermissionDeniedError(
-          absl::StrCat(View(request.target_name()), " is ", TextOf(*peer), ", and no server"));
+      if (peer->role == security::Role::kServer) return absl::OkStatus();
+      return absl::PermissionDeniedError(absl::StrCat(View(request.target_name()), " is ",
+                                                      security::TextOf(*peer), ", and no server"));
     }
     return absl::PermissionDeniedError(
         absl::StrCat(View(request.target_name()), " has no identity in its certificate"));
@@ -118,7 +119,7 @@ class AccessProcessor final : public grpc::AuthMetadataProcessor {
   bool IsBlocking() const override { return false; }
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
                        OutputMetadata*) override {
-    const absl::StatusOr<std::optional<Identity>> caller = CallerOf(*context);
+    const absl::StatusOr<std::optional<security::Identity>> caller = CallerOf(*context);
     if (!caller.ok()) return ToGrpcStatus(caller.status());
     if (!caller->has_value()) {
       return ToGrpcStatus(absl::UnauthenticatedError("the connection has no certificate"));
@@ -137,7 +138,7 @@ class AccessProcessor final : public grpc::AuthMetadataProcessor {
 
 }  // namespace
 
-TransportSecurity::TransportSecurity(const CredentialFiles& files, FileWarnings warnings,
+TransportSecurity::TransportSecurity(const security::CredentialFiles& files, FileWarnings warnings,
                                      int watch_seconds)
     : provider_(std::make_shared<CredentialProvider>(files, warnings, watch_seconds)) {
   grpc::experimental::TlsChannelCredentialsOptions options;
@@ -165,20 +166,20 @@ std::shared_ptr<grpc::ServerCredentials> TransportSecurity::MakeServerCredential
   return credentials;
 }
 
-absl::StatusOr<std::optional<Identity>> CallerOf(const grpc::AuthContext& context) {
+absl::StatusOr<std::optional<security::Identity>> CallerOf(const grpc::AuthContext& context) {
   if (!context.IsPeerAuthenticated()) return std::nullopt;
   const std::vector<grpc::string_ref> uris =
       context.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
   for (const grpc::string_ref& uri : uris) {
-    absl::StatusOr<Identity> identity = IdentityFromUri(View(uri));
+    absl::StatusOr<security::Identity> identity = security::IdentityFromUri(View(uri));
     if (identity.ok()) return *std::move(identity);
   }
   return absl::UnauthenticatedError(
       "the certificate has no URI of the form spiffe://DOMAIN/ROLE/NAME among its names");
 }
 
-std::string CallerText(const absl::StatusOr<std::optional<Identity>>& caller) {
-  return caller.ok() && caller->has_value() ? TextOf(**caller) : "somebody";
+std::string CallerText(const absl::StatusOr<std::optional<security::Identity>>& caller) {
+  return caller.ok() && caller->has_value() ? security::TextOf(**caller) : "somebody";
 }
 
 }  // namespace lodestar::wire

@@ -21,7 +21,8 @@ namespace lodestar::wire {
 // Returns OK if `caller` may call `method` ("/lodestar.v1.AdminService/Stop"). It is called before
 // the handler of every call, from any thread, and must not block for long. Errors:
 // PermissionDenied, Unauthenticated.
-using AccessCheck = std::function<absl::Status(const Identity& caller, absl::string_view method)>;
+using AccessCheck =
+    std::function<absl::Status(const security::Identity& caller, absl::string_view method)>;
 
 // Says whether TransportSecurity logs the messages of CredentialWatch about the files.
 enum class FileWarnings : uint8_t { kNone, kLogged };
@@ -34,7 +35,7 @@ class TransportSecurity {
   TransportSecurity() = default;
   // Uses TLS with the files, which are read again when they change. Open connections stay. If the
   // files that are read are not whole, new connections use the last whole files.
-  explicit TransportSecurity(const CredentialFiles& files,
+  explicit TransportSecurity(const security::CredentialFiles& files,
                              FileWarnings warnings = FileWarnings::kNone, int watch_seconds = 5);
 
   bool is_plain() const { return provider_ == nullptr; }
@@ -55,10 +56,10 @@ class TransportSecurity {
 
 // Returns the caller's identity, or nullopt in plain text. Errors: Unauthenticated if the
 // certificate has no identity.
-absl::StatusOr<std::optional<Identity>> CallerOf(const grpc::AuthContext& context);
+absl::StatusOr<std::optional<security::Identity>> CallerOf(const grpc::AuthContext& context);
 
 // Returns the caller for the log, such as "operator alice". If the identity is not known, as in
 // plain text, returns a word for any caller.
-std::string CallerText(const absl::StatusOr<std::optional<Identity>>& caller);
+std::string CallerText(const absl::StatusOr<std::optional<security::Identity>>& caller);
 
 }  // namespace lodestar::wire

@@ -20,8 +20,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const Identity kServer{Role::kServer, "shard-0", "01"};
-const Identity kWorker{Role::kWorker, "box", "02"};
+const security::Identity kServer{security::Role::kServer, "shard-0", "01"};
+const security::Identity kWorker{security::Role::kWorker, "box", "02"};
 
 // Answers every call with PERMISSION_DENIED and the caller's identity.
 class Mirror final : public grpc::CallbackGenericService {
@@ -38,7 +38,7 @@ class Mirror final : public grpc::CallbackGenericService {
     if (!caller.ok()) {
       text = caller.status().ToString();
     } else if (caller->has_value()) {
-      text = TextOf(**caller);
+      text = security::TextOf(**caller);
     }
     return new Answer(grpc::Status(grpc::StatusCode::PERMISSION_DENIED, text));
   }
@@ -48,7 +48,7 @@ class TransportSecurityTest : public ::testing::Test {
  protected:
   void Serve(const TransportSecurity& security, AccessCheck check = nullptr) {
     if (check == nullptr) {
-      check = [](const Identity&, absl::string_view) { return absl::OkStatus(); };
+      check = [](const security::Identity&, absl::string_view) { return absl::OkStatus(); };
     }
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", security.MakeServerCredentials(std::move(check)),
@@ -86,7 +86,7 @@ class TransportSecurityTest : public ::testing::Test {
     return FromGrpcStatus(status);
   }
 
-  const TestAuthority authority_;
+  const security::TestAuthority authority_;
   std::unique_ptr<Mirror> mirror_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
@@ -108,7 +108,7 @@ TEST_F(TransportSecurityTest, StrangersAndExpiredCertificatesGetNowhere) {
   EXPECT_THAT(Call(TransportSecurity()), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_THAT(Call(TransportSecurity(authority_.FilesFor(kWorker, -absl::Minutes(1)))),
               StatusIs(absl::StatusCode::kUnavailable));
-  const TestAuthority other;
+  const security::TestAuthority other;
   EXPECT_THAT(Call(TransportSecurity(other.FilesFor(kWorker))),
               StatusIs(absl::StatusCode::kUnavailable));
   grpc::SslCredentialsOptions without_certificate;
@@ -118,7 +118,7 @@ TEST_F(TransportSecurityTest, StrangersAndExpiredCertificatesGetNowhere) {
 }
 
 TEST_F(TransportSecurityTest, AServerOfAnotherClusterOrRoleIsNotSpokenTo) {
-  Serve(TransportSecurity(TestAuthority().FilesFor(kServer)));
+  Serve(TransportSecurity(security::TestAuthority().FilesFor(kServer)));
   EXPECT_THAT(Call(TransportSecurity(authority_.FilesFor(kWorker))),
               StatusIs(absl::StatusCode::kUnavailable));
   Serve(TransportSecurity(authority_.FilesFor(kWorker)));
@@ -127,13 +127,13 @@ TEST_F(TransportSecurityTest, AServerOfAnotherClusterOrRoleIsNotSpokenTo) {
 }
 
 TEST_F(TransportSecurityTest, ANewCertificateIsShownWithoutARestart) {
-  const CredentialFiles server = authority_.FilesFor(kServer);
-  const CredentialFiles worker = authority_.FilesFor(kWorker);
+  const security::CredentialFiles server = authority_.FilesFor(kServer);
+  const security::CredentialFiles worker = authority_.FilesFor(kWorker);
   Serve(TransportSecurity(server, FileWarnings::kNone, /*watch_seconds=*/1));
   const TransportSecurity security(worker, FileWarnings::kNone, /*watch_seconds=*/1);
   EXPECT_THAT(Call(security), StatusIs(absl::StatusCode::kPermissionDenied, "worker box"));
-  authority_.Renew(server, {Role::kServer, "shard-0", "03"});
-  authority_.Renew(worker, {Role::kWorker, "renamed", "04"});
+  authority_.Renew(server, {security::Role::kServer, "shard-0", "03"});
+  authority_.Renew(worker, {security::Role::kWorker, "renamed", "04"});
   const absl::Time give_up = absl::Now() + absl::Seconds(30);
   absl::Status answer;
   do {
@@ -143,7 +143,7 @@ TEST_F(TransportSecurityTest, ANewCertificateIsShownWithoutARestart) {
 }
 
 TEST_F(TransportSecurityTest, AServerShowsItsNewCertificateAfterItsTransportSecurityIsGone) {
-  const CredentialFiles files = authority_.FilesFor(kServer);
+  const security::CredentialFiles files = authority_.FilesFor(kServer);
   Serve(TransportSecurity(files, FileWarnings::kNone, /*watch_seconds=*/1));
   authority_.Renew(files, kServer);
   const auto renewed = ReadWholeFile(files.certificate, 1 << 20);
@@ -161,8 +161,8 @@ TEST_F(TransportSecurityTest, AServerShowsItsNewCertificateAfterItsTransportSecu
 TEST_F(TransportSecurityTest, EveryCallIsJudgedBeforeItsHandler) {
   std::string seen;
   Serve(TransportSecurity(authority_.FilesFor(kServer)),
-        [&seen](const Identity& caller, absl::string_view method) -> absl::Status {
-          seen = absl::StrCat(TextOf(caller), " calls ", method);
+        [&seen](const security::Identity& caller, absl::string_view method) -> absl::Status {
+          seen = absl::StrCat(security::TextOf(caller), " calls ", method);
           return absl::UnauthenticatedError("revoked");
         });
   EXPECT_THAT(Call(TransportSecurity(authority_.FilesFor(kWorker))),

@@ -16,11 +16,11 @@ bool IsAddressGuessed(const NetworkConfig& network) {
 }
 
 std::string AdvertisedAddress(const NetworkConfig& network, int real_port) {
-  ListenAddress address = network.listen;
+  net::ListenAddress address = network.listen;
   address.port = real_port;
   if (!network.advertise.empty()) {
-    const absl::StatusOr<ListenAddress> advertise =
-        ParseListenAddress("advertise", network.advertise);
+    const absl::StatusOr<net::ListenAddress> advertise =
+        net::ParseListenAddress("advertise", network.advertise);
     if (advertise.ok()) {
       address = *advertise;
       if (address.port == 0) address.port = real_port;

@@ -67,19 +67,20 @@ CoordinatorRole::Deps WithDisks(CoordinatorRole::Deps deps) {
 
 // Logs a command that opens or ends a round, for debugging. Together with the log lines about calls
 // and contributions, it shows each round from its opening to its end.
-void LogRound(const ShardCommand& command) {
-  if (const auto* open = std::get_if<OpenRoundCommand>(&command); open != nullptr) {
-    LogDebug("round opened round={} view={} workers={}", open->plan.round, open->plan.view,
-             open->plan.roster.size());
-  } else if (const auto* close = std::get_if<CloseRoundCommand>(&command); close != nullptr) {
-    LogDebug("round reported round={} workers={}", close->round, close->reported.size());
+void LogRound(const shards::ShardCommand& command) {
+  if (const auto* open = std::get_if<shards::OpenRoundCommand>(&command); open != nullptr) {
+    logging::LogDebug("round opened round={} view={} workers={}", open->plan.round, open->plan.view,
+                      open->plan.roster.size());
+  } else if (const auto* close = std::get_if<shards::CloseRoundCommand>(&command);
+             close != nullptr) {
+    logging::LogDebug("round reported round={} workers={}", close->round, close->reported.size());
   }
 }
 
-void LogRound(const Announcement& announcement) {
-  if (const auto* summary = std::get_if<RoundSummary>(&announcement); summary != nullptr) {
-    LogDebug("round over round={} workers={} samples={}", summary->round, summary->workers,
-             summary->samples);
+void LogRound(const coordinator::Announcement& announcement) {
+  if (const auto* summary = std::get_if<rounds::RoundSummary>(&announcement); summary != nullptr) {
+    logging::LogDebug("round over round={} workers={} samples={}", summary->round, summary->workers,
+                      summary->samples);
   }
 }
 
@@ -96,14 +97,16 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
   recorder.may_share_metrics = !deps.leader.key.empty();
   recorder.tensorboard_dir = config.output.tensorboard_dir;
   recorder.clock = deps.clock;
-  recorder.loss_unit = LossUnitOf(config.job.model);
+  recorder.loss_unit = job::LossUnitOf(config.job.model);
   recorder.on_failure = [raw = role.get()](absl::string_view text) {
-    raw->strand_.Report(
-        [&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(text, now); });
+    raw->strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
+      coordinator.RaiseAlarm(text, now);
+    });
   };
-  recorder.on_recorded = [raw = role.get()](const RoundSummary& summary) {
-    raw->strand_.Report(
-        [&](Coordinator& coordinator, absl::Time) { coordinator.OnRecorded(summary); });
+  recorder.on_recorded = [raw = role.get()](const rounds::RoundSummary& summary) {
+    raw->strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time) {
+      coordinator.OnRecorded(summary);
+    });
   };
   ASSIGN_OR_RETURN(role->recorder_, status::ProgressRecorder::Create(recorder));
   if (const std::string& folder = config.durability.checkpoint_dir; !folder.empty()) {
@@ -115,7 +118,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
       return raw->locks_.empty() ? absl::OkStatus() : raw->locks_.front()->Confirm();
     };
     role->history_keeper_ = std::make_unique<status::HistoryKeeper>(
-        absl::StrCat(folder, "/", kHistoryFileName), keeper);
+        absl::StrCat(folder, "/", history::kHistoryFileName), keeper);
     if (const std::string& lost = role->history_keeper_->lost(); !lost.empty()) {
       role->alarms_.push_back(lost);
     }
@@ -135,22 +138,23 @@ void CoordinatorRole::MakeCheckpointCommand() {
   deps.executor = command_thread_.get();
   deps.run = [command, clock = deps_.clock, disk = deps_.disk](
                  const std::string& folder, const std::function<bool()>& must_end) -> absl::Status {
-    ASSIGN_OR_RETURN(const std::vector<std::string> set_aside, NamesSetAsideAfter(*disk, folder));
-    ShellCommandDeps shell;
+    ASSIGN_OR_RETURN(const std::vector<std::string> set_aside,
+                     checkpoints::NamesSetAsideAfter(*disk, folder));
+    process::ShellCommandDeps shell;
     shell.clock = clock;
     shell.must_end = must_end;
-    shell.on_line = [](absl::string_view line) { LogInfo("on_checkpoint: {}", line); };
-    const absl::Status status =
-        RunShellCommand({command,
-                         {{kFinishedCheckpointVariable, folder},
-                          {kSetAsideVariable, absl::StrJoin(set_aside, " ")}}},
-                        shell);
-    LogInfo("on_checkpoint: {} {}", folder, status.ok() ? "is done" : status.message());
+    shell.on_line = [](absl::string_view line) { logging::LogInfo("on_checkpoint: {}", line); };
+    const absl::Status status = process::RunShellCommand(
+        {command,
+         {{checkpoints::kFinishedCheckpointVariable, folder},
+          {checkpoints::kSetAsideVariable, absl::StrJoin(set_aside, " ")}}},
+        shell);
+    logging::LogInfo("on_checkpoint: {} {}", folder, status.ok() ? "is done" : status.message());
     return status;
   };
   deps.exists = [disk = deps_.disk](const std::string& folder) { return disk->Exists(folder); };
   deps.on_outcome = [this](const absl::Status& outcome) {
-    strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+    strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
       coordinator.OnCheckpointCommand(outcome, now);
     });
   };
@@ -158,15 +162,15 @@ void CoordinatorRole::MakeCheckpointCommand() {
 }
 
 absl::Status CoordinatorRole::CheckResources() {
-  if (std::holds_alternative<ClientModelSpec>(config_.job.model.architecture)) {
+  if (std::holds_alternative<params::ClientModelSpec>(config_.job.model.architecture)) {
     return OpenFolders(/*checkpoint_bytes=*/0);
   }
-  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(config_.job.model));
-  ASSIGN_OR_RETURN(const std::vector<ElementRange> ranges,
-                   PlanShards(layout, config_.cluster.num_shards));
-  const ShardMemory shard =
-      EstimateShardMemory(config_.job, ranges[0].size(), config_.limits.staging_bytes);
-  ASSIGN_OR_RETURN(const std::string warning, CheckShardMemory(shard, deps_.read_memory()));
+  ASSIGN_OR_RETURN(const params::Layout layout, params::BuildLayout(config_.job.model));
+  ASSIGN_OR_RETURN(const std::vector<params::ElementRange> ranges,
+                   params::PlanShards(layout, config_.cluster.num_shards));
+  const plan::ShardMemory shard =
+      plan::EstimateShardMemory(config_.job, ranges[0].size(), config_.limits.staging_bytes);
+  ASSIGN_OR_RETURN(const std::string warning, plan::CheckShardMemory(shard, deps_.read_memory()));
   if (!warning.empty()) warnings_.push_back(warning);
   if (const std::string& folder = config_.durability.checkpoint_dir; !folder.empty()) {
     if (const absl::Status sizes = checkpoint::CheckShardFileSizes(/*shard=*/0, shard);
@@ -175,7 +179,7 @@ absl::Status CoordinatorRole::CheckResources() {
                           absl::StrCat("--checkpoint_dir=", folder, ": ", sizes.message()));
     }
   }
-  return OpenFolders(EstimateShardMemory(config_.job, layout.num_elements()).checkpoint());
+  return OpenFolders(plan::EstimateShardMemory(config_.job, layout.num_elements()).checkpoint());
 }
 
 absl::Status CoordinatorRole::OpenFolders(int64_t checkpoint_bytes) {
@@ -215,35 +219,35 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
       checkpoint::TryCheckpointFolder(*deps_.disk, folder, checkpoint_bytes, num_checkpoints);
   if (!tried.ok()) return explain(tried.status());
   if (!tried->empty()) warnings_.push_back(*tried);
-  FolderLock::Deps deps;
+  storage::FolderLock::Deps deps;
   deps.clock = deps_.clock;
   deps.is_interrupted = deps_.is_interrupted;
   deps.confirm_leader = deps_.confirm_leader;
   // Only checkpoints count as the content of the folder. A journal does not: if the folder is made
   // anew, it has a journal before it has a checkpoint.
   deps.is_content = [folder](absl::string_view name) {
-    const auto entry = ParseCheckpointName(folder, std::string(name));
-    return entry.has_value() && entry->suffix != kTemporarySuffix;
+    const auto entry = checkpoints::ParseCheckpointName(folder, std::string(name));
+    return entry.has_value() && entry->suffix != checkpoints::kTemporarySuffix;
   };
   deps.on_lost = [this](const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     lost_lock_ = status;
   };
-  absl::StatusOr<std::unique_ptr<FolderLock>> lock =
-      FolderLock::Take(folder, NewFolderClaim(deps_.leader), std::move(deps));
+  absl::StatusOr<std::unique_ptr<storage::FolderLock>> lock =
+      storage::FolderLock::Take(folder, storage::NewFolderClaim(deps_.leader), std::move(deps));
   if (!lock.ok()) return explain(lock.status());
   if (const auto& crashed = (*lock)->crashed_holder(); crashed.has_value()) {
-    LogWarn("{}: {} ended without releasing it, as after kill -9 or a power cut", folder,
-            crashed->Describe());
+    logging::LogWarn("{}: {} ended without releasing it, as after kill -9 or a power cut", folder,
+                     crashed->Describe());
   }
   (*lock)->StartBeating();
   locks_.push_back(*std::move(lock));
   return absl::OkStatus();
 }
 
-absl::StatusOr<JournalFacts> CoordinatorRole::ReadJournalFacts() const {
+absl::StatusOr<shards::JournalFacts> CoordinatorRole::ReadJournalFacts() const {
   const DurabilityConfig& durability = config_.durability;
-  JournalFacts facts;
+  shards::JournalFacts facts;
   if (durability.has_journal) {
     facts.folder = JournalFolder();
     facts.end = found_record_;
@@ -258,8 +262,8 @@ absl::StatusOr<JournalFacts> CoordinatorRole::ReadJournalFacts() const {
   return facts;
 }
 
-absl::StatusOr<Coordinator::Config> CoordinatorRole::CoordinatorSettings() const {
-  Coordinator::Config coordinator;
+absl::StatusOr<coordinator::Coordinator::Config> CoordinatorRole::CoordinatorSettings() const {
+  coordinator::Coordinator::Config coordinator;
   ASSIGN_OR_RETURN(coordinator.journal, ReadJournalFacts());
   coordinator.job = config_.job;
   coordinator.given = config_.given;
@@ -270,7 +274,7 @@ absl::StatusOr<Coordinator::Config> CoordinatorRole::CoordinatorSettings() const
   coordinator.registrations.per_origin = config_.limits.registrations_per_minute;
   coordinator.registrations.from_loopback = config_.limits.registrations_per_minute_in_all();
   coordinator.registrations.in_all = config_.limits.registrations_per_minute_in_all();
-  coordinator.life_key = RandomHex(kLifeKeyBytes);
+  coordinator.life_key = security::RandomHex(kLifeKeyBytes);
   coordinator.lease = config_.cluster.lease;
   coordinator.ends_unconnected = config_.cluster.ends_unconnected;
   coordinator.checkpoint_dir = config_.durability.checkpoint_dir;
@@ -303,12 +307,12 @@ host::CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
     keeper.crashed_holder = locks_.front()->crashed_holder()->Describe();
   }
   keeper.confirm_folder = [this](absl::string_view checkpoint) {
-    for (const std::unique_ptr<FolderLock>& lock : locks_) {
+    for (const std::unique_ptr<storage::FolderLock>& lock : locks_) {
       if (absl::StartsWith(checkpoint, lock->folder() + "/")) RETURN_IF_ERROR(lock->Confirm());
     }
     return deps_.confirm_leader();
   };
-  for (const std::unique_ptr<FolderLock>& lock : locks_) {
+  for (const std::unique_ptr<storage::FolderLock>& lock : locks_) {
     keeper.lease_revision = std::max(keeper.lease_revision, lock->revision());
   }
   keeper.job = config_.job;
@@ -327,10 +331,10 @@ std::string CoordinatorRole::JournalFolder() const {
   return absl::StrCat(config_.durability.journal_dir, "/coordinator");
 }
 
-absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
+absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> CoordinatorRole::MakeCoordinator(
     const host::ShardHost& local) {
   const absl::Time now = deps_.clock->Now();
-  std::optional<CoordinatorMemory> memory;
+  std::optional<coordinator::CoordinatorMemory> memory;
   if (config_.durability.has_journal) {
     ASSIGN_OR_RETURN(memory, OpenJournal(now));
   }
@@ -341,7 +345,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
   }
   if (memory.has_value()) {
     ASSIGN_OR_RETURN(const uint64_t last, checkpoints_->LastServerIncarnation());
-    ASSIGN_OR_RETURN(const std::optional<KnownCheckpoint> newest, checkpoints_->Newest());
+    ASSIGN_OR_RETURN(const std::optional<shards::KnownCheckpoint> newest, checkpoints_->Newest());
     // If the newest checkpoint does not include all of its journal, the state in the journal is
     // kept here. The comparison of journals says what is wrong.
     const bool is_compared =
@@ -356,58 +360,63 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
   }
   // If --resume says where to start, the journal is not used.
   const bool is_wanted = config_.durability.resume == ResumePolicy::kLatest;
-  if (memory.has_value() && !is_wanted && !IsAllInCheckpoint(*memory)) {
+  if (memory.has_value() && !is_wanted && !coordinator::IsAllInCheckpoint(*memory)) {
     alarms_.push_back(absl::StrCat("starts from where --resume says, beside a journal, ",
                                    JournalFolder(),
                                    ", of rounds that are in no checkpoint: they are lost"));
   }
-  ASSIGN_OR_RETURN(Coordinator::Config settings, CoordinatorSettings());
-  if (!memory.has_value() || !is_wanted) return Coordinator::Create(std::move(settings), now);
-  const JobSpec job = JobOf(memory->model, config_.job, config_.given, config_.open_settings);
-  const absl::Status same = CheckSameJob(*memory, job, config_.cluster.num_shards);
-  if (!same.ok() && IsAllInCheckpoint(*memory)) {
-    LogInfo("settings are not those of the journal ({}); a checkpoint has all of it: {}",
-            same.message(), memory->checkpoints.tracker.last->path);
-    return Coordinator::Create(std::move(settings), now);
+  ASSIGN_OR_RETURN(coordinator::Coordinator::Config settings, CoordinatorSettings());
+  if (!memory.has_value() || !is_wanted)
+    return coordinator::Coordinator::Create(std::move(settings), now);
+  const job::JobSpec job =
+      model::JobOf(memory->model, config_.job, config_.given, config_.open_settings);
+  const absl::Status same = coordinator::CheckSameJob(*memory, job, config_.cluster.num_shards);
+  if (!same.ok() && coordinator::IsAllInCheckpoint(*memory)) {
+    logging::LogInfo("settings are not those of the journal ({}); a checkpoint has all of it: {}",
+                     same.message(), memory->checkpoints.tracker.last->path);
+    return coordinator::Coordinator::Create(std::move(settings), now);
   }
-  if (same.ok() && IsOfEarlierLayout(memory->model, config_.job)) {
-    if (IsAllInCheckpoint(*memory)) {
-      LogInfo(
+  if (same.ok() && model::IsOfEarlierLayout(memory->model, config_.job)) {
+    if (coordinator::IsAllInCheckpoint(*memory)) {
+      logging::LogInfo(
           "the journal is of a release that named the model's tensors otherwise; a checkpoint "
           "has all of it: {}",
           memory->checkpoints.tracker.last->path);
-      return Coordinator::Create(std::move(settings), now);
+      return coordinator::Coordinator::Create(std::move(settings), now);
     }
-    LogInfo(
+    logging::LogInfo(
         "goes on from the journal of a release that named the model's tensors otherwise, in "
         "their earlier layout: after psctl stop, or Ctrl-C, and a new start they have "
         "their names of today");
   }
   if (!same.ok()) {
     is_of_former_division_ =
-        CheckSameJob(*memory, job, static_cast<int>(memory->shards.servers.size())).ok();
+        coordinator::CheckSameJob(*memory, job, static_cast<int>(memory->shards.servers.size()))
+            .ok();
     return absl::FailedPreconditionError(absl::StrCat(
         "cannot go on from the journal ", JournalFolder(), " with other settings: ", same.message(),
         ". It has rounds that are in no checkpoint: start with the settings that it has, and end "
         "with psctl stop or Ctrl-C, which saves all; then give others. To lose those rounds and go "
         "back to the newest checkpoint, start once with --resume=PATH of that checkpoint"));
   }
-  absl::StatusOr<std::unique_ptr<Coordinator>> resumed =
-      Coordinator::Resume(std::move(settings), *std::move(memory), now);
+  absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> resumed =
+      coordinator::Coordinator::Resume(std::move(settings), *std::move(memory), now);
   if (!absl::IsDataLoss(resumed.status())) return resumed;
   RETURN_IF_ERROR(BeginJournal({}, resumed.status()));
   ASSIGN_OR_RETURN(settings, CoordinatorSettings());
-  return Coordinator::Create(std::move(settings), now);
+  return coordinator::Coordinator::Create(std::move(settings), now);
 }
 
-absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(absl::Time now) {
+absl::StatusOr<std::optional<coordinator::CoordinatorMemory>> CoordinatorRole::OpenJournal(
+    absl::Time now) {
   const std::string folder = JournalFolder();
   absl::StatusOr<host::CoordinatorJournal::Contents> contents =
       host::CoordinatorJournal::Read(*deps_.journal_disk, folder);
-  std::optional<CoordinatorMemory> memory;
+  std::optional<coordinator::CoordinatorMemory> memory;
   absl::Status status = contents.status();
   if (contents.ok() && !contents->records.empty()) {
-    auto read = CoordinatorMemoryFromRecords(contents->records, now, &found_record_.journal_id);
+    auto read = coordinator::CoordinatorMemoryFromRecords(contents->records, now,
+                                                          &found_record_.journal_id);
     if (read.ok()) memory = *std::move(read);
     status = read.status();
     found_record_.number = contents->end.last_sequence;
@@ -417,7 +426,7 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(ab
     return std::nullopt;
   }
   RETURN_IF_ERROR(status);
-  if (!contents->end.torn.empty()) LogInfo("{}", contents->end.torn);
+  if (!contents->end.torn.empty()) logging::LogInfo("{}", contents->end.torn);
   RETURN_IF_ERROR(BeginJournal(std::move(contents->end), absl::OkStatus()));
   return memory;
 }
@@ -441,11 +450,11 @@ absl::Status CoordinatorRole::BeginJournal(journal::JournalEnd end, const absl::
   };
   deps.reclaim = [this] { return journal_lock_->Reclaim(); };
   deps.on_trouble = [this, folder](const absl::Status& trouble) {
-    if (trouble.ok()) return LogInfo("{} is written again", folder);
-    strand_.Report([&](Coordinator& coordinator, absl::Time when) {
+    if (trouble.ok()) return logging::LogInfo("{} is written again", folder);
+    strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time when) {
       coordinator.OnShardEvent(
           0,
-          ShardAlarm{absl::StrCat(
+          shards::ShardAlarm{absl::StrCat(
               "the journal ", folder,
               " cannot be written, and nobody is answered before it can: ", trouble.message())},
           when);
@@ -465,27 +474,29 @@ absl::Status CoordinatorRole::BeginJournal(journal::JournalEnd end, const absl::
 
 CoordinatorRole::~CoordinatorRole() { Stop(); }
 
-void CoordinatorRole::CarryOut(Effect effect, const CoordinatorRecord& follows) {
-  std::visit(Overloaded{
-                 [&](const ShardCommand& command) {
-                   LogRound(command);
-                   shards_->Send(command, follows);
-                 },
-                 [&](const RepeatedCommand& repeated) { shards_->Repeat(repeated, follows); },
-                 [&](CheckpointTask& task) {
-                   if (auto* record = std::get_if<CheckpointRecord>(&task)) {
-                     record->journal.record = follows.number;
-                   }
-                   if (auto* mark = std::get_if<MarkTask>(&task)) mark->follows = follows;
-                   checkpoints_->Do(std::move(task));
-                 },
-                 [this](Announcement& announcement) {
-                   LogRound(announcement);
-                   history_.Note(announcement, deps_.clock->Now());
-                   recorder_->Note(std::move(announcement));
-                 },
-             },
-             effect);
+void CoordinatorRole::CarryOut(coordinator::Effect effect,
+                               const shards::CoordinatorRecord& follows) {
+  std::visit(
+      Overloaded{
+          [&](const shards::ShardCommand& command) {
+            LogRound(command);
+            shards_->Send(command, follows);
+          },
+          [&](const shards::RepeatedCommand& repeated) { shards_->Repeat(repeated, follows); },
+          [&](coordinator::CheckpointTask& task) {
+            if (auto* record = std::get_if<checkpoints::CheckpointRecord>(&task)) {
+              record->journal.record = follows.number;
+            }
+            if (auto* mark = std::get_if<coordinator::MarkTask>(&task)) mark->follows = follows;
+            checkpoints_->Do(std::move(task));
+          },
+          [this](coordinator::Announcement& announcement) {
+            LogRound(announcement);
+            history_.Note(announcement, deps_.clock->Now());
+            recorder_->Note(std::move(announcement));
+          },
+      },
+      effect);
 }
 
 absl::Status CoordinatorRole::Start(host::ShardHost* local,
@@ -504,10 +515,10 @@ absl::Status CoordinatorRole::Start(host::ShardHost* local,
   RETURN_IF_ERROR(checkpoints_->CheckSettings());
   RETURN_IF_ERROR(checkpoints_->OutrankCheckpoints());
   RETURN_IF_ERROR(deps_.confirm_leader());
-  ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, MakeCoordinator(*local));
+  ASSIGN_OR_RETURN(std::unique_ptr<coordinator::Coordinator> coordinator, MakeCoordinator(*local));
   strand_.Start(
       std::move(coordinator),
-      [this](Effect effect, const CoordinatorRecord& follows) {
+      [this](coordinator::Effect effect, const shards::CoordinatorRecord& follows) {
         CarryOut(std::move(effect), follows);
       },
       journal_.get());
@@ -520,9 +531,8 @@ absl::Status CoordinatorRole::Start(host::ShardHost* local,
   if (config_.cluster.ends_unconnected) {
     held_connections_ = std::make_unique<rpc::HeldConnections>(rpc::HeldConnections::Deps{
         deps_.state_of,
-        [this](const WorkerLife& life, const std::string& peer, firewall::ConnectionState end) {
-          OnConnectionEnded(life, peer, end);
-        }});
+        [this](const messages::WorkerLife& life, const std::string& peer,
+               firewall::ConnectionState end) { OnConnectionEnded(life, peer, end); }});
   }
   cluster.held_connections = held_connections_.get();
   cluster.is_address_guessed = IsAddressGuessed(config_.network);
@@ -530,7 +540,7 @@ absl::Status CoordinatorRole::Start(host::ShardHost* local,
   rpc::StatusRpc::CallerCheck check;
   if (authority::CertificateAuthority* const authority = deps_.security->authority();
       authority != nullptr) {
-    check = [authority](const Identity& caller) { return authority->CheckHolds(caller); };
+    check = [authority](const security::Identity& caller) { return authority->CheckHolds(caller); };
   }
   status_rpc_ = std::make_unique<rpc::StatusRpc>([this] { return ReadStatus(); },
                                                  [this] { return history_.Read(); }, deps_.refusals,
@@ -554,12 +564,12 @@ absl::Status CoordinatorRole::StartPages() {
   // reaches the server's port may give them too. In TLS, pages that only this machine reaches ask
   // for no credentials, but orders need the key. Pages that other machines reach ask for
   // credentials.
-  const std::string order_key = is_plain || is_remote ? "" : RandomHex(16);
-  HttpServer::Config config;
+  const std::string order_key = is_plain || is_remote ? "" : security::RandomHex(16);
+  http::HttpServer::Config config;
   config.address = *config_.network.http;
   config.pages.routes = http::StatusPages([this] { return ReadStatus(); }, &history_,
                                           PageOrders(&strand_), order_key, deps_.clock);
-  AddNeighbourPages(config_.durability.checkpoint_dir, &config.pages.routes);
+  http::AddNeighbourPages(config_.durability.checkpoint_dir, &config.pages.routes);
   config.pages.names =
       is_remote ? PageNames(config_.network, HostName()) : config_.network.http_names;
   config.pages.names_flag = "ps_server --http_names";
@@ -577,13 +587,13 @@ absl::Status CoordinatorRole::StartPages() {
     config.tls = deps_.security->files();
     config.pages.access = deps_.security->MakePageAccess(deps_.refusals);
   }
-  ASSIGN_OR_RETURN(http_, HttpServer::Start(std::move(config)));
-  LogInfo("dashboard={}", http_->url());
+  ASSIGN_OR_RETURN(http_, http::HttpServer::Start(std::move(config)));
+  logging::LogInfo("dashboard={}", http_->url());
   if (is_remote && is_plain) {
     RaiseAlarm(absl::StrCat("--insecure: ", http_->url(),
                             " is neither encrypted nor asks who it is; whoever reaches it can read "
                             "the status and give orders"),
-               AlarmKind::kReminder);
+               coordinator::AlarmKind::kReminder);
   }
   dashboard_url_ = absl::StrCat(http_->url(), order_key.empty() ? "" : "#", order_key);
   return absl::OkStatus();
@@ -599,9 +609,10 @@ void CoordinatorRole::MakeAuthorityRpc() {
     return address_;
   };
   deps.evict = [this](absl::string_view identity, absl::string_view reason) {
-    return strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+    return strand_.Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
       return coordinator.EvictWorkers(
-          [identity](absl::string_view name) { return MayActAs(identity, name); }, reason, now);
+          [identity](absl::string_view name) { return security::MayActAs(identity, name); }, reason,
+          now);
     });
   };
   authority_rpc_ = std::make_unique<rpc::AuthorityRpc>(std::move(deps));
@@ -625,43 +636,46 @@ absl::Status CoordinatorRole::AttachLocalShard(const host::ShardHost& local,
     absl::MutexLock lock(&mutex_);
     address_ = address;
   }
-  for (const std::string& warning : warnings_) RaiseAlarm(warning, AlarmKind::kReminder);
-  for (const std::string& alarm : alarms_) RaiseAlarm(alarm, AlarmKind::kAlarm);
-  return strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+  for (const std::string& warning : warnings_)
+    RaiseAlarm(warning, coordinator::AlarmKind::kReminder);
+  for (const std::string& alarm : alarms_) RaiseAlarm(alarm, coordinator::AlarmKind::kAlarm);
+  return strand_.Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
     return coordinator.OnShardAttached(0, config_.cluster.num_shards, local.instance_id(),
                                        local.server_incarnation(), address, now,
                                        local.journal_place());
   });
 }
 
-void CoordinatorRole::RaiseAlarm(const std::string& text, AlarmKind kind) {
-  strand_.Run(
-      [&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(text, now, kind); });
+void CoordinatorRole::RaiseAlarm(const std::string& text, coordinator::AlarmKind kind) {
+  strand_.Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
+    coordinator.RaiseAlarm(text, now, kind);
+  });
 }
 
-void CoordinatorRole::OnProcessEnded(const WorkerLife& life) {
-  strand_.Report(
-      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnProcessEnded(life, now); });
+void CoordinatorRole::OnProcessEnded(const messages::WorkerLife& life) {
+  strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
+    coordinator.OnProcessEnded(life, now);
+  });
 }
 
-void CoordinatorRole::OnConnectionEnded(const WorkerLife& life, const std::string& peer,
+void CoordinatorRole::OnConnectionEnded(const messages::WorkerLife& life, const std::string& peer,
                                         firewall::ConnectionState end) {
   const bool by_peer = end == firewall::ConnectionState::kClosed;
-  LogDebug("connection ended worker={} incarnation={} peer={} by_peer={}", life.worker,
-           life.incarnation, peer, by_peer);
-  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+  logging::LogDebug("connection ended worker={} incarnation={} peer={} by_peer={}", life.worker,
+                    life.incarnation, peer, by_peer);
+  strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnConnectionEnded(life, peer, by_peer, now);
   });
 }
 
 void CoordinatorRole::OnStats(const shard::ShardStats& stats) {
-  JournalState journal = rpc::JournalOf(stats);
+  shards::JournalState journal = rpc::JournalOf(stats);
   // While the coordinator cannot write its journal, this server acknowledges nothing. So that is
   // trouble of its shard too.
   if (journal.trouble.empty() && journal_ != nullptr) {
     journal.trouble = std::string(journal_->trouble().message());
   }
-  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+  strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnJournalState(0, journal, now);
     coordinator.OnPushSpace(0, stats.push_space, now);
   });
@@ -680,9 +694,8 @@ std::optional<absl::Status> CoordinatorRole::outcome() {
     if (!lost_lock_.ok()) return lost_lock_;
   }
   std::optional<absl::Status> outcome =
-      strand_.Run([](Coordinator& coordinator, absl::Time) -> std::optional<absl::Status> {
-        return coordinator.outcome();
-      });
+      strand_.Run([](coordinator::Coordinator& coordinator,
+                     absl::Time) -> std::optional<absl::Status> { return coordinator.outcome(); });
   // While the journal is not written, workers and servers have not been told the outcome, so it
   // does not count yet.
   if (strand_.awaits_journal()) outcome.reset();
@@ -690,34 +703,38 @@ std::optional<absl::Status> CoordinatorRole::outcome() {
 }
 
 bool CoordinatorRole::AwaitsServers() {
-  return strand_.Run(
-      [](Coordinator& coordinator, absl::Time now) { return coordinator.AwaitsServers(now); });
+  return strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
+    return coordinator.AwaitsServers(now);
+  });
 }
 
 bool CoordinatorRole::is_job_done() {
-  return strand_.Run([](Coordinator& coordinator, absl::Time) {
-    return coordinator.phase() == CoordinatorPhase::kDone;
+  return strand_.Run([](coordinator::Coordinator& coordinator, absl::Time) {
+    return coordinator.phase() == coordinator::CoordinatorPhase::kDone;
   });
 }
 
 std::string CoordinatorRole::ending() {
-  return strand_.Run([](Coordinator& coordinator, absl::Time) {
-    const std::optional<absl::StatusOr<JobOutcome>> ending = coordinator.Ending();
+  return strand_.Run([](coordinator::Coordinator& coordinator, absl::Time) {
+    const std::optional<absl::StatusOr<coordinator::JobOutcome>> ending = coordinator.Ending();
     return ending.has_value() && ending->ok() ? (*ending)->text : "";
   });
 }
 
 std::string CoordinatorRole::lost_rounds() {
-  return strand_.Run([](Coordinator& coordinator, absl::Time) { return coordinator.Lost(); });
+  return strand_.Run(
+      [](coordinator::Coordinator& coordinator, absl::Time) { return coordinator.Lost(); });
 }
 
 v1::ClusterStatus CoordinatorRole::ReadStatus() {
   const status::ShardReading reading = read_local_();
   board_.SetReading(0, reading);
   OnStats(reading.stats);
-  ClusterSnapshot snapshot = strand_.Run(
-      [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
-  const JobSpec job = snapshot.job;
+  coordinator::ClusterSnapshot snapshot =
+      strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
+        return coordinator.Snapshot(now);
+      });
+  const job::JobSpec job = snapshot.job;
   v1::ClusterStatus status = rpc::ToProto(board_.Report(std::move(snapshot)), job);
   status.set_keeps_dialled_address(IsAddressGuessed(config_.network));
   rpc::SetPort(deps_.read_connections(), &status);
@@ -725,11 +742,11 @@ v1::ClusterStatus CoordinatorRole::ReadStatus() {
   const int64_t shard_bytes =
       num_elements == 0
           ? 0
-          : EstimateShardMemory(job, num_elements, config_.limits.staging_bytes).peak();
+          : plan::EstimateShardMemory(job, num_elements, config_.limits.staging_bytes).peak();
   rpc::SetLimits(
       config_.limits,
       limits::BoundMemory(config_.limits, shard_bytes, !deps_.security->transport().is_plain()),
-      ReadOwnMemory(), *deps_.refusals, &status);
+      machine::ReadOwnMemory(), *deps_.refusals, &status);
   status.set_wire(deps_.security->ToString());
   status.set_leader_lease(config_.cluster.leader_lease);
   status.set_journal_replica(reading.stats.journal_replica);
@@ -741,31 +758,34 @@ void CoordinatorRole::BeginDrain() { cluster_rpc_->BeginDrain(); }
 
 void CoordinatorRole::SaveAndGoOn() {
   constexpr absl::Duration kPatience = absl::Minutes(10);
-  rpc::TakeCheckpoint(strand_, kPatience, [](const absl::StatusOr<PublishedCheckpoint>& published) {
-    if (published.ok()) return LogInfo("saved as the signal asked: {}", published->path);
-    LogWarn("not saved as the signal asked: {}", published.status().message());
-  });
+  rpc::TakeCheckpoint(
+      strand_, kPatience, [](const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) {
+        if (published.ok())
+          return logging::LogInfo("saved as the signal asked: {}", published->path);
+        logging::LogWarn("not saved as the signal asked: {}", published.status().message());
+      });
 }
 
-absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
+absl::StatusOr<checkpoints::PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
     absl::Duration patience, const std::function<bool()>& is_interrupted) {
   // The outcome is shared, because the strand may deliver it after this function has returned.
   struct Outcome {
     absl::Notification known;
-    absl::StatusOr<PublishedCheckpoint> published = absl::UnknownError("");
+    absl::StatusOr<checkpoints::PublishedCheckpoint> published = absl::UnknownError("");
   };
   const auto outcome = std::make_shared<Outcome>();
-  rpc::TakeLastCheckpoint(strand_, /*asker=*/0, ReasonOfStop(0), patience,
-                          [outcome](const absl::StatusOr<PublishedCheckpoint>& published) {
-                            outcome->published = published;
-                            outcome->known.Notify();
-                          });
+  rpc::TakeLastCheckpoint(
+      strand_, /*asker=*/0, coordinator::ReasonOfStop(0), patience,
+      [outcome](const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) {
+        outcome->published = published;
+        outcome->known.Notify();
+      });
   const absl::Time until = deps_.clock->Now() + patience + kJournalPatience;
   while (!outcome->known.WaitForNotificationWithTimeout(kTick)) {
     const bool is_too_late = deps_.clock->Now() >= until;
     if (!is_interrupted() && !is_too_late) continue;
-    const std::string unsaved =
-        strand_.Run([](Coordinator& coordinator, absl::Time) { return coordinator.Unsaved(); });
+    const std::string unsaved = strand_.Run(
+        [](coordinator::Coordinator& coordinator, absl::Time) { return coordinator.Unsaved(); });
     if (!is_too_late) return absl::CancelledError(unsaved);
     return absl::DeadlineExceededError(absl::StrCat(
         unsaved, ": the journal was not written within ", absl::FormatDuration(patience)));
@@ -778,12 +798,13 @@ absl::Status CoordinatorRole::AwaitAllServing(const std::function<bool()>& is_in
   while (true) {
     // If the job is over, everything has been saved, and no server needs to serve.
     if (const std::optional<absl::Status> ended = outcome(); ended.has_value()) return *ended;
-    const absl::Status serving = strand_.Run([](Coordinator& coordinator, absl::Time now) {
-      if (coordinator.journal_loss().has_value()) {
-        return absl::FailedPreconditionError(coordinator.journal_loss_reason());
-      }
-      return coordinator.CheckAllServing(now);
-    });
+    const absl::Status serving =
+        strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
+          if (coordinator.journal_loss().has_value()) {
+            return absl::FailedPreconditionError(coordinator.journal_loss_reason());
+          }
+          return coordinator.CheckAllServing(now);
+        });
     if (!absl::IsUnavailable(serving)) return serving;
     if (is_interrupted()) return absl::CancelledError("told to stop");
     if (deps_.clock->Now() >= until) return absl::DeadlineExceededError(serving.message());
@@ -791,13 +812,13 @@ absl::Status CoordinatorRole::AwaitAllServing(const std::function<bool()>& is_in
   }
 }
 
-absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveWithoutWorkers(
+absl::StatusOr<checkpoints::PublishedCheckpoint> CoordinatorRole::SaveWithoutWorkers(
     const std::function<bool()>& is_interrupted) {
   // All weights may have to be written to a slow disk, so the patience is long.
   constexpr absl::Duration kPatience = absl::Hours(24);
   BeginDrain();
   RETURN_IF_ERROR(AwaitAllServing(is_interrupted));
-  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+  strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     return coordinator.EvictWorkers([](absl::string_view) { return true; },
                                     "the number of servers changes", now);
   });
@@ -815,7 +836,7 @@ absl::Status CoordinatorRole::FinishCheckpointCommand(absl::Duration patience,
 absl::Status CoordinatorRole::Farewell() {
   std::string text = "the coordinator is stopping";
   if (shards_ == nullptr) return absl::AbortedError(text);
-  strand_.Run([&](Coordinator& coordinator, absl::Time) {
+  strand_.Run([&](coordinator::Coordinator& coordinator, absl::Time) {
     const auto& saved = coordinator.LastSaveOutcome();
     if (!saved.has_value()) return;
     absl::StrAppend(&text, saved->ok() ? absl::StrCat("; all is saved in ", (*saved)->path)
@@ -838,61 +859,65 @@ void CoordinatorRole::Stop() {
   history_keeper_.reset();
 }
 
-void CoordinatorRole::OnEvent(ShardEvent event) {
+void CoordinatorRole::OnEvent(shards::ShardEvent event) {
   // The coordinator logs the fault, once for all buckets of a round.
-  if (const auto* fault = std::get_if<WorkerFault>(&event)) LogDebug("shard=0 {}", fault->text);
-  strand_.Report(
-      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnShardEvent(0, event, now); });
+  if (const auto* fault = std::get_if<sync::WorkerFault>(&event))
+    logging::LogDebug("shard=0 {}", fault->text);
+  strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
+    coordinator.OnShardEvent(0, event, now);
+  });
 }
 
-void CoordinatorRole::OnContributed(uint64_t server_incarnation, const WorkerLife& life,
+void CoordinatorRole::OnContributed(uint64_t server_incarnation, const messages::WorkerLife& life,
                                     Round round) {
   const uint64_t journal_end = local_->journal_place().end;
-  strand_.ReportTo([&](Coordinator& coordinator, absl::Time) -> std::vector<uint64_t> {
-    LogDebug("contribution received shard=0 worker={} incarnation={} round={}", life.worker,
-             life.incarnation, round);
+  strand_.ReportTo([&](coordinator::Coordinator& coordinator, absl::Time) -> std::vector<uint64_t> {
+    logging::LogDebug("contribution received shard=0 worker={} incarnation={} round={}",
+                      life.worker, life.incarnation, round);
     coordinator.NoteJournalEnd(0, journal_end);
     if (!coordinator.OnContributed(0, server_incarnation, life, round)) return {};
     return {rpc::ClusterRpc::KeyOf(life)};
   });
 }
 
-void CoordinatorRole::OnDropped(absl::string_view text) { LogInfo("shard=0 {}", text); }
+void CoordinatorRole::OnDropped(absl::string_view text) { logging::LogInfo("shard=0 {}", text); }
 
 void CoordinatorRole::OnNotice(absl::string_view text) {
-  notices_.Log(LogLevel::kWarn, "shard", absl::StrCat("shard=0 ", text));
+  notices_.Log(logging::LogLevel::kWarn, "shard", absl::StrCat("shard=0 ", text));
 }
 
-void CoordinatorRole::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) {
+void CoordinatorRole::OnRestoreChosen(const absl::StatusOr<coordinator::RestoreChoice>& choice) {
   if (choice.ok()) TellCommandOfSetAside(choice->source);
-  strand_.Report(
-      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnRestoreChosen(choice, now); });
+  strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
+    coordinator.OnRestoreChosen(choice, now);
+  });
 }
 
-void CoordinatorRole::TellCommandOfSetAside(const WeightsSource& source) {
-  const auto* const checkpoint = std::get_if<CheckpointSource>(&source);
+void CoordinatorRole::TellCommandOfSetAside(const shards::WeightsSource& source) {
+  const auto* const checkpoint = std::get_if<shards::CheckpointSource>(&source);
   if (checkpoint_command_ == nullptr || checkpoint == nullptr) return;
   const std::string root = DirectoryOf(checkpoint->directory);
   const DurabilityConfig& durability = config_.durability;
   if (root != durability.checkpoint_dir && root != durability.fallback_dir) return;
   const absl::StatusOr<std::vector<std::string>> names =
-      NamesSetAsideAfter(*deps_.disk, checkpoint->directory);
+      checkpoints::NamesSetAsideAfter(*deps_.disk, checkpoint->directory);
   if (names.ok() && !names->empty()) checkpoint_command_->Add(checkpoint->directory);
 }
 
-void CoordinatorRole::OnCheckpointPublished(const std::string& directory,
-                                            const absl::StatusOr<PublishedCheckpoint>& published) {
+void CoordinatorRole::OnCheckpointPublished(
+    const std::string& directory,
+    const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) {
   if (published.ok() && checkpoint_command_ != nullptr) {
     checkpoint_command_->Add(published->path);
   }
-  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+  strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnCheckpointPublished(directory, published, now);
   });
 }
 
 void CoordinatorRole::OnCheckpointGone(const std::string& path) {
-  const bool is_running = strand_.Run([&](Coordinator& coordinator, absl::Time now) {
-    if (coordinator.phase() != CoordinatorPhase::kRunning) return false;
+  const bool is_running = strand_.Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
+    if (coordinator.phase() != coordinator::CoordinatorPhase::kRunning) return false;
     coordinator.RaiseAlarm(
         absl::StrCat("the newest checkpoint, ", path,
                      ", was removed or moved while the job runs, and a restart would need it. "
@@ -905,7 +930,7 @@ void CoordinatorRole::OnCheckpointGone(const std::string& path) {
 }
 
 void CoordinatorRole::OnCheckpointMarked(bool is_complete, const absl::Status& status) {
-  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+  strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnCheckpointMarked(is_complete, status, now);
   });
 }

@@ -49,11 +49,11 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
  public:
   struct Deps {
     Clock* clock = &Clock::Real();
-    FileSystem* disk = &FileSystem::Real();
+    storage::FileSystem* disk = &storage::FileSystem::Real();
     // Disks for the journal and for the checkpoints. If there is a replica, their writes are also
     // copied to it. Null means `disk`.
-    FileSystem* journal_disk = nullptr;
-    FileSystem* checkpoint_disk = nullptr;
+    storage::FileSystem* journal_disk = nullptr;
+    storage::FileSystem* checkpoint_disk = nullptr;
     // Confirms that no other server has taken over from this server. Called after each write of the
     // journal, before any other program is told of what was written.
     std::function<absl::Status()> confirm_in_charge = [] { return absl::OkStatus(); };
@@ -61,7 +61,7 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
     std::function<bool()> is_interrupted = [] { return false; };
     // Returns the memory that the shard of this process may take. Zeros mean that the memory is not
     // known, and not checked.
-    std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
+    std::function<machine::HostMemory()> read_memory = [] { return machine::HostMemory{}; };
     std::function<firewall::ConnectionCounts()> read_connections = [] {
       return firewall::ConnectionCounts{};
     };
@@ -71,12 +71,12 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
     std::function<firewall::ConnectionState(const std::string& peer)> state_of =
         [](const std::string&) { return firewall::ConnectionState::kUnknown; };
     // For these two members see Server::Deps.
-    LeaderFence leader = {};
+    storage::LeaderFence leader = {};
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
     const ServerSecurity* security = nullptr;  // security of this server
     std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
-    const LogTail* log = nullptr;  // see Server::Deps
-    bool is_promoted = false;      // see JournalFacts
+    const logging::LogTail* log = nullptr;  // see Server::Deps
+    bool is_promoted = false;               // see JournalFacts
   };
 
   // Checks that memory and disk are sufficient, locks the folders for checkpoints, and opens
@@ -102,10 +102,10 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // Tells the coordinator that workers reach the local shard at `address`. The job can begin once
   // all shards are attached.
   absl::Status AttachLocalShard(const host::ShardHost& local, const std::string& address);
-  void RaiseAlarm(const std::string& text, AlarmKind kind);
+  void RaiseAlarm(const std::string& text, coordinator::AlarmKind kind);
   // Must be called when the process of a worker on this machine has ended. `life` is the worker's
   // incarnation.
-  void OnProcessEnded(const WorkerLife& life);
+  void OnProcessEnded(const messages::WorkerLife& life);
   // Passes the statistics of the local shard to the coordinator. Must be called about once a
   // second.
   void OnStats(const shard::ShardStats& stats);
@@ -135,10 +135,10 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // Takes a checkpoint of everything that was done, because this server was told to stop or the job
   // is over. Blocks until it is published, for at most `patience`. Errors: those of
   // TakeLastCheckpoint(); Cancelled (`is_interrupted`; the text says what is in no checkpoint).
-  absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(absl::Duration patience,
-                                                     const std::function<bool()>& is_interrupted);
+  absl::StatusOr<checkpoints::PublishedCheckpoint> SaveBeforeStop(
+      absl::Duration patience, const std::function<bool()>& is_interrupted);
   // See Server::SaveWithoutWorkers().
-  absl::StatusOr<PublishedCheckpoint> SaveWithoutWorkers(
+  absl::StatusOr<checkpoints::PublishedCheckpoint> SaveWithoutWorkers(
       const std::function<bool()>& is_interrupted);
   // Blocks until --on_checkpoint is done with all checkpoints: see CheckpointCommand::Finish().
   absl::Status FinishCheckpointCommand(absl::Duration patience,
@@ -147,20 +147,22 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // local shard.
   void Stop();
 
-  void OnEvent(ShardEvent event) override;
-  void OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) override;
+  void OnEvent(shards::ShardEvent event) override;
+  void OnContributed(uint64_t server_incarnation, const messages::WorkerLife& life,
+                     Round round) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
-  void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
-  void OnCheckpointPublished(const std::string& directory,
-                             const absl::StatusOr<PublishedCheckpoint>& published) override;
+  void OnRestoreChosen(const absl::StatusOr<coordinator::RestoreChoice>& choice) override;
+  void OnCheckpointPublished(
+      const std::string& directory,
+      const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) override;
   void OnCheckpointMarked(bool is_complete, const absl::Status& status) override;
   void OnCheckpointGone(const std::string& path) override;
 
  private:
   // Called when the connection has ended on which the incarnation `life` held its call of
   // StayConnected.
-  void OnConnectionEnded(const WorkerLife& life, const std::string& peer,
+  void OnConnectionEnded(const messages::WorkerLife& life, const std::string& peer,
                          firewall::ConnectionState end);
   CoordinatorRole(const ServerConfig& config, Deps deps);
   // Checks that memory and disk are sufficient. If a client brings the layout of its model, the
@@ -175,24 +177,25 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // Makes a coordinator that goes on from the journal, or a new one. Errors: FailedPrecondition
   // (the journal belongs to a job with other settings); those of files, of
   // CoordinatorMemoryFromRecords() and Create().
-  absl::StatusOr<std::unique_ptr<Coordinator>> MakeCoordinator(const host::ShardHost& local);
+  absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> MakeCoordinator(
+      const host::ShardHost& local);
   // Opens the journal, and returns the coordinator's state from it. A damaged journal is moved
   // aside, with an alarm.
-  absl::StatusOr<std::optional<CoordinatorMemory>> OpenJournal(absl::Time now);
+  absl::StatusOr<std::optional<coordinator::CoordinatorMemory>> OpenJournal(absl::Time now);
   // Creates the journal's writer. If `damage` is not OK, what is in the folder is not used.
   absl::Status BeginJournal(journal::JournalEnd end, const absl::Status& damage);
   // Blocks until all servers have attached and serve the state in their journals. Errors: see
   // SaveWithoutWorkers().
   absl::Status AwaitAllServing(const std::function<bool()>& is_interrupted);
-  absl::StatusOr<Coordinator::Config> CoordinatorSettings() const;
+  absl::StatusOr<coordinator::Coordinator::Config> CoordinatorSettings() const;
   host::CheckpointKeeper::Config KeeperSettings() const;
   void MakeAuthorityRpc();
   void MakeCheckpointCommand();
   // Runs --on_checkpoint with the checkpoint that servers go on from, if newer ones were set aside.
-  void TellCommandOfSetAside(const WeightsSource& source);
-  void CarryOut(Effect effect, const CoordinatorRecord& follows);
+  void TellCommandOfSetAside(const shards::WeightsSource& source);
+  void CarryOut(coordinator::Effect effect, const shards::CoordinatorRecord& follows);
   // Reads what the journal is compared with. Blocks for the disk. Errors: those of files.
-  absl::StatusOr<JournalFacts> ReadJournalFacts() const;
+  absl::StatusOr<shards::JournalFacts> ReadJournalFacts() const;
   v1::ClusterStatus ReadStatus();
   absl::Status Farewell();
 
@@ -204,18 +207,20 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // Address at which other programs reach this server. Empty at first.
   std::string address_ ABSL_GUARDED_BY(mutex_);
   absl::Status lost_lock_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<FolderLock>> locks_;  // the lock of --checkpoint_dir is the first
-  FolderLock* journal_lock_ = nullptr;  // one of locks_; null means that there is no journal
+  std::vector<std::unique_ptr<storage::FolderLock>>
+      locks_;  // the lock of --checkpoint_dir is the first
+  storage::FolderLock* journal_lock_ =
+      nullptr;  // one of locks_; null means that there is no journal
   rpc::CoordinatorStrand
       strand_;  // declared first, so that it outlives the parts that report to it
   std::unique_ptr<host::CoordinatorJournal> journal_;  // null means that there is none
-  CoordinatorRecord found_record_;  // last record in the journal when this process began
-  std::string journal_damage_;      // see JournalFacts
+  shards::CoordinatorRecord found_record_;  // last record in the journal when this process began
+  std::string journal_damage_;              // see JournalFacts
   bool is_of_former_division_ = false;
   std::unique_ptr<ThreadPool> journal_thread_;  // runs the journal's tasks, so it is destroyed
                                                 // first
   status::StatusBoard board_;
-  ChangeLogger notices_;
+  logging::ChangeLogger notices_;
   std::function<status::ShardReading()> read_local_;
   const host::ShardHost* local_ = nullptr;
   std::unique_ptr<status::ProgressRecorder> recorder_;
@@ -240,8 +245,8 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   std::unique_ptr<rpc::AdminRpc> admin_rpc_;
   // The service of the authority. Null means that this server has no authority of its own.
   std::unique_ptr<rpc::AuthorityRpc> authority_rpc_;
-  std::unique_ptr<HttpServer> http_;  // null means that --http is not given
-  std::string dashboard_url_;         // see AdminRpc; empty means that there is none
+  std::unique_ptr<http::HttpServer> http_;  // null means that --http is not given
+  std::string dashboard_url_;               // see AdminRpc; empty means that there is none
 };
 
 }  // namespace lodestar::server

@@ -34,16 +34,16 @@ std::string JournalFolder(const DurabilityConfig& durability, int shard) {
 
 // Returns the coordinator's state in its journal. The result is not set if there is no journal, or
 // if it is empty.
-absl::StatusOr<std::optional<CoordinatorMemory>> ReadMemory(FileSystem& disk,
-                                                            const DurabilityConfig& durability) {
+absl::StatusOr<std::optional<coordinator::CoordinatorMemory>> ReadMemory(
+    storage::FileSystem& disk, const DurabilityConfig& durability) {
   ASSIGN_OR_RETURN(
       const host::CoordinatorJournal::Contents contents,
       host::CoordinatorJournal::Read(disk, absl::StrCat(durability.journal_dir, "/coordinator")));
   if (contents.records.empty()) return std::nullopt;
-  return CoordinatorMemoryFromRecords(contents.records, absl::Now());
+  return coordinator::CoordinatorMemoryFromRecords(contents.records, absl::Now());
 }
 
-absl::Status CheckJournalsAreFree(FileSystem& disk, const DurabilityConfig& durability,
+absl::Status CheckJournalsAreFree(storage::FileSystem& disk, const DurabilityConfig& durability,
                                   int num_shards) {
   for (int shard = 0; shard < num_shards; ++shard) {
     const std::string folder = JournalFolder(durability, shard);
@@ -54,7 +54,7 @@ absl::Status CheckJournalsAreFree(FileSystem& disk, const DurabilityConfig& dura
           absl::StrCat("the journal of shard ", shard, " of ", num_shards, " is not in ", folder,
                        ", as if its server was on another machine"));
     }
-    if (IsFolderHeld(folder)) {
+    if (storage::IsFolderHeld(folder)) {
       return absl::AlreadyExistsError(absl::StrCat("a living server holds the journal of shard ",
                                                    shard, " of ", num_shards, ", ", folder,
                                                    ": end it first"));
@@ -66,9 +66,9 @@ absl::Status CheckJournalsAreFree(FileSystem& disk, const DurabilityConfig& dura
 // Checks that the journal of a shard belongs to the coordinator's last run, and has all records
 // that the coordinator knows to be on disk. If the check fails, the cluster could only go back to a
 // checkpoint.
-absl::Status CheckIsOf(const CoordinatorMemory& memory, int shard,
+absl::Status CheckIsOf(const coordinator::CoordinatorMemory& memory, int shard,
                        const host::ShardHost& recovered) {
-  const ShardFleet::Holder& holder = memory.shards.servers[shard];
+  const shards::ShardFleet::Holder& holder = memory.shards.servers[shard];
   const uint64_t end = recovered.journal_place().end;
   if (recovered.instance_id() == holder.instance_id &&
       recovered.server_incarnation() == memory.shards.server_incarnation &&
@@ -112,7 +112,8 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
 // they go on from.
 class FormerServers {
  public:
-  FormerServers(const ServerConfig& config, const Server::Deps& deps, CoordinatorMemory memory)
+  FormerServers(const ServerConfig& config, const Server::Deps& deps,
+                coordinator::CoordinatorMemory memory)
       : config_(config), deps_(deps), memory_(std::move(memory)) {}
 
   // The coordinator ends last, because the other servers would try to reconnect to it.
@@ -120,7 +121,7 @@ class FormerServers {
     while (!servers_.empty()) servers_.pop_back();
   }
 
-  absl::StatusOr<PublishedCheckpoint> Save(FileSystem& disk) {
+  absl::StatusOr<checkpoints::PublishedCheckpoint> Save(storage::FileSystem& disk) {
     for (int shard = 0; shard < num_shards(); ++shard) RETURN_IF_ERROR(Start(disk, shard));
     return servers_[0]->SaveWithoutWorkers();
   }
@@ -128,7 +129,7 @@ class FormerServers {
  private:
   int num_shards() const { return static_cast<int>(memory_.shards.servers.size()); }
 
-  absl::Status Start(FileSystem& disk, int shard) {
+  absl::Status Start(storage::FileSystem& disk, int shard) {
     ServerConfig config = ConfigOf(config_, shard, num_shards());
     Server::Deps deps;
     deps.clock = deps_.clock;
@@ -155,35 +156,37 @@ class FormerServers {
 
   const ServerConfig& config_;
   const Server::Deps& deps_;
-  const CoordinatorMemory memory_;
+  const coordinator::CoordinatorMemory memory_;
   std::vector<std::unique_ptr<Server>> servers_;  // indexed by shard
 };
 
-absl::StatusOr<PublishedCheckpoint> Save(const ServerConfig& config, const Server::Deps& deps) {
+absl::StatusOr<checkpoints::PublishedCheckpoint> Save(const ServerConfig& config,
+                                                      const Server::Deps& deps) {
   if (config.durability.may_promote) {
     return absl::FailedPreconditionError("--promote goes with the former number of servers");
   }
-  checkpoint::PatientFileSystem disk(&FileSystem::Real(), deps.clock);
-  ASSIGN_OR_RETURN(std::optional<CoordinatorMemory> memory, ReadMemory(disk, config.durability));
+  checkpoint::PatientFileSystem disk(&storage::FileSystem::Real(), deps.clock);
+  ASSIGN_OR_RETURN(std::optional<coordinator::CoordinatorMemory> memory,
+                   ReadMemory(disk, config.durability));
   if (!memory.has_value()) {
     return absl::FailedPreconditionError("the journal has changed meanwhile; start again");
   }
   const auto num_shards = static_cast<int>(memory->shards.servers.size());
   const Round next_round(memory->rounds.ledger.state.next_round);
   RETURN_IF_ERROR(CheckJournalsAreFree(disk, config.durability, num_shards));
-  LogInfo(
+  logging::LogInfo(
       "the journals in {} are of {}, and now there are to be {}: saves all that the journals have "
       "before it goes on",
       config.durability.journal_dir, ServersText(num_shards),
       ServersText(config.cluster.num_shards));
   FormerServers servers(config, deps, *std::move(memory));
-  ASSIGN_OR_RETURN(PublishedCheckpoint saved, servers.Save(disk));
+  ASSIGN_OR_RETURN(checkpoints::PublishedCheckpoint saved, servers.Save(disk));
   if (saved.round < next_round) {
     return absl::DataLossError(absl::StrCat("the former servers went back to round ",
                                             saved.round.value(), " of ", next_round.value(),
                                             ", as the log above says"));
   }
-  LogInfo(
+  logging::LogInfo(
       "goes on with {} instead of {}, from round {}: nothing is lost, all that the journals had is "
       "in {}",
       ServersText(config.cluster.num_shards), ServersText(num_shards), saved.round, saved.path);
@@ -192,9 +195,9 @@ absl::StatusOr<PublishedCheckpoint> Save(const ServerConfig& config, const Serve
 
 }  // namespace
 
-absl::StatusOr<bool> IsBesideOtherDivision(FileSystem& disk, const ServerConfig& config) {
+absl::StatusOr<bool> IsBesideOtherDivision(storage::FileSystem& disk, const ServerConfig& config) {
   if (!config.durability.has_journal) return false;
-  ASSIGN_OR_RETURN(const std::optional<CoordinatorMemory> memory,
+  ASSIGN_OR_RETURN(const std::optional<coordinator::CoordinatorMemory> memory,
                    ReadMemory(disk, config.durability));
   return memory.has_value() &&
          static_cast<int>(memory->shards.servers.size()) != config.cluster.num_shards;

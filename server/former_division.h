@@ -15,7 +15,7 @@ namespace lodestar::server {
 // Then the server of shard 0 may need the journal of this server too, and this server cannot go on
 // from it. Blocks for the disk. Errors: those of files; those of the journal's format, which may be
 // temporary while another process writes the journal.
-absl::StatusOr<bool> IsBesideOtherDivision(FileSystem& disk, const ServerConfig& config);
+absl::StatusOr<bool> IsBesideOtherDivision(storage::FileSystem& disk, const ServerConfig& config);
 
 // Saves what the journals of the former servers have as a checkpoint, from which any number of
 // servers can go on. Starts the former servers within this process, on loopback, without workers,

@@ -11,8 +11,8 @@ namespace {
 
 // Lists settings of this server that have no effect. IdleSettings() lists those of the job. Flags
 // that neither function names always have an effect.
-std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
-  std::vector<IdleSetting> idle;
+std::vector<job::IdleSetting> IdleServerSettings(const ServerConfig& config) {
+  std::vector<job::IdleSetting> idle;
   if (config.network.listen.IsLoopback() && config.cluster.coordinator.empty() &&
       config.durability.journal_replica.empty() && !config.is_site() &&
       !config.has_remote_pages()) {
@@ -37,7 +37,7 @@ std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
   if (config.job.norm_limit == 0.0) {
     idle.push_back({"poison_limit", "--norm_limit other than 0"});
   }
-  if (config.divergence.action != DivergenceAction::kRollback) {
+  if (config.divergence.action != faults::DivergenceAction::kRollback) {
     idle.push_back({"rollback_lr_factor", "--on_divergence=rollback"});
     idle.push_back({"max_rollbacks", "--on_divergence=rollback"});
   }
@@ -61,13 +61,13 @@ std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
 }  // namespace
 
 absl::Status CheckNoneIsIdle(const std::set<std::string>& given, const ServerConfig& config) {
-  std::vector<IdleSetting> idle = IdleServerSettings(config);
+  std::vector<job::IdleSetting> idle = IdleServerSettings(config);
   if (config.is_coordinator()) {
-    const std::vector<IdleSetting> of_job = IdleSettings(config.job);
+    const std::vector<job::IdleSetting> of_job = job::IdleSettings(config.job);
     idle.insert(idle.end(), of_job.begin(), of_job.end());
   }
   std::vector<std::string> refused;
-  for (const IdleSetting& setting : idle) {
+  for (const job::IdleSetting& setting : idle) {
     if (given.count(setting.flag) == 0) continue;
     refused.push_back(
         absl::StrCat("--", setting.flag, " has no effect: it counts with ", setting.counts_with));

@@ -27,7 +27,7 @@ absl::StatusOr<OuterSettings> OuterPreset(absl::string_view name, int num_worker
     settings.learning_rate = 0.4;
     settings.local_steps = 30;
   } else if (name == "sparse_loco") {
-    settings.optimizer = OuterOptimizerKind::kSgd;
+    settings.optimizer = job::OuterOptimizerKind::kSgd;
     settings.learning_rate = 1.0;
     settings.local_steps = 15;
   } else {

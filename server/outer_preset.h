@@ -8,7 +8,7 @@
 namespace lodestar::server {
 
 struct OuterSettings {
-  OuterOptimizerKind optimizer = OuterOptimizerKind::kNesterov;
+  job::OuterOptimizerKind optimizer = job::OuterOptimizerKind::kNesterov;
   double learning_rate = 0.0;
   double momentum = 0.9;
   int local_steps = 1;

@@ -12,13 +12,13 @@ using ::testing::HasSubstr;
 
 TEST(OuterPresetTest, AsPublished) {
   const OuterSettings diloco = *OuterPreset("diloco", 8);
-  EXPECT_EQ(diloco.optimizer, OuterOptimizerKind::kNesterov);
+  EXPECT_EQ(diloco.optimizer, job::OuterOptimizerKind::kNesterov);
   EXPECT_EQ(diloco.learning_rate, 0.7);
   EXPECT_EQ(diloco.momentum, 0.9);
   EXPECT_EQ(diloco.local_steps, 500);
   EXPECT_EQ(OuterPreset("streaming", 2)->learning_rate, 0.4);
   const OuterSettings sparse = *OuterPreset("sparse_loco", 8);
-  EXPECT_EQ(sparse.optimizer, OuterOptimizerKind::kSgd);
+  EXPECT_EQ(sparse.optimizer, job::OuterOptimizerKind::kSgd);
   EXPECT_EQ(sparse.learning_rate, 1.0);
   EXPECT_EQ(sparse.local_steps, 15);
 }

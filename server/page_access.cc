@@ -12,8 +12,9 @@ constexpr char kLookMethod[] = "/lodestar.v1.StatusService/GetStatus";
 
 }  // namespace
 
-absl::StatusOr<HttpCaller> PageAccess::Judge(const HttpCredentials& shown, HttpDeed deed) const {
-  std::optional<Identity> caller = shown.certificate;
+absl::StatusOr<http::HttpCaller> PageAccess::Judge(const http::HttpCredentials& shown,
+                                                   http::HttpDeed deed) const {
+  std::optional<security::Identity> caller = shown.certificate;
   if (!shown.token.empty()) {
     ASSIGN_OR_RETURN(caller, IdentityByToken(shown));
   }
@@ -27,18 +28,19 @@ absl::StatusOr<HttpCaller> PageAccess::Judge(const HttpCredentials& shown, HttpD
   }
   const bool is_token = !shown.token.empty();
   const absl::Status allowed =
-      deps_.check(*caller, deed == HttpDeed::kOrder ? PageAccess::kOrderMethod : kLookMethod);
-  if (allowed.ok()) return HttpCaller{TextOf(*caller), deps_.may_order(*caller)};
+      deps_.check(*caller, deed == http::HttpDeed::kOrder ? PageAccess::kOrderMethod : kLookMethod);
+  if (allowed.ok()) return http::HttpCaller{security::TextOf(*caller), deps_.may_order(*caller)};
   if (!absl::IsPermissionDenied(allowed)) return allowed;
-  return absl::PermissionDeniedError(
-      absl::StrCat(TextOf(*caller),
-                   deed == HttpDeed::kOrder ? " may give no orders; the role for that is operator"
-                                            : " may not look; the roles for that are viewer "
-                                              "and operator",
-                   is_token ? " (psctl token create --role=...)" : ""));
+  return absl::PermissionDeniedError(absl::StrCat(
+      security::TextOf(*caller),
+      deed == http::HttpDeed::kOrder ? " may give no orders; the role for that is operator"
+                                     : " may not look; the roles for that are viewer "
+                                       "and operator",
+      is_token ? " (psctl token create --role=...)" : ""));
 }
 
-absl::StatusOr<Identity> PageAccess::IdentityByToken(const HttpCredentials& shown) const {
+absl::StatusOr<security::Identity> PageAccess::IdentityByToken(
+    const http::HttpCredentials& shown) const {
   if (deps_.identity_by_token == nullptr) {
     return absl::UnauthenticatedError(
         "this job has certificates of somebody else's, and no tokens: show a certificate of the "
@@ -46,7 +48,8 @@ absl::StatusOr<Identity> PageAccess::IdentityByToken(const HttpCredentials& show
   }
   std::string id;
   std::string secret;
-  if (const absl::StatusOr<JoinString> join = ParseJoinString("the token", shown.token);
+  if (const absl::StatusOr<security::JoinString> join =
+          security::ParseJoinString("the token", shown.token);
       join.ok()) {
     id = join->token_id;
     secret = join->secret;
@@ -56,7 +59,7 @@ absl::StatusOr<Identity> PageAccess::IdentityByToken(const HttpCredentials& show
     id = std::string(parts.first);
     secret = std::string(parts.second);
   }
-  absl::StatusOr<Identity> identity = deps_.identity_by_token(id, secret);
+  absl::StatusOr<security::Identity> identity = deps_.identity_by_token(id, secret);
   if (identity.ok()) return identity;
   deps_.on_wrong_token(shown.address, identity.status());
   return absl::UnauthenticatedError(identity.status().message());

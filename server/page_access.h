@@ -22,13 +22,14 @@ class PageAccess {
 
   struct Deps {
     // Checks that the caller may call the method, like an AccessCheck does for gRPC calls.
-    std::function<absl::Status(const Identity& caller, absl::string_view method)> check;
+    std::function<absl::Status(const security::Identity& caller, absl::string_view method)> check;
     // Returns true if the role of `caller` may give orders. Unlike `check`, it logs and counts
     // nothing.
-    std::function<bool(const Identity& caller)> may_order;
+    std::function<bool(const security::Identity& caller)> may_order;
     // Returns the identity of a token: see CertificateAuthority. Null means that there are no
     // tokens.
-    std::function<absl::StatusOr<Identity>(absl::string_view token_id, absl::string_view secret)>
+    std::function<absl::StatusOr<security::Identity>(absl::string_view token_id,
+                                                     absl::string_view secret)>
         identity_by_token;
     // Called if a program at `address` has shown an invalid token.
     std::function<void(const std::string& address, const absl::Status& refusal)> on_wrong_token;
@@ -39,10 +40,11 @@ class PageAccess {
   // Returns the caller if it may do `deed`. A token takes precedence over a certificate, because
   // browsers show certificates without being asked. `shown.token` is a join string, or the part
   // after its hash: ID.SECRET. For the errors see HttpAccess.
-  absl::StatusOr<HttpCaller> Judge(const HttpCredentials& shown, HttpDeed deed) const;
+  absl::StatusOr<http::HttpCaller> Judge(const http::HttpCredentials& shown,
+                                         http::HttpDeed deed) const;
 
  private:
-  absl::StatusOr<Identity> IdentityByToken(const HttpCredentials& shown) const;
+  absl::StatusOr<security::Identity> IdentityByToken(const http::HttpCredentials& shown) const;
 
   const Deps deps_;
 };

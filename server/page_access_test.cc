@@ -16,23 +16,25 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const Identity kViewer{Role::kViewer, "vera", "1"};
-const Identity kOperator{Role::kOperator, "otto", "2"};
+const security::Identity kViewer{security::Role::kViewer, "vera", "1"};
+const security::Identity kOperator{security::Role::kOperator, "otto", "2"};
 
 class PageAccessTest : public ::testing::Test {
  protected:
   PageAccessTest() {
-    deps_.check = [](const Identity& caller, absl::string_view method) {
+    deps_.check = [](const security::Identity& caller, absl::string_view method) {
       if (caller.name == "gone") return absl::UnauthenticatedError("was revoked");
-      if (caller.role == Role::kOperator ||
-          (caller.role == Role::kViewer && absl::StrContains(method, "StatusService"))) {
+      if (caller.role == security::Role::kOperator ||
+          (caller.role == security::Role::kViewer && absl::StrContains(method, "StatusService"))) {
         return absl::OkStatus();
       }
       return absl::PermissionDeniedError("no");
     };
-    deps_.may_order = [](const Identity& caller) { return caller.role == Role::kOperator; };
+    deps_.may_order = [](const security::Identity& caller) {
+      return caller.role == security::Role::kOperator;
+    };
     deps_.identity_by_token = [](absl::string_view id,
-                                 absl::string_view secret) -> absl::StatusOr<Identity> {
+                                 absl::string_view secret) -> absl::StatusOr<security::Identity> {
       if (id == "ab" && secret == "cd") return kViewer;
       return absl::PermissionDeniedError("not known");
     };
@@ -41,14 +43,17 @@ class PageAccessTest : public ::testing::Test {
     };
   }
 
-  absl::StatusOr<std::string> Judge(const HttpCredentials& shown,
-                                    HttpDeed deed = HttpDeed::kLook) const {
-    absl::StatusOr<HttpCaller> caller = PageAccess(deps_).Judge(shown, deed);
+  absl::StatusOr<std::string> Judge(const http::HttpCredentials& shown,
+                                    http::HttpDeed deed = http::HttpDeed::kLook) const {
+    absl::StatusOr<http::HttpCaller> caller = PageAccess(deps_).Judge(shown, deed);
     if (!caller.ok()) return caller.status();
     return caller->text;
   }
-  bool MayOrder(const HttpCredentials& shown) const {
-    return PageAccess(deps_).Judge(shown, HttpDeed::kLook).value_or(HttpCaller()).may_order;
+  bool MayOrder(const http::HttpCredentials& shown) const {
+    return PageAccess(deps_)
+        .Judge(shown, http::HttpDeed::kLook)
+        .value_or(http::HttpCaller())
+        .may_order;
   }
 
   PageAccess::Deps deps_;
@@ -57,13 +62,16 @@ class PageAccessTest : public ::testing::Test {
 
 TEST_F(PageAccessTest, WhoHasACertificateMayWhatItsRoleMay) {
   EXPECT_EQ(Judge({.certificate = kViewer}).value_or(""), "viewer vera");
-  EXPECT_EQ(Judge({.certificate = kOperator}, HttpDeed::kOrder).value_or(""), "operator otto");
-  EXPECT_THAT(Judge({.certificate = kViewer}, HttpDeed::kOrder).status(),
+  EXPECT_EQ(Judge({.certificate = kOperator}, http::HttpDeed::kOrder).value_or(""),
+            "operator otto");
+  EXPECT_THAT(Judge({.certificate = kViewer}, http::HttpDeed::kOrder).status(),
               StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("may give no orders")));
-  EXPECT_THAT(Judge({.certificate = Identity{Role::kWorker, "w", "3"}}).status(),
-              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("may not look")));
-  EXPECT_THAT(Judge({.certificate = Identity{Role::kOperator, "gone", "4"}}).status(),
-              StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("was revoked")));
+  EXPECT_THAT(
+      Judge({.certificate = security::Identity{security::Role::kWorker, "w", "3"}}).status(),
+      StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("may not look")));
+  EXPECT_THAT(
+      Judge({.certificate = security::Identity{security::Role::kOperator, "gone", "4"}}).status(),
+      StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("was revoked")));
 }
 
 TEST_F(PageAccessTest, SaysWhetherOneThatLooksMayOrder) {
@@ -77,7 +85,7 @@ TEST_F(PageAccessTest, ATokenOrAJoinStringStandsForACertificate) {
   const std::string join = absl::StrCat("lodestar://host:1/L1", std::string(64, '0'), ".ab.cd\n");
   EXPECT_EQ(Judge({.token = join}).value_or(""), "viewer vera");
   // The token belongs to a viewer, and takes precedence over the operator's certificate.
-  EXPECT_FALSE(Judge({.certificate = kOperator, .token = "ab.cd"}, HttpDeed::kOrder).ok());
+  EXPECT_FALSE(Judge({.certificate = kOperator, .token = "ab.cd"}, http::HttpDeed::kOrder).ok());
   EXPECT_TRUE(wrong_.empty());
 }
 

@@ -9,15 +9,16 @@ namespace lodestar::server {
 std::vector<std::string> PageNames(const NetworkConfig& network, const std::string& host_name) {
   std::vector<std::string> names;
   const auto add = [&names](const std::string& name) {
-    if (!CheckHostName("", name).ok()) return;
+    if (!security::CheckHostName("", name).ok()) return;
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   };
   for (const std::string& name : network.http_names) add(name);
   if (network.http.has_value() && !network.http->IsWildcard()) add(network.http->host);
-  const absl::StatusOr<ListenAddress> advertise = ParseListenAddress("", network.advertise);
+  const absl::StatusOr<net::ListenAddress> advertise =
+      net::ParseListenAddress("", network.advertise);
   if (advertise.ok()) add(advertise->host);
   add(host_name);
-  add(kServerHostName);
+  add(security::kServerHostName);
   return names;
 }
 

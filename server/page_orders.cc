@@ -24,7 +24,7 @@ constexpr size_t kMaxTextBytes = 256;
 
 // Checks that the form has no fields but `fields`, and no long texts. Otherwise an order with a
 // misspelt field would be obeyed without that field. Errors: InvalidArgument, naming the field.
-absl::Status CheckForm(const HttpQuery& form, const std::vector<std::string>& fields) {
+absl::Status CheckForm(const http::HttpQuery& form, const std::vector<std::string>& fields) {
   for (const auto& [name, value] : form) {
     const std::string shown = PeerText(name, kMaxTextBytes);
     if (std::find(fields.begin(), fields.end(), name) == fields.end()) {
@@ -41,7 +41,7 @@ absl::Status CheckForm(const HttpQuery& form, const std::vector<std::string>& fi
   return absl::OkStatus();
 }
 
-std::string FieldOf(const HttpQuery& form, const char* name) {
+std::string FieldOf(const http::HttpQuery& form, const char* name) {
   const auto field = form.find(name);
   return field == form.end() ? "" : PeerText(field->second, kMaxTextBytes);
 }
@@ -50,12 +50,12 @@ std::string WhoOrders(const std::string& caller) {
   return caller.empty() ? "the page" : absl::StrCat(caller, ", through the page,");
 }
 
-std::string ReasonIn(const HttpQuery& form) {
+std::string ReasonIn(const http::HttpQuery& form) {
   const std::string reason = FieldOf(form, "reason");
   return reason.empty() ? "an operator asked for it on the page" : reason;
 }
 
-absl::StatusOr<double> RateIn(const HttpQuery& form) {
+absl::StatusOr<double> RateIn(const http::HttpQuery& form) {
   const std::string text = FieldOf(form, "rate");
   double rate = 0.0;
   if (absl::SimpleAtod(text, &rate)) {
@@ -68,7 +68,7 @@ absl::StatusOr<double> RateIn(const HttpQuery& form) {
       absl::StrCat("the learning rate '", text, "' is not a number; give one such as 3e-4"));
 }
 
-using Order = std::function<absl::StatusOr<std::string>(Coordinator&, absl::Time)>;
+using Order = std::function<absl::StatusOr<std::string>(coordinator::Coordinator&, absl::Time)>;
 
 // Gives the order, and returns its outcome: see CoordinatorStrand::RunOrder().
 absl::StatusOr<std::string> Give(
@@ -83,7 +83,8 @@ absl::StatusOr<std::string> Give(
       order,
       [answer, who = WhoOrders(caller)](absl::StatusOr<std::string> result) {
         if (!result.ok())
-          LogInfo("audit: what {} orders gets the answer: {}", who, result.status().message());
+          logging::LogInfo("audit: what {} orders gets the answer: {}", who,
+                           result.status().message());
         answer->outcome = std::move(result);
         answer->is_there.Notify();
       },
@@ -93,88 +94,98 @@ absl::StatusOr<std::string> Give(
 }
 
 using PageOrder =
-    std::function<absl::StatusOr<std::string>(const HttpQuery&, const std::string& caller)>;
+    std::function<absl::StatusOr<std::string>(const http::HttpQuery&, const std::string& caller)>;
 
 PageOrder Taking(std::vector<std::string> fields, PageOrder order) {
-  return [fields = std::move(fields), order = std::move(order)](
-             const HttpQuery& form, const std::string& caller) -> absl::StatusOr<std::string> {
-    RETURN_IF_ERROR(CheckForm(form, fields));
-    return order(form, caller);
-  };
+  return
+      [fields = std::move(fields), order = std::move(order)](
+          const http::HttpQuery& form, const std::string& caller) -> absl::StatusOr<std::string> {
+        RETURN_IF_ERROR(CheckForm(form, fields));
+        return order(form, caller);
+      };
 }
 
 }  // namespace
 
 http::JobOrders PageOrders(rpc::CoordinatorStrand* strand) {
   http::JobOrders orders;
-  orders["pause"] = Taking({"reason"}, [strand](const HttpQuery& form, const std::string& caller) {
-    const std::string reason = ReasonIn(form);
-    LogInfo("audit: {} orders a pause: {}", WhoOrders(caller), reason);
-    return Give(*strand, caller,
-                [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
-                  RETURN_IF_ERROR(coordinator.Pause(reason, now));
-                  return std::string("No round is opened any more; those that are open end.");
-                });
-  });
-  orders["resume"] = Taking({}, [strand](const HttpQuery&, const std::string& caller) {
-    LogInfo("audit: {} orders the job to go on", WhoOrders(caller));
-    return Give(*strand, caller,
-                [](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
-                  RETURN_IF_ERROR(coordinator.Resume(now));
-                  return std::string("The job goes on.");
-                });
-  });
-  orders["checkpoint"] = Taking({}, [strand](const HttpQuery&, const std::string& caller) {
-    LogInfo("audit: {} asks for a checkpoint", WhoOrders(caller));
-    return Give(*strand, caller,
-                [](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
-                  RETURN_IF_ERROR(coordinator.RequestCheckpoint(now).status());
-                  return std::string(
-                      "A checkpoint is taken between two rounds; its path comes with the events.");
-                });
-  });
-  orders["set-learning-rate"] = Taking(
-      {"rate"},
-      [strand](const HttpQuery& form, const std::string& caller) -> absl::StatusOr<std::string> {
-        ASSIGN_OR_RETURN(const double rate, RateIn(form));
-        LogInfo("audit: {} orders a learning rate of {}", WhoOrders(caller), rate);
+  orders["pause"] =
+      Taking({"reason"}, [strand](const http::HttpQuery& form, const std::string& caller) {
+        const std::string reason = ReasonIn(form);
+        logging::LogInfo("audit: {} orders a pause: {}", WhoOrders(caller), reason);
         return Give(*strand, caller,
-                    [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
-                      ASSIGN_OR_RETURN(const LearningRateChange change,
-                                       coordinator.SetLearningRate(rate, now));
-                      return absl::StrCat("The next round has ", change.after, " instead of ",
-                                          change.before, ".");
+                    [&](coordinator::Coordinator& coordinator,
+                        absl::Time now) -> absl::StatusOr<std::string> {
+                      RETURN_IF_ERROR(coordinator.Pause(reason, now));
+                      return std::string("No round is opened any more; those that are open end.");
                     });
       });
-  orders["evict"] =
-      Taking({"worker", "reason"}, [strand](const HttpQuery& form, const std::string& caller) {
+  orders["resume"] = Taking({}, [strand](const http::HttpQuery&, const std::string& caller) {
+    logging::LogInfo("audit: {} orders the job to go on", WhoOrders(caller));
+    return Give(
+        *strand, caller,
+        [](coordinator::Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+          RETURN_IF_ERROR(coordinator.Resume(now));
+          return std::string("The job goes on.");
+        });
+  });
+  orders["checkpoint"] = Taking({}, [strand](const http::HttpQuery&, const std::string& caller) {
+    logging::LogInfo("audit: {} asks for a checkpoint", WhoOrders(caller));
+    return Give(
+        *strand, caller,
+        [](coordinator::Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+          RETURN_IF_ERROR(coordinator.RequestCheckpoint(now).status());
+          return std::string(
+              "A checkpoint is taken between two rounds; its path comes with the events.");
+        });
+  });
+  orders["set-learning-rate"] =
+      Taking({"rate"},
+             [strand](const http::HttpQuery& form,
+                      const std::string& caller) -> absl::StatusOr<std::string> {
+               ASSIGN_OR_RETURN(const double rate, RateIn(form));
+               logging::LogInfo("audit: {} orders a learning rate of {}", WhoOrders(caller), rate);
+               return Give(*strand, caller,
+                           [&](coordinator::Coordinator& coordinator,
+                               absl::Time now) -> absl::StatusOr<std::string> {
+                             ASSIGN_OR_RETURN(const coordinator::LearningRateChange change,
+                                              coordinator.SetLearningRate(rate, now));
+                             return absl::StrCat("The next round has ", change.after,
+                                                 " instead of ", change.before, ".");
+                           });
+             });
+  orders["evict"] = Taking(
+      {"worker", "reason"}, [strand](const http::HttpQuery& form, const std::string& caller) {
         const std::string worker = FieldOf(form, "worker");
         const std::string reason = ReasonIn(form);
-        LogInfo("audit: {} orders worker {} out: {}", WhoOrders(caller), worker, reason);
+        logging::LogInfo("audit: {} orders worker {} out: {}", WhoOrders(caller), worker, reason);
         return Give(*strand, caller,
-                    [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+                    [&](coordinator::Coordinator& coordinator,
+                        absl::Time now) -> absl::StatusOr<std::string> {
                       RETURN_IF_ERROR(coordinator.Evict(worker, reason, now));
                       return absl::StrCat(worker, " is out, until it is readmitted.");
                     });
       });
   orders["readmit"] =
-      Taking({"worker"}, [strand](const HttpQuery& form, const std::string& caller) {
+      Taking({"worker"}, [strand](const http::HttpQuery& form, const std::string& caller) {
         const std::string worker = FieldOf(form, "worker");
-        LogInfo("audit: {} asks to let worker {} in again", WhoOrders(caller), worker);
+        logging::LogInfo("audit: {} asks to let worker {} in again", WhoOrders(caller), worker);
         return Give(*strand, caller,
-                    [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+                    [&](coordinator::Coordinator& coordinator,
+                        absl::Time now) -> absl::StatusOr<std::string> {
                       RETURN_IF_ERROR(coordinator.Readmit(worker, now));
                       return absl::StrCat(worker, " may join again; start it.");
                     });
       });
-  orders["stop"] = Taking({"reason"}, [strand](const HttpQuery& form, const std::string& caller) {
+  orders["stop"] = Taking({"reason"}, [strand](const http::HttpQuery& form,
+                                               const std::string& caller) {
     const std::string reason = ReasonIn(form);
-    LogInfo("audit: {} orders the job to stop: {}", WhoOrders(caller), reason);
+    logging::LogInfo("audit: {} orders the job to stop: {}", WhoOrders(caller), reason);
     // The order is taken even while the disk is full, so that the job can end without freeing space
     // first.
     return Give(
         *strand, caller,
-        [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+        [&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
           coordinator.RequestStop(reason, now);
           return std::string("The job stops; the servers exit once it is saved.");
         },

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 // coordinator.
 TEST(PageOrdersTest, RefusesFieldsThatAnOrderDoesNotTake) {
   const http::JobOrders orders = PageOrders(/*strand=*/nullptr);
-  const std::map<std::string, HttpQuery> forms = {
+  const std::map<std::string, http::HttpQuery> forms = {
       {"pause", {{R"({"confirm":false)", ""}}},
       {"resume", {{"reason", "lunch"}}},
       {"checkpoint", {{"to", "/backups"}}},

@@ -45,7 +45,7 @@ bool IsSameFile(const FileDescriptor& file, const std::string& path) {
 }
 
 absl::Status ClearStale(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string target, ResolveOutput(path));
+  ASSIGN_OR_RETURN(const std::string target, output::ResolveOutput(path));
   struct stat info;
   if (stat(target.c_str(), &info) != 0 || info.st_size == 0) return absl::OkStatus();
   std::string text;
@@ -70,7 +70,7 @@ absl::Status ClearStale(const std::string& path) {
 
 absl::Status PortFile::Clear(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckOutput("port_file", path));
+  RETURN_IF_ERROR(output::CheckOutput("port_file", path));
   const absl::Status status = ClearStale(path);
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("--port_file=", path, ": ", status.message()));
@@ -78,8 +78,8 @@ absl::Status PortFile::Clear(const std::string& path) {
 
 absl::StatusOr<PortFile> PortFile::Write(const std::string& path, int port) {
   if (path.empty()) return PortFile("", FileDescriptor());
-  ASSIGN_OR_RETURN(std::string target, ResolveOutput(path));
-  ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(target));
+  ASSIGN_OR_RETURN(std::string target, output::ResolveOutput(path));
+  ASSIGN_OR_RETURN(output::ReplacementFile file, output::ReplacementFile::Create(target));
   RETURN_IF_ERROR(file.Append(absl::StrCat(port, "\n")));
   ASSIGN_OR_RETURN(const std::string written, file.Finish());
   // The lock is taken while the file still has its temporary name. So no process sees the file

@@ -55,7 +55,7 @@ ReplicaServer::ReplicaServer(const ServerConfig& config, const Deps& deps)
       deps_(deps),
       store_(replica::MirroredFolders(config.durability.journal_dir, KeptCheckpoints(config)),
              replica::ReplicaStore::Deps{
-                 .disk = &FileSystem::Real(),
+                 .disk = &storage::FileSystem::Real(),
                  .clock = deps.clock,
                  .lock = [this](const std::string& folder) { return Lock(folder); },
                  .now = [] { return UtcText(absl::Now()); }}),
@@ -103,11 +103,12 @@ absl::Status ReplicaServer::Start() {
   grpc_server_ = builder.BuildAndStart();
   if (grpc_server_ == nullptr) return absl::InternalError("gRPC cannot start a server");
   acceptor_->Serve(std::move(connections));
-  LogInfo("version={} replica listen={} journal_dir={} checkpoint_dir={}", SoftwareVersion(),
-          HostPort{config_.network.listen.host, port_}.ToString(), config_.durability.journal_dir,
-          config_.durability.checkpoint_dir.empty() ? "none" : config_.durability.checkpoint_dir);
+  logging::LogInfo(
+      "version={} replica listen={} journal_dir={} checkpoint_dir={}", process::SoftwareVersion(),
+      net::HostPort{config_.network.listen.host, port_}.ToString(), config_.durability.journal_dir,
+      config_.durability.checkpoint_dir.empty() ? "none" : config_.durability.checkpoint_dir);
   for (const replica::ReplicaStore::Copy& copy : store_.copies()) {
-    LogInfo("has a copy of {}", TextOf(copy));
+    logging::LogInfo("has a copy of {}", TextOf(copy));
   }
   ASSIGN_OR_RETURN(PortFile port_file, PortFile::Write(config_.network.port_file, port_));
   port_file_.emplace(std::move(port_file));
@@ -115,12 +116,12 @@ absl::Status ReplicaServer::Start() {
 }
 
 absl::StatusOr<replica::ReplicaStore::Deps::Lock> ReplicaServer::Lock(const std::string& folder) {
-  FolderLock::Deps deps;
+  storage::FolderLock::Deps deps;
   deps.clock = deps_.clock;
   deps.is_interrupted = deps_.is_interrupted;
   deps.on_lost = [this](const absl::Status& status) { Finish(status); };
-  ASSIGN_OR_RETURN(std::unique_ptr<FolderLock> lock,
-                   FolderLock::Take(folder, NewFolderClaim(), std::move(deps)));
+  ASSIGN_OR_RETURN(std::unique_ptr<storage::FolderLock> lock,
+                   storage::FolderLock::Take(folder, storage::NewFolderClaim(), std::move(deps)));
   lock->StartBeating();
   return replica::ReplicaStore::Deps::Lock(std::move(lock));
 }

@@ -68,7 +68,8 @@ constexpr std::chrono::milliseconds kCallPatience(1000);
 // Returns a warning if --listen is a name that leads only to this machine, such as the machine's
 // own name in Debian's /etc/hosts. Empty means that other machines can reach the port, or are not
 // meant to.
-std::string LoopbackText(const HostPort& listen, const firewall::ConnectionAcceptor& acceptor) {
+std::string LoopbackText(const net::HostPort& listen,
+                         const firewall::ConnectionAcceptor& acceptor) {
   const std::vector<std::string>& addresses = acceptor.loopback_only();
   if (addresses.empty() || listen.IsLoopback()) return "";
   return absl::StrCat("no other machine reaches this server: --listen=", listen.ToString(),
@@ -84,17 +85,17 @@ uint64_t RandomId() {
 
 int NumThreads(int asked) {
   if (asked > 0) return asked;
-  return std::clamp(UsableCores(), 1, 16);
+  return std::clamp(machine::UsableCores(), 1, 16);
 }
 
-HostMemory AvailableMemory(int64_t limit) {
+machine::HostMemory AvailableMemory(int64_t limit) {
   if (limit > 0) {
     return {.total_bytes = limit, .available_bytes = limit, .limited_by = "--memory_limit"};
   }
   // Some memory is reserved for code and connections. The system ends a process that takes the last
   // of the memory.
   constexpr int64_t kReserveParts = 16;
-  HostMemory memory = ReadHostMemory();
+  machine::HostMemory memory = machine::ReadHostMemory();
   memory.total_bytes -= memory.total_bytes / kReserveParts;
   memory.available_bytes = std::min(memory.available_bytes, memory.total_bytes);
   return memory;
@@ -102,11 +103,12 @@ HostMemory AvailableMemory(int64_t limit) {
 
 // Logs the outcome of the last checkpoint. Returns an error if something is lost that should not
 // be.
-absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved, bool has_journal) {
+absl::Status LossOf(const absl::StatusOr<checkpoints::PublishedCheckpoint>& saved,
+                    bool has_journal) {
   const absl::Status& status = saved.status();
   switch (status.code()) {
     case absl::StatusCode::kOk:
-      LogInfo("the last checkpoint: round={} path={}", saved->round, saved->path);
+      logging::LogInfo("the last checkpoint: round={} path={}", saved->round, saved->path);
       if (!saved->is_in_fallback) return status;
       return absl::DataLossError(
           absl::StrCat("the last checkpoint could not be written into "
@@ -119,11 +121,11 @@ absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved, bool has_j
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnavailable:
-      LogWarn("stops without a last checkpoint: {}", status.message());
+      logging::LogWarn("stops without a last checkpoint: {}", status.message());
       return absl::OkStatus();
     default:
       if (has_journal) {
-        LogWarn(
+        logging::LogWarn(
             "stops without a last checkpoint; all that was acknowledged is in the journal, and the "
             "next start goes on from there: {}",
             status.message());
@@ -144,8 +146,8 @@ class FailedHandshakeWatch {
     refusals_->Count(limits::LimitReached::kHandshakes,
                      failed.count - std::exchange(counted_, failed.count));
     if (failed.count == logged_ || now < next_log_) return;
-    LogWarn("handshakes of TLS that failed: {}; the last: {}", failed.count - logged_,
-            failed.last_reason);
+    logging::LogWarn("handshakes of TLS that failed: {}; the last: {}", failed.count - logged_,
+                     failed.last_reason);
     logged_ = failed.count;
     next_log_ = now + kLogInterval;
   }
@@ -199,13 +201,13 @@ absl::Status Server::AwaitNewDivision() {
   const absl::StatusOr<bool> is_other = IsBesideOtherDivision(disk_, config_);
   if (is_other.ok() && !*is_other) return absl::OkStatus();
   is_journal_of_former_division_ = is_other.ok();
-  LogInfo("does not touch the journal of shard {} yet, and waits for the coordinator: {}",
-          config_.cluster.shard,
-          is_other.ok() ? absl::StrCat("the coordinator's, beside it, is not of ",
-                                       config_.cluster.num_shards, " servers")
-                        : is_other.status().message());
-  ASSIGN_OR_RETURN(const AddressList coordinator,
-                   AddressList::Parse("coordinator", config_.cluster.coordinator));
+  logging::LogInfo("does not touch the journal of shard {} yet, and waits for the coordinator: {}",
+                   config_.cluster.shard,
+                   is_other.ok() ? absl::StrCat("the coordinator's, beside it, is not of ",
+                                                config_.cluster.num_shards, " servers")
+                                 : is_other.status().message());
+  ASSIGN_OR_RETURN(const net::AddressList coordinator,
+                   net::AddressList::Parse("coordinator", config_.cluster.coordinator));
   return rpc::ShardAgent::AwaitCoordinator(coordinator, security_->transport(),
                                            deps_.is_interrupted);
 }
@@ -216,9 +218,10 @@ absl::Status Server::AwaitCheckpointFolder() {
   ASSIGN_OR_RETURN(const std::vector<uint64_t> segments,
                    journal::ListJournalSegments(disk_, LogFolder()));
   if (!segments.empty()) return absl::OkStatus();
-  const std::string lock = absl::StrCat(durability.coordinators_folder, "/", kFolderLockName);
+  const std::string lock =
+      absl::StrCat(durability.coordinators_folder, "/", storage::kFolderLockName);
   if (disk_.Exists(lock)) return absl::OkStatus();
-  LogWarn(
+  logging::LogWarn(
       "there is no {}, which the coordinator makes when it starts, and no journal of shard {}: "
       "waits until it is there. If the job is running, mount the folder of the coordinator's "
       "--checkpoint_dir here",
@@ -227,7 +230,7 @@ absl::Status Server::AwaitCheckpointFolder() {
     if (deps_.is_interrupted()) return absl::CancelledError("told to stop");
     deps_.clock->Sleep(kFolderPause);
   }
-  LogInfo("{} is there", lock);
+  logging::LogInfo("{} is there", lock);
   return absl::OkStatus();
 }
 
@@ -237,13 +240,13 @@ absl::Status Server::ClaimLogFolder() {
   RETURN_IF_ERROR(
       checkpoint::TryCheckpointFolder(disk_, folder, /*checkpoint_bytes=*/0, /*num_checkpoints=*/0)
           .status());
-  FolderLock::Deps lock;
+  storage::FolderLock::Deps lock;
   lock.clock = deps_.clock;
   lock.is_interrupted = deps_.is_interrupted;
   lock.on_lost = [this](const absl::Status& status) { Finish(status); };
   lock.confirm_leader = deps_.confirm_leader;
-  ASSIGN_OR_RETURN(log_lock_,
-                   FolderLock::Take(folder, NewFolderClaim(deps_.leader), std::move(lock)));
+  ASSIGN_OR_RETURN(log_lock_, storage::FolderLock::Take(
+                                  folder, storage::NewFolderClaim(deps_.leader), std::move(lock)));
   log_lock_->StartBeating();
   return absl::OkStatus();
 }
@@ -266,17 +269,18 @@ absl::Status Server::PrepareReplication() {
   start.is_leader = !config_.cluster.leader_lease.empty();
   ASSIGN_OR_RETURN(replica::ReplicationPlan plan, replica::JudgeStart(start));
   if (plan.drops_mark) {
-    LogWarn("{} was {} {} since {}; from here on it is this server's alone", folder,
-            start.mark->side == replica::ReplicationSide::kReplica ? "a replica of the server on"
-                                                                   : "copied to the replica",
-            start.mark->peer, start.mark->since);
+    logging::LogWarn("{} was {} {} since {}; from here on it is this server's alone", folder,
+                     start.mark->side == replica::ReplicationSide::kReplica
+                         ? "a replica of the server on"
+                         : "copied to the replica",
+                     start.mark->peer, start.mark->since);
   }
   drops_mark_ = plan.drops_mark;
   if (plan.drops_mark && start.mark->side == replica::ReplicationSide::kReplica) {
     promoted_from_ = start.mark->peer;
   }
   if (!start.wants_replica) return absl::OkStatus();
-  const FolderClaim claim = NewFolderClaim();
+  const storage::FolderClaim claim = storage::NewFolderClaim();
   replica::Replication::Config config;
   config.shard = config_.cluster.shard;
   config.num_shards = config_.cluster.num_shards;
@@ -322,7 +326,7 @@ absl::Status Server::AwaitReplica() {
                        " back, in case another machine can go on without"));
     }
     if (now >= next_words) {
-      LogWarn("nothing can be acknowledged without the replica: {}", state.message());
+      logging::LogWarn("nothing can be acknowledged without the replica: {}", state.message());
       next_words = now + kReplicaWords;
     }
     if (deps_.is_interrupted()) return absl::CancelledError("told to stop");
@@ -355,13 +359,13 @@ absl::Status Server::NoAuthority() const {
 void Server::OnReplicaChange(const absl::Status& state) {
   if (state.ok()) {
     is_replica_back_ = true;
-    return LogInfo("the replica {} has everything", config_.durability.journal_replica);
+    return logging::LogInfo("the replica {} has everything", config_.durability.journal_replica);
   }
   if (absl::IsAborted(state)) return Finish(state);
   const std::string text =
       absl::StrCat(state.message(), ": nothing is acknowledged until it has everything again");
-  if (!has_begun_) return LogWarn("{}", text);
-  reports().OnEvent(ShardAlarm{text});
+  if (!has_begun_) return logging::LogWarn("{}", text);
+  reports().OnEvent(shards::ShardAlarm{text});
 }
 
 std::string Server::ReplicaText() const {
@@ -409,7 +413,7 @@ absl::Status Server::OpenLog() {
         log.status().message(),
         ". This server does not go on from it: unless the coordinator waits for an operator, all "
         "servers go back to the newest checkpoint that is whole, and its files stay as *.damaged");
-    LogError("{}", journal_refusal_);
+    logging::LogError("{}", journal_refusal_);
     log = host::ShardLog::OpenBesideDamaged(folder, make_deps());
   }
   ASSIGN_OR_RETURN(log_, std::move(log));
@@ -418,11 +422,11 @@ absl::Status Server::OpenLog() {
 
 void Server::OnLogTrouble(const absl::Status& status) {
   if (status.ok()) {
-    return LogInfo("shard={} the journal can be written again", config_.cluster.shard);
+    return logging::LogInfo("shard={} the journal can be written again", config_.cluster.shard);
   }
   // If another process has the folder, this process must end.
   if (absl::IsAlreadyExists(status)) return Finish(status);
-  reports().OnEvent(ShardAlarm{
+  reports().OnEvent(shards::ShardAlarm{
       absl::StrCat("the journal cannot be written, and nothing is acknowledged until it can: ",
                    status.message())});
 }
@@ -435,15 +439,17 @@ host::ShardReports& Server::reports() {
 absl::Status Server::Recover() {
   ASSIGN_OR_RETURN(const bool is_journal_of_run, host_->IsJournalOfRun());
   if (!is_journal_of_run) {
-    LogInfo("shard={} does not go on from its journal, which is of another run that has ended",
-            config_.cluster.shard);
+    logging::LogInfo(
+        "shard={} does not go on from its journal, which is of another run that has ended",
+        config_.cluster.shard);
   }
   if (log_ != nullptr && log_->beginning().has_value()) {
     const size_t num_servers = log_->beginning()->assignment.map->servers.size();
     is_journal_of_former_division_ |= num_servers != config_.cluster.num_shards;
     if (is_journal_of_former_division_) {
-      LogInfo("shard={} does not go on from its journal, which is of a former number of servers",
-              config_.cluster.shard);
+      logging::LogInfo(
+          "shard={} does not go on from its journal, which is of a former number of servers",
+          config_.cluster.shard);
     }
   }
   if (is_journal_of_run && !is_journal_of_former_division_) {
@@ -460,7 +466,7 @@ absl::Status Server::Recover() {
 absl::Status Server::Build() {
   // The files are checked before the port opens and workers train.
   RETURN_IF_ERROR(PortFile::Clear(config_.network.port_file));
-  RETURN_IF_ERROR(CheckTraceOutput(config_.output.trace_path));
+  RETURN_IF_ERROR(process::CheckTraceOutput(config_.output.trace_path));
   StartTrace();
   ASSIGN_OR_RETURN(security_, ServerSecurity::Open(config_, deps_.is_interrupted));
   executor_ = std::make_unique<ThreadPool>(NumThreads(deps_.num_threads), "shard");
@@ -505,8 +511,8 @@ absl::Status Server::Build() {
     deps.is_promoted = config_.durability.may_promote || !promoted_from_.empty();
     ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps));
   } else {
-    ASSIGN_OR_RETURN(AddressList coordinator,
-                     AddressList::Parse("coordinator", config_.cluster.coordinator));
+    ASSIGN_OR_RETURN(net::AddressList coordinator,
+                     net::AddressList::Parse("coordinator", config_.cluster.coordinator));
     agent_ = std::make_unique<rpc::ShardAgent>(
         rpc::ShardAgent::Config{.coordinator = std::move(coordinator),
                                 .security = security_->transport(),
@@ -536,7 +542,7 @@ absl::Status Server::Build() {
     host.fence = fence_.get();
   }
   host.reports = &reports();
-  host.are_connections_closed = [this](const WorkerLife& life) {
+  host.are_connections_closed = [this](const messages::WorkerLife& life) {
     return parameter_rpc_ != nullptr && parameter_rpc_->AreConnectionsClosed(life);
   };
   host_ = std::make_unique<host::ShardHost>(config_.cluster.shard, host);
@@ -560,10 +566,10 @@ absl::Status Server::Build() {
 void Server::StartTrace() {
   const std::string& path = config_.output.trace_path;
   if (path.empty()) return;
-  trace_ = std::make_unique<TraceRecorder>(
-      TraceRecorder::Options{.path = path,
-                             .process = absl::StrCat("server ", config_.cluster.shard),
-                             .num_rounds = config_.output.trace_rounds},
+  trace_ = std::make_unique<process::TraceRecorder>(
+      process::TraceRecorder::Options{.path = path,
+                                      .process = absl::StrCat("server ", config_.cluster.shard),
+                                      .num_rounds = config_.output.trace_rounds},
       deps_.clock);
 }
 
@@ -618,19 +624,20 @@ absl::Status Server::BeginService() {
   if (drops_mark_ && replication_ == nullptr) {
     RETURN_IF_ERROR(replica::RemoveReplicationMark(disk_, LogFolder()));
   }
-  LogInfo("version={} shard={}/{} listen={} address={} wire=\"{}\"", SoftwareVersion(),
-          config_.cluster.shard, config_.cluster.num_shards,
-          HostPort{config_.network.listen.host, port_}.ToString(), address_, security_->ToString());
+  logging::LogInfo("version={} shard={}/{} listen={} address={} wire=\"{}\"",
+                   process::SoftwareVersion(), config_.cluster.shard, config_.cluster.num_shards,
+                   net::HostPort{config_.network.listen.host, port_}.ToString(), address_,
+                   security_->ToString());
   const std::string unreachable = LoopbackText(config_.network.listen, *acceptor_);
-  if (!unreachable.empty()) LogWarn("{}", unreachable);
+  if (!unreachable.empty()) logging::LogWarn("{}", unreachable);
   if (role_ != nullptr) {
     RETURN_IF_ERROR(role_->AttachLocalShard(*host_, address_));
-    if (!unreachable.empty()) role_->RaiseAlarm(unreachable, AlarmKind::kReminder);
+    if (!unreachable.empty()) role_->RaiseAlarm(unreachable, coordinator::AlarmKind::kReminder);
     if (!config_.network.listen.IsLoopback() && security_->transport().is_plain()) {
       role_->RaiseAlarm(absl::StrCat("--insecure: ", config_.network.listen.host, ":", port_,
                                      " is neither encrypted nor authenticated; whoever reaches it"
                                      " can read and change the weights"),
-                        AlarmKind::kReminder);
+                        coordinator::AlarmKind::kReminder);
     }
   } else {
     agent_->Start(host_.get(), address_);
@@ -641,8 +648,8 @@ absl::Status Server::BeginService() {
         "one disk only until this server is started with --journal_replica";
     // If this server is not the coordinator, it raises no alarm: the status shows the missing
     // replica in the row of this server.
-    LogWarn("{}", text);
-    if (role_ != nullptr) role_->RaiseAlarm(std::string(text), AlarmKind::kReminder);
+    logging::LogWarn("{}", text);
+    if (role_ != nullptr) role_->RaiseAlarm(std::string(text), coordinator::AlarmKind::kReminder);
   }
   if (has_recovered_) host_->GoOn();
   RETURN_IF_ERROR(StartUplink());
@@ -675,7 +682,7 @@ void Server::Watch() {
   FailedHandshakeWatch handshakes(refusals_.get());
   absl::Duration since_tick;
   if (!journal_refusal_.empty()) {
-    reports().OnEvent(ShardAlarm{journal_refusal_, ShardAlarm::Ends::kNever});
+    reports().OnEvent(shards::ShardAlarm{journal_refusal_, shards::ShardAlarm::Ends::kNever});
   }
   while (true) {
     {
@@ -683,7 +690,7 @@ void Server::Watch() {
       if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), kWatchInterval)) return;
     }
     since_tick += kWatchInterval;
-    for (const WorkerLife& life : parameter_rpc_->TakeEndedProcesses()) {
+    for (const messages::WorkerLife& life : parameter_rpc_->TakeEndedProcesses()) {
       if (role_ != nullptr) role_->OnProcessEnded(life);
     }
     const bool is_replica_back = is_replica_back_.exchange(false);
@@ -691,10 +698,11 @@ void Server::Watch() {
       since_tick = absl::ZeroDuration();
       host_->Tick();
       if (const std::string fault = security_->Keep(); !fault.empty()) {
-        reports().OnEvent(ShardAlarm{fault, ShardAlarm::Ends::kNever});
+        reports().OnEvent(shards::ShardAlarm{fault, shards::ShardAlarm::Ends::kNever});
       }
       if (const std::optional<std::string> news = security_->LookAtFiles(); news.has_value()) {
-        reports().OnEvent(ShardAlarm{*news, ShardAlarm::Ends::kWithNextOfCertificate});
+        reports().OnEvent(
+            shards::ShardAlarm{*news, shards::ShardAlarm::Ends::kWithNextOfCertificate});
       }
       if (role_ != nullptr) {
         role_->OnStats(ReadShard().stats);
@@ -710,7 +718,8 @@ void Server::Watch() {
     const bool is_serving = !is_draining_ && host_->is_serving();
     if (is_serving != was_serving) {
       SetHealth(is_serving);
-      LogInfo("shard={} state={}", config_.cluster.shard, is_serving ? "serving" : "not_serving");
+      logging::LogInfo("shard={} state={}", config_.cluster.shard,
+                       is_serving ? "serving" : "not_serving");
       was_serving = is_serving;
     }
     WatchUplink();
@@ -738,7 +747,7 @@ void Server::WatchConnections() {
                    num_of_others, " of them from other machines, and ",
                    std::min<int64_t>(config_.limits.connections_per_address(), num_of_others),
                    " from one address of another machine (--max_connections_per_address)"),
-      AlarmKind::kReminder);
+      coordinator::AlarmKind::kReminder);
 }
 
 firewall::ConnectionState Server::StateOf(absl::string_view peer) const {
@@ -798,17 +807,17 @@ std::string Server::ending() {
 
 void Server::SaveAndGoOn() {
   if (role_ != nullptr) return role_->SaveAndGoOn();
-  LogInfo("shard={} is saved when the coordinator, {}, asks for it; send the signal there",
-          config_.cluster.shard, agent_->coordinator());
+  logging::LogInfo("shard={} is saved when the coordinator, {}, asks for it; send the signal there",
+                   config_.cluster.shard, agent_->coordinator());
 }
 
-absl::StatusOr<PublishedCheckpoint> Server::SaveWithoutWorkers() {
+absl::StatusOr<checkpoints::PublishedCheckpoint> Server::SaveWithoutWorkers() {
   LODESTAR_CHECK(role_ != nullptr);
-  ASSIGN_OR_RETURN(const PublishedCheckpoint saved,
+  ASSIGN_OR_RETURN(const checkpoints::PublishedCheckpoint saved,
                    role_->SaveWithoutWorkers(deps_.is_interrupted));
   const absl::Status command =
       role_->FinishCheckpointCommand(config_.cluster.stop_timeout, deps_.is_interrupted);
-  if (!command.ok()) LogError("{}", command.message());
+  if (!command.ok()) logging::LogError("{}", command.message());
   return saved;
 }
 
@@ -821,14 +830,14 @@ void Server::SaveBeforeStop() {
   }
   const absl::Duration patience = config_.cluster.stop_timeout;
   const auto is_interrupted = [this] { return IsToStopAtOnce(); };
-  const absl::StatusOr<PublishedCheckpoint> saved =
+  const absl::StatusOr<checkpoints::PublishedCheckpoint> saved =
       role_ != nullptr ? role_->SaveBeforeStop(patience, is_interrupted)
                        : agent_->SaveBeforeStop(patience, is_interrupted);
   loss_ = LossOf(saved, config_.durability.has_journal);
   if (role_ == nullptr) return;
-  if (const std::string lost = role_->lost_rounds(); !lost.empty()) LogWarn("{}", lost);
+  if (const std::string lost = role_->lost_rounds(); !lost.empty()) logging::LogWarn("{}", lost);
   const absl::Status command = role_->FinishCheckpointCommand(patience, is_interrupted);
-  if (!loss_.ok() && !command.ok()) LogError("{}", command.message());
+  if (!loss_.ok() && !command.ok()) logging::LogError("{}", command.message());
   loss_.Update(command);
 }
 

@@ -30,8 +30,11 @@ class Server;
 
 namespace lodestar {
 class ThreadPool;
-class TraceRecorder;
 }  // namespace lodestar
+
+namespace lodestar::process {
+class TraceRecorder;
+}  // namespace lodestar::process
 
 namespace lodestar::firewall {
 class ConnectionAcceptor;
@@ -84,7 +87,7 @@ class Server {
     // Cancelled.
     std::function<bool()> is_interrupted = [] { return false; };
     // The leader lease of this process, if it has one.
-    LeaderFence leader = {};
+    storage::LeaderFence leader = {};
     // Confirms that this process still holds the leader lease. Called after every durable write,
     // before any other program is told of it. It is called from any thread, and must not block.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
@@ -95,7 +98,7 @@ class Server {
     // stop. `is_serving` says whether the server serves.
     std::function<void(bool is_serving)> on_alive = [](bool) {};
     // Last lines of this process's log, for `psctl logs`. Null means that they are not kept.
-    const LogTail* log = nullptr;
+    const logging::LogTail* log = nullptr;
     // If it is set, the server must go on from its journal. Create() fails before it changes
     // anything if there is no usable journal, or if this function refuses the state in the journal.
     // Called once.
@@ -141,7 +144,7 @@ class Server {
   // lost. Errors: FailedPrecondition (the coordinator's journal is older than what shards or
   // checkpoints have); DeadlineExceeded (a server does not attach); Cancelled (interrupted); those
   // of the last checkpoint.
-  absl::StatusOr<PublishedCheckpoint> SaveWithoutWorkers();
+  absl::StatusOr<checkpoints::PublishedCheckpoint> SaveWithoutWorkers();
 
   // Stops all parts. kGraceful refuses new workers, saves everything that was done, then answers
   // held calls with Unavailable and closes the port. kImmediate does the same without saving.
@@ -227,13 +230,14 @@ class Server {
   bool is_stopped_ = false;
   absl::Status loss_;
 
-  checkpoint::PatientFileSystem disk_{&FileSystem::Real(), deps_.clock};  // the disk of checkpoints
+  checkpoint::PatientFileSystem disk_{&storage::FileSystem::Real(),
+                                      deps_.clock};  // the disk of checkpoints
 
   const std::shared_ptr<limits::RefusalCounts> refusals_;
 
   // The members are declared in the order of their lifetimes: each is destroyed before the members
   // above it.
-  std::unique_ptr<FolderLock> log_lock_;  // asked after each write of a journal
+  std::unique_ptr<storage::FolderLock> log_lock_;  // asked after each write of a journal
   bool drops_mark_ = false;  // true: the mark of the folder's former role must be removed
   // Name of the server that this server has replaced. Empty means that there is none.
   std::string promoted_from_;
@@ -241,15 +245,15 @@ class Server {
   // True: the replica has come back, and the journals have not been told yet to try again.
   std::atomic<bool> is_replica_back_ = false;
   // Disks that the journals are written to. If there is a replica, their writes are copied to it.
-  FileSystem* log_disk_ = &disk_;
-  FileSystem* shard_disk_ = &disk_;
+  storage::FileSystem* log_disk_ = &disk_;
+  storage::FileSystem* shard_disk_ = &disk_;
   std::unique_ptr<ServerSecurity> security_;
   std::unique_ptr<firewall::ConnectionAcceptor> acceptor_;  // null before OpenPort()
   std::optional<PortFile> port_file_;                       // not set before the port can be called
   uint64_t num_refused_ = 0;  // number of refused connections when they were last counted
-  std::unique_ptr<TraceRecorder> trace_;    // null means that nothing is traced
-  std::unique_ptr<CoordinatorRole> role_;   // only the server of shard 0 has one
-  std::unique_ptr<rpc::ShardAgent> agent_;  // only the other servers have one
+  std::unique_ptr<process::TraceRecorder> trace_;  // null means that nothing is traced
+  std::unique_ptr<CoordinatorRole> role_;          // only the server of shard 0 has one
+  std::unique_ptr<rpc::ShardAgent> agent_;         // only the other servers have one
   std::unique_ptr<rpc::CallRefusal>
       refusal_;  // refuses calls of services that other processes have
   // Says which files commands may name. Null means that this is the server of shard 0.

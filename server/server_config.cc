@@ -29,7 +29,7 @@ constexpr int64_t kMaxMemory = int64_t{1} << 50;
 constexpr int64_t kMaxTraceRounds = 1000;
 
 absl::Status CheckSecurity(const ServerConfig& config) {
-  const SecurityFlags& flags = config.security.flags;
+  const security::SecurityFlags& flags = config.security.flags;
   if (flags.insecure && config.security.tls) {
     return absl::InvalidArgumentError("--insecure is plain text, and --tls is not: leave one out");
   }
@@ -60,8 +60,8 @@ absl::Status CheckSecurity(const ServerConfig& config) {
 
 absl::Status CheckNetwork(const NetworkConfig& network) {
   if (network.advertise.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const ListenAddress advertise,
-                   ParseListenAddress("advertise", network.advertise));
+  ASSIGN_OR_RETURN(const net::ListenAddress advertise,
+                   net::ParseListenAddress("advertise", network.advertise));
   if (advertise.IsWildcard()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--advertise=", network.advertise,
@@ -79,7 +79,7 @@ absl::Status CheckHttp(const ServerConfig& config) {
         absl::StrCat("--http=", network.http->ToString(),
                      ": the coordinator, the server of shard 0, has the pages; leave it out here"));
   }
-  const ListenAddress& own = network.listen;
+  const net::ListenAddress& own = network.listen;
   const bool shares_host =
       network.http->host == own.host || network.http->IsWildcard() || own.IsWildcard();
   if (shares_host && own.port != 0 && network.http->port == own.port) {
@@ -88,7 +88,7 @@ absl::Status CheckHttp(const ServerConfig& config) {
                      " has that port for workers; choose another one for the pages"));
   }
   for (const std::string& name : network.http_names) {
-    RETURN_IF_ERROR(CheckHostName("--http_names", name));
+    RETURN_IF_ERROR(security::CheckHostName("--http_names", name));
   }
   if (!config.has_remote_pages() || config.uses_tls() || config.security.flags.insecure) {
     return absl::OkStatus();
@@ -104,10 +104,10 @@ absl::Status CheckHttp(const ServerConfig& config) {
 
 absl::Status CheckCluster(const ClusterConfig& cluster) {
   const std::string shard = absl::StrCat("--shard=", cluster.shard, "/", cluster.num_shards);
-  if (cluster.num_shards < 1 || cluster.num_shards > kMaxServers || cluster.shard < 0 ||
+  if (cluster.num_shards < 1 || cluster.num_shards > params::kMaxServers || cluster.shard < 0 ||
       cluster.shard >= cluster.num_shards) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(shard, " is out of range; allowed is I/K with 0 <= I < K <= ", kMaxServers));
+    return absl::InvalidArgumentError(absl::StrCat(
+        shard, " is out of range; allowed is I/K with 0 <= I < K <= ", params::kMaxServers));
   }
   if (cluster.shard > 0 && cluster.coordinator.empty()) {
     return absl::InvalidArgumentError(
@@ -120,7 +120,7 @@ absl::Status CheckCluster(const ClusterConfig& cluster) {
                      ": the server of shard 0 is the coordinator; leave one of the two out"));
   }
   if (!cluster.coordinator.empty()) {
-    RETURN_IF_ERROR(AddressList::Parse("coordinator", cluster.coordinator).status());
+    RETURN_IF_ERROR(net::AddressList::Parse("coordinator", cluster.coordinator).status());
   }
   RETURN_IF_ERROR(CheckDurationRange("lease", cluster.lease, kMinLease, kMaxDuration));
   RETURN_IF_ERROR(
@@ -132,7 +132,7 @@ absl::Status CheckCluster(const ClusterConfig& cluster) {
   return CheckDurationRange("stop_timeout", cluster.stop_timeout, kShortestWait, kMaxDuration);
 }
 
-absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec& model) {
+absl::Status CheckDurability(const DurabilityConfig& durability, const params::ModelSpec& model) {
   RETURN_IF_ERROR(CheckWholeRange("checkpoint_every", durability.checkpoint_every, 0, kMaxEvery));
   if (durability.has_journal && durability.checkpoint_dir.empty()) {
     return absl::InvalidArgumentError(
@@ -163,7 +163,7 @@ absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec
                                                    ": weights can come from one place only"));
   }
   if (!durability.init_from.empty() &&
-      std::holds_alternative<ClientModelSpec>(model.architecture)) {
+      std::holds_alternative<params::ClientModelSpec>(model.architecture)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--init_from=", durability.init_from,
                      " contradicts --model=client, whose first client brings the weights"));
@@ -174,7 +174,8 @@ absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec
 // Checks the settings of the journal, which hold for every server.
 absl::Status CheckJournal(const DurabilityConfig& durability) {
   if (durability.journal_replica.empty()) return absl::OkStatus();
-  return ParseHostPort("journal_replica", durability.journal_replica, /*lowest_port=*/1).status();
+  return net::ParseHostPort("journal_replica", durability.journal_replica, /*lowest_port=*/1)
+      .status();
 }
 
 absl::Status CheckReplica(const ServerConfig& config) {
@@ -201,10 +202,11 @@ absl::Status CheckUpstream(const ServerConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat(setting, " contradicts --upstream=", upstream, ": ", why));
   };
-  ASSIGN_OR_RETURN(const AddressList roots, AddressList::Parse("upstream", upstream));
+  ASSIGN_OR_RETURN(const net::AddressList roots, net::AddressList::Parse("upstream", upstream));
   for (const std::string& root : roots.all()) {
-    ASSIGN_OR_RETURN(const HostPort address, ParseHostPort("upstream", root, /*lowest_port=*/1));
-    const ListenAddress& own = config.network.listen;
+    ASSIGN_OR_RETURN(const net::HostPort address,
+                     net::ParseHostPort("upstream", root, /*lowest_port=*/1));
+    const net::ListenAddress& own = config.network.listen;
     if (root == config.network.advertise ||
         (address.port == own.port &&
          (address.host == own.host || (own.IsWildcard() && address.IsLoopback())))) {
@@ -233,7 +235,7 @@ absl::Status CheckUpstream(const ServerConfig& config) {
     return refuse(absl::StrCat("--init_from=", config.durability.init_from),
                   "a site has its weights from there; leave it out");
   }
-  if (config.divergence.action == DivergenceAction::kRollback) {
+  if (config.divergence.action == faults::DivergenceAction::kRollback) {
     return refuse("--on_divergence=rollback",
                   "the weights that a site goes back to are those of its upstream; leave it out");
   }
@@ -265,9 +267,9 @@ absl::Status CheckAllButSecurity(const ServerConfig& config) {
         "has");
   }
   RETURN_IF_ERROR(CheckDurability(config.durability, config.job.model));
-  RETURN_IF_ERROR(ValidateDivergencePolicy(config.divergence));
-  RETURN_IF_ERROR(ValidateJobSpec(config.job));
-  return CheckFits(config.divergence, config.job);
+  RETURN_IF_ERROR(faults::ValidateDivergencePolicy(config.divergence));
+  RETURN_IF_ERROR(job::ValidateJobSpec(config.job));
+  return faults::CheckFits(config.divergence, config.job);
 }
 
 }  // namespace

@@ -20,14 +20,14 @@
 namespace lodestar::server {
 
 struct NetworkConfig {
-  ListenAddress listen{{"127.0.0.1", 50051}};
+  net::ListenAddress listen{{"127.0.0.1", 50051}};
   // HOST:PORT that workers and the coordinator are given for this server. Empty means `listen` with
   // the real port, or this machine's host name if `listen` is a wildcard. ":0" stands for the real
   // port.
   std::string advertise;
   std::string port_file;  // file for the real port; empty means none
   // Address of the dashboard and of monitoring. Not set means that they are off.
-  std::optional<ListenAddress> http;
+  std::optional<net::ListenAddress> http;
   std::vector<std::string> http_names;  // other host names under which browsers reach the dashboard
   // True: payloads of workers on this machine go through memory shared with them.
   bool shared_memory = true;
@@ -35,7 +35,7 @@ struct NetworkConfig {
 };
 
 struct SecurityConfig {
-  SecurityFlags flags;
+  security::SecurityFlags flags;
   bool tls = false;  // true: TLS is used within this machine too
   absl::Duration certificate_ttl = absl::Hours(24);
 };
@@ -108,8 +108,8 @@ struct OutputConfig {
   std::string tensorboard_dir;  // see TensorBoardFile; empty means none
   std::string trace_path;       // file for the times of a few rounds; empty means none
   int64_t trace_rounds = 5;
-  LogLevel log_level = LogLevel::kInfo;
-  LogFormat log_format = LogFormat::kText;
+  logging::LogLevel log_level = logging::LogLevel::kInfo;
+  logging::LogFormat log_format = logging::LogFormat::kText;
 };
 
 struct ServerConfig {
@@ -119,12 +119,12 @@ struct ServerConfig {
   ClusterConfig cluster;
   UpstreamConfig upstream;
   DurabilityConfig durability;
-  DivergencePolicy divergence;
+  faults::DivergencePolicy divergence;
   OutputConfig output;
-  JobSpec job;                  // the job of the coordinator; the other servers receive it
-  std::set<std::string> given;  // flags of the command line; see CoordinatorConfig
-  OpenSettings open_settings;   // settings that the job chooses, such as --mode=auto; see
-                                // CoordinatorConfig
+  job::JobSpec job;                 // the job of the coordinator; the other servers receive it
+  std::set<std::string> given;      // flags of the command line; see CoordinatorConfig
+  job::OpenSettings open_settings;  // settings that the job chooses, such as --mode=auto; see
+                                    // CoordinatorConfig
   bool exit_when_done = false;
   // True: the process is no server, but keeps copies of the journals of other servers. Until the
   // leader lease makes it a server, only `network`, `limits` of connections and messages, the
@@ -137,7 +137,7 @@ struct ServerConfig {
   bool has_remote_pages() const { return network.http.has_value() && !network.http->IsLoopback(); }
   // Returns false if the wire is plain text.
   bool uses_tls() const {
-    const SecurityFlags& flags = security.flags;
+    const security::SecurityFlags& flags = security.flags;
     return flags.has_own() || !flags.join.empty() || security.tls ||
            (!flags.insecure && !network.listen.IsLoopback());
   }

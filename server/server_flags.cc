@@ -373,14 +373,14 @@ using JobTexts = std::map<std::string, std::string>;
 
 bool IsAuto(const JobTexts& texts, const std::string& flag) {
   const auto text = texts.find(flag);
-  return text != texts.end() && text->second == kAutoText;
+  return text != texts.end() && text->second == process::kAutoText;
 }
 
 // Sets the flags of the preset that are not given.
-absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) {
+absl::Status ApplyOuterPreset(const std::set<std::string>& given, job::JobSpec& job) {
   const std::string name = absl::GetFlag(FLAGS_outer_preset);
   if (name.empty()) return absl::OkStatus();
-  if (!HasLocalSteps(job)) {
+  if (!job::HasLocalSteps(job)) {
     return absl::InvalidArgumentError(absl::StrCat("--outer_preset=", name,
                                                    " has no meaning with --mode=", NameOf(job.mode),
                                                    "; use --mode=local_sgd or async_local_sgd"));
@@ -395,8 +395,8 @@ absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) 
 
 // Returns the settings that the job chooses itself. They are those with the value `auto` and, with
 // --mode=auto, also some that are not given.
-OpenSettings ReadOpenSettings(const JobTexts& texts) {
-  OpenSettings open;
+job::OpenSettings ReadOpenSettings(const JobTexts& texts) {
+  job::OpenSettings open;
   open.mode = IsAuto(texts, "mode");
   const auto is_open = [&](const std::string& flag) {
     return IsAuto(texts, flag) || (open.mode && !texts.contains(flag));
@@ -410,8 +410,8 @@ OpenSettings ReadOpenSettings(const JobTexts& texts) {
 }
 
 // Checks that no flag gives a setting that the job chooses itself.
-absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string>& given,
-                            const JobTexts& texts, const JobSpec& job) {
+absl::Status CheckMayChoose(const job::OpenSettings& open, const std::set<std::string>& given,
+                            const JobTexts& texts, const job::JobSpec& job) {
   if (IsAuto(texts, "overlap_steps") && given.contains("overlap_rounds")) {
     return absl::InvalidArgumentError(
         "--overlap_steps=auto chooses between overlapped steps and rounds; leave --overlap_rounds "
@@ -423,7 +423,7 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
                                std::initializer_list<absl::string_view> flags) {
     for (const absl::string_view flag : flags) {
       if (!is_open || !given.contains(std::string(flag))) continue;
-      decided.push_back(absl::StrCat("--", flag, " with --", open_flag, "=", kAutoText));
+      decided.push_back(absl::StrCat("--", flag, " with --", open_flag, "=", process::kAutoText));
     }
   };
   refuse_with("mode", open.mode,
@@ -441,12 +441,12 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
                      "; leave one of the two out, or ask psctl plan"));
   }
   const bool is_of_local_steps = open.local_steps || open.fragments || open.overlap;
-  if (!open.mode && is_of_local_steps && !HasLocalSteps(job)) {
+  if (!open.mode && is_of_local_steps && !job::HasLocalSteps(job)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "auto for --local_steps, --fragments or --overlap_steps counts with --mode=local_sgd, not ",
         NameOf(job.mode), "; leave it out, or give --mode=auto"));
   }
-  const std::vector<Mode> modes = ModesToChooseFrom();
+  const std::vector<job::Mode> modes = job::ModesToChooseFrom();
   if (!open.mode && std::count(modes.begin(), modes.end(), job.mode) == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("a job of --mode=", NameOf(job.mode),
@@ -454,7 +454,7 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
                      "measured is rounds in which workers meet; give numbers and names in place of "
                      "auto"));
   }
-  if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
+  if (std::holds_alternative<params::ClientModelSpec>(job.model.architecture)) {
     return absl::InvalidArgumentError(
         "auto is not for --model=client, whose programs keep the settings that they have joined "
         "with; give what psctl plan recommends");
@@ -464,13 +464,13 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
 
 // Sets the number of samples of a step, per worker or in all. Requires the model, the mode if it is
 // given, and the given numbers of samples.
-absl::Status ReadBatch(bool is_mode_open, JobSpec& job) {
+absl::Status ReadBatch(bool is_mode_open, job::JobSpec& job) {
   int64_t tokens = absl::GetFlag(FLAGS_global_tokens);
   const bool is_given = job.batch_size != 0 || job.global_batch_size != 0 || tokens != 0;
-  const auto* const gpt = std::get_if<GptSpec>(&job.model.architecture);
-  const bool is_sync = !is_mode_open && HasRosters(job) && !HasLocalSteps(job);
+  const auto* const gpt = std::get_if<params::GptSpec>(&job.model.architecture);
+  const bool is_sync = !is_mode_open && job::HasRosters(job) && !job::HasLocalSteps(job);
   if (!is_given && gpt != nullptr && is_sync) {
-    ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
+    ASSIGN_OR_RETURN(const params::Layout layout, params::BuildLayout(job.model));
     if (layout.num_elements() >= kLargeModel) tokens = kDefaultTokensOfLargeModels;
   }
   if (tokens == 0) {
@@ -488,55 +488,57 @@ absl::Status ReadBatch(bool is_mode_open, JobSpec& job) {
         absl::StrCat(flag, ": samples of model '", job.model.name,
                      "' have no tokens that are known; give --global_batch_size in samples"));
   }
-  if (tokens < gpt->context || tokens > kMaxStepSamples * gpt->context) {
+  if (tokens < gpt->context || tokens > job::kMaxStepSamples * gpt->context) {
     return absl::InvalidArgumentError(absl::StrCat(flag, ": allowed are ", gpt->context,
                                                    ", a sample of this model, to ",
-                                                   kMaxStepSamples * gpt->context));
+                                                   job::kMaxStepSamples * gpt->context));
   }
   job.global_batch_size = (tokens + gpt->context / 2) / gpt->context;
   return absl::OkStatus();
 }
 
 // Sets a field to the given text, or to the default of its flag.
-absl::Status SetField(const JobField& field, const JobTexts& texts, JobSpec& job) {
+absl::Status SetField(const job::JobField& field, const JobTexts& texts, job::JobSpec& job) {
   const auto given = texts.find(std::string(field.name));
   if (given == texts.end() && field.flag_default.empty()) return absl::OkStatus();
   const absl::string_view text = given == texts.end() ? field.flag_default : given->second;
-  const absl::Status set = SetFromText(field, text, job);
+  const absl::Status set = job::SetFromText(field, text, job);
   if (set.ok() || !field.takes_auto) return set;
-  return absl::InvalidArgumentError(absl::StrCat(set.message(), ", ", kAutoText));
+  return absl::InvalidArgumentError(absl::StrCat(set.message(), ", ", process::kAutoText));
 }
 
 // Sets defaults that depend on the rest of the job, unless a flag gives them.
-void SetDependentDefaults(const std::set<std::string>& given, JobSpec& job) {
-  if (IsElastic(job) && !given.contains("outer_learning_rate")) {
-    job.outer_learning_rate = kDefaultElasticRate;
+void SetDependentDefaults(const std::set<std::string>& given, job::JobSpec& job) {
+  if (job::IsElastic(job) && !given.contains("outer_learning_rate")) {
+    job.outer_learning_rate = job::kDefaultElasticRate;
   }
   if (!given.contains("outer_momentum")) {
-    if (job.outer_optimizer == OuterOptimizerKind::kAdam) job.outer_momentum = kDefaultOuterBeta1;
-    if (!HasRosters(job) && HasLocalSteps(job)) job.outer_momentum = kDefaultAsynchronousMomentum;
+    if (job.outer_optimizer == job::OuterOptimizerKind::kAdam)
+      job.outer_momentum = kDefaultOuterBeta1;
+    if (!job::HasRosters(job) && job::HasLocalSteps(job))
+      job.outer_momentum = job::kDefaultAsynchronousMomentum;
   }
-  if (job.feedback_decay == 0) job.feedback_decay = DefaultFeedbackDecay(job.push_encoding);
+  if (job.feedback_decay == 0) job.feedback_decay = job::DefaultFeedbackDecay(job.push_encoding);
 }
 
-absl::StatusOr<JobSpec> ReadJob(const JobTexts& texts, const std::set<std::string>& given,
-                                const OpenSettings& open) {
-  JobSpec job;
+absl::StatusOr<job::JobSpec> ReadJob(const JobTexts& texts, const std::set<std::string>& given,
+                                     const job::OpenSettings& open) {
+  job::JobSpec job;
   ASSIGN_OR_RETURN(job.model, wire::NamedModel(absl::GetFlag(FLAGS_model)));
   // A job that chooses its mode begins in a mode in which all given flags have an effect.
   if (open.mode) {
-    job.mode = ModeUntilChosen(open);
+    job.mode = job::ModeUntilChosen(open);
   } else {
-    RETURN_IF_ERROR(SetField(*FindJobField("mode"), texts, job));
+    RETURN_IF_ERROR(SetField(*job::FindJobField("mode"), texts, job));
   }
   RETURN_IF_ERROR(CheckMayChoose(open, given, texts, job));
-  for (const JobField& field : JobFields()) {
+  for (const job::JobField& field : job::JobFields()) {
     if (!IsAuto(texts, std::string(field.name))) RETURN_IF_ERROR(SetField(field, texts, job));
   }
   // Until the job has chosen, it has the smallest number of local steps that the given flags allow.
   if (open.local_steps) job.local_steps = job.fragments * std::max(job.overlap_steps, 1);
-  if (open.push_encoding) job.push_encoding = Encoding::kInt8;
-  if (open.pull_encoding) job.pull_encoding = Encoding::kInt8;
+  if (open.push_encoding) job.push_encoding = params::Encoding::kInt8;
+  if (open.pull_encoding) job.pull_encoding = params::Encoding::kInt8;
   SetDependentDefaults(given, job);
   RETURN_IF_ERROR(ReadBatch(open.mode, job));
   RETURN_IF_ERROR(ApplyOuterPreset(given, job));
@@ -558,7 +560,7 @@ absl::StatusOr<DurabilityConfig> ReadJournal() {
   durability.journal_dir = NormalPath(absl::GetFlag(FLAGS_journal_dir));
   const std::string checkpoint_dir = NormalPath(absl::GetFlag(FLAGS_checkpoint_dir));
   if (durability.journal_dir.empty() && !checkpoint_dir.empty()) {
-    durability.journal_dir = absl::StrCat(checkpoint_dir, "/", kJournalFolder);
+    durability.journal_dir = absl::StrCat(checkpoint_dir, "/", checkpoints::kJournalFolder);
   }
   ASSIGN_OR_RETURN(durability.journal_limit_bytes,
                    ReadBytes("journal_limit", absl::GetFlag(FLAGS_journal_limit)));
@@ -600,9 +602,10 @@ std::vector<std::string> ReadNamedPaths() {
   return paths;
 }
 
-absl::StatusOr<DivergencePolicy> ReadDivergence() {
-  DivergencePolicy policy;
-  ASSIGN_OR_RETURN(policy.action, ParseDivergenceAction(absl::GetFlag(FLAGS_on_divergence)));
+absl::StatusOr<faults::DivergencePolicy> ReadDivergence() {
+  faults::DivergencePolicy policy;
+  ASSIGN_OR_RETURN(policy.action,
+                   faults::ParseDivergenceAction(absl::GetFlag(FLAGS_on_divergence)));
   policy.learning_rate_factor = absl::GetFlag(FLAGS_rollback_lr_factor);
   policy.max_rollbacks = absl::GetFlag(FLAGS_max_rollbacks);
   policy.nonfinite_limit = absl::GetFlag(FLAGS_nonfinite_limit);
@@ -610,16 +613,16 @@ absl::StatusOr<DivergencePolicy> ReadDivergence() {
   return policy;
 }
 
-absl::StatusOr<ServerConfig> ReadFlags(const CommandLine& line) {
+absl::StatusOr<ServerConfig> ReadFlags(const process::CommandLine& line) {
   ServerConfig config;
   ASSIGN_OR_RETURN(config.network.listen,
-                   ParseListenAddress("listen", absl::GetFlag(FLAGS_listen)));
+                   net::ParseListenAddress("listen", absl::GetFlag(FLAGS_listen)));
   if (const std::string http = absl::GetFlag(FLAGS_http); !http.empty()) {
-    ASSIGN_OR_RETURN(config.network.http, ParseListenAddress("http", http));
+    ASSIGN_OR_RETURN(config.network.http, net::ParseListenAddress("http", http));
   }
   config.network.http_names = absl::GetFlag(FLAGS_http_names);
   config.network.advertise = absl::GetFlag(FLAGS_advertise);
-  ASSIGN_OR_RETURN(config.security.flags, ReadSecurityFlags());
+  ASSIGN_OR_RETURN(config.security.flags, security::ReadSecurityFlags());
   config.security.tls = absl::GetFlag(FLAGS_tls);
   config.security.certificate_ttl = absl::GetFlag(FLAGS_certificate_ttl);
   config.network.port_file = absl::GetFlag(FLAGS_port_file);
@@ -629,8 +632,9 @@ absl::StatusOr<ServerConfig> ReadFlags(const CommandLine& line) {
   ASSIGN_OR_RETURN(config.cluster, ReadCluster());
   config.upstream = {absl::GetFlag(FLAGS_upstream), absl::GetFlag(FLAGS_upstream_join),
                      absl::GetFlag(FLAGS_site_name)};
-  ASSIGN_OR_RETURN(config.output.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
-  ASSIGN_OR_RETURN(config.output.log_format, ParseLogFormat(absl::GetFlag(FLAGS_log_format)));
+  ASSIGN_OR_RETURN(config.output.log_level, logging::ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
+  ASSIGN_OR_RETURN(config.output.log_format,
+                   logging::ParseLogFormat(absl::GetFlag(FLAGS_log_format)));
   config.output.metrics_out = absl::GetFlag(FLAGS_metrics_out);
   config.output.tensorboard_dir = absl::GetFlag(FLAGS_tensorboard_dir);
   config.output.trace_path = absl::GetFlag(FLAGS_trace);
@@ -640,7 +644,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const CommandLine& line) {
   config.is_replica = absl::GetFlag(FLAGS_replica);
   // A shell may have a join string for workers in its environment. The server that they join must
   // not use it.
-  SecurityFlags& security = config.security.flags;
+  security::SecurityFlags& security = config.security.flags;
   if (config.is_coordinator() && !config.is_replica && security.is_join_from_environment) {
     security.join.clear();
   }
@@ -663,10 +667,10 @@ absl::StatusOr<ServerConfig> ReadFlags(const CommandLine& line) {
 }
 
 // Returns a warning about the robust mean. Empty means that there is none.
-std::string DoubtOfRobustMean(const JobSpec& job) {
+std::string DoubtOfRobustMean(const job::JobSpec& job) {
   const int wanted = job.robust_mean.MinContributions();
   if (job.min_workers >= wanted) return "";
-  return absl::StrCat("--robust_mean=", RobustMeanText(job.robust_mean), " needs ", wanted,
+  return absl::StrCat("--robust_mean=", job::RobustMeanText(job.robust_mean), " needs ", wanted,
                       " contributions in a round to leave out what it should, and with "
                       "--min_workers=",
                       job.min_workers, " a round may have fewer, so that a wild one counts; give ",
@@ -677,9 +681,9 @@ std::string DoubtOfRobustMean(const JobSpec& job) {
 // window's change comes a round late. With more workers it is more than half. If a window ends at
 // its optimum in some direction, steps with momentum 0.9 then grow without bound in that direction.
 // By linear stability this begins at a rate of 0.6 with two workers, and at 0.4 with four.
-std::string DoubtOfOverlap(const JobSpec& job) {
+std::string DoubtOfOverlap(const job::JobSpec& job) {
   constexpr double kHighestRate = 0.4;
-  const bool is_stable = job.outer_optimizer != OuterOptimizerKind::kNesterov ||
+  const bool is_stable = job.outer_optimizer != job::OuterOptimizerKind::kNesterov ||
                          job.outer_learning_rate <= kHighestRate;
   if (!job.overlap_rounds || is_stable) return "";
   return absl::StrCat(
@@ -692,9 +696,9 @@ std::string DoubtOfOverlap(const JobSpec& job) {
 // Returns a warning about momentum correction. HeLoCo's momentum is a mean of contributions, and
 // the outer momentum is their sum. The correction removes the part of a contribution that opposes
 // the momentum. With a high momentum, that part is what keeps the momentum from growing.
-std::string DoubtOfCorrection(const JobSpec& job) {
+std::string DoubtOfCorrection(const job::JobSpec& job) {
   constexpr double kHighestMomentum = 0.7;
-  if (job.momentum_correction == MomentumCorrectionKind::kNone ||
+  if (job.momentum_correction == job::MomentumCorrectionKind::kNone ||
       job.outer_momentum <= kHighestMomentum) {
     return "";
   }
@@ -761,42 +765,42 @@ constexpr absl::string_view kUsage =
 
 // Returns a group with the flags of the job's fields that have this title. The flags of `before`
 // come first, and the flags of `behind` last.
-FlagGroup WithFields(std::vector<std::string> before, absl::string_view title,
-                     const std::vector<std::string>& behind) {
-  FlagGroup group = {std::string(title), std::move(before)};
-  for (const JobField& field : JobFields()) {
+process::FlagGroup WithFields(std::vector<std::string> before, absl::string_view title,
+                              const std::vector<std::string>& behind) {
+  process::FlagGroup group = {std::string(title), std::move(before)};
+  for (const job::JobField& field : job::JobFields()) {
     if (field.group == title) group.flags.emplace_back(field.name);
   }
   group.flags.insert(group.flags.end(), behind.begin(), behind.end());
   return group;
 }
 
-OwnFlag::Type FlagTypeOf(JobField::Type type) {
+process::OwnFlag::Type FlagTypeOf(job::JobField::Type type) {
   switch (type) {
-    case JobField::Type::kBool:
-      return OwnFlag::Type::kBool;
-    case JobField::Type::kInt32:
-      return OwnFlag::Type::kInt32;
-    case JobField::Type::kInt64:
-      return OwnFlag::Type::kInt64;
-    case JobField::Type::kUint64:
-      return OwnFlag::Type::kUint64;
-    case JobField::Type::kDouble:
-      return OwnFlag::Type::kDouble;
-    case JobField::Type::kText:
-      return OwnFlag::Type::kText;
+    case job::JobField::Type::kBool:
+      return process::OwnFlag::Type::kBool;
+    case job::JobField::Type::kInt32:
+      return process::OwnFlag::Type::kInt32;
+    case job::JobField::Type::kInt64:
+      return process::OwnFlag::Type::kInt64;
+    case job::JobField::Type::kUint64:
+      return process::OwnFlag::Type::kUint64;
+    case job::JobField::Type::kDouble:
+      return process::OwnFlag::Type::kDouble;
+    case job::JobField::Type::kText:
+      return process::OwnFlag::Type::kText;
   }
-  return OwnFlag::Type::kText;
+  return process::OwnFlag::Type::kText;
 }
 
 // Returns the flags of the fields of the job.
-std::vector<OwnFlag> JobFlags() {
-  std::vector<OwnFlag> flags;
-  const JobSpec defaults;
-  for (const JobField& field : JobFields()) {
+std::vector<process::OwnFlag> JobFlags() {
+  std::vector<process::OwnFlag> flags;
+  const job::JobSpec defaults;
+  for (const job::JobField& field : job::JobFields()) {
     flags.push_back({.name = std::string(field.name),
                      .help = std::string(field.help),
-                     .default_text = field.flag_default.empty() ? TextOf(field.get(defaults))
+                     .default_text = field.flag_default.empty() ? job::TextOf(field.get(defaults))
                                                                 : std::string(field.flag_default),
                      .type = FlagTypeOf(field.type),
                      .takes_auto = field.takes_auto});
@@ -806,7 +810,7 @@ std::vector<OwnFlag> JobFlags() {
 
 }  // namespace
 
-std::vector<FlagGroup> ServerFlagGroups() {
+std::vector<process::FlagGroup> ServerFlagGroups() {
   return {
       {"Network and place in the cluster",
        {"listen", "http", "http_names", "advertise", "port_file", "shared_memory", "long_paths",
@@ -819,13 +823,14 @@ std::vector<FlagGroup> ServerFlagGroups() {
       {"Security",
        {"join", "state_dir", "tls", "certificate_ttl", "tls_cert", "tls_key", "tls_ca",
         "insecure"}},
-      WithFields({"model"}, kModelGroup, {"init_from"}),
-      WithFields({}, kModeGroup, {"outer_preset", "lease", "end_lost_workers", "round_timeout"}),
-      WithFields({}, kWireGroup, {}),
-      WithFields({}, kOptimizerGroup,
+      WithFields({"model"}, job::kModelGroup, {"init_from"}),
+      WithFields({}, job::kModeGroup,
+                 {"outer_preset", "lease", "end_lost_workers", "round_timeout"}),
+      WithFields({}, job::kWireGroup, {}),
+      WithFields({}, job::kOptimizerGroup,
                  {"on_divergence", "rollback_lr_factor", "max_rollbacks", "nonfinite_limit",
                   "poison_limit"}),
-      WithFields({}, kLengthGroup, {"global_tokens"}),
+      WithFields({}, job::kLengthGroup, {"global_tokens"}),
       {"Checkpoints",
        {"checkpoint_dir", "checkpoint_interval", "checkpoint_cost", "checkpoint_every",
         "checkpoint_keep", "on_checkpoint", "fallback_dir", "stop_timeout", "resume",
@@ -838,12 +843,13 @@ std::vector<FlagGroup> ServerFlagGroups() {
 }
 
 absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::string> arguments) {
-  ASSIGN_OR_RETURN(const CommandLine line, ParseCommandLine(arguments, JobFlags()));
+  ASSIGN_OR_RETURN(const process::CommandLine line,
+                   process::ParseCommandLine(arguments, JobFlags()));
   ServerCommandLine result;
   result.request = line.request;
   result.doubts = line.doubts;
-  if (line.request != CommandLineRequest::kRun) return result;
-  RETURN_IF_ERROR(CheckOnlyFlags(line));
+  if (line.request != process::CommandLineRequest::kRun) return result;
+  RETURN_IF_ERROR(process::CheckOnlyFlags(line));
   ASSIGN_OR_RETURN(result.config, ReadFlags(line));
   result.config.given = line.given;
   // --global_tokens is the same setting in another unit.
@@ -862,8 +868,8 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
        {line.given.contains("model") ? wire::HiddenModelFile(absl::GetFlag(FLAGS_model)) : "",
         DoubtOfRobustMean(result.config.job),
         result.config.open_settings.mode ? "" : DoubtOfOverlap(result.config.job),
-        HasRosters(result.config.job) && !result.config.open_settings.mode
-            ? DoubtOfOuterStep(result.config.job)
+        job::HasRosters(result.config.job) && !result.config.open_settings.mode
+            ? job::DoubtOfOuterStep(result.config.job)
             : "",
         DoubtOfCorrection(result.config.job)}) {
     if (!doubt.empty()) result.doubts.push_back(doubt);
@@ -871,10 +877,10 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   return result;
 }
 
-std::string ServerHelp() { return FormatHelp(kUsage, ServerFlagGroups(), JobFlags()); }
+std::string ServerHelp() { return process::FormatHelp(kUsage, ServerFlagGroups(), JobFlags()); }
 
 std::string ServerShortHelp() {
-  return FormatShortHelp(
+  return process::FormatShortHelp(
       kUsage, {"model",         "rounds",        "batch_size",     "optimizer",   "learning_rate",
                "lr_schedule",   "mode",          "local_steps",    "min_workers", "balance",
                "push_encoding", "pull_encoding", "checkpoint_dir", "resume",      "durability",

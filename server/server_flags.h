@@ -13,7 +13,7 @@
 namespace lodestar::server {
 
 struct ServerCommandLine {
-  CommandLineRequest request = CommandLineRequest::kRun;
+  process::CommandLineRequest request = process::CommandLineRequest::kRun;
   ServerConfig config;  // valid if request is kRun
   // Flags that were given to a server that is not the coordinator, although only the coordinator
   // uses them.
@@ -32,6 +32,6 @@ std::string ServerHelp();
 std::string ServerShortHelp();
 
 // Returns the titles and names of flags as --helpfull shows them.
-std::vector<FlagGroup> ServerFlagGroups();
+std::vector<process::FlagGroup> ServerFlagGroups();
 
 }  // namespace lodestar::server

@@ -38,8 +38,8 @@ class ServerFlagsTest : public testing::Test {
 TEST_F(ServerFlagsTest, DefaultsAreAJobThatRuns) {
   const ServerConfig config = Parse({}).config;
   EXPECT_EQ(config.network.listen.ToString(), "127.0.0.1:50051");
-  EXPECT_EQ(config.job.mode, Mode::kSync);
-  EXPECT_EQ(config.job.optimizer.kind, OptimizerKind::kAdamW);
+  EXPECT_EQ(config.job.mode, job::Mode::kSync);
+  EXPECT_EQ(config.job.optimizer.kind, job::OptimizerKind::kAdamW);
   EXPECT_EQ(config.job.batch_size, 12);
   EXPECT_EQ(config.job.schedule.total_rounds, 2000);
   EXPECT_EQ(config.cluster.lease, absl::Seconds(10));
@@ -63,21 +63,21 @@ TEST_F(ServerFlagsTest, RefusesRelativePathsInAFolderThatMessagesCannotName) {
 
 TEST_F(ServerFlagsTest, EveryFlagIsInHelpOnce) {
   std::multiset<std::string> shown;
-  for (const FlagGroup& group : ServerFlagGroups()) {
+  for (const process::FlagGroup& group : ServerFlagGroups()) {
     shown.insert(group.flags.begin(), group.flags.end());
   }
   for (const auto& [name, flag] : absl::GetAllFlags()) {
     if (!absl::StrContains(flag->Filename(), "server_flags.cc")) continue;
     EXPECT_EQ(shown.count(std::string(name)), 1) << name;
   }
-  for (const JobField& field : JobFields()) {
+  for (const job::JobField& field : job::JobFields()) {
     EXPECT_EQ(shown.count(std::string(field.name)), 1) << field.name;
     EXPECT_EQ(absl::FindCommandLineFlag(field.name), nullptr) << field.name;
   }
   const std::string help = ServerHelp();
   for (const std::string& name : shown) {
     EXPECT_THAT(help, HasSubstr("\n  --" + name));
-    EXPECT_TRUE(absl::FindCommandLineFlag(name) != nullptr || FindJobField(name) != nullptr)
+    EXPECT_TRUE(absl::FindCommandLineFlag(name) != nullptr || job::FindJobField(name) != nullptr)
         << name;
   }
 }
@@ -105,9 +105,9 @@ TEST_F(ServerFlagsTest, FlagFileAndCommandLineGiveOneConfig) {
   const ServerConfig config =
       Parse({"--flagfile=" + path, "--outer_optimizer=average", "--lease=2s", "--round_timeout=2m"})
           .config;
-  EXPECT_EQ(config.job.mode, Mode::kLocalSgd);
+  EXPECT_EQ(config.job.mode, job::Mode::kLocalSgd);
   EXPECT_EQ(config.job.local_steps, 8);
-  EXPECT_EQ(config.job.outer_optimizer, OuterOptimizerKind::kAverage);
+  EXPECT_EQ(config.job.outer_optimizer, job::OuterOptimizerKind::kAverage);
   EXPECT_EQ(config.job.model.name, "mlp");
   EXPECT_EQ(config.cluster.lease, absl::Seconds(2));
   EXPECT_EQ(config.cluster.round_timeout, absl::Minutes(2));
@@ -123,29 +123,29 @@ TEST_F(ServerFlagsTest, WhatTheOperatorHasGivenIsKnown) {
 }
 
 TEST_F(ServerFlagsTest, EncodingsAreOfTheJob) {
-  const JobSpec plain = Parse({}).config.job;
-  EXPECT_EQ(plain.push_encoding, Encoding::kFp32);
-  EXPECT_EQ(plain.pull_encoding, Encoding::kFp32);
+  const job::JobSpec plain = Parse({}).config.job;
+  EXPECT_EQ(plain.push_encoding, params::Encoding::kFp32);
+  EXPECT_EQ(plain.pull_encoding, params::Encoding::kFp32);
   EXPECT_TRUE(plain.error_feedback);
-  const JobSpec job =
+  const job::JobSpec job =
       Parse({"--push_encoding=int8", "--pull_encoding=bf16", "--error_feedback=false"}).config.job;
-  EXPECT_EQ(job.push_encoding, Encoding::kInt8);
-  EXPECT_EQ(job.pull_encoding, Encoding::kBf16);
+  EXPECT_EQ(job.push_encoding, params::Encoding::kInt8);
+  EXPECT_EQ(job.pull_encoding, params::Encoding::kBf16);
   EXPECT_FALSE(job.error_feedback);
 }
 
 TEST_F(ServerFlagsTest, TopKHasItsParameters) {
-  const JobSpec plain = Parse({"--push_encoding=topk", "--pull_encoding=int4"}).config.job;
-  EXPECT_EQ(plain.push_encoding, Encoding::TopK(64, 2));
+  const job::JobSpec plain = Parse({"--push_encoding=topk", "--pull_encoding=int4"}).config.job;
+  EXPECT_EQ(plain.push_encoding, params::Encoding::TopK(64, 2));
   EXPECT_EQ(plain.feedback_decay, 0.95);
-  EXPECT_EQ(plain.topk_divisor, TopKDivisor::kWorkers);
+  EXPECT_EQ(plain.topk_divisor, job::TopKDivisor::kWorkers);
   EXPECT_EQ(Parse({"--push_encoding=int8"}).config.job.feedback_decay, 1.0);
-  const JobSpec job = Parse({"--push_encoding=topk", "--topk=32", "--topk_bits=4",
-                             "--topk_divisor=senders", "--feedback_decay=1"})
-                          .config.job;
-  EXPECT_EQ(job.push_encoding, Encoding::TopK(32, 4));
+  const job::JobSpec job = Parse({"--push_encoding=topk", "--topk=32", "--topk_bits=4",
+                                  "--topk_divisor=senders", "--feedback_decay=1"})
+                               .config.job;
+  EXPECT_EQ(job.push_encoding, params::Encoding::TopK(32, 4));
   EXPECT_EQ(job.feedback_decay, 1.0);
-  EXPECT_EQ(job.topk_divisor, TopKDivisor::kSenders);
+  EXPECT_EQ(job.topk_divisor, job::TopKDivisor::kSenders);
   EXPECT_THAT(ErrorOf({"--push_encoding=topk", "--topk=2000"}),
               AllOf(HasSubstr("--topk=2000"), HasSubstr("1024")));
   EXPECT_THAT(ErrorOf({"--push_encoding=topk", "--topk_bits=3"}), HasSubstr("--topk_bits=3"));
@@ -155,9 +155,9 @@ TEST_F(ServerFlagsTest, TopKHasItsParameters) {
 }
 
 TEST_F(ServerFlagsTest, DirectionsMayBeAveraged) {
-  EXPECT_EQ(Parse({"--mode=local_sgd"}).config.job.outer_reduction, OuterReduction::kMean);
+  EXPECT_EQ(Parse({"--mode=local_sgd"}).config.job.outer_reduction, job::OuterReduction::kMean);
   EXPECT_EQ(Parse({"--mode=local_sgd", "--outer_reduction=direction"}).config.job.outer_reduction,
-            OuterReduction::kDirection);
+            job::OuterReduction::kDirection);
   EXPECT_THAT(ErrorOf({"--mode=local_sgd", "--outer_reduction=sum"}), HasSubstr("mean, direction"));
   EXPECT_THAT(
       ErrorOf({"--mode=local_sgd", "--outer_reduction=direction", "--outer_optimizer=average"}),
@@ -166,9 +166,9 @@ TEST_F(ServerFlagsTest, DirectionsMayBeAveraged) {
 
 TEST_F(ServerFlagsTest, ContributionsMayBeCorrectedByTheMomentum) {
   const std::string mode = "--mode=async_local_sgd";
-  EXPECT_EQ(Parse({mode}).config.job.momentum_correction, MomentumCorrectionKind::kNone);
+  EXPECT_EQ(Parse({mode}).config.job.momentum_correction, job::MomentumCorrectionKind::kNone);
   EXPECT_EQ(Parse({mode, "--momentum_correction=heloco"}).config.job.momentum_correction,
-            MomentumCorrectionKind::kHeloco);
+            job::MomentumCorrectionKind::kHeloco);
   EXPECT_THAT(Parse({mode, "--momentum_correction=heloco"}).doubts,
               ElementsAre(HasSubstr("--outer_momentum=0.8 may not converge")));
   EXPECT_THAT(Parse({mode, "--momentum_correction=heloco", "--outer_momentum=0.7"}).doubts,
@@ -189,7 +189,7 @@ TEST_F(ServerFlagsTest, AJobThatChoosesItsExchangeChoosesHowContributionsAreComb
 
 TEST_F(ServerFlagsTest, ABatchMayBeGivenInTokens) {
   const auto samples = [&](const std::vector<std::string>& flags) {
-    const JobSpec job = Parse(flags).config.job;
+    const job::JobSpec job = Parse(flags).config.job;
     return std::pair(job.batch_size, job.global_batch_size);
   };
   using Samples = std::pair<int64_t, int64_t>;
@@ -224,7 +224,7 @@ TEST_F(ServerFlagsTest, WithModeAutoWhatIsGivenStays) {
                some.open_settings.push_encoding);
   EXPECT_EQ(some.job.fragments, 3);
   EXPECT_EQ(some.job.overlap_steps, 2);
-  EXPECT_EQ(some.job.push_encoding, Encoding::kInt8);
+  EXPECT_EQ(some.job.push_encoding, params::Encoding::kInt8);
   const ServerCommandLine overlapped = Parse({"--mode=auto", "--overlap_rounds"});
   EXPECT_FALSE(overlapped.config.open_settings.overlap);
   EXPECT_THAT(overlapped.doubts, IsEmpty()) << "the outer rate is chosen, too";
@@ -240,7 +240,7 @@ TEST_F(ServerFlagsTest, SettingsOfAnExchangeMayBeAutoOneByOne) {
   EXPECT_FALSE(steps.open_settings.mode || steps.open_settings.fragments ||
                steps.open_settings.overlap || steps.open_settings.push_encoding ||
                steps.open_settings.pull_encoding);
-  EXPECT_EQ(steps.job.mode, Mode::kLocalSgd);
+  EXPECT_EQ(steps.job.mode, job::Mode::kLocalSgd);
   const ServerConfig pull = Parse({"--pull_encoding=auto", "--push_encoding=int8"}).config;
   EXPECT_TRUE(pull.open_settings.pull_encoding);
   EXPECT_FALSE(pull.open_settings.push_encoding);
@@ -269,8 +269,8 @@ TEST_F(ServerFlagsTest, AutoIsRefusedWhereNothingCanBeChosen) {
 
 TEST_F(ServerFlagsTest, ContributionsMayBeAnchoredAtTheServers) {
   const std::string mode = "--mode=async_local_sgd";
-  EXPECT_EQ(Parse({mode}).config.job.anchor, Anchor::kWorker);
-  EXPECT_EQ(Parse({mode, "--anchor=server"}).config.job.anchor, Anchor::kServer);
+  EXPECT_EQ(Parse({mode}).config.job.anchor, job::Anchor::kWorker);
+  EXPECT_EQ(Parse({mode, "--anchor=server"}).config.job.anchor, job::Anchor::kServer);
   EXPECT_THAT(ErrorOf({mode, "--anchor=base"}), HasSubstr("worker, server"));
   EXPECT_THAT(ErrorOf({mode, "--anchor=server", "--push_encoding=int8"}),
               HasSubstr("--anchor=server contradicts --push_encoding=int8"));
@@ -286,8 +286,8 @@ TEST_F(ServerFlagsTest, LateContributionsHaveALowerMomentum) {
 
 TEST_F(ServerFlagsTest, ElasticAveragingHasARateOfItsOwn) {
   const std::vector<std::string> easgd = {"--mode=local_sgd", "--outer_optimizer=easgd"};
-  const JobSpec job = Parse(easgd).config.job;
-  EXPECT_EQ(job.outer_optimizer, OuterOptimizerKind::kEasgd);
+  const job::JobSpec job = Parse(easgd).config.job;
+  EXPECT_EQ(job.outer_optimizer, job::OuterOptimizerKind::kEasgd);
   EXPECT_EQ(job.outer_learning_rate, 0.9);
   EXPECT_EQ(Parse({easgd[0], easgd[1], "--outer_learning_rate=0.7"}).config.job.outer_learning_rate,
             0.7);
@@ -319,7 +319,7 @@ TEST_F(ServerFlagsTest, FileThatPresetHidesIsDoubted) {
 
 TEST_F(ServerFlagsTest, DropoutIsTheModelsUnlessGiven) {
   const auto dropout_of = [this](const std::vector<std::string>& arguments) {
-    return std::get<GptSpec>(Parse(arguments).config.job.model.architecture).dropout;
+    return std::get<params::GptSpec>(Parse(arguments).config.job.model.architecture).dropout;
   };
   EXPECT_EQ(dropout_of({"--model=gpt-nano"}), 0.0);
   EXPECT_EQ(dropout_of({"--model=gpt-nano", "--dropout=0.2"}), 0.2);
@@ -439,17 +439,17 @@ TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
 }
 
 TEST_F(ServerFlagsTest, APresetTakesThePlaceOfDefaults) {
-  const JobSpec preset =
+  const job::JobSpec preset =
       Parse({"--mode=local_sgd", "--outer_preset=scaling_laws", "--min_workers=8"}).config.job;
   EXPECT_EQ(preset.outer_learning_rate, 0.8);
   EXPECT_EQ(preset.local_steps, 30);
-  const JobSpec given =
+  const job::JobSpec given =
       Parse({"--mode=local_sgd", "--outer_preset=sparse_loco", "--outer_learning_rate=0.65",
              "--local_steps=7", "--outer_optimizer=nesterov"})
           .config.job;
   EXPECT_EQ(given.outer_learning_rate, 0.65);
   EXPECT_EQ(given.local_steps, 7);
-  EXPECT_EQ(given.outer_optimizer, OuterOptimizerKind::kNesterov);
+  EXPECT_EQ(given.outer_optimizer, job::OuterOptimizerKind::kNesterov);
   EXPECT_THAT(ErrorOf({"--outer_preset=diloco"}), HasSubstr("use --mode=local_sgd"));
   EXPECT_THAT(ErrorOf({"--outer_preset=x", "--mode=local_sgd"}), HasSubstr("allowed are diloco"));
 }

@@ -53,11 +53,11 @@ constexpr int kExitRetry = 129;
 // Exit code: this number plus the number of the signal that told the process to stop.
 constexpr int kExitSignalBase = 128;
 
-bool IsToldToStop() { return PendingStopSignal() != 0; }
+bool IsToldToStop() { return process::PendingStopSignal() != 0; }
 
 int ExitCodeOfStart(const absl::Status& failure) {
-  if (absl::IsCancelled(failure)) return kExitSignalBase + PendingStopSignal();
-  LogError("{}", failure);
+  if (absl::IsCancelled(failure)) return kExitSignalBase + process::PendingStopSignal();
+  logging::LogError("{}", failure);
   const bool may_retry = absl::IsUnavailable(failure) ||      // the port is taken
                          absl::IsAlreadyExists(failure) ||    // another process uses the folder
                          absl::IsResourceExhausted(failure);  // the disk is full
@@ -69,8 +69,8 @@ void EndAtOnce(const absl::Status& lost) {
   // If writing the log hangs, this timer ends the process before another server may take the lease.
   const itimerval patience = {.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = 200'000}};
   setitimer(ITIMER_REAL, &patience, nullptr);
-  LogError("{}; ends at once", lost.message());
-  FlushLog();
+  logging::LogError("{}; ends at once", lost.message());
+  logging::FlushLog();
   _exit(kExitRetry);
 }
 
@@ -78,7 +78,7 @@ void EndAtOnce(const absl::Status& lost) {
 // lease, a folder or another server.
 absl::Status PrepareOutputs(const ServerConfig& config) {
   RETURN_IF_ERROR(PortFile::Clear(config.network.port_file));
-  return CheckTraceOutput(config.output.trace_path);
+  return process::CheckTraceOutput(config.output.trace_path);
 }
 
 using Lease = std::unique_ptr<lease::LeaderLease>;
@@ -92,7 +92,7 @@ absl::StatusOr<Lease> TakeLeaderLease(const ClusterConfig& cluster,
   lease::LeaseCourse::Config course;
   course.name = absl::StrCat("the leader lease ", address.ToString());
   course.key = address.key;
-  course.claim = {NewProcessIdentity(),
+  course.claim = {storage::NewProcessIdentity(),
                   absl::StrCat("shard ", cluster.shard, "/", cluster.num_shards)};
   lease::LeaderLease::Deps deps;
   deps.store = rpc::MakeLeaseStore(address);
@@ -117,17 +117,17 @@ absl::StatusOr<std::unique_ptr<site::UpstreamEntry>> EnterUpstream(ServerConfig&
   ASSIGN_OR_RETURN(std::unique_ptr<site::UpstreamEntry> entry,
                    site::UpstreamEntry::Await(upstream, IsToldToStop));
   ASSIGN_OR_RETURN(config.job, site::SiteJob(entry->registration(), config.job, config.given));
-  LogInfo("is the worker '{}' of {}: a site, with {} samples in each of its rounds", entry->name(),
-          config.upstream.address, config.job.global_batch_size);
+  logging::LogInfo("is the worker '{}' of {}: a site, with {} samples in each of its rounds",
+                   entry->name(), config.upstream.address, config.job.global_batch_size);
   return entry;
 }
 
 // Runs the server. `lease` is given back only after the server has ended, so that the next server
 // finds all that this one has written.
-int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
+int RunServer(ServerConfig config, const Lease& lease, const logging::LogTail* log) {
   const absl::StatusOr<std::unique_ptr<site::UpstreamEntry>> upstream = EnterUpstream(config);
   if (IsJobOver(upstream.status())) {
-    LogInfo("the job upstream is over: {}", upstream.status().message());
+    logging::LogInfo("the job upstream is over: {}", upstream.status().message());
     return kExitDone;
   }
   if (!upstream.ok()) return ExitCodeOfStart(upstream.status());
@@ -141,7 +141,7 @@ int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
     deps.leader = {lease->key(), lease->revision()};
     deps.confirm_leader = [&lease] { return lease->CheckHeld(); };
   }
-  const ServiceManager manager = ServiceManager::FromEnvironment();
+  const process::ServiceManager manager = process::ServiceManager::FromEnvironment();
   deps.on_alive = [&manager](bool is_serving) {
     manager.TellReady(is_serving ? "serves its shard" : "waits for its shard");
   };
@@ -150,39 +150,39 @@ int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
   std::atomic<int> first_signal = 0;
   int exit_code = kExitDone;
   {
-    SignalWaiter signals(
+    process::SignalWaiter signals(
         [&](int count, int signal) {
           if (count == 1) first_signal = signal;
           if (count > 2) _exit(kExitSignalBase + signal);
           manager.TellStopping();
-          LogInfo("signal={} stopping {}", signal,
-                  count == 1 ? "in order; once more: at once"
-                             : "now; once more: without closing anything");
+          logging::LogInfo("signal={} stopping {}", signal,
+                           count == 1 ? "in order; once more: at once"
+                                      : "now; once more: without closing anything");
           (*server)->RequestStop(count == 1 ? Server::StopKind::kGraceful
                                             : Server::StopKind::kImmediate);
         },
         [&](int signal) {
-          LogInfo("signal={} saves a checkpoint and goes on", signal);
+          logging::LogInfo("signal={} saves a checkpoint and goes on", signal);
           (*server)->SaveAndGoOn();
         });
     const absl::Status outcome = (*server)->Wait();
     if (outcome.ok()) {
-      LogInfo("the job is over: {}", (*server)->ending());
+      logging::LogInfo("the job is over: {}", (*server)->ending());
     } else if (absl::IsCancelled(outcome)) {
       exit_code = (*server)->is_job_done() ? kExitDone : kExitSignalBase + first_signal;
     } else {
-      LogError("{}", outcome);
+      logging::LogError("{}", outcome);
       if (absl::IsUnauthenticated(outcome)) (*server)->ThrowAwayCertificate(outcome.message());
       exit_code = absl::IsUnavailable(outcome) ? kExitRetry : kExitFailed;
     }
     (*server)->Stop(outcome.ok() || absl::IsCancelled(outcome) ? Server::StopKind::kGraceful
                                                                : Server::StopKind::kImmediate);
     if (!(*server)->loss().ok()) {
-      LogError("{}", (*server)->loss().message());
+      logging::LogError("{}", (*server)->loss().message());
       exit_code = kExitNotSaved;
     }
   }
-  FlushLog();
+  logging::FlushLog();
   return exit_code;
 }
 
@@ -192,7 +192,7 @@ absl::StatusOr<Lease> StandBy(const ClusterConfig& cluster, ReplicaServer& repli
                               const std::function<bool()>& is_stopping) {
   constexpr absl::Duration kLook = absl::Milliseconds(200);
   if (!replica.HasLatest(cluster.shard)) {
-    LogInfo(
+    logging::LogInfo(
         "waits for the server: it has not written here since this process began, so that the copy "
         "may not be the latest, and does not take its place before");
   }
@@ -200,27 +200,27 @@ absl::StatusOr<Lease> StandBy(const ClusterConfig& cluster, ReplicaServer& repli
     if (is_stopping()) return absl::CancelledError("told to stop");
     absl::SleepFor(kLook);
   }
-  LogInfo("has the latest copy: asks for {}", cluster.leader_lease);
+  logging::LogInfo("has the latest copy: asks for {}", cluster.leader_lease);
   absl::StatusOr<Lease> lease = TakeLeaderLease(cluster, is_stopping);
   replica.RequestStop();
   return lease;
 }
 
-int RunServer(const ServerConfig& config, const LogTail* log) {
+int RunServer(const ServerConfig& config, const logging::LogTail* log) {
   const absl::StatusOr<Lease> lease = TakeLeaderLease(config.cluster, IsToldToStop);
   return lease.ok() ? RunServer(config, *lease, log) : ExitCodeOfStart(lease.status());
 }
 
 // Runs the replica. With a leader lease, it runs until this process gets the lease and becomes the
 // server.
-int RunReplica(ServerConfig config, const LogTail* log) {
+int RunReplica(ServerConfig config, const logging::LogTail* log) {
   ReplicaServer::Deps deps;
   deps.is_interrupted = IsToldToStop;
   absl::StatusOr<std::unique_ptr<ReplicaServer>> replica = ReplicaServer::Create(config, deps);
   if (absl::IsFailedPrecondition(replica.status()) && !config.cluster.leader_lease.empty()) {
     // This process was a standby and has already become the server once. After its restart it
     // stands by as a server, not as a replica.
-    LogWarn("stands by as a server: {}", replica.status().message());
+    logging::LogWarn("stands by as a server: {}", replica.status().message());
     config.is_replica = false;
     return RunServer(config, log);
   }
@@ -230,16 +230,16 @@ int RunReplica(ServerConfig config, const LogTail* log) {
   std::atomic<int> first_signal = 0;
   {
     std::atomic<bool> is_over = false;
-    SignalWaiter signals(
+    process::SignalWaiter signals(
         [&](int count, int signal) {
           if (count > 1) _exit(kExitSignalBase + signal);
           first_signal = signal;
           is_over = true;
-          LogInfo("signal={} stopping; once more: without closing anything", signal);
+          logging::LogInfo("signal={} stopping; once more: without closing anything", signal);
           (*replica)->RequestStop();
         },
         [](int signal) {
-          LogInfo("signal={} goes on: a replica has saved all that came", signal);
+          logging::LogInfo("signal={} goes on: a replica has saved all that came", signal);
         });
     std::thread standby;
     if (!config.cluster.leader_lease.empty()) {
@@ -253,20 +253,21 @@ int RunReplica(ServerConfig config, const LogTail* log) {
   }
   replica->reset();
   if (first_signal == 0 && lease.ok() && *lease != nullptr) {
-    LogWarn("takes the place of the server: the copy is whole, and {} is this process's",
-            config.cluster.leader_lease);
+    logging::LogWarn("takes the place of the server: the copy is whole, and {} is this process's",
+                     config.cluster.leader_lease);
     config.is_replica = false;
     return RunServer(config, *lease, log);
   }
-  if (first_signal == 0) LogError("{}", absl::IsCancelled(outcome) ? lease.status() : outcome);
-  FlushLog();
+  if (first_signal == 0)
+    logging::LogError("{}", absl::IsCancelled(outcome) ? lease.status() : outcome);
+  logging::FlushLog();
   return first_signal == 0 ? kExitFailed : kExitSignalBase + first_signal;
 }
 
 int Print(const std::string& text) {
-  const absl::Status written = WriteToStandardOutput(text);
+  const absl::Status written = output::WriteToStandardOutput(text);
   if (written.ok()) return kExitDone;
-  LogError("{}", written.message());
+  logging::LogError("{}", written.message());
   return kExitFailed;
 }
 
@@ -282,19 +283,21 @@ int Main(const std::vector<std::string>& arguments) {
                  PeerLines(WithoutJoinSecrets(line.status().message())).c_str());
     return kExitBadFlags;
   }
-  if (line->request == CommandLineRequest::kHelp) return Print(ServerShortHelp());
-  if (line->request == CommandLineRequest::kHelpFull) return Print(ServerHelp());
-  if (line->request == CommandLineRequest::kVersion) return Print(VersionText("ps_server"));
-  InitLogging("ps_server", line->config.output.log_level, line->config.output.log_format);
+  if (line->request == process::CommandLineRequest::kHelp) return Print(ServerShortHelp());
+  if (line->request == process::CommandLineRequest::kHelpFull) return Print(ServerHelp());
+  if (line->request == process::CommandLineRequest::kVersion)
+    return Print(process::VersionText("ps_server"));
+  logging::InitLogging("ps_server", line->config.output.log_level, line->config.output.log_format);
   // The object is never deleted, because threads that outlive main() may still log.
-  auto* const log = new LogTail(NewLogId(), "ps_server");
-  KeepLog(log);
+  auto* const log = new logging::LogTail(NewLogId(), "ps_server");
+  logging::KeepLog(log);
   if (!line->ignored.empty()) {
-    LogWarn("ignored, because {}: --{}",
-            line->config.is_replica ? "a replica only keeps files" : "the coordinator decides",
-            absl::StrJoin(line->ignored, ", --"));
+    logging::LogWarn(
+        "ignored, because {}: --{}",
+        line->config.is_replica ? "a replica only keeps files" : "the coordinator decides",
+        absl::StrJoin(line->ignored, ", --"));
   }
-  for (const std::string& doubt : line->doubts) LogWarn("{}", doubt);
+  for (const std::string& doubt : line->doubts) logging::LogWarn("{}", doubt);
   if (const absl::Status outputs = PrepareOutputs(line->config); !outputs.ok()) {
     return ExitCodeOfStart(outputs);
   }
@@ -305,13 +308,13 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace lodestar::server
 
 int main(int argc, char** argv) {
-  lodestar::SetUpProgram();
-  lodestar::SetUpMalloc();
-  lodestar::SetUpMutexes();
-  lodestar::RaiseFileLimit();
-  lodestar::FlushDenormals();
+  lodestar::process::SetUpProgram();
+  lodestar::process::SetUpMalloc();
+  lodestar::process::SetUpMutexes();
+  lodestar::process::RaiseFileLimit();
+  lodestar::process::FlushDenormals();
   lodestar::wire::SetUpGrpcProcess();
-  lodestar::BlockStopSignals();
+  lodestar::process::BlockStopSignals();
   lodestar::wire::ExitUnlessTransportWorks("ps_server");
   return lodestar::server::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -27,15 +27,15 @@ constexpr int64_t kLooksPerLife = 16;
 constexpr int kShownDigits = 16;  // digits of the authority's hash that are shown
 constexpr size_t kMaxRefusalBytes = 512;
 
-std::string AuthorityFolder(const SecurityFlags& flags) {
+std::string AuthorityFolder(const security::SecurityFlags& flags) {
   return absl::StrCat(flags.state_dir, "/authority");
 }
 
 // Returns true if this server has joined before, even if its certificate was discarded since. The
 // next start must then say so.
-bool HasJoined(const SecurityFlags& flags) {
-  return wire::KeepsCertificate(flags, Role::kServer, /*name=*/"") ||
-         !wire::LeftoversText(flags, Role::kServer, /*name=*/"").empty();
+bool HasJoined(const security::SecurityFlags& flags) {
+  return wire::KeepsCertificate(flags, security::Role::kServer, /*name=*/"") ||
+         !wire::LeftoversText(flags, security::Role::kServer, /*name=*/"").empty();
 }
 
 // AccessAudit logs calls that a caller's role does not allow. It is thread-safe.
@@ -46,8 +46,8 @@ class AccessAudit {
       ABSL_LOCKS_EXCLUDED(mutex_) {
     const std::optional<int> left_out = Take(caller, now);
     if (!left_out.has_value()) return;
-    LogWarn("audit: refused: {}{}", PeerText(refusal.message(), kMaxRefusalBytes),
-            *left_out == 0 ? "" : absl::StrCat(" (and ", *left_out, " more before)"));
+    logging::LogWarn("audit: refused: {}{}", PeerText(refusal.message(), kMaxRefusalBytes),
+                     *left_out == 0 ? "" : absl::StrCat(" (and ", *left_out, " more before)"));
   }
 
  private:
@@ -62,7 +62,7 @@ class AccessAudit {
 
 std::string OwnName(const ServerConfig& config) {
   const int shard = config.cluster.shard;
-  return config.is_replica ? OwnReplicaName(shard) : OwnServerName(shard);
+  return config.is_replica ? security::OwnReplicaName(shard) : security::OwnServerName(shard);
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<ServerSecurity>> ServerSecurity::Open(
     const ServerConfig& config, std::function<bool()> is_interrupted) {
   std::unique_ptr<ServerSecurity> security(new ServerSecurity(config, std::move(is_interrupted)));
   if (!config.uses_tls()) return security;
-  const SecurityFlags& flags = config.security.flags;
+  const security::SecurityFlags& flags = config.security.flags;
   std::error_code error;
   const bool has_joined_before = !config.cluster.coordinator.empty() &&
                                  !std::filesystem::exists(AuthorityFolder(flags), error) &&
@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<ServerSecurity>> ServerSecurity::Open(
 }
 
 absl::Status ServerSecurity::OpenAuthority() {
-  const SecurityFlags& flags = config_.security.flags;
+  const security::SecurityFlags& flags = config_.security.flags;
   const bool is_coordinator = config_.is_coordinator() && !config_.is_replica;
   std::error_code error;
   if (!is_coordinator && !std::filesystem::exists(AuthorityFolder(flags), error)) {
@@ -105,7 +105,7 @@ absl::Status ServerSecurity::OpenAuthority() {
                                    {.folder = AuthorityFolder(flags),
                                     .certificate_ttl = config_.security.certificate_ttl},
                                    {}));
-  files_ = CredentialFilesIn(absl::StrCat(flags.state_dir, "/", OwnName(config_)));
+  files_ = security::CredentialFilesIn(absl::StrCat(flags.state_dir, "/", OwnName(config_)));
   return KeepOwn();
 }
 
@@ -113,7 +113,7 @@ absl::Status ServerSecurity::EnterWithJoin() {
   // The server enrols under the name of the machine, because another machine may take over the
   // shard.
   ASSIGN_OR_RETURN(const wire::ClusterEntry entry,
-                   wire::AwaitEntry(config_.security.flags, {Role::kServer},
+                   wire::AwaitEntry(config_.security.flags, {security::Role::kServer},
                                     /*name=*/"", config_.cluster.coordinator, is_interrupted_));
   if (!entry.files.has_value()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -137,15 +137,18 @@ absl::Status ServerSecurity::EnterWithJoin() {
 
 absl::Status ServerSecurity::KeepOwn() {
   const std::string& folder = config_.security.flags.state_dir;
-  RETURN_IF_ERROR(
-      authority_
-          ->KeepOwn(absl::StrCat(folder, "/", OwnName(config_)), Role::kServer, OwnName(config_),
-                    config_.has_remote_pages() ? CertificateHosts(config_.network, HostName())
-                                               : std::vector<std::string>())
-          .status());
+  RETURN_IF_ERROR(authority_
+                      ->KeepOwn(absl::StrCat(folder, "/", OwnName(config_)),
+                                security::Role::kServer, OwnName(config_),
+                                config_.has_remote_pages()
+                                    ? CertificateHosts(config_.network, HostName())
+                                    : std::vector<std::string>())
+                      .status());
   kept_at_ = absl::Now();
   if (!config_.is_coordinator()) return absl::OkStatus();
-  return authority_->KeepOwn(absl::StrCat(folder, "/operator"), Role::kOperator, kLocalOperator)
+  return authority_
+      ->KeepOwn(absl::StrCat(folder, "/operator"), security::Role::kOperator,
+                security::kLocalOperator)
       .status();
 }
 
@@ -160,7 +163,7 @@ std::string ServerSecurity::ToString() const {
 void ServerSecurity::ThrowAwayCertificate(absl::string_view why) {
   if (renewer_ == nullptr) return;
   lodestar::wire::ThrowAwayCertificate(*files_, why);
-  LogInfo(
+  logging::LogInfo(
       "the certificate in {} is not used any more; the next start enrols anew, with what --join "
       "says then: what `psctl token create --role=server` prints now, on the machine of the "
       "coordinator",
@@ -175,7 +178,8 @@ std::string ServerSecurity::Keep() {
       since < absl::ZeroDuration() || since >= config_.security.certificate_ttl / kLooksPerLife;
   if (authority_ != nullptr && is_due) {
     if (const absl::Status kept = KeepOwn(); !kept.ok()) {
-      LogWarn("this server's certificate cannot be renewed yet: {}; trying again", kept.message());
+      logging::LogWarn("this server's certificate cannot be renewed yet: {}; trying again",
+                       kept.message());
       kept_at_ = now;
     }
   }
@@ -190,15 +194,17 @@ wire::AccessCheck ServerSecurity::MakeAccessCheck(
     std::shared_ptr<limits::RefusalCounts> refusals) const {
   const auto check = [authority = authority_.get(), revocations = revocations_.get(),
                       audit = std::make_shared<AccessAudit>()](
-                         const Identity& caller, absl::string_view method) -> absl::Status {
+                         const security::Identity& caller,
+                         absl::string_view method) -> absl::Status {
     if (const absl::Status access = rpc::CheckAccess(caller, method); !access.ok()) {
-      audit->Log(TextOf(caller), access, absl::Now());
+      audit->Log(security::TextOf(caller), access, absl::Now());
       return access;
     }
     if (authority != nullptr) return authority->CheckHolds(caller);
     return revocations == nullptr ? absl::OkStatus() : revocations->CheckNotRevoked(caller);
   };
-  return [check, refusals = std::move(refusals)](const Identity& caller, absl::string_view method) {
+  return [check, refusals = std::move(refusals)](const security::Identity& caller,
+                                                 absl::string_view method) {
     absl::Status allowed = check(caller, method);
     if (!allowed.ok()) refusals->Count(limits::LimitReached::kDeniedCalls);
     return allowed;
@@ -221,11 +227,12 @@ ServerSecurity::PageAudit ServerSecurity::MakePageAudit(
   };
 }
 
-HttpAccess ServerSecurity::MakePageAccess(std::shared_ptr<limits::RefusalCounts> refusals) const {
+http::HttpAccess ServerSecurity::MakePageAccess(
+    std::shared_ptr<limits::RefusalCounts> refusals) const {
   if (transport_.is_plain()) return nullptr;
   PageAccess::Deps deps;
   deps.check = MakeAccessCheck(refusals);
-  deps.may_order = [](const Identity& caller) {
+  deps.may_order = [](const security::Identity& caller) {
     return rpc::CheckAccess(caller, PageAccess::kOrderMethod).ok();
   };
   if (authority_ != nullptr) {
@@ -239,7 +246,8 @@ HttpAccess ServerSecurity::MakePageAccess(std::shared_ptr<limits::RefusalCounts>
           const std::string& address, const absl::Status& refusal) {
         audit(address, std::string(refusal.message()));
       };
-  return [access = PageAccess(std::move(deps))](const HttpCredentials& shown, HttpDeed deed) {
+  return [access = PageAccess(std::move(deps))](const http::HttpCredentials& shown,
+                                                http::HttpDeed deed) {
     return access.Judge(shown, deed);
   };
 }

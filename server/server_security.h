@@ -39,7 +39,7 @@ class ServerSecurity {
   // Its decisions are those of MakeServerCredentials() for StatusService and AdminService. If the
   // authority is on this server, a token may replace a certificate. Null means plain text, in which
   // callers need nothing.
-  HttpAccess MakePageAccess(std::shared_ptr<limits::RefusalCounts> refusals) const;
+  http::HttpAccess MakePageAccess(std::shared_ptr<limits::RefusalCounts> refusals) const;
   // Returns a function that logs refusals of the pages, in lines that begin with `audit:`. For each
   // address it logs only a few lines per minute. It counts each refusal in `refusals` under
   // `limit`. Thread-safe.
@@ -49,7 +49,7 @@ class ServerSecurity {
   // Returns the authority. Null means that the wire is plain text, or that the certificates come
   // from another authority.
   authority::CertificateAuthority* authority() const { return authority_.get(); }
-  const std::optional<CredentialFiles>& files() const { return files_; }
+  const std::optional<security::CredentialFiles>& files() const { return files_; }
 
   // Returns "plain text", or "TLS" and whose certificates are accepted, for messages.
   std::string ToString() const;
@@ -77,8 +77,8 @@ class ServerSecurity {
   const std::function<bool()> is_interrupted_;
   // The authority. Other servers on this machine may share it.
   std::unique_ptr<authority::CertificateAuthority> authority_;
-  std::optional<CredentialFiles> files_;
-  std::optional<CredentialWatch> watch_;  // watches files_
+  std::optional<security::CredentialFiles> files_;
+  std::optional<security::CredentialWatch> watch_;  // watches files_
   wire::TransportSecurity transport_;
   std::unique_ptr<wire::CredentialRenewer> renewer_;
   // Set if the authority is on another server.

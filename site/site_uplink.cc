@@ -24,7 +24,8 @@ constexpr absl::Duration kLook = absl::Milliseconds(50);
 class SiteUplink final : public site::Uplink {
  public:
   static absl::StatusOr<std::unique_ptr<site::Uplink>> Start(const worker::Worker::Config& config,
-                                                             const JobSpec& job, site::Site* site) {
+                                                             const job::JobSpec& job,
+                                                             site::Site* site) {
     auto uplink = std::unique_ptr<SiteUplink>(new SiteUplink(site, config.life.leave_timeout));
     auto workload = std::make_unique<SiteWorkload>(
         job,
@@ -64,7 +65,7 @@ class SiteUplink final : public site::Uplink {
 
   void Run() {
     const absl::Status outcome = worker_->Run();
-    if (!outcome.ok()) LogError("upstream: {}", outcome.message());
+    if (!outcome.ok()) logging::LogError("upstream: {}", outcome.message());
     if (!is_leaving_) site_->OnUpstreamEnd(outcome);
     is_over_.Notify();
   }
@@ -92,7 +93,8 @@ absl::StatusOr<std::unique_ptr<UpstreamEntry>> UpstreamEntry::Await(
   RETURN_IF_ERROR(worker::CheckMayEnter(config.entrance, "upstream"));
   auto entry = std::unique_ptr<UpstreamEntry>(new UpstreamEntry());
   worker::Worker::Config& worker = entry->worker_;
-  ASSIGN_OR_RETURN(worker.coordinator, AddressList::Parse("upstream", config.entrance.coordinator));
+  ASSIGN_OR_RETURN(worker.coordinator,
+                   net::AddressList::Parse("upstream", config.entrance.coordinator));
   // The servers upstream must not end the site's life as soon as its connection ends: the site goes
   // on with its own workers, and starting a site again costs more than starting a worker.
   worker.stays_connected = false;
@@ -118,16 +120,16 @@ absl::Status UpstreamEntry::Register(const std::function<bool()>& is_interrupted
                                   .instance_id = worker_.instance_id,
                                   .request_process = worker_.request_process,
                                   .leave_timeout = worker_.life.leave_timeout});
-  ChangeLogger log;
+  logging::ChangeLogger log;
   while (true) {
-    absl::StatusOr<Registration> registration =
+    absl::StatusOr<messages::Registration> registration =
         link->Register(/*offered=*/std::nullopt, /*process=*/{});
     if (registration.ok()) {
       registration_ = *std::move(registration);
       return absl::OkStatus();
     }
     if (!MayRegisterLater(registration.status())) return registration.status();
-    log.Log(LogLevel::kWarn, "upstream",
+    log.Log(logging::LogLevel::kWarn, "upstream",
             absl::StrCat("waits for upstream ", worker_.coordinator.ToString(),
                          ", whose job this site's is: ", registration.status().message()));
     const absl::Time until = absl::Now() + kPause;

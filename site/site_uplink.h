@@ -38,7 +38,7 @@ class UpstreamEntry {
   // Returns the site's name at the servers upstream.
   const std::string& name() const { return worker_.name; }
   // Returns the registration at the time when the entry was made.
-  const Registration& registration() const { return registration_; }
+  const messages::Registration& registration() const { return registration_; }
   // Starts to work for the servers upstream. Errors: those of Worker::Create().
   absl::StatusOr<std::unique_ptr<site::Uplink>> MakeUplink(site::Site* site) const;
 
@@ -48,7 +48,7 @@ class UpstreamEntry {
 
   worker::Worker::Config worker_;
   std::unique_ptr<worker::WorkerCredentials> credentials_;
-  Registration registration_;
+  messages::Registration registration_;
 };
 
 }  // namespace lodestar::site

@@ -14,7 +14,7 @@ namespace {
 // themselves.
 class SiteDataset final : public data::Dataset {
  public:
-  explicit SiteDataset(DatasetInfo info) : info_(std::move(info)) {}
+  explicit SiteDataset(messages::DatasetInfo info) : info_(std::move(info)) {}
 
   int64_t num_train_samples() const override { return info_.num_train_samples; }
   int64_t num_heldout_samples() const override { return info_.num_heldout_samples; }
@@ -36,16 +36,17 @@ class SiteDataset final : public data::Dataset {
   }
 
  private:
-  const DatasetInfo info_;
+  const messages::DatasetInfo info_;
 };
 
 }  // namespace
 
 class SiteWorkload::SiteModel final : public model::Model {
  public:
-  SiteModel(Layout layout, SiteWorkload* owner) : layout_(std::move(layout)), owner_(owner) {}
+  SiteModel(params::Layout layout, SiteWorkload* owner)
+      : layout_(std::move(layout)), owner_(owner) {}
 
-  const Layout& layout() const override { return layout_; }
+  const params::Layout& layout() const override { return layout_; }
   kernels::Buf parameters() override { return VectorOf(owner_->parameters_); }
   kernels::Buf gradients() override { return VectorOf(owner_->gradients_); }
 
@@ -74,26 +75,26 @@ class SiteWorkload::SiteModel final : public model::Model {
     return absl::OkStatus();
   }
 
-  const Layout layout_;
+  const params::Layout layout_;
   SiteWorkload* const owner_;
 };
 
-void SiteWorkload::OnRegistered(const Registration&) {
+void SiteWorkload::OnRegistered(const messages::Registration&) {
   // The error is ignored here, because Prepare() or a step finds the same error.
   deps_.site->AwaitData(deps_.is_stopping).IgnoreError();
 }
 
-bool SiteWorkload::Serves(const Registration& registration) const {
+bool SiteWorkload::Serves(const messages::Registration& registration) const {
   return model_ != nullptr && registration.layout().hash() == model_->layout().hash() &&
          site::CheckGoesOn(began_, registration.job, steps_of_order_).ok();
 }
 
-absl::Status SiteWorkload::Prepare(const Registration& registration,
+absl::Status SiteWorkload::Prepare(const messages::Registration& registration,
                                    const kernels::DeviceSet& /*devices*/,
                                    data::StopRequested /*stop_requested*/) {
   steps_of_order_ = deps_.site->StepsOfOrder();
   RETURN_IF_ERROR(site::CheckGoesOn(began_, registration.job, steps_of_order_));
-  ASSIGN_OR_RETURN(DatasetInfo data, deps_.site->AwaitData(deps_.is_stopping));
+  ASSIGN_OR_RETURN(messages::DatasetInfo data, deps_.site->AwaitData(deps_.is_stopping));
   const int64_t elements = registration.layout().num_elements();
   try {
     parameters_.assign(elements, 0.0f);
@@ -103,13 +104,13 @@ absl::Status SiteWorkload::Prepare(const Registration& registration,
         absl::StrCat("there is no memory for vectors of ", elements,
                      " floats, which a site has beside those of its server"));
   }
-  defers_contributions_ = DefersContributions(registration.job);
+  defers_contributions_ = job::DefersContributions(registration.job);
   model_ = std::make_unique<SiteModel>(registration.layout(), this);
   dataset_ = std::make_unique<SiteDataset>(std::move(data));
   return absl::OkStatus();
 }
 
-void SiteWorkload::OnGrant(const Grant& grant) {
+void SiteWorkload::OnGrant(const messages::Grant& grant) {
   grant_ = grant;
   has_evaluated_ = false;
   // New weights come with the round. With deferred contributions, weights change only when they are
@@ -127,8 +128,8 @@ absl::Status SiteWorkload::PutWeightsOnce() {
   return deps_.site->PutWeights(parameters_);
 }
 
-absl::StatusOr<SiteOutcome> SiteWorkload::CarryOut(const SiteOrder& order) {
-  absl::StatusOr<SiteOutcome> outcome = deps_.site->CarryOut(order, deps_.is_stopping);
+absl::StatusOr<rounds::SiteOutcome> SiteWorkload::CarryOut(const rounds::SiteOrder& order) {
+  absl::StatusOr<rounds::SiteOutcome> outcome = deps_.site->CarryOut(order, deps_.is_stopping);
   // If the order was cancelled, the stop must be requested before the worker examines the error.
   if (absl::IsCancelled(outcome.status())) deps_.request_stop();
   return outcome;
@@ -136,8 +137,8 @@ absl::StatusOr<SiteOutcome> SiteWorkload::CarryOut(const SiteOrder& order) {
 
 absl::StatusOr<model::BatchResult> SiteWorkload::Train() {
   if (step_.step % steps_of_order_ == 0) {
-    order_ = SiteOrder();
-    order_.kind = SiteOrder::Kind::kTrain;
+    order_ = rounds::SiteOrder();
+    order_.kind = rounds::SiteOrder::Kind::kTrain;
     order_.first_sample = step_.samples.first;
     order_.first_position = step_.samples.first_position;
   }
@@ -147,7 +148,7 @@ absl::StatusOr<model::BatchResult> SiteWorkload::Train() {
   result.num_lost_samples = step_.samples.count;
   if (static_cast<int>(order_.learning_rates.size()) < steps_of_order_) return result;
   RETURN_IF_ERROR(PutWeightsOnce());
-  ASSIGN_OR_RETURN(const SiteOutcome outcome, CarryOut(order_));
+  ASSIGN_OR_RETURN(const rounds::SiteOutcome outcome, CarryOut(order_));
   trained_samples_ += outcome.num_samples;
   result.loss_sum = outcome.loss_sum;
   result.num_predictions = outcome.num_predictions;
@@ -159,12 +160,12 @@ absl::StatusOr<model::BatchResult> SiteWorkload::Evaluate() {
   model::BatchResult result;
   if (std::exchange(has_evaluated_, true)) return result;
   RETURN_IF_ERROR(PutWeightsOnce());
-  SiteOrder order;
-  order.kind = SiteOrder::Kind::kEvaluate;
+  rounds::SiteOrder order;
+  order.kind = rounds::SiteOrder::Kind::kEvaluate;
   order.first_heldout_sample = grant_.first_heldout_sample;
   order.num_heldout_samples = grant_.num_heldout_samples;
   order.evaluation_set_size = grant_.evaluation_set_size;
-  ASSIGN_OR_RETURN(const SiteOutcome outcome, CarryOut(order));
+  ASSIGN_OR_RETURN(const rounds::SiteOutcome outcome, CarryOut(order));
   result.loss_sum = outcome.heldout.loss_sum;
   result.num_correct = outcome.heldout.correct;
   result.num_predictions = outcome.heldout.predictions;

@@ -29,20 +29,21 @@ class SiteWorkload final : public worker::Workload {
   };
 
   // `began` is the job of the servers upstream with which the site has started.
-  SiteWorkload(JobSpec began, Deps deps) : began_(std::move(began)), deps_(std::move(deps)) {}
+  SiteWorkload(job::JobSpec began, Deps deps) : began_(std::move(began)), deps_(std::move(deps)) {}
 
   // Waits until the site has enough workers for a round, so that other workers upstream do not wait
   // for it.
-  void OnRegistered(const Registration& registration) override;
-  bool Serves(const Registration& registration) const override;
+  void OnRegistered(const messages::Registration& registration) override;
+  bool Serves(const messages::Registration& registration) const override;
   // Uses the data of the site's workers as the data of the site.
-  absl::Status Prepare(const Registration& registration, const kernels::DeviceSet& devices,
+  absl::Status Prepare(const messages::Registration& registration,
+                       const kernels::DeviceSet& devices,
                        data::StopRequested stop_requested) override;
   model::Model* model() override { return model_.get(); }
   const data::Dataset* dataset() const override { return dataset_.get(); }
   bool owns_partition() const override { return false; }
   bool has_optimizer() const override { return true; }
-  void OnGrant(const Grant& grant) override;
+  void OnGrant(const messages::Grant& grant) override;
   void OnStep(const trainer::RoundStep& step) override;
   absl::Status OnStepsMade() override;
 
@@ -55,9 +56,9 @@ class SiteWorkload final : public worker::Workload {
   absl::StatusOr<model::BatchResult> Evaluate();
   // Sends parameters_ to the site if they were changed here.
   absl::Status PutWeightsOnce();
-  absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order);
+  absl::StatusOr<rounds::SiteOutcome> CarryOut(const rounds::SiteOrder& order);
 
-  const JobSpec began_;
+  const job::JobSpec began_;
   const Deps deps_;
   int steps_of_order_ = 1;
   std::vector<float> parameters_;
@@ -66,13 +67,13 @@ class SiteWorkload final : public worker::Workload {
   std::unique_ptr<data::Dataset> dataset_;
 
   // The grant whose held-out samples Evaluate() evaluates.
-  Grant grant_;
+  messages::Grant grant_;
   bool has_evaluated_ = false;
 
   bool defers_contributions_ = false;  // DefersContributions() of the job
   // The current step.
   trainer::RoundStep step_;
-  SiteOrder order_;  // the order that the current step is part of
+  rounds::SiteOrder order_;  // the order that the current step is part of
   int64_t trained_samples_ = 0;
   bool has_put_weights_ = false;  // true: the site has parameters_, or newer weights
 };

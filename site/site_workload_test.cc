@@ -23,9 +23,10 @@ using ::testing::SizeIs;
 // A site that carries out every order, and adds one to all weights for each local step.
 class FakeSite final : public site::Site {
  public:
-  absl::StatusOr<DatasetInfo> AwaitData(const Interrupted&) override {
+  absl::StatusOr<messages::DatasetInfo> AwaitData(const Interrupted&) override {
     ++num_awaits;
-    return DatasetInfo{.fingerprint = "f00d", .num_train_samples = 100, .num_heldout_samples = 9};
+    return messages::DatasetInfo{
+        .fingerprint = "f00d", .num_train_samples = 100, .num_heldout_samples = 9};
   }
   int StepsOfOrder() override { return steps_of_order; }
   absl::Status PutWeights(absl::Span<const float> put) override {
@@ -37,11 +38,12 @@ class FakeSite final : public site::Site {
     std::copy(weights.begin(), weights.end(), got.begin());
     return absl::OkStatus();
   }
-  absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order, const Interrupted&) override {
+  absl::StatusOr<rounds::SiteOutcome> CarryOut(const rounds::SiteOrder& order,
+                                               const Interrupted&) override {
     if (!refusal.ok()) return refusal;
     orders.push_back(order);
     for (float& weight : weights) weight += static_cast<float>(order.learning_rates.size());
-    SiteOutcome outcome;
+    rounds::SiteOutcome outcome;
     outcome.num_samples = order.num_samples - lost_samples;
     outcome.num_predictions = outcome.num_samples;
     outcome.loss_sum = 2.0 * static_cast<double>(outcome.num_samples);
@@ -59,18 +61,18 @@ class FakeSite final : public site::Site {
   std::vector<float> weights;
   int num_awaits = 0;
   int num_puts = 0;
-  std::vector<SiteOrder> orders;
+  std::vector<rounds::SiteOrder> orders;
 };
 
 class SiteWorkloadTest : public testing::Test {
  protected:
   SiteWorkloadTest() {
-    registration_.job.model = *ModelPreset("mlp");
-    registration_.job.mode = Mode::kLocalSgd;
+    registration_.job.model = *params::ModelPreset("mlp");
+    registration_.job.mode = job::Mode::kLocalSgd;
     registration_.job.local_steps = 4;
     registration_.job.batch_size = 6;
-    auto map = std::make_shared<ClusterMap>();
-    map->layout = *BuildLayout(registration_.job.model);
+    auto map = std::make_shared<messages::ClusterMap>();
+    map->layout = *params::BuildLayout(registration_.job.model);
     registration_.map = map;
     workload_ = std::make_unique<SiteWorkload>(
         registration_.job, SiteWorkload::Deps{.site = &site_,
@@ -84,7 +86,7 @@ class SiteWorkloadTest : public testing::Test {
 
   // Begins a grant with 4 steps of 6 samples.
   void Begin(float weight = 0.0f) {
-    Grant grant;
+    messages::Grant grant;
     grant.first_sample = 48;
     grant.first_position = 96;
     grant.num_samples = 24;
@@ -117,7 +119,7 @@ class SiteWorkloadTest : public testing::Test {
   }
 
   FakeSite site_;
-  Registration registration_;
+  messages::Registration registration_;
   int num_stops_ = 0;
   std::unique_ptr<SiteWorkload> workload_;
 };
@@ -226,7 +228,7 @@ TEST_F(SiteWorkloadTest, WeightsThatAreMergedBetweenTwoStepsAreThoseOfTheNext) {
   workload_->model()->RefreshNarrowParameters();
   ASSERT_OK(Step(2));
   // The next grant arrives while the steps are made.
-  workload_->OnGrant(Grant());
+  workload_->OnGrant(messages::Grant());
   ASSERT_OK(Step(3));
   ASSERT_OK(workload_->OnStepsMade());
   EXPECT_THAT(Parameters(), Each(22.0f));

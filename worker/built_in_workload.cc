@@ -19,42 +19,44 @@ absl::StatusOr<std::unique_ptr<BuiltInWorkload>> BuiltInWorkload::Create(
   return std::unique_ptr<BuiltInWorkload>(new BuiltInWorkload(config, std::move(data), clock));
 }
 
-BuiltInWorkload::Made BuiltInWorkload::MadeFor(const Registration& registration) {
-  const JobSpec& job = registration.job;
-  return {job.model, job.seed, StepSamples(job), registration.layout().hash()};
+BuiltInWorkload::Made BuiltInWorkload::MadeFor(const messages::Registration& registration) {
+  const job::JobSpec& job = registration.job;
+  return {job.model, job.seed, job::StepSamples(job), registration.layout().hash()};
 }
 
-bool BuiltInWorkload::Serves(const Registration& registration) const {
+bool BuiltInWorkload::Serves(const messages::Registration& registration) const {
   return made_ == MadeFor(registration);
 }
 
-absl::Status BuiltInWorkload::Prepare(const Registration& registration,
+absl::Status BuiltInWorkload::Prepare(const messages::Registration& registration,
                                       const kernels::DeviceSet& devices,
                                       data::StopRequested stop_requested) {
-  const JobSpec& job = registration.job;
-  ASSIGN_OR_RETURN(Layout layout,
-                   RecognizeLayout(job.model, "this worker", registration.layout(), "the server"));
+  const job::JobSpec& job = registration.job;
+  ASSIGN_OR_RETURN(
+      params::Layout layout,
+      params::RecognizeLayout(job.model, "this worker", registration.layout(), "the server"));
   made_.reset();
   dataset_.reset();
   model_.reset();
   RETURN_IF_ERROR(MakeModelOf(registration, std::move(layout), devices));
-  WorkProgress progress(data::NumBytesOf(data_), clock_->Now());
+  process::WorkProgress progress(data::NumBytesOf(data_), clock_->Now());
   const auto on_piece = [&](int64_t num_bytes) {
     if (const absl::Time now = clock_->Now(); progress.OnPiece(num_bytes, now)) {
-      LogInfo("data: {} of {} are read: {}", BytesText(progress.done()),
-              BytesText(progress.total()), progress.ShareText(now));
+      logging::LogInfo("data: {} of {} are read: {}", BytesText(progress.done()),
+                       BytesText(progress.total()), progress.ShareText(now));
     }
     return stop_requested(num_bytes);
   };
   ASSIGN_OR_RETURN(dataset_, data::MakeDataset(data_, job.model, job.seed, on_piece));
-  LogInfo("data: {}", dataset_->Describe());
+  logging::LogInfo("data: {}", dataset_->Describe());
   made_ = MadeFor(registration);
   return absl::OkStatus();
 }
 
-absl::Status BuiltInWorkload::MakeModelOf(const Registration& registration, Layout layout,
+absl::Status BuiltInWorkload::MakeModelOf(const messages::Registration& registration,
+                                          params::Layout layout,
                                           const kernels::DeviceSet& devices) {
-  const JobSpec& job = registration.job;
+  const job::JobSpec& job = registration.job;
   model::ModelConfig config{.spec = job.model,
                             .max_batch = config_.max_micro_batch,
                             .recompute = config_.recompute,
@@ -65,14 +67,14 @@ absl::Status BuiltInWorkload::MakeModelOf(const Registration& registration, Layo
   return absl::OkStatus();
 }
 
-absl::Status BuiltInWorkload::PlanMemory(const Registration& registration,
+absl::Status BuiltInWorkload::PlanMemory(const messages::Registration& registration,
                                          const kernels::DeviceSet& devices,
                                          model::ModelConfig* config) const {
-  const JobSpec& job = registration.job;
-  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
+  const job::JobSpec& job = registration.job;
+  ASSIGN_OR_RETURN(const params::Layout layout, params::BuildLayout(job.model));
   ASSIGN_OR_RETURN(const model::ModelMemory memory,
                    model::EstimateModelMemory(*config, &devices.first()));
-  const int64_t batch_bytes = memory.batch_bytes_per_sample * StepSamples(job);
+  const int64_t batch_bytes = memory.batch_bytes_per_sample * job::StepSamples(job);
   const bool is_host = devices.first().capabilities().memory_is_host;
   const model::OtherMemory runner = {
       .device_bytes =
@@ -91,15 +93,15 @@ absl::Status BuiltInWorkload::PlanMemory(const Registration& registration,
     config->max_batch = model::kMostChosenSamples;
     for (const std::unique_ptr<kernels::Device>& device : devices.devices) {
       const int64_t fitting = model::ChooseMicroBatch(
-          memory, {.largest_share = (StepSamples(job) + count - 1) / count,
+          memory, {.largest_share = (job::StepSamples(job) + count - 1) / count,
                    .free_bytes = static_cast<int64_t>(device->FreeMemoryBytes()),
                    .other_bytes = other_of(device).device_bytes,
                    .memory_is_host = device->capabilities().memory_is_host});
       config->max_batch = std::min(config->max_batch, fitting);
     }
   }
-  LogInfo("memory{}: {}", devices.devices.size() > 1 ? " of the first device" : "",
-          model::DescribeModelMemory(memory, *config, runner, &devices.first()));
+  logging::LogInfo("memory{}: {}", devices.devices.size() > 1 ? " of the first device" : "",
+                   model::DescribeModelMemory(memory, *config, runner, &devices.first()));
   for (const std::unique_ptr<kernels::Device>& device : devices.devices) {
     RETURN_IF_ERROR(model::CheckModelFits(memory, *config, other_of(device), device.get()));
   }

@@ -42,8 +42,9 @@ class BuiltInWorkload final : public Workload {
   static absl::StatusOr<std::unique_ptr<BuiltInWorkload>> Create(
       const BuiltInWorkloadConfig& config, Clock* clock);
 
-  bool Serves(const Registration& registration) const override;
-  absl::Status Prepare(const Registration& registration, const kernels::DeviceSet& devices,
+  bool Serves(const messages::Registration& registration) const override;
+  absl::Status Prepare(const messages::Registration& registration,
+                       const kernels::DeviceSet& devices,
                        data::StopRequested stop_requested) override;
   model::Model* model() override { return model_.get(); }
   const data::Dataset* dataset() const override { return dataset_.get(); }
@@ -52,7 +53,7 @@ class BuiltInWorkload final : public Workload {
  private:
   // The properties of a job that model and data are made for.
   struct Made {
-    ModelSpec model;
+    params::ModelSpec model;
     uint64_t seed = 0;
     // Maximum number of samples of a step.
     int64_t share = 0;
@@ -62,14 +63,14 @@ class BuiltInWorkload final : public Workload {
 
   BuiltInWorkload(const BuiltInWorkloadConfig& config, data::DataSource data, Clock* clock)
       : config_(config), data_(std::move(data)), clock_(clock) {}
-  static Made MadeFor(const Registration& registration);
-  absl::Status MakeModelOf(const Registration& registration, Layout layout,
+  static Made MadeFor(const messages::Registration& registration);
+  absl::Status MakeModelOf(const messages::Registration& registration, params::Layout layout,
                            const kernels::DeviceSet& devices);
   // Sets config->max_batch to the number that fits on every device, if max_batch is 0. Logs the
   // memory that model and runner will take on the first device. The other devices hold only the
   // model. Errors: those of CheckModelFits().
-  absl::Status PlanMemory(const Registration& registration, const kernels::DeviceSet& devices,
-                          model::ModelConfig* config) const;
+  absl::Status PlanMemory(const messages::Registration& registration,
+                          const kernels::DeviceSet& devices, model::ModelConfig* config) const;
 
   const BuiltInWorkloadConfig config_;
   const data::DataSource data_;

@@ -2,10 +2,10 @@
 
 namespace lodestar::worker {
 
-void AddDeviceMetrics(const kernels::DeviceSet& devices, Metrics* metrics) {
+void AddDeviceMetrics(const kernels::DeviceSet& devices, messages::Metrics* metrics) {
   int64_t refused = 0;
   for (const auto& device : devices.devices) refused += device->num_refused_outputs();
-  if (refused == 0 || metrics->size() >= kMaxMetrics) return;
+  if (refused == 0 || metrics->size() >= messages::kMaxMetrics) return;
   (*metrics)[kRefusedOutputsMetric] = static_cast<double>(refused);
 }
 

@@ -12,6 +12,6 @@ inline constexpr char kRefusedOutputsMetric[] = "device/refused_outputs";
 
 // Adds kRefusedOutputsMetric, summed over all devices. Does nothing if the sum is 0, or if *metrics
 // has the maximum number of entries.
-void AddDeviceMetrics(const kernels::DeviceSet& devices, Metrics* metrics);
+void AddDeviceMetrics(const kernels::DeviceSet& devices, messages::Metrics* metrics);
 
 }  // namespace lodestar::worker

@@ -33,20 +33,20 @@ kernels::DeviceSet Devices(int64_t first, int64_t second) {
 }
 
 TEST(DeviceMetricsTest, TellsHowManyOutputsAllDevicesHaveRefused) {
-  Metrics metrics;
+  messages::Metrics metrics;
   AddDeviceMetrics(Devices(0, 0), &metrics);
   EXPECT_THAT(metrics, IsEmpty());
   AddDeviceMetrics(Devices(1, 2), &metrics);
   EXPECT_THAT(metrics, ElementsAre(Pair(kRefusedOutputsMetric, 3.0)));
-  EXPECT_OK(CheckMetricName(kRefusedOutputsMetric));
+  EXPECT_OK(messages::CheckMetricName(kRefusedOutputsMetric));
 }
 
 // A server refuses reports with more than kMaxMetrics metrics.
 TEST(DeviceMetricsTest, LeavesMetricsOfProgramsTheirRoom) {
-  Metrics metrics;
-  for (size_t i = 0; i < kMaxMetrics; ++i) metrics[std::to_string(i)] = 1.0;
+  messages::Metrics metrics;
+  for (size_t i = 0; i < messages::kMaxMetrics; ++i) metrics[std::to_string(i)] = 1.0;
   AddDeviceMetrics(Devices(1, 0), &metrics);
-  EXPECT_THAT(metrics, SizeIs(kMaxMetrics));
+  EXPECT_THAT(metrics, SizeIs(messages::kMaxMetrics));
 }
 
 }  // namespace

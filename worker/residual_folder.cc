@@ -32,10 +32,10 @@ absl::StatusOr<KeepResiduals> ParseKeepResiduals(absl::string_view what, absl::s
       absl::StrCat(what, "='", text, "': allowed is never, local_steps, always"));
 }
 
-bool KeepsResidual(KeepResiduals keep, const JobSpec& job) {
-  if (!job.error_feedback || job.push_encoding == Encoding::kFp32) return false;
+bool KeepsResidual(KeepResiduals keep, const job::JobSpec& job) {
+  if (!job.error_feedback || job.push_encoding == params::Encoding::kFp32) return false;
   return keep == KeepResiduals::kAlways ||
-         (keep == KeepResiduals::kLocalSteps && HasLocalSteps(job));
+         (keep == KeepResiduals::kLocalSteps && job::HasLocalSteps(job));
 }
 
 std::string ResidualFolderIn(absl::string_view state_dir, absl::string_view worker_name) {
@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<ResidualFolder>> ResidualFolder::Take(const std::
                                                                      const std::string& worker_name,
                                                                      Clock* clock,
                                                                      absl::Duration patience) {
-  RETURN_IF_ERROR(MakeSecretFolder(path));
+  RETURN_IF_ERROR(security::MakeSecretFolder(path));
   const std::string lock_path = absl::StrCat(path, "/LOCK");
   const int lock =
       open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
@@ -58,8 +58,8 @@ absl::StatusOr<std::unique_ptr<ResidualFolder>> ResidualFolder::Take(const std::
   while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK && clock->Now() < deadline) {
       if (!std::exchange(is_told, true)) {
-        LogInfo("waits for another process to let go of {}, for at most {}", path,
-                absl::FormatDuration(patience));
+        logging::LogInfo("waits for another process to let go of {}, for at most {}", path,
+                         absl::FormatDuration(patience));
       }
       clock->Sleep(kPause);
       continue;
@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<ResidualFolder>> ResidualFolder::Take(const std::
     if (errno != EINTR) return ErrnoStatus(errno, "lock", lock_path);
   }
   const absl::StatusOr<std::string> text =
-      ReadKeptSecretFile(folder->instance_path_, kMaxInstanceBytes);
+      security::ReadKeptSecretFile(folder->instance_path_, kMaxInstanceBytes);
   if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();
   // If the text of the file is not a number, there is no former instance.
   if (!text.ok() || !absl::SimpleAtoi(*text, &folder->former_instance_)) {
@@ -83,17 +83,17 @@ absl::StatusOr<std::unique_ptr<ResidualFolder>> ResidualFolder::Take(const std::
 ResidualFolder::ResidualFolder(const std::string& path, const std::string& worker_name, int lock)
     : instance_path_(absl::StrCat(path, "/instance")),
       lock_(lock),
-      store_(&FileSystem::Real(), path, worker_name),
-      inner_states_(&FileSystem::Real(), path, worker_name) {}
+      store_(&storage::FileSystem::Real(), path, worker_name),
+      inner_states_(&storage::FileSystem::Real(), path, worker_name) {}
 
 ResidualFolder::~ResidualFolder() { close(lock_); }
 
 absl::Status ResidualFolder::WriteInstance(uint64_t instance_id) {
-  return WriteSecretFile(instance_path_, absl::StrCat(instance_id));
+  return security::WriteSecretFile(instance_path_, absl::StrCat(instance_id));
 }
 
 absl::Status ResidualFolder::RemoveInstance() {
-  return FileSystem::Real().RemoveAll(instance_path_);
+  return storage::FileSystem::Real().RemoveAll(instance_path_);
 }
 
 }  // namespace lodestar::worker

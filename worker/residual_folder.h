@@ -37,7 +37,7 @@ enum class KeepResiduals : uint8_t {
 // Parses never, local_steps or always. `what` names the flag in errors. Errors: InvalidArgument
 // naming what is allowed.
 absl::StatusOr<KeepResiduals> ParseKeepResiduals(absl::string_view what, absl::string_view text);
-bool KeepsResidual(KeepResiduals keep, const JobSpec& job);
+bool KeepsResidual(KeepResiduals keep, const job::JobSpec& job);
 
 // Returns the folder of the worker `worker_name`. Empty if one of the arguments is empty, because a
 // later process could not find the folder again.

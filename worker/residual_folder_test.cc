@@ -22,8 +22,8 @@ using ::testing::HasSubstr;
 class ResidualFolderTest : public testing::Test {
  protected:
   ResidualFolderTest() {
-    EXPECT_OK(FileSystem::Real().RemoveAll(state_));
-    EXPECT_OK(FileSystem::Real().CreateDirectories(state_));
+    EXPECT_OK(storage::FileSystem::Real().RemoveAll(state_));
+    EXPECT_OK(storage::FileSystem::Real().CreateDirectories(state_));
     EXPECT_EQ(chmod(state_.c_str(), S_IRWXU), 0);
   }
 
@@ -83,18 +83,18 @@ TEST_F(ResidualFolderTest, AFolderThatOthersMayWriteIsRefused) {
 }
 
 TEST(KeepResidualsTest, OnlyJobsWithErrorFeedbackWrite) {
-  JobSpec job;
-  job.mode = Mode::kLocalSgd;
-  job.push_encoding = Encoding::kInt8;
+  job::JobSpec job;
+  job.mode = job::Mode::kLocalSgd;
+  job.push_encoding = params::Encoding::kInt8;
   EXPECT_TRUE(KeepsResidual(KeepResiduals::kLocalSteps, job));
   EXPECT_FALSE(KeepsResidual(KeepResiduals::kNever, job));
-  job.mode = Mode::kSync;
+  job.mode = job::Mode::kSync;
   EXPECT_FALSE(KeepsResidual(KeepResiduals::kLocalSteps, job)) << "every step would wait";
   EXPECT_TRUE(KeepsResidual(KeepResiduals::kAlways, job));
   job.error_feedback = false;
   EXPECT_FALSE(KeepsResidual(KeepResiduals::kAlways, job));
   job.error_feedback = true;
-  job.push_encoding = Encoding::kFp32;
+  job.push_encoding = params::Encoding::kFp32;
   EXPECT_FALSE(KeepsResidual(KeepResiduals::kAlways, job));
 }
 

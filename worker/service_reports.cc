@@ -8,7 +8,7 @@
 
 namespace lodestar::worker {
 
-ServiceReports::ServiceReports(ServiceManager manager, std::string before,
+ServiceReports::ServiceReports(process::ServiceManager manager, std::string before,
                                absl::Duration shortest_patience, Clock* clock)
     : manager_(std::move(manager)),
       before_(std::move(before)),
@@ -50,7 +50,8 @@ void ServiceReports::Report(const Reader& read) {
     const std::string text =
         absl::StrCat("hangs: ", state.work->what, ", and has not got on for ", DurationText(still));
     if (!std::exchange(is_stall_told_, true)) {
-      LogError("{} (--stall_timeout): a service manager that watches it starts it again", text);
+      logging::LogError("{} (--stall_timeout): a service manager that watches it starts it again",
+                        text);
     }
     return manager_.TellStuck(text);
   }

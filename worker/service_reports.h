@@ -37,8 +37,8 @@ class ServiceReports {
 
   // Begins to report. Until Watch() is called, reports have the text `before`. `shortest_patience`
   // is the argument of StallWatch. `clock` must outlive the object.
-  ServiceReports(ServiceManager manager, std::string before, absl::Duration shortest_patience,
-                 Clock* clock);
+  ServiceReports(process::ServiceManager manager, std::string before,
+                 absl::Duration shortest_patience, Clock* clock);
   ~ServiceReports() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Calls `read` for each report from now on.
@@ -48,7 +48,7 @@ class ServiceReports {
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   void Report(const Reader& read);
 
-  const ServiceManager manager_;
+  const process::ServiceManager manager_;
   const std::string before_;
   Clock* const clock_;
   StallWatch stall_watch_;  // Only thread_ uses it.

@@ -54,7 +54,7 @@ class ServiceReportsTest : public testing::Test {
 
 TEST_F(ServiceReportsTest, AWorkerIsReadyWhateverItWaitsFor) {
   ServiceReports::State state = {.standing = "not connected: nobody answers"};
-  ServiceReports reports(ServiceManager(name_), "enrols", kPatience, &clock_);
+  ServiceReports reports(process::ServiceManager(name_), "enrols", kPatience, &clock_);
   EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=enrols");
   // The reporting thread reads `state` while this thread waits for the report.
   reports.Watch([&state] { return state; });
@@ -64,7 +64,7 @@ TEST_F(ServiceReportsTest, AWorkerIsReadyWhateverItWaitsFor) {
 }
 
 TEST_F(ServiceReportsTest, AWorkerThatStopsIsAliveUntilItHasHandedIn) {
-  ServiceReports reports(ServiceManager(name_), "enrols", kPatience, &clock_);
+  ServiceReports reports(process::ServiceManager(name_), "enrols", kPatience, &clock_);
   EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=enrols");
   reports.Watch([] { return ServiceReports::State{.is_stopping = true, .standing = "leaves"}; });
   EXPECT_EQ(Next(), "STOPPING=1\nWATCHDOG=1");
@@ -74,7 +74,7 @@ TEST_F(ServiceReportsTest, AWorkerThatStopsIsAliveUntilItHasHandedIn) {
 TEST_F(ServiceReportsTest, WhatDoesNotGetOnIsNotAliveUntilItDoes) {
   ServiceReports::State state = {
       .work = StallWatch::Work{.what = "computes a step", .progress = 1, .first_factor = 1}};
-  ServiceReports reports(ServiceManager(name_), "enrols", kPatience, &clock_);
+  ServiceReports reports(process::ServiceManager(name_), "enrols", kPatience, &clock_);
   EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=enrols");
   reports.Watch([&state] { return state; });
   for (int i = 0; i < 4; ++i) EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=computes");

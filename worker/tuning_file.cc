@@ -48,12 +48,12 @@ absl::StatusOr<int> LockFolder(const std::string& path, Clock* clock, absl::Dura
 
 }  // namespace
 
-TuningFile::TuningFile(std::string path, Clock* clock, ChangeLogger::Sink sink)
+TuningFile::TuningFile(std::string path, Clock* clock, logging::ChangeLogger::Sink sink)
     : path_(std::move(path)), clock_(clock), logger_(std::move(sink)) {}
 
 absl::StatusOr<std::string> TuningFile::Read() const {
   // Checks the kind of file first, because opening a FIFO would wait for a writer.
-  ASSIGN_OR_RETURN(const std::string target, ResolveOutput(path_));
+  ASSIGN_OR_RETURN(const std::string target, output::ResolveOutput(path_));
   absl::StatusOr<std::string> text = ReadWholeFile(target, kMaxBytes);
   if (absl::IsNotFound(text.status())) return std::string();
   RETURN_IF_ERROR(text.status());
@@ -65,19 +65,19 @@ absl::StatusOr<std::string> TuningFile::Read() const {
 
 absl::Status TuningFile::Update(absl::FunctionRef<std::string(absl::string_view kept)> merge,
                                 absl::Duration patience) const {
-  ASSIGN_OR_RETURN(const std::string target, ResolveOutput(path_));
+  ASSIGN_OR_RETURN(const std::string target, output::ResolveOutput(path_));
   ASSIGN_OR_RETURN(const int lock, LockFolder(target, clock_, patience));
   const auto unlock = absl::MakeCleanup([lock] { close(lock); });
   ASSIGN_OR_RETURN(const std::string kept, Read());
   const std::string merged = merge(kept);
   if (merged == kept) return absl::OkStatus();
-  return WriteFileAtomically(path_, merged);
+  return output::WriteFileAtomically(path_, merged);
 }
 
 std::string TuningFile::TextForDevice() {
   absl::StatusOr<std::string> text = Read();
   if (text.ok()) return *std::move(text);
-  logger_.Log(LogLevel::kWarn, kFile,
+  logger_.Log(logging::LogLevel::kWarn, kFile,
               absl::StrCat("--tuning_file is not used, and what it would say is measured: ",
                            text.status().message()));
   return "";
@@ -85,13 +85,14 @@ std::string TuningFile::TextForDevice() {
 
 void TuningFile::Tell(const kernels::Device& device) {
   if (device.MergeTuning("").empty()) {
-    logger_.Log(LogLevel::kWarn, kDevice,
+    logger_.Log(logging::LogLevel::kWarn, kDevice,
                 absl::StrCat("--tuning_file=", path_, " has no effect: ",
                              device.capabilities().name, " chooses nothing by measuring"));
     return;
   }
   if (const std::string unused = device.DescribeTuning(); !unused.empty()) {
-    logger_.Log(LogLevel::kWarn, absl::StrCat(kDevice, " ", reinterpret_cast<uintptr_t>(&device)),
+    logger_.Log(logging::LogLevel::kWarn,
+                absl::StrCat(kDevice, " ", reinterpret_cast<uintptr_t>(&device)),
                 absl::StrCat("--tuning_file=", path_, ": ", unused));
   }
 }
@@ -106,7 +107,7 @@ void TuningFile::Keep(const kernels::Device& device, absl::Duration patience) {
     written_[&device] = std::move(chosen);
     logger_.Forget(kFile);
   } else if (!absl::IsUnavailable(status) || patience > absl::ZeroDuration()) {
-    logger_.Log(LogLevel::kWarn, kFile,
+    logger_.Log(logging::LogLevel::kWarn, kFile,
                 absl::StrCat("--tuning_file is not written, and later runs measure again: ",
                              status.message()));
   }

@@ -23,7 +23,7 @@ class TuningFile {
   static constexpr absl::Duration kPatience = absl::Seconds(2);
 
   // `clock` must outlive the object.
-  TuningFile(std::string path, Clock* clock, ChangeLogger::Sink sink = LogLine);
+  TuningFile(std::string path, Clock* clock, logging::ChangeLogger::Sink sink = logging::LogLine);
 
   // Returns the text with which a device has to be made: the content of the file, or an empty text.
   // If the file cannot be used, logs the reason.
@@ -49,7 +49,7 @@ class TuningFile {
  private:
   const std::string path_;
   Clock* const clock_;
-  ChangeLogger logger_;
+  logging::ChangeLogger logger_;
   // The choices of each device when they were last written.
   std::map<const kernels::Device*, std::string> written_;
 };

@@ -35,19 +35,19 @@ using ::testing::IsEmpty;
 class TuningFileTest : public testing::Test {
  protected:
   TuningFileTest() {
-    EXPECT_OK(FileSystem::Real().RemoveAll(folder_));
-    EXPECT_OK(FileSystem::Real().CreateDirectories(folder_));
+    EXPECT_OK(storage::FileSystem::Real().RemoveAll(folder_));
+    EXPECT_OK(storage::FileSystem::Real().CreateDirectories(folder_));
   }
 
   std::unique_ptr<TuningFile> Open() {
     return std::make_unique<TuningFile>(path_, &clock_,
-                                        [this](LogLevel level, absl::string_view line) {
-                                          EXPECT_EQ(level, LogLevel::kWarn);
+                                        [this](logging::LogLevel level, absl::string_view line) {
+                                          EXPECT_EQ(level, logging::LogLevel::kWarn);
                                           log_.emplace_back(line);
                                         });
   }
   std::string Contents() const { return *ReadWholeFile(path_, 1 << 20); }
-  std::vector<std::string> Names() const { return *FileSystem::Real().List(folder_); }
+  std::vector<std::string> Names() const { return *storage::FileSystem::Real().List(folder_); }
   static std::string Line(absl::string_view line) {
     return absl::StrCat(kernels::kTuningTextBegin, "1\n", line);
   }
@@ -167,7 +167,7 @@ TEST_F(TuningFileTest, AFileOfAnotherCardIsToldAndKeptBesideOnesOwn) {
     Multiply(*card, 9);
     file->Keep(*card, absl::ZeroDuration());
   }
-  ASSERT_OK(WriteFileAtomically(
+  ASSERT_OK(output::WriteFileAtomically(
       path_, absl::StrReplaceAll(Contents(), {{"card: emulated card", "card: NVIDIA H200"}})));
   const auto file = Open();
   const auto card = Card(file->TextForDevice(), 2);
@@ -182,7 +182,7 @@ TEST_F(TuningFileTest, AFileOfAnotherCardIsToldAndKeptBesideOnesOwn) {
 }
 
 TEST_F(TuningFileTest, WhatIsNoTuningFileStaysAsItIs) {
-  ASSERT_OK(WriteFileAtomically(path_, "my thesis"));
+  ASSERT_OK(output::WriteFileAtomically(path_, "my thesis"));
   const auto file = Open();
   const auto card = Card(file->TextForDevice(), 1);
   Multiply(*card, 9);
@@ -194,7 +194,7 @@ TEST_F(TuningFileTest, WhatIsNoTuningFileStaysAsItIs) {
 }
 
 TEST_F(TuningFileTest, WhatCannotBeReadOrWrittenIsToldAndTrainingGoesOn) {
-  ASSERT_OK(WriteFileAtomically(path_, ""));
+  ASSERT_OK(output::WriteFileAtomically(path_, ""));
   ASSERT_EQ(chmod(path_.c_str(), 0), 0);
   const UnprivilegedThread unprivileged;
   {

@@ -22,11 +22,9 @@
 namespace lodestar::worker {
 namespace {
 
-std::shared_ptr<client::CancellableTransport> MakeTransport(const Registration& registration,
-                                                            const Worker::Config& settings,
-                                                            client::HostMemoryRegistry* registry,
-                                                            TraceRecorder* trace,
-                                                            bool outlives_process) {
+std::shared_ptr<client::CancellableTransport> MakeTransport(
+    const messages::Registration& registration, const Worker::Config& settings,
+    client::HostMemoryRegistry* registry, process::TraceRecorder* trace, bool outlives_process) {
   client::BulkGrpcTransportConfig config;
   config.outlives_process = outlives_process;
   config.trace = trace;
@@ -34,26 +32,26 @@ std::shared_ptr<client::CancellableTransport> MakeTransport(const Registration& 
   config.shared_memory = settings.shared_memory;
   config.on_shared_memory = [](int shard, const absl::Status& status) {
     if (status.ok()) {
-      LogInfo("server of shard {}: payloads go through shared memory", shard);
+      logging::LogInfo("server of shard {}: payloads go through shared memory", shard);
     } else if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) {
       // Other errors are not logged: the server was away, or the life has ended, and memory may
       // still be shared later.
-      LogInfo("server of shard {}: payloads go through TCP: {}", shard, status.message());
+      logging::LogInfo("server of shard {}: payloads go through TCP: {}", shard, status.message());
     }
   };
-  if (!settings.shared_memory) LogInfo("payloads go through TCP: --shared_memory=false");
+  if (!settings.shared_memory) logging::LogInfo("payloads go through TCP: --shared_memory=false");
   config.registry = registry;
   config.on_registered = [](int shard, const absl::Status& status) {
     if (status.ok()) {
-      LogInfo("server of shard {}: device copies go straight into shared memory", shard);
+      logging::LogInfo("server of shard {}: device copies go straight into shared memory", shard);
     } else {
-      LogWarn(
+      logging::LogWarn(
           "server of shard {}: device copies go through pinned memory, and the processor copies "
           "from there to shared memory: {}",
           shard, status.message());
     }
   };
-  for (const ServerAddress& server : registration.servers())
+  for (const messages::ServerAddress& server : registration.servers())
     config.servers.push_back(server.address);
   config.buckets = registration.buckets();
   config.worker = registration.life.worker;
@@ -67,7 +65,7 @@ std::shared_ptr<client::CancellableTransport> MakeTransport(const Registration& 
 }
 
 // Returns true if model or seed differ. If a job only restarts, neither changes.
-bool IsOtherJob(const Registration& before, const Registration& now) {
+bool IsOtherJob(const messages::Registration& before, const messages::Registration& now) {
   return before.layout().hash() != now.layout().hash() || before.job.seed != now.job.seed;
 }
 
@@ -80,10 +78,10 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
   const Config& settings = worker->config_;
   worker->started_at_ = settings.started_at.value_or(clock->Now());
   if (!settings.trace_path.empty()) {
-    worker->trace_ = std::make_unique<TraceRecorder>(
-        TraceRecorder::Options{.path = settings.trace_path,
-                               .process = absl::StrCat("worker ", settings.name),
-                               .num_rounds = settings.trace_rounds},
+    worker->trace_ = std::make_unique<process::TraceRecorder>(
+        process::TraceRecorder::Options{.path = settings.trace_path,
+                                        .process = absl::StrCat("worker ", settings.name),
+                                        .num_rounds = settings.trace_rounds},
         clock);
   }
   if (!settings.tuning_path.empty()) {
@@ -96,15 +94,16 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
   const std::string device_name =
       settings.device_name.empty() ? worker->devices_.Name() : settings.device_name;
   worker->workload_ = std::move(workload);
-  LogInfo("worker '{}' computes on {}{}{}", worker->config_.name, device_name,
-          why_not_cuda.empty() ? "" : "; no CUDA: ", why_not_cuda);
+  logging::LogInfo("worker '{}' computes on {}{}{}", worker->config_.name, device_name,
+                   why_not_cuda.empty() ? "" : "; no CUDA: ", why_not_cuda);
   if (const kernels::DeviceGroup* group = worker->devices_.group.get(); group != nullptr) {
-    LogInfo("gradients and weights go from card to card by {}", group->Describe());
+    logging::LogInfo("gradients and weights go from card to card by {}", group->Describe());
   }
   if (worker->tuning_file_ != nullptr) {
     for (const auto& device : worker->devices_.devices) worker->tuning_file_->Tell(*device);
   }
-  if (!settings.residual_folder.empty() && FileSystem::Real().Exists(settings.residual_folder)) {
+  if (!settings.residual_folder.empty() &&
+      storage::FileSystem::Real().Exists(settings.residual_folder)) {
     worker->TakeResidualFolder();
   }
   worker->link_ = client::MakeClusterSession({.coordinator = worker->config_.coordinator,
@@ -215,13 +214,13 @@ void Worker::Perform(const life::Lifecycle::CancelTransfers&) {
   if (former_transport_ != nullptr) former_transport_->Cancel();
 }
 
-void Worker::Perform(const life::Lifecycle::Tell& tell) { LogLine(tell.level, tell.text); }
+void Worker::Perform(const life::Lifecycle::Tell& tell) { logging::LogLine(tell.level, tell.text); }
 
 void Worker::Perform(const life::Lifecycle::TellWait& wait) {
   if (wait.reason.empty()) {
     wait_logger_.Forget("wait");
   } else {
-    wait_logger_.Log(LogLevel::kInfo, "wait", absl::StrCat("waiting: ", wait.reason));
+    wait_logger_.Log(logging::LogLevel::kInfo, "wait", absl::StrCat("waiting: ", wait.reason));
   }
 }
 
@@ -235,26 +234,29 @@ life::Lifecycle::Task Worker::NextTask() {
 
 void Worker::Do(const life::Lifecycle::Connect&) {
   Disconnect();
-  ProcessHistory process;
+  messages::ProcessHistory process;
   {
     absl::MutexLock lock(&mutex_);
     process.acknowledged = acknowledged_;
   }
   if (!has_contributed_) process.age = clock_->Now() - started_at_;
-  absl::StatusOr<Registration> registration = link_->Register(workload_->offered_layout(), process);
+  absl::StatusOr<messages::Registration> registration =
+      link_->Register(workload_->offered_layout(), process);
   if (absl::IsAborted(registration.status())) DropWhatServersLack(registration.status());
   absl::StatusOr<life::LifeId> life = life::LifeId();
   if (registration.ok()) {
-    const JobSpec& job = registration->job;
+    const job::JobSpec& job = registration->job;
     // Says in the log from which weights late contributions of local steps measure their change.
-    const std::string anchor =
-        HasLocalSteps(job) && !HasRosters(job) ? absl::StrCat(" anchor=", NameOf(job.anchor)) : "";
-    LogInfo("registered with {}: worker={} incarnation={} mode={}{} model={} parameters={}",
-            registration->servers().front().address, registration->life.worker,
-            registration->life.incarnation, NameOf(job.mode), anchor, job.model.name,
-            registration->layout().num_elements());
+    const std::string anchor = job::HasLocalSteps(job) && !job::HasRosters(job)
+                                   ? absl::StrCat(" anchor=", NameOf(job.anchor))
+                                   : "";
+    logging::LogInfo(
+        "registered with {}: worker={} incarnation={} mode={}{} model={} parameters={}",
+        registration->servers().front().address, registration->life.worker,
+        registration->life.incarnation, NameOf(job.mode), anchor, job.model.name,
+        registration->layout().num_elements());
     if (registration_.has_value() && IsOtherJob(*registration_, *registration)) {
-      LogWarn(
+      logging::LogWarn(
           "the servers at this address have another job than before, with which this worker trains "
           "now: model={} seed={}, before model={} seed={}",
           job.model.name, job.seed, registration_->job.model.name, registration_->job.seed);
@@ -271,7 +273,8 @@ void Worker::Do(const life::Lifecycle::Connect&) {
 }
 
 void Worker::DropWhatServersLack(const absl::Status& reason) {
-  LogWarn("{}: drops its residual and what it has kept of its last round", reason.message());
+  logging::LogWarn("{}: drops its residual and what it has kept of its last round",
+                   reason.message());
   {
     absl::MutexLock lock(&mutex_);
     acknowledged_.reset();
@@ -290,7 +293,7 @@ void Worker::TellTlsDoubts(const absl::Status& registered) {
   if (doubts == told_doubts_) return;
   told_doubts_ = doubts;
   if (doubts.empty()) return;
-  LogWarn("{}", wire::TlsDoubtsLine(doubts, absl::Now()));
+  logging::LogWarn("{}", wire::TlsDoubtsLine(doubts, absl::Now()));
 }
 
 void Worker::Do(const life::Lifecycle::Prepare&) {
@@ -318,27 +321,27 @@ void Worker::Do(const life::Lifecycle::Join&) {
 
 void Worker::Do(const life::Lifecycle::AskForGrant& ask) {
   const absl::Time asked = clock_->Now();
-  const absl::StatusOr<Grant> grant = link_->NextGrant(ask.report, ask.leaving);
+  const absl::StatusOr<messages::Grant> grant = link_->NextGrant(ask.report, ask.leaving);
   if (grant.ok()) {
     TellProgress(*grant);
     workload_->OnLoss(grant->loss);
   }
   // kWait may answer a request that was sent before the acknowledgement. So it does not prove that
   // the report was acknowledged.
-  if (grant.ok() && grant->kind != Grant::Kind::kWait && ask.report.has_value()) {
+  if (grant.ok() && grant->kind != messages::Grant::Kind::kWait && ask.report.has_value()) {
     absl::MutexLock lock(&mutex_);
     acknowledged_ = {.server_incarnation = registration_->server_incarnation,
                      .life = registration_->life.incarnation,
                      .round = ask.report->round};
   }
-  if (grant.ok() && grant->kind == Grant::Kind::kDone && !grant->has_failed) {
+  if (grant.ok() && grant->kind == messages::Grant::Kind::kDone && !grant->has_failed) {
     TakeLastWeights(*grant);
     // A worker that was told to stop may be started again and needs its residual.
     if (!IsStopping()) runner_->ForgetResidual();
     has_rounds_left_ = grant->round.value() < grant->total_rounds;
   }
-  const bool has_work =
-      grant.ok() && (grant->kind == Grant::Kind::kTrain || grant->kind == Grant::Kind::kEvaluate);
+  const bool has_work = grant.ok() && (grant->kind == messages::Grant::Kind::kTrain ||
+                                       grant->kind == messages::Grant::Kind::kEvaluate);
   if (trace_ != nullptr && has_work) {
     trace_->BeginRound(grant->round.value());
     trace_->Add("training", "grant wait", asked, clock_->Now());
@@ -348,20 +351,20 @@ void Worker::Do(const life::Lifecycle::AskForGrant& ask) {
 }
 
 void Worker::Do(const life::Lifecycle::CarryOut& order) {
-  const WorkerLife life = registration_->life;
-  LogDebug("round begun round={} worker={} incarnation={} samples={}", order.grant.round,
-           life.worker, life.incarnation, order.grant.num_samples);
-  absl::StatusOr<RoundReport> report = RunRound(order.grant);
+  const messages::WorkerLife life = registration_->life;
+  logging::LogDebug("round begun round={} worker={} incarnation={} samples={}", order.grant.round,
+                    life.worker, life.incarnation, order.grant.num_samples);
+  absl::StatusOr<messages::RoundReport> report = RunRound(order.grant);
   if (report.ok()) {
-    LogDebug("round handed in round={} worker={} incarnation={} samples={}", report->round,
-             life.worker, life.incarnation, report->num_samples);
+    logging::LogDebug("round handed in round={} worker={} incarnation={} samples={}", report->round,
+                      life.worker, life.incarnation, report->num_samples);
     workload_->Complete(&*report);
     AddDeviceMetrics(devices_, &report->metrics);
     progress_->Add(clock_->Now(), *report);
     CountContribution(order.grant, *report);
   }
-  const bool leaves_steps = report.ok() && order.grant.kind == Grant::Kind::kTrain &&
-                            DefersContributions(registration_->job) &&
+  const bool leaves_steps = report.ok() && order.grant.kind == messages::Grant::Kind::kTrain &&
+                            job::DefersContributions(registration_->job) &&
                             !report->leaves_nothing_in_hand;
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnCarriedOut(clock_->Now(), report, leaves_steps));
@@ -378,13 +381,14 @@ void Worker::Do(const life::Lifecycle::Finish& finish) {
   KeepTuning(TuningFile::kPatience);
   if (runner_ != nullptr && finish.status.ok() && (IsStopping() || has_rounds_left_)) {
     if (const absl::Status kept = runner_->KeepOptimizerState(); !kept.ok()) {
-      LogWarn("the state of the inner optimizer is not kept, and begins anew: {}", kept.message());
+      logging::LogWarn("the state of the inner optimizer is not kept, and begins anew: {}",
+                       kept.message());
     }
   }
   if (residuals_ != nullptr) {
     // The life is over, so no process may go on with it.
     if (const absl::Status removed = residuals_->RemoveInstance(); !removed.ok()) {
-      LogWarn("{}", removed.message());
+      logging::LogWarn("{}", removed.message());
     }
   }
   outcome_ = finish.status.ok() ? last_weights_ : finish.status;
@@ -416,7 +420,7 @@ void Worker::StartHeartbeats() {
              absl::MutexLock lock(&mutex_);
              lifecycle_.OnHeartbeatUnanswered(status);
            },
-       .on_moved = [this](const ServerAddresses& servers) { OnServersMoved(servers); },
+       .on_moved = [this](const messages::ServerAddresses& servers) { OnServersMoved(servers); },
        .on_lost =
            [this](const absl::Status& status) {
              absl::MutexLock lock(&mutex_);
@@ -424,9 +428,9 @@ void Worker::StartHeartbeats() {
            }});
 }
 
-HeartbeatCall Worker::CurrentActivity(const WorkerLife& life) {
+messages::HeartbeatCall Worker::CurrentActivity(const messages::WorkerLife& life) {
   absl::MutexLock lock(&mutex_);
-  HeartbeatCall result;
+  messages::HeartbeatCall result;
   result.activity = lifecycle_.activity();
   result.map_version = map_version_;
   if (acknowledged_.has_value() && acknowledged_->life == life.incarnation) {
@@ -441,7 +445,7 @@ HeartbeatCall Worker::CurrentActivity(const WorkerLife& life) {
   return result;
 }
 
-void Worker::OnServersMoved(const ServerAddresses& servers) {
+void Worker::OnServersMoved(const messages::ServerAddresses& servers) {
   std::shared_ptr<client::CancellableTransport> transport;
   {
     absl::MutexLock lock(&mutex_);
@@ -454,9 +458,9 @@ void Worker::OnServersMoved(const ServerAddresses& servers) {
   for (const std::string& address : servers.addresses) {
     const absl::Status allowed = CheckServer(address);
     if (!allowed.ok())
-      return LogError("stays with the servers that it knows: {}", allowed.message());
+      return logging::LogError("stays with the servers that it knows: {}", allowed.message());
   }
-  LogInfo("the servers are at {} now", absl::StrJoin(servers.addresses, ", "));
+  logging::LogInfo("the servers are at {} now", absl::StrJoin(servers.addresses, ", "));
   transport->MoveTo(servers.addresses);
 }
 
@@ -472,7 +476,7 @@ bool Worker::IsLifeOver() {
 
 absl::Status Worker::CheckServer(const std::string& address) const {
   if (!config_.security.is_plain() || config_.insecure) return absl::OkStatus();
-  const absl::StatusOr<HostPort> place = ParseHostPort("", address, /*lowest_port=*/1);
+  const absl::StatusOr<net::HostPort> place = net::ParseHostPort("", address, /*lowest_port=*/1);
   if (place.ok() && place->IsLoopback()) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
       "a server is at ", address,
@@ -480,12 +484,12 @@ absl::Status Worker::CheckServer(const std::string& address) const {
       "--tls_cert, or --insecure if whoever is in between may read and change everything"));
 }
 
-absl::Status Worker::Prepare(const Registration& registration) {
+absl::Status Worker::Prepare(const messages::Registration& registration) {
   workload_->OnRegistered(registration);
   RETURN_IF_ERROR(PrepareWorkload(registration));
   RETURN_IF_ERROR(PrepareRunner(registration.job));
   sample_order_.emplace(registration.job.seed, workload_->dataset()->num_train_samples());
-  for (const ServerAddress& server : registration.servers()) {
+  for (const messages::ServerAddress& server : registration.servers()) {
     RETURN_IF_ERROR(CheckServer(server.address));
   }
   const bool outlives_process =
@@ -499,7 +503,7 @@ absl::Status Worker::Prepare(const Registration& registration) {
   return absl::OkStatus();
 }
 
-absl::Status Worker::PrepareWorkload(const Registration& registration) {
+absl::Status Worker::PrepareWorkload(const messages::Registration& registration) {
   if (workload_->Serves(registration)) return absl::OkStatus();
   runner_.reset();
   const auto stop_requested = [this](int64_t /*num_bytes*/) {
@@ -510,7 +514,7 @@ absl::Status Worker::PrepareWorkload(const Registration& registration) {
   RETURN_IF_ERROR(workload_->Prepare(registration, devices_, stop_requested));
   progress_.emplace(
       trainer::Progress::Config{.tokens_per_sample = workload_->dataset()->tokens_per_sample(),
-                                .loss_unit = LossUnitOf(registration.job.model),
+                                .loss_unit = job::LossUnitOf(registration.job.model),
                                 .interval = config_.progress_interval});
   return absl::OkStatus();
 }
@@ -518,7 +522,7 @@ absl::Status Worker::PrepareWorkload(const Registration& registration) {
 absl::Status Worker::HandInInitialWeights() {
   if (!registration_->needs_initial_weights) return absl::OkStatus();
   RETURN_IF_ERROR(workload_->CheckMaySupplyWeights(registration_->job));
-  LogInfo("the job begins with this worker's weights");
+  logging::LogInfo("the job begins with this worker's weights");
   return runner_->HandInInitialWeights(*registration_, CurrentTransport().get());
 }
 
@@ -526,7 +530,7 @@ void Worker::TakeResidualFolder() {
   absl::StatusOr<std::unique_ptr<ResidualFolder>> folder =
       ResidualFolder::Take(config_.residual_folder, config_.name, clock_);
   if (!folder.ok()) {
-    return LogWarn(
+    return logging::LogWarn(
         "residuals and the inner optimizer are not kept for the next process of this name: {}",
         folder.status().message());
   }
@@ -538,31 +542,32 @@ void Worker::TakeResidualFolder() {
   }
 }
 
-trainer::ResidualStore* Worker::PrepareResiduals(const JobSpec& job) {
+trainer::ResidualStore* Worker::PrepareResiduals(const job::JobSpec& job) {
   const bool keeps = !config_.residual_folder.empty() && KeepsResidual(config_.keep_residuals, job);
-  const bool keeps_state = !config_.residual_folder.empty() && HasLocalSteps(job);
+  const bool keeps_state = !config_.residual_folder.empty() && job::HasLocalSteps(job);
   if ((keeps || keeps_state) && residuals_ == nullptr) TakeResidualFolder();
   if (residuals_ == nullptr) return nullptr;
   const absl::Status written =
       keeps ? residuals_->WriteInstance(config_.instance_id) : residuals_->RemoveInstance();
-  if (!written.ok()) LogWarn("{}", written.message());
+  if (!written.ok()) logging::LogWarn("{}", written.message());
   return keeps ? residuals_->store() : nullptr;
 }
 
-absl::Status Worker::PrepareRunner(const JobSpec& job) {
+absl::Status Worker::PrepareRunner(const job::JobSpec& job) {
   if (runner_ != nullptr && trainer::HaveSameRunner(runner_job_, job)) return absl::OkStatus();
   // A program that wants the last weights also reads parameters between rounds and adds to reports.
   // So the worker asks and pulls nothing ahead for it.
   const bool looks_ahead = config_.overlap && !workload_->wants_last_weights();
-  const std::function<void(const RoundReport&)> ask_ahead = [this](const RoundReport& report) {
-    RoundReport whole;
-    {
-      absl::MutexLock lock(&mutex_);
-      whole = lifecycle_.WithWait(report);
-    }
-    AddDeviceMetrics(devices_, &whole.metrics);
-    link_->AskAhead(whole);
-  };
+  const std::function<void(const messages::RoundReport&)> ask_ahead =
+      [this](const messages::RoundReport& report) {
+        messages::RoundReport whole;
+        {
+          absl::MutexLock lock(&mutex_);
+          whole = lifecycle_.WithWait(report);
+        }
+        AddDeviceMetrics(devices_, &whole.metrics);
+        link_->AskAhead(whole);
+      };
   trainer::ResidualStore* const residuals = PrepareResiduals(job);
   ASSIGN_OR_RETURN(
       runner_,
@@ -602,16 +607,16 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RoundReport> Worker::RunRound(const Grant& grant) {
-  TraceSpan span(trace_.get(), "training", "round");
+absl::StatusOr<messages::RoundReport> Worker::RunRound(const messages::Grant& grant) {
+  process::TraceSpan span(trace_.get(), "training", "round");
   workload_->OnGrant(grant);
   const std::shared_ptr<client::CancellableTransport> transport = CurrentTransport();
   return runner_->Run(ContextOf(transport.get()), grant);
 }
 
-void Worker::TakeLastWeights(const Grant& done) {
+void Worker::TakeLastWeights(const messages::Grant& done) {
   if (!workload_->wants_last_weights()) return;
-  const Round min_round = HasRosters(registration_->job) ? done.round : Round(0);
+  const Round min_round = job::HasRosters(registration_->job) ? done.round : Round(0);
   const std::shared_ptr<client::CancellableTransport> transport = CurrentTransport();
   const absl::Status pulled = runner_->PullWeights(ContextOf(transport.get()), min_round);
   if (pulled.ok()) return;
@@ -630,13 +635,13 @@ trainer::LifeContext Worker::ContextOf(client::ParameterTransport* transport) {
           .sample_order = &*sample_order_,
           .transport = transport,
           .is_over = [this] { return IsLifeOver(); },
-          .transport_of = [this](const WorkerLife& life,
+          .transport_of = [this](const messages::WorkerLife& life,
                                  const std::string& secret) { return TransportOf(life, secret); }};
 }
 
-std::shared_ptr<client::ParameterTransport> Worker::TransportOf(const WorkerLife& life,
+std::shared_ptr<client::ParameterTransport> Worker::TransportOf(const messages::WorkerLife& life,
                                                                 const std::string& secret) {
-  Registration registration = *registration_;
+  messages::Registration registration = *registration_;
   registration.life = life;
   registration.life_secret = secret;
   Config settings = config_;
@@ -650,8 +655,8 @@ std::shared_ptr<client::ParameterTransport> Worker::TransportOf(const WorkerLife
   return transport;
 }
 
-void Worker::CountContribution(const Grant& grant, const RoundReport& report) {
-  if (grant.kind != Grant::Kind::kTrain || report.num_samples == 0 ||
+void Worker::CountContribution(const messages::Grant& grant, const messages::RoundReport& report) {
+  if (grant.kind != messages::Grant::Kind::kTrain || report.num_samples == 0 ||
       std::exchange(has_contributed_, true)) {
     return;
   }
@@ -660,7 +665,7 @@ void Worker::CountContribution(const Grant& grant, const RoundReport& report) {
     return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(10)));
   };
   const int64_t pulls = runner_->num_pulls();
-  LogInfo(
+  logging::LogInfo(
       "first contribution is handed in: round {}, {} samples, {} after the start of this process "
       "and {} after its registration; weights were pulled {}",
       report.round, report.num_samples, rounded(now - started_at_), rounded(now - registered_at_),
@@ -672,10 +677,10 @@ void Worker::KeepTuning(absl::Duration patience) {
   for (const auto& device : devices_.devices) tuning_file_->Keep(*device, patience);
 }
 
-void Worker::TellProgress(const Grant& grant) {
+void Worker::TellProgress(const messages::Grant& grant) {
   const std::string line = progress_->Tell(clock_->Now(), grant);
   if (line.empty()) return;
-  LogInfo("{}", line);
+  logging::LogInfo("{}", line);
   KeepTuning(/*patience=*/absl::ZeroDuration());
   for (size_t i = 0; i < devices_.devices.size(); ++i) {
     const std::string choices = devices_.devices[i]->DescribeChoices();
@@ -683,7 +688,7 @@ void Worker::TellProgress(const Grant& grant) {
     const std::string device =
         devices_.devices.size() == 1 ? "the device" : absl::StrCat("device ", i);
     const bool has_refused = devices_.devices[i]->num_refused_outputs() > 0;
-    choices_logger_.Log(has_refused ? LogLevel::kWarn : LogLevel::kInfo,
+    choices_logger_.Log(has_refused ? logging::LogLevel::kWarn : logging::LogLevel::kInfo,
                         absl::StrCat("choices of ", device),
                         absl::StrCat(device, " has chosen:\n", choices));
   }

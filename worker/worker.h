@@ -38,7 +38,7 @@ class Worker {
  public:
   struct Config {
     bool stays_connected = true;  // See CoordinatorLink::HeartbeatCalls.
-    AddressList coordinator = AddressList::Of("127.0.0.1:50051");
+    net::AddressList coordinator = net::AddressList::Of("127.0.0.1:50051");
     wire::TransportSecurity security = {};
     // True allows plain text to other machines.
     bool insecure = false;
@@ -140,46 +140,47 @@ class Worker {
   // Ends heartbeats and transfers of the last connection.
   void Disconnect() ABSL_LOCKS_EXCLUDED(mutex_);
   void StartHeartbeats();
-  absl::Status PrepareWorkload(const Registration& registration);
-  absl::Status PrepareRunner(const JobSpec& job);
+  absl::Status PrepareWorkload(const messages::Registration& registration);
+  absl::Status PrepareRunner(const job::JobSpec& job);
   // Returns the store for the job's residual. Null means that the residual is not kept. If the
   // folder cannot be used, logs the reason.
-  trainer::ResidualStore* PrepareResiduals(const JobSpec& job);
+  trainer::ResidualStore* PrepareResiduals(const job::JobSpec& job);
   void TakeResidualFolder();
   // Pushes this worker's weights through the transport of this life, if the job is to begin with
   // them.
   absl::Status HandInInitialWeights();
   // Checks that plain text stays on this machine. Errors: PermissionDenied.
   absl::Status CheckServer(const std::string& address) const;
-  absl::Status Prepare(const Registration& registration);
-  absl::StatusOr<RoundReport> RunRound(const Grant& grant);
+  absl::Status Prepare(const messages::Registration& registration);
+  absl::StatusOr<messages::RoundReport> RunRound(const messages::Grant& grant);
   // Pulls the weights of a finished job, if the workload wants them.
-  void TakeLastWeights(const Grant& done);
+  void TakeLastWeights(const messages::Grant& done);
   std::shared_ptr<client::CancellableTransport> CurrentTransport() ABSL_LOCKS_EXCLUDED(mutex_);
   trainer::LifeContext ContextOf(client::ParameterTransport* transport);
   // See LifeContext::transport_of.
-  std::shared_ptr<client::ParameterTransport> TransportOf(const WorkerLife& life,
+  std::shared_ptr<client::ParameterTransport> TransportOf(const messages::WorkerLife& life,
                                                           const std::string& secret)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void TellProgress(const Grant& grant);
+  void TellProgress(const messages::Grant& grant);
   // Writes the choices of the devices to the tuning file, if there is one.
   void KeepTuning(absl::Duration patience);
   // Must be called when the servers have acknowledged the contribution that `report` describes. For
   // the first contribution of this process, logs how long it took.
-  void CountContribution(const Grant& grant, const RoundReport& report);
+  void CountContribution(const messages::Grant& grant, const messages::RoundReport& report);
   // Notes that the work of this process has made progress.
   void NoteProgress() ABSL_LOCKS_EXCLUDED(mutex_);
   // Notes that a step of the model begins.
   void NoteStep(const trainer::RoundStep& step) ABSL_LOCKS_EXCLUDED(mutex_);
-  HeartbeatCall CurrentActivity(const WorkerLife& life) ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnServersMoved(const ServerAddresses& servers) ABSL_LOCKS_EXCLUDED(mutex_);
+  messages::HeartbeatCall CurrentActivity(const messages::WorkerLife& life)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnServersMoved(const messages::ServerAddresses& servers) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsStopping() ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsLifeOver() ABSL_LOCKS_EXCLUDED(mutex_);
 
   Config config_;
   Clock* const clock_;
   // Null means no trace.
-  std::unique_ptr<TraceRecorder> trace_;
+  std::unique_ptr<process::TraceRecorder> trace_;
   // Null means no tuning file.
   std::unique_ptr<TuningFile> tuning_file_;
   kernels::DeviceSet devices_;
@@ -191,11 +192,11 @@ class Worker {
   std::unique_ptr<ResidualFolder> residuals_;
 
   // Only the thread of Run() uses the members from here to choices_logger_.
-  std::optional<Registration> registration_;
+  std::optional<messages::Registration> registration_;
   std::optional<data::SampleOrder> sample_order_;
   std::unique_ptr<trainer::RoundRunner> runner_;
   // The job for which runner_ was made.
-  JobSpec runner_job_;
+  job::JobSpec runner_job_;
   // The progress of training with workload_'s data.
   std::optional<trainer::Progress> progress_;
   // Not OK means that the last weights were wanted and did not come.
@@ -203,7 +204,7 @@ class Worker {
   // True if the job was stopped and may go on later.
   bool has_rounds_left_ = false;
   std::optional<absl::Status> outcome_;
-  ChangeLogger choices_logger_;
+  logging::ChangeLogger choices_logger_;
 
   std::string told_doubts_;  // The last message of TellTlsDoubts().
 
@@ -227,8 +228,8 @@ class Worker {
   std::shared_ptr<client::CancellableTransport> former_transport_ ABSL_GUARDED_BY(mutex_);
   // The version of the map that transport_ uses.
   uint64_t map_version_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<AcknowledgedReport> acknowledged_ ABSL_GUARDED_BY(mutex_);
-  ChangeLogger wait_logger_ ABSL_GUARDED_BY(mutex_);
+  std::optional<messages::AcknowledgedReport> acknowledged_ ABSL_GUARDED_BY(mutex_);
+  logging::ChangeLogger wait_logger_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar::worker

@@ -46,9 +46,9 @@ std::string ProcessSuffix() {
 
 // Returns true if the worker has a way to join over TLS.
 bool HasCredentials(const WorkerEntrance& entrance) {
-  const SecurityFlags& security = entrance.security;
+  const security::SecurityFlags& security = entrance.security;
   return !security.join.empty() || security.has_own() ||
-         wire::KeepsCertificate(security, Role::kWorker, entrance.name);
+         wire::KeepsCertificate(security, security::Role::kWorker, entrance.name);
 }
 
 absl::Status TakeOver(const wire::ClusterEntry& entry, const WorkerEntrance& entrance,
@@ -59,7 +59,7 @@ absl::Status TakeOver(const wire::ClusterEntry& entry, const WorkerEntrance& ent
     config.name = absl::StrCat(entry.identity->name, ".", ProcessSuffix());
   }
   if (!entrance.has_coordinator && !entry.servers.empty()) {
-    ASSIGN_OR_RETURN(config.coordinator, AddressList::Parse("join", entry.servers));
+    ASSIGN_OR_RETURN(config.coordinator, net::AddressList::Parse("join", entry.servers));
   }
   config.find_tls_doubts = [files = *entry.files, servers = config.coordinator.ToString()] {
     return wire::FindTlsDoubts(files, servers, kLookAtServer);
@@ -84,10 +84,11 @@ uint64_t RandomInstanceId() {
 
 absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view flag) {
   RETURN_IF_ERROR(wire::CheckGrpcEnvironment());
-  const SecurityFlags& security = entrance.security;
+  const security::SecurityFlags& security = entrance.security;
   if (HasCredentials(entrance)) return absl::OkStatus();
   const absl::Status may_be_plain = wire::CheckMayBePlain(flag, entrance.coordinator, security);
-  const std::string leftovers = wire::LeftoversText(security, Role::kWorker, entrance.name);
+  const std::string leftovers =
+      wire::LeftoversText(security, security::Role::kWorker, entrance.name);
   if (may_be_plain.ok() || leftovers.empty()) return may_be_plain;
   return absl::InvalidArgumentError(
       absl::StrCat(may_be_plain.message(),
@@ -102,13 +103,13 @@ absl::StatusOr<std::unique_ptr<WorkerCredentials>> WorkerCredentials::Await(
     const WorkerEntrance& entrance, const std::function<bool()>& is_interrupted,
     Worker::Config* config) {
   if (!entrance.has_coordinator && !HasCredentials(entrance)) {
-    LogInfo(
+    logging::LogInfo(
         "neither --coordinator nor a join string (--join, $LODESTAR_JOIN) is given: the job is "
         "looked for at {}",
         entrance.coordinator);
   }
   ASSIGN_OR_RETURN(const wire::ClusterEntry entry,
-                   wire::AwaitEntry(entrance.security, {Role::kWorker}, entrance.name,
+                   wire::AwaitEntry(entrance.security, {security::Role::kWorker}, entrance.name,
                                     entrance.coordinator, is_interrupted, config->life.connect));
   RETURN_IF_ERROR(TakeOver(entry, entrance, *config));
   return std::unique_ptr<WorkerCredentials>(new WorkerCredentials(entry));
@@ -117,7 +118,7 @@ absl::StatusOr<std::unique_ptr<WorkerCredentials>> WorkerCredentials::Await(
 void WorkerCredentials::OnEnd(const absl::Status& outcome) const {
   if (!absl::IsUnauthenticated(outcome) || !entry_.is_renewable) return;
   wire::ThrowAwayCertificate(*entry_.files, outcome.message());
-  LogInfo(
+  logging::LogInfo(
       "the certificate in {} is not used any more; the next start enrols anew, with what "
       "--join says then; whoever was revoked needs what `psctl token create --name={}` prints "
       "after that",

@@ -23,7 +23,7 @@ uint64_t RandomInstanceId();
 
 // What a worker was told about its cluster and its name.
 struct WorkerEntrance {
-  SecurityFlags security;
+  security::SecurityFlags security;
   std::string coordinator;  // HOST:PORT[,HOST:PORT...]
   // True if `coordinator` was given. Otherwise a join string has the address.
   bool has_coordinator = false;

@@ -118,7 +118,7 @@ ABSL_FLAG(
     "it has made. Where a job has --fragments or --overlap_rounds, give it more than the local "
     "steps of a round take the slowest worker.");
 ABSL_FLAG(
-    absl::Duration, connect_timeout, lodestar::ConnectPatience::kDefault,
+    absl::Duration, connect_timeout, lodestar::net::ConnectPatience::kDefault,
     "If no server answers for this long, from the start or from the last answer, the worker gives "
     "up with exit code 129 and frees its card: the job may be over, or --coordinator wrong. A "
     "server that answers that it is still starting has answered. A duration such as 90s "
@@ -248,7 +248,7 @@ absl::Status ReadData(data::DataConfig& config) {
 absl::Status ReadMeasuring(const std::set<std::string>& given, Worker::Config& config) {
   config.overlap = absl::GetFlag(FLAGS_overlap);
   config.trace_path = absl::GetFlag(FLAGS_trace);
-  RETURN_IF_ERROR(CheckTraceOutput(config.trace_path));
+  RETURN_IF_ERROR(process::CheckTraceOutput(config.trace_path));
   config.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
   if (config.trace_path.empty() && given.contains("trace_rounds")) {
     return absl::InvalidArgumentError(
@@ -293,7 +293,7 @@ absl::Status ReadNotice(const std::set<std::string>& given, WorkerFlags& flags) 
 absl::Status ReadEntrance(const std::set<std::string>& given, WorkerEntrance& entrance) {
   entrance.coordinator = absl::GetFlag(FLAGS_coordinator);
   entrance.has_coordinator = given.contains("coordinator");
-  ASSIGN_OR_RETURN(entrance.security, ReadSecurityFlags());
+  ASSIGN_OR_RETURN(entrance.security, security::ReadSecurityFlags());
   entrance.name = absl::GetFlag(FLAGS_name);
   if (!entrance.name.empty()) RETURN_IF_ERROR(CheckWorkerName("--name", entrance.name));
   return CheckMayEnter(entrance);
@@ -301,7 +301,7 @@ absl::Status ReadEntrance(const std::set<std::string>& given, WorkerEntrance& en
 
 std::string Usage() {
   return absl::StrCat(
-      "gpu_worker ", kVersion, ": computes gradients for a ps_server.\n\n",
+      "gpu_worker ", process::kVersion, ": computes gradients for a ps_server.\n\n",
       "  gpu_worker --coordinator=HOST:PORT[,HOST:PORT...] --data=PATH\n\n",
       "Everything about the job (model, mode, batch size, learning rate) comes from the\n",
       "server. SIGTERM, Ctrl-C or a notice of the cloud (--notice) hands over what is\n",
@@ -320,7 +320,7 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
   // Checks only the form of the addresses. Whether a server answers there is found out later, and
   // may change.
   ASSIGN_OR_RETURN(config.coordinator,
-                   AddressList::Parse("coordinator", absl::GetFlag(FLAGS_coordinator)));
+                   net::AddressList::Parse("coordinator", absl::GetFlag(FLAGS_coordinator)));
   RETURN_IF_ERROR(ReadEntrance(given, flags.entrance));
   config.insecure = flags.entrance.security.insecure;
   config.name = flags.entrance.name.empty() ? DefaultWorkerName() : flags.entrance.name;
@@ -343,23 +343,23 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
                                      kLongestLeave));
   ASSIGN_OR_RETURN(
       config.life.connect.timeout,
-      ConnectPatience::TimeoutOf("--connect_timeout", absl::GetFlag(FLAGS_connect_timeout)));
+      net::ConnectPatience::TimeoutOf("--connect_timeout", absl::GetFlag(FLAGS_connect_timeout)));
   flags.stall_timeout = absl::GetFlag(FLAGS_stall_timeout);
   RETURN_IF_ERROR(
       CheckDurationRange("stall_timeout", flags.stall_timeout, kShortestLeave, kLongestLeave));
   RETURN_IF_ERROR(ReadNotice(given, flags));
   RETURN_IF_ERROR(ReadMeasuring(given, config));
-  ASSIGN_OR_RETURN(flags.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
-  ASSIGN_OR_RETURN(flags.log_format, ParseLogFormat(absl::GetFlag(FLAGS_log_format)));
+  ASSIGN_OR_RETURN(flags.log_level, logging::ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
+  ASSIGN_OR_RETURN(flags.log_format, logging::ParseLogFormat(absl::GetFlag(FLAGS_log_format)));
   return flags;
 }
 
 std::string WorkerHelp() {
-  return FormatHelp(
+  return process::FormatHelp(
       Usage(), {{"Cluster",
                  {"coordinator", "name", "connect_timeout", "leave_timeout", "notice",
                   "notice_grace", "stall_timeout", "shared_memory", "keep_residuals"}},
-                {"Security", SecurityFlagNames()},
+                {"Security", security::SecurityFlagNames()},
                 {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
                 {"Compute",
                  {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion",
@@ -369,7 +369,7 @@ std::string WorkerHelp() {
 }
 
 std::string WorkerShortHelp() {
-  return FormatShortHelp(
+  return process::FormatShortHelp(
       Usage(),
       {"coordinator", "join", "data", "data_format", "heldout_data", "data_partition", "device",
        "dtype", "threads", "max_micro_batch", "name", "state_dir", "connect_timeout",

@@ -23,8 +23,8 @@ struct WorkerFlags {
   std::optional<notice::NoticeOrigin> notice;
   notice::NoticeWatch::Config notice_watch;
   absl::Duration stall_timeout;  // See StallWatch.
-  LogLevel log_level = LogLevel::kInfo;
-  LogFormat log_format = LogFormat::kText;
+  logging::LogLevel log_level = logging::LogLevel::kInfo;
+  logging::LogFormat log_format = logging::LogFormat::kText;
 };
 
 // Checks the values set by ParseCommandLine(). `given` has the names of the flags that were set.

@@ -25,7 +25,7 @@ class WorkerFlagsTest : public testing::Test {
   static absl::StatusOr<WorkerFlags> Read(std::vector<std::string> arguments) {
     absl::FlagSaver saver;
     arguments.push_back("--data=corpus.txt");
-    const absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
+    const absl::StatusOr<process::CommandLine> line = process::ParseCommandLine(arguments);
     EXPECT_TRUE(line.ok()) << line.status();
     return ReadWorkerFlags(line->given);
   }
@@ -55,7 +55,7 @@ TEST_F(WorkerFlagsTest, LeavingTakesAServerThatIsWellSomeTime) {
 }
 
 TEST_F(WorkerFlagsTest, ConnectTimeoutOfZeroMeansForEver) {
-  EXPECT_EQ(Read({})->worker.life.connect.timeout, ConnectPatience::kDefault);
+  EXPECT_EQ(Read({})->worker.life.connect.timeout, net::ConnectPatience::kDefault);
   EXPECT_EQ(Read({"--connect_timeout=90s"})->worker.life.connect.timeout, absl::Seconds(90));
   EXPECT_EQ(Read({"--connect_timeout=0"})->worker.life.connect.timeout, absl::InfiniteDuration());
   EXPECT_THAT(ErrorOf({"--connect_timeout=1ms"}), HasSubstr("--connect_timeout=1ms"));
@@ -75,7 +75,7 @@ TEST_F(WorkerFlagsTest, WhoseCertificateWasThrownAwayHearsThatAndNotOfPlainTextA
   const std::string state = absl::StrCat(testing::TempDir(), "/state");
   const std::string folder = absl::StrCat(state, "/joined/1111/worker-box");
   std::filesystem::create_directories(folder);
-  wire::ThrowAwayCertificate(CredentialFilesIn(folder), "worker box was revoked at noon");
+  wire::ThrowAwayCertificate(security::CredentialFilesIn(folder), "worker box was revoked at noon");
   const std::vector<std::string> arguments = {"--coordinator=192.0.2.1:1", "--state_dir=" + state};
   std::vector<std::string> as_box = arguments;
   as_box.push_back("--name=box");

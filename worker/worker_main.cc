@@ -49,13 +49,14 @@ class StopSignalHandler {
  public:
   // Starts to handle signals. `grace` is the time that the worker has to stop. `manager` is told of
   // a stop at once. Must be called before any other thread is started.
-  void Start(absl::Duration grace, const ServiceManager* manager) {
+  void Start(absl::Duration grace, const process::ServiceManager* manager) {
     grace_ = grace;
     manager_ = manager;
-    BlockStopSignals();
+    process::BlockStopSignals();
     waiter_.emplace([this](int count, int signal) { OnStop(count, signal); },
                     [](int signal) {
-                      LogInfo("signal {}: goes on; what it has handed in, servers save", signal);
+                      logging::LogInfo("signal {}: goes on; what it has handed in, servers save",
+                                       signal);
                     });
   }
 
@@ -68,16 +69,16 @@ class StopSignalHandler {
   void OnStop(int count, int signal) {
     manager_->TellStopping();
     if (count > 1) {
-      FlushLog();
+      logging::FlushLog();
       _exit(128 + signal);
     }
     absl::MutexLock lock(&mutex_);
     if (worker_ == nullptr) {
-      LogInfo("signal {}: stopped before it was connected", signal);
-      FlushLog();
+      logging::LogInfo("signal {}: stopped before it was connected", signal);
+      logging::FlushLog();
       _exit(0);
     }
-    LogInfo(
+    logging::LogInfo(
         "signal {}: finishes a step that it has begun, hands in what there is and leaves within "
         "{} (once more to stop at once)",
         signal, absl::FormatDuration(grace_));
@@ -86,11 +87,11 @@ class StopSignalHandler {
 
   // grace_ and manager_ are set before the thread of waiter_ starts, and do not change later.
   absl::Duration grace_;
-  const ServiceManager* manager_ = nullptr;
+  const process::ServiceManager* manager_ = nullptr;
   absl::Mutex mutex_;
   Worker* worker_ ABSL_GUARDED_BY(mutex_) = nullptr;
   // The last member, because its thread uses the others.
-  std::optional<SignalWaiter> waiter_;
+  std::optional<process::SignalWaiter> waiter_;
 };
 
 // Returns the exit code for `status`. Two errors may pass: another process holds the name only
@@ -108,19 +109,19 @@ int BadUsage(const absl::Status& error) {
 }
 
 int Print(const std::string& text) {
-  const absl::Status written = WriteToStandardOutput(text);
+  const absl::Status written = output::WriteToStandardOutput(text);
   if (written.ok()) return 0;
-  LogError("{}", written.message());
+  logging::LogError("{}", written.message());
   return kExitPermanent;
 }
 
-int RunWorker(const CommandLine& line) {
+int RunWorker(const process::CommandLine& line) {
   absl::StatusOr<WorkerFlags> flags = ReadWorkerFlags(line.given);
   if (!flags.ok()) return BadUsage(flags.status());
   flags->worker.started_at = Clock::Real().Now() - ProcessAge();
-  InitLogging(flags->worker.name, flags->log_level, flags->log_format);
-  for (const std::string& doubt : line.doubts) LogWarn("{}", doubt);
-  const ServiceManager manager = ServiceManager::FromEnvironment();
+  logging::InitLogging(flags->worker.name, flags->log_level, flags->log_format);
+  for (const std::string& doubt : line.doubts) logging::LogWarn("{}", doubt);
+  const process::ServiceManager manager = process::ServiceManager::FromEnvironment();
   StopSignalHandler signals;
   signals.Start(flags->worker.life.leave_timeout, &manager);
   ServiceReports reports(manager, "comes into its cluster", flags->stall_timeout, &Clock::Real());
@@ -128,13 +129,13 @@ int RunWorker(const CommandLine& line) {
   const auto credentials = WorkerCredentials::Await(
       flags->entrance, [] { return false; }, &flags->worker);
   if (!credentials.ok()) {
-    LogError("{}", credentials.status().message());
-    FlushLog();
+    logging::LogError("{}", credentials.status().message());
+    logging::FlushLog();
     // If the name is taken, another try does not help: the name stays taken until its certificate
     // expires.
     _exit(absl::IsUnavailable(credentials.status()) ? kExitRetry : kExitPermanent);
   }
-  InitLogging(flags->worker.name, flags->log_level, flags->log_format);
+  logging::InitLogging(flags->worker.name, flags->log_level, flags->log_format);
   // Reports the state to the service manager, which thus also notices a card's driver that hangs.
   reports.Watch([] {
     return ServiceReports::State{
@@ -152,16 +153,17 @@ int RunWorker(const CommandLine& line) {
       notices.emplace(
           notice::MakeNoticeSource(*flags->notice), flags->notice_watch, &Clock::Real(),
           [raw = worker->get()](const notice::MachineNotice& notice) {
-            LogInfo("{}: hands in what there is and leaves, within {}", notice.text,
-                    absl::FormatDuration(absl::Trunc(notice.left, absl::Milliseconds(100))));
+            logging::LogInfo(
+                "{}: hands in what there is and leaves, within {}", notice.text,
+                absl::FormatDuration(absl::Trunc(notice.left, absl::Milliseconds(100))));
             raw->RequestStop({.grace = notice.left, .machine_goes = true});
           });
     }
     status = (*worker)->Run();
   }
-  if (!status.ok()) LogError("{}", status.message());
+  if (!status.ok()) logging::LogError("{}", status.message());
   (*credentials)->OnEnd(status);
-  FlushLog();
+  logging::FlushLog();
   // The threads of the handler and of the watch still use these objects and the worker. So the
   // process ends without destructors, which might also wait for a metadata service.
   _exit(worker.ok() ? ExitCode(status) : kExitPermanent);
@@ -173,19 +175,20 @@ int Main(const std::vector<std::string>& arguments) {
                stderr);
     return kExitBadFlags;
   }
-  const absl::StatusOr<CommandLine> command_line = ParseCommandLine(arguments);
+  const absl::StatusOr<process::CommandLine> command_line = process::ParseCommandLine(arguments);
   if (!command_line.ok()) return BadUsage(command_line.status());
   switch (command_line->request) {
-    case CommandLineRequest::kHelp:
+    case process::CommandLineRequest::kHelp:
       return Print(WorkerShortHelp());
-    case CommandLineRequest::kHelpFull:
+    case process::CommandLineRequest::kHelpFull:
       return Print(WorkerHelp());
-    case CommandLineRequest::kVersion:
-      return Print(VersionText("gpu_worker"));
-    case CommandLineRequest::kRun:
+    case process::CommandLineRequest::kVersion:
+      return Print(process::VersionText("gpu_worker"));
+    case process::CommandLineRequest::kRun:
       break;
   }
-  if (const absl::Status words = CheckOnlyFlags(*command_line); !words.ok()) return BadUsage(words);
+  if (const absl::Status words = process::CheckOnlyFlags(*command_line); !words.ok())
+    return BadUsage(words);
   return RunWorker(*command_line);
 }
 
@@ -193,12 +196,12 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace lodestar::worker
 
 int main(int argc, char** argv) {
-  lodestar::SetUpProgram();
+  lodestar::process::SetUpProgram();
   lodestar::wire::ExitUnlessTransportWorks("gpu_worker");
-  lodestar::SetUpMalloc();
-  lodestar::SetUpMutexes();
-  lodestar::RaiseFileLimit();
+  lodestar::process::SetUpMalloc();
+  lodestar::process::SetUpMutexes();
+  lodestar::process::RaiseFileLimit();
   lodestar::wire::SetUpGrpcProcess();
-  lodestar::FlushDenormals();
+  lodestar::process::FlushDenormals();
   return lodestar::worker::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -25,19 +25,20 @@ class Workload {
 
   // Returns the tensors of the program's own model, which the servers may not know. Not set means
   // that the servers know the model. Called before each registration.
-  virtual std::optional<OfferedLayout> offered_layout() const { return std::nullopt; }
+  virtual std::optional<messages::OfferedLayout> offered_layout() const { return std::nullopt; }
   // Returns settings of the job that are used if the operator of the servers has not set them.
-  virtual ProposedSettings proposed_settings() const { return {}; }
+  virtual job::ProposedSettings proposed_settings() const { return {}; }
 
   // Called when a life begins.
-  virtual void OnRegistered(const Registration&) {}
+  virtual void OnRegistered(const messages::Registration&) {}
   // Returns true if the model and data made by the last Prepare() also fit this job.
-  virtual bool Serves(const Registration& registration) const = 0;
+  virtual bool Serves(const messages::Registration& registration) const = 0;
   // Makes the job's model and data on `devices`. The model and data of an earlier call are
   // destroyed, and must not be in use any more. May take long, and calls `stop_requested` from time
   // to time. Errors: FailedPrecondition if the job has another model; ResourceExhausted; those of
   // the data.
-  virtual absl::Status Prepare(const Registration& registration, const kernels::DeviceSet& devices,
+  virtual absl::Status Prepare(const messages::Registration& registration,
+                               const kernels::DeviceSet& devices,
                                data::StopRequested stop_requested) = 0;
   // Return null before Prepare().
   virtual model::Model* model() = 0;
@@ -45,7 +46,7 @@ class Workload {
   // Returns true if only this worker has the data, so that no other worker has its samples.
   virtual bool owns_partition() const = 0;
   // Returns the facts about the data that the servers get. Requires: Prepare() was called.
-  DatasetInfo data_info() const {
+  messages::DatasetInfo data_info() const {
     return {.fingerprint = dataset()->fingerprint(),
             .num_train_samples = dataset()->num_train_samples(),
             .num_heldout_samples = dataset()->num_heldout_samples(),
@@ -61,10 +62,10 @@ class Workload {
   virtual bool wants_last_weights() const { return false; }
   // Called before a round is carried out. If contributions are deferred, steps of the round before
   // may still run on another thread.
-  virtual void OnGrant(const Grant&) {}
+  virtual void OnGrant(const messages::Grant&) {}
   // Called with each answer to a request for work. `loss` is that of the job so far. It is empty if
   // the worker has to wait.
-  virtual void OnLoss(const JobLoss&) {}
+  virtual void OnLoss(const job::JobLoss&) {}
   // Called before each step of the model.
   virtual void OnStep(const trainer::RoundStep&) {}
   // Called when the steps of a round are made, before the worker reads the model's parameters. The
@@ -76,9 +77,9 @@ class Workload {
   virtual std::function<void(const std::vector<Version>&)> on_weights() { return nullptr; }
   // Returns OK if a new job may begin with the model's parameters. Errors: FailedPrecondition if
   // the parameters are not weights.
-  virtual absl::Status CheckMaySupplyWeights(const JobSpec&) const { return absl::OkStatus(); }
+  virtual absl::Status CheckMaySupplyWeights(const job::JobSpec&) const { return absl::OkStatus(); }
   // Called when a round was carried out. Adds to the report what only the workload knows.
-  virtual void Complete(RoundReport*) {}
+  virtual void Complete(messages::RoundReport*) {}
 };
 
 }  // namespace lodestar::worker

@@ -20,7 +20,7 @@
 #include "common/runtime/json.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::archive {
 
 // Collects the addresses of a structure's fields in the order in which Describe() names them, so
 // that two values of the structure can be walked side by side.
@@ -323,4 +323,4 @@ class ChangeReader {
   JsonReader values_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::archive

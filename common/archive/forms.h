@@ -19,7 +19,7 @@
 #include "common/runtime/kind_names.h"
 #include "common/runtime/peer_text.h"
 
-namespace lodestar {
+namespace lodestar::archive {
 
 // Stores an unsigned number as hexadecimal text.
 struct HexForm {
@@ -125,4 +125,4 @@ struct NameForm {
   }
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::archive

@@ -51,7 +51,7 @@
 #include "common/runtime/json.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::archive {
 
 // Must be specialised for a type that is always stored as another type, with Store() and Load() as
 // in a form: see As(). ChangeWriter also needs bool IsSame(const Value&, const Value&) in it.
@@ -482,4 +482,4 @@ absl::Status ReadRecord(const Json& json, Record&& record) {
   return absl::StartsWith(status.message(), " ") ? InField("the record", status) : status;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::archive

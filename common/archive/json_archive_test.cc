@@ -18,7 +18,7 @@
 #include "common/runtime/json.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::archive {
 
 enum class Fruit : uint8_t { kApple = 0, kPear = 1 };
 
@@ -282,4 +282,4 @@ TEST(JsonArchiveTest, AbsentKeysHaveTheirMeaning) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::archive

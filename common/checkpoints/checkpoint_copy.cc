@@ -13,7 +13,7 @@
 #include "common/runtime/file_io.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
 // Returns the names of the checkpoint's files. The manifest is the last, because a folder without a
@@ -28,15 +28,17 @@ std::vector<std::string> FilesOf(const Manifest& manifest) {
   return names;
 }
 
-absl::Status CopyFile(FileSystem& file_system, const std::string& from, const std::string& to) {
-  ASSIGN_OR_RETURN(SequentialFileWriter writer, SequentialFileWriter::CreateNew(file_system, to));
+absl::Status CopyFile(storage::FileSystem& file_system, const std::string& from,
+                      const std::string& to) {
+  ASSIGN_OR_RETURN(storage::SequentialFileWriter writer,
+                   storage::SequentialFileWriter::CreateNew(file_system, to));
   RETURN_IF_ERROR(
       file_system.Read(from, [&writer](absl::string_view block) { return writer.Append(block); }));
   return writer.Finish(/*sync=*/true);
 }
 
-absl::Status CopyInto(FileSystem& file_system, const std::string& source, const Manifest& manifest,
-                      const std::string& directory) {
+absl::Status CopyInto(storage::FileSystem& file_system, const std::string& source,
+                      const Manifest& manifest, const std::string& directory) {
   RETURN_IF_ERROR(file_system.CreateDirectories(directory));
   const std::string root = DirectoryOf(directory);
   RETURN_IF_ERROR(file_system.SyncDirectory(DirectoryOf(root)));
@@ -50,7 +52,8 @@ absl::Status CopyInto(FileSystem& file_system, const std::string& source, const 
 
 // Returns an error that says whether `source` is damaged, was removed, or was replaced during the
 // copy, or whether the copy is damaged.
-absl::Status Explain(FileSystem& file_system, const std::string& source, absl::Status status) {
+absl::Status Explain(storage::FileSystem& file_system, const std::string& source,
+                     absl::Status status) {
   if (!file_system.Exists(source)) {
     return absl::UnavailableError(
         absl::StrCat("checkpoint ", source,
@@ -65,7 +68,7 @@ absl::Status Explain(FileSystem& file_system, const std::string& source, absl::S
 }
 
 // Returns true if the checkpoint at `path` is the one that `manifest` describes.
-absl::StatusOr<bool> IsCopy(FileSystem& file_system, const std::string& path,
+absl::StatusOr<bool> IsCopy(storage::FileSystem& file_system, const std::string& path,
                             const Manifest& manifest) {
   ASSIGN_OR_RETURN(Manifest there, VerifyCheckpoint(file_system, path));
   // The comparison ignores is_complete, because a restore changes this mark.
@@ -75,7 +78,7 @@ absl::StatusOr<bool> IsCopy(FileSystem& file_system, const std::string& path,
 
 }  // namespace
 
-absl::Status CheckIsElsewhere(FileSystem& file_system, const std::string& source,
+absl::Status CheckIsElsewhere(storage::FileSystem& file_system, const std::string& source,
                               const std::string& root) {
   const std::string own = DirectoryOf(source);
   std::error_code error;
@@ -92,8 +95,8 @@ absl::Status CheckIsElsewhere(FileSystem& file_system, const std::string& source
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> CopyCheckpoint(FileSystem& file_system, const std::string& source,
-                                           const std::string& root) {
+absl::StatusOr<std::string> CopyCheckpoint(storage::FileSystem& file_system,
+                                           const std::string& source, const std::string& root) {
   RETURN_IF_ERROR(CheckIsOutsideCheckpoints(file_system, root));
   ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(file_system, source));
   const std::string target = absl::StrCat(root, "/", CheckpointName(manifest.round));
@@ -114,4 +117,4 @@ absl::StatusOr<std::string> CopyCheckpoint(FileSystem& file_system, const std::s
   return Explain(file_system, source, std::move(copied));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

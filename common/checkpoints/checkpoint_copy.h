@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 // Environment variable in which the command of --on_checkpoint gets the folder of the finished
 // checkpoint.
@@ -22,12 +22,12 @@ inline constexpr char kSetAsideVariable[] = "LODESTAR_SET_ASIDE";
 // checkpoint at `source`); Unavailable (`source` was removed meanwhile); DataLoss (`source` or the
 // copy is damaged); AlreadyExists (`root` has another checkpoint of that round); InvalidArgument
 // (`root` is a checkpoint or lies in one); those of files.
-absl::StatusOr<std::string> CopyCheckpoint(FileSystem& file_system, const std::string& source,
-                                           const std::string& root);
+absl::StatusOr<std::string> CopyCheckpoint(storage::FileSystem& file_system,
+                                           const std::string& source, const std::string& root);
 
 // Checks that a backup of the checkpoint at `source` may go to `root`. Errors: InvalidArgument if
 // `root` is the folder that `source` lies in, or lies in that folder, also through links.
-absl::Status CheckIsElsewhere(FileSystem& file_system, const std::string& source,
+absl::Status CheckIsElsewhere(storage::FileSystem& file_system, const std::string& source,
                               const std::string& root);
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

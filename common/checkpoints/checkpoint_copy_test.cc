@@ -15,7 +15,7 @@
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
 using ::testing::HasSubstr;
@@ -50,7 +50,7 @@ TEST_F(CheckpointCopyTest, ACheckpointTakesNone) {
 }
 
 TEST_F(CheckpointCopyTest, RefusesToCopyIntoACheckpointBehindALink) {
-  FileSystem& disk = FileSystem::Real();
+  storage::FileSystem& disk = storage::FileSystem::Real();
   const std::string base = testing::TempDir() + "/behind_a_link";
   WriteCheckpoint(disk, base + "/run/round-00000007", 7, "weights of round 7");
   WriteCheckpoint(disk, base + "/run/round-00000009", 9, "weights of round 9");
@@ -78,7 +78,7 @@ TEST_F(CheckpointCopyTest, OneThatIsThereIsNotCopiedAgainAndAnotherOneStays) {
 }
 
 TEST_F(CheckpointCopyTest, BackupsLieOutsideTheFolderOfTheRun) {
-  FileSystem& disk = FileSystem::Real();
+  storage::FileSystem& disk = storage::FileSystem::Real();
   const std::string base = testing::TempDir() + "/backups_lie_outside";
   ASSERT_OK(disk.CreateDirectories(base + "/run/round-00000007"));
   std::filesystem::create_directory_symlink("run", base + "/link");
@@ -141,4 +141,4 @@ TEST_F(CheckpointCopyTest, WhateverTheDiskRefusesTheCopyIsWholeOrNotThere) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

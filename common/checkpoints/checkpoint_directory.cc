@@ -14,7 +14,7 @@
 #include "common/runtime/file_io.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
 constexpr char kPrefix[] = "round-";
@@ -74,11 +74,11 @@ std::string CheckpointName(Round round) {
 
 bool IsAbandonedName(absl::string_view name) { return ConsumeAbandonedSuffix(&name); }
 
-std::string AbandonedPath(FileSystem& file_system, absl::string_view path) {
-  return UnusedPath(file_system, absl::StrCat(path, kAbandonedSuffix));
+std::string AbandonedPath(storage::FileSystem& file_system, absl::string_view path) {
+  return storage::UnusedPath(file_system, absl::StrCat(path, kAbandonedSuffix));
 }
 
-absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_system,
+absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(storage::FileSystem& file_system,
                                                              const std::string& root) {
   std::vector<CheckpointEntry> entries;
   ASSIGN_OR_RETURN(const std::vector<std::string> names, file_system.List(root));
@@ -96,7 +96,7 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_sy
   return entries;
 }
 
-absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(FileSystem& file_system,
+absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(storage::FileSystem& file_system,
                                                                   const std::string& root) {
   ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
   std::erase_if(entries, [](const CheckpointEntry& entry) {
@@ -105,7 +105,7 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(FileSystem& fi
   return entries;
 }
 
-absl::StatusOr<std::vector<std::string>> NamesSetAsideAfter(FileSystem& file_system,
+absl::StatusOr<std::vector<std::string>> NamesSetAsideAfter(storage::FileSystem& file_system,
                                                             const std::string& checkpoint) {
   const std::string root = DirectoryOf(checkpoint);
   const auto own = ParseCheckpointName(root, checkpoint.substr(checkpoint.rfind('/') + 1));
@@ -120,12 +120,12 @@ absl::StatusOr<std::vector<std::string>> NamesSetAsideAfter(FileSystem& file_sys
   return names;
 }
 
-Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry) {
+Round WrittenRound(storage::FileSystem& file_system, const CheckpointEntry& entry) {
   const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, entry.path);
   return manifest.ok() ? manifest->round : entry.round;
 }
 
-std::vector<CheckpointEntry> TakeOutOvertaken(FileSystem& file_system,
+std::vector<CheckpointEntry> TakeOutOvertaken(storage::FileSystem& file_system,
                                               std::vector<CheckpointEntry>& entries) {
   std::vector<absl::StatusOr<Manifest>> manifests;
   for (const CheckpointEntry& entry : entries) {
@@ -145,7 +145,8 @@ std::vector<CheckpointEntry> TakeOutOvertaken(FileSystem& file_system,
   return overtaken;
 }
 
-std::optional<std::string> CheckpointAround(FileSystem& file_system, const std::string& folder) {
+std::optional<std::string> CheckpointAround(storage::FileSystem& file_system,
+                                            const std::string& folder) {
   std::string path = RealPath(folder);
   for (bool is_folder = true;; is_folder = false) {
     const std::string above = DirectoryOf(path);
@@ -161,7 +162,8 @@ std::optional<std::string> CheckpointAround(FileSystem& file_system, const std::
   }
 }
 
-absl::Status CheckIsOutsideCheckpoints(FileSystem& file_system, const std::string& folder) {
+absl::Status CheckIsOutsideCheckpoints(storage::FileSystem& file_system,
+                                       const std::string& folder) {
   const std::optional<std::string> checkpoint = CheckpointAround(file_system, folder);
   if (!checkpoint.has_value()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -172,7 +174,7 @@ absl::Status CheckIsOutsideCheckpoints(FileSystem& file_system, const std::strin
       "--init_from=", *checkpoint));
 }
 
-void RemoveDirectory(FileSystem& file_system, const std::string& path) {
+void RemoveDirectory(storage::FileSystem& file_system, const std::string& path) {
   if (absl::EndsWith(path, kTemporarySuffix)) {
     file_system.RemoveAll(path).IgnoreError();
     return;
@@ -187,4 +189,4 @@ void RemoveDirectory(FileSystem& file_system, const std::string& path) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

@@ -11,7 +11,7 @@
 #include "common/runtime/ids.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 // Suffix of a directory that is being written or removed, and is not a checkpoint:
 // "round-00001234.<attempt>.tmp".
@@ -43,44 +43,45 @@ std::optional<CheckpointEntry> ParseCheckpointName(const std::string& root,
 // Returns true if `name` has the suffix of an abandoned checkpoint.
 bool IsAbandonedName(absl::string_view name);
 // Returns a name for the checkpoint `path` as an abandoned one. No other file has this name.
-std::string AbandonedPath(FileSystem& file_system, absl::string_view path);
+std::string AbandonedPath(storage::FileSystem& file_system, absl::string_view path);
 
 // Returns all directories in `root` that are named like a checkpoint. The newest round comes first.
 // Within a round, a directory without a suffix comes first. Of several abandoned ones, the one that
 // was abandoned last comes first. Returns an empty list if `root` does not exist.
-absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_system,
+absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(storage::FileSystem& file_system,
                                                              const std::string& root);
 // Returns the checkpoints that are complete and not abandoned or replaced.
-absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(FileSystem& file_system,
+absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(storage::FileSystem& file_system,
                                                                   const std::string& root);
 
 // Returns the names, without suffix, of checkpoints beside `checkpoint` that were set aside and
 // have more rounds than it. Copies that have these names elsewhere must not be taken for the
 // newest. Blocks for the disk. Errors: those of files.
-absl::StatusOr<std::vector<std::string>> NamesSetAsideAfter(FileSystem& file_system,
+absl::StatusOr<std::vector<std::string>> NamesSetAsideAfter(storage::FileSystem& file_system,
                                                             const std::string& checkpoint);
 
 // Returns the round in the checkpoint's manifest, or the round in its name if the manifest cannot
 // be read.
-Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry);
+Round WrittenRound(storage::FileSystem& file_system, const CheckpointEntry& entry);
 
 // Removes from `entries` the checkpoints that a former leader wrote after a later leader had
 // replaced it (IsOvertaken()), and returns them. Blocks on the disk.
-std::vector<CheckpointEntry> TakeOutOvertaken(FileSystem& file_system,
+std::vector<CheckpointEntry> TakeOutOvertaken(storage::FileSystem& file_system,
                                               std::vector<CheckpointEntry>& entries);
 
 // Returns the path of the checkpoint that `folder` is or lies in, with symbolic links resolved.
 // Returns nullopt if it is outside of checkpoints. `folder` need not exist.
-std::optional<std::string> CheckpointAround(FileSystem& file_system, const std::string& folder);
+std::optional<std::string> CheckpointAround(storage::FileSystem& file_system,
+                                            const std::string& folder);
 
 // Checks that `folder` is not a checkpoint and not in one, also through symbolic links: a
 // checkpoint is removed with everything in it when newer ones exist. Errors: InvalidArgument naming
 // the checkpoint.
-absl::Status CheckIsOutsideCheckpoints(FileSystem& file_system, const std::string& folder);
+absl::Status CheckIsOutsideCheckpoints(storage::FileSystem& file_system, const std::string& folder);
 
 // Removes the directory. It gets a temporary name first, so that a program that copies it at that
 // time does not take an incomplete directory for a checkpoint. Never fails: if a part could not be
 // removed, ListCheckpoints() finds it again.
-void RemoveDirectory(FileSystem& file_system, const std::string& path);
+void RemoveDirectory(storage::FileSystem& file_system, const std::string& path);
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

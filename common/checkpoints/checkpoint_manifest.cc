@@ -12,7 +12,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
 constexpr char kFormatName[] = "lodestar-checkpoint";
@@ -26,7 +26,7 @@ struct ChecksumForm {
   static std::string Store(uint32_t crc32c) { return ChecksumText(crc32c); }
   static absl::Status Load(const std::string& text, uint32_t& crc32c) {
     if (text.size() == 8 && absl::SimpleHexAtoi(text, &crc32c)) return absl::OkStatus();
-    return NotA("8 hexadecimal digits");
+    return archive::NotA("8 hexadecimal digits");
   }
 };
 
@@ -34,7 +34,7 @@ struct FileNameForm {
   static std::string Store(const std::string& name) { return name; }
   static absl::Status Load(const std::string& text, std::string& name) {
     if (text.empty() || text[0] == '.' || text.find('/') != std::string::npos) {
-      return NotA("the name of a file of the checkpoint");
+      return archive::NotA("the name of a file of the checkpoint");
     }
     name = text;
     return absl::OkStatus();
@@ -46,7 +46,7 @@ using CountedTable = std::vector<std::tuple<WorkerId, Incarnation, Round>>;
 // A shard in its stored form: each bucket is a row, and equal dedup tables are stored once.
 struct StoredShard {
   int shard = 0;
-  ElementRange range;
+  params::ElementRange range;
   CheckpointFile weights;
   CheckpointFile optimizer;
   std::vector<std::string> state_names;
@@ -62,7 +62,7 @@ struct StoredShard {
 
 // A tensor of the layout in its stored form.
 struct StoredTensor {
-  TensorSpec tensor;
+  params::TensorSpec tensor;
 };
 
 template <typename Archive>
@@ -79,25 +79,25 @@ struct InManifest {
   static StoredShard Store(const ShardManifest& shard);
   static absl::Status Load(const StoredShard& stored, ShardManifest& shard);
 
-  static std::vector<StoredTensor> Store(const Layout& layout) {
+  static std::vector<StoredTensor> Store(const params::Layout& layout) {
     std::vector<StoredTensor> stored;
-    for (const TensorSpec& tensor : layout.tensors()) stored.push_back({tensor});
+    for (const params::TensorSpec& tensor : layout.tensors()) stored.push_back({tensor});
     return stored;
   }
-  static absl::Status Load(const std::vector<StoredTensor>& stored, Layout& layout) {
-    std::vector<TensorSpec> tensors;
+  static absl::Status Load(const std::vector<StoredTensor>& stored, params::Layout& layout) {
+    std::vector<params::TensorSpec> tensors;
     for (const StoredTensor& one : stored) tensors.push_back(one.tensor);
-    absl::StatusOr<Layout> made = Layout::FromTensors(std::move(tensors));
-    if (!made.ok()) return NotA(absl::StrCat("a layout: ", made.status().message()));
+    absl::StatusOr<params::Layout> made = params::Layout::FromTensors(std::move(tensors));
+    if (!made.ok()) return archive::NotA(absl::StrCat("a layout: ", made.status().message()));
     layout = *std::move(made);
     return absl::OkStatus();
   }
 
   template <typename Archive>
   static void Fields(Archive& archive, CheckpointFile& file) {
-    archive("name", As<FileNameForm>(file.name));
+    archive("name", archive::As<FileNameForm>(file.name));
     archive("bytes", file.num_bytes);
-    archive(kChecksumKey, As<ChecksumForm>(file.crc32c));
+    archive(kChecksumKey, archive::As<ChecksumForm>(file.crc32c));
   }
 
   template <typename Archive>
@@ -119,11 +119,11 @@ struct InManifest {
     archive("coordinator", manifest.coordinator);
     archive.Sparse("lease_revision", manifest.lease_revision);
     archive.Sparse("run_folder", manifest.run_folder);
-    archive("shards", As<InManifest>(manifest.shards));
-    archive("layout", As<InManifest>(manifest.layout));
+    archive("shards", archive::As<InManifest>(manifest.shards));
+    archive("layout", archive::As<InManifest>(manifest.layout));
     // Earlier releases, and servers without a journal, do not write this key.
     if (archive.Has("journal", manifest.journal.journal_id != 0)) {
-      archive("journal", As<InManifest>(manifest.journal));
+      archive("journal", archive::As<InManifest>(manifest.journal));
     }
   }
 };
@@ -133,9 +133,9 @@ void Describe(Archive& archive, StoredShard& shard) {
   archive("shard", shard.shard);
   archive("begin", shard.range.begin);
   archive("end", shard.range.end);
-  archive("weights", As<InManifest>(shard.weights));
+  archive("weights", archive::As<InManifest>(shard.weights));
   if (archive.Has("optimizer", !shard.optimizer.name.empty())) {
-    archive("optimizer", As<InManifest>(shard.optimizer));
+    archive("optimizer", archive::As<InManifest>(shard.optimizer));
   }
   archive("state_names", shard.state_names);
   archive("counted_tables", shard.counted_tables);
@@ -183,16 +183,17 @@ absl::Status TakeDelayed(const std::vector<std::tuple<int64_t, int64_t, int64_t,
                                                   row.planned_weight > 0 && row.arrived_weight > 0
                                             : row.num_parts == 0 && row.arrived == 0;
     if (is_whole) continue;
-    return NotA(absl::StrCat("sound: a row of delayed_steps has ", row.arrived, " of ",
-                             row.num_parts, " parts, weights ", row.arrived_weight, " of ",
-                             row.planned_weight));
+    return archive::NotA(absl::StrCat("sound: a row of delayed_steps has ", row.arrived, " of ",
+                                      row.num_parts, " parts, weights ", row.arrived_weight, " of ",
+                                      row.planned_weight));
   }
   return absl::OkStatus();
 }
 
 absl::Status InManifest::Load(const StoredShard& stored, ShardManifest& shard) {
   const bool has_state = !stored.state_names.empty();
-  if (has_state && stored.optimizer.name.empty()) return NotA("with the optimizer of state_names");
+  if (has_state && stored.optimizer.name.empty())
+    return archive::NotA("with the optimizer of state_names");
   shard = {.shard = stored.shard,
            .range = stored.range,
            .weights = stored.weights,
@@ -203,9 +204,10 @@ absl::Status InManifest::Load(const StoredShard& stored, ShardManifest& shard) {
   for (const auto& [bucket_begin, bucket_end, version, table] : stored.buckets) {
     if (bucket_begin != end || bucket_end <= bucket_begin || version < Version(0) ||
         table >= stored.counted_tables.size()) {
-      return NotA(absl::StrCat("sound: bucket [", bucket_begin, ",", bucket_end, ",",
-                               version.value(), ",", table, "]: expected one that begins at ", end,
-                               " and a table below ", stored.counted_tables.size()));
+      return archive::NotA(absl::StrCat("sound: bucket [", bucket_begin, ",", bucket_end, ",",
+                                        version.value(), ",", table,
+                                        "]: expected one that begins at ", end,
+                                        " and a table below ", stored.counted_tables.size()));
     }
     BucketManifest bucket = {
         .range = {bucket_begin, bucket_end}, .version = version, .counted = {}};
@@ -216,13 +218,13 @@ absl::Status InManifest::Load(const StoredShard& stored, ShardManifest& shard) {
     end = bucket_end;
   }
   if (end != shard.range.end || end == shard.range.begin) {
-    return NotA(absl::StrCat("covered by its buckets, which end at ", end, ", and shard ",
-                             shard.shard, " at ", shard.range.end));
+    return archive::NotA(absl::StrCat("covered by its buckets, which end at ", end, ", and shard ",
+                                      shard.shard, " at ", shard.range.end));
   }
   for (const size_t num_rows : {stored.norms.size(), stored.delayed_steps.size()}) {
     if (num_rows == 0 || num_rows == shard.buckets.size()) continue;
-    return NotA(absl::StrCat("sound: norms or delayed_steps are of ", num_rows,
-                             " buckets, and there are ", shard.buckets.size()));
+    return archive::NotA(absl::StrCat("sound: norms or delayed_steps are of ", num_rows,
+                                      " buckets, and there are ", shard.buckets.size()));
   }
   for (size_t i = 0; i < stored.norms.size(); ++i) {
     NormRow& norm = shard.buckets[i].usual_norm;
@@ -250,13 +252,13 @@ absl::Status CheckCover(const Manifest& manifest) {
 }  // namespace
 
 std::string FormatShardManifest(const ShardManifest& shard) {
-  return FormatJson(RecordToJsonAs<InManifest>(shard));
+  return FormatJson(archive::RecordToJsonAs<InManifest>(shard));
 }
 
 absl::StatusOr<ShardManifest> ParseShardManifest(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   ShardManifest shard;
-  RETURN_IF_ERROR(ReadRecord(json, As<InManifest>(shard)));
+  RETURN_IF_ERROR(archive::ReadRecord(json, archive::As<InManifest>(shard)));
   return shard;
 }
 
@@ -266,10 +268,10 @@ bool IsOvertaken(const Manifest& manifest, const Manifest& other) {
 }
 
 std::string FormatManifest(const Manifest& manifest) {
-  Json json = RecordToJsonAs<InManifest>(manifest);
+  Json json = archive::RecordToJsonAs<InManifest>(manifest);
   // The checksum is of the compact text of all other fields, so that damage is detected.
   const std::string rest = FormatJson(json);
-  json[kChecksumKey] = ChecksumText(Crc32c(rest.data(), rest.size()));
+  json[kChecksumKey] = ChecksumText(crc32c::Crc32c(rest.data(), rest.size()));
   return FormatJson(json, /*indent=*/1);
 }
 
@@ -284,10 +286,10 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   }
   ASSIGN_OR_RETURN(const std::string checksum, GetString(json, kChecksumKey));
   uint32_t expected = 0;
-  RETURN_IF_ERROR(InField(kChecksumKey, ChecksumForm::Load(checksum, expected)));
+  RETURN_IF_ERROR(archive::InField(kChecksumKey, ChecksumForm::Load(checksum, expected)));
   json.erase(kChecksumKey);
   const std::string rest = FormatJson(json);
-  if (const uint32_t actual = Crc32c(rest.data(), rest.size()); actual != expected) {
+  if (const uint32_t actual = crc32c::Crc32c(rest.data(), rest.size()); actual != expected) {
     return absl::InvalidArgumentError(absl::StrCat("its checksum is ", ChecksumText(actual),
                                                    ", written was ", ChecksumText(expected)));
   }
@@ -300,7 +302,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
         ". Start that release, or move this checkpoint away to go on from an older one"));
   }
   Manifest manifest;
-  RETURN_IF_ERROR(ReadRecord(json, As<InManifest>(manifest)));
+  RETURN_IF_ERROR(archive::ReadRecord(json, archive::As<InManifest>(manifest)));
   if (!manifest.settings.is_object() || !manifest.coordinator.is_object()) {
     return absl::InvalidArgumentError("settings or coordinator is not an object");
   }
@@ -310,12 +312,12 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
 
 namespace {
 
-absl::Status ReplaceManifest(FileSystem& file_system, const std::string& directory,
+absl::Status ReplaceManifest(storage::FileSystem& file_system, const std::string& directory,
                              const Manifest& manifest) {
   const std::string path = absl::StrCat(directory, "/", kManifestName);
   const std::string unfinished = absl::StrCat(path, ".tmp");
-  ASSIGN_OR_RETURN(SequentialFileWriter file,
-                   SequentialFileWriter::Create(file_system, unfinished));
+  ASSIGN_OR_RETURN(storage::SequentialFileWriter file,
+                   storage::SequentialFileWriter::Create(file_system, unfinished));
   RETURN_IF_ERROR(file.Append(FormatManifest(manifest)));
   RETURN_IF_ERROR(file.Finish(/*sync=*/true));
   RETURN_IF_ERROR(file_system.Rename(unfinished, path));
@@ -324,14 +326,14 @@ absl::Status ReplaceManifest(FileSystem& file_system, const std::string& directo
 
 }  // namespace
 
-absl::Status MarkComplete(FileSystem& file_system, const std::string& directory) {
+absl::Status MarkComplete(storage::FileSystem& file_system, const std::string& directory) {
   ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
   if (manifest.journal.journal_id == 0 || manifest.journal.is_complete) return absl::OkStatus();
   manifest.journal.is_complete = true;
   return ReplaceManifest(file_system, directory, manifest);
 }
 
-absl::Status MarkIncomplete(FileSystem& file_system, const std::string& directory,
+absl::Status MarkIncomplete(storage::FileSystem& file_system, const std::string& directory,
                             uint64_t journal_id, uint64_t record) {
   ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
   if (!manifest.journal.is_complete) return absl::OkStatus();
@@ -341,7 +343,8 @@ absl::Status MarkIncomplete(FileSystem& file_system, const std::string& director
   return ReplaceManifest(file_system, directory, manifest);
 }
 
-absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string& directory) {
+absl::StatusOr<Manifest> ReadManifest(storage::FileSystem& file_system,
+                                      const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/", kManifestName);
   ASSIGN_OR_RETURN(const std::string text, file_system.ReadWholeFile(path, kMaxManifestBytes));
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
@@ -356,7 +359,7 @@ bool MayBeWhole(const absl::Status& status) {
          absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
 }
 
-absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& directory,
+absl::Status VerifyCheckpointFile(storage::FileSystem& file_system, const std::string& directory,
                                   const CheckpointFile& file) {
   const std::string path = absl::StrCat(directory, "/", file.name);
   int64_t num_bytes = 0;
@@ -364,7 +367,7 @@ absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& di
   // The file is read, not mapped, so that a server that is short of memory can still verify its
   // last checkpoint.
   const absl::Status read = file_system.Read(path, [&](absl::string_view block) {
-    crc32c = Crc32c(block.data(), block.size(), crc32c);
+    crc32c = crc32c::Crc32c(block.data(), block.size(), crc32c);
     num_bytes += static_cast<int64_t>(block.size());
     return absl::OkStatus();
   });
@@ -379,7 +382,8 @@ absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& di
                                              kManifestName, file.crc32c));
 }
 
-absl::StatusOr<Manifest> VerifyCheckpoint(FileSystem& file_system, const std::string& directory) {
+absl::StatusOr<Manifest> VerifyCheckpoint(storage::FileSystem& file_system,
+                                          const std::string& directory) {
   ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
   for (const ShardManifest& shard : manifest.shards) {
     RETURN_IF_ERROR(VerifyCheckpointFile(file_system, directory, shard.weights));
@@ -390,4 +394,4 @@ absl::StatusOr<Manifest> VerifyCheckpoint(FileSystem& file_system, const std::st
   return manifest;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

@@ -23,7 +23,7 @@
 #include "common/runtime/json.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 inline constexpr int kCheckpointFormatVersion = 1;
 inline constexpr char kManifestName[] = "MANIFEST.json";
@@ -57,7 +57,7 @@ struct DelayedStepRow {
 };
 
 struct BucketManifest {
-  ElementRange range;
+  params::ElementRange range;
   Version version;
   std::vector<CountedRow> counted;  // in ascending order of the workers
   NormRow usual_norm = {};
@@ -67,7 +67,7 @@ struct BucketManifest {
 // The part of the manifest that the server of one shard writes.
 struct ShardManifest {
   int shard = 0;
-  ElementRange range;
+  params::ElementRange range;
   CheckpointFile weights;
   CheckpointFile optimizer;              // an empty name means that the optimizer has no state
   std::vector<std::string> state_names;  // names of the optimizer's state vectors
@@ -76,7 +76,7 @@ struct ShardManifest {
 
 struct Manifest {
   Round round;
-  Layout layout;
+  params::Layout layout;
   std::vector<ShardManifest> shards;  // in order, covering the parameter space
   // The coordinator's cursor and incarnations, in its own format.
   Json coordinator = Json::object();
@@ -108,7 +108,8 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 
 // Reads the manifest of a checkpoint directory. Errors: those of files; DataLoss (it cannot be
 // parsed); Unimplemented (it is of a later version).
-absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string& directory);
+absl::StatusOr<Manifest> ReadManifest(storage::FileSystem& file_system,
+                                      const std::string& directory);
 
 // Returns true if a checkpoint that could not be verified because of `status` may still be whole.
 // This is so for Unimplemented (a later release wrote the checkpoint), PermissionDenied (this
@@ -120,21 +121,22 @@ bool MayBeWhole(const absl::Status& status);
 // Marks the checkpoint as complete: see JournalManifest. The manifest is replaced atomically, and
 // is on disk when the function returns. Changes nothing if the checkpoint is marked already, or if
 // servers without a journal wrote it. Errors: those of ReadManifest() and of files.
-absl::Status MarkComplete(FileSystem& file_system, const std::string& directory);
+absl::Status MarkComplete(storage::FileSystem& file_system, const std::string& directory);
 // Removes the mark of MarkComplete(). Later rounds are in the coordinator's journal `journal_id`,
 // after `record`. `journal_id` may differ from the journal at the time when the checkpoint was
 // written. Errors: as MarkComplete().
-absl::Status MarkIncomplete(FileSystem& file_system, const std::string& directory,
+absl::Status MarkIncomplete(storage::FileSystem& file_system, const std::string& directory,
                             uint64_t journal_id, uint64_t record);
 
 // Reads the whole file and compares it with its size and checksum. Blocks on the disk. Errors:
 // those that MayBeWhole() names; DataLoss naming the file, what it has and what the manifest says.
-absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& directory,
+absl::Status VerifyCheckpointFile(storage::FileSystem& file_system, const std::string& directory,
                                   const CheckpointFile& file);
 
 // Reads every file of the checkpoint and compares it with the manifest. Blocks on the disk. Errors:
 // those that MayBeWhole() names; NotFound (no manifest); DataLoss naming the file, the offset or
 // checksum, and what was expected.
-absl::StatusOr<Manifest> VerifyCheckpoint(FileSystem& file_system, const std::string& directory);
+absl::StatusOr<Manifest> VerifyCheckpoint(storage::FileSystem& file_system,
+                                          const std::string& directory);
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

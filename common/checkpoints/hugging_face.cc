@@ -11,7 +11,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
 constexpr char kModelType[] = "gpt2";
@@ -78,7 +78,7 @@ absl::Status CheckArchitecture(const Json& config, int width) {
   return Unlike("layer_norm_epsilon", epsilon, "1e-05");
 }
 
-Json ConfigOf(const GptSpec& gpt) {
+Json ConfigOf(const params::GptSpec& gpt) {
   Json config = Json::object();
   config["architectures"] = Json::array({kArchitecture});
   config["model_type"] = kModelType;
@@ -103,7 +103,7 @@ Json ConfigOf(const GptSpec& gpt) {
 }
 
 // Sets the tokens that begin and end a text: GPT-2's only special token, or none.
-void SetEnds(const GptSpec& gpt, Json& json) {
+void SetEnds(const params::GptSpec& gpt, Json& json) {
   const Json end = gpt.vocabulary == kGpt2Vocabulary ? Json(kGpt2EndOfText) : Json(nullptr);
   json["bos_token_id"] = end;
   json["eos_token_id"] = end;
@@ -142,7 +142,7 @@ Json ByteTokenizer() {
   return tokenizer;
 }
 
-Json TokenizerConfig(const GptSpec& gpt) {
+Json TokenizerConfig(const params::GptSpec& gpt) {
   return {{"tokenizer_class", "PreTrainedTokenizerFast"},
           {"model_max_length", gpt.context},
           {"clean_up_tokenization_spaces", false}};
@@ -150,9 +150,9 @@ Json TokenizerConfig(const GptSpec& gpt) {
 
 }  // namespace
 
-absl::StatusOr<ModelSpec> ModelSpecFromHuggingFace(absl::string_view text) {
+absl::StatusOr<params::ModelSpec> ModelSpecFromHuggingFace(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json config, ParseJson(text, {.max_bytes = kMaxHuggingFaceJsonBytes}));
-  GptSpec gpt;
+  params::GptSpec gpt;
   ASSIGN_OR_RETURN(gpt.width, GetDimension(config, "n_embd", "hidden_size", 768));
   RETURN_IF_ERROR(CheckArchitecture(config, gpt.width));
   ASSIGN_OR_RETURN(gpt.num_layers, GetDimension(config, "n_layer", "num_hidden_layers", 12));
@@ -161,8 +161,8 @@ absl::StatusOr<ModelSpec> ModelSpecFromHuggingFace(absl::string_view text) {
                    GetDimension(config, "n_positions", "max_position_embeddings", 1024));
   ASSIGN_OR_RETURN(gpt.vocabulary,
                    GetDimension(config, "vocab_size", "vocab_size", kGpt2Vocabulary));
-  ModelSpec spec{kModelType, gpt};
-  RETURN_IF_ERROR(ValidateModelSpec(spec));
+  params::ModelSpec spec{kModelType, gpt};
+  RETURN_IF_ERROR(params::ValidateModelSpec(spec));
   return spec;
 }
 
@@ -188,8 +188,8 @@ absl::StatusOr<std::vector<std::string>> FilesOfHuggingFaceIndex(absl::string_vi
   return std::vector<std::string>(names.begin(), names.end());
 }
 
-absl::StatusOr<std::vector<NamedText>> HuggingFaceFiles(const ModelSpec& spec) {
-  const auto* const gpt = std::get_if<GptSpec>(&spec.architecture);
+absl::StatusOr<std::vector<NamedText>> HuggingFaceFiles(const params::ModelSpec& spec) {
+  const auto* const gpt = std::get_if<params::GptSpec>(&spec.architecture);
   if (gpt == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("model '", spec.name,
@@ -211,4 +211,4 @@ absl::StatusOr<std::vector<NamedText>> HuggingFaceFiles(const ModelSpec& spec) {
   return files;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "common/params/model_spec.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 inline constexpr char kHuggingFaceWeights[] = "model.safetensors";
 // Name of the file that lists the weights files, if a model has several.
@@ -26,7 +26,7 @@ inline constexpr int64_t kMaxHuggingFaceJsonBytes = 64 << 20;
 // Errors: InvalidArgument naming the field, its value and the value that our models have. Only
 // GPT-2 with its own activation, epsilon, inner width and attention scale, and with a tied head, is
 // accepted.
-absl::StatusOr<ModelSpec> ModelSpecFromHuggingFace(absl::string_view config);
+absl::StatusOr<params::ModelSpec> ModelSpecFromHuggingFace(absl::string_view config);
 
 // Returns true if the config.json describes a GPT-2. Programs that are not from Hugging Face use
 // files of that name also.
@@ -43,6 +43,6 @@ struct NamedText {
 
 // Returns all files but the weights: config.json, generation_config.json and, if tokens are bytes,
 // tokenizer.json and tokenizer_config.json. Errors: InvalidArgument if the model is not a gpt.
-absl::StatusOr<std::vector<NamedText>> HuggingFaceFiles(const ModelSpec& spec);
+absl::StatusOr<std::vector<NamedText>> HuggingFaceFiles(const params::ModelSpec& spec);
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

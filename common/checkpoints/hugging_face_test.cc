@@ -9,16 +9,16 @@
 #include "common/runtime/json.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const ModelSpec kSmall{"small", GptSpec{2, 4, 32, 8, 256}};
+const params::ModelSpec kSmall{"small", params::GptSpec{2, 4, 32, 8, 256}};
 
-std::map<std::string, Json> FilesOf(const ModelSpec& spec) {
+std::map<std::string, Json> FilesOf(const params::ModelSpec& spec) {
   std::map<std::string, Json> files;
   const auto texts = HuggingFaceFiles(spec);
   EXPECT_OK(texts.status());
@@ -28,7 +28,7 @@ std::map<std::string, Json> FilesOf(const ModelSpec& spec) {
 
 TEST(HuggingFaceTest, WhatIsWrittenIsReadAgain) {
   const auto files = FilesOf(kSmall);
-  ASSERT_OK_AND_ASSIGN(const ModelSpec read,
+  ASSERT_OK_AND_ASSIGN(const params::ModelSpec read,
                        ModelSpecFromHuggingFace(FormatJson(files.at("config.json"))));
   EXPECT_EQ(read.architecture, kSmall.architecture);
 }
@@ -41,23 +41,24 @@ TEST(HuggingFaceTest, ATokenizerIsWrittenWhereTokensAreBytes) {
   EXPECT_EQ(vocabulary["\u0120"], ' ');
   EXPECT_EQ(files.at("tokenizer_config.json")["model_max_length"], 8);
   EXPECT_TRUE(files.at("config.json")["eos_token_id"].is_null());
-  const auto of_tokens = FilesOf(*ModelPreset("gpt2-124m"));
+  const auto of_tokens = FilesOf(*params::ModelPreset("gpt2-124m"));
   EXPECT_FALSE(of_tokens.contains("tokenizer.json"));
   EXPECT_EQ(of_tokens.at("generation_config.json")["eos_token_id"], 50256);
 }
 
 TEST(HuggingFaceTest, OtherModelsAreNotWritten) {
-  EXPECT_THAT(HuggingFaceFiles(*ModelPreset("mlp")).status(),
+  EXPECT_THAT(HuggingFaceFiles(*params::ModelPreset("mlp")).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'mlp' is no gpt")));
 }
 
 TEST(HuggingFaceTest, WhatIsNotSaidIsAsInGpt2) {
-  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ModelSpecFromHuggingFace(R"({"model_type":"gpt2"})"));
-  EXPECT_EQ(spec.architecture, ModelPreset("gpt2-124m")->architecture);
+  ASSERT_OK_AND_ASSIGN(const params::ModelSpec spec,
+                       ModelSpecFromHuggingFace(R"({"model_type":"gpt2"})"));
+  EXPECT_EQ(spec.architecture, params::ModelPreset("gpt2-124m")->architecture);
 }
 
 TEST(HuggingFaceTest, KnowsTheSecondNamesOfDimensions) {
-  ASSERT_OK_AND_ASSIGN(const ModelSpec spec,
+  ASSERT_OK_AND_ASSIGN(const params::ModelSpec spec,
                        ModelSpecFromHuggingFace(
                            R"({"model_type":"gpt2","hidden_size":32,"num_attention_heads":4,
                                "num_hidden_layers":2,"max_position_embeddings":8,"n_head":4,
@@ -116,4 +117,4 @@ TEST(HuggingFaceTest, AnIndexNamesFilesOfItsFolder) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 struct JournalManifest {
   // The id of the coordinator's journal. 0 means that the servers kept no journal.
@@ -19,4 +19,4 @@ struct JournalManifest {
   bool is_complete = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

@@ -7,27 +7,27 @@
 #include "absl/strings/strip.h"
 #include "common/checkpoints/hugging_face.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
-std::string Describe(const TensorSpec& tensor) {
+std::string Describe(const params::TensorSpec& tensor) {
   return absl::StrCat("tensor '", tensor.name, "' [", absl::StrJoin(tensor.shape, ","), "]",
                       tensor.averaged ? ", averaged" : "");
 }
 
 }  // namespace
 
-const TensorSpec* FindTensorOfProgram(const Layout& job, absl::string_view name) {
-  const TensorSpec* const tensor = job.Find(std::string(name));
+const params::TensorSpec* FindTensorOfProgram(const params::Layout& job, absl::string_view name) {
+  const params::TensorSpec* const tensor = job.Find(std::string(name));
   if (tensor != nullptr || !absl::ConsumePrefix(&name, kHuggingFacePrefix)) return tensor;
   return job.Find(std::string(name));
 }
 
-absl::Status CheckSameTensors(const Layout& job, const std::string& ours, const Layout& program,
-                              const std::string& theirs) {
-  std::set<const TensorSpec*> found;
-  for (const TensorSpec& tensor : program.tensors()) {
-    const TensorSpec* const wanted = FindTensorOfProgram(job, tensor.name);
+absl::Status CheckSameTensors(const params::Layout& job, const std::string& ours,
+                              const params::Layout& program, const std::string& theirs) {
+  std::set<const params::TensorSpec*> found;
+  for (const params::TensorSpec& tensor : program.tensors()) {
+    const params::TensorSpec* const wanted = FindTensorOfProgram(job, tensor.name);
     if (wanted == nullptr) {
       return absl::FailedPreconditionError(
           absl::StrCat(theirs, " has ", Describe(tensor), ", which ", ours, " does not have"));
@@ -41,7 +41,7 @@ absl::Status CheckSameTensors(const Layout& job, const std::string& ours, const 
           absl::StrCat(theirs, " has ", Describe(tensor), " under two names"));
     }
   }
-  for (const TensorSpec& tensor : job.tensors()) {
+  for (const params::TensorSpec& tensor : job.tensors()) {
     if (found.contains(&tensor)) continue;
     return absl::FailedPreconditionError(
         absl::StrCat(ours, " has ", Describe(tensor), ", which ", theirs, " does not have"));
@@ -49,11 +49,11 @@ absl::Status CheckSameTensors(const Layout& job, const std::string& ours, const 
   return absl::OkStatus();
 }
 
-std::string DifferingDecay(const Layout& job, const Layout& program) {
+std::string DifferingDecay(const params::Layout& job, const params::Layout& program) {
   int num_differing = 0;
   std::string text;
-  for (const TensorSpec& tensor : program.tensors()) {
-    const TensorSpec* const wanted = FindTensorOfProgram(job, tensor.name);
+  for (const params::TensorSpec& tensor : program.tensors()) {
+    const params::TensorSpec* const wanted = FindTensorOfProgram(job, tensor.name);
     if (wanted == nullptr || wanted->decay == tensor.decay) continue;
     ++num_differing;
     if (!text.empty()) continue;
@@ -64,4 +64,4 @@ std::string DifferingDecay(const Layout& job, const Layout& program) {
   return text;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

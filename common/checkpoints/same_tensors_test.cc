@@ -5,23 +5,25 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
 using ::testing::HasSubstr;
 
-TensorSpec Tensor(std::string name, std::vector<int64_t> shape, int block = 0) {
-  TensorSpec tensor;
+params::TensorSpec Tensor(std::string name, std::vector<int64_t> shape, int block = 0) {
+  params::TensorSpec tensor;
   tensor.name = std::move(name);
   tensor.shape = std::move(shape);
   tensor.block = block;
   return tensor;
 }
 
-Layout Job() { return *Layout::FromTensors({Tensor("a", {2, 3}), Tensor("b", {5}, 1)}); }
+params::Layout Job() {
+  return *params::Layout::FromTensors({Tensor("a", {2, 3}), Tensor("b", {5}, 1)});
+}
 
-absl::Status Check(std::vector<TensorSpec> program) {
-  return CheckSameTensors(Job(), "the job", *Layout::FromTensors(std::move(program)),
+absl::Status Check(std::vector<params::TensorSpec> program) {
+  return CheckSameTensors(Job(), "the job", *params::Layout::FromTensors(std::move(program)),
                           "this program");
 }
 
@@ -31,14 +33,15 @@ TEST(SameTensorsTest, OrderAndBlocksMayDiffer) {
 
 TEST(SameTensorsTest, NamesOfHuggingFaceAreThoseOfTheJob) {
   EXPECT_OK(Check({Tensor("transformer.b", {5}), Tensor("transformer.a", {2, 3})}));
-  const Layout job = Job();
+  const params::Layout job = Job();
   EXPECT_EQ(FindTensorOfProgram(job, "transformer.b"), job.Find("b"));
   EXPECT_EQ(FindTensorOfProgram(job, "b"), job.Find("b"));
   EXPECT_EQ(FindTensorOfProgram(job, "transformer.c"), nullptr);
 }
 
 TEST(SameTensorsTest, APrefixThatTheJobHasItselfStays) {
-  const Layout job = *Layout::FromTensors({Tensor("transformer.b", {5}), Tensor("b", {5}, 1)});
+  const params::Layout job =
+      *params::Layout::FromTensors({Tensor("transformer.b", {5}), Tensor("b", {5}, 1)});
   EXPECT_EQ(FindTensorOfProgram(job, "transformer.b")->block, 0);
   EXPECT_EQ(FindTensorOfProgram(job, "b")->block, 1);
 }
@@ -53,7 +56,7 @@ TEST(SameTensorsTest, TheFirstDifferenceIsNamed) {
   EXPECT_THAT(Check({Tensor("b", {5}), Tensor("a", {3, 2})}),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("tensor 'a' [3,2], the job has tensor 'a' [2,3]")));
-  TensorSpec averaged = Tensor("b", {5}, 1);
+  params::TensorSpec averaged = Tensor("b", {5}, 1);
   averaged.averaged = true;
   EXPECT_THAT(Check({Tensor("a", {2, 3}), averaged}),
               StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -63,17 +66,19 @@ TEST(SameTensorsTest, TheFirstDifferenceIsNamed) {
 }
 
 TEST(SameTensorsTest, WhatDecaysOnOneSideOnlyIsTold) {
-  std::vector<TensorSpec> tensors = {Tensor("b", {5}), Tensor("a", {2, 3}), Tensor("c", {1})};
-  const Layout job = *Layout::FromTensors(tensors);
+  std::vector<params::TensorSpec> tensors = {Tensor("b", {5}), Tensor("a", {2, 3}),
+                                             Tensor("c", {1})};
+  const params::Layout job = *params::Layout::FromTensors(tensors);
   EXPECT_EQ(DifferingDecay(job, job), "");
   tensors[1].decay = !tensors[1].decay;
-  EXPECT_THAT(DifferingDecay(job, *Layout::FromTensors(tensors)),
+  EXPECT_THAT(DifferingDecay(job, *params::Layout::FromTensors(tensors)),
               tensors[1].decay ? "weight decay applies to 'a' here, and not in the job"
                                : "weight decay applies to 'a' in the job, and not here");
   tensors[2].decay = !tensors[2].decay;
-  EXPECT_THAT(DifferingDecay(job, *Layout::FromTensors(tensors)), HasSubstr("'a'"));
-  EXPECT_THAT(DifferingDecay(job, *Layout::FromTensors(tensors)), HasSubstr(", and 1 more differ"));
+  EXPECT_THAT(DifferingDecay(job, *params::Layout::FromTensors(tensors)), HasSubstr("'a'"));
+  EXPECT_THAT(DifferingDecay(job, *params::Layout::FromTensors(tensors)),
+              HasSubstr(", and 1 more differ"));
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

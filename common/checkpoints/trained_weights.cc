@@ -19,7 +19,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
@@ -30,7 +30,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 constexpr const char* kPickledWeights[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
 
 // Returns the names in a folder, or nothing if it cannot be listed.
-std::vector<std::string> NamesIn(FileSystem& file_system, const std::string& folder) {
+std::vector<std::string> NamesIn(storage::FileSystem& file_system, const std::string& folder) {
   std::vector<std::string> names = file_system.List(folder).value_or(std::vector<std::string>());
   std::sort(names.begin(), names.end());
   return names;
@@ -38,7 +38,7 @@ std::vector<std::string> NamesIn(FileSystem& file_system, const std::string& fol
 
 // Returns true if TrainedWeights can open the folder: it is a checkpoint, or a folder of Hugging
 // Face.
-bool HasWeights(FileSystem& file_system, const std::string& folder) {
+bool HasWeights(storage::FileSystem& file_system, const std::string& folder) {
   return file_system.Exists(absl::StrCat(folder, "/", kManifestName)) ||
          file_system.Exists(absl::StrCat(folder, "/", kHuggingFaceWeights)) ||
          file_system.Exists(absl::StrCat(folder, "/", kHuggingFaceIndex));
@@ -46,7 +46,7 @@ bool HasWeights(FileSystem& file_system, const std::string& folder) {
 
 // Returns why the weights in the folder cannot be read, and what to do. Empty means that the folder
 // has no weights.
-std::string WhyNotRead(FileSystem& file_system, const std::string& path) {
+std::string WhyNotRead(storage::FileSystem& file_system, const std::string& path) {
   for (const char* const name : kPickledWeights) {
     if (!file_system.Exists(absl::StrCat(path, "/", name))) continue;
     return absl::StrCat(
@@ -77,7 +77,7 @@ std::string WhyNotRead(FileSystem& file_system, const std::string& path) {
 
 // Returns the error for a folder without a manifest. Most likely it contains checkpoints, or the
 // snapshots of a Hugging Face cache.
-absl::Status NoCheckpoint(FileSystem& file_system, const std::string& path) {
+absl::Status NoCheckpoint(storage::FileSystem& file_system, const std::string& path) {
   if (std::string why = WhyNotRead(file_system, path); !why.empty()) {
     return absl::InvalidArgumentError(why);
   }
@@ -129,8 +129,8 @@ bool IsMask(absl::string_view name) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TrainedWeights>> TrainedWeights::Open(FileSystem& file_system,
-                                                                     const std::string& path) {
+absl::StatusOr<std::unique_ptr<TrainedWeights>> TrainedWeights::Open(
+    storage::FileSystem& file_system, const std::string& path) {
   std::unique_ptr<TrainedWeights> weights(new TrainedWeights(path));
   if (!file_system.IsDirectory(path)) {
     RETURN_IF_ERROR(weights->OpenFile(file_system, path));
@@ -148,12 +148,12 @@ absl::StatusOr<std::unique_ptr<TrainedWeights>> TrainedWeights::Open(FileSystem&
   return weights;
 }
 
-absl::Status TrainedWeights::OpenFile(FileSystem& file_system, const std::string& path) {
-  ASSIGN_OR_RETURN(files_.emplace_back(), SafetensorsReader::Open(file_system, path));
-  const SafetensorsReader& file = *files_.back();
-  const auto model = file.metadata().find(kModelMetadataKey);
+absl::Status TrainedWeights::OpenFile(storage::FileSystem& file_system, const std::string& path) {
+  ASSIGN_OR_RETURN(files_.emplace_back(), storage::SafetensorsReader::Open(file_system, path));
+  const storage::SafetensorsReader& file = *files_.back();
+  const auto model = file.metadata().find(params::kModelMetadataKey);
   if (model != file.metadata().end()) model_ = model->second;
-  for (const SafetensorsTensor& tensor : file.tensors()) {
+  for (const storage::SafetensorsTensor& tensor : file.tensors()) {
     const auto [added, is_new] = tensors_.try_emplace(tensor.name);
     if (!is_new) {
       return absl::InvalidArgumentError(absl::StrCat(path, " has tensor ", PeerText(tensor.name),
@@ -166,22 +166,22 @@ absl::Status TrainedWeights::OpenFile(FileSystem& file_system, const std::string
   return absl::OkStatus();
 }
 
-absl::Status TrainedWeights::ReadConfig(FileSystem& file_system, const std::string& folder,
+absl::Status TrainedWeights::ReadConfig(storage::FileSystem& file_system, const std::string& folder,
                                         bool is_of_weights) {
   const std::string path = absl::StrCat(folder, "/", kHuggingFaceConfig);
   if (!file_system.Exists(path)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string text,
                    file_system.ReadWholeFile(path, kMaxHuggingFaceJsonBytes));
   if (!is_of_weights && !IsConfigOfGpt2(text)) return absl::OkStatus();
-  const absl::StatusOr<ModelSpec> spec = ModelSpecFromHuggingFace(text);
+  const absl::StatusOr<params::ModelSpec> spec = ModelSpecFromHuggingFace(text);
   if (!spec.ok()) {
     return absl::Status(spec.status().code(), absl::StrCat(path, ": ", spec.status().message()));
   }
-  model_ = ModelSpecToJson(*spec);
+  model_ = params::ModelSpecToJson(*spec);
   return absl::OkStatus();
 }
 
-absl::Status TrainedWeights::OpenHuggingFace(FileSystem& file_system) {
+absl::Status TrainedWeights::OpenHuggingFace(storage::FileSystem& file_system) {
   const std::string index = absl::StrCat(path_, "/", kHuggingFaceIndex);
   std::vector<std::string> names = {kHuggingFaceWeights};
   if (!file_system.Exists(absl::StrCat(path_, "/", kHuggingFaceWeights))) {
@@ -202,37 +202,37 @@ absl::Status TrainedWeights::OpenHuggingFace(FileSystem& file_system) {
   return model_.empty() ? ReadConfig(file_system, path_, /*is_of_weights=*/true) : absl::OkStatus();
 }
 
-absl::Status TrainedWeights::OpenCheckpoint(FileSystem& file_system) {
+absl::Status TrainedWeights::OpenCheckpoint(storage::FileSystem& file_system) {
   const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, path_);
   if (absl::IsNotFound(manifest.status())) return NoCheckpoint(file_system, path_);
   RETURN_IF_ERROR(manifest.status());
-  if (manifest->settings.value("optimizer", "") == NameOf(OptimizerKind::kReduce)) {
-    return absl::FailedPreconditionError(absl::StrCat(path_, ": ", kReducesOnly));
+  if (manifest->settings.value("optimizer", "") == NameOf(job::OptimizerKind::kReduce)) {
+    return absl::FailedPreconditionError(absl::StrCat(path_, ": ", job::kReducesOnly));
   }
   model_ = manifest->model;
-  for (const TensorSpec& tensor : manifest->layout.tensors()) {
+  for (const params::TensorSpec& tensor : manifest->layout.tensors()) {
     tensors_[tensor.name] = {"F32", tensor.shape, {}};
   }
   for (const ShardManifest& shard : manifest->shards) {
     RETURN_IF_ERROR(VerifyCheckpointFile(file_system, path_, shard.weights));
-    ASSIGN_OR_RETURN(
-        files_.emplace_back(),
-        SafetensorsReader::Open(file_system, absl::StrCat(path_, "/", shard.weights.name)));
+    ASSIGN_OR_RETURN(files_.emplace_back(),
+                     storage::SafetensorsReader::Open(
+                         file_system, absl::StrCat(path_, "/", shard.weights.name)));
     RETURN_IF_ERROR(AddPart(manifest->layout, shard.range, *files_.back()));
   }
   return absl::OkStatus();
 }
 
-absl::Status TrainedWeights::AddPart(const Layout& layout, ElementRange range,
-                                     const SafetensorsReader& file) {
-  for (const TensorSlice& slice : SlicesOf(layout, range, /*state_name=*/"")) {
+absl::Status TrainedWeights::AddPart(const params::Layout& layout, params::ElementRange range,
+                                     const storage::SafetensorsReader& file) {
+  for (const params::TensorSlice& slice : params::SlicesOf(layout, range, /*state_name=*/"")) {
     ASSIGN_OR_RETURN(const absl::Span<const float> values, file.Floats(slice.name));
     if (static_cast<int64_t>(values.size()) != slice.range.size()) {
       return absl::DataLossError(absl::StrCat(file.path(), ": ", PeerText(slice.name), " has ",
                                               values.size(), " elements, the layout says ",
                                               slice.range.size()));
     }
-    const TensorSpec& tensor = *layout.Find(slice.tensor);
+    const params::TensorSpec& tensor = *layout.Find(slice.tensor);
     if (slice.range.size() == tensor.num_elements()) {
       tensors_[tensor.name].values = values;
       continue;
@@ -245,18 +245,18 @@ absl::Status TrainedWeights::AddPart(const Layout& layout, ElementRange range,
   return absl::OkStatus();
 }
 
-absl::StatusOr<ModelSpec> TrainedWeights::Spec() const {
+absl::StatusOr<params::ModelSpec> TrainedWeights::Spec() const {
   if (model_.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path_, " does not say which model it holds (no metadata '", kModelMetadataKey,
-                     "'); checkpoints and files written by psctl export do"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path_, " does not say which model it holds (no metadata '", params::kModelMetadataKey,
+        "'); checkpoints and files written by psctl export do"));
   }
-  return ModelSpecFromJson(model_);
+  return params::ModelSpecFromJson(model_);
 }
 
-absl::Status TrainedWeights::CheckTensors(const Layout& layout) const {
+absl::Status TrainedWeights::CheckTensors(const params::Layout& layout) const {
   std::set<std::string> used;
-  for (const TensorSpec& wanted : layout.tensors()) {
+  for (const params::TensorSpec& wanted : layout.tensors()) {
     const Match match = Find(wanted);
     if (match.tensor == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(path_, " has no tensor ", wanted.name,
@@ -284,9 +284,9 @@ absl::Status TrainedWeights::CheckTensors(const Layout& layout) const {
   return absl::OkStatus();
 }
 
-absl::Status TrainedWeights::CheckUnused(const Layout& layout, const std::string& name,
+absl::Status TrainedWeights::CheckUnused(const params::Layout& layout, const std::string& name,
                                          const Tensor& tensor) const {
-  const TensorSpec* const table = layout.Find(std::string(kTokenTable));
+  const params::TensorSpec* const table = layout.Find(std::string(kTokenTable));
   const bool is_gpt = table != nullptr;
   if (is_gpt && IsMask(name)) return absl::OkStatus();
   if (!is_gpt || name != kHead) {
@@ -303,8 +303,8 @@ absl::Status TrainedWeights::CheckUnused(const Layout& layout, const std::string
       ", that is not equal to ", kTokenTable, "; the head of the model is tied to that table"));
 }
 
-TrainedWeights::Match TrainedWeights::Find(const TensorSpec& wanted) const {
-  const EarlierTensor earlier = EarlierGptTensor(wanted.name);
+TrainedWeights::Match TrainedWeights::Find(const params::TensorSpec& wanted) const {
+  const params::EarlierTensor earlier = params::EarlierGptTensor(wanted.name);
   Match match;
   // safetensors.torch.save_model() writes only one of two tensors that share memory: the head, and
   // not the token table.
@@ -318,21 +318,21 @@ TrainedWeights::Match TrainedWeights::Find(const TensorSpec& wanted) const {
   return match;
 }
 
-absl::Status TrainedWeights::CheckHeads(const ModelSpec& spec) const {
-  const auto* const wanted = std::get_if<GptSpec>(&spec.architecture);
+absl::Status TrainedWeights::CheckHeads(const params::ModelSpec& spec) const {
+  const auto* const wanted = std::get_if<params::GptSpec>(&spec.architecture);
   if (wanted == nullptr || model_.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const ModelSpec there, ModelSpecFromJson(model_));
-  const auto* const gpt = std::get_if<GptSpec>(&there.architecture);
+  ASSIGN_OR_RETURN(const params::ModelSpec there, params::ModelSpecFromJson(model_));
+  const auto* const gpt = std::get_if<params::GptSpec>(&there.architecture);
   if (gpt == nullptr || gpt->num_heads == wanted->num_heads) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       path_, " is of a model with ", gpt->num_heads, " heads, model '", spec.name, "' has ",
       wanted->num_heads, ": its weights mean something else there; give a model with as many"));
 }
 
-absl::Status TrainedWeights::Read(const Layout& layout, ElementRange range,
+absl::Status TrainedWeights::Read(const params::Layout& layout, params::ElementRange range,
                                   absl::Span<float> weights) const {
-  for (const TensorSlice& slice : SlicesOf(layout, range, /*state_name=*/"")) {
-    const TensorSpec& wanted = *layout.Find(slice.tensor);
+  for (const params::TensorSlice& slice : params::SlicesOf(layout, range, /*state_name=*/"")) {
+    const params::TensorSpec& wanted = *layout.Find(slice.tensor);
     const Match match = Find(wanted);
     if (match.tensor == nullptr) {
       return absl::NotFoundError(absl::StrCat(path_, " has no tensor ", slice.tensor));
@@ -344,10 +344,11 @@ absl::Status TrainedWeights::Read(const Layout& layout, ElementRange range,
       std::memcpy(out, values.data() + begin, slice.range.size() * sizeof(float));
       continue;
     }
-    const TransposedMatrix matrix = {{0, wanted.num_elements()}, wanted.shape[0], wanted.shape[1]};
+    const params::TransposedMatrix matrix = {
+        {0, wanted.num_elements()}, wanted.shape[0], wanted.shape[1]};
     for (int64_t i = 0; i < slice.range.size(); ++i) out[i] = values[matrix.WrittenAt(begin + i)];
   }
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

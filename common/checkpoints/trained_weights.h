@@ -18,7 +18,7 @@
 #include "common/storage/file_system.h"
 #include "common/storage/safetensors.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 // Maps the files and gives their tensors. Thread-safe once opened.
 class TrainedWeights {
@@ -26,7 +26,7 @@ class TrainedWeights {
   // Opens a file or a directory. Errors: those of SafetensorsReader::Open(). For a directory also:
   // NotFound (it is not a checkpoint; names the checkpoints in it); DataLoss (it cannot be
   // verified); FailedPrecondition (its job had no weights, --optimizer=reduce).
-  static absl::StatusOr<std::unique_ptr<TrainedWeights>> Open(FileSystem& file_system,
+  static absl::StatusOr<std::unique_ptr<TrainedWeights>> Open(storage::FileSystem& file_system,
                                                               const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -35,19 +35,20 @@ class TrainedWeights {
   const std::string& model() const { return model_; }
   // Returns the model. Errors: InvalidArgument naming the file, if it has no model or an invalid
   // one.
-  absl::StatusOr<ModelSpec> Spec() const;
+  absl::StatusOr<params::ModelSpec> Spec() const;
 
   // Checks that the model in the files has as many heads as `spec`. The shapes of tensors do not
   // show the number of heads. Errors: InvalidArgument with both numbers.
-  absl::Status CheckHeads(const ModelSpec& spec) const;
+  absl::Status CheckHeads(const params::ModelSpec& spec) const;
   // Checks that the tensors are exactly those of `layout`. Their names may begin with
   // "transformer.". In a GPT-2 of Hugging Face, masks and a head that equals the token table are
   // ignored. Errors: InvalidArgument naming the first tensor that is missing, not wanted, or of
   // another shape or type.
-  absl::Status CheckTensors(const Layout& layout) const;
+  absl::Status CheckTensors(const params::Layout& layout) const;
   // Reads a range of the parameter space of `layout` into `weights`. Requires: CheckTensors() is
   // OK.
-  absl::Status Read(const Layout& layout, ElementRange range, absl::Span<float> weights) const;
+  absl::Status Read(const params::Layout& layout, params::ElementRange range,
+                    absl::Span<float> weights) const;
 
  private:
   struct Tensor {
@@ -64,24 +65,26 @@ class TrainedWeights {
   };
 
   explicit TrainedWeights(std::string path) : path_(std::move(path)) {}
-  absl::Status OpenFile(FileSystem& file_system, const std::string& path);
-  absl::Status OpenCheckpoint(FileSystem& file_system);
-  absl::Status OpenHuggingFace(FileSystem& file_system);
+  absl::Status OpenFile(storage::FileSystem& file_system, const std::string& path);
+  absl::Status OpenCheckpoint(storage::FileSystem& file_system);
+  absl::Status OpenHuggingFace(storage::FileSystem& file_system);
   // Reads the model from a config.json in `folder`, if there is one. If `is_of_weights` is false,
   // the file may not belong to the weights, and is used only if it describes a GPT-2.
-  absl::Status ReadConfig(FileSystem& file_system, const std::string& folder, bool is_of_weights);
-  Match Find(const TensorSpec& wanted) const;
+  absl::Status ReadConfig(storage::FileSystem& file_system, const std::string& folder,
+                          bool is_of_weights);
+  Match Find(const params::TensorSpec& wanted) const;
   // Checks that a model with the tensors of `layout` does not need `tensor`.
-  absl::Status CheckUnused(const Layout& layout, const std::string& name,
+  absl::Status CheckUnused(const params::Layout& layout, const std::string& name,
                            const Tensor& tensor) const;
-  absl::Status AddPart(const Layout& layout, ElementRange range, const SafetensorsReader& file);
+  absl::Status AddPart(const params::Layout& layout, params::ElementRange range,
+                       const storage::SafetensorsReader& file);
 
   const std::string path_;
   std::string model_;
-  std::vector<std::unique_ptr<SafetensorsReader>> files_;
+  std::vector<std::unique_ptr<storage::SafetensorsReader>> files_;
   std::map<std::string, Tensor> tensors_;
   // Joined values of tensors that a shard boundary cuts.
   std::map<std::string, std::vector<float>> joined_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

@@ -15,7 +15,7 @@
 #include "common/storage/file_system.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
 using ::testing::AllOf;
@@ -24,8 +24,8 @@ using ::testing::HasSubstr;
 constexpr char kModel[] = R"({"name": "test"})";
 constexpr int kElements = 130;
 
-TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape) {
-  TensorSpec tensor;
+params::TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape) {
+  params::TensorSpec tensor;
   tensor.name = name;
   tensor.shape = std::move(shape);
   return tensor;
@@ -41,12 +41,16 @@ class TrainedWeightsTest : public testing::Test {
     std::filesystem::create_directories(root_ + "/round-00000007");
     values_.resize(kElements);
     std::iota(values_.begin(), values_.end(), 0.0f);
-    layout_ = *Layout::FromTensors({Tensor("a", {10, 8}), Tensor("b", {40}), Tensor("c", {5, 2})});
+    layout_ = *params::Layout::FromTensors(
+        {Tensor("a", {10, 8}), Tensor("b", {40}), Tensor("c", {5, 2})});
   }
 
-  WrittenFile Write(const std::string& path, const std::vector<SafetensorsEntry>& entries,
-                    ElementRange range, const SafetensorsMetadata& metadata) {
-    auto writer = SafetensorsWriter::Create(FileSystem::Real(), path, entries, metadata);
+  storage::WrittenFile Write(const std::string& path,
+                             const std::vector<storage::SafetensorsEntry>& entries,
+                             params::ElementRange range,
+                             const storage::SafetensorsMetadata& metadata) {
+    auto writer =
+        storage::SafetensorsWriter::Create(storage::FileSystem::Real(), path, entries, metadata);
     EXPECT_OK(writer);
     EXPECT_OK((*writer)->Append(absl::MakeConstSpan(values_).subspan(range.begin, range.size())));
     return *(*writer)->Finish(/*sync=*/false);
@@ -62,8 +66,8 @@ class TrainedWeightsTest : public testing::Test {
   // Writes a checkpoint of three servers. Their boundaries cut the first and the second tensor.
   std::string WriteCheckpoint(const Json& settings = Json::object()) {
     const std::string directory = root_ + "/round-00000007";
-    const std::vector<ElementRange> ranges = {{0, 30}, {30, 100}, {100, kElements}};
-    const std::vector<std::vector<SafetensorsEntry>> entries = {
+    const std::vector<params::ElementRange> ranges = {{0, 30}, {30, 100}, {100, kElements}};
+    const std::vector<std::vector<storage::SafetensorsEntry>> entries = {
         {{"a@0:30", {30}}},
         {{"a@30:80", {50}}, {"b@0:20", {20}}},
         {{"b@20:40", {20}}, {"c", {5, 2}}}};
@@ -77,7 +81,7 @@ class TrainedWeightsTest : public testing::Test {
       part.shard = shard;
       part.range = ranges[shard];
       part.weights.name = absl::StrCat("shard-", shard, ".safetensors");
-      const WrittenFile written =
+      const storage::WrittenFile written =
           Write(directory + "/" + part.weights.name, entries[shard], ranges[shard], {});
       part.weights.num_bytes = written.num_bytes;
       part.weights.crc32c = written.crc32c;
@@ -89,12 +93,12 @@ class TrainedWeightsTest : public testing::Test {
 
   std::string root_;
   std::vector<float> values_;
-  Layout layout_;
+  params::Layout layout_;
 };
 
 TEST_F(TrainedWeightsTest, FileAndCheckpointOfAnyNumberOfServersHaveTheSameTensors) {
   for (const std::string& path : {WriteFile(), WriteCheckpoint()}) {
-    const auto weights = TrainedWeights::Open(FileSystem::Real(), path);
+    const auto weights = TrainedWeights::Open(storage::FileSystem::Real(), path);
     ASSERT_OK(weights);
     EXPECT_EQ((*weights)->model(), kModel);
     ASSERT_OK((*weights)->CheckTensors(layout_));
@@ -108,10 +112,10 @@ TEST_F(TrainedWeightsTest, FileAndCheckpointOfAnyNumberOfServersHaveTheSameTenso
 }
 
 TEST_F(TrainedWeightsTest, ACheckpointKeepsTheMarkOfEmbeddings) {
-  std::vector<TensorSpec> tensors = layout_.tensors();
+  std::vector<params::TensorSpec> tensors = layout_.tensors();
   tensors[1].embedding = true;
-  layout_ = *Layout::FromTensors(tensors);
-  const auto manifest = ReadManifest(FileSystem::Real(), WriteCheckpoint());
+  layout_ = *params::Layout::FromTensors(tensors);
+  const auto manifest = ReadManifest(storage::FileSystem::Real(), WriteCheckpoint());
   ASSERT_OK(manifest);
   EXPECT_FALSE(manifest->layout.tensors()[0].embedding);
   EXPECT_TRUE(manifest->layout.tensors()[1].embedding);
@@ -119,11 +123,11 @@ TEST_F(TrainedWeightsTest, ACheckpointKeepsTheMarkOfEmbeddings) {
 
 TEST_F(TrainedWeightsTest, WeightsOfAnotherModelAreRefusedByTensor) {
   for (const std::string& path : {WriteFile(), WriteCheckpoint()}) {
-    const auto weights = TrainedWeights::Open(FileSystem::Real(), path);
+    const auto weights = TrainedWeights::Open(storage::FileSystem::Real(), path);
     ASSERT_OK(weights);
-    const auto refusal = [&](std::vector<TensorSpec> tensors) {
+    const auto refusal = [&](std::vector<params::TensorSpec> tensors) {
       const absl::Status status =
-          (*weights)->CheckTensors(*Layout::FromTensors(std::move(tensors)));
+          (*weights)->CheckTensors(*params::Layout::FromTensors(std::move(tensors)));
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
       return std::string(status.message());
     };
@@ -139,14 +143,14 @@ TEST_F(TrainedWeightsTest, WeightsOfAnotherModelAreRefusedByTensor) {
 
 TEST_F(TrainedWeightsTest, AFolderOfCheckpointsNamesThoseInIt) {
   const std::string checkpoint = WriteCheckpoint();
-  EXPECT_THAT(TrainedWeights::Open(FileSystem::Real(), root_),
+  EXPECT_THAT(TrainedWeights::Open(storage::FileSystem::Real(), root_),
               StatusIs(absl::StatusCode::kNotFound,
                        AllOf(HasSubstr("no checkpoint"), HasSubstr(checkpoint))));
 }
 
 TEST_F(TrainedWeightsTest, AMeanGradientIsNotTakenForWeights) {
   const std::string checkpoint = WriteCheckpoint({{"optimizer", "reduce"}});
-  EXPECT_THAT(TrainedWeights::Open(FileSystem::Real(), checkpoint),
+  EXPECT_THAT(TrainedWeights::Open(storage::FileSystem::Real(), checkpoint),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr(checkpoint), HasSubstr("and no weights"))));
 }
@@ -157,7 +161,7 @@ TEST_F(TrainedWeightsTest, ADamagedCheckpointIsNotRead) {
   file.seekp(-3, std::ios::end);
   file.put('x');
   file.close();
-  EXPECT_THAT(TrainedWeights::Open(FileSystem::Real(), checkpoint),
+  EXPECT_THAT(TrainedWeights::Open(storage::FileSystem::Real(), checkpoint),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("shard-1.safetensors")));
 }
 
@@ -170,7 +174,7 @@ class HuggingFaceWeightsTest : public testing::Test {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
     Config(2);
-    for (const TensorSpec& tensor : layout_.tensors()) Add(tensor.name, tensor.shape);
+    for (const params::TensorSpec& tensor : layout_.tensors()) Add(tensor.name, tensor.shape);
   }
 
   void Config(int heads) {
@@ -182,9 +186,10 @@ class HuggingFaceWeightsTest : public testing::Test {
     entries_.push_back({name, std::move(shape)});
   }
   void Write(const std::string& name = "model.safetensors", float first = 0.0f) {
-    auto writer = SafetensorsWriter::Create(FileSystem::Real(), folder_ + "/" + name, entries_, {});
+    auto writer = storage::SafetensorsWriter::Create(storage::FileSystem::Real(),
+                                                     folder_ + "/" + name, entries_, {});
     ASSERT_OK(writer);
-    for (const SafetensorsEntry& entry : entries_) {
+    for (const storage::SafetensorsEntry& entry : entries_) {
       int64_t elements = 1;
       for (const int64_t dimension : entry.shape) elements *= dimension;
       std::vector<float> values(elements);
@@ -194,7 +199,7 @@ class HuggingFaceWeightsTest : public testing::Test {
     ASSERT_OK((*writer)->Finish(/*sync=*/false).status());
   }
   absl::Status Check() {
-    const auto weights = TrainedWeights::Open(FileSystem::Real(), folder_);
+    const auto weights = TrainedWeights::Open(storage::FileSystem::Real(), folder_);
     RETURN_IF_ERROR(weights.status());
     RETURN_IF_ERROR((*weights)->CheckHeads(spec_));
     return (*weights)->CheckTensors(layout_);
@@ -205,10 +210,10 @@ class HuggingFaceWeightsTest : public testing::Test {
     return std::string(status.message());
   }
 
-  const ModelSpec spec_{"small", GptSpec{1, 2, 4, 3, 5}};
-  const Layout layout_ = *BuildLayout(spec_);
+  const params::ModelSpec spec_{"small", params::GptSpec{1, 2, 4, 3, 5}};
+  const params::Layout layout_ = *params::BuildLayout(spec_);
   std::string folder_;
-  std::vector<SafetensorsEntry> entries_;
+  std::vector<storage::SafetensorsEntry> entries_;
 };
 
 TEST_F(HuggingFaceWeightsTest, AreReadWithAndWithoutPrefix) {
@@ -218,11 +223,11 @@ TEST_F(HuggingFaceWeightsTest, AreReadWithAndWithoutPrefix) {
     }
     Write();
     for (const std::string& path : {folder_, folder_ + "/model.safetensors"}) {
-      const auto weights = TrainedWeights::Open(FileSystem::Real(), path);
+      const auto weights = TrainedWeights::Open(storage::FileSystem::Real(), path);
       ASSERT_OK(weights);
       EXPECT_OK((*weights)->CheckHeads(spec_));
       ASSERT_OK((*weights)->CheckTensors(layout_));
-      const TensorSpec& matrix = *layout_.Find("h.0.attn.c_attn.weight");
+      const params::TensorSpec& matrix = *layout_.Find("h.0.attn.c_attn.weight");
       std::vector<float> values(5);
       ASSERT_OK((*weights)->Read(layout_, {matrix.offset + 7, matrix.offset + 12},
                                  absl::MakeSpan(values)));
@@ -233,7 +238,7 @@ TEST_F(HuggingFaceWeightsTest, AreReadWithAndWithoutPrefix) {
 }
 
 TEST_F(HuggingFaceWeightsTest, AreReadFromSeveralFiles) {
-  const std::vector<SafetensorsEntry> all = entries_;
+  const std::vector<storage::SafetensorsEntry> all = entries_;
   entries_.assign(all.begin() + 3, all.end());
   Write("model-2.safetensors");
   entries_.assign(all.begin(), all.begin() + 3);
@@ -269,22 +274,23 @@ TEST_F(HuggingFaceWeightsTest, AHeadMustBeTheTokenTable) {
 // If two tensors share memory, safetensors.torch.save_model() writes only one of them.
 TEST_F(HuggingFaceWeightsTest, HeadAloneIsTheTokenTable) {
   ASSERT_EQ(entries_.front().name, "wte.weight");
-  for (SafetensorsEntry& entry : entries_) entry.name = "transformer." + entry.name;
+  for (storage::SafetensorsEntry& entry : entries_) entry.name = "transformer." + entry.name;
   entries_.front().name = "lm_head.weight";
   Write("model.safetensors", /*first=*/1.0f);
   ASSERT_OK(Check());
-  ASSERT_OK_AND_ASSIGN(const auto weights, TrainedWeights::Open(FileSystem::Real(), folder_));
+  ASSERT_OK_AND_ASSIGN(const auto weights,
+                       TrainedWeights::Open(storage::FileSystem::Real(), folder_));
   std::vector<float> values(3);
   ASSERT_OK(weights->Read(layout_, {0, 3}, absl::MakeSpan(values)));
   EXPECT_EQ(values, (std::vector<float>{1, 2, 3}));
 }
 
 TEST_F(HuggingFaceWeightsTest, OtherKindsOfFloatsAreNamedWithAWayOut) {
-  SafetensorsEntry& first = entries_.front();
+  storage::SafetensorsEntry& first = entries_.front();
   first.dtype = "BF16";
   const std::vector<int64_t> shape = first.shape;
-  const auto writer =
-      SafetensorsWriter::Create(FileSystem::Real(), folder_ + "/model.safetensors", {first}, {});
+  const auto writer = storage::SafetensorsWriter::Create(
+      storage::FileSystem::Real(), folder_ + "/model.safetensors", {first}, {});
   ASSERT_OK(writer);
   ASSERT_OK((*writer)->Append(std::vector<uint8_t>(2 * shape[0] * shape[1])));
   ASSERT_OK((*writer)->Finish(/*sync=*/false).status());
@@ -313,7 +319,7 @@ TEST_F(HuggingFaceWeightsTest, RootOfACacheNamesItsSnapshots) {
 }
 
 TEST_F(HuggingFaceWeightsTest, TransposedWeightsAreNamedWithAWayOut) {
-  for (SafetensorsEntry& entry : entries_) {
+  for (storage::SafetensorsEntry& entry : entries_) {
     if (entry.name == "h.0.attn.c_attn.weight") entry.shape = {12, 4};
   }
   Write();
@@ -349,17 +355,19 @@ TEST_F(HuggingFaceWeightsTest, AConfigOfSomethingElseBesideAFileDoesNotCount) {
   Write();
   std::ofstream(folder_ + "/config.json") << R"({"editor": "vi"})";
   EXPECT_THAT(Refusal(), HasSubstr("model_type"));
-  const auto weights = TrainedWeights::Open(FileSystem::Real(), folder_ + "/model.safetensors");
+  const auto weights =
+      TrainedWeights::Open(storage::FileSystem::Real(), folder_ + "/model.safetensors");
   ASSERT_OK(weights);
   EXPECT_EQ((*weights)->model(), "");
 }
 
 TEST_F(HuggingFaceWeightsTest, WhatEarlierReleasesWroteIsTransposed) {
   entries_.clear();
-  const Layout earlier = *BuildEarlierLayout(spec_);
-  for (const TensorSpec& tensor : earlier.tensors()) Add(tensor.name, tensor.shape);
+  const params::Layout earlier = *params::BuildEarlierLayout(spec_);
+  for (const params::TensorSpec& tensor : earlier.tensors()) Add(tensor.name, tensor.shape);
   Write();
-  const auto weights = TrainedWeights::Open(FileSystem::Real(), folder_ + "/model.safetensors");
+  const auto weights =
+      TrainedWeights::Open(storage::FileSystem::Real(), folder_ + "/model.safetensors");
   ASSERT_OK(weights);
   ASSERT_OK((*weights)->CheckTensors(layout_));
   // The matrix is [12, 4] in the file and [4, 12] here, so the row of input 1 begins with element 1
@@ -371,4 +379,4 @@ TEST_F(HuggingFaceWeightsTest, WhatEarlierReleasesWroteIsTransposed) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

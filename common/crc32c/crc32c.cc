@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #endif
 
-namespace lodestar {
+namespace lodestar::crc32c {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
@@ -143,7 +143,7 @@ __attribute__((target("sse4.2"))) uint32_t ExtendSse42(uint32_t state, const uin
 // holds the higher powers. A product of two mirrored halves is shifted by one bit, and a constant
 // in the low 32 bits of its half counts as x^32 times itself. Hence the exponents +64 - 1 - 32 and
 // -1 - 32.
-constexpr crc32c::FoldFactors FactorsFor(size_t step_bytes) {
+constexpr FoldFactors FactorsFor(size_t step_bytes) {
   return {.low = PowerOfX(8 * step_bytes + 31), .high = PowerOfX(8 * step_bytes - 33)};
 }
 
@@ -152,24 +152,24 @@ constexpr crc32c::FoldFactors FactorsFor(size_t step_bytes) {
 constexpr size_t kMinFoldedBytes = 4096;
 
 struct ReadyFolding {
-  const crc32c::Folding* folding;  // null means that the processor has none
-  crc32c::FoldFactors factors;
+  const Folding* folding;  // null means that the processor has none
+  FoldFactors factors;
 };
 
-ReadyFolding MakeReady(const crc32c::Folding* folding) {
+ReadyFolding MakeReady(const Folding* folding) {
   if (folding == nullptr) return {};
   return {folding, FactorsFor(folding->step_bytes)};
 }
 
 const ReadyFolding& BestFolding() {
-  static const ReadyFolding best = MakeReady(crc32c::FoldingAt(0));
+  static const ReadyFolding best = MakeReady(FoldingAt(0));
   return best;
 }
 
 // Returns the state after `data`. `size` is a positive multiple of the step.
 uint32_t ExtendFolding(const ReadyFolding& by, uint32_t state, const uint8_t* data, size_t size,
                        uint8_t* copy, bool streams) {
-  uint8_t folded[crc32c::kMostStepBytes];
+  uint8_t folded[kMostStepBytes];
   by.folding->fold(state, by.factors, data, size, copy, streams, folded);
   return ExtendSse42(0, folded, by.folding->step_bytes);
 }
@@ -180,7 +180,7 @@ uint32_t Extend(const ReadyFolding& by, uint32_t state, const uint8_t* data, siz
   if (by.folding != nullptr && size >= kMinFoldedBytes) {
     const bool streams = copy != nullptr && copy_to == CopyTo::kMemory;
     if (streams) {
-      const size_t head = -reinterpret_cast<uintptr_t>(copy) % crc32c::kStreamAlignment;
+      const size_t head = -reinterpret_cast<uintptr_t>(copy) % kStreamAlignment;
       std::memcpy(copy, data, head);
       state = ExtendSse42(state, copy, head);
       data += head;
@@ -230,7 +230,7 @@ uint32_t Crc32cCopy(void* destination, const void* source, size_t size, uint32_t
                  static_cast<uint8_t*>(destination), copy_to);
 }
 
-const crc32c::Folding* crc32c::FoldingAt(int index) {
+const Folding* FoldingAt(int index) {
 #if defined(__x86_64__)
   if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("pclmul")) return nullptr;
   const Folding* foldings[3] = {};
@@ -246,8 +246,8 @@ const crc32c::Folding* crc32c::FoldingAt(int index) {
 }
 
 #if defined(__x86_64__)
-uint32_t crc32c::Crc32cBy(const Folding& folding, void* destination, const void* source,
-                          size_t size, uint32_t seed, bool streams) {
+uint32_t Crc32cBy(const Folding& folding, void* destination, const void* source, size_t size,
+                  uint32_t seed, bool streams) {
   return ~Extend(MakeReady(&folding), ~seed, static_cast<const uint8_t*>(source), size,
                  static_cast<uint8_t*>(destination), streams ? CopyTo::kMemory : CopyTo::kCaches);
 }
@@ -261,4 +261,4 @@ uint32_t Crc32cCombine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) {
   return Multiply(crc_a, AppendZeros(size_b)) ^ crc_b;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::crc32c

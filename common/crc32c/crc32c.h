@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::crc32c {
 
 // Returns the checksum of earlier bytes followed by `data`. `seed` is the checksum of the earlier
 // bytes, and 0 if there are none. Crc32c("123456789") is 0xE3069283. Uses carry-less products and
@@ -32,4 +32,4 @@ uint32_t Crc32cCombine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
 // Returns the same as Crc32c() without special instructions. It is the reference in tests.
 uint32_t Crc32cPortable(const void* data, size_t size, uint32_t seed = 0);
 
-}  // namespace lodestar
+}  // namespace lodestar::crc32c

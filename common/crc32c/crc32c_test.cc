@@ -7,7 +7,7 @@
 
 #include "common/crc32c/crc32c_folding.h"
 
-namespace lodestar {
+namespace lodestar::crc32c {
 namespace {
 
 std::vector<uint8_t> Pattern(size_t size) {
@@ -42,19 +42,17 @@ TEST(Crc32cTest, HardwareAndTablesAgreeOnAllLengthsAndAlignments) {
 
 TEST(Crc32cTest, EveryFoldingOfThisMachineAgreesAndCopies) {
   const std::vector<uint8_t> bytes = Pattern(70000);
-  for (int i = 0; crc32c::FoldingAt(i) != nullptr; ++i) {
-    const crc32c::Folding* const folding = crc32c::FoldingAt(i);
+  for (int i = 0; FoldingAt(i) != nullptr; ++i) {
+    const Folding* const folding = FoldingAt(i);
     for (size_t size : {0, 1, 4095, 4096, 4097, 4223, 4224, 4351, 4352, 12288, 65536, 69990}) {
       for (size_t offset = 0; offset < 9; ++offset) {
         const uint8_t* const source = bytes.data() + offset;
         const uint32_t expected = Crc32cPortable(source, size, 77);
-        ASSERT_EQ(crc32c::Crc32cBy(*folding, nullptr, source, size, 77, /*streams=*/false),
-                  expected)
+        ASSERT_EQ(Crc32cBy(*folding, nullptr, source, size, 77, /*streams=*/false), expected)
             << folding->name << ", " << size << " bytes at " << offset;
         for (const bool streams : {false, true}) {
           std::vector<uint8_t> copy(size + 2, 0xaa);
-          ASSERT_EQ(crc32c::Crc32cBy(*folding, copy.data() + 1, source, size, 77, streams),
-                    expected)
+          ASSERT_EQ(Crc32cBy(*folding, copy.data() + 1, source, size, 77, streams), expected)
               << folding->name << ", " << size << " bytes at " << offset;
           ASSERT_TRUE(std::equal(source, source + size, copy.data() + 1)) << folding->name;
           ASSERT_TRUE(copy.front() == 0xaa && copy.back() == 0xaa) << folding->name;
@@ -103,4 +101,4 @@ TEST(Crc32cTest, ChangesWithEveryBit) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::crc32c

@@ -1,6 +1,6 @@
 #include "common/history/history_thinning.h"
 
-namespace lodestar {
+namespace lodestar::history {
 
 HistoryPoint Joined(const HistoryPoint& a, const HistoryPoint& b) {
   HistoryPoint joined = b;
@@ -35,4 +35,4 @@ void ThinCurves(size_t max_points, RunHistory& history) {
   while (history.heldout.size() > max_points) DropEveryOther(history.heldout);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::history

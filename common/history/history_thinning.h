@@ -5,7 +5,7 @@
 
 #include "common/history/run_history.h"
 
-namespace lodestar {
+namespace lodestar::history {
 
 // Joins two consecutive points into one.
 HistoryPoint Joined(const HistoryPoint& a, const HistoryPoint& b);
@@ -20,4 +20,4 @@ void DropEveryOther(std::vector<HeldoutPoint>& points);
 // value for the remaining points.
 void ThinCurves(size_t max_points, RunHistory& history);
 
-}  // namespace lodestar
+}  // namespace lodestar::history

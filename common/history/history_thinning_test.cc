@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::history {
 namespace {
 
 RunHistory OfRounds(int64_t num_rounds) {
@@ -48,4 +48,4 @@ TEST(HistoryThinningTest, RoundsWithoutALossDoNotCount) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::history

@@ -22,7 +22,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::history {
 namespace {
 
 constexpr size_t kMaxNameBytes = 255;  // limit of file systems for the name of a folder
@@ -285,4 +285,4 @@ absl::StatusOr<RunHistory> NeighbourRuns::Read(const std::string& name) const {
   return history;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::history

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "common/history/run_history.h"
 
-namespace lodestar {
+namespace lodestar::history {
 
 struct NeighbourList {
   struct Run {
@@ -60,4 +60,4 @@ class NeighbourRuns {
 // (there is no history); those of NeighbourRuns::Read().
 absl::StatusOr<RunHistory> ReadHistoryUntouched(const std::string& run_folder);
 
-}  // namespace lodestar
+}  // namespace lodestar::history

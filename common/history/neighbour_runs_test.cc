@@ -14,7 +14,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::history {
 namespace {
 
 using ::testing::ElementsAre;
@@ -219,4 +219,4 @@ TEST_F(NeighbourRunsTest, AFolderThatIsNotThereIsAnError) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::history

@@ -19,7 +19,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::history {
 namespace {
 
 // The application id marks a database as ours. The form is the version of its tables.
@@ -269,9 +269,9 @@ absl::Status ReplaceRows(Database& database, const RunHistory& history) {
                                     sqlite3_bind_double(row, 1, history.trained[i].learning_rate);
                                   }));
   if (history.loss_unit.has_value()) {
-    RETURN_IF_ERROR(
-        database.Execute(absl::StrCat("INSERT INTO loss_unit VALUES (",
-                                      *history.loss_unit == LossUnit::kBitsPerByte ? 1 : 0, ")")));
+    RETURN_IF_ERROR(database.Execute(
+        absl::StrCat("INSERT INTO loss_unit VALUES (",
+                     *history.loss_unit == job::LossUnit::kBitsPerByte ? 1 : 0, ")")));
   }
   RETURN_IF_ERROR(database.Insert("INSERT INTO settings VALUES (?, ?)", history.settings.size(),
                                   [&history](sqlite3_stmt* row, size_t i) {
@@ -344,7 +344,7 @@ absl::StatusOr<RunHistory> ReadTables(Database& database) {
   if (has_loss_unit) {
     RETURN_IF_ERROR(database.ForEachRow("SELECT * FROM loss_unit", [&history](sqlite3_stmt* row) {
       history.loss_unit =
-          sqlite3_column_int(row, 0) != 0 ? LossUnit::kBitsPerByte : LossUnit::kNats;
+          sqlite3_column_int(row, 0) != 0 ? job::LossUnit::kBitsPerByte : job::LossUnit::kNats;
     }));
   }
   ASSIGN_OR_RETURN(const bool has_settings, has_table("settings"));
@@ -414,14 +414,14 @@ std::string HistoryJson(const RunHistory& history) {
   Json events = Json::array();
   for (const HistoryEvent& event : history.events) events.push_back(EventToJson(event));
   Json settings = Json::object();
-  for (const JobSetting& setting : history.settings) settings[setting.flag] = setting.value;
+  for (const job::JobSetting& setting : history.settings) settings[setting.flag] = setting.value;
   Json trained_columns = std::move(trained).Get();
   trained_columns["learning_rate"] = std::move(learning_rates);
   return FormatJson(
       {{"rounds_per_point", history.rounds_per_point},
        {"tokens_per_sample", history.tokens_per_sample},
        {"loss_unit",
-        history.loss_unit.has_value() ? Json(LossUnitName(*history.loss_unit)) : Json()},
+        history.loss_unit.has_value() ? Json(job::LossUnitName(*history.loss_unit)) : Json()},
        {"settings", std::move(settings)},
        {"trained", std::move(trained_columns)},
        {"heldout", std::move(heldout).Get()},
@@ -476,4 +476,4 @@ absl::StatusOr<RunHistory> ParseHistory(absl::string_view image, const std::stri
   return ReadTables(database);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::history

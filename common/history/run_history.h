@@ -16,7 +16,7 @@
 #include "common/job/job_settings.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::history {
 
 inline constexpr char kHistoryFileName[] = "history.sqlite";  // in --checkpoint_dir
 
@@ -56,9 +56,9 @@ struct RunHistory {
   // 1 means that samples are not made of tokens. 0 means that this is not known.
   int64_t tokens_per_sample = 0;
   // Unit in which losses are shown; nullopt means that it is not known.
-  std::optional<LossUnit> loss_unit = {};
+  std::optional<job::LossUnit> loss_unit = {};
   // Settings that have an effect, with the model first. Empty means that they are not known.
-  std::vector<JobSetting> settings = {};
+  std::vector<job::JobSetting> settings = {};
   friend bool operator==(const RunHistory&, const RunHistory&) = default;
 };
 
@@ -91,4 +91,4 @@ bool MayBeHistory(absl::string_view beginning);
 // Unimplemented (of a later release); DataLoss (damaged or not ours).
 absl::StatusOr<RunHistory> ParseHistory(absl::string_view image, const std::string& path);
 
-}  // namespace lodestar
+}  // namespace lodestar::history

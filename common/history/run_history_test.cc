@@ -13,7 +13,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::history {
 namespace {
 
 using ::testing::HasSubstr;
@@ -22,7 +22,7 @@ RunHistory Some() {
   RunHistory history;
   history.rounds_per_point = 2;
   history.tokens_per_sample = 64;
-  history.loss_unit = LossUnit::kBitsPerByte;
+  history.loss_unit = job::LossUnit::kBitsPerByte;
   history.settings = {{"model", "tiny"}, {"batch_size", "2"}};
   history.trained = {{Round(0), Round(1), 20, 1.5, 2.25, 2, 0.125},
                      {Round(2), Round(3), 40, 3.0, 0.0, 0, 0.0}};
@@ -227,4 +227,4 @@ TEST_F(RunHistoryTest, JsonHasColumnsAndNullForWhatIsNotKnown) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::history

@@ -3,8 +3,8 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 extern const absl::string_view kDashboardPage;
 
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -1,6 +1,6 @@
 #include "common/http/http_code.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 int HttpCodeOf(const absl::Status& error) {
   switch (error.code()) {
@@ -19,4 +19,4 @@ int HttpCodeOf(const absl::Status& error) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::http

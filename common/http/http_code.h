@@ -3,9 +3,9 @@
 
 #include "absl/status/status.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 // Returns the HTTP status code for `error`. Requires: !error.ok().
 int HttpCodeOf(const absl::Status& error);
 
-}  // namespace lodestar
+}  // namespace lodestar::http

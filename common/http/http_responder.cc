@@ -20,7 +20,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/security/certificates.h"
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
 // Content-Security-Policy of the dashboard. Its page is a single file and connects only to this
@@ -45,10 +45,10 @@ const httplib::Headers& CommonHeaders() {
 }
 
 // Returns the host without the port. An IPv6 address loses its brackets.
-absl::StatusOr<HostPort> HostOf(const std::string& host) {
+absl::StatusOr<net::HostPort> HostOf(const std::string& host) {
   const bool has_port =
       absl::StrContains(host, "]:") || (!absl::EndsWith(host, "]") && absl::StrContains(host, ':'));
-  return ParseHostPort("", has_port ? host : absl::StrCat(host, ":80"), /*lowest_port=*/1);
+  return net::ParseHostPort("", has_port ? host : absl::StrCat(host, ":80"), /*lowest_port=*/1);
 }
 
 HttpQuery QueryOf(const httplib::Request& request) {
@@ -137,10 +137,10 @@ class OneRequest : private httplib::Server {
   }
 
   bool IsOwnName(const std::string& host) const {
-    const absl::StatusOr<HostPort> address = HostOf(absl::AsciiStrToLower(host));
+    const absl::StatusOr<net::HostPort> address = HostOf(absl::AsciiStrToLower(host));
     if (!address.ok()) return false;
     if (address->IsLoopback()) return true;
-    if (IsAddress(address->host)) return config_.allows_addresses;
+    if (net::IsAddress(address->host)) return config_.allows_addresses;
     return std::any_of(config_.names.begin(), config_.names.end(), [&](const std::string& name) {
       return absl::EqualsIgnoreCase(name, address->host);
     });
@@ -265,7 +265,7 @@ class OneRequest : private httplib::Server {
   bool HasOrderKey(const httplib::Request& request) const {
     const std::string& key = config_.routes.order_key;
     return key.empty() ||
-           AreEqualSecrets(request.get_header_value(HttpResponder::kOrderHeader), key);
+           security::AreEqualSecrets(request.get_header_value(HttpResponder::kOrderHeader), key);
   }
 
   // Returns the orders that the caller may give, so that the page shows only buttons that work.
@@ -358,4 +358,4 @@ std::string TokenIn(absl::string_view authorization) {
   return colon == std::string::npos ? "" : name_and_password.substr(colon + 1);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "common/http/http_routes.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 class HttpResponder {
  public:
@@ -69,4 +69,4 @@ class HttpResponder {
 // token as the password and any user name. Empty means that there is none.
 std::string TokenIn(absl::string_view authorization);
 
-}  // namespace lodestar
+}  // namespace lodestar::http

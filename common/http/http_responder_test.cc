@@ -12,7 +12,7 @@
 #include "common/http/request_head.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
 using ::testing::AllOf;
@@ -307,4 +307,4 @@ TEST(TokenInTest, IsThatOfBearerAndThePasswordOfBasic) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "common/security/identity.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 struct HttpAnswer {
   int status = 200;
@@ -35,7 +35,7 @@ using HttpEventSource = std::function<std::vector<HttpEvent>()>;
 // What a peer has shown to prove its identity.
 struct HttpCredentials {
   // Identity in a certificate that the authority has issued.
-  std::optional<Identity> certificate = {};
+  std::optional<security::Identity> certificate = {};
   // The token in the header Authorization: the token of Bearer, or the password of Basic. Empty
   // means none.
   std::string token = {};
@@ -76,4 +76,4 @@ struct HttpRoutes {
   std::string orders_path;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -21,7 +21,7 @@
 #include "common/net/host_port.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
 constexpr int kNumWorkers = 4;
@@ -72,8 +72,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Config config) {
   if (config.tls.has_value()) {
     ASSIGN_OR_RETURN(tls, TlsContextSource::Open(*config.tls, config.read_tls_files));
   }
-  absl::StatusOr<ListeningSockets> sockets =
-      Listen(config.address, "--http", kUnacknowledgedTimeout);
+  absl::StatusOr<net::ListeningSockets> sockets =
+      net::Listen(config.address, "--http", kUnacknowledgedTimeout);
   if (!sockets.ok()) {
     return absl::Status(sockets.status().code(),
                         absl::StrCat("--http: ", sockets.status().message()));
@@ -85,13 +85,13 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Config config) {
 }
 
 HttpServer::HttpServer(Config config, std::unique_ptr<TlsContextSource> tls,
-                       ListeningSockets sockets)
+                       net::ListeningSockets sockets)
     : config_(std::move(config)),
       responder_(config_.pages),
       tls_(std::move(tls)),
       sockets_(std::move(sockets)),
       last_id_(kFirstId) {
-  HostPort real = config_.address;
+  net::HostPort real = config_.address;
   real.port = sockets_.port;
   if (config_.address.IsWildcard() && !config_.shown_host.empty()) real.host = config_.shown_host;
   url_ = absl::StrCat(tls_ == nullptr ? "http://" : "https://", real.ToString(), "/");
@@ -293,8 +293,9 @@ void HttpServer::OnRequestBytes(Connections::iterator connection, absl::string_v
   if (peer.tls == nullptr) {
     peer.request.append(bytes.data(), bytes.size());
     if (BeginsTls(peer.request)) {
-      LogWarn("--http={} was spoken to in TLS by {}, and serves plain text: the page is at {}",
-              config_.address.ToString(), peer.address, url_);
+      logging::LogWarn(
+          "--http={} was spoken to in TLS by {}, and serves plain text: the page is at {}",
+          config_.address.ToString(), peer.address, url_);
       return Send(connection, kNoTlsHere, State::kWriting, now);
     }
   } else if (const absl::Status read = peer.tls->Receive(bytes, peer.request); !read.ok()) {
@@ -319,7 +320,7 @@ void HttpServer::OnRequestBytes(Connections::iterator connection, absl::string_v
   HttpCredentials shown;
   shown.address = peer.address;
   if (peer.tls != nullptr) {
-    absl::StatusOr<std::optional<Identity>> identity = peer.tls->PeerIdentity();
+    absl::StatusOr<std::optional<security::Identity>> identity = peer.tls->PeerIdentity();
     if (!identity.ok()) {
       return Send(connection,
                   TextAnswer("403 Forbidden", absl::StrCat(identity.status().message(), "\n")),
@@ -479,4 +480,4 @@ void HttpServer::Close(Connections::iterator connection) {
   connections_.erase(connection);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::http

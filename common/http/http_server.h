@@ -41,7 +41,7 @@
 #include "common/runtime/file_descriptor.h"
 #include "common/security/credentials.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 class HttpServer {
  public:
@@ -58,9 +58,9 @@ class HttpServer {
   static constexpr size_t kMaxPendingBytes = size_t{64} << 20;
 
   struct Config {
-    ListenAddress address;
+    net::ListenAddress address;
     HttpResponder::Config pages;
-    std::optional<CredentialFiles> tls;                               // nullopt means plain text
+    std::optional<security::CredentialFiles> tls;                     // nullopt means plain text
     TlsContextSource::ReadFiles read_tls_files = TlsContext::Create;  // may block on the disk
     std::string shown_host;  // host in url() if the server listens on all addresses
     // Called on the server's thread for each peer whose TLS handshake fails.
@@ -115,7 +115,7 @@ class HttpServer {
   };
   using Connections = std::map<uint64_t, Connection>;
 
-  HttpServer(Config config, std::unique_ptr<TlsContextSource> tls, ListeningSockets sockets);
+  HttpServer(Config config, std::unique_ptr<TlsContextSource> tls, net::ListeningSockets sockets);
   absl::Status Begin();
   void Run();
   int TimeoutMs(absl::Time now) const;
@@ -153,7 +153,7 @@ class HttpServer {
   std::string url_;
 
   // The members below are used only by the server's thread.
-  ListeningSockets sockets_;
+  net::ListeningSockets sockets_;
   FileDescriptor epoll_;
   Connections connections_;
   uint64_t last_id_ = 0;
@@ -173,4 +173,4 @@ class HttpServer {
   std::thread thread_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -21,14 +21,14 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-const ListenAddress kAnyPort{{"127.0.0.1", 0}};
+const net::ListenAddress kAnyPort{{"127.0.0.1", 0}};
 
 // A client that sends and receives raw bytes.
 class RawClient {
@@ -326,17 +326,17 @@ TEST_F(HttpServerTest, APortThatIsTakenIsAnError) {
 class HttpServerTlsTest : public HttpServerTest {
  protected:
   HttpServerTlsTest() {
-    config_.tls = authority_.FilesFor({Role::kServer, "s", "1"});
+    config_.tls = authority_.FilesFor({security::Role::kServer, "s", "1"});
     config_.on_failed_handshake = [this] { ++failed_handshakes_; };
     config_.pages.access = [this](const HttpCredentials& shown,
                                   HttpDeed) -> absl::StatusOr<HttpCaller> {
       seen_ = shown;
-      if (shown.certificate.has_value()) return HttpCaller{TextOf(*shown.certificate)};
+      if (shown.certificate.has_value()) return HttpCaller{security::TextOf(*shown.certificate)};
       return absl::UnauthenticatedError("who is it?");
     };
   }
 
-  int StatusWith(const CredentialFiles& files) const {
+  int StatusWith(const security::CredentialFiles& files) const {
     httplib::SSLClient client("127.0.0.1", port(), files.certificate, files.key);
     client.set_ca_cert_path(files.authority.c_str());
     client.enable_server_certificate_verification(false);
@@ -344,7 +344,7 @@ class HttpServerTlsTest : public HttpServerTest {
     return answer ? answer->status : 0;
   }
 
-  TestAuthority authority_;
+  security::TestAuthority authority_;
   HttpCredentials seen_;
   std::atomic<int> failed_handshakes_ = 0;
 };
@@ -352,8 +352,8 @@ class HttpServerTlsTest : public HttpServerTest {
 TEST_F(HttpServerTlsTest, KnowsWhoHasACertificateOfItsAuthorityAlone) {
   Start();
   EXPECT_THAT(server_->url(), StartsWith("https://"));
-  EXPECT_EQ(StatusWith(authority_.FilesFor({Role::kViewer, "alice", "2"})), 200);
-  EXPECT_EQ(seen_.certificate, (Identity{Role::kViewer, "alice", "2"}));
+  EXPECT_EQ(StatusWith(authority_.FilesFor({security::Role::kViewer, "alice", "2"})), 200);
+  EXPECT_EQ(seen_.certificate, (security::Identity{security::Role::kViewer, "alice", "2"}));
   EXPECT_EQ(seen_.address, "127.0.0.1");
   httplib::SSLClient nobody("127.0.0.1", port());
   nobody.enable_server_certificate_verification(false);
@@ -361,8 +361,10 @@ TEST_F(HttpServerTlsTest, KnowsWhoHasACertificateOfItsAuthorityAlone) {
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->status, 401);
   EXPECT_THAT(answer->get_header_value("WWW-Authenticate"), StartsWith("Basic"));
-  EXPECT_EQ(StatusWith(TestAuthority().FilesFor({Role::kViewer, "alice", "2"})), 0);
-  EXPECT_EQ(StatusWith(authority_.FilesFor({Role::kViewer, "old", "3"}, -absl::Minutes(1))), 0);
+  EXPECT_EQ(StatusWith(security::TestAuthority().FilesFor({security::Role::kViewer, "alice", "2"})),
+            0);
+  EXPECT_EQ(
+      StatusWith(authority_.FilesFor({security::Role::kViewer, "old", "3"}, -absl::Minutes(1))), 0);
   EXPECT_EQ(failed_handshakes_, 2);
 }
 
@@ -377,7 +379,8 @@ TEST_F(HttpServerTlsTest, AHandshakeThatStallsIsLetGo) {
   Start();
   RawClient stalled(port());
   stalled.Send("\x16\x03\x01\x02");
-  const CredentialFiles files = authority_.FilesFor({Role::kViewer, "alice", "2"});
+  const security::CredentialFiles files =
+      authority_.FilesFor({security::Role::kViewer, "alice", "2"});
   EXPECT_EQ(StatusWith(files), 200);
   clock_.AdvanceTime(HttpServer::kRequestPatience);
   EXPECT_EQ(StatusWith(files), 200);
@@ -386,10 +389,10 @@ TEST_F(HttpServerTlsTest, AHandshakeThatStallsIsLetGo) {
 
 TEST_F(HttpServerTlsTest, RenewedFilesAreTakenWhileItRuns) {
   Start();
-  const TestAuthority other;
-  const CredentialFiles theirs = other.FilesFor({Role::kViewer, "bob", "2"});
+  const security::TestAuthority other;
+  const security::CredentialFiles theirs = other.FilesFor({security::Role::kViewer, "bob", "2"});
   EXPECT_EQ(StatusWith(theirs), 0);
-  other.Renew(*config_.tls, {Role::kServer, "s", "1"});
+  other.Renew(*config_.tls, {security::Role::kServer, "s", "1"});
   clock_.AdvanceTime(absl::Seconds(6));
   // The server reads the files on another thread, so the test waits for the change.
   const absl::Time patience = absl::Now() + absl::Seconds(30);
@@ -400,7 +403,7 @@ TEST_F(HttpServerTlsTest, ADiskThatStandsStillHoldsOneThread) {
   std::atomic<int> reads = 0;
   absl::Notification stands_still;
   absl::Notification moves_again;
-  config_.read_tls_files = [&](const CredentialFiles& files) {
+  config_.read_tls_files = [&](const security::CredentialFiles& files) {
     if (++reads > 1) {
       if (reads == 2) stands_still.Notify();
       moves_again.WaitForNotification();
@@ -408,8 +411,9 @@ TEST_F(HttpServerTlsTest, ADiskThatStandsStillHoldsOneThread) {
     return TlsContext::Create(files);
   };
   Start();
-  const CredentialFiles files = authority_.FilesFor({Role::kViewer, "alice", "2"});
-  authority_.Renew(*config_.tls, {Role::kServer, "s", "1"});
+  const security::CredentialFiles files =
+      authority_.FilesFor({security::Role::kViewer, "alice", "2"});
+  authority_.Renew(*config_.tls, {security::Role::kServer, "s", "1"});
   for (int i = 0; i < 10 && !HasFailure(); ++i) {
     clock_.AdvanceTime(absl::Seconds(6));
     EXPECT_EQ(StatusWith(files), 200) << i;
@@ -427,4 +431,4 @@ TEST_F(HttpServerTlsTest, FilesThatAreNoneAreAnErrorOfTheStart) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -13,7 +13,7 @@
 #include "common/http/http_code.h"
 #include "common/runtime/json.h"
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
 constexpr char kJson[] = "application/json";
@@ -23,9 +23,9 @@ HttpAnswer AnswerOf(const absl::StatusOr<std::string>& json) {
   return {.status = HttpCodeOf(json.status()), .body = absl::StrCat(json.status().message(), "\n")};
 }
 
-std::string ListJson(const NeighbourList& list) {
+std::string ListJson(const history::NeighbourList& list) {
   Json runs = Json::array();
-  for (const NeighbourList::Run& run : list.runs) {
+  for (const history::NeighbourList::Run& run : list.runs) {
     runs.push_back({{"name", run.name},
                     {"written", absl::ToDoubleSeconds(run.written - absl::UnixEpoch())},
                     {"unreadable", run.unreadable.empty() ? Json() : Json(run.unreadable)}});
@@ -39,7 +39,7 @@ class NeighbourPages {
 
   HttpAnswer List() {
     return OneAtATime([this]() -> absl::StatusOr<std::string> {
-      const absl::StatusOr<NeighbourList> list = runs_.List();
+      const absl::StatusOr<history::NeighbourList> list = runs_.List();
       if (!list.ok()) return list.status();
       return ListJson(*list);
     });
@@ -47,9 +47,9 @@ class NeighbourPages {
 
   HttpAnswer Read(const std::string& name) {
     return OneAtATime([&]() -> absl::StatusOr<std::string> {
-      const absl::StatusOr<RunHistory> history = runs_.Read(name);
+      const absl::StatusOr<history::RunHistory> history = runs_.Read(name);
       if (!history.ok()) return history.status();
-      return HistoryJson(*history);
+      return history::HistoryJson(*history);
     });
   }
 
@@ -64,7 +64,7 @@ class NeighbourPages {
     return AnswerOf(json);
   }
 
-  const NeighbourRuns runs_;
+  const history::NeighbourRuns runs_;
   absl::Mutex mutex_;  // held while a request reads the disk
 };
 
@@ -73,7 +73,8 @@ class NeighbourPages {
 void AddNeighbourPages(const std::string& run_folder, HttpRoutes* routes) {
   if (run_folder.empty()) {
     routes->pages["/api/runs"] = [](const HttpQuery&) {
-      return HttpAnswer{.type = kJson, .body = absl::StrCat(ListJson(NeighbourList()), "\n")};
+      return HttpAnswer{.type = kJson,
+                        .body = absl::StrCat(ListJson(history::NeighbourList()), "\n")};
     };
     return;
   }
@@ -88,4 +89,4 @@ void AddNeighbourPages(const std::string& run_folder, HttpRoutes* routes) {
   };
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::http

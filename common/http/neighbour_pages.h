@@ -9,11 +9,11 @@
 
 #include "common/http/http_server.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 // Adds the pages for the run in `run_folder`. Empty means that the run has no folder and the list
 // is empty. Only one request at a time reads the disk, and others get 503 meanwhile: a disk that
 // hangs must not block more than one thread of the server.
 void AddNeighbourPages(const std::string& run_folder, HttpRoutes* routes);
 
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -11,7 +11,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
 using ::testing::HasSubstr;
@@ -23,9 +23,10 @@ class NeighbourPagesTest : public ::testing::Test {
     for (const char* name : {"own", "a & b"}) {
       const std::string folder = absl::StrCat(around_, "/", name);
       std::filesystem::create_directories(folder);
-      RunHistory history;
+      history::RunHistory history;
       history.trained = {{Round(0), Round(0), 10, 1.0, 2.5, 1}};
-      EXPECT_OK(WriteHistory(absl::StrCat(folder, "/", kHistoryFileName), history));
+      EXPECT_OK(
+          history::WriteHistory(absl::StrCat(folder, "/", history::kHistoryFileName), history));
     }
     AddNeighbourPages(absl::StrCat(around_, "/own"), &routes_);
   }
@@ -62,7 +63,7 @@ TEST_F(NeighbourPagesTest, WhatCannotBeShownIsToldWithItsCode) {
   EXPECT_EQ(Get("/api/runs/history").status, 400);
   EXPECT_EQ(Get("/api/runs/history", {{"name", "../own"}}).status, 404);
   const std::string file =
-      (std::filesystem::canonical(around_) / "a & b" / kHistoryFileName).string();
+      (std::filesystem::canonical(around_) / "a & b" / history::kHistoryFileName).string();
   std::filesystem::resize_file(file, 4096);
   const HttpAnswer damaged = Get("/api/runs/history", {{"name", "a & b"}});
   EXPECT_EQ(damaged.status, 422);
@@ -78,4 +79,4 @@ TEST_F(NeighbourPagesTest, ARunWithoutAFolderHasNoneBesideIt) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -5,7 +5,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 std::optional<uint64_t> ChooseToGo(const std::vector<PlaceHolder>& holders) {
   std::map<absl::string_view, int> num_of_address;
@@ -23,4 +23,4 @@ std::optional<uint64_t> ChooseToGo(const std::vector<PlaceHolder>& holders) {
   return chosen == nullptr ? std::nullopt : std::make_optional(chosen->id);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::http

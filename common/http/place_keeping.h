@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 struct PlaceHolder {
   uint64_t id = 0;
@@ -24,4 +24,4 @@ struct PlaceHolder {
 // one address cannot keep other addresses out. nullopt means that every connection has `stays`.
 std::optional<uint64_t> ChooseToGo(const std::vector<PlaceHolder>& holders);
 
-}  // namespace lodestar
+}  // namespace lodestar::http

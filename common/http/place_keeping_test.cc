@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
 absl::Time At(int second) { return absl::UnixEpoch() + absl::Seconds(second); }
@@ -44,4 +44,4 @@ TEST(PlaceKeepingTest, WhoIsToldSomethingGoesAfterTheOthersOfItsAddressAndBefore
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::http

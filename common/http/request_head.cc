@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "common/http/text_answer.h"
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
 constexpr absl::string_view kEndOfLine = "\r\n";
@@ -92,4 +92,4 @@ std::string RefusalOf(RequestProgress progress) {
   return TextAnswer(status, text);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 inline constexpr size_t kMaxRequestLineBytes = 1024;
 inline constexpr size_t kMaxHeadBytes = 8192;  // including the request line
@@ -35,4 +35,4 @@ RequestProgress JudgeRequest(absl::string_view bytes);
 // kIncomplete nor kComplete.
 std::string RefusalOf(RequestProgress progress);
 
-}  // namespace lodestar
+}  // namespace lodestar::http

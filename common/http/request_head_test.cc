@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
 using ::testing::StartsWith;
@@ -68,4 +68,4 @@ TEST(RequestHeadTest, RefusalsAreWholeAnswers) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::http

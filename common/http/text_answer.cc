@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 std::string TextAnswer(absl::string_view status, absl::string_view text) {
   return absl::StrCat("HTTP/1.1 ", status,
@@ -10,4 +10,4 @@ std::string TextAnswer(absl::string_view status, absl::string_view text) {
                       text.size(), "\r\nConnection: close\r\n\r\n", text);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::http

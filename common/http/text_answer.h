@@ -6,10 +6,10 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 // Returns the answer. `status` is such as "400 Bad Request". The answer tells the client that the
 // connection closes.
 std::string TextAnswer(absl::string_view status, absl::string_view text);
 
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -6,10 +6,10 @@
 #include "common/logging/logging.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
-absl::StatusOr<std::unique_ptr<TlsContextSource>> TlsContextSource::Open(CredentialFiles files,
-                                                                         ReadFiles read) {
+absl::StatusOr<std::unique_ptr<TlsContextSource>> TlsContextSource::Open(
+    security::CredentialFiles files, ReadFiles read) {
   std::unique_ptr<TlsContextSource> source(new TlsContextSource(std::move(files), std::move(read)));
   const std::string version = source->Version();
   ASSIGN_OR_RETURN(std::shared_ptr<const TlsContext> first, source->read_(source->files_));
@@ -38,8 +38,8 @@ void TlsContextSource::Refresh() {
     version_ = version;
     current_ = *std::move(next);
   } else if (std::exchange(refused_, version) != version) {
-    LogWarn("the pages of --http go on with the certificate that they have: {}",
-            next.status().message());
+    logging::LogWarn("the pages of --http go on with the certificate that they have: {}",
+                     next.status().message());
   }
 }
 
@@ -54,4 +54,4 @@ std::string TlsContextSource::Version() const {
   return version;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::http

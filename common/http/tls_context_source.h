@@ -12,16 +12,16 @@
 #include "common/http/tls_session.h"
 #include "common/security/credentials.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 class TlsContextSource {
  public:
-  using ReadFiles =
-      std::function<absl::StatusOr<std::shared_ptr<const TlsContext>>(const CredentialFiles&)>;
+  using ReadFiles = std::function<absl::StatusOr<std::shared_ptr<const TlsContext>>(
+      const security::CredentialFiles&)>;
 
   // Reads the files. Errors: those of `read`.
   static absl::StatusOr<std::unique_ptr<TlsContextSource>> Open(
-      CredentialFiles files, ReadFiles read = TlsContext::Create);
+      security::CredentialFiles files, ReadFiles read = TlsContext::Create);
 
   std::shared_ptr<const TlsContext> Current() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Reads the files if they have changed. If the new files cannot be used, logs that once, keeps
@@ -29,12 +29,12 @@ class TlsContextSource {
   void Refresh() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  TlsContextSource(CredentialFiles files, ReadFiles read)
+  TlsContextSource(security::CredentialFiles files, ReadFiles read)
       : files_(std::move(files)), read_(std::move(read)) {}
   // Returns a text that changes whenever the files change.
   std::string Version() const;
 
-  const CredentialFiles files_;
+  const security::CredentialFiles files_;
   const ReadFiles read_;
   mutable absl::Mutex mutex_;
   std::string version_ ABSL_GUARDED_BY(mutex_);  // version of the files in current_
@@ -43,4 +43,4 @@ class TlsContextSource {
   std::shared_ptr<const TlsContext> current_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -10,22 +10,23 @@
 #include "common/runtime/check.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
 constexpr size_t kReadBytes = 4096;
 
 absl::Status Refused(absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(what, ": ", OpensslError()));
+  return absl::InvalidArgumentError(absl::StrCat(what, ": ", security::OpensslError()));
 }
 
-absl::Status ShowOwn(SSL_CTX* context, const CredentialFiles& files, const Credentials& own) {
-  const absl::StatusOr<OwnedKey> key = KeyFromPem(own.key);
+absl::Status ShowOwn(SSL_CTX* context, const security::CredentialFiles& files,
+                     const security::Credentials& own) {
+  const absl::StatusOr<security::OwnedKey> key = security::KeyFromPem(own.key);
   if (!key.ok()) {
     return absl::Status(key.status().code(), absl::StrCat(files.key, ": ", key.status().message()));
   }
-  ASSIGN_OR_RETURN(const std::vector<OwnedCertificate> chain,
-                   CertificatesFromPem(files.certificate, own.certificate));
+  ASSIGN_OR_RETURN(const std::vector<security::OwnedCertificate> chain,
+                   security::CertificatesFromPem(files.certificate, own.certificate));
   if (SSL_CTX_use_certificate(context, chain.front().get()) != 1 ||
       SSL_CTX_use_PrivateKey(context, key->get()) != 1) {
     return Refused(files.certificate);
@@ -36,11 +37,12 @@ absl::Status ShowOwn(SSL_CTX* context, const CredentialFiles& files, const Crede
   return absl::OkStatus();
 }
 
-absl::Status Believe(SSL_CTX* context, const CredentialFiles& files, const Credentials& own) {
-  ASSIGN_OR_RETURN(const std::vector<OwnedCertificate> authorities,
-                   CertificatesFromPem(files.authority, own.authority));
+absl::Status Believe(SSL_CTX* context, const security::CredentialFiles& files,
+                     const security::Credentials& own) {
+  ASSIGN_OR_RETURN(const std::vector<security::OwnedCertificate> authorities,
+                   security::CertificatesFromPem(files.authority, own.authority));
   X509_STORE* const store = SSL_CTX_get_cert_store(context);
-  for (const OwnedCertificate& authority : authorities) {
+  for (const security::OwnedCertificate& authority : authorities) {
     // The server names its authorities. A browser offers only certificates of these authorities. If
     // its user has no such certificate, it does not ask.
     if (X509_STORE_add_cert(store, authority.get()) != 1 ||
@@ -54,10 +56,11 @@ absl::Status Believe(SSL_CTX* context, const CredentialFiles& files, const Crede
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Create(const CredentialFiles& files) {
-  ASSIGN_OR_RETURN(const Credentials own, ReadCredentials(files));
-  OwnedSslContext context(SSL_CTX_new(TLS_server_method()));
-  LODESTAR_CHECK(context != nullptr) << OpensslError();
+absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Create(
+    const security::CredentialFiles& files) {
+  ASSIGN_OR_RETURN(const security::Credentials own, security::ReadCredentials(files));
+  security::OwnedSslContext context(SSL_CTX_new(TLS_server_method()));
+  LODESTAR_CHECK(context != nullptr) << security::OpensslError();
   SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION);
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context.get(), 0);
@@ -69,7 +72,7 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Create(const Crede
 }
 
 TlsSession::TlsSession(const TlsContext& context) : ssl_(SSL_new(context.raw())) {
-  LODESTAR_CHECK(ssl_ != nullptr) << OpensslError();
+  LODESTAR_CHECK(ssl_ != nullptr) << security::OpensslError();
   SSL_set_bio(ssl_.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
   SSL_set_accept_state(ssl_.get());
 }
@@ -94,7 +97,7 @@ absl::Status TlsSession::Receive(absl::string_view bytes, std::string& plain) {
         if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST) {
           return absl::InvalidArgumentError("a request in plain text");
         }
-        return absl::PermissionDeniedError(absl::StrCat("TLS: ", OpensslError()));
+        return absl::PermissionDeniedError(absl::StrCat("TLS: ", security::OpensslError()));
     }
   }
 }
@@ -116,11 +119,12 @@ std::string TlsSession::TakeOutput() {
   return bytes;
 }
 
-absl::StatusOr<std::optional<Identity>> TlsSession::PeerIdentity() const {
-  const OwnedCertificate certificate(SSL_get1_peer_certificate(ssl_.get()));
+absl::StatusOr<std::optional<security::Identity>> TlsSession::PeerIdentity() const {
+  const security::OwnedCertificate certificate(SSL_get1_peer_certificate(ssl_.get()));
   if (certificate == nullptr) return std::nullopt;
-  ASSIGN_OR_RETURN(CertificateFacts facts, FactsOf(PemOf(certificate.get())));
+  ASSIGN_OR_RETURN(security::CertificateFacts facts,
+                   security::FactsOf(security::PemOf(certificate.get())));
   return std::move(facts.identity);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -14,7 +14,7 @@
 #include "common/security/identity.h"
 #include "common/security/openssl_handles.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 // The server's certificate, and the authority that must have issued client certificates.
 // Thread-safe. Sessions keep the parts that they need.
@@ -22,14 +22,15 @@ class TlsContext {
  public:
   // Reads the files once. Errors: those of ReadCredentials(); InvalidArgument if OpenSSL does not
   // accept their content.
-  static absl::StatusOr<std::shared_ptr<const TlsContext>> Create(const CredentialFiles& files);
+  static absl::StatusOr<std::shared_ptr<const TlsContext>> Create(
+      const security::CredentialFiles& files);
 
   SSL_CTX* raw() const { return context_.get(); }
 
  private:
-  explicit TlsContext(OwnedSslContext context) : context_(std::move(context)) {}
+  explicit TlsContext(security::OwnedSslContext context) : context_(std::move(context)) {}
 
-  const OwnedSslContext context_;
+  const security::OwnedSslContext context_;
 };
 
 // One connection. Not thread-safe.
@@ -54,10 +55,10 @@ class TlsSession {
   bool is_open() const { return SSL_is_init_finished(ssl_.get()) == 1; }
   // Returns the identity in the client's certificate. nullopt means that the client has shown none.
   // Requires: is_open(). Errors: InvalidArgument if the certificate has no identity.
-  absl::StatusOr<std::optional<Identity>> PeerIdentity() const;
+  absl::StatusOr<std::optional<security::Identity>> PeerIdentity() const;
 
  private:
-  OwnedSsl ssl_;
+  security::OwnedSsl ssl_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::http

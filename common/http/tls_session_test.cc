@@ -13,17 +13,17 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
-const Identity kServer{Role::kServer, "s", "1"};
-const Identity kAlice{Role::kOperator, "alice", "2"};
+const security::Identity kServer{security::Role::kServer, "s", "1"};
+const security::Identity kAlice{security::Role::kOperator, "alice", "2"};
 
 // The client's side, in memory.
 class TlsPeer {
  public:
   // `files` is the certificate that the client shows. Null means none.
-  explicit TlsPeer(const CredentialFiles* files, int max_version = TLS1_3_VERSION)
+  explicit TlsPeer(const security::CredentialFiles* files, int max_version = TLS1_3_VERSION)
       : context_(SSL_CTX_new(TLS_client_method())) {
     SSL_CTX_set_max_proto_version(context_.get(), max_version);
     if (files != nullptr) {
@@ -67,28 +67,28 @@ class TlsPeer {
   bool is_closed() const { return (SSL_get_shutdown(ssl_.get()) & SSL_RECEIVED_SHUTDOWN) != 0; }
 
  private:
-  const OwnedSslContext context_;
-  OwnedSsl ssl_;
+  const security::OwnedSslContext context_;
+  security::OwnedSsl ssl_;
 };
 
 class TlsSessionTest : public ::testing::Test {
  protected:
   TlsSessionTest() : context_(TlsContext::Create(files_).value()), session_(*context_) {}
 
-  const TestAuthority authority_;
-  const CredentialFiles files_ = authority_.FilesFor(kServer);
+  const security::TestAuthority authority_;
+  const security::CredentialFiles files_ = authority_.FilesFor(kServer);
   const std::shared_ptr<const TlsContext> context_;
   TlsSession session_;
   std::string plain_;
 };
 
 TEST_F(TlsSessionTest, CarriesBytesAndKnowsWhoShowsACertificate) {
-  const CredentialFiles alice = authority_.FilesFor(kAlice);
+  const security::CredentialFiles alice = authority_.FilesFor(kAlice);
   TlsPeer peer(&alice);
   ASSERT_OK(peer.Say("hello", session_, plain_));
   ASSERT_TRUE(session_.is_open());
   EXPECT_EQ(plain_, "hello");
-  const absl::StatusOr<std::optional<Identity>> identity = session_.PeerIdentity();
+  const absl::StatusOr<std::optional<security::Identity>> identity = session_.PeerIdentity();
   ASSERT_OK(identity);
   EXPECT_EQ(*identity, kAlice);
   session_.Send("world");
@@ -103,13 +103,13 @@ TEST_F(TlsSessionTest, ACertificateIsNoCondition) {
   TlsPeer peer(nullptr);
   ASSERT_OK(peer.Say("hello", session_, plain_));
   EXPECT_EQ(plain_, "hello");
-  const absl::StatusOr<std::optional<Identity>> identity = session_.PeerIdentity();
+  const absl::StatusOr<std::optional<security::Identity>> identity = session_.PeerIdentity();
   ASSERT_OK(identity);
   EXPECT_EQ(*identity, std::nullopt);
 }
 
 TEST_F(TlsSessionTest, ACertificateOfAnotherAuthorityEndsTheHandshake) {
-  const CredentialFiles foreign = TestAuthority().FilesFor(kAlice);
+  const security::CredentialFiles foreign = security::TestAuthority().FilesFor(kAlice);
   TlsPeer peer(&foreign);
   EXPECT_THAT(peer.Say("hello", session_, plain_), StatusIs(absl::StatusCode::kPermissionDenied));
   EXPECT_EQ(plain_, "");
@@ -159,4 +159,4 @@ TEST_F(TlsSessionTest, WhatCouldNotBeReadIsReadAgain) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-namespace lodestar {
+namespace lodestar::job {
 
 inline constexpr int64_t kEndlessRounds = 1'000'000'000;
 
-}  // namespace lodestar
+}  // namespace lodestar::job

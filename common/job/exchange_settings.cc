@@ -10,7 +10,7 @@
 #include "common/job/job_fields.h"
 #include "common/params/encoding.h"
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 // Number of local steps in a round of the trial. They are enough to measure the time of a step
@@ -90,8 +90,8 @@ JobSpec TrialOf(JobSpec asked) {
   JobSpec exchange;
   exchange.mode = Mode::kLocalSgd;
   exchange.local_steps = kTrialSteps;
-  exchange.push_encoding = Encoding::kInt8;
-  exchange.pull_encoding = Encoding::kInt8;
+  exchange.push_encoding = params::Encoding::kInt8;
+  exchange.pull_encoding = params::Encoding::kInt8;
   asked = WithOpenOf(exchange, std::move(asked), OpenSettings::All());
   asked.outer_reduction = exchange.outer_reduction;
   asked.quorum = exchange.quorum;
@@ -122,4 +122,4 @@ JobSpec InRounds(JobSpec job, const OpenSettings& open) {
   return job;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -11,7 +11,7 @@
 #include "common/job/job_settings.h"
 #include "common/job/job_spec.h"
 
-namespace lodestar {
+namespace lodestar::job {
 
 // Settings that a job chooses itself. All other settings stay as the operator has given them.
 struct OpenSettings {
@@ -62,4 +62,4 @@ double StepsPerRound(const JobSpec& job);
 // open.are_lengths_in_steps(), they are given in steps and converted.
 JobSpec InRounds(JobSpec job, const OpenSettings& open);
 
-}  // namespace lodestar
+}  // namespace lodestar::job

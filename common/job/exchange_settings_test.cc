@@ -6,7 +6,7 @@
 #include "common/params/encoding.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 using ::testing::HasSubstr;
@@ -25,8 +25,8 @@ JobSpec Chosen() {
   job.outer_momentum = 0.6;
   job.outer_beta2 = 0.91;
   job.outer_epsilon = 0.2;
-  job.push_encoding = Encoding::TopK(256, 4);
-  job.pull_encoding = Encoding::kInt4;
+  job.push_encoding = params::Encoding::TopK(256, 4);
+  job.pull_encoding = params::Encoding::kInt4;
   job.topk_divisor = TopKDivisor::kSenders;
   job.feedback_decay = 0.95;
   return job;
@@ -100,4 +100,4 @@ TEST(ExchangeSettingsTest, StepsAreCountedInRounds) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::job

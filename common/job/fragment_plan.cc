@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::job {
 
-FragmentPlan::FragmentPlan(absl::Span<const Bucket> buckets, int num_fragments)
+FragmentPlan::FragmentPlan(absl::Span<const params::Bucket> buckets, int num_fragments)
     : num_fragments_(num_fragments), elements_(num_fragments, 0) {
   LODESTAR_CHECK(num_fragments >= 1) << num_fragments << " fragments";
   fragments_.reserve(buckets.size());
@@ -53,4 +53,4 @@ int StepsOfWindow(const JobSpec& job, Round round) {
   return static_cast<int>((turn + 1) * steps / job.fragments - turn * steps / job.fragments);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::job

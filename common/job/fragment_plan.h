@@ -16,7 +16,7 @@
 #include "common/params/bucket_plan.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::job {
 
 // Says in which rounds a bucket is exchanged.
 struct FragmentTurn {
@@ -31,7 +31,7 @@ class FragmentPlan {
   // `buckets` are the buckets of some or all shards, in order, and whole shards only. A bucket is
   // in the same fragment for any choice of shards. The parts of a shard are contiguous, and their
   // bytes are as equal as its buckets allow. Requires: num_fragments >= 1.
-  FragmentPlan(absl::Span<const Bucket> buckets, int num_fragments);
+  FragmentPlan(absl::Span<const params::Bucket> buckets, int num_fragments);
 
   // Checks that every fragment has a bucket. Errors: InvalidArgument if there are fewer buckets
   // than fragments.
@@ -55,4 +55,4 @@ class FragmentPlan {
 // cycle differ by one step.
 int StepsOfWindow(const JobSpec& job, Round round);
 
-}  // namespace lodestar
+}  // namespace lodestar::job

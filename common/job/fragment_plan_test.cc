@@ -14,17 +14,18 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 using ::testing::HasSubstr;
 
-std::vector<Bucket> BucketsOf(const Layout& layout, int num_servers, int64_t bucket_bytes) {
-  return *PlanBuckets(layout, *PlanShards(layout, num_servers), bucket_bytes);
+std::vector<params::Bucket> BucketsOf(const params::Layout& layout, int num_servers,
+                                      int64_t bucket_bytes) {
+  return *params::PlanBuckets(layout, *params::PlanShards(layout, num_servers), bucket_bytes);
 }
 
 // Expects that the rounds of one cycle, beginning at any round, exchange each element once.
-void ExpectOncePerCycle(const std::vector<Bucket>& buckets, int num_fragments,
+void ExpectOncePerCycle(const std::vector<params::Bucket>& buckets, int num_fragments,
                         int64_t first_round) {
   const FragmentPlan plan(buckets, num_fragments);
   std::vector<int> times(buckets.size(), 0);
@@ -72,13 +73,14 @@ TEST(FragmentPlanTest, SoItIsForRandomLayouts) {
 }
 
 TEST(FragmentPlanTest, FragmentsAreEqualUpToABucketOnEveryServer) {
-  const Layout layout = LayoutOfBlocks({39'000'000, 7'000'000, 7'000'000, 7'000'000, 7'000'000});
-  const std::vector<Bucket> buckets = BucketsOf(layout, 3, kDefaultBucketBytes);
+  const params::Layout layout =
+      LayoutOfBlocks({39'000'000, 7'000'000, 7'000'000, 7'000'000, 7'000'000});
+  const std::vector<params::Bucket> buckets = BucketsOf(layout, 3, params::kDefaultBucketBytes);
   const FragmentPlan plan(buckets, 4);
-  constexpr int64_t kLargest = kDefaultBucketBytes / 4;
+  constexpr int64_t kLargest = params::kDefaultBucketBytes / 4;
   for (int shard = 0; shard < 3; ++shard) {
     std::vector<int64_t> elements(4, 0);
-    for (const Bucket& bucket : buckets) {
+    for (const params::Bucket& bucket : buckets) {
       if (bucket.shard == shard) {
         elements[plan.TurnOf(bucket.index).fragment] += bucket.range.size();
       }
@@ -89,11 +91,12 @@ TEST(FragmentPlanTest, FragmentsAreEqualUpToABucketOnEveryServer) {
 }
 
 TEST(FragmentPlanTest, OneServerMakesTheSameOfItsOwnBuckets) {
-  const std::vector<Bucket> all = BucketsOf(LayoutOfBlocks({5000, 3000, 7000, 100}), 3, 1000);
+  const std::vector<params::Bucket> all =
+      BucketsOf(LayoutOfBlocks({5000, 3000, 7000, 100}), 3, 1000);
   const FragmentPlan plan(all, 4);
   for (int shard = 0; shard < 3; ++shard) {
-    std::vector<Bucket> own;
-    for (const Bucket& bucket : all) {
+    std::vector<params::Bucket> own;
+    for (const params::Bucket& bucket : all) {
       if (bucket.shard == shard) own.push_back(bucket);
     }
     const FragmentPlan of_shard(own, 4);
@@ -105,7 +108,7 @@ TEST(FragmentPlanTest, OneServerMakesTheSameOfItsOwnBuckets) {
 }
 
 TEST(FragmentPlanTest, AnEmptyFragmentIsRefusedByName) {
-  const std::vector<Bucket> buckets = BucketsOf(LayoutOfBlocks({10, 10, 10}), 1, 1000);
+  const std::vector<params::Bucket> buckets = BucketsOf(LayoutOfBlocks({10, 10, 10}), 1, 1000);
   EXPECT_OK(FragmentPlan(buckets, 3).CheckComplete());
   EXPECT_THAT(FragmentPlan(buckets, 4).CheckComplete(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--fragments=4")));
@@ -131,4 +134,4 @@ TEST(StepsOfWindowTest, ACycleHasTheLocalSteps) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::job

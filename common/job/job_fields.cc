@@ -17,7 +17,7 @@
 #include "common/runtime/kind_names.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 using Absent = JobField::Absent;
@@ -74,8 +74,8 @@ template <typename Value>
 JobValue ToValue(const Value& member) {
   if constexpr (HasKindNames<Value>) {
     return std::string(NameOf(member));
-  } else if constexpr (std::is_same_v<Value, Encoding>) {
-    return std::string(EncodingName(member));
+  } else if constexpr (std::is_same_v<Value, params::Encoding>) {
+    return std::string(params::EncodingName(member));
   } else if constexpr (std::is_same_v<Value, RobustMean>) {
     return RobustMeanText(member);
   } else if constexpr (std::is_same_v<Value, int>) {
@@ -89,8 +89,8 @@ template <typename Value>
 absl::Status FromValue(const JobField& field, const JobValue& value, Value& member) {
   if constexpr (HasKindNames<Value>) {
     ASSIGN_OR_RETURN(member, ParseKind<Value>(std::get<std::string>(value)));
-  } else if constexpr (std::is_same_v<Value, Encoding>) {
-    ASSIGN_OR_RETURN(member, ParseEncoding(field.name, std::get<std::string>(value)));
+  } else if constexpr (std::is_same_v<Value, params::Encoding>) {
+    ASSIGN_OR_RETURN(member, params::ParseEncoding(field.name, std::get<std::string>(value)));
   } else if constexpr (std::is_same_v<Value, RobustMean>) {
     ASSIGN_OR_RETURN(member, ParseRobustMean(std::get<std::string>(value)));
   } else if constexpr (std::is_same_v<Value, int>) {
@@ -128,7 +128,7 @@ constexpr JobField Row(JobField field) {
 absl::Status SetDropout(const JobField& /*field*/, const JobValue& value, JobSpec& job) {
   const double dropout = std::get<double>(value);
   if (dropout == kDropoutOfModel) return absl::OkStatus();
-  GptSpec* const gpt = std::get_if<GptSpec>(&job.model.architecture);
+  params::GptSpec* const gpt = std::get_if<params::GptSpec>(&job.model.architecture);
   if (gpt == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("--dropout=", dropout, ": model '",
                                                    job.model.name,
@@ -145,7 +145,7 @@ absl::Status SetDropout(const JobField& /*field*/, const JobValue& value, JobSpe
 constexpr JobField DropoutRow(JobField field) {
   field.type = Type::kDouble;
   field.get = [](const JobSpec& job) -> JobValue {
-    const GptSpec* const gpt = std::get_if<GptSpec>(&job.model.architecture);
+    const params::GptSpec* const gpt = std::get_if<params::GptSpec>(&job.model.architecture);
     return gpt == nullptr ? 0.0 : gpt->dropout;
   };
   field.set = SetDropout;
@@ -154,20 +154,22 @@ constexpr JobField DropoutRow(JobField field) {
 
 // Returns the row of a parameter of --push_encoding=topk. With other encodings the field has its
 // default, and setting it has no effect.
-template <int (Encoding::*kParameter)() const>
+template <int (params::Encoding::*kParameter)() const>
 constexpr JobField TopKRow(JobField field) {
-  constexpr bool kIsTopK = kParameter == &Encoding::topk;
+  constexpr bool kIsTopK = kParameter == &params::Encoding::topk;
   field.type = Type::kInt32;
   field.get = [](const JobSpec& job) -> JobValue {
-    const Encoding encoding =
-        SendsTopK(job) ? job.push_encoding : Encoding::TopK(kDefaultTopK, kDefaultTopKBits);
+    const params::Encoding encoding =
+        SendsTopK(job) ? job.push_encoding
+                       : params::Encoding::TopK(params::kDefaultTopK, params::kDefaultTopKBits);
     return int64_t{(encoding.*kParameter)()};
   };
   field.set = [](const JobField& /*field*/, const JobValue& value, JobSpec& job) {
     if (!SendsTopK(job)) return absl::OkStatus();
     const int64_t number = std::get<int64_t>(value);
-    absl::StatusOr<Encoding> made = MakeTopK(kIsTopK ? number : job.push_encoding.topk(),
-                                             kIsTopK ? job.push_encoding.topk_bits() : number);
+    absl::StatusOr<params::Encoding> made =
+        params::MakeTopK(kIsTopK ? number : job.push_encoding.topk(),
+                         kIsTopK ? job.push_encoding.topk_bits() : number);
     if (made.ok()) job.push_encoding = *made;
     return made.status();
   };
@@ -473,13 +475,13 @@ constexpr JobField kFields[] = {
         .help = "fp32: workers get the weights. bf16, fp16, int8 or int4: they get the changes "
                 "of the weights in that encoding, and servers hold one more copy of the "
                 "parameters. Or auto."}),
-    TopKRow<&Encoding::topk>({
+    TopKRow<&params::Encoding::topk>({
         .name = "topk", .group = kWireGroup, .counts = SendsTopK,
         .counts_with = "--push_encoding=topk", .site = Site::kOwn, .is_exchange = true,
         .is_planned = true,
         .help = "--push_encoding=topk: how many elements of each 4096 travel, the largest; 1 to "
                 "1024."}),
-    TopKRow<&Encoding::topk_bits>({
+    TopKRow<&params::Encoding::topk_bits>({
         .name = "topk_bits", .group = kWireGroup, .counts = SendsTopK,
         .counts_with = "--push_encoding=topk", .site = Site::kOwn, .is_exchange = true,
         .is_planned = true,
@@ -498,8 +500,8 @@ constexpr JobField kFields[] = {
     Row<&JobSpec::error_feedback>({
         .name = "error_feedback", .group = kWireGroup, .wire = "error_feedback",
         .counts = [](const JobSpec& job) {
-          return job.push_encoding != Encoding::kFp32 ||
-                 job.pull_encoding != Encoding::kFp32;
+          return job.push_encoding != params::Encoding::kFp32 ||
+                 job.pull_encoding != params::Encoding::kFp32;
         },
         .counts_with = "--push_encoding or --pull_encoding other than fp32", .site = Site::kOwn,
         .is_planned = true,
@@ -509,7 +511,7 @@ constexpr JobField kFields[] = {
         .name = "feedback_decay", .group = kWireGroup, .flag_default = "0",
         .wire = "feedback_decay", .absent = Absent::kIsDefault,
         .counts = [](const JobSpec& job) {
-          return job.push_encoding != Encoding::kFp32 &&
+          return job.push_encoding != params::Encoding::kFp32 &&
                  job.error_feedback;
         },
         .counts_with = "--push_encoding other than fp32 and --error_feedback", .site = Site::kOwn,
@@ -645,4 +647,4 @@ absl::Status CheckFieldRanges(const JobSpec& job) {
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -15,7 +15,7 @@
 #include "absl/types/span.h"
 #include "common/job/job_spec.h"
 
-namespace lodestar {
+namespace lodestar::job {
 
 // A field's value. Enums, encodings and the robust mean are texts. All whole numbers except
 // uint64_t are int64_t.
@@ -103,4 +103,4 @@ absl::Status SetFromText(const JobField& field, absl::string_view text, JobSpec&
 // out of range.
 absl::Status CheckFieldRanges(const JobSpec& job);
 
-}  // namespace lodestar
+}  // namespace lodestar::job

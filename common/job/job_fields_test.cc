@@ -16,7 +16,7 @@
 #include "common/runtime/kind_names.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 using ::testing::AllOf;
@@ -25,8 +25,8 @@ using ::testing::HasSubstr;
 // Returns a job in which every field has an effect.
 JobSpec BaseJob() {
   JobSpec job;
-  job.model = *ModelPreset("gpt-nano");
-  job.push_encoding = Encoding::TopK(kDefaultTopK, kDefaultTopKBits);
+  job.model = *params::ModelPreset("gpt-nano");
+  job.push_encoding = params::Encoding::TopK(params::kDefaultTopK, params::kDefaultTopKBits);
   return job;
 }
 
@@ -175,13 +175,13 @@ TEST(JobFieldsTest, RefusesNumbersBeyondTheRange) {
 
 TEST(JobFieldsTest, TopKIsOfItsEncodingAlone) {
   JobSpec job;
-  job.push_encoding = Encoding::kInt8;
+  job.push_encoding = params::Encoding::kInt8;
   ASSERT_OK(SetFromText(*FindJobField("topk"), "32", job));
-  EXPECT_EQ(job.push_encoding, Encoding::kInt8);
-  EXPECT_EQ(TextOf(FindJobField("topk")->get(job)), absl::StrCat(kDefaultTopK));
-  job.push_encoding = Encoding::TopK(kDefaultTopK, kDefaultTopKBits);
+  EXPECT_EQ(job.push_encoding, params::Encoding::kInt8);
+  EXPECT_EQ(TextOf(FindJobField("topk")->get(job)), absl::StrCat(params::kDefaultTopK));
+  job.push_encoding = params::Encoding::TopK(params::kDefaultTopK, params::kDefaultTopKBits);
   ASSERT_OK(SetFromText(*FindJobField("topk"), "32", job));
-  EXPECT_EQ(job.push_encoding, Encoding::TopK(32, kDefaultTopKBits));
+  EXPECT_EQ(job.push_encoding, params::Encoding::TopK(32, params::kDefaultTopKBits));
   EXPECT_THAT(SetFromText(*FindJobField("topk"), "5000", job),
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
@@ -194,4 +194,4 @@ TEST(JobFieldsTest, DefaultsOfFlagsAreThoseOfTheDocumentedConstants) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -8,15 +8,15 @@
 #include "absl/strings/str_format.h"
 #include "common/job/endless_rounds.h"
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 constexpr int kNumBytes = 256;
 
 }  // namespace
 
-LossUnit LossUnitOf(const ModelSpec& model) {
-  const GptSpec* const gpt = std::get_if<GptSpec>(&model.architecture);
+LossUnit LossUnitOf(const params::ModelSpec& model) {
+  const params::GptSpec* const gpt = std::get_if<params::GptSpec>(&model.architecture);
   return gpt != nullptr && gpt->vocabulary == kNumBytes ? LossUnit::kBitsPerByte : LossUnit::kNats;
 }
 
@@ -54,4 +54,4 @@ std::string JobLossText(const JobLoss& loss, int64_t total_rounds, LossUnit unit
   return text;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -10,7 +10,7 @@
 #include "common/params/model_spec.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::job {
 
 // Losses are means in nats per prediction. A loss with round number r belongs to the weights after
 // the first r updates, in training and in evaluation: round r starts from those weights.
@@ -26,7 +26,7 @@ struct JobLoss {
 // Unit in which losses are shown. If a gpt has a vocabulary of 256, its tokens are bytes, and its
 // loss is the number of bits that it takes to store a byte.
 enum class LossUnit : uint8_t { kNats, kBitsPerByte };
-LossUnit LossUnitOf(const ModelSpec& model);
+LossUnit LossUnitOf(const params::ModelSpec& model);
 
 // Returns "nats" or "bits/byte".
 const char* LossUnitName(LossUnit unit);
@@ -45,4 +45,4 @@ std::string RoundOfText(int64_t round, int64_t total_rounds, absl::string_view o
 // the other loss is of another round, it is left out.
 std::string JobLossText(const JobLoss& loss, int64_t total_rounds, LossUnit unit);
 
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -2,14 +2,14 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 TEST(JobLossTest, OnlyModelsOverBytesAreToldInBits) {
-  EXPECT_EQ(LossUnitOf(*ModelPreset("gpt-nano")), LossUnit::kBitsPerByte);
-  EXPECT_EQ(LossUnitOf(*ModelPreset("gpt2-124m")), LossUnit::kNats);
-  EXPECT_EQ(LossUnitOf(*ModelPreset("mlp")), LossUnit::kNats);
-  EXPECT_EQ(LossUnitOf(*ModelPreset("client")), LossUnit::kNats);
+  EXPECT_EQ(LossUnitOf(*params::ModelPreset("gpt-nano")), LossUnit::kBitsPerByte);
+  EXPECT_EQ(LossUnitOf(*params::ModelPreset("gpt2-124m")), LossUnit::kNats);
+  EXPECT_EQ(LossUnitOf(*params::ModelPreset("mlp")), LossUnit::kNats);
+  EXPECT_EQ(LossUnitOf(*params::ModelPreset("client")), LossUnit::kNats);
   EXPECT_DOUBLE_EQ(BitsFromNats(0.6931471805599453), 1.0);
   EXPECT_EQ(LossText(0.6931471805599453, LossUnit::kBitsPerByte), "1.000 bits/byte (0.6931 nats)");
   EXPECT_EQ(LossText(2.5, LossUnit::kNats), "2.5000 nats");
@@ -42,4 +42,4 @@ TEST(JobLossTest, ShowsWhatTheNewestRoundHas) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -2,7 +2,7 @@
 
 #include "common/job/job_fields.h"
 
-namespace lodestar {
+namespace lodestar::job {
 
 std::vector<JobSetting> JobSettings(const JobSpec& job) {
   std::vector<JobSetting> settings;
@@ -21,4 +21,4 @@ std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
   return idle;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -7,7 +7,7 @@
 
 #include "common/job/job_spec.h"
 
-namespace lodestar {
+namespace lodestar::job {
 
 struct JobSetting {
   std::string flag;   // flag of ps_server, without dashes
@@ -26,4 +26,4 @@ struct IdleSetting {
 };
 std::vector<IdleSetting> IdleSettings(const JobSpec& job);
 
-}  // namespace lodestar
+}  // namespace lodestar::job

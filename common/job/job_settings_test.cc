@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 std::map<std::string, std::string> AsMap(const JobSpec& job) {
@@ -20,8 +20,8 @@ std::map<std::string, std::string> AsMap(const JobSpec& job) {
 
 TEST(JobSettingsTest, ValuesAreThoseOneWouldGive) {
   JobSpec job;
-  job.model = *ModelPreset("gpt-nano");
-  std::get<GptSpec>(job.model.architecture).dropout = 0.2;
+  job.model = *params::ModelPreset("gpt-nano");
+  std::get<params::GptSpec>(job.model.architecture).dropout = 0.2;
   job.mode = Mode::kLocalSgd;
   job.schedule.peak = 0.0003;
   job.batch_size = 12;
@@ -46,4 +46,4 @@ TEST(JobSettingsTest, NumbersReadBackToTheBit) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -5,7 +5,7 @@
 #include "common/runtime/check.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 absl::Status Refuse(absl::string_view flag, absl::string_view value, absl::string_view reason) {
@@ -87,7 +87,7 @@ absl::Status CheckOverlap(const JobSpec& job) {
     return refuse(absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
                                "; use --mode=local_sgd or leave it out"));
   }
-  if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
+  if (std::holds_alternative<params::ClientModelSpec>(job.model.architecture)) {
     return refuse(
         "is not for --model=client, whose programs have one set of weights; leave it out");
   }
@@ -208,14 +208,16 @@ absl::Status CheckAnchor(const JobSpec& job) {
                                ", where nothing comes in between; use --mode=async_local_sgd or "
                                "leave worker"));
   }
-  const auto refuse = [name](absl::string_view flag, Encoding encoding) {
+  const auto refuse = [name](absl::string_view flag, params::Encoding encoding) {
     return Refuse("anchor", name,
-                  absl::StrCat("contradicts --", flag, "=", EncodingName(encoding),
+                  absl::StrCat("contradicts --", flag, "=", params::EncodingName(encoding),
                                ": weights themselves travel, and what an encoding loses of them "
                                "would be taken for a change; leave fp32, or use worker"));
   };
-  if (job.push_encoding != Encoding::kFp32) return refuse("push_encoding", job.push_encoding);
-  if (job.pull_encoding != Encoding::kFp32) return refuse("pull_encoding", job.pull_encoding);
+  if (job.push_encoding != params::Encoding::kFp32)
+    return refuse("push_encoding", job.push_encoding);
+  if (job.pull_encoding != params::Encoding::kFp32)
+    return refuse("pull_encoding", job.pull_encoding);
   return absl::OkStatus();
 }
 
@@ -230,7 +232,8 @@ absl::Status CheckEncodings(const JobSpec& job) {
                   "out, and what all workers have would stay far behind the weights; use int4");
   }
   if (!job.push_encoding.is_topk()) return absl::OkStatus();
-  RETURN_IF_ERROR(MakeTopK(job.push_encoding.topk(), job.push_encoding.topk_bits()).status());
+  RETURN_IF_ERROR(
+      params::MakeTopK(job.push_encoding.topk(), job.push_encoding.topk_bits()).status());
   if (!job.error_feedback) {
     return Refuse("push_encoding", "topk",
                   "needs --error_feedback: small elements would never arrive, and what does is not "
@@ -255,7 +258,7 @@ absl::Status CheckReduce(const JobSpec& job) {
         "has no meaning with --mode=", NameOf(job.mode),
         ", which has no mean gradient of a round; use --mode=sync or another optimizer"));
   }
-  if (!std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
+  if (!std::holds_alternative<params::ClientModelSpec>(job.model.architecture)) {
     return refuse(absl::StrCat("is not for the model '", job.model.name,
                                "', whose workers would compute with gradients in place of weights; "
                                "use --model=client or another optimizer"));
@@ -265,10 +268,11 @@ absl::Status CheckReduce(const JobSpec& job) {
                                ": who is late would not get the mean of the round, and have other "
                                "weights from then on; leave it out"));
   }
-  if (job.pull_encoding == Encoding::kFp32) return absl::OkStatus();
-  return refuse(absl::StrCat("contradicts --pull_encoding=", EncodingName(job.pull_encoding),
-                             ": what it loses of one round's mean would be in no later one; leave "
-                             "fp32 (--push_encoding may be any)"));
+  if (job.pull_encoding == params::Encoding::kFp32) return absl::OkStatus();
+  return refuse(
+      absl::StrCat("contradicts --pull_encoding=", params::EncodingName(job.pull_encoding),
+                   ": what it loses of one round's mean would be in no later one; leave "
+                   "fp32 (--push_encoding may be any)"));
 }
 
 absl::Status CheckSchedule(const LearningRateSchedule& schedule) {
@@ -347,10 +351,12 @@ bool AveragesDirections(const JobSpec& job) {
   return job.outer_reduction == OuterReduction::kDirection;
 }
 
-double DefaultFeedbackDecay(Encoding push_encoding) { return push_encoding.is_topk() ? 0.95 : 1.0; }
+double DefaultFeedbackDecay(params::Encoding push_encoding) {
+  return push_encoding.is_topk() ? 0.95 : 1.0;
+}
 
 absl::Status ValidateJobSpec(const JobSpec& job) {
-  RETURN_IF_ERROR(ValidateModelSpec(job.model));
+  RETURN_IF_ERROR(params::ValidateModelSpec(job.model));
   RETURN_IF_ERROR(CheckFieldRanges(job));
   RETURN_IF_ERROR(CheckMode(job));
   RETURN_IF_ERROR(CheckOverlap(job));
@@ -364,4 +370,4 @@ absl::Status ValidateJobSpec(const JobSpec& job) {
   return CheckBatch(job);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -16,7 +16,7 @@
 #include "common/params/model_spec.h"
 #include "common/runtime/kind_names.h"
 
-namespace lodestar {
+namespace lodestar::job {
 
 enum class Mode : uint8_t { kSync, kAsync, kLocalSgd, kAsyncLocalSgd };
 // kReduce makes no step; see ReducesOnly().
@@ -47,75 +47,53 @@ enum class Balance : uint8_t { kEqual, kSpeed };
 // contributions. kSenders: by the weight of only those contributions that sent the element.
 enum class TopKDivisor : uint8_t { kWorkers, kSenders };
 
-template <>
-struct KindNames<Mode> {
-  static constexpr absl::string_view kFlag = "mode";
-  static constexpr NamedKind<Mode> kRows[] = {{Mode::kSync, "sync"},
-                                              {Mode::kAsync, "async"},
-                                              {Mode::kLocalSgd, "local_sgd"},
-                                              {Mode::kAsyncLocalSgd, "async_local_sgd"}};
-};
-template <>
-struct KindNames<OptimizerKind> {
-  static constexpr absl::string_view kFlag = "optimizer";
-  static constexpr NamedKind<OptimizerKind> kRows[] = {{OptimizerKind::kSgd, "sgd"},
-                                                       {OptimizerKind::kMomentum, "momentum"},
-                                                       {OptimizerKind::kNesterov, "nesterov"},
-                                                       {OptimizerKind::kAdamW, "adamw"},
-                                                       {OptimizerKind::kReduce, "reduce"}};
-};
-template <>
-struct KindNames<OuterOptimizerKind> {
-  static constexpr absl::string_view kFlag = "outer_optimizer";
-  static constexpr NamedKind<OuterOptimizerKind> kRows[] = {
-      {OuterOptimizerKind::kAverage, "average"},
-      {OuterOptimizerKind::kSgd, "sgd"},
-      {OuterOptimizerKind::kNesterov, "nesterov"},
-      {OuterOptimizerKind::kAdam, "adam"},
-      {OuterOptimizerKind::kEasgd, "easgd"}};
-};
-template <>
-struct KindNames<OuterReduction> {
-  static constexpr absl::string_view kFlag = "outer_reduction";
-  static constexpr NamedKind<OuterReduction> kRows[] = {{OuterReduction::kMean, "mean"},
-                                                        {OuterReduction::kDirection, "direction"}};
-};
-template <>
-struct KindNames<MomentumCorrectionKind> {
-  static constexpr absl::string_view kFlag = "momentum_correction";
-  static constexpr NamedKind<MomentumCorrectionKind> kRows[] = {
-      {MomentumCorrectionKind::kNone, "none"}, {MomentumCorrectionKind::kHeloco, "heloco"}};
-};
-template <>
-struct KindNames<Anchor> {
-  static constexpr absl::string_view kFlag = "anchor";
-  static constexpr NamedKind<Anchor> kRows[] = {{Anchor::kWorker, "worker"},
-                                                {Anchor::kServer, "server"}};
-};
-template <>
-struct KindNames<MergeKind> {
-  static constexpr absl::string_view kFlag = "merge";
-  static constexpr NamedKind<MergeKind> kRows[] = {{MergeKind::kMix, "mix"},
-                                                   {MergeKind::kKeep, "keep"}};
-};
-template <>
-struct KindNames<StalenessScaling> {
-  static constexpr absl::string_view kFlag = "staleness_scaling";
-  static constexpr NamedKind<StalenessScaling> kRows[] = {{StalenessScaling::kNone, "none"},
-                                                          {StalenessScaling::kInverse, "inverse"}};
-};
-template <>
-struct KindNames<Balance> {
-  static constexpr absl::string_view kFlag = "balance";
-  static constexpr NamedKind<Balance> kRows[] = {{Balance::kEqual, "equal"},
-                                                 {Balance::kSpeed, "speed"}};
-};
-template <>
-struct KindNames<TopKDivisor> {
-  static constexpr absl::string_view kFlag = "topk_divisor";
-  static constexpr NamedKind<TopKDivisor> kRows[] = {{TopKDivisor::kWorkers, "workers"},
-                                                     {TopKDivisor::kSenders, "senders"}};
-};
+constexpr auto KindNames(Mode) {
+  return TableOf<Mode>("mode", {{Mode::kSync, "sync"},
+                                {Mode::kAsync, "async"},
+                                {Mode::kLocalSgd, "local_sgd"},
+                                {Mode::kAsyncLocalSgd, "async_local_sgd"}});
+}
+constexpr auto KindNames(OptimizerKind) {
+  return TableOf<OptimizerKind>("optimizer", {{OptimizerKind::kSgd, "sgd"},
+                                              {OptimizerKind::kMomentum, "momentum"},
+                                              {OptimizerKind::kNesterov, "nesterov"},
+                                              {OptimizerKind::kAdamW, "adamw"},
+                                              {OptimizerKind::kReduce, "reduce"}});
+}
+constexpr auto KindNames(OuterOptimizerKind) {
+  return TableOf<OuterOptimizerKind>("outer_optimizer",
+                                     {{OuterOptimizerKind::kAverage, "average"},
+                                      {OuterOptimizerKind::kSgd, "sgd"},
+                                      {OuterOptimizerKind::kNesterov, "nesterov"},
+                                      {OuterOptimizerKind::kAdam, "adam"},
+                                      {OuterOptimizerKind::kEasgd, "easgd"}});
+}
+constexpr auto KindNames(OuterReduction) {
+  return TableOf<OuterReduction>("outer_reduction", {{OuterReduction::kMean, "mean"},
+                                                     {OuterReduction::kDirection, "direction"}});
+}
+constexpr auto KindNames(MomentumCorrectionKind) {
+  return TableOf<MomentumCorrectionKind>(
+      "momentum_correction",
+      {{MomentumCorrectionKind::kNone, "none"}, {MomentumCorrectionKind::kHeloco, "heloco"}});
+}
+constexpr auto KindNames(Anchor) {
+  return TableOf<Anchor>("anchor", {{Anchor::kWorker, "worker"}, {Anchor::kServer, "server"}});
+}
+constexpr auto KindNames(MergeKind) {
+  return TableOf<MergeKind>("merge", {{MergeKind::kMix, "mix"}, {MergeKind::kKeep, "keep"}});
+}
+constexpr auto KindNames(StalenessScaling) {
+  return TableOf<StalenessScaling>("staleness_scaling", {{StalenessScaling::kNone, "none"},
+                                                         {StalenessScaling::kInverse, "inverse"}});
+}
+constexpr auto KindNames(Balance) {
+  return TableOf<Balance>("balance", {{Balance::kEqual, "equal"}, {Balance::kSpeed, "speed"}});
+}
+constexpr auto KindNames(TopKDivisor) {
+  return TableOf<TopKDivisor>(
+      "topk_divisor", {{TopKDivisor::kWorkers, "workers"}, {TopKDivisor::kSenders, "senders"}});
+}
 
 // The optimizer of gradients. The servers use it in sync and async. Each worker uses it as its
 // inner optimizer if HasLocalSteps().
@@ -147,7 +125,7 @@ inline constexpr double kDefaultElasticRate = 0.9;
 inline constexpr double kDefaultAsynchronousMomentum = 0.8;
 
 struct JobSpec {
-  ModelSpec model;
+  params::ModelSpec model;
   Mode mode = Mode::kSync;
   // Number of contributions that end a round in sync, or make an outer step in async_local_sgd. 0
   // means the number of members.
@@ -192,10 +170,10 @@ struct JobSpec {
   uint64_t seed = 1;
   int64_t eval_every = 0;    // in rounds; 0 means only at the end
   int64_t eval_samples = 0;  // 0 means all held-out samples
-  int64_t bucket_bytes = kDefaultBucketBytes;
-  Encoding push_encoding = Encoding::kFp32;  // encoding of contributions
+  int64_t bucket_bytes = params::kDefaultBucketBytes;
+  params::Encoding push_encoding = params::Encoding::kFp32;  // encoding of contributions
   // Encoding of weights; if not kFp32, changes of the weights are sent.
-  Encoding pull_encoding = Encoding::kFp32;
+  params::Encoding pull_encoding = params::Encoding::kFp32;
   // True means that the part that encoding loses is added to the next contribution or change.
   bool error_feedback = true;
   // Factor, above 0 and at most 1, by which the lost part of a contribution is multiplied before it
@@ -248,7 +226,7 @@ bool AveragesDirections(const JobSpec& job);
 
 // Returns the default of feedback_decay for this encoding of contributions. It is 0.95 for top-k
 // (SparseLoCo, arXiv:2508.15706), and 1 for all other encodings.
-double DefaultFeedbackDecay(Encoding push_encoding);
+double DefaultFeedbackDecay(params::Encoding push_encoding);
 
 // Message that says why a job with ReducesOnly() has no trained weights.
 inline constexpr char kReducesOnly[] =
@@ -259,4 +237,4 @@ inline constexpr char kReducesOnly[] =
 // naming the flag, the value and what is allowed.
 absl::Status ValidateJobSpec(const JobSpec& job);
 
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 using ::testing::AllOf;
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 JobSpec ValidJob() {
   JobSpec job;
-  job.model = *ModelPreset("mlp");
+  job.model = *params::ModelPreset("mlp");
   job.batch_size = 32;
   job.min_workers = 4;
   job.schedule.total_rounds = 100;
@@ -102,12 +102,12 @@ TEST(ValidateJobSpecTest, AsyncLocalSgdNamesWhatContradictsIt) {
        "--anchor=server has no meaning with --mode=local_sgd"},
       {[](JobSpec& j) {
          j.mode = Mode::kAsyncLocalSgd, j.anchor = Anchor::kServer;
-         j.push_encoding = Encoding::kInt4;
+         j.push_encoding = params::Encoding::kInt4;
        },
        "--anchor=server contradicts --push_encoding=int4"},
       {[](JobSpec& j) {
          j.mode = Mode::kAsyncLocalSgd, j.anchor = Anchor::kServer;
-         j.pull_encoding = Encoding::kBf16;
+         j.pull_encoding = params::Encoding::kBf16;
        },
        "--anchor=server contradicts --pull_encoding=bf16"},
   });
@@ -126,14 +126,14 @@ TEST(ValidateJobSpecTest, ReduceIsForRoundsOfProgramsThatGetTheWholeMean) {
   job.optimizer.kind = OptimizerKind::kReduce;
   const auto refusal = [&] { return std::string(ValidateJobSpec(job).message()); };
   EXPECT_THAT(refusal(), HasSubstr("--optimizer=reduce is not for the model 'mlp'"));
-  job.model = {"client", ClientModelSpec{}};
+  job.model = {"client", params::ClientModelSpec{}};
   EXPECT_OK(ValidateJobSpec(job));
-  job.push_encoding = Encoding::kInt8;
+  job.push_encoding = params::Encoding::kInt8;
   job.clip_norm = 1.0;
   EXPECT_OK(ValidateJobSpec(job));
-  job.pull_encoding = Encoding::kBf16;
+  job.pull_encoding = params::Encoding::kBf16;
   EXPECT_THAT(refusal(), HasSubstr("contradicts --pull_encoding=bf16"));
-  job.pull_encoding = Encoding::kFp32;
+  job.pull_encoding = params::Encoding::kFp32;
   for (const Mode mode : {Mode::kAsync, Mode::kLocalSgd}) {
     job.mode = mode;
     EXPECT_THAT(refusal(), HasSubstr(absl::StrCat("no meaning with --mode=", NameOf(mode))));
@@ -229,7 +229,7 @@ TEST(ValidateJobSpecTest, OverlapIsForLocalStepsAndFitsBetweenExchanges) {
   }
   EXPECT_THAT(refusal([](JobSpec& j) {
                 j.overlap_steps = 1;
-                j.model = {"client", ClientModelSpec{}};
+                j.model = {"client", params::ClientModelSpec{}};
               }),
               HasSubstr("--overlap_steps=1 is not for --model=client"));
 }
@@ -257,7 +257,7 @@ TEST(ValidateJobSpecTest, ElasticWorkersHaveTheirOwnWeights) {
   EXPECT_THAT(refusal([](JobSpec& j) { j.mode = Mode::kAsyncLocalSgd; }),
               HasSubstr("--outer_optimizer=easgd is not for --mode=async_local_sgd"));
   EXPECT_THAT(refusal([](JobSpec& j) {
-                j.model = {"client", ClientModelSpec{}};
+                j.model = {"client", params::ClientModelSpec{}};
               }),
               HasSubstr("--outer_optimizer=easgd is not for --model=client"));
   EXPECT_THAT(refusal([](JobSpec& j) { j.outer_reduction = OuterReduction::kDirection; }),
@@ -285,7 +285,7 @@ TEST(ValidateJobSpecTest, RefusesNumbersOutOfRange) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   ExpectRefused({
       {[](JobSpec& j) {
-         j.model = {"m", MlpSpec{{3}}};
+         j.model = {"m", params::MlpSpec{{3}}};
        },
        "mlp widths"},
       {[](JobSpec& j) { j.min_workers = 0; }, "--min_workers=0"},
@@ -358,7 +358,7 @@ TEST(JobSpecNamesTest, GoBothWays) {
 
 JobSpec TopKJob() {
   JobSpec job = ValidJob();
-  job.push_encoding = Encoding::TopK(64, 2);
+  job.push_encoding = params::Encoding::TopK(64, 2);
   job.feedback_decay = DefaultFeedbackDecay(job.push_encoding);
   return job;
 }
@@ -366,9 +366,9 @@ JobSpec TopKJob() {
 TEST(JobSpecTopKTest, IsOfContributionsWithErrorFeedback) {
   EXPECT_OK(ValidateJobSpec(TopKJob()));
   JobSpec job = TopKJob();
-  job.pull_encoding = Encoding::kInt4;
+  job.pull_encoding = params::Encoding::kInt4;
   EXPECT_OK(ValidateJobSpec(job));
-  job.pull_encoding = Encoding::TopK(64, 2);
+  job.pull_encoding = params::Encoding::TopK(64, 2);
   EXPECT_THAT(ValidateJobSpec(job),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("--pull_encoding=topk"), HasSubstr("use int4"))));
@@ -382,7 +382,7 @@ TEST(JobSpecTopKTest, IsOfContributionsWithErrorFeedback) {
                                              AllOf(HasSubstr("--push_encoding=topk"),
                                                    HasSubstr("--robust_mean=median"))));
   job = TopKJob();
-  job.push_encoding = Encoding::TopK(1025, 2);
+  job.push_encoding = params::Encoding::TopK(1025, 2);
   EXPECT_THAT(ValidateJobSpec(job),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--topk=1025")));
 }
@@ -390,7 +390,7 @@ TEST(JobSpecTopKTest, IsOfContributionsWithErrorFeedback) {
 TEST(JobSpecTopKTest, DecayIsAboveZeroAndAtMostOne) {
   JobSpec job = TopKJob();
   EXPECT_EQ(job.feedback_decay, 0.95);
-  EXPECT_EQ(DefaultFeedbackDecay(Encoding::kInt8), 1.0);
+  EXPECT_EQ(DefaultFeedbackDecay(params::Encoding::kInt8), 1.0);
   for (const double decay : {0.0, -0.5, 1.01, std::nan("")}) {
     job.feedback_decay = decay;
     EXPECT_THAT(ValidateJobSpec(job),
@@ -415,7 +415,7 @@ TEST(ValidateJobSpecTest, MeanDirectionsNeedRoundsOfChanges) {
       {[](JobSpec& j) { j.outer_optimizer = OuterOptimizerKind::kAverage; },
        "contradicts --outer_optimizer=average"},
       {[](JobSpec& j) {
-         j.push_encoding = Encoding::kInt8, j.robust_mean = *ParseRobustMean("median");
+         j.push_encoding = params::Encoding::kInt8, j.robust_mean = *ParseRobustMean("median");
        },
        "contradicts --robust_mean=median"},
       {[](JobSpec& j) { j.topk_divisor = TopKDivisor::kSenders; },
@@ -442,7 +442,7 @@ TEST(JobSpecTopKTest, SendersDivideWhereThereAreRounds) {
   job.mode = Mode::kAsync;
   EXPECT_FALSE(DividesBySenders(job));
   job.mode = Mode::kSync;
-  job.push_encoding = Encoding::kInt8;
+  job.push_encoding = params::Encoding::kInt8;
   EXPECT_FALSE(DividesBySenders(job));
   EXPECT_THAT(ParseKind<TopKDivisor>("senders"), IsOkAndHolds(TopKDivisor::kSenders));
   EXPECT_THAT(ParseKind<TopKDivisor>("all").status(),
@@ -450,4 +450,4 @@ TEST(JobSpecTopKTest, SendersDivideWhereThereAreRounds) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace lodestar {
+namespace lodestar::job {
 
 double LearningRateSchedule::At(double progress, double step) const {
   const double warmup = static_cast<double>(warmup_rounds);
@@ -20,4 +20,4 @@ double LearningRateSchedule::At(double progress, double step) const {
   return minimum + share * (peak - minimum);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -6,16 +6,14 @@
 #include "absl/strings/string_view.h"
 #include "common/runtime/kind_names.h"
 
-namespace lodestar {
+namespace lodestar::job {
 
 enum class ScheduleKind : uint8_t { kConstant, kCosine, kLinear };
-template <>
-struct KindNames<ScheduleKind> {
-  static constexpr absl::string_view kFlag = "lr_schedule";
-  static constexpr NamedKind<ScheduleKind> kRows[] = {{ScheduleKind::kConstant, "constant"},
-                                                      {ScheduleKind::kCosine, "cosine"},
-                                                      {ScheduleKind::kLinear, "linear"}};
-};
+constexpr auto KindNames(ScheduleKind) {
+  return TableOf<ScheduleKind>("lr_schedule", {{ScheduleKind::kConstant, "constant"},
+                                               {ScheduleKind::kCosine, "cosine"},
+                                               {ScheduleKind::kLinear, "linear"}});
+}
 
 struct LearningRateSchedule {
   ScheduleKind kind = ScheduleKind::kConstant;
@@ -31,4 +29,4 @@ struct LearningRateSchedule {
   double At(double progress, double step = 1.0) const;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -4,7 +4,7 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 constexpr double kTolerance = 1e-15;  // a few rounding errors of values near 1e-3
@@ -70,4 +70,4 @@ TEST(LearningRateScheduleTest, NamesGoBothWays) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_format.h"
 
-namespace lodestar {
+namespace lodestar::job {
 
 double OuterStepRatio(const JobSpec& job) {
   if (!HasLocalSteps(job)) return 0.0;
@@ -42,4 +42,4 @@ std::string DoubtOfOuterStep(const JobSpec& job) {
       OuterStepRatio(job), kSafeOuterStepRatio, kDefaultOuterLearningRate, kDefaultOuterMomentum);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -6,7 +6,7 @@
 
 #include "common/job/job_spec.h"
 
-namespace lodestar {
+namespace lodestar::job {
 
 // Defaults of these settings if the operator sets neither of the two. The defaults in JobSpec are
 // the published values of DiLoCo.
@@ -29,4 +29,4 @@ bool IsOuterStepLong(const JobSpec& job);
 // text.
 std::string DoubtOfOuterStep(const JobSpec& job);
 
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 using ::testing::AllOf;
@@ -53,4 +53,4 @@ TEST(OuterStepTest, DoubtNamesFlagsAndNumbers) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::job

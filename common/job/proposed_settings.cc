@@ -6,7 +6,7 @@
 #include "common/params/model_spec.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 constexpr char kOptimizer[] = "optimizer";
@@ -120,7 +120,7 @@ SettledJob Settle(const JobSpec& job, const std::set<std::string>& given,
 
 absl::Status ValidateProposed(const ProposedSettings& proposed) {
   JobSpec job;
-  job.model = {"client", ClientModelSpec{}};
+  job.model = {"client", params::ClientModelSpec{}};
   job.batch_size = 1;
   return ValidateJobSpec(Settle(job, /*given=*/{}, proposed).job);
 }
@@ -132,4 +132,4 @@ std::string SettingsText(const std::vector<JobSetting>& settings) {
   });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::job

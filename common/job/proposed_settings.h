@@ -14,7 +14,7 @@
 #include "common/job/job_settings.h"
 #include "common/job/job_spec.h"
 
-namespace lodestar {
+namespace lodestar::job {
 
 // The fields have the names of ps_server's flags.
 struct ProposedSettings {
@@ -64,4 +64,4 @@ absl::Status ValidateProposed(const ProposedSettings& proposed);
 // Returns text such as "optimizer=sgd, learning_rate=0.5", or "nothing" for an empty list.
 std::string SettingsText(const std::vector<JobSetting>& settings);
 
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -8,14 +8,14 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 using ::testing::HasSubstr;
 
 JobSpec ClientJob() {
   JobSpec job;
-  job.model = {"client", ClientModelSpec{}};
+  job.model = {"client", params::ClientModelSpec{}};
   job.batch_size = 12;
   return job;
 }
@@ -127,4 +127,4 @@ TEST(ProposedSettingsTest, WhatWasSavedIsProposedAgainToTheBit) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -7,7 +7,7 @@
 #include "absl/strings/strip.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 constexpr absl::string_view kTrimmedPrefix = "trimmed:";
@@ -80,4 +80,4 @@ absl::Status ValidateRobustMean(const RobustMean& mean) {
   return Refuse(RobustMeanText(mean), "is out of range");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::job {
 
 // Maximum number of contributions to a round. Each is held in memory until the last has arrived.
 inline constexpr int kMaxRobustContributions = 32;
@@ -40,4 +40,4 @@ std::string RobustMeanText(const RobustMean& mean);
 // Checks a value that does not come from ParseRobustMean(). Errors: InvalidArgument.
 absl::Status ValidateRobustMean(const RobustMean& mean);
 
-}  // namespace lodestar
+}  // namespace lodestar::job

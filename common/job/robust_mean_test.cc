@@ -5,7 +5,7 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::job {
 namespace {
 
 using ::testing::AllOf;
@@ -53,4 +53,4 @@ TEST(RobustMeanTest, FromSoManyContributionsOnItIsAsStrongAsItSays) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::job

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 
 void LineOutput::Write(absl::string_view line) {
   absl::MutexLock lock(&mutex_);
@@ -48,4 +48,4 @@ bool LineOutput::WriteWhole(absl::string_view text) {
   return text.empty();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::logging

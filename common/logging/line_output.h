@@ -10,7 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 
 class LineOutput {
  public:
@@ -34,4 +34,4 @@ class LineOutput {
   bool is_cut_ ABSL_GUARDED_BY(mutex_) = false;  // true: only a part of the last line was written
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::logging

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 namespace {
 
 using ::testing::EndsWith;
@@ -79,4 +79,4 @@ TEST_F(LineOutputTest, AReaderThatKeepsUpGetsLinesOfAnyLength) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::logging

@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 namespace {
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
@@ -72,4 +72,4 @@ Fields LogFields(absl::string_view message) {
   return fields;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::logging

@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 
 // Keys of fields of a line, which stand before '='. Other words with '=' are text. `request` is the
 // id of a call (see common/runtime/request_id.h), `call` is its method, and `name` is a worker's
@@ -25,4 +25,4 @@ bool IsNumberLogKey(absl::string_view key);
 // number, 0. A word that does not have the right form gives no field.
 std::vector<std::pair<std::string, std::string>> LogFields(absl::string_view message);
 
-}  // namespace lodestar
+}  // namespace lodestar::logging

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 namespace {
 
 using ::testing::ElementsAre;
@@ -41,4 +41,4 @@ TEST(LogFieldsTest, AKeyHasValuesOfOneType) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::logging

@@ -3,7 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 
 absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name, absl::string_view flag) {
   if (name == "debug") return LogLevel::kDebug;
@@ -28,4 +28,4 @@ absl::string_view LogLevelName(LogLevel level) {
   return "info";
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::logging

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarn, kError };
 
@@ -17,4 +17,4 @@ absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name,
 // Returns "debug", "info", "warning" or "error", the names in log lines and flags.
 absl::string_view LogLevelName(LogLevel level);
 
-}  // namespace lodestar
+}  // namespace lodestar::logging

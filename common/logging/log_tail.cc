@@ -8,7 +8,7 @@
 #include "common/runtime/one_line.h"
 #include "common/runtime/peer_text.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 namespace {
 
 // Returns true if `c` may be part of a worker's name.
@@ -100,4 +100,4 @@ LogExcerpt LogTail::Read(const LogQuery& query) const {
   return excerpt;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::logging

@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "common/logging/log_level.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 
 struct LogLineRecord {
   uint64_t number = 0;  // number of the line, from 1 on, without gaps
@@ -79,4 +79,4 @@ class LogTail {
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::logging

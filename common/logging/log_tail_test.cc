@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 namespace {
 
 using ::testing::ElementsAre;
@@ -107,4 +107,4 @@ TEST(LogTailTest, RoundsAreFoundInKeysAndInWords) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::logging

@@ -20,7 +20,7 @@
 #include "common/runtime/json.h"
 #include "common/runtime/peer_text.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 namespace {
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
@@ -262,4 +262,4 @@ void ChangeLogger::Forget(absl::string_view subject) {
   states_.erase(std::string(subject));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::logging

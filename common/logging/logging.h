@@ -24,7 +24,7 @@
 #include "common/logging/log_tail.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 
 // kText: "2026-11-26 16:00:00.000+00:00 info ps_server: worker joined name=a worker=1". kJson:
 // {"time": "2026-11-26T16:00:00.000Z", "level": "info", "process": "ps_server", "message": "worker
@@ -149,7 +149,7 @@ class ChangeLogger {
   std::map<std::string, std::string> states_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::logging
 
 template <>
 struct fmt::formatter<absl::string_view> : fmt::formatter<fmt::string_view> {

@@ -6,7 +6,7 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::logging {
 namespace {
 
 using ::testing::ElementsAre;
@@ -203,4 +203,4 @@ TEST(ChangeLoggerTest, LogsAStateOnlyWhenItChanges) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::logging

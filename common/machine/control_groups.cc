@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "common/runtime/file_io.h"
 
-namespace lodestar {
+namespace lodestar::machine {
 
 std::string KernelText(const std::string& path) {
   constexpr int64_t kMaxBytes = 1 << 20;
@@ -44,4 +44,4 @@ void ForEachControlGroup(const std::string& root, absl::string_view controller,
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::machine

@@ -7,7 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::machine {
 
 // Version of the kernel's interface, which decides the file names.
 enum class GroupVersion { kFirst, kSecond };
@@ -25,4 +25,4 @@ void ForEachControlGroup(const std::string& root, absl::string_view controller,
 // Returns the content of a small kernel file. Empty if it cannot be read.
 std::string KernelText(const std::string& path);
 
-}  // namespace lodestar
+}  // namespace lodestar::machine

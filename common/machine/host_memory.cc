@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "common/machine/control_groups.h"
 
-namespace lodestar {
+namespace lodestar::machine {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;  // unit of /proc/self/statm on x86-64
@@ -122,4 +122,4 @@ HostMemory ReadHostMemory(const std::string& root) {
   return memory;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::machine

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lodestar {
+namespace lodestar::machine {
 
 struct HostMemory {
   // Total memory under the limit that counts. 0 means that no limit could be read.
@@ -19,4 +19,4 @@ struct HostMemory {
 // their own. Limits that cannot be read are ignored.
 HostMemory ReadHostMemory(const std::string& root = "");
 
-}  // namespace lodestar
+}  // namespace lodestar::machine

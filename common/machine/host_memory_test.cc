@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::machine {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
@@ -120,4 +120,4 @@ TEST(HostMemoryOfThisMachineTest, IsKnown) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::machine

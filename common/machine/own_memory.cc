@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::machine {
 
 int64_t ReadOwnMemory(const std::string& root) {
   std::ifstream status(absl::StrCat(root, "/proc/self/status"));
@@ -18,4 +18,4 @@ int64_t ReadOwnMemory(const std::string& root) {
   return 0;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::machine

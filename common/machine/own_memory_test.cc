@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::machine {
 namespace {
 
 TEST(OwnMemoryTest, GrowsWithWhatIsTaken) {
@@ -32,4 +32,4 @@ TEST(OwnMemoryTest, IsReadFromTheLineThatSaysIt) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::machine

@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "common/machine/control_groups.h"
 
-namespace lodestar {
+namespace lodestar::machine {
 namespace {
 
 int CoresOfAffinity() {
@@ -63,4 +63,4 @@ int CoresWithinQuota(int num_cores, const std::string& root) {
 
 int UsableCores() { return CoresWithinQuota(CoresOfAffinity(), /*root=*/""); }
 
-}  // namespace lodestar
+}  // namespace lodestar::machine

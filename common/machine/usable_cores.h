@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace lodestar {
+namespace lodestar::machine {
 
 // Returns the number of cores that this process may run on (taskset, cpusets). If a quota of its
 // control groups is lower (docker --cpus, CPUQuota= of a systemd unit, limits of a pod), returns
@@ -14,4 +14,4 @@ int UsableCores();
 // folder that contains /proc and /sys.
 int CoresWithinQuota(int num_cores, const std::string& root);
 
-}  // namespace lodestar
+}  // namespace lodestar::machine

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::machine {
 namespace {
 
 // A process that may run on 16 cores, with files of the test as /proc and /sys.
@@ -79,4 +79,4 @@ TEST_F(UsableCoresTest, PassesOverWhatIsNoQuota) {
 TEST(UsableCoresOfThisProcessTest, AreAtLeastOne) { EXPECT_GE(UsableCores(), 1); }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::machine

@@ -6,7 +6,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/request_id.h"
 
-namespace lodestar {
+namespace lodestar::messages {
 namespace {
 
 constexpr size_t kMaxReasonBytes = 512;
@@ -58,7 +58,7 @@ void CallLog::Note(const CallFacts& facts, const absl::Status& status) {
     left_out = quota_.Take(clock_->Now());
   }
   if (!left_out.has_value()) return NoteQuietly(facts, status);
-  sink_(LogLevel::kInfo,
+  sink_(logging::LogLevel::kInfo,
         absl::StrCat(FailureText(facts, status),
                      *left_out == 0 ? ""
                                     : absl::StrCat(" (", *left_out,
@@ -67,9 +67,9 @@ void CallLog::Note(const CallFacts& facts, const absl::Status& status) {
 }
 
 void CallLog::NoteQuietly(const CallFacts& facts, const absl::Status& status) const {
-  if (!IsLogged(LogLevel::kDebug)) return;
-  sink_(LogLevel::kDebug,
+  if (!logging::IsLogged(logging::LogLevel::kDebug)) return;
+  sink_(logging::LogLevel::kDebug,
         status.ok() ? absl::StrCat("call answered ", CallText(facts)) : FailureText(facts, status));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::messages

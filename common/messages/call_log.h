@@ -19,7 +19,7 @@
 #include "common/runtime/clock.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::messages {
 
 // Identifies a call. A value that is empty or not set is unknown, or does not apply to the call.
 struct CallFacts {
@@ -56,10 +56,11 @@ class CallQuota {
 // Logs calls. Thread-safe.
 class CallLog {
  public:
-  using Sink = std::function<void(LogLevel, absl::string_view)>;
+  using Sink = std::function<void(logging::LogLevel, absl::string_view)>;
 
   // `clock` must outlive this object.
-  explicit CallLog(Clock* clock, Sink sink = LogLine) : clock_(clock), sink_(std::move(sink)) {}
+  explicit CallLog(Clock* clock, Sink sink = logging::LogLine)
+      : clock_(clock), sink_(std::move(sink)) {}
 
   // Logs a call that has ended with `status`. A successful call, or one that its caller has
   // cancelled, is logged at debug level only. If the quota has no room, a failed call is also
@@ -75,4 +76,4 @@ class CallLog {
   CallQuota quota_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::messages

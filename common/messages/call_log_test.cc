@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::messages {
 namespace {
 
 using ::testing::ElementsAre;
@@ -23,13 +23,14 @@ const CallFacts kJoin = {.call = "Join",
 
 class CallLogTest : public testing::Test {
  protected:
-  ~CallLogTest() override { InitLogging("test", LogLevel::kInfo); }
+  ~CallLogTest() override { logging::InitLogging("test", logging::LogLevel::kInfo); }
 
   SimulatedClock clock_;
   std::vector<std::string> lines_;
-  CallLog log_{&clock_, [this](LogLevel level, absl::string_view line) {
-                 lines_.push_back(absl::StrCat(level == LogLevel::kDebug ? "debug " : "", line));
-               }};
+  CallLog log_{
+      &clock_, [this](logging::LogLevel level, absl::string_view line) {
+        lines_.push_back(absl::StrCat(level == logging::LogLevel::kDebug ? "debug " : "", line));
+      }};
 };
 
 TEST(CallTextTest, HasWhatIsKnownAndNothingOfPeersButWords) {
@@ -51,7 +52,7 @@ TEST_F(CallLogTest, SuccessAndWhatWasCancelledAreForDebugging) {
   log_.Note({.call = "Join"}, absl::OkStatus());
   log_.Note({.call = "Join"}, absl::CancelledError("replaced"));
   EXPECT_THAT(lines_, IsEmpty());
-  InitLogging("test", LogLevel::kDebug);
+  logging::InitLogging("test", logging::LogLevel::kDebug);
   log_.Note({.call = "Join"}, absl::OkStatus());
   log_.Note({.call = "Join"}, absl::CancelledError("replaced"));
   EXPECT_THAT(lines_, ElementsAre("debug call answered call=Join",
@@ -81,4 +82,4 @@ TEST(CallQuotaTest, AClockThatIsSetBackSilencesNothing) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::messages

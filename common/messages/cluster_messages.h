@@ -18,7 +18,7 @@
 #include "common/params/layout.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::messages {
 
 // One life of a worker. Every call except Register says which life it belongs to.
 struct WorkerLife {
@@ -30,21 +30,21 @@ struct WorkerLife {
 struct ServerAddress {
   int shard = 0;
   std::string address;  // address at which workers reach the server
-  ElementRange range;
+  params::ElementRange range;
 };
 
 // Says which server has which parameters. It does not change once built, and calls in flight share
 // it.
 struct ClusterMap {
   uint64_t version = 0;  // grows when the address of a server changes, and only then
-  Layout layout;
-  std::vector<ServerAddress> servers;  // indexed by shard
-  std::vector<Bucket> buckets;         // indexed by Bucket::index
+  params::Layout layout;
+  std::vector<ServerAddress> servers;   // indexed by shard
+  std::vector<params::Bucket> buckets;  // indexed by Bucket::index
 };
 
 // The tensors of a training program. The servers may not know its model.
 struct OfferedLayout {
-  Layout layout;
+  params::Layout layout;
   // True means that the program uses the order and the blocks of the job's layout instead of its
   // own.
   bool adopts_order = false;
@@ -71,14 +71,14 @@ struct RegisterCall {
   std::string name;
   uint64_t instance_id = 0;
   std::string device;
-  std::string peer;              // address of the connection, for messages
-  std::optional<Layout> layout;  // layout of a program that brings its own model
-  bool adopts_order = false;     // see OfferedLayout
-  std::string frozen_hash = {};  // see OfferedLayout
+  std::string peer;                      // address of the connection, for messages
+  std::optional<params::Layout> layout;  // layout of a program that brings its own model
+  bool adopts_order = false;             // see OfferedLayout
+  std::string frozen_hash = {};          // see OfferedLayout
   // Kinds of encodings that the client can send and receive.
-  std::vector<Encoding::Kind> encodings = {Encoding::Kind::kFp32};
-  std::string identity = {};       // name in the caller's certificate; empty means that it has none
-  ProposedSettings proposed = {};  // only for the model `client`
+  std::vector<params::Encoding::Kind> encodings = {params::Encoding::Kind::kFp32};
+  std::string identity = {};  // name in the caller's certificate; empty means that it has none
+  job::ProposedSettings proposed = {};  // only for the model `client`
   ProcessHistory process = {};
   // True means that the connection of the process that holds the name is closed: see
   // Coordinator::PeerOfHolder().
@@ -91,7 +91,7 @@ struct Registration {
   uint64_t server_incarnation = 0;
   absl::Duration lease;
   absl::Duration heartbeat_interval;
-  JobSpec job;
+  job::JobSpec job;
   std::shared_ptr<const ClusterMap> map;
   bool needs_initial_weights = false;
   // Secret that every call in the worker's name must show; empty means none is needed.
@@ -101,9 +101,9 @@ struct Registration {
   // is of an earlier release.
   Round next_round;
 
-  const Layout& layout() const { return map->layout; }
+  const params::Layout& layout() const { return map->layout; }
   const std::vector<ServerAddress>& servers() const { return map->servers; }
-  const std::vector<Bucket>& buckets() const { return map->buckets; }
+  const std::vector<params::Bucket>& buckets() const { return map->buckets; }
 };
 
 struct DatasetInfo {
@@ -177,7 +177,8 @@ struct Grant {
   std::string reason;       // set for kWait and kDone
   bool has_failed = false;  // kDone: true means that the job has failed, and `reason` says why
   int64_t total_rounds = 0;
-  JobLoss loss;  // loss of the job over all workers when the grant was given; not set with kWait
+  job::JobLoss
+      loss;  // loss of the job over all workers when the grant was given; not set with kWait
   friend bool operator==(const Grant&, const Grant&) = default;
 };
 
@@ -209,4 +210,4 @@ struct RoundReport {
   bool leaves_nothing_in_hand = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::messages

@@ -8,7 +8,7 @@
 #include "common/job/job_spec.h"
 #include "common/params/encoding.h"
 
-namespace lodestar {
+namespace lodestar::messages {
 
 enum class ContributionKind : uint8_t { kGradient, kPseudoGradient, kInitialWeights, kWeights };
 
@@ -17,12 +17,12 @@ enum class ContributionKind : uint8_t { kGradient, kPseudoGradient, kInitialWeig
 // outer optimizer is `average` and no encoding loses anything. In all other cases they contribute
 // pseudo-gradients: encoded weights would lose more than encoded changes, and workers that start
 // from inexact weights would pull the servers back to these inexact weights.
-inline ContributionKind RoundContributionKind(const JobSpec& job) {
-  if (!HasLocalSteps(job)) return ContributionKind::kGradient;
-  if (IsAnchoredAtServer(job)) return ContributionKind::kWeights;
+inline ContributionKind RoundContributionKind(const job::JobSpec& job) {
+  if (!job::HasLocalSteps(job)) return ContributionKind::kGradient;
+  if (job::IsAnchoredAtServer(job)) return ContributionKind::kWeights;
   const bool is_exact =
-      job.push_encoding == Encoding::kFp32 && job.pull_encoding == Encoding::kFp32;
-  return job.outer_optimizer == OuterOptimizerKind::kAverage && is_exact
+      job.push_encoding == params::Encoding::kFp32 && job.pull_encoding == params::Encoding::kFp32;
+  return job.outer_optimizer == job::OuterOptimizerKind::kAverage && is_exact
              ? ContributionKind::kWeights
              : ContributionKind::kPseudoGradient;
 }
@@ -51,4 +51,4 @@ inline absl::string_view ContributionKindName(ContributionKind kind) {
 inline constexpr float kMaxContribution = 1e18f;
 inline constexpr float kMaxContributionScale = 65536.0f;
 
-}  // namespace lodestar
+}  // namespace lodestar::messages

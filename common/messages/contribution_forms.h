@@ -10,14 +10,14 @@
 #include "common/messages/contribution.h"
 #include "common/params/encoding.h"
 
-namespace lodestar {
+namespace lodestar::messages {
 
 // Stores an encoding by its name in flags.
 struct EncodingForm {
-  static std::string Store(Encoding encoding) { return EncodingText(encoding); }
-  static absl::Status Load(const std::string& text, Encoding& encoding) {
-    const absl::StatusOr<Encoding> parsed = ParseEncodingText("encoding", text);
-    if (!parsed.ok()) return NotA(absl::StrCat("known: ", parsed.status().message()));
+  static std::string Store(params::Encoding encoding) { return params::EncodingText(encoding); }
+  static absl::Status Load(const std::string& text, params::Encoding& encoding) {
+    const absl::StatusOr<params::Encoding> parsed = params::ParseEncodingText("encoding", text);
+    if (!parsed.ok()) return archive::NotA(absl::StrCat("known: ", parsed.status().message()));
     encoding = *parsed;
     return absl::OkStatus();
   }
@@ -36,8 +36,8 @@ struct ContributionKindForm {
       kind = known;
       return absl::OkStatus();
     }
-    return NotA("a kind of contributions");
+    return archive::NotA("a kind of contributions");
   }
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::messages

@@ -7,7 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::messages {
 
 absl::Status CheckMetricName(absl::string_view name) {
   const auto is_allowed = [](char c) {
@@ -45,4 +45,4 @@ Metrics MetricMeans::Values() const {
   return values;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::messages

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::messages {
 
 // Maximum number of metrics of one worker for one round.
 inline constexpr size_t kMaxMetrics = 32;
@@ -42,4 +42,4 @@ struct MetricMeans {
   friend bool operator==(const MetricMeans&, const MetricMeans&) = default;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::messages

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::messages {
 namespace {
 
 using ::testing::ElementsAre;
@@ -59,4 +59,4 @@ TEST(ProgramMetricsTest, ARoundHasABoundedNumberOfNames) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::messages

@@ -10,7 +10,7 @@
 #include "common/runtime/status_hints.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::net {
 namespace {
 
 // Maximum number of times that a call may be redirected from one server to another.
@@ -74,4 +74,4 @@ absl::Status AddressSearch::Outcome() const {
   return is_answered ? WithAnswered(std::move(outcome)) : outcome;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::net

@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::net {
 
 class AddressList {
  public:
@@ -70,4 +70,4 @@ class AddressSearch {
   std::vector<absl::Status> answers_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::net

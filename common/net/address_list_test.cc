@@ -6,7 +6,7 @@
 #include "common/runtime/status_hints.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::net {
 namespace {
 
 using ::testing::AllOf;
@@ -94,4 +94,4 @@ TEST(AddressListTest, ARefusalIsNotHiddenBehindOneWhoIsAway) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::net

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/time_text.h"
 
-namespace lodestar {
+namespace lodestar::net {
 
 absl::StatusOr<absl::Duration> ConnectPatience::TimeoutOf(absl::string_view setting,
                                                           absl::Duration given) {
@@ -44,4 +44,4 @@ absl::Status ConnectPatience::Outcome(absl::string_view reason) const {
       config_.setting, " if the server may be away for longer"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::net

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::net {
 
 class ConnectPatience {
  public:
@@ -52,4 +52,4 @@ class ConnectPatience {
   std::optional<absl::Time> since_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::net

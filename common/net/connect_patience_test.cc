@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::net {
 namespace {
 
 using ::testing::AllOf;
@@ -64,4 +64,4 @@ TEST(ConnectPatience, RefusesTimesThatAreNone) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::net

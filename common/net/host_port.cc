@@ -13,7 +13,7 @@
 #include "common/runtime/join_secret.h"
 #include "common/runtime/peer_text.h"
 
-namespace lodestar {
+namespace lodestar::net {
 namespace {
 
 constexpr int kMaxPort = 65535;
@@ -89,4 +89,4 @@ absl::Status CheckPeerAddress(absl::string_view what, absl::string_view address)
                    "\", is not HOST:PORT with a port of 1 to ", kMaxPort, ": it is not dialled"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::net

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::net {
 
 struct HostPort {
   std::string host;  // without brackets
@@ -35,4 +35,4 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view flag, absl::string_view
 // says in the error whose address it is. Errors: InvalidArgument.
 absl::Status CheckPeerAddress(absl::string_view what, absl::string_view address);
 
-}  // namespace lodestar
+}  // namespace lodestar::net

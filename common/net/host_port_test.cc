@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::net {
 namespace {
 
 using ::testing::AllOf;
@@ -84,4 +84,4 @@ TEST(HostPortTest, APeersAddressIsDialledIfItIsHostAndPort) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::net

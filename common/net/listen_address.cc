@@ -2,7 +2,7 @@
 
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::net {
 
 bool ListenAddress::IsWildcard() const { return host == "0.0.0.0" || host == "::"; }
 
@@ -11,4 +11,4 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::s
   return ListenAddress{std::move(address)};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::net

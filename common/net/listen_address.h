@@ -5,7 +5,7 @@
 #include "absl/strings/string_view.h"
 #include "common/net/host_port.h"
 
-namespace lodestar {
+namespace lodestar::net {
 
 // Port 0 means that the system chooses the port.
 struct ListenAddress : HostPort {
@@ -17,4 +17,4 @@ struct ListenAddress : HostPort {
 // Reads HOST:PORT. Errors: those of ParseHostPort().
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::string_view value);
 
-}  // namespace lodestar
+}  // namespace lodestar::net

@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::net {
 namespace {
 
 // Maximum number of tries if the system chooses the port. A host with several addresses needs a
@@ -196,4 +196,4 @@ absl::StatusOr<ListeningSockets> Listen(const HostPort& address, absl::string_vi
   return CannotListen(address, std::strerror(error), AdviceFor(error, flag));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::net

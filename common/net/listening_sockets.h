@@ -11,7 +11,7 @@
 #include "common/net/host_port.h"
 #include "common/runtime/file_descriptor.h"
 
-namespace lodestar {
+namespace lodestar::net {
 
 struct ListeningSockets {
   std::vector<FileDescriptor> sockets;  // at least one; non-blocking
@@ -29,4 +29,4 @@ struct ListeningSockets {
 absl::StatusOr<ListeningSockets> Listen(const HostPort& address, absl::string_view flag,
                                         absl::Duration unacknowledged_timeout);
 
-}  // namespace lodestar
+}  // namespace lodestar::net

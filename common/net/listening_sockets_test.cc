@@ -7,7 +7,7 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::net {
 namespace {
 
 using ::testing::AllOf;
@@ -91,4 +91,4 @@ TEST(ListeningSocketsTest, AddressOfAnotherMachineIsRefused) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::net

@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::net {
 
 class RoundTripTime {
  public:
@@ -46,4 +46,4 @@ class RoundTripTime {
   int num_unanswered_ = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::net

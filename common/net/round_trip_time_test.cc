@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::net {
 namespace {
 
 constexpr absl::Duration kLeast = absl::Seconds(3);
@@ -43,4 +43,4 @@ TEST(RoundTripTimeTest, WhereNoAnswerComesInTimeItIsWaitedForLonger) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::net

@@ -20,7 +20,7 @@
 #include "common/storage/file_system.h"
 #include "common/storage/folder_sync.h"
 
-namespace lodestar {
+namespace lodestar::output {
 namespace {
 
 constexpr int kMaxLinks = 40;  // the kernel's limit
@@ -37,10 +37,10 @@ absl::StatusOr<std::string> TargetOf(const std::string& path) {
 
 // Creates a new file beside `target`, in the same file system, so that it can be renamed without a
 // copy. A file that an earlier process with the same process id left behind is removed.
-absl::StatusOr<SequentialFileWriter> CreateBeside(const std::string& target) {
+absl::StatusOr<storage::SequentialFileWriter> CreateBeside(const std::string& target) {
   const std::string temporary = absl::StrCat(target, ".tmp-", getpid());
   unlink(temporary.c_str());
-  return SequentialFileWriter::CreateNew(FileSystem::Real(), temporary);
+  return storage::SequentialFileWriter::CreateNew(storage::FileSystem::Real(), temporary);
 }
 
 // Returns the path without symbolic links at its end. Errors: as ResolveOutput(), except those
@@ -80,7 +80,7 @@ absl::StatusOr<std::string> FollowLinks(const std::string& path) {
 absl::StatusOr<std::string> ResolveOutput(const std::string& path) {
   ASSIGN_OR_RETURN(std::string target, FollowLinks(path));
   const std::optional<std::string> checkpoint =
-      CheckpointAround(FileSystem::Real(), DirectoryOf(target));
+      checkpoints::CheckpointAround(storage::FileSystem::Real(), DirectoryOf(target));
   if (!checkpoint.has_value()) return target;
   return absl::InvalidArgumentError(absl::StrCat(
       path, target == path ? " lies" : absl::StrCat(" leads to ", target), " in checkpoint ",
@@ -97,7 +97,7 @@ absl::Status CheckOutput(absl::string_view flag, const std::string& path) {
 
 absl::StatusOr<ReplacementFile> ReplacementFile::Create(const std::string& path) {
   ASSIGN_OR_RETURN(std::string target, ResolveOutput(path));
-  ASSIGN_OR_RETURN(SequentialFileWriter writer, CreateBeside(target));
+  ASSIGN_OR_RETURN(storage::SequentialFileWriter writer, CreateBeside(target));
   ReplacementFile file(std::move(target), std::move(writer));
   struct stat info;
   if (stat(file.target_.c_str(), &info) == 0 &&
@@ -107,7 +107,7 @@ absl::StatusOr<ReplacementFile> ReplacementFile::Create(const std::string& path)
   return file;
 }
 
-ReplacementFile::ReplacementFile(std::string target, SequentialFileWriter writer)
+ReplacementFile::ReplacementFile(std::string target, storage::SequentialFileWriter writer)
     : target_(std::move(target)), writer_(std::move(writer)), is_pending_(true) {}
 
 ReplacementFile::ReplacementFile(ReplacementFile&& other) noexcept
@@ -132,7 +132,7 @@ absl::Status ReplacementFile::CommitAs(const std::string& target) {
     return ErrnoStatus(errno, "rename a temporary file to", target);
   }
   is_pending_ = false;
-  return FsyncDirectory(DirectoryOf(target));
+  return storage::FsyncDirectory(DirectoryOf(target));
 }
 
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents) {
@@ -204,4 +204,4 @@ absl::Status WriteToStandardOutput(absl::string_view text) {
   return WriteAll(STDOUT_FILENO, text, "to the standard output");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::output

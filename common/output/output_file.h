@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::output {
 
 // Returns the path without symbolic links at its end. It is a regular file, or does not exist yet.
 // Errors: InvalidArgument (something else is there, or the path is inside a checkpoint); those of
@@ -50,10 +50,10 @@ class ReplacementFile {
   const std::string& target() const { return target_; }
 
  private:
-  ReplacementFile(std::string target, SequentialFileWriter writer);
+  ReplacementFile(std::string target, storage::SequentialFileWriter writer);
 
   std::string target_;
-  SequentialFileWriter writer_;  // writes the temporary file
+  storage::SequentialFileWriter writer_;  // writes the temporary file
   bool is_finished_ = false;
   bool is_pending_;  // true: this object must rename or remove the temporary file
 };
@@ -95,4 +95,4 @@ class LineFile {
 // Writes all of `text` to standard output, without buffering. Errors: those of write().
 absl::Status WriteToStandardOutput(absl::string_view text);
 
-}  // namespace lodestar
+}  // namespace lodestar::output

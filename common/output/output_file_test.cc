@@ -17,7 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::output {
 namespace {
 
 namespace fs = std::filesystem;
@@ -231,4 +231,4 @@ TEST_F(OutputFileTest, AFullDiskUnderTheStandardOutputIsSeen) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::output

@@ -6,7 +6,7 @@
 #include "common/params/shard_plan.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 absl::Status CheckCover(const Layout& layout, const std::vector<ElementRange>& shards) {
@@ -80,4 +80,4 @@ absl::StatusOr<std::vector<Bucket>> PlanBuckets(const Layout& layout,
   return buckets;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::params

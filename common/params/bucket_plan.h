@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "common/params/layout.h"
 
-namespace lodestar {
+namespace lodestar::params {
 
 inline constexpr int64_t kDefaultBucketBytes = 4 << 20;
 // Maximum number of buckets. More do not fit into a registration, which is one message.
@@ -29,4 +29,4 @@ absl::StatusOr<std::vector<Bucket>> PlanBuckets(const Layout& layout,
                                                 const std::vector<ElementRange>& shards,
                                                 int64_t bucket_bytes);
 
-}  // namespace lodestar
+}  // namespace lodestar::params

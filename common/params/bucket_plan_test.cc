@@ -8,7 +8,7 @@
 #include "common/testing/awkward_layouts.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 bool Contains(ElementRange outer, ElementRange inner) {
@@ -99,4 +99,4 @@ TEST(PlanBucketsTest, RefusesShardsThatDoNotCoverTheSpace) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::params

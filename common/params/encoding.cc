@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace lodestar {
+namespace lodestar::params {
 
 int64_t ElementsIn(Encoding encoding, int64_t bytes, int64_t room) {
   // Two int4 elements share a byte, so the last one of an odd number of elements takes a whole
@@ -105,4 +105,4 @@ absl::StatusOr<Encoding> MakeTopK(int64_t topk, int64_t bits) {
   return Encoding::TopK(static_cast<int>(topk), static_cast<int>(bits));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::params

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::params {
 
 class Encoding {
  public:
@@ -178,4 +178,4 @@ absl::StatusOr<Encoding> ParseEncodingText(absl::string_view what, absl::string_
 // --topk_bits, the number and what is allowed.
 absl::StatusOr<Encoding> MakeTopK(int64_t topk, int64_t bits);
 
-}  // namespace lodestar
+}  // namespace lodestar::params

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 using ::testing::AllOf;
@@ -130,4 +130,4 @@ TEST(EncodingTest, NamesParse) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::params

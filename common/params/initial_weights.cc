@@ -6,7 +6,7 @@
 #include "common/runtime/check.h"
 #include "common/runtime/random.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 constexpr int64_t kLanes = 4;  // values per block of the generator
@@ -80,4 +80,4 @@ void FillInitialRange(const Layout& layout, uint64_t seed, ElementRange range,
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::params

@@ -6,7 +6,7 @@
 #include "absl/types/span.h"
 #include "common/params/layout.h"
 
-namespace lodestar {
+namespace lodestar::params {
 
 // Writes elements [begin_in_tensor, begin_in_tensor + out.size()) of the tensor. The values are the
 // same however a tensor is cut and whichever process fills a part. They do not depend on other
@@ -19,4 +19,4 @@ void FillInitial(const TensorSpec& tensor, uint64_t seed, int64_t begin_in_tenso
 void FillInitialRange(const Layout& layout, uint64_t seed, ElementRange range,
                       absl::Span<float> out);
 
-}  // namespace lodestar
+}  // namespace lodestar::params

@@ -8,7 +8,7 @@
 #include "common/params/shard_plan.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 TensorSpec MakeTensor(InitializerKind kind, float scale, int64_t size = 1003) {
@@ -100,4 +100,4 @@ TEST(FillInitialRangeTest, ShardsJoinToTheWholeSpace) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::params

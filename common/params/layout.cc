@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 // FNV-1a, 64 bits (Fowler, Noll, Vo). Every field is added with a fixed width or after its length,
@@ -232,4 +232,4 @@ absl::Status CheckSameLayout(const Layout& a, const std::string& ours, const Lay
       " against ", b.tensors().size(), "; compare the model specs"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::params

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "common/params/model_spec.h"
 
-namespace lodestar {
+namespace lodestar::params {
 
 enum class InitializerKind : uint8_t { kZeros, kOnes, kNormal, kUniform };
 
@@ -147,4 +147,4 @@ absl::StatusOr<std::vector<TransposedMatrix>> TransposedBetween(const Layout& wa
 absl::Status CheckSameLayout(const Layout& a, const std::string& ours, const Layout& b,
                              const std::string& theirs);
 
-}  // namespace lodestar
+}  // namespace lodestar::params

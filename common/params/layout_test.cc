@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 using ::testing::AllOf;
@@ -178,4 +178,4 @@ TEST(LayoutTest, CheckSameLayoutNamesTheFirstDifference) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::params

@@ -10,7 +10,7 @@
 #include "common/params/layout.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 constexpr Initializer kZeros = {InitializerKind::kZeros, 0.0f};
@@ -218,4 +218,4 @@ absl::StatusOr<Layout> BuildLayout(const ModelSpec& spec) {
       [](const auto& architecture) { return Tensors(architecture); }, spec.architecture));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::params

@@ -5,7 +5,7 @@
 #include "common/params/layout.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 Layout PresetLayout(const std::string& name) { return *BuildLayout(*ModelPreset(name)); }
@@ -137,4 +137,4 @@ TEST(BuildLayoutTest, RefusesInvalidAndClientModels) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::params

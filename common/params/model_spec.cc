@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 // Limits far above the sizes of real models, and low enough that products of a few of these limits
@@ -126,4 +126,4 @@ absl::Status ValidateModelSpec(const ModelSpec& spec) {
                     spec.architecture);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::params

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::params {
 
 // Fully connected network with ReLU between layers. widths = {inputs, hidden..., classes}.
 struct MlpSpec {
@@ -74,4 +74,4 @@ std::string ModelInWords(absl::string_view name);
 // limit.
 absl::Status ValidateModelSpec(const ModelSpec& spec);
 
-}  // namespace lodestar
+}  // namespace lodestar::params

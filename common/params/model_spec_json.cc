@@ -13,7 +13,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 // A model in its stored form. Exactly one of the architectures is set.
@@ -55,10 +55,10 @@ struct InModelFile {
 template <typename Archive>
 void Describe(Archive& archive, StoredModel& model) {
   archive("name", model.name);
-  archive.Sparse("mlp", As<InModelFile>(model.mlp));
-  archive.Sparse("cnn", As<InModelFile>(model.cnn));
-  archive.Sparse("gpt", As<InModelFile>(model.gpt));
-  archive.Sparse("client", As<InModelFile>(model.client));
+  archive.Sparse("mlp", archive::As<InModelFile>(model.mlp));
+  archive.Sparse("cnn", archive::As<InModelFile>(model.cnn));
+  archive.Sparse("gpt", archive::As<InModelFile>(model.gpt));
+  archive.Sparse("client", archive::As<InModelFile>(model.client));
 }
 
 Json ToJson(const ModelSpec& spec) {
@@ -68,7 +68,7 @@ Json ToJson(const ModelSpec& spec) {
                         [&](const GptSpec& gpt) { stored.gpt = gpt; },
                         [&](const ClientModelSpec& client) { stored.client = client; }},
              spec.architecture);
-  return RecordToJson(stored);
+  return archive::RecordToJson(stored);
 }
 
 // Moves the architecture to `spec` if it is set. Returns 1 if it was set, else 0.
@@ -102,7 +102,7 @@ absl::StatusOr<ModelSpec> ModelSpecFromJson(absl::string_view text) {
   constexpr size_t kMaxNameBytes = 1024;  // no file has a longer name
   ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
   StoredModel stored;
-  RETURN_IF_ERROR(ReadRecord(json, stored));
+  RETURN_IF_ERROR(archive::ReadRecord(json, stored));
   ModelSpec spec;
   spec.name = PeerText(stored.name, stored.name.size());
   if (spec.name.size() > kMaxNameBytes) {
@@ -119,4 +119,4 @@ absl::StatusOr<ModelSpec> ModelSpecFromJson(absl::string_view text) {
   return spec;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::params

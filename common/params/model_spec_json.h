@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "common/params/model_spec.h"
 
-namespace lodestar {
+namespace lodestar::params {
 
 // Key of the JSON text in the "__metadata__" of a safetensors file.
 inline constexpr char kModelMetadataKey[] = "lodestar.model";
@@ -23,4 +23,4 @@ std::string ModelSpecToModelFile(const ModelSpec& spec);
 // those of ValidateModelSpec().
 absl::StatusOr<ModelSpec> ModelSpecFromJson(absl::string_view text);
 
-}  // namespace lodestar
+}  // namespace lodestar::params

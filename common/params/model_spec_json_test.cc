@@ -4,7 +4,7 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 using ::testing::HasSubstr;
@@ -50,4 +50,4 @@ TEST(ModelSpecJsonTest, RefusesWhatIsNotOneValidModel) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::params

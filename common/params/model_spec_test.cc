@@ -6,7 +6,7 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 using ::testing::HasSubstr;
@@ -71,4 +71,4 @@ TEST(ModelSpecTest, RefusesImagesTooSmallForTheirPooling) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::params

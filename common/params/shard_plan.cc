@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 // The size of a shard may differ from the mean size by 1 / kBalanceParts of the mean.
@@ -91,4 +91,4 @@ absl::StatusOr<std::vector<ElementRange>> PlanShards(const Layout& layout, int n
   return shards;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::params

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/params/layout.h"
 
-namespace lodestar {
+namespace lodestar::params {
 
 inline constexpr int kMaxServers = 256;
 
@@ -26,4 +26,4 @@ std::vector<ElementRange> SegmentsOf(const Layout& layout, ElementRange range);
 // Errors: InvalidArgument if num_servers < 1, or exceeds kMaxServers or the number of elements.
 absl::StatusOr<std::vector<ElementRange>> PlanShards(const Layout& layout, int num_servers);
 
-}  // namespace lodestar
+}  // namespace lodestar::params

@@ -9,7 +9,7 @@
 #include "common/testing/awkward_layouts.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::params {
 namespace {
 
 std::vector<int> ServerCounts(const Layout& layout) {
@@ -115,4 +115,4 @@ TEST(SegmentsDeathTest, RangesThatCutASegmentAreOurOwnMistake) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::params

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::params {
 
 std::vector<TensorSlice> SlicesOf(const Layout& layout, ElementRange range,
                                   absl::string_view state_name) {
@@ -27,4 +27,4 @@ std::vector<TensorSlice> SlicesOf(const Layout& layout, ElementRange range,
   return slices;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::params

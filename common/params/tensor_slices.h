@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "common/params/layout.h"
 
-namespace lodestar {
+namespace lodestar::params {
 
 // The part of one tensor that lies in a shard.
 struct TensorSlice {
@@ -22,4 +22,4 @@ struct TensorSlice {
 std::vector<TensorSlice> SlicesOf(const Layout& layout, ElementRange range,
                                   absl::string_view state_name);
 
-}  // namespace lodestar
+}  // namespace lodestar::params

@@ -16,7 +16,7 @@
 #include "common/plan/exchange_sizes.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::plan {
 namespace {
 
 constexpr int kFragments[] = {2, 4, 8, 16};
@@ -48,35 +48,36 @@ constexpr double kMostRateOfOverlappedRounds = 0.4;
 // Differences between a kind of exchange and the base. Each kind is tried with several settings of
 // the open fields.
 struct Kind {
-  Mode mode = Mode::kSync;
-  Encoding push = Encoding::kFp32;
-  Encoding pull = Encoding::kFp32;
+  job::Mode mode = job::Mode::kSync;
+  params::Encoding push = params::Encoding::kFp32;
+  params::Encoding pull = params::Encoding::kFp32;
   bool is_cut = false;       // true: the model is cut into fragments
   bool has_overlap = false;  // true: local steps overlap with the exchange
   bool overlaps_rounds = false;
   friend bool operator==(const Kind&, const Kind&) = default;
 };
 
-std::string FamilyName(const JobSpec& job) {
-  const bool is_diloco = job.outer_optimizer == OuterOptimizerKind::kNesterov;
+std::string FamilyName(const job::JobSpec& job) {
+  const bool is_diloco = job.outer_optimizer == job::OuterOptimizerKind::kNesterov;
   switch (job.mode) {
-    case Mode::kSync:
+    case job::Mode::kSync:
       return "sync";
-    case Mode::kAsync:
+    case job::Mode::kAsync:
       return "async";
-    case Mode::kLocalSgd:
+    case job::Mode::kLocalSgd:
       return is_diloco ? "DiLoCo" : "local SGD";
-    case Mode::kAsyncLocalSgd:
+    case job::Mode::kAsyncLocalSgd:
       return is_diloco ? "async DiLoCo" : "async local SGD";
   }
   return "";
 }
 
-std::string NameOf(const Kind& kind, const JobSpec& job) {
+std::string NameOf(const Kind& kind, const job::JobSpec& job) {
   const std::string encodings =
-      kind.push == kind.pull ? std::string(EncodingName(kind.push))
-                             : absl::StrCat(kind.push.is_topk() ? "top-k" : EncodingName(kind.push),
-                                            " up, ", EncodingName(kind.pull), " down");
+      kind.push == kind.pull
+          ? std::string(params::EncodingName(kind.push))
+          : absl::StrCat(kind.push.is_topk() ? "top-k" : params::EncodingName(kind.push), " up, ",
+                         params::EncodingName(kind.pull), " down");
   return absl::StrCat(FamilyName(job), ", ", encodings,
                       kind.is_cut            ? ", fragments"
                       : kind.has_overlap     ? ", overlapped steps"
@@ -84,46 +85,51 @@ std::string NameOf(const Kind& kind, const JobSpec& job) {
                                              : "");
 }
 
-constexpr Kind Plain(Mode mode, Encoding push, Encoding pull) {
+constexpr Kind Plain(job::Mode mode, params::Encoding push, params::Encoding pull) {
   return {.mode = mode, .push = push, .pull = pull};
 }
-constexpr Kind Cut(Encoding push, Encoding pull) {
-  return {.mode = Mode::kLocalSgd, .push = push, .pull = pull, .is_cut = true, .has_overlap = true};
+constexpr Kind Cut(params::Encoding push, params::Encoding pull) {
+  return {.mode = job::Mode::kLocalSgd,
+          .push = push,
+          .pull = pull,
+          .is_cut = true,
+          .has_overlap = true};
 }
 
 // Returns the kinds in the order of the output.
 std::vector<Kind> AllKinds() {
-  constexpr Encoding kFp32 = Encoding::kFp32;
-  constexpr Encoding kBf16 = Encoding::kBf16;
-  constexpr Encoding kInt8 = Encoding::kInt8;
-  constexpr Encoding kInt4 = Encoding::kInt4;
-  constexpr Encoding kSparse = Encoding::TopK(kTopK, kTopKBits);
-  return {Plain(Mode::kSync, kFp32, kFp32),
-          Plain(Mode::kSync, kBf16, kBf16),
-          Plain(Mode::kSync, kInt8, kInt8),
-          Plain(Mode::kSync, kInt4, kInt4),
-          Plain(Mode::kAsync, kInt8, kInt8),
-          Plain(Mode::kLocalSgd, kFp32, kFp32),
-          Plain(Mode::kLocalSgd, kInt8, kInt8),
-          Plain(Mode::kLocalSgd, kInt4, kInt4),
-          Plain(Mode::kLocalSgd, kSparse, kInt4),
-          Plain(Mode::kAsyncLocalSgd, kInt4, kInt4),
-          {.mode = Mode::kLocalSgd, .push = kInt4, .pull = kInt4, .has_overlap = true},
+  constexpr params::Encoding kFp32 = params::Encoding::kFp32;
+  constexpr params::Encoding kBf16 = params::Encoding::kBf16;
+  constexpr params::Encoding kInt8 = params::Encoding::kInt8;
+  constexpr params::Encoding kInt4 = params::Encoding::kInt4;
+  constexpr params::Encoding kSparse = params::Encoding::TopK(kTopK, kTopKBits);
+  return {Plain(job::Mode::kSync, kFp32, kFp32),
+          Plain(job::Mode::kSync, kBf16, kBf16),
+          Plain(job::Mode::kSync, kInt8, kInt8),
+          Plain(job::Mode::kSync, kInt4, kInt4),
+          Plain(job::Mode::kAsync, kInt8, kInt8),
+          Plain(job::Mode::kLocalSgd, kFp32, kFp32),
+          Plain(job::Mode::kLocalSgd, kInt8, kInt8),
+          Plain(job::Mode::kLocalSgd, kInt4, kInt4),
+          Plain(job::Mode::kLocalSgd, kSparse, kInt4),
+          Plain(job::Mode::kAsyncLocalSgd, kInt4, kInt4),
+          {.mode = job::Mode::kLocalSgd, .push = kInt4, .pull = kInt4, .has_overlap = true},
           Cut(kInt8, kInt8),
           Cut(kInt4, kInt4),
           Cut(kSparse, kInt4),
-          {.mode = Mode::kLocalSgd, .push = kInt4, .pull = kInt4, .overlaps_rounds = true}};
+          {.mode = job::Mode::kLocalSgd, .push = kInt4, .pull = kInt4, .overlaps_rounds = true}};
 }
 
-std::vector<Kind> KindsOf(const JobSpec& base, const ExchangeBounds& bounds) {
-  const bool is_client = std::holds_alternative<ClientModelSpec>(base.model.architecture);
-  const OpenSettings& open = bounds.open;
+std::vector<Kind> KindsOf(const job::JobSpec& base, const ExchangeBounds& bounds) {
+  const bool is_client = std::holds_alternative<params::ClientModelSpec>(base.model.architecture);
+  const job::OpenSettings& open = bounds.open;
   std::vector<Kind> kinds;
   for (Kind kind : AllKinds()) {
-    const bool has_local_steps = kind.mode == Mode::kLocalSgd || kind.mode == Mode::kAsyncLocalSgd;
+    const bool has_local_steps =
+        kind.mode == job::Mode::kLocalSgd || kind.mode == job::Mode::kAsyncLocalSgd;
     if (std::count(bounds.modes.begin(), bounds.modes.end(), kind.mode) == 0) continue;
     if (!open.mode && kind.mode != base.mode) continue;
-    if (!has_local_steps && !GoesWithoutLocalSteps(base, open)) continue;
+    if (!has_local_steps && !job::GoesWithoutLocalSteps(base, open)) continue;
     if (has_local_steps && !open.fragments) kind.is_cut = base.fragments > 1;
     if (has_local_steps && !open.overlap) {
       kind.has_overlap = base.overlap_steps > 0;
@@ -136,7 +142,8 @@ std::vector<Kind> KindsOf(const JobSpec& base, const ExchangeBounds& bounds) {
     // Overlapped rounds hide the same exchange as fragments or overlapped steps, so they are not
     // combined. Overlapped rounds can also make steps grow (deploy/docs/slow_links.md).
     if (kind.overlaps_rounds && (kind.is_cut || kind.has_overlap)) continue;
-    const bool may_grow = !open.mode && base.outer_optimizer == OuterOptimizerKind::kNesterov &&
+    const bool may_grow = !open.mode &&
+                          base.outer_optimizer == job::OuterOptimizerKind::kNesterov &&
                           base.outer_learning_rate > kMostRateOfOverlappedRounds;
     if (open.overlap && kind.overlaps_rounds && may_grow) continue;
     if (std::count(kinds.begin(), kinds.end(), kind) == 0) kinds.push_back(kind);
@@ -144,17 +151,19 @@ std::vector<Kind> KindsOf(const JobSpec& base, const ExchangeBounds& bounds) {
   return kinds;
 }
 
-bool IsAsynchronous(const JobSpec& job) {
-  return job.mode == Mode::kAsync || job.mode == Mode::kAsyncLocalSgd;
+bool IsAsynchronous(const job::JobSpec& job) {
+  return job.mode == job::Mode::kAsync || job.mode == job::Mode::kAsyncLocalSgd;
 }
 
-JobSpec JobOf(const Kind& kind, const JobSpec& base, int num_workers, const OpenSettings& open) {
-  JobSpec chosen = base;
+job::JobSpec JobOf(const Kind& kind, const job::JobSpec& base, int num_workers,
+                   const job::OpenSettings& open) {
+  job::JobSpec chosen = base;
   chosen.mode = kind.mode;
   chosen.push_encoding = kind.push;
   chosen.pull_encoding = kind.pull;
-  chosen.feedback_decay = DefaultFeedbackDecay(kind.push);
-  chosen.topk_divisor = kind.push.is_topk() ? TopKDivisor::kSenders : TopKDivisor::kWorkers;
+  chosen.feedback_decay = job::DefaultFeedbackDecay(kind.push);
+  chosen.topk_divisor =
+      kind.push.is_topk() ? job::TopKDivisor::kSenders : job::TopKDivisor::kWorkers;
   chosen.fragments = 1;
   chosen.overlap_steps = 0;
   chosen.overlap_rounds = kind.overlaps_rounds;
@@ -162,18 +171,18 @@ JobSpec JobOf(const Kind& kind, const JobSpec& base, int num_workers, const Open
   // The residual of top-k acts as a momentum (SparseLoCo, arXiv:2508.15706), so the outer optimizer
   // has no momentum of its own.
   chosen.outer_optimizer =
-      kind.push.is_topk() ? OuterOptimizerKind::kSgd : OuterOptimizerKind::kNesterov;
-  chosen.outer_learning_rate = kind.push.is_topk() ? 1.0 : kDefaultOuterLearningRate;
-  chosen.outer_momentum = kDefaultOuterMomentum;
+      kind.push.is_topk() ? job::OuterOptimizerKind::kSgd : job::OuterOptimizerKind::kNesterov;
+  chosen.outer_learning_rate = kind.push.is_topk() ? 1.0 : job::kDefaultOuterLearningRate;
+  chosen.outer_momentum = job::kDefaultOuterMomentum;
   if (kind.overlaps_rounds) {
     chosen.outer_learning_rate = std::min(chosen.outer_learning_rate, kMostRateOfOverlappedRounds);
   }
-  JobSpec job = WithOpenOf(chosen, base, open);
+  job::JobSpec job = job::WithOpenOf(chosen, base, open);
   job.min_workers = num_workers;
   if (open.mode) {
-    job.outer_reduction = OuterReduction::kMean;
-    job.momentum_correction = MomentumCorrectionKind::kNone;
-    job.anchor = Anchor::kWorker;
+    job.outer_reduction = job::OuterReduction::kMean;
+    job.momentum_correction = job::MomentumCorrectionKind::kNone;
+    job.anchor = job::Anchor::kWorker;
   }
   return job;
 }
@@ -235,8 +244,8 @@ class Preference {
 
 class Chooser {
  public:
-  Chooser(const JobSpec& base, const Layout& layout, int num_servers, const ExchangeFacts& facts,
-          const ExchangeBounds& bounds)
+  Chooser(const job::JobSpec& base, const params::Layout& layout, int num_servers,
+          const ExchangeFacts& facts, const ExchangeBounds& bounds)
       : base_(base),
         layout_(layout),
         num_servers_(num_servers),
@@ -289,7 +298,7 @@ class Chooser {
     std::optional<size_t> best;
     for (size_t i = 0; i < options.size(); ++i) {
       const ExchangeOption& option = options[i];
-      if (option.job.mode != Mode::kSync || !option.protects_loss) continue;
+      if (option.job.mode != job::Mode::kSync || !option.protects_loss) continue;
       ASSIGN_OR_RETURN(const ExchangeSizes* const sizes, SizesOf(option.job));
       const ExchangeForecast fastest = ForecastExchange(option.job, *sizes, unlimited);
       if (fastest.round < bounds_.utilisation * option.forecast.round) continue;
@@ -299,20 +308,21 @@ class Chooser {
   }
 
   // Calls `visit` with every possible exchange of this kind, for the settings that `bounds` allows.
-  absl::Status ForEach(const Kind& kind, absl::FunctionRef<absl::Status(const JobSpec&)> visit) {
-    const auto visit_if_possible = [&](const JobSpec& job) {
+  absl::Status ForEach(const Kind& kind,
+                       absl::FunctionRef<absl::Status(const job::JobSpec&)> visit) {
+    const auto visit_if_possible = [&](const job::JobSpec& job) {
       const absl::Status possible = bounds_.possible(job);
       impossible_.Update(possible);
       return possible.ok() ? visit(job) : absl::OkStatus();
     };
-    const OpenSettings& open = bounds_.open;
-    const JobSpec job = JobOf(kind, base_, facts_.num_workers, open);
-    if (!HasLocalSteps(job)) return visit_if_possible(job);
+    const job::OpenSettings& open = bounds_.open;
+    const job::JobSpec job = JobOf(kind, base_, facts_.num_workers, open);
+    if (!job::HasLocalSteps(job)) return visit_if_possible(job);
     std::vector<int> cuts = {1};
     if (kind.is_cut) cuts.assign(std::begin(kFragments), std::end(kFragments));
     if (!open.fragments) cuts = {base_.fragments};
     for (const int fragments : cuts) {
-      JobSpec cut = job;
+      job::JobSpec cut = job;
       cut.fragments = fragments;
       const std::vector<int> local_steps =
           open.local_steps ? StepsToTry(bounds_.max_local_steps, fragments, job.overlap_steps)
@@ -331,7 +341,7 @@ class Chooser {
     return absl::OkStatus();
   }
 
-  LossEstimate LossOf(const JobSpec& job) const {
+  LossEstimate LossOf(const job::JobSpec& job) const {
     return EstimateLoss(job, {.num_parameters = layout_.num_elements(),
                               .num_workers = facts_.num_workers,
                               .total_steps = bounds_.total_steps,
@@ -343,7 +353,7 @@ class Chooser {
   double LeastLoss(const std::vector<Kind>& kinds) {
     std::optional<double> least;
     for (const Kind& kind : kinds) {
-      ForEach(kind, [&](const JobSpec& job) {
+      ForEach(kind, [&](const job::JobSpec& job) {
         const std::optional<double> percent =
             IsAsynchronous(job) ? std::nullopt : LossOf(job).percent;
         if (percent.has_value()) least = std::min(*percent, least.value_or(*percent));
@@ -358,7 +368,7 @@ class Chooser {
   absl::StatusOr<std::optional<ExchangeOption>> BestOf(const Kind& kind,
                                                        const Preference& preference) {
     std::optional<ExchangeOption> best;
-    RETURN_IF_ERROR(ForEach(kind, [&](const JobSpec& job) -> absl::Status {
+    RETURN_IF_ERROR(ForEach(kind, [&](const job::JobSpec& job) -> absl::Status {
       ASSIGN_OR_RETURN(const ExchangeSizes* const sizes, SizesOf(job));
       if (sizes == nullptr) return absl::OkStatus();
       ExchangeOption option = {.name = NameOf(kind, job),
@@ -373,9 +383,9 @@ class Chooser {
   }
 
   // Returns the sizes, or null if the model has too few buckets for the fragments.
-  absl::StatusOr<const ExchangeSizes*> SizesOf(const JobSpec& job) {
-    const Key key = {EncodingText(job.push_encoding), EncodingText(job.pull_encoding),
-                     job.fragments};
+  absl::StatusOr<const ExchangeSizes*> SizesOf(const job::JobSpec& job) {
+    const Key key = {params::EncodingText(job.push_encoding),
+                     params::EncodingText(job.pull_encoding), job.fragments};
     const auto known = sizes_.find(key);
     if (known != sizes_.end()) return known->second.has_value() ? &*known->second : nullptr;
     absl::StatusOr<ExchangeSizes> sizes = PlanExchangeSizes(job, layout_, num_servers_);
@@ -387,8 +397,8 @@ class Chooser {
 
   using Key = std::tuple<std::string, std::string, int>;
 
-  const JobSpec& base_;
-  const Layout& layout_;
+  const job::JobSpec& base_;
+  const params::Layout& layout_;
   const int num_servers_;
   const ExchangeFacts& facts_;
   const ExchangeFacts slower_;
@@ -406,8 +416,9 @@ std::string LossText(const LossEstimate& loss) {
 // Returns the smallest factor, at most 2^20, by which all links would have to be faster to meet the
 // bounds. Nullopt means that faster links are not enough, because the round trip or the processors
 // take the time.
-std::optional<double> FasterLinksThatDo(const JobSpec& base, const Layout& layout, int num_servers,
-                                        const ExchangeFacts& facts, const ExchangeBounds& bounds) {
+std::optional<double> FasterLinksThatDo(const job::JobSpec& base, const params::Layout& layout,
+                                        int num_servers, const ExchangeFacts& facts,
+                                        const ExchangeBounds& bounds) {
   const auto is_enough = [&](double times) {
     ExchangeFacts faster = facts;
     for (double* rate : {&faster.path.worker_up, &faster.path.worker_down, &faster.path.server_up,
@@ -442,8 +453,9 @@ std::string NarrowestLinks(const ExchangeFacts& facts, int num_servers) {
                       "help first");
 }
 
-std::string WhatWouldDo(const ExchangeChoice& choice, const JobSpec& base, const Layout& layout,
-                        int num_servers, const ExchangeFacts& facts, const ExchangeBounds& bounds) {
+std::string WhatWouldDo(const ExchangeChoice& choice, const job::JobSpec& base,
+                        const params::Layout& layout, int num_servers, const ExchangeFacts& facts,
+                        const ExchangeBounds& bounds) {
   const auto option_within = [&](const ExchangeBounds& wider) -> std::optional<ExchangeOption> {
     const absl::StatusOr<ExchangeChoice> other =
         Chooser(base, layout, num_servers, facts, wider).Choose();
@@ -480,8 +492,9 @@ std::string WhatWouldDo(const ExchangeChoice& choice, const JobSpec& base, const
   return absl::StrCat(text, NarrowestLinks(facts, num_servers));
 }
 
-std::string ReasonOf(const ExchangeChoice& choice, const JobSpec& base, const Layout& layout,
-                     int num_servers, const ExchangeFacts& facts, const ExchangeBounds& bounds) {
+std::string ReasonOf(const ExchangeChoice& choice, const job::JobSpec& base,
+                     const params::Layout& layout, int num_servers, const ExchangeFacts& facts,
+                     const ExchangeBounds& bounds) {
   const ExchangeOption& best = choice.options[choice.chosen];
   const std::string what = absl::StrCat(
       "workers compute ", PercentText(best.forecast.utilisation()),
@@ -510,8 +523,9 @@ std::string ReasonOf(const ExchangeChoice& choice, const JobSpec& base, const La
 
 }  // namespace
 
-absl::StatusOr<ExchangeChoice> ChooseExchange(const JobSpec& base, const Layout& layout,
-                                              int num_servers, const ExchangeFacts& facts,
+absl::StatusOr<ExchangeChoice> ChooseExchange(const job::JobSpec& base,
+                                              const params::Layout& layout, int num_servers,
+                                              const ExchangeFacts& facts,
                                               const ExchangeBounds& bounds) {
   ASSIGN_OR_RETURN(ExchangeChoice choice,
                    Chooser(base, layout, num_servers, facts, bounds).Choose());
@@ -519,7 +533,7 @@ absl::StatusOr<ExchangeChoice> ChooseExchange(const JobSpec& base, const Layout&
   return choice;
 }
 
-std::vector<std::string> ExchangeFlags(const JobSpec& job) {
+std::vector<std::string> ExchangeFlags(const job::JobSpec& job) {
   static constexpr absl::string_view kNames[] = {"mode",
                                                  "local_steps",
                                                  "fragments",
@@ -535,14 +549,14 @@ std::vector<std::string> ExchangeFlags(const JobSpec& job) {
                                                  "topk_divisor"};
   // Settings without an effect in this job are left out, because the server would refuse them.
   std::vector<std::string> idle;
-  for (const IdleSetting& setting : IdleSettings(job)) idle.push_back(setting.flag);
-  JobSpec plain;
+  for (const job::IdleSetting& setting : job::IdleSettings(job)) idle.push_back(setting.flag);
+  job::JobSpec plain;
   plain.mode = job.mode;
-  plain.outer_learning_rate = kDefaultOuterLearningRate;
-  plain.outer_momentum = kDefaultOuterMomentum;
-  const std::vector<JobSetting> defaults = JobSettings(plain);
+  plain.outer_learning_rate = job::kDefaultOuterLearningRate;
+  plain.outer_momentum = job::kDefaultOuterMomentum;
+  const std::vector<job::JobSetting> defaults = job::JobSettings(plain);
   std::vector<std::string> flags;
-  for (const JobSetting& setting : JobSettings(job)) {
+  for (const job::JobSetting& setting : job::JobSettings(job)) {
     if (std::find(std::begin(kNames), std::end(kNames), setting.flag) == std::end(kNames)) continue;
     if (std::find(idle.begin(), idle.end(), setting.flag) != idle.end()) continue;
     const bool is_default = std::find(defaults.begin(), defaults.end(), setting) != defaults.end();
@@ -552,4 +566,4 @@ std::vector<std::string> ExchangeFlags(const JobSpec& job) {
   return flags;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::plan

@@ -16,7 +16,7 @@
 #include "common/plan/exchange_forecast.h"
 #include "common/plan/loss_estimate.h"
 
-namespace lodestar {
+namespace lodestar::plan {
 
 // Default maximum loss of an exchange in percent, compared with synchronous training on the same
 // number of samples. `psctl plan` and servers use the same default.
@@ -46,13 +46,14 @@ struct ExchangeBounds {
   int max_overlap_steps = 10;
   // Says which settings of the base may be replaced. All others stay as the operator has given
   // them.
-  OpenSettings open = OpenSettings::All();
+  job::OpenSettings open = job::OpenSettings::All();
   // Modes to choose from, without those that the job cannot have or the operator does not want.
   // Asynchronous modes are forecast but never chosen: they are for workers of unequal speed, which
   // the forecast does not know. If the mode is not open, the mode of the base is used.
-  std::vector<Mode> modes = {Mode::kSync, Mode::kAsync, Mode::kLocalSgd, Mode::kAsyncLocalSgd};
+  std::vector<job::Mode> modes = {job::Mode::kSync, job::Mode::kAsync, job::Mode::kLocalSgd,
+                                  job::Mode::kAsyncLocalSgd};
   // Returns OK if a job is possible. Other jobs are left out, such as top-k with a robust mean.
-  std::function<absl::Status(const JobSpec&)> possible = [](const JobSpec&) {
+  std::function<absl::Status(const job::JobSpec&)> possible = [](const job::JobSpec&) {
     return absl::OkStatus();
   };
 };
@@ -61,7 +62,7 @@ struct ExchangeBounds {
 // ones. If no settings meet the bounds, it has those that come nearest.
 struct ExchangeOption {
   std::string name;  // such as "DiLoCo, int4, 4 fragments"
-  JobSpec job;
+  job::JobSpec job;
   ExchangeForecast forecast;
   LossEstimate loss;
   // True if the option is within the bound of the loss.
@@ -85,11 +86,12 @@ struct ExchangeChoice {
 // settings are replaced if `bounds` leaves them open. `base` need not pass ValidateJobSpec().
 // Errors: those of PlanExchangeSizes() for a job without fragments; InvalidArgument if `bounds`
 // leaves no option, with the first error of `possible`.
-absl::StatusOr<ExchangeChoice> ChooseExchange(const JobSpec& base, const Layout& layout,
-                                              int num_servers, const ExchangeFacts& facts,
+absl::StatusOr<ExchangeChoice> ChooseExchange(const job::JobSpec& base,
+                                              const params::Layout& layout, int num_servers,
+                                              const ExchangeFacts& facts,
                                               const ExchangeBounds& bounds);
 
 // Returns the exchange settings of `job` as flags of ps_server: "--mode=local_sgd", ...
-std::vector<std::string> ExchangeFlags(const JobSpec& job);
+std::vector<std::string> ExchangeFlags(const job::JobSpec& job);
 
-}  // namespace lodestar
+}  // namespace lodestar::plan

@@ -15,7 +15,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::plan {
 namespace {
 
 using ::testing::AllOf;
@@ -26,9 +26,9 @@ using ::testing::Not;
 
 constexpr double kMegabit = 1e6 / 8;
 
-JobSpec Base(const std::string& preset) {
-  JobSpec job;
-  job.model = *ModelPreset(preset);
+job::JobSpec Base(const std::string& preset) {
+  job::JobSpec job;
+  job.model = *params::ModelPreset(preset);
   job.batch_size = 8;
   return job;
 }
@@ -48,8 +48,8 @@ ExchangeFacts Links(int num_workers, double megabits, absl::Duration round_trip)
 
 ExchangeChoice Choose(const std::string& preset, const ExchangeFacts& facts,
                       const ExchangeBounds& bounds = {}) {
-  const JobSpec base = Base(preset);
-  return *ChooseExchange(base, *BuildLayout(base.model), /*num_servers=*/1, facts, bounds);
+  const job::JobSpec base = Base(preset);
+  return *ChooseExchange(base, *params::BuildLayout(base.model), /*num_servers=*/1, facts, bounds);
 }
 
 const ExchangeOption& Chosen(const ExchangeChoice& choice) { return choice.options[choice.chosen]; }
@@ -68,8 +68,8 @@ TEST(ExchangeChoiceTest, OuterStepsAreSafe) {
     ExchangeFacts facts = Links(2, megabits, absl::Milliseconds(50));
     facts.step = absl::Milliseconds(50);
     for (const ExchangeOption& option : Choose("gpt-nano", facts).options) {
-      has_local_steps |= HasLocalSteps(option.job);
-      EXPECT_FALSE(IsOuterStepLong(option.job)) << option.name;
+      has_local_steps |= job::HasLocalSteps(option.job);
+      EXPECT_FALSE(job::IsOuterStepLong(option.job)) << option.name;
     }
   }
   EXPECT_TRUE(has_local_steps);
@@ -82,7 +82,7 @@ TEST(ExchangeChoiceTest, SyncIsPreferredUnlessTheLinksForbidIt) {
   ExchangeFacts facts;
   facts.num_workers = 2;
   facts.step = absl::Milliseconds(14);
-  EXPECT_EQ(Chosen(Choose("gpt-nano", facts)).job.mode, Mode::kLocalSgd);
+  EXPECT_EQ(Chosen(Choose("gpt-nano", facts)).job.mode, job::Mode::kLocalSgd);
   const ExchangeChoice on_one_machine = Choose("gpt-nano", facts, bounds);
   EXPECT_EQ(Chosen(on_one_machine).name, "sync, fp32") << on_one_machine.reason;
   EXPECT_TRUE(on_one_machine.is_met);
@@ -98,13 +98,13 @@ TEST(ExchangeChoiceTest, OverASlowOneItReachesWhatIsAskedWithinTheBounds) {
   const ExchangeChoice choice = Choose("gpt2-124m", Links(4, 100, absl::Milliseconds(50)), bounds);
   EXPECT_TRUE(choice.is_met) << choice.reason;
   const ExchangeOption& chosen = Chosen(choice);
-  EXPECT_EQ(chosen.job.mode, Mode::kLocalSgd);
+  EXPECT_EQ(chosen.job.mode, job::Mode::kLocalSgd);
   EXPECT_GE(chosen.forecast.utilisation(), bounds.utilisation - 1e-3);
   EXPECT_LE(*chosen.loss.percent, bounds.loss_percent);
   EXPECT_LE(chosen.job.local_steps, bounds.max_local_steps);
   EXPECT_LE(chosen.job.overlap_steps, bounds.max_overlap_steps);
   EXPECT_EQ(chosen.job.min_workers, 4);
-  EXPECT_OK(ValidateJobSpec(chosen.job));
+  EXPECT_OK(job::ValidateJobSpec(chosen.job));
   EXPECT_THAT(choice.reason, AllOf(HasSubstr(chosen.name), HasSubstr("least loss")));
 }
 
@@ -114,7 +114,7 @@ TEST(ExchangeChoiceTest, NothingThatReachesAsMuchCostsLess) {
     ASSERT_TRUE(choice.is_met) << megabits << ": " << choice.reason;
     for (const ExchangeOption& option : choice.options) {
       if (!option.protects_loss || !option.has_spare) continue;
-      if (option.job.mode == Mode::kAsyncLocalSgd) continue;
+      if (option.job.mode == job::Mode::kAsyncLocalSgd) continue;
       EXPECT_GE(*option.loss.percent, *Chosen(choice).loss.percent) << option.name;
     }
   }
@@ -133,11 +133,11 @@ TEST(ExchangeChoiceTest, PrefersWhatReachesItIfExchangesTakeLonger) {
   ExchangeFacts slower = facts;
   slower.path.server_up /= 1.25;
   slower.path.server_down /= 1.25;
-  const JobSpec& job = Chosen(tight).job;
-  const Layout layout = *BuildLayout(job.model);
+  const job::JobSpec& job = Chosen(tight).job;
+  const params::Layout layout = *params::BuildLayout(job.model);
   const ExchangeSizes sizes = *PlanExchangeSizes(job, layout, /*num_servers=*/1);
   EXPECT_LT(ForecastExchange(job, sizes, slower).utilisation(), 0.949);
-  const JobSpec& spared = Chosen(choice).job;
+  const job::JobSpec& spared = Chosen(choice).job;
   const ExchangeSizes spared_sizes = *PlanExchangeSizes(spared, layout, /*num_servers=*/1);
   EXPECT_GE(ForecastExchange(spared, spared_sizes, slower).utilisation(), 0.949);
 }
@@ -146,25 +146,25 @@ TEST(ExchangeChoiceTest, EveryOptionIsAJobThatServersTake) {
   for (const std::string preset : {"mlp", "gpt-nano", "gpt2-124m"}) {
     for (const ExchangeOption& option :
          Choose(preset, Links(2, 10, absl::Milliseconds(100))).options) {
-      JobSpec job = option.job;
+      job::JobSpec job = option.job;
       job.schedule.total_rounds = 100;
-      EXPECT_OK(ValidateJobSpec(job)) << preset << ": " << option.name;
+      EXPECT_OK(job::ValidateJobSpec(job)) << preset << ": " << option.name;
     }
   }
 }
 
 TEST(ExchangeChoiceTest, WhatAJobDoesBesideItsExchangeKeepsNoOptionFromBeingAJob) {
-  JobSpec base = Base("gpt-nano");
+  job::JobSpec base = Base("gpt-nano");
   base.schedule.total_rounds = 100;
-  base.mode = Mode::kAsyncLocalSgd;
-  base.anchor = Anchor::kServer;
-  base.momentum_correction = MomentumCorrectionKind::kHeloco;
-  base.outer_reduction = OuterReduction::kDirection;
+  base.mode = job::Mode::kAsyncLocalSgd;
+  base.anchor = job::Anchor::kServer;
+  base.momentum_correction = job::MomentumCorrectionKind::kHeloco;
+  base.outer_reduction = job::OuterReduction::kDirection;
   const ExchangeFacts facts = Links(4, 100, absl::Milliseconds(20));
   const ExchangeChoice choice =
-      *ChooseExchange(base, *BuildLayout(base.model), /*num_servers=*/1, facts, {});
+      *ChooseExchange(base, *params::BuildLayout(base.model), /*num_servers=*/1, facts, {});
   for (const ExchangeOption& option : choice.options) {
-    EXPECT_OK(ValidateJobSpec(option.job)) << option.name;
+    EXPECT_OK(job::ValidateJobSpec(option.job)) << option.name;
   }
 }
 
@@ -172,7 +172,7 @@ TEST(ExchangeChoiceTest, ATightLossLeavesSync) {
   const ExchangeChoice choice =
       Choose("gpt2-124m", Links(8, 100, absl::Milliseconds(50)), {.loss_percent = 0.05});
   EXPECT_FALSE(choice.is_met);
-  EXPECT_EQ(Chosen(choice).job.mode, Mode::kSync);
+  EXPECT_EQ(Chosen(choice).job.mode, job::Mode::kSync);
   EXPECT_EQ(*Chosen(choice).loss.percent, 0.0);
 }
 
@@ -211,10 +211,11 @@ TEST(ExchangeChoiceTest, LinksThatAreSaidToBeEnoughAreEnough) {
 }
 
 TEST(ExchangeChoiceTest, AsynchronousModesAreForecastAndNotChosen) {
-  const ExchangeBounds only = {.modes = {Mode::kAsync, Mode::kAsyncLocalSgd}};
-  const JobSpec base = Base("gpt-nano");
+  const ExchangeBounds only = {.modes = {job::Mode::kAsync, job::Mode::kAsyncLocalSgd}};
+  const job::JobSpec base = Base("gpt-nano");
   EXPECT_THAT(
-      ChooseExchange(base, *BuildLayout(base.model), 1, Links(2, 100, absl::Milliseconds(50)), only)
+      ChooseExchange(base, *params::BuildLayout(base.model), 1,
+                     Links(2, 100, absl::Milliseconds(50)), only)
           .status(),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no sync or local_sgd is left")));
   std::vector<std::string> names;
@@ -226,20 +227,20 @@ TEST(ExchangeChoiceTest, AsynchronousModesAreForecastAndNotChosen) {
 }
 
 TEST(ExchangeChoiceTest, KeepsWhatIsToStay) {
-  JobSpec base = Base("gpt-mini");
-  base.mode = Mode::kLocalSgd;
-  base.push_encoding = Encoding::kInt8;
-  base.pull_encoding = Encoding::kBf16;
+  job::JobSpec base = Base("gpt-mini");
+  base.mode = job::Mode::kLocalSgd;
+  base.push_encoding = params::Encoding::kInt8;
+  base.pull_encoding = params::Encoding::kBf16;
   base.fragments = 3;
-  ExchangeBounds bounds = {.modes = {Mode::kLocalSgd}};
+  ExchangeBounds bounds = {.modes = {job::Mode::kLocalSgd}};
   bounds.open.push_encoding = false;
   bounds.open.pull_encoding = false;
-  const Layout layout = *BuildLayout(base.model);
+  const params::Layout layout = *params::BuildLayout(base.model);
   const ExchangeFacts facts = Links(2, 100, absl::Milliseconds(50));
   const ExchangeChoice encoded = *ChooseExchange(base, layout, 1, facts, bounds);
   for (const ExchangeOption& option : encoded.options) {
-    EXPECT_EQ(option.job.push_encoding, Encoding::kInt8);
-    EXPECT_EQ(option.job.pull_encoding, Encoding::kBf16);
+    EXPECT_EQ(option.job.push_encoding, params::Encoding::kInt8);
+    EXPECT_EQ(option.job.pull_encoding, params::Encoding::kBf16);
     EXPECT_THAT(option.name, HasSubstr("int8 up, bf16 down"));
   }
   bounds.open.fragments = false;
@@ -256,23 +257,25 @@ TEST(ExchangeChoiceTest, KeepsWhatIsToStay) {
 
 // Fixes one setting at a time, to a value that is never chosen.
 TEST(ExchangeChoiceTest, WhatIsNotOpenIsAsItIsGiven) {
-  JobSpec base = Base("gpt-nano");
+  job::JobSpec base = Base("gpt-nano");
   base.local_steps = 42;
   base.fragments = 3;
   base.overlap_steps = 5;
-  base.push_encoding = Encoding::kFp16;
-  base.pull_encoding = Encoding::kBf16;
-  const Layout layout = *BuildLayout(base.model);
-  using Value = std::function<std::string(const JobSpec&)>;
-  const std::vector<std::pair<bool OpenSettings::*, Value>> settings = {
-      {&OpenSettings::local_steps,
-       [](const JobSpec& job) { return absl::StrCat(job.local_steps); }},
-      {&OpenSettings::fragments, [](const JobSpec& job) { return absl::StrCat(job.fragments); }},
-      {&OpenSettings::overlap, [](const JobSpec& job) { return absl::StrCat(job.overlap_steps); }},
-      {&OpenSettings::push_encoding,
-       [](const JobSpec& job) { return EncodingText(job.push_encoding); }},
-      {&OpenSettings::pull_encoding,
-       [](const JobSpec& job) { return EncodingText(job.pull_encoding); }}};
+  base.push_encoding = params::Encoding::kFp16;
+  base.pull_encoding = params::Encoding::kBf16;
+  const params::Layout layout = *params::BuildLayout(base.model);
+  using Value = std::function<std::string(const job::JobSpec&)>;
+  const std::vector<std::pair<bool job::OpenSettings::*, Value>> settings = {
+      {&job::OpenSettings::local_steps,
+       [](const job::JobSpec& job) { return absl::StrCat(job.local_steps); }},
+      {&job::OpenSettings::fragments,
+       [](const job::JobSpec& job) { return absl::StrCat(job.fragments); }},
+      {&job::OpenSettings::overlap,
+       [](const job::JobSpec& job) { return absl::StrCat(job.overlap_steps); }},
+      {&job::OpenSettings::push_encoding,
+       [](const job::JobSpec& job) { return params::EncodingText(job.push_encoding); }},
+      {&job::OpenSettings::pull_encoding,
+       [](const job::JobSpec& job) { return params::EncodingText(job.pull_encoding); }}};
   for (const auto& [setting, value] : settings) {
     ExchangeBounds bounds;
     bounds.open.*setting = false;
@@ -281,28 +284,28 @@ TEST(ExchangeChoiceTest, WhatIsNotOpenIsAsItIsGiven) {
     for (const ExchangeOption& option : choice.options) {
       EXPECT_EQ(value(option.job), value(base)) << option.name;
       // An encoding has an effect in every mode, the other settings only with local steps.
-      EXPECT_TRUE(setting == &OpenSettings::push_encoding ||
-                  setting == &OpenSettings::pull_encoding || HasLocalSteps(option.job))
+      EXPECT_TRUE(setting == &job::OpenSettings::push_encoding ||
+                  setting == &job::OpenSettings::pull_encoding || job::HasLocalSteps(option.job))
           << option.name;
     }
   }
 }
 
 TEST(ExchangeChoiceTest, WhatIsGivenAsInSyncLeavesSyncToBeChosen) {
-  const JobSpec base = Base("gpt-nano");  // one step, one fragment, no overlap
-  const Layout layout = *BuildLayout(base.model);
-  for (const auto setting :
-       {&OpenSettings::local_steps, &OpenSettings::fragments, &OpenSettings::overlap}) {
+  const job::JobSpec base = Base("gpt-nano");  // one step, one fragment, no overlap
+  const params::Layout layout = *params::BuildLayout(base.model);
+  for (const auto setting : {&job::OpenSettings::local_steps, &job::OpenSettings::fragments,
+                             &job::OpenSettings::overlap}) {
     ExchangeBounds bounds;
     bounds.open.*setting = false;
     const ExchangeFacts facts = Links(1, 1e6, absl::ZeroDuration());
-    EXPECT_EQ(Chosen(*ChooseExchange(base, layout, 1, facts, bounds)).job.mode, Mode::kSync);
+    EXPECT_EQ(Chosen(*ChooseExchange(base, layout, 1, facts, bounds)).job.mode, job::Mode::kSync);
   }
 }
 
 TEST(ExchangeChoiceTest, AnyFragmentsAndOverlapThatAreGivenHaveLocalSteps) {
-  JobSpec base = Base("gpt2-124m");
-  const Layout layout = *BuildLayout(base.model);
+  job::JobSpec base = Base("gpt2-124m");
+  const params::Layout layout = *params::BuildLayout(base.model);
   ExchangeBounds bounds;
   bounds.open.fragments = bounds.open.overlap = false;
   for (const auto& [fragments, overlap] : std::vector<std::pair<int, int>>{{13, 1}, {16, 40}}) {
@@ -310,7 +313,7 @@ TEST(ExchangeChoiceTest, AnyFragmentsAndOverlapThatAreGivenHaveLocalSteps) {
     base.overlap_steps = overlap;
     const ExchangeChoice choice =
         *ChooseExchange(base, layout, 1, Links(2, 100, absl::Milliseconds(50)), bounds);
-    const JobSpec& job = Chosen(choice).job;
+    const job::JobSpec& job = Chosen(choice).job;
     EXPECT_EQ(job.local_steps % fragments, 0) << job.local_steps;
     EXPECT_GE(job.local_steps, fragments * overlap);
   }
@@ -318,11 +321,11 @@ TEST(ExchangeChoiceTest, AnyFragmentsAndOverlapThatAreGivenHaveLocalSteps) {
 
 // A plain average costs more than the bound, whatever else is chosen.
 TEST(ExchangeChoiceTest, TheBoundOfTheLossIsBeyondWhatIsGivenCosts) {
-  JobSpec base = Base("gpt2-124m");
-  base.mode = Mode::kLocalSgd;
-  base.outer_optimizer = OuterOptimizerKind::kAverage;
+  job::JobSpec base = Base("gpt2-124m");
+  base.mode = job::Mode::kLocalSgd;
+  base.outer_optimizer = job::OuterOptimizerKind::kAverage;
   const ExchangeBounds bounds = {.loss_percent = 1.5, .open = {.local_steps = true}};
-  const Layout layout = *BuildLayout(base.model);
+  const params::Layout layout = *params::BuildLayout(base.model);
   const ExchangeChoice choice =
       *ChooseExchange(base, layout, 1, Links(2, 1000, absl::Milliseconds(1)), bounds);
   EXPECT_GT(*Chosen(choice).loss.percent, 1.5);
@@ -332,31 +335,32 @@ TEST(ExchangeChoiceTest, TheBoundOfTheLossIsBeyondWhatIsGivenCosts) {
 }
 
 TEST(ExchangeChoiceTest, WhatIsNotPossibleIsNotChosenAndNamedIfNothingIs) {
-  const JobSpec base = Base("gpt-nano");
-  const Layout layout = *BuildLayout(base.model);
+  const job::JobSpec base = Base("gpt-nano");
+  const params::Layout layout = *params::BuildLayout(base.model);
   const ExchangeFacts facts = Links(2, 10, absl::Milliseconds(50));
   ExchangeBounds bounds;
-  bounds.possible = [](const JobSpec& job) {
-    return job.mode == Mode::kSync ? absl::OkStatus() : absl::InvalidArgumentError("not today");
+  bounds.possible = [](const job::JobSpec& job) {
+    return job.mode == job::Mode::kSync ? absl::OkStatus()
+                                        : absl::InvalidArgumentError("not today");
   };
   const ExchangeChoice choice = *ChooseExchange(base, layout, 1, facts, bounds);
-  EXPECT_EQ(Chosen(choice).job.mode, Mode::kSync);
+  EXPECT_EQ(Chosen(choice).job.mode, job::Mode::kSync);
   EXPECT_THAT(choice.reason, HasSubstr(Chosen(choice).name));
   bounds.open.mode = false;
-  JobSpec local = base;
-  local.mode = Mode::kLocalSgd;
+  job::JobSpec local = base;
+  local.mode = job::Mode::kLocalSgd;
   EXPECT_THAT(ChooseExchange(local, layout, 1, facts, bounds).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not today")));
 }
 
 TEST(ExchangeChoiceTest, LocalStepsAloneAreChosenForTheModeThatIsGiven) {
-  JobSpec base = Base("gpt-nano");
-  base.mode = Mode::kLocalSgd;
-  base.outer_optimizer = OuterOptimizerKind::kAverage;
-  base.push_encoding = Encoding::kInt8;
-  base.pull_encoding = Encoding::kInt8;
+  job::JobSpec base = Base("gpt-nano");
+  base.mode = job::Mode::kLocalSgd;
+  base.outer_optimizer = job::OuterOptimizerKind::kAverage;
+  base.push_encoding = params::Encoding::kInt8;
+  base.pull_encoding = params::Encoding::kInt8;
   ExchangeBounds bounds = {.open = {.local_steps = true}};
-  const Layout layout = *BuildLayout(base.model);
+  const params::Layout layout = *params::BuildLayout(base.model);
   const auto chosen = [&](double megabits) {
     return *ChooseExchange(base, layout, 1, Links(2, megabits, absl::Milliseconds(1)), bounds);
   };
@@ -364,19 +368,19 @@ TEST(ExchangeChoiceTest, LocalStepsAloneAreChosenForTheModeThatIsGiven) {
   const ExchangeChoice fast = chosen(10'000);
   ASSERT_EQ(slow.options.size(), 1u);
   EXPECT_GT(Chosen(slow).job.local_steps, Chosen(fast).job.local_steps);
-  JobSpec rest = Chosen(slow).job;
+  job::JobSpec rest = Chosen(slow).job;
   rest.local_steps = base.local_steps;
   rest.min_workers = base.min_workers;
-  EXPECT_EQ(JobSettings(rest), JobSettings(base));
+  EXPECT_EQ(job::JobSettings(rest), job::JobSettings(base));
 }
 
 TEST(ExchangeChoiceTest, OverlappedRoundsAreNotChosenForAnOuterRateAtWhichStepsMayGrow) {
-  JobSpec base = Base("gpt-nano");
-  base.mode = Mode::kLocalSgd;
-  base.outer_optimizer = OuterOptimizerKind::kNesterov;
+  job::JobSpec base = Base("gpt-nano");
+  base.mode = job::Mode::kLocalSgd;
+  base.outer_optimizer = job::OuterOptimizerKind::kNesterov;
   base.local_steps = 40;
   const ExchangeBounds bounds = {.open = {.overlap = true}};
-  const Layout layout = *BuildLayout(base.model);
+  const params::Layout layout = *params::BuildLayout(base.model);
   const auto has_overlapped_rounds = [&](double rate) {
     base.outer_learning_rate = rate;
     const ExchangeChoice choice =
@@ -389,26 +393,26 @@ TEST(ExchangeChoiceTest, OverlappedRoundsAreNotChosenForAnOuterRateAtWhichStepsM
 }
 
 TEST(ExchangeChoiceTest, ProgramsOfOthersAreNotAskedToOverlap) {
-  JobSpec base = Base("gpt-nano");
-  const Layout layout = *BuildLayout(base.model);
-  base.model.architecture = ClientModelSpec();
+  job::JobSpec base = Base("gpt-nano");
+  const params::Layout layout = *params::BuildLayout(base.model);
+  base.model.architecture = params::ClientModelSpec();
   const ExchangeChoice choice =
       *ChooseExchange(base, layout, 1, Links(2, 100, absl::Milliseconds(50)), {});
   for (const ExchangeOption& option : choice.options) {
-    EXPECT_FALSE(DefersContributions(option.job)) << option.name;
+    EXPECT_FALSE(job::DefersContributions(option.job)) << option.name;
   }
 }
 
 TEST(ExchangeFlagsTest, NameWhatDiffersFromTheDefaultsAndCounts) {
-  JobSpec job = Base("gpt-nano");
-  job.mode = Mode::kLocalSgd;
+  job::JobSpec job = Base("gpt-nano");
+  job.mode = job::Mode::kLocalSgd;
   job.local_steps = 40;
   job.fragments = 4;
   job.overlap_steps = 3;
   job.outer_learning_rate = 0.6;
-  job.push_encoding = Encoding::TopK(256, 4);
-  job.pull_encoding = Encoding::kInt4;
-  job.topk_divisor = TopKDivisor::kSenders;
+  job.push_encoding = params::Encoding::TopK(256, 4);
+  job.pull_encoding = params::Encoding::kInt4;
+  job.topk_divisor = job::TopKDivisor::kSenders;
   job.quorum = 3;  // not a setting of the exchange
   EXPECT_THAT(
       ExchangeFlags(job),
@@ -419,4 +423,4 @@ TEST(ExchangeFlagsTest, NameWhatDiffersFromTheDefaultsAndCounts) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::plan

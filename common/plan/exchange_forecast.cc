@@ -7,7 +7,7 @@
 #include "common/job/fragment_plan.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::plan {
 namespace {
 
 // Headers of each packet: IPv4, and TCP with time stamps.
@@ -100,29 +100,29 @@ Transfer TransferOf(double bytes, double most_bytes, double line_rate, int flows
 }
 
 // Returns the bytes of memory that an update of one parameter reads and writes (apply.md).
-double BytesPerUpdate(const JobSpec& job) {
-  if (HasLocalSteps(job)) {
+double BytesPerUpdate(const job::JobSpec& job) {
+  if (job::HasLocalSteps(job)) {
     switch (job.outer_optimizer) {
-      case OuterOptimizerKind::kAverage:
+      case job::OuterOptimizerKind::kAverage:
         return 8;
-      case OuterOptimizerKind::kSgd:
-      case OuterOptimizerKind::kEasgd:
+      case job::OuterOptimizerKind::kSgd:
+      case job::OuterOptimizerKind::kEasgd:
         return 12;
-      case OuterOptimizerKind::kNesterov:
+      case job::OuterOptimizerKind::kNesterov:
         return 20;
-      case OuterOptimizerKind::kAdam:
+      case job::OuterOptimizerKind::kAdam:
         return 28;
     }
   }
   switch (job.optimizer.kind) {
-    case OptimizerKind::kReduce:
+    case job::OptimizerKind::kReduce:
       return 8;
-    case OptimizerKind::kSgd:
+    case job::OptimizerKind::kSgd:
       return 12;
-    case OptimizerKind::kMomentum:
-    case OptimizerKind::kNesterov:
+    case job::OptimizerKind::kMomentum:
+    case job::OptimizerKind::kNesterov:
       return 20;
-    case OptimizerKind::kAdamW:
+    case job::OptimizerKind::kAdamW:
       return 28;
   }
   return 28;
@@ -131,7 +131,7 @@ double BytesPerUpdate(const JobSpec& job) {
 // Times in seconds of the parts of a round.
 class RoundTimes {
  public:
-  RoundTimes(const JobSpec& job, const ExchangeSizes& sizes, const RoundSizes& round,
+  RoundTimes(const job::JobSpec& job, const ExchangeSizes& sizes, const RoundSizes& round,
              const ExchangeFacts& facts)
       : job_(job), facts_(facts), parts_(1.0 * round.buckets / sizes.num_servers) {
     const double fp32 = kFp32Bytes * static_cast<double>(round.elements);
@@ -150,7 +150,7 @@ class RoundTimes {
     bytes_down_ = wire(round.pull_bytes, round.push_bytes);
 
     // Rates for one worker alone, and for all workers that exchange at the same time.
-    const double sharing = HasRosters(job) ? workers : 1.0;
+    const double sharing = job::HasRosters(job) ? workers : 1.0;
     const auto line = [&](double of_worker, double of_server, double flows) {
       return std::min({of_worker, servers * of_server / flows, facts.worker_rates.transport,
                        servers * facts.server_rates.transport / flows});
@@ -191,9 +191,9 @@ class RoundTimes {
 
   // Returns the time of a round with `steps` local steps.
   double Round(int steps) const {
-    if (!HasLocalSteps(job_)) return HasRosters(job_) ? Synchronous() : Alone(1);
-    if (DefersContributions(job_)) return Overlapped(steps);
-    return HasRosters(job_) ? Waiting(steps) : Alone(steps);
+    if (!job::HasLocalSteps(job_)) return job::HasRosters(job_) ? Synchronous() : Alone(1);
+    if (job::DefersContributions(job_)) return Overlapped(steps);
+    return job::HasRosters(job_) ? Waiting(steps) : Alone(steps);
   }
 
   double bytes_up() const { return bytes_up_; }
@@ -244,7 +244,7 @@ class RoundTimes {
   }
   // Returns the time if no worker waits for others. All workers still share the servers' links.
   double Alone(int steps) const {
-    return std::max(served_, Waiting(steps) + (HasLocalSteps(job_) ? 0.0 : -vectors_));
+    return std::max(served_, Waiting(steps) + (job::HasLocalSteps(job_) ? 0.0 : -vectors_));
   }
   // Returns the time of the steps before the end of the last pull.
   double Computing(int steps) const { return (steps - kForward) * step_; }
@@ -252,7 +252,7 @@ class RoundTimes {
   // same order. A lost packet costs time only if its repair takes longer than the work that runs at
   // the same time.
   double Overlapped(int steps) const {
-    const bool hides_all = job_.overlap_rounds || IsElastic(job_);
+    const bool hides_all = job_.overlap_rounds || job::IsElastic(job_);
     const int hidden = hides_all ? steps : std::min(job_.overlap_steps, steps);
     const double other_steps = (steps - hidden) * step_;
     const double exchanged =
@@ -284,7 +284,7 @@ class RoundTimes {
   static constexpr int kEndsOfTransfers = 2;
   static constexpr int kMessages = 4;
 
-  const JobSpec& job_;
+  const job::JobSpec& job_;
   const ExchangeFacts& facts_;
   const double parts_;
   double bytes_up_ = 0.0;
@@ -308,20 +308,20 @@ class RoundTimes {
 
 }  // namespace
 
-const ExchangeRates::Codec& ExchangeRates::Of(Encoding encoding) const {
+const ExchangeRates::Codec& ExchangeRates::Of(params::Encoding encoding) const {
   switch (encoding.kind()) {
-    case Encoding::Kind::kFp32:
+    case params::Encoding::Kind::kFp32:
       return fp32;
-    case Encoding::Kind::kBf16:
-    case Encoding::Kind::kFp16:
+    case params::Encoding::Kind::kBf16:
+    case params::Encoding::Kind::kFp16:
       return half;
-    case Encoding::Kind::kInt8:
+    case params::Encoding::Kind::kInt8:
       return int8;
-    case Encoding::Kind::kInt4:
+    case params::Encoding::Kind::kInt4:
       return int4;
-    case Encoding::Kind::kTopK2:
+    case params::Encoding::Kind::kTopK2:
       return topk2;
-    case Encoding::Kind::kTopK4:
+    case params::Encoding::Kind::kTopK4:
       return topk4;
   }
   return fp32;
@@ -351,7 +351,7 @@ absl::Duration TransferTime(double bytes, double most_bytes, double line_rate, i
   return absl::Seconds(transfer.seconds + transfer.tail);
 }
 
-ExchangeForecast ForecastExchange(const JobSpec& job, const ExchangeSizes& sizes,
+ExchangeForecast ForecastExchange(const job::JobSpec& job, const ExchangeSizes& sizes,
                                   const ExchangeFacts& facts) {
   ExchangeForecast forecast;
   const auto num_rounds = static_cast<double>(sizes.rounds.size());
@@ -359,8 +359,9 @@ ExchangeForecast ForecastExchange(const JobSpec& job, const ExchangeSizes& sizes
   double steps = 0.0;
   for (size_t i = 0; i < sizes.rounds.size(); ++i) {
     const RoundTimes times(job, sizes, sizes.rounds[i], facts);
-    const int of_window =
-        HasLocalSteps(job) ? StepsOfWindow(job, lodestar::Round(static_cast<int64_t>(i))) : 1;
+    const int of_window = job::HasLocalSteps(job)
+                              ? job::StepsOfWindow(job, lodestar::Round(static_cast<int64_t>(i)))
+                              : 1;
     seconds += times.Round(of_window);
     steps += of_window;
     forecast.bytes_up += times.bytes_up() / num_rounds;
@@ -374,4 +375,4 @@ ExchangeForecast ForecastExchange(const JobSpec& job, const ExchangeSizes& sizes
   return forecast;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::plan

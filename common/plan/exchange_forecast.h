@@ -28,7 +28,7 @@
 #include "common/params/encoding.h"
 #include "common/plan/exchange_sizes.h"
 
-namespace lodestar {
+namespace lodestar::plan {
 
 // The path of every worker. Rates are in bytes per second. If a worker's path was measured while
 // all workers exchanged (PathFacts), the rate is already the worker's share: the servers' links
@@ -71,7 +71,7 @@ struct ExchangeRates {
 
   static constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-  const Codec& Of(Encoding encoding) const;
+  const Codec& Of(params::Encoding encoding) const;
   // Returns the rates with `threads` threads.
   ExchangeRates TimesThreads(double threads) const;
 };
@@ -104,7 +104,7 @@ struct ExchangeForecast {
 
 // Returns the forecast. `sizes` is PlanExchangeSizes() of the same job. Requires: `job` has passed
 // ValidateJobSpec(), rates of `facts` are above 0, and num_workers is at least 1.
-ExchangeForecast ForecastExchange(const JobSpec& job, const ExchangeSizes& sizes,
+ExchangeForecast ForecastExchange(const job::JobSpec& job, const ExchangeSizes& sizes,
                                   const ExchangeFacts& facts);
 
 // Returns how long a transfer of `bytes` takes, from the first byte sent to the last byte received,
@@ -126,4 +126,4 @@ absl::Duration TransferTime(double bytes, double most_bytes, double line_rate, i
 double WireBytes(double payload_bytes, double messages, double answered_bytes,
                  int64_t packet_bytes);
 
-}  // namespace lodestar
+}  // namespace lodestar::plan

@@ -13,7 +13,7 @@
 #include "common/params/model_spec.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::plan {
 namespace {
 
 constexpr double kMegabit = 1e6 / 8;
@@ -53,9 +53,9 @@ ExchangeFacts SlowLinks() {
   return facts;
 }
 
-JobSpec LocalSgd(int local_steps) {
-  JobSpec job;
-  job.mode = Mode::kLocalSgd;
+job::JobSpec LocalSgd(int local_steps) {
+  job::JobSpec job;
+  job.mode = job::Mode::kLocalSgd;
   job.local_steps = local_steps;
   return job;
 }
@@ -82,17 +82,17 @@ TEST(ExchangeForecastTest, ARoundThatWaitsIsItsStepsAndItsExchange) {
 
 TEST(ExchangeForecastTest, ASynchronousStepIsALocalStepWithoutARoundTripLess) {
   ExchangeFacts facts = SlowLinks();
-  const double alone = Seconds(ForecastExchange(JobSpec(), OneBucket(), facts));
+  const double alone = Seconds(ForecastExchange(job::JobSpec(), OneBucket(), facts));
   EXPECT_NEAR(alone, Seconds(ForecastExchange(LocalSgd(1), OneBucket(), facts)), 1e-6);
   facts.path.round_trip = absl::Milliseconds(20);
-  EXPECT_NEAR(Seconds(ForecastExchange(JobSpec(), OneBucket(), facts)), alone + 0.020, 1e-6);
+  EXPECT_NEAR(Seconds(ForecastExchange(job::JobSpec(), OneBucket(), facts)), alone + 0.020, 1e-6);
   EXPECT_NEAR(Seconds(ForecastExchange(LocalSgd(1), OneBucket(), facts)), alone + 0.040, 1e-6);
 }
 
 TEST(ExchangeForecastTest, WithManyBucketsTransfersHideBehindBackwardAndForward) {
   ExchangeSizes sizes = OneBucket();
   sizes.rounds[0].buckets = 1000;
-  JobSpec clipped;
+  job::JobSpec clipped;
   clipped.clip_norm = 1.0;
   const ExchangeForecast apart = ForecastExchange(clipped, sizes, SlowLinks());
   const Way way(apart);
@@ -105,18 +105,18 @@ TEST(ExchangeForecastTest, WithoutClippingWeightsComeDownWhileGradientsGoUp) {
   ExchangeSizes sizes = OneBucket();
   sizes.rounds[0].buckets = 1000;
   sizes.rounds[0].push_bytes = sizes.rounds[0].pull_bytes;
-  const ExchangeForecast even = ForecastExchange(JobSpec(), sizes, SlowLinks());
+  const ExchangeForecast even = ForecastExchange(job::JobSpec(), sizes, SlowLinks());
   const Way way(even);
   EXPECT_NEAR(Seconds(even), way.push + 0.67 * way.pull, 1e-2);
   // The part of the pull that is hidden is at most the part that arrives during the push.
   sizes.rounds[0].push_bytes /= 10;
-  const ExchangeForecast more_comes = ForecastExchange(JobSpec(), sizes, SlowLinks());
+  const ExchangeForecast more_comes = ForecastExchange(job::JobSpec(), sizes, SlowLinks());
   EXPECT_NEAR(Seconds(more_comes), Way(more_comes).pull, 1e-2);
 }
 
 TEST(ExchangeForecastTest, AnOverlappedRoundIsTheLongerOfStepsAndExchange) {
   for (const int steps : {10, 40, 49, 55, 80}) {
-    JobSpec job = LocalSgd(steps);
+    job::JobSpec job = LocalSgd(steps);
     job.overlap_rounds = true;
     const ExchangeForecast forecast = ForecastExchange(job, OneBucket(), SlowLinks());
     const Way way(forecast);
@@ -126,17 +126,17 @@ TEST(ExchangeForecastTest, AnOverlappedRoundIsTheLongerOfStepsAndExchange) {
 
 // A worker with weights of its own needs the pulled weights only for its next contribution.
 TEST(ExchangeForecastTest, AnExchangeOfElasticWorkersHasAllTheSteps) {
-  JobSpec elastic = LocalSgd(100);
-  elastic.outer_optimizer = OuterOptimizerKind::kEasgd;
-  JobSpec eager = LocalSgd(100);
+  job::JobSpec elastic = LocalSgd(100);
+  elastic.outer_optimizer = job::OuterOptimizerKind::kEasgd;
+  job::JobSpec eager = LocalSgd(100);
   eager.overlap_rounds = true;
-  eager.outer_optimizer = OuterOptimizerKind::kSgd;
+  eager.outer_optimizer = job::OuterOptimizerKind::kSgd;
   EXPECT_EQ(ForecastExchange(elastic, OneBucket(), SlowLinks()).round,
             ForecastExchange(eager, OneBucket(), SlowLinks()).round);
 }
 
 TEST(ExchangeForecastTest, OverlapHidesAsMuchAsItsStepsTake) {
-  JobSpec job = LocalSgd(60);
+  job::JobSpec job = LocalSgd(60);
   for (const int overlap : {0, 1, 10, 60}) {
     job.overlap_steps = overlap;
     // Contributions are deferred also without this setting.
@@ -150,7 +150,7 @@ TEST(ExchangeForecastTest, OverlapHidesAsMuchAsItsStepsTake) {
 }
 
 TEST(ExchangeForecastTest, NoRoundBeginsBeforeTheLastIsAcknowledgedAndReported) {
-  JobSpec job = LocalSgd(2);
+  job::JobSpec job = LocalSgd(2);
   job.overlap_rounds = true;
   ExchangeFacts facts = SlowLinks();
   facts.path = {.round_trip = absl::Seconds(1)};
@@ -159,7 +159,7 @@ TEST(ExchangeForecastTest, NoRoundBeginsBeforeTheLastIsAcknowledgedAndReported) 
 }
 
 TEST(ExchangeForecastTest, TheLastAcknowledgementComesBehindTheWeightsOfTheOthers) {
-  JobSpec job = LocalSgd(2);
+  job::JobSpec job = LocalSgd(2);
   job.overlap_rounds = true;
   ExchangeFacts facts = SlowLinks();
   facts.num_workers = 3;
@@ -174,7 +174,7 @@ TEST(ExchangeForecastTest, FragmentsAreTheMeanOfTheirCycle) {
   ExchangeSizes sizes = OneBucket();
   sizes.rounds = {{.elements = 10, .buckets = 1, .push_bytes = 1'000'000, .pull_bytes = 1},
                   {.elements = 10, .buckets = 1, .push_bytes = 3'000'000, .pull_bytes = 1}};
-  JobSpec job = LocalSgd(5);
+  job::JobSpec job = LocalSgd(5);
   job.fragments = 2;
   const ExchangeForecast forecast = ForecastExchange(job, sizes, SlowLinks());
   EXPECT_EQ(forecast.steps, 2.5);
@@ -186,7 +186,7 @@ TEST(ExchangeForecastTest, FragmentsAreTheMeanOfTheirCycle) {
 TEST(ExchangeForecastTest, AllWorkersShareTheServersLinks) {
   ExchangeFacts facts = SlowLinks();
   facts.path.server_up = facts.path.server_down = 2e6;
-  for (const JobSpec& job : {JobSpec(), LocalSgd(10)}) {
+  for (const job::JobSpec& job : {job::JobSpec(), LocalSgd(10)}) {
     facts.num_workers = 1;
     const ExchangeForecast one = ForecastExchange(job, OneBucket(), facts);
     facts.num_workers = 2;
@@ -219,14 +219,14 @@ TEST(ExchangeForecastTest, WorkersThatWaitMayTakeTurnsOnTheServersLinks) {
         << round_trip;
   }
   // In sync all workers ask before they push, so they share the links from the beginning.
-  const ExchangeForecast forecast = ForecastExchange(JobSpec(), OneBucket(), facts);
+  const ExchangeForecast forecast = ForecastExchange(job::JobSpec(), OneBucket(), facts);
   const Way alone(forecast);
   EXPECT_NEAR(Seconds(forecast), 0.1 + 2 * alone.push + 1.5 + 2 * alone.pull, 1e-6);
 }
 
 TEST(ExchangeForecastTest, WhoWaitsForNobodyIsBoundByTheServersLinksAlone) {
-  JobSpec job;
-  job.mode = Mode::kAsync;
+  job::JobSpec job;
+  job.mode = job::Mode::kAsync;
   ExchangeFacts facts = SlowLinks();
   const ExchangeForecast one = ForecastExchange(job, OneBucket(), facts);
   facts.path.server_up = facts.path.server_down = 10e6;
@@ -241,8 +241,8 @@ TEST(ExchangeForecastTest, WhoWaitsForNobodyIsBoundByTheServersLinksAlone) {
 TEST(ExchangeForecastTest, WhatMachinesDoToValuesTakesTime) {
   ExchangeFacts facts = SlowLinks();
   facts.path = {};
-  JobSpec job = LocalSgd(1);
-  job.push_encoding = Encoding::kInt4;
+  job::JobSpec job = LocalSgd(1);
+  job.push_encoding = params::Encoding::kInt4;
   const double instant = Seconds(ForecastExchange(job, OneBucket(), facts));
   facts.worker_rates.int4.encode = 4.0 * kElements;  // encoding takes one second
   EXPECT_NEAR(Seconds(ForecastExchange(job, OneBucket(), facts)), instant + 1.0, 1e-6);
@@ -259,13 +259,13 @@ TEST(ExchangeForecastTest, WhatMachinesDoToValuesTakesTime) {
 
 // Makes every fact worse, for every kind of round.
 TEST(ExchangeForecastTest, NothingThatIsSlowerMakesARoundFaster) {
-  std::vector<JobSpec> jobs = {JobSpec(), LocalSgd(10)};
+  std::vector<job::JobSpec> jobs = {job::JobSpec(), LocalSgd(10)};
   jobs.push_back(LocalSgd(10));
   jobs.back().overlap_steps = 3;
   jobs.push_back(LocalSgd(10));
   jobs.back().overlap_rounds = true;
   jobs.push_back(LocalSgd(10));
-  jobs.back().mode = Mode::kAsyncLocalSgd;
+  jobs.back().mode = job::Mode::kAsyncLocalSgd;
   ExchangeFacts base;
   base.num_workers = 4;
   base.path = {.worker_up = 10 * kMegabit,
@@ -287,7 +287,7 @@ TEST(ExchangeForecastTest, NothingThatIsSlowerMakesARoundFaster) {
       [](ExchangeFacts& facts) { facts.worker_rates = facts.worker_rates.TimesThreads(0.1); },
       [](ExchangeFacts& facts) { facts.server_rates = facts.server_rates.TimesThreads(0.1); },
   };
-  for (const JobSpec& job : jobs) {
+  for (const job::JobSpec& job : jobs) {
     const double before = Seconds(ForecastExchange(job, OneBucket(), base));
     for (size_t i = 0; i < worse.size(); ++i) {
       ExchangeFacts facts = base;
@@ -344,9 +344,9 @@ TEST(WireBytesTest, AreThoseThatDevicesHaveCounted) {
 // gpt2-124m in int4, two workers, 100 Mbit/s and 50 ms, 80 steps of 0.3 s. Source:
 // tests/bench/results/low_communication.md. The two workers and the server share two threads.
 TEST(ExchangeForecastTest, ForecastsTheUtilisationThatWasMeasured) {
-  const Layout layout = *BuildLayout(*ModelPreset("gpt2-124m"));
-  JobSpec job = LocalSgd(80);
-  job.push_encoding = job.pull_encoding = Encoding::kInt4;
+  const params::Layout layout = *params::BuildLayout(*params::ModelPreset("gpt2-124m"));
+  job::JobSpec job = LocalSgd(80);
+  job.push_encoding = job.pull_encoding = params::Encoding::kInt4;
   ExchangeFacts facts;
   facts.num_workers = 2;
   facts.path = {.worker_up = 100 * kMegabit,
@@ -368,4 +368,4 @@ TEST(ExchangeForecastTest, ForecastsTheUtilisationThatWasMeasured) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::plan

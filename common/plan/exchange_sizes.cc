@@ -6,7 +6,7 @@
 #include "common/params/shard_plan.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::plan {
 
 RoundSizes ExchangeSizes::Total() const {
   RoundSizes total;
@@ -19,28 +19,31 @@ RoundSizes ExchangeSizes::Total() const {
   return total;
 }
 
-absl::StatusOr<ExchangeSizes> PlanExchangeSizes(const JobSpec& job, const Layout& layout,
-                                                int num_servers) {
-  ASSIGN_OR_RETURN(const std::vector<ElementRange> shards, PlanShards(layout, num_servers));
-  ASSIGN_OR_RETURN(const std::vector<Bucket> buckets,
-                   PlanBuckets(layout, shards, job.bucket_bytes));
-  const FragmentPlan fragments(buckets, job.fragments);
+absl::StatusOr<ExchangeSizes> PlanExchangeSizes(const job::JobSpec& job,
+                                                const params::Layout& layout, int num_servers) {
+  ASSIGN_OR_RETURN(const std::vector<params::ElementRange> shards,
+                   params::PlanShards(layout, num_servers));
+  ASSIGN_OR_RETURN(const std::vector<params::Bucket> buckets,
+                   params::PlanBuckets(layout, shards, job.bucket_bytes));
+  const job::FragmentPlan fragments(buckets, job.fragments);
   RETURN_IF_ERROR(fragments.CheckComplete());
   ExchangeSizes sizes = {.num_servers = num_servers,
                          .num_blocks = layout.num_blocks(),
                          .num_elements = layout.num_elements(),
                          .rounds = std::vector<RoundSizes>(job.fragments)};
   for (size_t i = 0; i < buckets.size(); ++i) {
-    const Bucket& bucket = buckets[i];
+    const params::Bucket& bucket = buckets[i];
     const bool is_averaged = layout.is_averaged(bucket.block);
     RoundSizes& round = sizes.rounds[fragments.TurnOf(static_cast<int64_t>(i)).fragment];
     const int64_t elements = bucket.range.size();
     round.elements += elements;
     ++round.buckets;
-    round.push_bytes += EncodedBytes(is_averaged ? Encoding::kFp32 : job.push_encoding, elements);
-    round.pull_bytes += EncodedBytes(is_averaged ? Encoding::kFp32 : job.pull_encoding, elements);
+    round.push_bytes +=
+        params::EncodedBytes(is_averaged ? params::Encoding::kFp32 : job.push_encoding, elements);
+    round.pull_bytes +=
+        params::EncodedBytes(is_averaged ? params::Encoding::kFp32 : job.pull_encoding, elements);
   }
   return sizes;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::plan

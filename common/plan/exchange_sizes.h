@@ -9,7 +9,7 @@
 #include "common/job/job_spec.h"
 #include "common/params/layout.h"
 
-namespace lodestar {
+namespace lodestar::plan {
 
 // What one worker exchanges in one round, over all servers.
 struct RoundSizes {
@@ -33,7 +33,7 @@ struct ExchangeSizes {
 // Computes the sizes from the encodings, the bucket_bytes and the fragments of `job`. Averaged
 // tensors are sent in fp32. Errors: those of PlanShards(), PlanBuckets() and
 // FragmentPlan::CheckComplete().
-absl::StatusOr<ExchangeSizes> PlanExchangeSizes(const JobSpec& job, const Layout& layout,
-                                                int num_servers);
+absl::StatusOr<ExchangeSizes> PlanExchangeSizes(const job::JobSpec& job,
+                                                const params::Layout& layout, int num_servers);
 
-}  // namespace lodestar
+}  // namespace lodestar::plan

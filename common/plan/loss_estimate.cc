@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/job/outer_step.h"
 
-namespace lodestar {
+namespace lodestar::plan {
 namespace {
 
 // Small models from scratch, 500 to 4000 steps (local_steps.md): loss in percent for each doubling
@@ -97,8 +97,8 @@ double PercentOfWorkers(int workers, double parameters) {
   return of_column(column) + (doublings - column) * (of_column(column + 1) - of_column(column));
 }
 
-double PercentOfTopK(const JobSpec& job) {
-  if (!DividesBySenders(job)) return kTopKByWorkers;
+double PercentOfTopK(const job::JobSpec& job) {
+  if (!job::DividesBySenders(job)) return kTopKByWorkers;
   const bool is_rich = job.push_encoding.topk() >= kManyElements;
   return is_rich ? kTopK256In4 : kTopK64In2;
 }
@@ -119,36 +119,36 @@ class Sum {
   std::vector<std::string> terms_;
 };
 
-LossEstimate OfGradients(const JobSpec& job) {
+LossEstimate OfGradients(const job::JobSpec& job) {
   if (job.push_encoding.is_topk()) {
     return {.percent = std::nullopt, .reason = "top-k of gradients: not measured"};
   }
   Sum sum;
-  if (job.push_encoding == Encoding::kInt8) sum.Add(kSyncInt8, "int8");
-  if (job.push_encoding == Encoding::kInt4) sum.Add(kSyncInt4, "int4");
+  if (job.push_encoding == params::Encoding::kInt8) sum.Add(kSyncInt8, "int8");
+  if (job.push_encoding == params::Encoding::kInt4) sum.Add(kSyncInt4, "int4");
   return sum.Get("none: as one machine with the whole batch");
 }
 
-bool Decays(const LearningRateSchedule& schedule) {
-  return schedule.kind != ScheduleKind::kConstant &&
+bool Decays(const job::LearningRateSchedule& schedule) {
+  return schedule.kind != job::ScheduleKind::kConstant &&
          schedule.minimum <= kDecayedRate * schedule.peak;
 }
 
 double Doublings(double value, double base) { return std::log2(std::max(value, 1e-9) / base); }
 
 // Returns the maximum loss from outer steps that are longer than kSafeOuterStepRatio.
-double PercentOfOvershoot(const JobSpec& job, const TrainingFacts& training) {
-  if (!IsOuterStepLong(job)) return 0.0;
+double PercentOfOvershoot(const job::JobSpec& job, const TrainingFacts& training) {
+  if (!job::IsOuterStepLong(job)) return 0.0;
   const double relaxed = std::min(1.0, kRatioLocalSteps / job.local_steps);
   return (training.begins_with_trained_weights ? kShareOfTrained : 1.0) * kPerDoublingOfRatio *
-         relaxed * relaxed * Doublings(OuterStepRatio(job), kSafeOuterStepRatio);
+         relaxed * relaxed * Doublings(job::OuterStepRatio(job), job::kSafeOuterStepRatio);
 }
 
 // Returns the difference in loss between outer steps of nesterov and an average, without
 // PercentOfOvershoot(). A negative number means that nesterov is better. A momentum of 0 means sgd.
 // A ratio of 1 with momentum 0 is the average itself.
 double PercentOfReach(double ratio, double momentum) {
-  double percent = -kPerDoublingOfReach * Doublings(std::min(ratio, kSafeOuterStepRatio), 1.0);
+  double percent = -kPerDoublingOfReach * Doublings(std::min(ratio, job::kSafeOuterStepRatio), 1.0);
   if (ratio > 1.0 && momentum > 0.0) {
     // The momentum sums rate * (1 + momentum + momentum^2 + ...). After `rounds` rounds that sum is
     // 1.
@@ -159,22 +159,22 @@ double PercentOfReach(double ratio, double momentum) {
 }
 
 double PercentOfDefaultReach() {
-  return PercentOfReach(kDefaultOuterLearningRate / (1.0 - kDefaultOuterMomentum),
-                        kDefaultOuterMomentum);
+  return PercentOfReach(job::kDefaultOuterLearningRate / (1.0 - job::kDefaultOuterMomentum),
+                        job::kDefaultOuterMomentum);
 }
 
-double PercentOfReach(const JobSpec& job) {
+double PercentOfReach(const job::JobSpec& job) {
   // PercentOfTopK() was measured with outer steps of sgd and includes their cost.
   if (job.push_encoding.is_topk()) return PercentOfDefaultReach();
-  const double ratio = OuterStepRatio(job);
+  const double ratio = job::OuterStepRatio(job);
   // adam and easgd were not measured. They are assumed to be like an average.
   if (ratio == 0.0) return PercentOfReach(1.0, 0.0);
-  const bool has_momentum = job.outer_optimizer == OuterOptimizerKind::kNesterov;
+  const bool has_momentum = job.outer_optimizer == job::OuterOptimizerKind::kNesterov;
   return PercentOfReach(ratio, has_momentum ? job.outer_momentum : 0.0);
 }
 
 // Returns the loss of small models that are trained from scratch.
-double PercentFromScratch(const JobSpec& job, int workers) {
+double PercentFromScratch(const job::JobSpec& job, int workers) {
   const double of_average =
       (Decays(job.schedule) ? kPerDoublingOfWorkersIfDecays : kPerDoublingOfWorkers) *
       Doublings(workers, 1.0) *
@@ -194,7 +194,7 @@ double ShareOfPublished(const TrainingFacts& training) {
 
 // Adds the loss that comes from separate training between exchanges, without late merges and with
 // exact encodings.
-void AddWindows(const JobSpec& job, const TrainingFacts& training, Sum& sum) {
+void AddWindows(const job::JobSpec& job, const TrainingFacts& training, Sum& sum) {
   const int workers = training.num_workers;
   const std::string who = absl::StrCat(workers, workers == 1 ? " worker" : " workers");
   const auto parameters = static_cast<double>(training.num_parameters);
@@ -214,10 +214,10 @@ void AddWindows(const JobSpec& job, const TrainingFacts& training, Sum& sum) {
   }
   if (training.total_steps.has_value()) length = absl::StrCat(*training.total_steps);
   sum.Add(percent, absl::StrCat(who, " by themselves for ", job.local_steps, " steps of ", length));
-  const bool has_momentum = job.outer_optimizer == OuterOptimizerKind::kNesterov;
+  const bool has_momentum = job.outer_optimizer == job::OuterOptimizerKind::kNesterov;
   if (const double overshoot = PercentOfOvershoot(job, training); overshoot > 0.0) {
-    sum.Add(overshoot,
-            absl::StrFormat("outer steps of %.3g times the change, up to", OuterStepRatio(job)));
+    sum.Add(overshoot, absl::StrFormat("outer steps of %.3g times the change, up to",
+                                       job::OuterStepRatio(job)));
   }
   if (has_momentum && job.outer_momentum > kShortMomentum && training.total_steps.has_value()) {
     const double outer_steps = std::max(
@@ -229,7 +229,7 @@ void AddWindows(const JobSpec& job, const TrainingFacts& training, Sum& sum) {
   }
 }
 
-LossEstimate OfLocalSteps(const JobSpec& job, const TrainingFacts& training) {
+LossEstimate OfLocalSteps(const job::JobSpec& job, const TrainingFacts& training) {
   const int workers = training.num_workers;
   if (job.overlap_steps > 0 && job.local_steps < kLeastStepsWithOverlap) {
     return {.percent = std::nullopt,
@@ -237,7 +237,7 @@ LossEstimate OfLocalSteps(const JobSpec& job, const TrainingFacts& training) {
                 absl::StrCat("overlap with ", job.local_steps, " local steps, fewer than ",
                              kLeastStepsWithOverlap, ": not known where it is small; 20 % with 5")};
   }
-  const bool has_momentum = job.outer_optimizer == OuterOptimizerKind::kNesterov;
+  const bool has_momentum = job.outer_optimizer == job::OuterOptimizerKind::kNesterov;
   if (has_momentum && job.local_steps < kLeastSteps) {
     return {.percent = std::nullopt,
             .reason = absl::StrCat(job.local_steps, " local steps between steps of the outer ",
@@ -258,20 +258,20 @@ LossEstimate OfLocalSteps(const JobSpec& job, const TrainingFacts& training) {
 
 }  // namespace
 
-LossEstimate EstimateLoss(const JobSpec& job, const TrainingFacts& training) {
+LossEstimate EstimateLoss(const job::JobSpec& job, const TrainingFacts& training) {
   switch (job.mode) {
-    case Mode::kSync:
+    case job::Mode::kSync:
       return OfGradients(job);
-    case Mode::kAsync:
+    case job::Mode::kAsync:
       if (training.num_workers == 1) return OfGradients(job);
       return {.percent = std::nullopt,
               .reason = absl::StrCat("gradients are up to ", training.num_workers - 1,
                                      " updates old: depends on the model")};
-    case Mode::kLocalSgd:
-    case Mode::kAsyncLocalSgd:
+    case job::Mode::kLocalSgd:
+    case job::Mode::kAsyncLocalSgd:
       return OfLocalSteps(job, training);
   }
   return {};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::plan

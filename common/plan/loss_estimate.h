@@ -8,7 +8,7 @@
 
 #include "common/job/job_spec.h"
 
-namespace lodestar {
+namespace lodestar::plan {
 
 // Facts, besides the settings of the job, that the loss depends on.
 struct TrainingFacts {
@@ -31,6 +31,6 @@ struct LossEstimate {
 // low_communication.md and encodings.md (0.8 million parameters); Scaling Laws for DiLoCo,
 // arXiv:2503.09799, table 4 (35 million to 2.4 billion parameters, 30 local steps); Streaming
 // DiLoCo, arXiv:2501.18512. Other jobs are extrapolated.
-LossEstimate EstimateLoss(const JobSpec& job, const TrainingFacts& training);
+LossEstimate EstimateLoss(const job::JobSpec& job, const TrainingFacts& training);
 
-}  // namespace lodestar
+}  // namespace lodestar::plan

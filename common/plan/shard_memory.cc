@@ -6,7 +6,7 @@
 #include "common/messages/contribution.h"
 #include "common/runtime/bytes_text.h"
 
-namespace lodestar {
+namespace lodestar::plan {
 namespace {
 
 // Staging takes a quarter of the size of the shard's weights. With more staging, contributions
@@ -15,15 +15,15 @@ constexpr int64_t kStagingShare = 4;
 // Minimum number of slots: two streams of each of two workers fill one slot each.
 constexpr int64_t kMinSlots = 4;
 
-int NumGradientStateVectors(OptimizerKind kind) {
+int NumGradientStateVectors(job::OptimizerKind kind) {
   switch (kind) {
-    case OptimizerKind::kSgd:
-    case OptimizerKind::kReduce:
+    case job::OptimizerKind::kSgd:
+    case job::OptimizerKind::kReduce:
       return 0;
-    case OptimizerKind::kMomentum:
-    case OptimizerKind::kNesterov:
+    case job::OptimizerKind::kMomentum:
+    case job::OptimizerKind::kNesterov:
       return 1;
-    case OptimizerKind::kAdamW:
+    case job::OptimizerKind::kAdamW:
       return 2;
   }
   return 0;
@@ -47,43 +47,46 @@ int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_byt
   return static_cast<int>(std::clamp<int64_t>(max_bytes / slot_bytes, 2, wanted));
 }
 
-int NumServerStateVectors(const JobSpec& job) {
-  const ContributionKind kind = RoundContributionKind(job);
-  if (kind == ContributionKind::kGradient) return NumGradientStateVectors(job.optimizer.kind);
+int NumServerStateVectors(const job::JobSpec& job) {
+  const messages::ContributionKind kind = messages::RoundContributionKind(job);
+  if (kind == messages::ContributionKind::kGradient)
+    return NumGradientStateVectors(job.optimizer.kind);
   // If windows differ in length, a step is made in parts. It needs three vectors: the momentum, the
   // step so far, and the weights where the step began.
   constexpr int kDelayed = 3;
-  const bool is_delayed = job.mode == Mode::kAsyncLocalSgd;
+  const bool is_delayed = job.mode == job::Mode::kAsyncLocalSgd;
   switch (job.outer_optimizer) {
-    case OuterOptimizerKind::kAverage:
-      return is_delayed && (kind == ContributionKind::kPseudoGradient || IsAnchoredAtServer(job))
+    case job::OuterOptimizerKind::kAverage:
+      return is_delayed && (kind == messages::ContributionKind::kPseudoGradient ||
+                            job::IsAnchoredAtServer(job))
                  ? kDelayed
                  : 0;
-    case OuterOptimizerKind::kSgd:
+    case job::OuterOptimizerKind::kSgd:
       return is_delayed ? kDelayed : 0;
-    case OuterOptimizerKind::kNesterov:
+    case job::OuterOptimizerKind::kNesterov:
       return is_delayed ? kDelayed : 1;
-    case OuterOptimizerKind::kEasgd:
+    case job::OuterOptimizerKind::kEasgd:
       return 0;
-    case OuterOptimizerKind::kAdam:
+    case job::OuterOptimizerKind::kAdam:
       return 2;
   }
   return 0;
 }
 
-ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements, int64_t staging_bytes) {
+ShardMemory EstimateShardMemory(const job::JobSpec& job, int64_t num_elements,
+                                int64_t staging_bytes) {
   ShardMemory memory;
   memory.weights = num_elements * static_cast<int64_t>(sizeof(float));
   memory.optimizer_state = memory.weights * NumServerStateVectors(job);
   // Without rosters, contributions are applied directly from the place where they arrived.
-  if (HasRosters(job)) memory.sums = memory.weights;
+  if (job::HasRosters(job)) memory.sums = memory.weights;
   // The sums need a second vector, with each element's total weight of its senders, or with the sum
   // of the directions.
-  if (DividesBySenders(job) || AveragesDirections(job)) memory.sums *= 2;
+  if (job::DividesBySenders(job) || job::AveragesDirections(job)) memory.sums *= 2;
   // A robust mean holds all contributions of a round at once. If more workers join than the job
   // begins with, it needs more memory than this.
   if (job.robust_mean.is_robust()) memory.sums *= job.min_workers;
-  if (job.pull_encoding != Encoding::kFp32) {
+  if (job.pull_encoding != params::Encoding::kFp32) {
     // The shadow needs one vector for itself, one for its newest changes and, without error
     // feedback, one for the last weights.
     memory.shadow = memory.weights * (job.error_feedback ? 2 : 3);
@@ -95,7 +98,8 @@ ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements, int64_
   return memory;
 }
 
-absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const HostMemory& host) {
+absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed,
+                                             const machine::HostMemory& host) {
   if (host.total_bytes == 0) return "";
   const std::string has = absl::StrCat(host.limited_by, " has ", BytesText(host.available_bytes),
                                        " available of ", BytesText(host.total_bytes));
@@ -119,4 +123,4 @@ absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const Ho
                       has, "; spread the job over more servers (--shard=I/K)");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::plan

@@ -9,7 +9,7 @@
 #include "common/job/job_spec.h"
 #include "common/machine/host_memory.h"
 
-namespace lodestar {
+namespace lodestar::plan {
 
 // All numbers are bytes.
 struct ShardMemory {
@@ -37,15 +37,16 @@ inline constexpr int64_t kStagingBytes = 64 << 20;
 int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_bytes);
 
 // Returns how many vectors as long as the weights the servers' optimizer keeps.
-int NumServerStateVectors(const JobSpec& job);
+int NumServerStateVectors(const job::JobSpec& job);
 
 // Returns the memory of a shard. `staging_bytes`: see ParameterShard::Config.
-ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements,
+ShardMemory EstimateShardMemory(const job::JobSpec& job, int64_t num_elements,
                                 int64_t staging_bytes = kStagingBytes);
 
 // Compares `needed` with the memory of the host. Returns a warning if memory is enough only until a
 // checkpoint is written. Returns an empty text if memory is enough, or if nothing is known of the
 // host. Errors: FailedPrecondition with both numbers, and what to do.
-absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const HostMemory& host);
+absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed,
+                                             const machine::HostMemory& host);
 
-}  // namespace lodestar
+}  // namespace lodestar::plan

@@ -3,7 +3,7 @@
 // options.
 #include "common/process/build_stamp.h"
 
-namespace lodestar {
+namespace lodestar::process {
 
 #ifdef BUILD_SCM_REVISION
 const char kStampedCommit[] = BUILD_SCM_REVISION;
@@ -13,4 +13,4 @@ const char kStampedCommit[] = "";
 const char kStampedStatus[] = "";
 #endif
 
-}  // namespace lodestar
+}  // namespace lodestar::process

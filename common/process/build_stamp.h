@@ -2,7 +2,7 @@
 // common/process/version.cc reads it.
 #pragma once
 
-namespace lodestar {
+namespace lodestar::process {
 
 // The commit of the sources. Empty means that the sources were not a git checkout. "0" means that
 // the program is not stamped.
@@ -10,4 +10,4 @@ extern const char kStampedCommit[];
 // "Clean" or "Modified", then the commit's time, such as "Clean 1795".
 extern const char kStampedStatus[];
 
-}  // namespace lodestar
+}  // namespace lodestar::process

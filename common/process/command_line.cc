@@ -24,7 +24,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/runtime/suggestion.h"
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 constexpr size_t kHelpColumns = 80;
@@ -120,7 +120,7 @@ class AnyFlag {
       return "a duration such as 10s or 1m30s";
     }
     const bool takes_auto = own_ != nullptr && own_->takes_auto;
-    return absl::StrCat(lodestar::WhatItTakes(type(), value), takes_auto ? ", or auto" : "");
+    return absl::StrCat(process::WhatItTakes(type(), value), takes_auto ? ", or auto" : "");
   }
 
  private:
@@ -431,4 +431,4 @@ std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> grou
   return help;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::process

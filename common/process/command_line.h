@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::process {
 
 enum class CommandLineRequest { kRun, kHelp, kHelpFull, kVersion };
 
@@ -75,4 +75,4 @@ std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> grou
 std::string FormatShortHelp(absl::string_view usage, absl::Span<const absl::string_view> flags,
                             absl::Span<const OwnFlag> own = {});
 
-}  // namespace lodestar
+}  // namespace lodestar::process

@@ -16,7 +16,7 @@ ABSL_FLAG(bool, test_switch, false, "Switches.");
 ABSL_FLAG(std::string, test_text, "", "Any text. Second sentence.");
 ABSL_FLAG(lodestar::LocalPath, test_path, "", "Any path.");
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 using ::testing::AllOf;
@@ -185,4 +185,4 @@ TEST_F(CommandLineTest, ShortHelpShowsFirstSentencesAndWhereTheOthersAre) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::process

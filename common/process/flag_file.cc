@@ -11,7 +11,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 constexpr int64_t kMaxBytes = 1 << 20;  // a longer file was named by mistake
@@ -107,4 +107,4 @@ absl::StatusOr<std::vector<FlagFileLine>> ReadFlagFile(const std::string& path) 
   return lines;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::process

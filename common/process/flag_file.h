@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace lodestar {
+namespace lodestar::process {
 
 struct FlagFileLine {
   int number = 0;        // number of the line, from 1 on
@@ -19,4 +19,4 @@ struct FlagFileLine {
 // and what is wrong with it; those of reading a file.
 absl::StatusOr<std::vector<FlagFileLine>> ReadFlagFile(const std::string& path);
 
-}  // namespace lodestar
+}  // namespace lodestar::process

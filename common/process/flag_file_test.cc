@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 using ::testing::AllOf;
@@ -78,4 +78,4 @@ TEST(FlagFileTest, RefusesWhatIsNoFlagFile) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::process

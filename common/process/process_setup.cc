@@ -22,7 +22,7 @@
 #include <xmmintrin.h>
 #endif
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 // Extra bytes that malloc() requests from the system each time it needs more memory.
@@ -126,4 +126,4 @@ void FlushDenormals() {
 #endif
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::process

@@ -3,7 +3,7 @@
 // library in another program's process calls that function alone.
 #pragma once
 
-namespace lodestar {
+namespace lodestar::process {
 
 // Opens /dev/null on each of the descriptors 0 to 2 that is closed (`2>&-`, or a supervisor closed
 // it). If they stayed closed, the first files and sockets would get these numbers, and log lines
@@ -49,4 +49,4 @@ void RaiseFileLimit();
 // times slower. Threads that are started later inherit the setting.
 void FlushDenormals();
 
-}  // namespace lodestar
+}  // namespace lodestar::process

@@ -18,7 +18,7 @@
 
 #include "absl/synchronization/mutex.h"
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 void LockInBothOrders() {
@@ -225,4 +225,4 @@ TEST(ProcessSetupTest, DenormalsAreZeroInThisThreadAndThoseStartedLater) {
 #endif
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::process

@@ -21,7 +21,7 @@
 namespace {
 
 __attribute__((section(".preinit_array"),
-               used)) void (*open_streams)() = &lodestar::OpenStandardStreams;
+               used)) void (*open_streams)() = &lodestar::process::OpenStandardStreams;
 
 // Other processes of the user may hold the last threads only for a moment, so thread creation is
 // tried again.

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <thread>
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 TEST(ProgramStartTest, ThreadsAreStarted) {
@@ -28,4 +28,4 @@ TEST(ProgramStartDeathTest, ThreadThatCannotBeStartedEndsTheProcessWithASentence
 #endif
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::process

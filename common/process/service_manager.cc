@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/peer_text.h"
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 constexpr size_t kMaxStatusBytes = 512;
@@ -49,4 +49,4 @@ void ServiceManager::Send(absl::string_view message) const {
   close(descriptor);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::process

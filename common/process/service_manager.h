@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::process {
 
 class ServiceManager {
  public:
@@ -34,4 +34,4 @@ class ServiceManager {
   std::string socket_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::process

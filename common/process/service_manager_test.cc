@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 // A socket as systemd creates it, bound to the name that systemd would put into $NOTIFY_SOCKET.
@@ -76,4 +76,4 @@ TEST(ServiceManagerTest, OneThatDoesNotReadIsNotWaitedFor) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::process

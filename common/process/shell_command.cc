@@ -21,7 +21,7 @@
 
 extern char** environ;
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(50);
@@ -165,4 +165,4 @@ absl::Status RunShellCommand(const ShellCommand& command, const ShellCommandDeps
   return StatusOf(wait_status, told_to_end.has_value(), lines.last());
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::process

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "common/runtime/clock.h"
 
-namespace lodestar {
+namespace lodestar::process {
 
 struct ShellCommand {
   std::string command;                             // passed to /bin/sh -c
@@ -32,4 +32,4 @@ struct ShellCommandDeps {
 // ResourceExhausted (no process can be started).
 absl::Status RunShellCommand(const ShellCommand& command, const ShellCommandDeps& deps);
 
-}  // namespace lodestar
+}  // namespace lodestar::process

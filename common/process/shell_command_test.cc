@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 using ::testing::AllOf;
@@ -60,4 +60,4 @@ TEST(ShellCommandTest, HasNoFilesOfThisProcess) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::process

@@ -6,7 +6,7 @@
 
 #include "common/runtime/clock.h"
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 // Value that AskToStop() attaches to its signal.
@@ -125,4 +125,4 @@ void SignalWaiter::WaitForSignals() {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::process

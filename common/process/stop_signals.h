@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::process {
 
 // Returns the signals that ask to stop: SIGTERM, SIGINT, SIGHUP (sent when the terminal is gone),
 // and SIGXCPU (sent each second after the soft limit of processor time is reached). Signals that
@@ -84,4 +84,4 @@ class SignalWaiter {
   std::thread thread_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::process

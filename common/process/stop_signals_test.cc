@@ -10,7 +10,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 TEST(StopSignalsTest, ClosedTerminalAsksToEndUnlessThatIsIgnored) {
@@ -152,4 +152,4 @@ TEST(SignalWaiterTest, EndsWhereItsSignalsAreIgnored) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::process

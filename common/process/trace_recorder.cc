@@ -17,7 +17,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 // Maximum number of spans. No reader looks at more. Spans and the text made of them take about 100
@@ -68,7 +68,7 @@ std::string Metadata(absl::string_view what, int row, absl::string_view argument
 
 absl::Status CheckTraceOutput(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckOutput("trace", path));
+  RETURN_IF_ERROR(output::CheckOutput("trace", path));
   std::string begin(sizeof(kTraceBegin) - 1, '\0');
   std::ifstream there(path, std::ios::binary);
   there.read(begin.data(), static_cast<std::streamsize>(begin.size()));
@@ -118,12 +118,12 @@ void TraceRecorder::Finish() {
     num_dropped = num_dropped_;
   }
   const absl::StatusOr<std::string> path = Write(ToJson(std::move(spans), num_dropped));
-  if (!path.ok()) return LogError("no trace: {}", path.status().message());
-  LogInfo("trace written path={}; open it in https://ui.perfetto.dev", *path);
+  if (!path.ok()) return logging::LogError("no trace: {}", path.status().message());
+  logging::LogInfo("trace written path={}; open it in https://ui.perfetto.dev", *path);
 }
 
 absl::StatusOr<std::string> TraceRecorder::Write(const std::string& json) const {
-  ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(options_.path));
+  ASSIGN_OR_RETURN(output::ReplacementFile file, output::ReplacementFile::Create(options_.path));
   RETURN_IF_ERROR(file.Append(json));
   // Several processes may write to the same path at the end of the same round. So the path is
   // checked again after the slow writing.
@@ -133,10 +133,11 @@ absl::StatusOr<std::string> TraceRecorder::Write(const std::string& json) const 
     RETURN_IF_ERROR(file.Commit());
     return path;
   }
-  path = UnusedPath(FileSystem::Real(), file.target());
+  path = storage::UnusedPath(storage::FileSystem::Real(), file.target());
   RETURN_IF_ERROR(file.CommitAs(path));
-  LogWarn("{} has what another process has written since this one began; give each its own --trace",
-          options_.path);
+  logging::LogWarn(
+      "{} has what another process has written since this one began; give each its own --trace",
+      options_.path);
   return path;
 }
 
@@ -198,4 +199,4 @@ std::string TraceRecorder::ToJson(std::vector<Span> spans, int64_t num_dropped) 
   return json;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::process

@@ -21,7 +21,7 @@
 #include "absl/time/time.h"
 #include "common/runtime/clock.h"
 
-namespace lodestar {
+namespace lodestar::process {
 
 // Checks that --trace may name `path`: nothing is there, or an empty file, or an older trace. An
 // empty path is allowed. Errors: InvalidArgument (another file is there, such as training data);
@@ -123,4 +123,4 @@ class TraceSpan {
   absl::Time begin_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::process

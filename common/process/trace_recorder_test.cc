@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 using ::testing::ElementsAre;
@@ -126,9 +126,9 @@ TEST_F(TraceRecorderTest, ReplacesAnOlderTraceAndNoOtherFile) {
     EXPECT_OK(CheckTraceOutput(path_));
     EXPECT_THAT(Spans(), ElementsAre(absl::StrCat("step in training round ", i)));
   }
-  ASSERT_OK(WriteFileAtomically(path_, ""));
+  ASSERT_OK(output::WriteFileAtomically(path_, ""));
   EXPECT_OK(CheckTraceOutput(path_));
-  ASSERT_OK(WriteFileAtomically(path_, "{\"displayTimeUnit\":\"ns\"}"));
+  ASSERT_OK(output::WriteFileAtomically(path_, "{\"displayTimeUnit\":\"ns\"}"));
   EXPECT_THAT(CheckTraceOutput(path_), StatusIs(absl::StatusCode::kInvalidArgument,
                                                 HasSubstr(absl::StrCat("--trace=", path_))));
 }
@@ -149,4 +149,4 @@ TEST_F(TraceRecorderTest, KeepsTheTraceThatAnotherProcessWroteMeanwhile) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::process

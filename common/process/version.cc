@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "common/process/build_stamp.h"
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 constexpr size_t kCommitHexDigits = 40;
@@ -67,4 +67,4 @@ std::string VersionText(absl::string_view program, const BuildStamp& stamp) {
                       kSanitizer, "\n");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::process

@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::process {
 
 inline constexpr char kVersion[] = "0.1.0";
 
@@ -37,4 +37,4 @@ std::string SoftwareVersion(const BuildStamp& stamp = LinkedBuildStamp());
 // options.
 std::string VersionText(absl::string_view program, const BuildStamp& stamp = LinkedBuildStamp());
 
-}  // namespace lodestar
+}  // namespace lodestar::process

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 using ::testing::HasSubstr;
@@ -35,4 +35,4 @@ TEST(VersionTest, TextSaysThatSourcesWereChangedOrNoCheckout) {
 TEST(VersionTest, TestsAreNotStamped) { EXPECT_EQ(LinkedBuildStamp().commit, ""); }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::process

@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/runtime/time_text.h"
 
-namespace lodestar {
+namespace lodestar::process {
 
 bool WorkProgress::OnPiece(int64_t amount, absl::Time now) {
   done_ = begun_;
@@ -27,4 +27,4 @@ std::string WorkProgress::ShareText(absl::Time now) const {
   return text;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::process

@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::process {
 
 class WorkProgress {
  public:
@@ -33,4 +33,4 @@ class WorkProgress {
   int64_t begun_ = 0;  // amount of work begun, including the last piece
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::process

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::process {
 namespace {
 
 using ::testing::HasSubstr;
@@ -36,4 +36,4 @@ TEST(WorkProgressTest, NamesNoTimeBeforeAnythingIsDone) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::process

@@ -1,14 +1,13 @@
 // The names of an enum's values in flags, files and messages, one table per enum:
 //
-//   template <>
-//   struct KindNames<Anchor> {
-//     static constexpr absl::string_view kFlag = "anchor";
-//     static constexpr NamedKind<Anchor> kRows[] = {{Anchor::kWorker, "worker"}, ...};
-//   };
+//   constexpr auto KindNames(Anchor) {
+//     return TableOf<Anchor>("anchor", {{Anchor::kWorker, "worker"}, ...});
+//   }
 //
-// The specialisation must be in the header that declares the enum.
+// The function stands beside the enum, in its header and namespace.
 #pragma once
 
+#include <array>
 #include <string>
 
 #include "absl/status/status.h"
@@ -24,19 +23,28 @@ struct NamedKind {
   absl::string_view name;
 };
 
-// `kFlag` names the setting in errors.
-template <typename Kind>
-struct KindNames;
+// `flag` names the setting in errors.
+template <typename Kind, size_t kCount>
+struct KindTable {
+  absl::string_view flag;
+  std::array<NamedKind<Kind>, kCount> rows;
+};
+
+template <typename Kind, size_t kCount>
+constexpr KindTable<Kind, kCount> TableOf(absl::string_view flag,
+                                          const NamedKind<Kind> (&rows)[kCount]) {
+  return {flag, std::to_array(rows)};
+}
 
 template <typename Kind>
-concept HasKindNames = requires {
-  KindNames<Kind>::kRows;
+concept HasKindNames = requires(Kind kind) {
+  KindNames(kind);
 };
 
 // Returns the name of `kind`, or "unknown" if `kind` is not a value of its type.
 template <HasKindNames Kind>
 constexpr absl::string_view NameOf(Kind kind) {
-  for (const NamedKind<Kind>& row : KindNames<Kind>::kRows) {
+  for (const NamedKind<Kind>& row : KindNames(kind).rows) {
     if (row.kind == kind) return row.name;
   }
   return "unknown";
@@ -46,13 +54,14 @@ constexpr absl::string_view NameOf(Kind kind) {
 // names.
 template <HasKindNames Kind>
 absl::StatusOr<Kind> ParseKind(absl::string_view name) {
+  constexpr auto kTable = KindNames(Kind());
   std::string known;
-  for (const NamedKind<Kind>& row : KindNames<Kind>::kRows) {
+  for (const NamedKind<Kind>& row : kTable.rows) {
     if (row.name == name) return row.kind;
     absl::StrAppend(&known, known.empty() ? "" : ", ", row.name);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--", KindNames<Kind>::kFlag, "=", name, " is unknown; allowed: ", known));
+      absl::StrCat("--", kTable.flag, "=", name, " is unknown; allowed: ", known));
 }
 
 }  // namespace lodestar

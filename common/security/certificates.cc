@@ -18,7 +18,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/security/openssl_handles.h"
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 constexpr int kSerialBytes = 16;
@@ -188,7 +188,7 @@ absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const s
   for (const std::string& host : hosts) {
     RETURN_IF_ERROR(CheckHostName("the host", host));
     if (identity.role == Role::kServer && host == kServerHostName) continue;
-    absl::StrAppend(&names, IsAddress(host) ? ",IP:" : ",DNS:", host);
+    absl::StrAppend(&names, net::IsAddress(host) ? ",IP:" : ",DNS:", host);
   }
   AddExtension(raw, issuer.get(), NID_subject_alt_name, names);
   Sign(raw, issuer_key.get());
@@ -197,7 +197,7 @@ absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const s
 
 absl::Status CheckHostName(absl::string_view what, absl::string_view host) {
   const auto is_good = [](char c) { return absl::ascii_isalnum(c) || c == '-' || c == '.'; };
-  if (IsAddress(std::string(host)) ||
+  if (net::IsAddress(std::string(host)) ||
       (!host.empty() && host.size() <= kMaxHostNameBytes && absl::ascii_isalnum(host.front()) &&
        absl::ascii_isalnum(host.back()) && std::all_of(host.begin(), host.end(), is_good))) {
     return absl::OkStatus();
@@ -213,7 +213,7 @@ bool IsForHosts(const std::string& certificate, const std::vector<std::string>& 
   const absl::StatusOr<OwnedCertificate> parsed = CertificateFromPem("certificate", certificate);
   if (!parsed.ok()) return false;
   return std::all_of(hosts.begin(), hosts.end(), [&](const std::string& host) {
-    return IsAddress(host)
+    return net::IsAddress(host)
                ? X509_check_ip_asc(parsed->get(), host.c_str(), 0) == 1
                : X509_check_host(parsed->get(), host.data(), host.size(), 0, nullptr) == 1;
   });
@@ -292,4 +292,4 @@ absl::Status CheckKeyFits(const std::string& certificate, const std::string& key
       absl::StrCat("the certificate is not for this key: ", OpensslError()));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "common/security/identity.h"
 
-namespace lodestar {
+namespace lodestar::security {
 
 // Returns 2 * num_bytes random hexadecimal digits, which cannot be guessed.
 std::string RandomHex(int num_bytes);
@@ -85,4 +85,4 @@ absl::Status CheckCertificates(const std::string& pem);
 // Checks that the certificate is for this key. Errors: InvalidArgument.
 absl::Status CheckKeyFits(const std::string& certificate, const std::string& key);
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -8,7 +8,7 @@
 #include "common/security/testing/certificate_chain.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 using ::testing::HasSubstr;
@@ -164,4 +164,4 @@ TEST(CertificatesTest, SaysThatAKeyIsEncrypted) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 std::string PathOf(const FileDescriptor& file) {
@@ -69,4 +69,4 @@ bool CredentialCopies::Put(const Credentials& credentials) {
   return true;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::security

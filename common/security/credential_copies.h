@@ -10,7 +10,7 @@
 #include "common/runtime/file_descriptor.h"
 #include "common/security/credentials.h"
 
-namespace lodestar {
+namespace lodestar::security {
 
 class CredentialCopies {
  public:
@@ -34,4 +34,4 @@ class CredentialCopies {
   FileDescriptor authority_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -10,7 +10,7 @@
 #include "common/security/testing/test_authority.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 const Identity kServer{Role::kServer, "shard-0", "01"};
@@ -96,4 +96,4 @@ TEST_F(CredentialCopiesTest, FilesThatWereNeverWholeAreNotEmpty) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::security

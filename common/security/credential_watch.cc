@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/time_text.h"
 
-namespace lodestar {
+namespace lodestar::security {
 std::optional<std::string> CredentialWatch::Look(absl::Time now) {
   const absl::Duration since = now - looked_at_;
   // The files are not read again within the interval. If the clock was set back, they are.
@@ -49,4 +49,4 @@ std::string CredentialWatch::Fault(absl::Time now) {
                       ": put another one in its place before, no restart is needed");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "common/security/credentials.h"
 
-namespace lodestar {
+namespace lodestar::security {
 
 class CredentialWatch {
  public:
@@ -37,4 +37,4 @@ class CredentialWatch {
   absl::Time whole_until_ = absl::InfinitePast();  // end of the last certificate that was whole
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::security

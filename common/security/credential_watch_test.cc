@@ -11,7 +11,7 @@
 #include "common/security/testing/test_authority.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 using ::testing::AllOf;
@@ -36,7 +36,7 @@ class CredentialWatchTest : public ::testing::Test {
   void PutCertificate(const CredentialFiles& of) {
     const auto certificate = ReadWholeFile(of.certificate, 1 << 20);
     ASSERT_OK(certificate);
-    ASSERT_OK(WriteFileAtomically(files_.certificate, *certificate));
+    ASSERT_OK(output::WriteFileAtomically(files_.certificate, *certificate));
   }
 
   const TestAuthority authority_;
@@ -110,4 +110,4 @@ TEST_F(CredentialWatchTest, WhatThisProgramRenewsHasNoNotice) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::security

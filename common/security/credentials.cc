@@ -17,7 +17,7 @@
 #include "common/security/secret_file.h"
 #include "common/storage/folder_sync.h"
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
@@ -62,7 +62,7 @@ absl::Status WriteCredentials(const std::string& folder, const Credentials& cred
   const absl::StatusOr<Credentials> present = ReadCredentials(files);
   if (present.ok() && present->key == credentials.key &&
       present->authority == credentials.authority) {
-    return WriteFileAtomically(files.certificate, credentials.certificate);
+    return output::WriteFileAtomically(files.certificate, credentials.certificate);
   }
   const std::filesystem::path place(folder);
   const std::string prepared =
@@ -74,10 +74,10 @@ absl::Status WriteCredentials(const std::string& folder, const Credentials& cred
   RETURN_IF_ERROR(MakeSecretFolder(prepared));
   const CredentialFiles fresh = CredentialFilesIn(prepared);
   RETURN_IF_ERROR(WriteSecretFile(fresh.key, credentials.key));
-  RETURN_IF_ERROR(WriteFileAtomically(fresh.authority, credentials.authority));
-  RETURN_IF_ERROR(WriteFileAtomically(fresh.certificate, credentials.certificate));
+  RETURN_IF_ERROR(output::WriteFileAtomically(fresh.authority, credentials.authority));
+  RETURN_IF_ERROR(output::WriteFileAtomically(fresh.certificate, credentials.certificate));
   RETURN_IF_ERROR(Exchange(prepared, folder));
-  return FsyncDirectory(place.parent_path());
+  return storage::FsyncDirectory(place.parent_path());
 }
 
 void ForgetCertificate(const CredentialFiles& files) { unlink(files.certificate.c_str()); }
@@ -120,4 +120,4 @@ absl::StatusOr<CertificateFacts> CheckCredentials(const Credentials& credentials
   return facts;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "common/security/certificates.h"
 
-namespace lodestar {
+namespace lodestar::security {
 
 struct CredentialFiles {
   std::string key;
@@ -46,4 +46,4 @@ absl::StatusOr<CertificateFacts> CheckCredentials(const Credentials& credentials
                                                   const CredentialFiles& files);
 absl::StatusOr<Credentials> ReadCredentials(const CredentialFiles& files);
 
-}  // namespace lodestar
+}  // namespace lodestar::security

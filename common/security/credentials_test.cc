@@ -9,7 +9,7 @@
 #include "common/security/secret_file.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 using ::testing::AllOf;
@@ -83,4 +83,4 @@ TEST(CredentialsTest, WhatDoesNotFitIsNamed) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::security

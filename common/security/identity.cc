@@ -10,7 +10,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/runtime/worker_name.h"
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 constexpr absl::string_view kScheme = "spiffe://";
@@ -94,4 +94,4 @@ bool AreNamesInConflict(absl::string_view a, absl::string_view b) {
   return MayActAs(a, b) || MayActAs(b, a);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::security {
 
 enum class Role : uint8_t { kServer, kWorker, kOperator, kViewer };
 absl::string_view RoleName(Role role);
@@ -54,4 +54,4 @@ bool MayActAs(absl::string_view name, absl::string_view worker_name);
 // Returns true if one of the two may act as the other.
 bool AreNamesInConflict(absl::string_view a, absl::string_view b);
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -5,7 +5,7 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 using ::testing::HasSubstr;
@@ -80,4 +80,4 @@ TEST(IdentityTest, RolesHaveNames) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -12,7 +12,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/security/secret_file.h"
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 constexpr absl::string_view kScheme = "lodestar://";
@@ -91,7 +91,7 @@ absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_
   if (halves.size() != 2) return NotOfTheForm(what, "it has more or fewer parts");
   JoinString join;
   join.servers = std::string(halves[0]);
-  if (!AddressList::Parse("join", join.servers).ok()) {
+  if (!net::AddressList::Parse("join", join.servers).ok()) {
     return NotOfTheForm(what, "the address is none");
   }
   absl::string_view token = halves[1];
@@ -130,4 +130,4 @@ absl::StatusOr<JoinString> ReadJoinString(absl::string_view what, const std::str
   return ParseJoinString(absl::StrCat(what, "=", value), *text);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::security {
 
 struct JoinString {
   std::string servers;  // HOST:PORT[,HOST:PORT...]: addresses that the coordinator may have
@@ -30,4 +30,4 @@ absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_
 // contains the secret.
 absl::StatusOr<JoinString> ReadJoinString(absl::string_view what, const std::string& value);
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -9,7 +9,7 @@
 #include "common/security/secret_file.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 using ::testing::HasSubstr;
@@ -96,4 +96,4 @@ TEST(JoinStringTest, AFileMayHoldItThatNobodyElseMayRead) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::security {
 
 std::string OpensslError() {
   const unsigned long code = ERR_get_error();
@@ -118,4 +118,4 @@ absl::Status CheckIssued(X509* certificate, X509* authority, int purpose, absl::
       absl::StrCat("the certificate does not hold: ", X509_verify_cert_error_string(error)));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::security {
 
 template <auto kFree>
 struct OpensslDelete {
@@ -59,4 +59,4 @@ std::string FingerprintOf(X509* certificate);
 // of one side.
 absl::Status CheckIssued(X509* certificate, X509* authority, int purpose, absl::Time now);
 
-}  // namespace lodestar
+}  // namespace lodestar::security

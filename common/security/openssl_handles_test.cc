@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 TEST(OpensslHandlesDeathTest, ConfigurationWithoutADefaultProviderEndsTheProcess) {
@@ -35,4 +35,4 @@ TEST(OpensslHandlesDeathTest, UsualConfigurationIsTaken) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -20,7 +20,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/storage/folder_sync.h"
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 constexpr mode_t kOthersMask = S_IRWXG | S_IRWXO;
@@ -73,8 +73,8 @@ absl::Status CheckClosed(int descriptor, const std::string& path, const struct s
   const bool is_open_to_all = (facts.st_mode & S_IRWXO) != 0;
   if (is_own && !is_open_to_all && whose == Whose::kThisPrograms &&
       fchmod(descriptor, facts.st_mode & kModeMask & ~kOthersMask) == 0) {
-    LogInfo("closed {}, which had mode {:04o}, to others than its owner", path,
-            facts.st_mode & kModeMask);
+    logging::LogInfo("closed {}, which had mode {:04o}, to others than its owner", path,
+                     facts.st_mode & kModeMask);
     return absl::OkStatus();
   }
   constexpr absl::string_view kInPod = "give the volume of the Secret defaultMode: 0400";
@@ -163,7 +163,7 @@ absl::Status WriteSecretFile(const std::string& path, absl::string_view contents
     unlink(temporary.c_str());
     return written;
   }
-  return FsyncDirectory(DirectoryOf(path));
+  return storage::FsyncDirectory(DirectoryOf(path));
 }
 
 absl::Status MakeSecretFolder(const std::string& path) {
@@ -188,8 +188,8 @@ absl::Status MakeSecretFolder(const std::string& path) {
   }
   if (is_own && chmod(path.c_str(), S_IRWXU) == 0) {
     RETURN_IF_ERROR(CheckNothingOfOthers(path));
-    LogInfo("closed {}, which had mode {:04o}, to others than its owner", path,
-            facts.st_mode & kModeMask);
+    logging::LogInfo("closed {}, which had mode {:04o}, to others than its owner", path,
+                     facts.st_mode & kModeMask);
     return absl::OkStatus();
   }
   return absl::PermissionDeniedError(
@@ -199,4 +199,4 @@ absl::Status MakeSecretFolder(const std::string& path) {
                       path, facts.st_uid, facts.st_mode & kModeMask, geteuid(), kOneUser));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::security {
 
 // Reads a secret file that a user has written. Only its owner may read or write it. A file of root
 // may also be readable for a group of this process, like the Secrets of a Kubernetes pod with
@@ -31,4 +31,4 @@ absl::Status WriteSecretFile(const std::string& path, absl::string_view contents
 // PermissionDenied with the remedy; those of the system.
 absl::Status MakeSecretFolder(const std::string& path);
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -13,7 +13,7 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 using ::testing::AllOf;
@@ -174,4 +174,4 @@ TEST(SecretFileTest, FoldersAreMadeForTheOwnerAndOwnOnesClosed) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -33,7 +33,7 @@ ABSL_FLAG(bool, insecure, false,
           "Allows plain text to and from other machines: whoever is in between reads and changes "
           "everything. Without it, plain text stays on this machine.");
 
-namespace lodestar {
+namespace lodestar::security {
 
 std::string DefaultStateDir() {
   const auto variable = [](const char* name) -> std::string {
@@ -108,4 +108,4 @@ absl::StatusOr<SecurityFlags> CompleteSecurityFlags(SecurityFlags flags) {
   return flags;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::security

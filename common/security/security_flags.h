@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "common/security/credentials.h"
 
-namespace lodestar {
+namespace lodestar::security {
 
 struct SecurityFlags {
   // The value of --join or, if it is not given, of $LODESTAR_JOIN: a join string, or the path of a
@@ -47,4 +47,4 @@ std::string DefaultStateDir();
 // Returns the name of this machine in a form for file names, or an empty text if it has none.
 std::string HostFileName();
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -18,7 +18,7 @@ ABSL_DECLARE_FLAG(lodestar::LocalPath, tls_key);
 ABSL_DECLARE_FLAG(lodestar::LocalPath, tls_ca);
 ABSL_DECLARE_FLAG(bool, insecure);
 
-namespace lodestar {
+namespace lodestar::security {
 namespace {
 
 using ::testing::HasSubstr;
@@ -89,4 +89,4 @@ TEST_F(SecurityFlagsTest, WhatContradictsItselfIsRefused) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::security

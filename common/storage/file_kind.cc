@@ -10,7 +10,7 @@
 #include "absl/strings/strip.h"
 #include "common/runtime/peer_text.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 struct Magic {
@@ -94,4 +94,4 @@ std::string WhyNoText(absl::Span<const uint8_t> part, int64_t offset) {
                       offset, " are zero or control codes");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 
 // Returns "gzip data", "a PNG image", "UTF-16 text" and so on for a file that begins with `start`.
 // Empty means that `start` shows no known kind.
@@ -22,4 +22,4 @@ std::string KindInWords(absl::Span<const uint8_t> start);
 // may be text. `offset` is the position of the part in its file.
 std::string WhyNoText(absl::Span<const uint8_t> part, int64_t offset);
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 using ::testing::AllOf;
@@ -74,4 +74,4 @@ TEST(FileKindTest, BinariesAreNoText) {
 TEST(FileKindTest, NothingMayBeText) { EXPECT_EQ(WhyNot(""), ""); }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::storage

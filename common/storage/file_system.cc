@@ -18,7 +18,7 @@
 #include "common/storage/folder_sync.h"
 #include "common/storage/journal_name.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 class RealWritableFile final : public WritableFile {
@@ -227,7 +227,7 @@ absl::StatusOr<SequentialFileWriter> SequentialFileWriter::CreateNew(FileSystem&
 
 absl::Status SequentialFileWriter::Append(const void* data, size_t size) {
   constexpr size_t kBufferBytes = 1 << 20;
-  crc32c_ = Crc32c(data, size, crc32c_);
+  crc32c_ = crc32c::Crc32c(data, size, crc32c_);
   num_bytes_ += static_cast<int64_t>(size);
   if (buffer_.size() + size <= kBufferBytes) {
     buffer_.append(static_cast<const char*>(data), size);
@@ -250,4 +250,4 @@ absl::Status SequentialFileWriter::Finish(bool sync) {
   return file_->Close();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

@@ -17,7 +17,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 
 // A file that is written from front to back, without a buffer. Not thread-safe.
 class WritableFile {
@@ -138,4 +138,4 @@ class SequentialFileWriter {
   std::string buffer_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

@@ -19,7 +19,7 @@
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 using ::testing::AllOf;
@@ -247,7 +247,7 @@ TEST_P(FileSystemTest, SequentialWriterKeepsOrderAcrossItsBuffer) {
   SequentialFileWriter moved = std::move(writer);
   ASSERT_OK(moved.Finish(/*sync=*/true));
   EXPECT_EQ(moved.num_bytes(), expected.size());
-  EXPECT_EQ(moved.crc32c(), Crc32c(expected.data(), expected.size()));
+  EXPECT_EQ(moved.crc32c(), crc32c::Crc32c(expected.data(), expected.size()));
   ASSERT_OK_AND_ASSIGN(const std::string contents, files().ReadWholeFile(PathOf("f"), 10'000'000));
   EXPECT_TRUE(contents == expected);
 }
@@ -422,4 +422,4 @@ TEST(SimulatedFileSystemTest, WhatTheHookRefusesDoesNotHappen) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::storage

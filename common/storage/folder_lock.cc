@@ -18,7 +18,7 @@
 #include "common/runtime/json.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 
 template <typename Archive>
 void Describe(Archive& archive, FolderClaim& claim) {
@@ -36,12 +36,14 @@ namespace {
 constexpr absl::Duration kLook = absl::Milliseconds(500);
 constexpr int64_t kMaxBytes = 4096;
 
-std::string ToText(const FolderClaim& claim) { return FormatJson(RecordToJson(claim)) + "\n"; }
+std::string ToText(const FolderClaim& claim) {
+  return FormatJson(archive::RecordToJson(claim)) + "\n";
+}
 
 absl::StatusOr<FolderClaim> FromText(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
   FolderClaim claim;
-  RETURN_IF_ERROR(ReadRecord(json, claim));
+  RETURN_IF_ERROR(archive::ReadRecord(json, claim));
   return claim;
 }
 
@@ -187,8 +189,8 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
     RETURN_IF_ERROR(seizes ? lock->Seize() : lock->Write());
   }
   if (seizes) {
-    LogWarn("{} is taken from {}, which held the leader lease before this server", path,
-            holder->Describe());
+    logging::LogWarn("{} is taken from {}, which held the leader lease before this server", path,
+                     holder->Describe());
   }
   lock->is_held_ = true;
   return lock;
@@ -312,7 +314,7 @@ absl::Status FolderLock::ClaimAgain() {
   close(std::exchange(descriptor_, descriptor));
   folder_inode_ = InodeOf(folder_);
   RETURN_IF_ERROR(Write());
-  LogWarn(
+  logging::LogWarn(
       "{} was removed while this server held it; the folder there is claimed again. What else was "
       "removed is gone",
       path_);
@@ -351,8 +353,9 @@ FolderLock::~FolderLock() {
 }
 
 absl::StatusOr<bool> FolderLock::AwaitEnd(const FolderClaim& holder) {
-  LogWarn("{} names {}, on another machine or before a reboot; waits {} for a sign of life", path_,
-          holder.Describe(), absl::FormatDuration(kPatience));
+  logging::LogWarn(
+      "{} names {}, on another machine or before a reboot; waits {} for a sign of life", path_,
+      holder.Describe(), absl::FormatDuration(kPatience));
   const absl::Time deadline = deps_.clock->Now() + kPatience;
   while (deps_.clock->Now() < deadline) {
     if (deps_.is_interrupted()) return absl::CancelledError("told to stop");
@@ -415,4 +418,4 @@ void FolderLock::Beat() {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

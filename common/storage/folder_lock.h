@@ -30,7 +30,7 @@
 #include "common/runtime/clock.h"
 #include "common/storage/process_identity.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 
 // Name of the file, in the folder that is locked.
 inline constexpr char kFolderLockName[] = "LOCK";
@@ -170,4 +170,4 @@ class FolderLock {
   std::thread beating_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

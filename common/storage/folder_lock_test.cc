@@ -15,7 +15,7 @@
 #include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 using ::testing::AllOf;
@@ -425,4 +425,4 @@ TEST_F(FolderLockTest, TheBeatMoves) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::storage

@@ -16,7 +16,7 @@
 #include "common/runtime/file_io.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 struct KnownFileSystem {
@@ -62,7 +62,7 @@ absl::Status FsyncDirectory(const std::string& path) {
   struct statfs facts = {};
   if (fstatfs(directory.get(), &facts) != 0) facts.f_type = 0;
   RETURN_IF_ERROR(FolderSyncStatus(error_number, facts.f_type, path));
-  LogWarn(
+  logging::LogWarn(
       "{}: its file system, {}, cannot sync folders: new files survive a crash of this machine, "
       "but perhaps not one of the file server",
       path, FileSystemName(facts.f_type));
@@ -81,4 +81,4 @@ absl::Status FolderSyncStatus(int error_number, int64_t file_system, absl::strin
       "another one, such as ext4, xfs or NFS"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 
 // Makes names that were created in or renamed into the directory survive a crash. If the file
 // system cannot sync folders, returns FolderSyncStatus(). If that status is OK, logs a warning.
@@ -20,4 +20,4 @@ absl::Status FsyncDirectory(const std::string& path);
 // naming the file system that cannot sync folders; those of ErrnoStatus().
 absl::Status FolderSyncStatus(int error_number, int64_t file_system, absl::string_view path);
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

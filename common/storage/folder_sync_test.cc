@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 using ::testing::AllOf;
@@ -34,4 +34,4 @@ TEST(FolderSyncStatusTest, GoesOnWhereTheFileServerHasMadeTheName) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::storage

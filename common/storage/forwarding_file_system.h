@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 
 // Forwards to `disk`. As thread-safe as `disk`.
 class ForwardingFileSystem : public FileSystem {
@@ -69,4 +69,4 @@ class ForwardingFileSystem : public FileSystem {
   FileSystem* const disk_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

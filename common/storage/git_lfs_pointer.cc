@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "common/runtime/peer_text.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 
 absl::Status CheckNotGitLfsPointer(const std::string& path, absl::Span<const uint8_t> start) {
   const absl::string_view text(reinterpret_cast<const char*>(start.data()),
@@ -25,4 +25,4 @@ absl::Status CheckNotGitLfsPointer(const std::string& path, absl::Span<const uin
                    ", not that file; fetch it: git lfs pull, in the folder of the repository"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

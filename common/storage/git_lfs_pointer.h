@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 
 // Maximum size of a pointer, from the specification of Git LFS.
 inline constexpr int64_t kMaxGitLfsPointerBytes = 1024;
@@ -18,4 +18,4 @@ inline constexpr int64_t kMaxGitLfsPointerBytes = 1024;
 // names the path, the size of the real file, and the command that fetches it.
 absl::Status CheckNotGitLfsPointer(const std::string& path, absl::Span<const uint8_t> start);
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 using ::testing::AllOf;
@@ -29,4 +29,4 @@ TEST(GitLfsPointerTest, PassesOtherFiles) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::storage

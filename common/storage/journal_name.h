@@ -4,7 +4,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 
 inline constexpr absl::string_view kJournalSuffix = ".journal";
 
@@ -18,4 +18,4 @@ inline bool IsOfJournal(absl::string_view path) {
   return rest.empty() || rest.front() == '.';
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

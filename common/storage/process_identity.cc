@@ -11,7 +11,7 @@
 #include "common/runtime/file_io.h"
 #include "common/runtime/time_text.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 constexpr int64_t kMaxBootIdBytes = 4096;
@@ -45,4 +45,4 @@ ProcessIdentity NewProcessIdentity() {
   return identity;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

@@ -8,7 +8,7 @@
 #include "common/archive/forms.h"
 #include "common/archive/json_archive.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 
 struct ProcessIdentity {
   std::string machine;  // differs between machines, and between boots of one machine
@@ -28,10 +28,10 @@ ProcessIdentity NewProcessIdentity();
 template <typename Archive>
 void DescribeIdentity(Archive& archive, ProcessIdentity& identity) {
   archive("machine", identity.machine);
-  archive("host", As<PeerTextForm>(identity.host));
+  archive("host", archive::As<archive::PeerTextForm>(identity.host));
   archive("process", identity.process);
-  archive("since", As<PeerTextForm>(identity.since));
-  archive("id", As<HexForm>(identity.id));
+  archive("since", archive::As<archive::PeerTextForm>(identity.since));
+  archive("id", archive::As<archive::HexForm>(identity.id));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

@@ -18,7 +18,7 @@
 #include "absl/types/span.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
@@ -138,4 +138,4 @@ class SafetensorsReader {
   SafetensorsMetadata metadata_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

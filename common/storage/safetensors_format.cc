@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "common/runtime/peer_text.h"
 
-namespace lodestar::safetensors_format {
+namespace lodestar::storage::safetensors_format {
 namespace {
 
 struct Dtype {
@@ -57,4 +57,4 @@ absl::StatusOr<TensorSize> SizeOf(const std::string& dtype, const std::vector<in
   return TensorSize{num_elements, num_bits / 8};
 }
 
-}  // namespace lodestar::safetensors_format
+}  // namespace lodestar::storage::safetensors_format

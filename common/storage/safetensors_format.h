@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace lodestar::safetensors_format {
+namespace lodestar::storage::safetensors_format {
 
 inline constexpr int64_t kMaxHeaderBytes = 100'000'000;  // limit of the reference reader
 inline constexpr int64_t kLengthBytes = 8;
@@ -23,4 +23,4 @@ struct TensorSize {
 // name to the error.
 absl::StatusOr<TensorSize> SizeOf(const std::string& dtype, const std::vector<int64_t>& shape);
 
-}  // namespace lodestar::safetensors_format
+}  // namespace lodestar::storage::safetensors_format

@@ -14,7 +14,7 @@
 #include "common/storage/safetensors.h"
 #include "common/storage/safetensors_format.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 using safetensors_format::kLengthBytes;
@@ -260,6 +260,6 @@ absl::StatusOr<absl::Span<const float>> SafetensorsReader::Floats(const std::str
                              tensor->num_elements);
 }
 
-uint32_t SafetensorsReader::ComputeCrc32c() const { return Crc32c(file_.bytes); }
+uint32_t SafetensorsReader::ComputeCrc32c() const { return crc32c::Crc32c(file_.bytes); }
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

@@ -10,7 +10,7 @@
 #include "common/storage/file_system.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 using ::testing::AllOf;
@@ -224,4 +224,4 @@ TEST_F(SafetensorsTest, EveryTruncationIsRefused) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::storage

@@ -8,7 +8,7 @@
 #include "common/storage/safetensors.h"
 #include "common/storage/safetensors_format.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 using safetensors_format::kLengthBytes;
@@ -119,4 +119,4 @@ absl::StatusOr<WrittenFile> SafetensorsWriter::Finish(bool sync) {
   return WrittenFile{file_.num_bytes(), file_.crc32c()};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

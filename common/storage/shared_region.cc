@@ -17,7 +17,7 @@
 #include "common/runtime/file_io.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -179,4 +179,4 @@ absl::StatusOr<absl::Span<char>> SharedRegion::Part(uint64_t offset, uint64_t by
   return absl::MakeSpan(memory_ + kHeaderBytes + offset, bytes);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

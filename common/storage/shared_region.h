@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 
 class SharedRegion {
  public:
@@ -70,4 +70,4 @@ class SharedRegion {
   char* memory_ = nullptr;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::storage

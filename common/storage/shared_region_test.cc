@@ -15,7 +15,7 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::storage {
 namespace {
 
 using ::testing::HasSubstr;
@@ -141,4 +141,4 @@ TEST(SharedRegionTest, SizesAreBounded) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::storage

@@ -7,16 +7,16 @@
 
 namespace lodestar {
 
-Layout LayoutOfBlocks(const std::vector<int64_t>& block_sizes) {
-  std::vector<TensorSpec> tensors;
+params::Layout LayoutOfBlocks(const std::vector<int64_t>& block_sizes) {
+  std::vector<params::TensorSpec> tensors;
   for (int64_t size : block_sizes) {
-    TensorSpec tensor;
+    params::TensorSpec tensor;
     tensor.name = absl::StrCat("t", tensors.size());
     tensor.shape = {size};
     tensor.block = static_cast<int>(tensors.size());
     tensors.push_back(std::move(tensor));
   }
-  absl::StatusOr<Layout> layout = Layout::FromTensors(std::move(tensors));
+  absl::StatusOr<params::Layout> layout = params::Layout::FromTensors(std::move(tensors));
   LODESTAR_CHECK(layout.ok()) << layout.status();
   return *std::move(layout);
 }
@@ -31,7 +31,7 @@ std::vector<NamedLayout> AwkwardLayouts() {
       {"just below a segment", LayoutOfBlocks({5119, 5121, 10239})},
   };
   for (const char* preset : {"mlp", "cnn", "gpt-nano", "gpt-mini", "gpt2-124m"}) {
-    layouts.push_back({preset, *BuildLayout(*ModelPreset(preset))});
+    layouts.push_back({preset, *params::BuildLayout(*params::ModelPreset(preset))});
   }
   return layouts;
 }

@@ -10,13 +10,13 @@ namespace lodestar {
 
 struct NamedLayout {
   std::string name;
-  Layout layout;
+  params::Layout layout;
 };
 
 // Returns layouts with single elements, prime sizes, blocks of very different sizes, and presets.
 std::vector<NamedLayout> AwkwardLayouts();
 
 // Returns a layout with one tensor per entry: block i has `block_sizes[i]` elements.
-Layout LayoutOfBlocks(const std::vector<int64_t>& block_sizes);
+params::Layout LayoutOfBlocks(const std::vector<int64_t>& block_sizes);
 
 }  // namespace lodestar

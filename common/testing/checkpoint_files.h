@@ -11,11 +11,11 @@
 namespace lodestar {
 
 // Writes a file, replacing an existing one. An error fails the test.
-void WriteFile(FileSystem& file_system, const std::string& path, absl::string_view bytes);
+void WriteFile(storage::FileSystem& file_system, const std::string& path, absl::string_view bytes);
 
 // Writes a checkpoint of one shard. The content of its weights file, "weights", is `bytes`. Nothing
 // is synced.
-void WriteCheckpoint(FileSystem& file_system, const std::string& path, int64_t round,
-                     const std::string& bytes, const JournalManifest& journal = {});
+void WriteCheckpoint(storage::FileSystem& file_system, const std::string& path, int64_t round,
+                     const std::string& bytes, const checkpoints::JournalManifest& journal = {});
 
 }  // namespace lodestar

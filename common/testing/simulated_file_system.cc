@@ -148,7 +148,7 @@ struct SimulatedFileSystem::Node {
   }
 };
 
-class SimulatedFileSystem::OpenFile final : public WritableFile {
+class SimulatedFileSystem::OpenFile final : public storage::WritableFile {
  public:
   OpenFile(SimulatedFileSystem* disk, std::string path, std::shared_ptr<Node> node)
       : disk_(disk),
@@ -183,7 +183,7 @@ class SimulatedFileSystem::OpenFile final : public WritableFile {
   const int64_t num_crashes_;
 };
 
-class SimulatedFileSystem::Held final : public HeldFile {
+class SimulatedFileSystem::Held final : public storage::HeldFile {
  public:
   Held(SimulatedFileSystem* disk, std::string path, std::shared_ptr<Node> node)
       : disk_(disk), path_(std::move(path)), node_(std::move(node)) {}
@@ -237,8 +237,8 @@ std::shared_ptr<SimulatedFileSystem::Node> SimulatedFileSystem::Find(
   return entry == place.directory->names.end() ? nullptr : entry->second;
 }
 
-absl::StatusOr<std::unique_ptr<WritableFile>> SimulatedFileSystem::Create(const std::string& path,
-                                                                          IfExists if_exists) {
+absl::StatusOr<std::unique_ptr<storage::WritableFile>> SimulatedFileSystem::Create(
+    const std::string& path, IfExists if_exists) {
   RETURN_IF_ERROR(Ask(FileOperation::kCreate, path));
   const Place place = Locate(path);
   if (place.directory == nullptr) return ErrnoStatus(ENOENT, "create", path);
@@ -277,11 +277,11 @@ absl::StatusOr<std::shared_ptr<const std::string>> SimulatedFileSystem::Contents
   return std::shared_ptr<const std::string>(file->contents);
 }
 
-absl::StatusOr<FileBytes> SimulatedFileSystem::Map(const std::string& path) {
+absl::StatusOr<storage::FileBytes> SimulatedFileSystem::Map(const std::string& path) {
   ASSIGN_OR_RETURN(std::shared_ptr<const std::string> contents, ContentsOf(path, "map"));
   const absl::Span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(contents->data()),
                                         contents->size());
-  return FileBytes{path, bytes, std::move(contents)};
+  return storage::FileBytes{path, bytes, std::move(contents)};
 }
 
 absl::Status SimulatedFileSystem::Read(
@@ -290,7 +290,8 @@ absl::Status SimulatedFileSystem::Read(
   return contents->empty() ? absl::OkStatus() : take(*contents);
 }
 
-absl::StatusOr<std::unique_ptr<HeldFile>> SimulatedFileSystem::Hold(const std::string& path) {
+absl::StatusOr<std::unique_ptr<storage::HeldFile>> SimulatedFileSystem::Hold(
+    const std::string& path) {
   RETURN_IF_ERROR(Ask(FileOperation::kRead, path));
   std::shared_ptr<Node> node = Find(path);
   if (node == nullptr) return ErrnoStatus(ENOENT, "open", path);

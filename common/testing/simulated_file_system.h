@@ -32,7 +32,7 @@ enum class FileOperation {
 
 // Use it on one thread only. The same calls always give the same content of the disk, to the bit.
 // It has no links and no file times.
-class SimulatedFileSystem final : public FileSystem {
+class SimulatedFileSystem final : public storage::FileSystem {
  public:
   // Called before each operation. If it returns an error, the operation returns that error and
   // changes nothing.
@@ -53,12 +53,12 @@ class SimulatedFileSystem final : public FileSystem {
   // with the earlier change. A rename is never half done. Open files cannot be written any more.
   void Crash(std::mt19937_64& chance);
 
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
-                                                       IfExists if_exists) override;
-  absl::StatusOr<FileBytes> Map(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<storage::WritableFile>> Create(const std::string& path,
+                                                                IfExists if_exists) override;
+  absl::StatusOr<storage::FileBytes> Map(const std::string& path) override;
   absl::Status Read(const std::string& path,
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override;
-  absl::StatusOr<std::unique_ptr<HeldFile>> Hold(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<storage::HeldFile>> Hold(const std::string& path) override;
   absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) override;
   absl::Status CreateDirectories(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override;

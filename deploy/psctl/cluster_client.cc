@@ -20,7 +20,7 @@
 #include "proto/peer_texts.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
@@ -68,14 +68,14 @@ bool IsOwnDeadline(const absl::Status& status) {
 
 }  // namespace
 
-ClusterClient::ClusterClient(AddressList servers, wire::TransportSecurity security)
+ClusterClient::ClusterClient(net::AddressList servers, wire::TransportSecurity security)
     : servers_(std::move(servers)), security_(std::move(security)) {
   Connect(servers_.current());
 }
 
 absl::Status ClusterClient::FindServer() {
   if (servers_.size() == 1) return absl::OkStatus();
-  AddressSearch search(&servers_);
+  net::AddressSearch search(&servers_);
   absl::Status answer;
   do {
     Connect(servers_.current());
@@ -87,7 +87,7 @@ absl::Status ClusterClient::FindServer() {
     answer = Explain(status_->GetStatus(&context, v1::GetStatusRequest(), &reply), asked_at);
   } while (search.GoesOn(answer));
   // If the server refuses the call or refers it to another server, the server is there.
-  return AddressList::IsElsewhere(answer) ? search.Outcome() : absl::OkStatus();
+  return net::AddressList::IsElsewhere(answer) ? search.Outcome() : absl::OkStatus();
 }
 
 void ClusterClient::Connect(const std::string& server) {
@@ -164,14 +164,14 @@ absl::StatusOr<v1::ClusterStatus> ClusterClient::GetStatus() {
   return reply;
 }
 
-absl::StatusOr<RunHistory> ClusterClient::GetHistory(const v1::HistoryRequest& request) {
+absl::StatusOr<history::RunHistory> ClusterClient::GetHistory(const v1::HistoryRequest& request) {
   v1::HistoryReply reply;
   RETURN_IF_ERROR(
       CallUnary(&ClusterClient::status_, &v1::StatusService::Stub::GetHistory, request, reply));
   return wire::HistoryFromProto(reply);
 }
 
-absl::StatusOr<wire::LogPage> ClusterClient::ReadLog(const LogQuery& query,
+absl::StatusOr<wire::LogPage> ClusterClient::ReadLog(const logging::LogQuery& query,
                                                      const std::string& log_id) {
   v1::ReadLogReply reply;
   RETURN_IF_ERROR(CallUnary(&ClusterClient::admin_, &v1::AdminService::Stub::ReadLog,
@@ -409,4 +409,4 @@ absl::StatusOr<v1::RevokeReply> ClusterClient::Revoke(const std::string& name, b
   return reply;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

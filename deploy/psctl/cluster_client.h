@@ -24,13 +24,13 @@
 #include "proto/status_service.grpc.pb.h"
 #include "proto/transport_security.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 class ClusterClient {
  public:
   // The calls go to the first of `servers` that answers as a ps_server. If that server is not the
   // coordinator, it refers the calls to the coordinator.
-  ClusterClient(AddressList servers, wire::TransportSecurity security);
+  ClusterClient(net::AddressList servers, wire::TransportSecurity security);
   // Returns another client with the same servers and no connection yet.
   ClusterClient Anew() const {
     ClusterClient other(servers_, security_);
@@ -52,10 +52,10 @@ class ClusterClient {
   absl::Status WatchStatus(absl::Duration interval,
                            const std::function<bool(const v1::ClusterStatus&)>& show);
   // See StatusService. Errors also: InvalidArgument (the answer is not a valid history).
-  absl::StatusOr<RunHistory> GetHistory(const v1::HistoryRequest& request);
+  absl::StatusOr<history::RunHistory> GetHistory(const v1::HistoryRequest& request);
   // Returns the last lines of the server's log that match `query`. `log_id` is that of the page
   // that `query.after` counts in; empty means that there is no such page. See AdminService.
-  absl::StatusOr<wire::LogPage> ReadLog(const LogQuery& query, const std::string& log_id);
+  absl::StatusOr<wire::LogPage> ReadLog(const logging::LogQuery& query, const std::string& log_id);
   // Takes the cluster's status, about once a second while the answer to a call is awaited.
   using Meanwhile = std::function<void(const v1::ClusterStatus&)>;
   // Blocks until the checkpoint is saved or has failed.
@@ -116,7 +116,7 @@ class ClusterClient {
   absl::Status Explain(const grpc::Status& status, absl::Time asked_at) const;
 
   std::stop_token stop_;
-  AddressList servers_;
+  net::AddressList servers_;
   wire::TransportSecurity security_;
   std::string server_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -132,4 +132,4 @@ class ClusterClient {
   absl::Time asked_at_;  // see Explain()
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

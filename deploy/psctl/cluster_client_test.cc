@@ -17,7 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::AllOf;
@@ -40,13 +40,13 @@ TEST(ClusterClientTest, OnlyWhereNobodyAnswersTheAddressIsInDoubt) {
   builder.RegisterService(&service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   const std::string address = absl::StrCat("127.0.0.1:", port);
-  EXPECT_THAT(ClusterClient(AddressList::Of(address), wire::TransportSecurity())
+  EXPECT_THAT(ClusterClient(net::AddressList::Of(address), wire::TransportSecurity())
                   .Checkpoint([](const v1::ClusterStatus&) {}),
               StatusIs(absl::StatusCode::kUnavailable,
                        absl::StrCat("ps_server at ", address, ": shard 1: the disk is full")));
   server->Shutdown();
   server.reset();
-  EXPECT_THAT(ClusterClient(AddressList::Of(address), wire::TransportSecurity())
+  EXPECT_THAT(ClusterClient(net::AddressList::Of(address), wire::TransportSecurity())
                   .Checkpoint([](const v1::ClusterStatus&) {}),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("; is it running, and is --server right?")));
@@ -63,7 +63,7 @@ TEST(ClusterClientTest, WhoTakesConnectionsAndSaysNothingIsSaidToHang) {
   ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&place), &size), 0);
   ASSERT_EQ(listen(listener.get(), 8), 0);
   const std::string address = absl::StrCat("127.0.0.1:", ntohs(place.sin_port));
-  ClusterClient client(AddressList::Of(address), wire::TransportSecurity());
+  ClusterClient client(net::AddressList::Of(address), wire::TransportSecurity());
   const absl::Status status = client.GetStatus().status();
   EXPECT_EQ(RemedyFor(status), Remedy::kRepeat) << status;
   EXPECT_THAT(std::string(status.message()),
@@ -91,7 +91,7 @@ TEST(ClusterClientTest, WhoIsConnectedAndSaysNothingMayStillDoWhatItWasAskedFor)
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  ClusterClient client(AddressList::Of(absl::StrCat("127.0.0.1:", port)),
+  ClusterClient client(net::AddressList::Of(absl::StrCat("127.0.0.1:", port)),
                        wire::TransportSecurity());
   EXPECT_THAT(client.Pause(""), StatusIs(absl::StatusCode::kDeadlineExceeded,
                                          AllOf(HasSubstr("is connected, but has not answered"),
@@ -122,7 +122,7 @@ TEST(ClusterClientTest, ExportThatHangsEndsOnceToldToStop) {
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  ClusterClient client(AddressList::Of(absl::StrCat("127.0.0.1:", port)),
+  ClusterClient client(net::AddressList::Of(absl::StrCat("127.0.0.1:", port)),
                        wire::TransportSecurity());
   std::stop_source stop;
   client.StopWith(stop.get_token());
@@ -151,9 +151,9 @@ TEST(ClusterClientTest, WhatAServerSaysCannotRuleTheTerminal) {
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&coordinator);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  const auto status =
-      ClusterClient(AddressList::Of(absl::StrCat("127.0.0.1:", port)), wire::TransportSecurity())
-          .GetStatus();
+  const auto status = ClusterClient(net::AddressList::Of(absl::StrCat("127.0.0.1:", port)),
+                                    wire::TransportSecurity())
+                          .GetStatus();
   ASSERT_OK(status.status());
   EXPECT_EQ(status->layout_hash(), "a\\x1b[2J");
 }
@@ -173,7 +173,7 @@ TEST(ClusterClientTest, OfSeveralServersTheOneThatAnswersIsAsked) {
   }
   const std::vector<std::string> addresses = {"127.0.0.1:1", absl::StrCat("127.0.0.1:", ports[0]),
                                               absl::StrCat("127.0.0.1:", ports[1])};
-  ClusterClient client{AddressList(addresses), wire::TransportSecurity()};
+  ClusterClient client{net::AddressList(addresses), wire::TransportSecurity()};
   ASSERT_OK_AND_ASSIGN(const v1::ClusterStatus status, client.GetStatus());
   EXPECT_EQ(status.state(), "training");
   EXPECT_EQ(client.server(), addresses[2]);
@@ -185,4 +185,4 @@ TEST(ClusterClientTest, OfSeveralServersTheOneThatAnswersIsAsked) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 // Alarms younger than this count. The time is longer than the interval after which a server tries
@@ -34,4 +34,4 @@ ClusterHealth HealthOf(const v1::ClusterStatus& status) {
   return goes_on ? ClusterHealth::kGood : ClusterHealth::kStandsStill;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

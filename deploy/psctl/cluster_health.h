@@ -5,7 +5,7 @@
 
 #include "proto/status_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 enum class ClusterHealth : uint8_t {
   kGood,           // the job trains, is ending, or is done
@@ -15,4 +15,4 @@ enum class ClusterHealth : uint8_t {
 
 ClusterHealth HealthOf(const v1::ClusterStatus& status);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 v1::ClusterStatus InState(const std::string& state, const std::string& worker_state = "member") {
@@ -43,4 +43,4 @@ TEST(ClusterHealthTest, AnAlarmCountsForTenMinutesAndAReminderNever) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

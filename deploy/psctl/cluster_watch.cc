@@ -5,7 +5,7 @@
 
 #include "common/runtime/remedy.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 constexpr absl::Duration kPause = absl::Seconds(1);
@@ -36,4 +36,4 @@ absl::Status WatchAcrossRestarts(const ClusterWatch& watch) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

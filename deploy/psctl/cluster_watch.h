@@ -9,7 +9,7 @@
 #include "common/runtime/clock.h"
 #include "proto/status_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 struct ClusterWatch {
   // Shows a status. Returns false to end the watch.
@@ -30,4 +30,4 @@ struct ClusterWatch {
 // again will not solve.
 absl::Status WatchAcrossRestarts(const ClusterWatch& watch);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

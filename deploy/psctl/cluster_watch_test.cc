@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::ElementsAre;
@@ -107,4 +107,4 @@ TEST(ClusterWatchTest, WhoIsTurnedAwayTwiceIsNotLetIn) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -2,7 +2,7 @@
 
 #include "common/runtime/remedy.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 int ExitCodeOf(ClusterHealth health) {
   switch (health) {
@@ -26,4 +26,4 @@ int ExitCodeOfCall(const absl::Status& error) {
   return is_final ? ExitCodeOfError(error) : kExitRetry;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

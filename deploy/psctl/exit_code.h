@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "deploy/psctl/cluster_health.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 inline constexpr int kExitError = 1;
 inline constexpr int kExitBadFlags = 2;
@@ -21,4 +21,4 @@ int ExitCodeOfError(const absl::Status& error);
 // Returns the code for an error of a call to a server.
 int ExitCodeOfCall(const absl::Status& error);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

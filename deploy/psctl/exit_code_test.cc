@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 TEST(ExitCodeTest, WhatAServerMayDoLaterIsWorthAnotherTry) {
@@ -23,4 +23,4 @@ TEST(ExitCodeTest, WhatFailsOnThisMachineFailsAgain) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

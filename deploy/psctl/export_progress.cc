@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/bytes_text.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 std::string ExportProgress::Look(int64_t num_bytes, int64_t announced_bytes,
                                  absl::string_view server, absl::string_view waiting_for,
@@ -26,4 +26,4 @@ std::string ExportProgress::Look(int64_t num_bytes, int64_t announced_bytes,
                       ", after ", done, waiting_for.empty() ? "" : "; the job: ", waiting_for);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 class ExportProgress {
  public:
@@ -33,4 +33,4 @@ class ExportProgress {
   bool is_wait_told_ = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::AllOf;
@@ -39,4 +39,4 @@ TEST_F(ExportProgressTest, TellsServerAndWhatTheJobWaitsForIfNothingComes) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

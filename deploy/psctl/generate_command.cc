@@ -15,7 +15,7 @@
 #include "worker/model/text_generator.h"
 #include "worker/model/tokenizer_files.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 // Errors: FailedPrecondition (the model has far more tokens than the tokenizer beside it). A few
@@ -37,7 +37,7 @@ absl::Status CheckTokenizerIsOfModel(const std::string& folder, const model::Tok
 absl::StatusOr<std::unique_ptr<model::Tokenizer>> ChooseTokenizer(const GenerateOptions& options,
                                                                   int64_t vocabulary) {
   constexpr int64_t kBytes = 256;
-  FileSystem& disk = FileSystem::Real();
+  storage::FileSystem& disk = storage::FileSystem::Real();
   if (!options.tokenizer.empty()) return model::OpenTokenizer(disk, options.tokenizer);
   const std::string parent = std::filesystem::path(options.model_path).parent_path();
   const bool is_folder = disk.IsDirectory(options.model_path);
@@ -86,9 +86,10 @@ absl::Status RunGenerate(const GenerateOptions& options) {
       model::TextGenerator::Create(
           next_token_model, tokenizer.get(),
           {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed}));
-  RETURN_IF_ERROR(WriteToStandardOutput(options.prompt));
-  RETURN_IF_ERROR(generator.Generate(options.prompt, options.num_bytes, &WriteToStandardOutput));
-  return WriteToStandardOutput("\n");
+  RETURN_IF_ERROR(output::WriteToStandardOutput(options.prompt));
+  RETURN_IF_ERROR(
+      generator.Generate(options.prompt, options.num_bytes, &output::WriteToStandardOutput));
+  return output::WriteToStandardOutput("\n");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

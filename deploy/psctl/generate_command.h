@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 struct GenerateOptions {
   // A checkpoint, a file that `psctl export` wrote, or a folder of Hugging Face.
@@ -29,4 +29,4 @@ struct GenerateOptions {
 // tokens); those of OpenTokenizer() and TextGenerator::Create().
 absl::Status RunGenerate(const GenerateOptions& options);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::AllOf;
@@ -25,21 +25,25 @@ using ::testing::HasSubstr;
 // the tokenizer of a model of bytes.
 std::string WriteFolder(int vocabulary) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/model-", vocabulary);
-  EXPECT_OK(FileSystem::Real().CreateDirectories(folder));
-  const ModelSpec spec = {"m", GptSpec{1, 2, 4, 3, vocabulary}};
-  const ModelSpec of_bytes = {"m", GptSpec{1, 2, 4, 3, 256}};
-  const Layout layout = *BuildLayout(spec);
-  std::vector<SafetensorsEntry> entries;
-  for (const TensorSpec& tensor : layout.tensors()) entries.push_back({tensor.name, tensor.shape});
-  auto writer = SafetensorsWriter::Create(FileSystem::Real(), folder + "/model.safetensors",
-                                          entries, {{kModelMetadataKey, ModelSpecToJson(spec)}});
+  EXPECT_OK(storage::FileSystem::Real().CreateDirectories(folder));
+  const params::ModelSpec spec = {"m", params::GptSpec{1, 2, 4, 3, vocabulary}};
+  const params::ModelSpec of_bytes = {"m", params::GptSpec{1, 2, 4, 3, 256}};
+  const params::Layout layout = *params::BuildLayout(spec);
+  std::vector<storage::SafetensorsEntry> entries;
+  for (const params::TensorSpec& tensor : layout.tensors())
+    entries.push_back({tensor.name, tensor.shape});
+  auto writer = storage::SafetensorsWriter::Create(
+      storage::FileSystem::Real(), folder + "/model.safetensors", entries,
+      {{params::kModelMetadataKey, params::ModelSpecToJson(spec)}});
   EXPECT_OK(writer);
   EXPECT_OK((*writer)->Append(std::vector<float>(layout.num_elements())));
   EXPECT_OK((*writer)->Finish(/*sync=*/false));
-  const std::vector<NamedText> files = *HuggingFaceFiles(spec);
-  const std::vector<NamedText> files_of_bytes = *HuggingFaceFiles(of_bytes);
-  for (const NamedText& file : files) std::ofstream(folder + "/" + file.name) << file.text;
-  for (const NamedText& file : files_of_bytes) {
+  const std::vector<checkpoints::NamedText> files = *checkpoints::HuggingFaceFiles(spec);
+  const std::vector<checkpoints::NamedText> files_of_bytes =
+      *checkpoints::HuggingFaceFiles(of_bytes);
+  for (const checkpoints::NamedText& file : files)
+    std::ofstream(folder + "/" + file.name) << file.text;
+  for (const checkpoints::NamedText& file : files_of_bytes) {
     if (file.name == "tokenizer.json") std::ofstream(folder + "/" + file.name) << file.text;
   }
   return folder;
@@ -68,4 +72,4 @@ TEST(GenerateCommandTest, TakesTheTokenizerOfAVocabularyThatIsRoundedUp) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

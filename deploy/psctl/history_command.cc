@@ -10,21 +10,23 @@
 #include "common/runtime/text_table.h"
 #include "common/runtime/time_text.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 constexpr TextTable::Align kRight = TextTable::Align::kRight;
 
 // Converts `nats` to the unit in which the other outputs show the job's losses.
-std::string LossIn(LossUnit unit, double nats) {
-  return absl::StrFormat("%.4f", unit == LossUnit::kBitsPerByte ? BitsFromNats(nats) : nats);
+std::string LossIn(job::LossUnit unit, double nats) {
+  return absl::StrFormat("%.4f",
+                         unit == job::LossUnit::kBitsPerByte ? job::BitsFromNats(nats) : nats);
 }
 
 // Returns the loss of the last evaluation after round `after`, up to and including round `until`.
 // Empty means that there was no evaluation.
-std::string HeldoutText(const RunHistory& history, LossUnit unit, int64_t after, int64_t until) {
+std::string HeldoutText(const history::RunHistory& history, job::LossUnit unit, int64_t after,
+                        int64_t until) {
   std::string text;
-  for (const HeldoutPoint& point : history.heldout) {
+  for (const history::HeldoutPoint& point : history.heldout) {
     if (point.round.value() > after && point.round.value() <= until) {
       text = LossIn(unit, point.loss);
     }
@@ -34,24 +36,25 @@ std::string HeldoutText(const RunHistory& history, LossUnit unit, int64_t after,
 
 }  // namespace
 
-absl::StatusOr<RunHistory> ReadKeptHistory(const std::string& path) {
+absl::StatusOr<history::RunHistory> ReadKeptHistory(const std::string& path) {
   std::error_code error;
   const bool is_folder = std::filesystem::is_directory(path, error);
-  return ReadHistory(is_folder ? absl::StrCat(path, "/", kHistoryFileName) : path);
+  return history::ReadHistory(is_folder ? absl::StrCat(path, "/", history::kHistoryFileName)
+                                        : path);
 }
 
-std::string HistoryText(const RunHistory& history, int max_rows, int columns) {
-  const LossUnit unit = history.loss_unit.value_or(LossUnit::kNats);
+std::string HistoryText(const history::RunHistory& history, int max_rows, int columns) {
+  const job::LossUnit unit = history.loss_unit.value_or(job::LossUnit::kNats);
   TextTable table({{"ROUNDS", kRight, 0},
                    {"SAMPLES", kRight, 2},
                    {"TRAINED FOR", kRight, 3},
-                   {absl::StrCat("TRAIN LOSS, ", LossUnitName(unit)), kRight, 0},
+                   {absl::StrCat("TRAIN LOSS, ", job::LossUnitName(unit)), kRight, 0},
                    {"HELD-OUT LOSS", kRight, 1}});
   const int64_t num_points = static_cast<int64_t>(history.trained.size());
   const int64_t num_rows = std::min<int64_t>(num_points, max_rows);
   int64_t shown_until = -1;
   for (int64_t row = 1; row <= num_rows; ++row) {
-    const HistoryPoint& point = history.trained[row * num_points / num_rows - 1];
+    const history::HistoryPoint& point = history.trained[row * num_points / num_rows - 1];
     const int64_t updates = point.last_round.value() + 1;
     table.AddRow({absl::StrCat(updates), absl::StrCat(point.samples),
                   DurationText(absl::Seconds(point.seconds)),
@@ -69,9 +72,9 @@ std::string HistoryText(const RunHistory& history, int max_rows, int columns) {
   return text;
 }
 
-std::string EventText(const HistoryEvent& event, int columns) {
+std::string EventText(const history::HistoryEvent& event, int columns) {
   return Paragraph(absl::StrCat(UtcText(event.time), "  ", event.is_alarm ? "ALARM  " : ""),
                    event.text, columns);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::AllOf;
@@ -20,8 +20,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-RunHistory OfRounds(int64_t rounds) {
-  RunHistory history;
+history::RunHistory OfRounds(int64_t rounds) {
+  history::RunHistory history;
   for (int64_t round = 0; round < rounds; ++round) {
     history.trained.push_back(
         {Round(round), Round(round), 10 * (round + 1), 60.0 * static_cast<double>(round), 2.5, 1});
@@ -39,18 +39,18 @@ TEST(HistoryCommandTest, ALongRunIsShownInFewLinesWithItsLastRound) {
 }
 
 TEST(HistoryCommandTest, AnEvaluationIsInOneLine) {
-  RunHistory history = OfRounds(4);
+  history::RunHistory history = OfRounds(4);
   history.heldout = {{Round(2), 20, 60.0, 3.5}};
   const std::string text = HistoryText(history, /*max_rows=*/20, kUnlimitedColumns);
   EXPECT_THAT(std::vector<std::string>(absl::StrSplit(text, "3.5000")), SizeIs(2)) << text;
-  history.loss_unit = LossUnit::kBitsPerByte;
+  history.loss_unit = job::LossUnit::kBitsPerByte;
   const std::string in_bits = HistoryText(history, /*max_rows=*/20, kUnlimitedColumns);
   EXPECT_THAT(in_bits, HasSubstr("bits/byte"));
   EXPECT_THAT(in_bits, HasSubstr("5.0494"));
 }
 
 TEST(HistoryCommandTest, TheLastEventsFollow) {
-  RunHistory history;
+  history::RunHistory history;
   for (int i = 0; i < 5; ++i) {
     history.events.push_back({absl::FromUnixSeconds(i), i == 4, absl::StrCat("event ", i)});
   }
@@ -65,15 +65,16 @@ TEST(HistoryCommandTest, AFolderHasItUnderItsName) {
   const std::string folder = ::testing::TempDir();
   EXPECT_THAT(ReadKeptHistory(folder),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("history.sqlite")));
-  ASSERT_OK(WriteHistory(absl::StrCat(folder, "/", kHistoryFileName), OfRounds(3)));
+  ASSERT_OK(
+      history::WriteHistory(absl::StrCat(folder, "/", history::kHistoryFileName), OfRounds(3)));
   EXPECT_THAT(ReadKeptHistory(folder), IsOkAndHolds(OfRounds(3)));
 }
 
 TEST(HistoryCommandTest, WhatThisUserMayNotReadIsNotTakenForNothing) {
   const std::string folder = absl::StrCat(::testing::TempDir(), "/closed");
-  const std::string file = absl::StrCat(folder, "/", kHistoryFileName);
+  const std::string file = absl::StrCat(folder, "/", history::kHistoryFileName);
   std::filesystem::create_directories(folder);
-  ASSERT_OK(WriteHistory(file, OfRounds(1)));
+  ASSERT_OK(history::WriteHistory(file, OfRounds(1)));
   const UnprivilegedThread unprivileged;
   using std::filesystem::perms;
   for (const std::string& closed : {folder, file}) {
@@ -88,4 +89,4 @@ TEST(HistoryCommandTest, WhatThisUserMayNotReadIsNotTakenForNothing) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

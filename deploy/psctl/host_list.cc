@@ -12,7 +12,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 constexpr int kMaxWorkers = 64;  // maximum number of workers on one host
@@ -87,4 +87,4 @@ absl::StatusOr<std::vector<WorkerHost>> ParseHostList(absl::string_view text) {
   return hosts;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

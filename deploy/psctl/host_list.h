@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 struct WorkerHost {
   std::string address;          // The address as ssh takes it.
@@ -25,4 +25,4 @@ struct WorkerHost {
 // Errors: InvalidArgument with the line's number, the wrong text and what is allowed.
 absl::StatusOr<std::vector<WorkerHost>> ParseHostList(absl::string_view text);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::ElementsAre;
@@ -35,4 +35,4 @@ TEST(HostListTest, WhatIsWrongIsNamedWithItsLine) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

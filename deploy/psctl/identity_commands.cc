@@ -14,7 +14,7 @@
 #include "common/security/join_string.h"
 #include "proto/message_json.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 // Returns a time as "in 3h", "2m ago" or "now".
@@ -36,10 +36,10 @@ absl::StatusOr<std::string> CreateToken(ClusterClient& client, const TokenOption
   request.set_max_uses(static_cast<uint32_t>(options.max_uses));
   request.set_name(options.name);
   if (!options.address.empty()) {
-    RETURN_IF_ERROR(AddressList::Parse("address", options.address).status());
+    RETURN_IF_ERROR(net::AddressList::Parse("address", options.address).status());
   }
   ASSIGN_OR_RETURN(const v1::CreateTokenReply reply, client.CreateToken(request));
-  if (options.address.empty() && !AddressList::Parse("address", reply.address()).ok()) {
+  if (options.address.empty() && !net::AddressList::Parse("address", reply.address()).ok()) {
     // The token is useless: its secret is only in this answer, which is not shown.
     client.RevokeToken(reply.token_id()).IgnoreError();
     return absl::InvalidArgumentError(absl::StrCat(
@@ -47,7 +47,7 @@ absl::StatusOr<std::string> CreateToken(ClusterClient& client, const TokenOption
         "', which is no HOST:PORT, as its machine's name cannot be one; give --address=HOST:PORT, "
         "or start the server with --advertise=HOST:PORT. The token is revoked"));
   }
-  JoinString join;
+  security::JoinString join;
   join.servers = options.address.empty() ? reply.address() : options.address;
   join.authority_sha256 = reply.authority_sha256();
   join.token_id = reply.token_id();
@@ -59,7 +59,7 @@ absl::StatusOr<std::string> CreateToken(ClusterClient& client, const TokenOption
   }
   // Parses the join string as its users will, so that an invalid address is found here and not
   // there.
-  RETURN_IF_ERROR(ParseJoinString("the server's answer", join.ToString()).status());
+  RETURN_IF_ERROR(security::ParseJoinString("the server's answer", join.ToString()).status());
   if (options.as_json) {
     return absl::StrCat(FormatJson({{"id", join.token_id}, {"join", join.ToString()}}), "\n");
   }
@@ -205,4 +205,4 @@ std::string RollBackText(const v1::RollBackReply& reply) {
                       " undone, and later checkpoints are set aside as *.abandoned");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "deploy/psctl/cluster_client.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 struct TokenOptions {
   std::vector<std::string> words;  // "create", "list", or "revoke" followed by IDs
@@ -42,4 +42,4 @@ std::string RevocationText(absl::string_view name, const v1::RevokeReply& reply)
 std::string TokenTable(const v1::ListTokensReply& reply, absl::Time now);
 std::string IdentityTable(const v1::ListIdentitiesReply& reply, absl::Time now);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

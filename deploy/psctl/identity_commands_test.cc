@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "proto/authority_service.grpc.pb.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::AllOf;
@@ -64,7 +64,7 @@ class Job final : public v1::AdminService::Service, public v1::AuthorityService:
   ~Job() override { server_->Shutdown(); }
 
   ClusterClient Client() const {
-    return ClusterClient(AddressList::Of(absl::StrCat("127.0.0.1:", port_)),
+    return ClusterClient(net::AddressList::Of(absl::StrCat("127.0.0.1:", port_)),
                          wire::TransportSecurity());
   }
   const std::vector<std::string>& asked() const { return asked_; }
@@ -160,4 +160,4 @@ TEST(IdentityCommandsTest, AServerWhoseNameIsNoAddressIsToldByTheFlagsThatNameOn
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -36,7 +36,7 @@
 #include "kernels/factory/cuda_plugin.h"
 #include "kernels/factory/device_factory.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 // Time in which workers must end. It is longer than their --leave_timeout, after which they end by
@@ -134,11 +134,12 @@ absl::Status AddFlag(absl::string_view argument, absl::string_view where, int de
 absl::Status AddFlagFiles(absl::string_view paths, int depth, std::vector<GivenFlag>& flags) {
   if (depth == kMaxFlagFileDepth) return absl::OkStatus();
   for (absl::string_view path : absl::StrSplit(paths, ',', absl::SkipEmpty())) {
-    const absl::StatusOr<std::vector<FlagFileLine>> lines = ReadFlagFile(std::string(path));
+    const absl::StatusOr<std::vector<process::FlagFileLine>> lines =
+        process::ReadFlagFile(std::string(path));
     if (!lines.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--flagfile: ", lines.status().message()));
     }
-    for (const FlagFileLine& line : *lines) {
+    for (const process::FlagFileLine& line : *lines) {
       RETURN_IF_ERROR(
           AddFlag(line.argument, absl::StrCat(path, " line ", line.number), depth + 1, flags));
     }
@@ -188,14 +189,15 @@ std::string FlagOfServers(absl::string_view name, absl::Span<const std::string> 
 // change.
 std::set<std::string> ManifestsIn(const std::string& folder) {
   std::set<std::string> found;
-  FileSystem& file_system = FileSystem::Real();
-  const absl::StatusOr<std::vector<CheckpointEntry>> entries =
-      ListWholeCheckpoints(file_system, folder);
-  for (const auto& entry : entries.ok() ? *entries : std::vector<CheckpointEntry>()) {
-    absl::StatusOr<Manifest> manifest = ReadManifest(file_system, entry.path);
+  storage::FileSystem& file_system = storage::FileSystem::Real();
+  const absl::StatusOr<std::vector<checkpoints::CheckpointEntry>> entries =
+      checkpoints::ListWholeCheckpoints(file_system, folder);
+  for (const auto& entry : entries.ok() ? *entries : std::vector<checkpoints::CheckpointEntry>()) {
+    absl::StatusOr<checkpoints::Manifest> manifest =
+        checkpoints::ReadManifest(file_system, entry.path);
     if (!manifest.ok()) continue;
     manifest->journal = {};
-    found.insert(FormatManifest(*manifest));
+    found.insert(checkpoints::FormatManifest(*manifest));
   }
   return found;
 }
@@ -558,4 +560,4 @@ int RunLaunch(LaunchOptions options, const std::string& program) {
   return launcher.Wait(kGraceSeconds, on_only_last_left, look);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -13,7 +13,7 @@
 #include "deploy/psctl/launcher.h"
 #include "deploy/psctl/registration_watch.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 struct LaunchOptions {
   int servers = 1;
@@ -78,4 +78,4 @@ absl::Status CheckServerFlags(absl::Span<const std::string> server_flags);
 // build.
 int RunLaunch(LaunchOptions options, const std::string& program);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::AllOf;
@@ -133,19 +133,19 @@ TEST(PlanTest, ARestartedServerGoesOnFromWhatTheLaunchHasSaved) {
     return PlanServers(options, Site(0)).front().more_arguments_of_restart;
   };
   const std::string path = root + "/round-00000007";
-  WriteCheckpoint(FileSystem::Real(), path, /*round=*/7, "the old run's");
+  WriteCheckpoint(storage::FileSystem::Real(), path, /*round=*/7, "the old run's");
   EXPECT_EQ(plan({"--rounds=3"}), nullptr) << "it goes on by itself";
   const auto never = plan({"--resume=never"});
   ASSERT_NE(never, nullptr);
   EXPECT_THAT(never(), IsEmpty()) << "the launch has saved nothing";
   // The launch has set the old checkpoint aside, and has written one of the same name.
-  WriteCheckpoint(FileSystem::Real(), path, /*round=*/7, "the launch's");
+  WriteCheckpoint(storage::FileSystem::Real(), path, /*round=*/7, "the launch's");
   EXPECT_THAT(never(), ElementsAre("--resume=latest"));
 }
 
 TEST(PlanTest, WorkersLogAsTheServersDo) {
   const std::string file = ::testing::TempDir() + "/log.flags";
-  ASSERT_OK(WriteFileAtomically(file, "--log_level=info\n--log_level debug\n"));
+  ASSERT_OK(output::WriteFileAtomically(file, "--log_level=info\n--log_level debug\n"));
   LaunchOptions options;
   options.workers = 1;
   options.server_flags = {"--log_format", "json", "--flagfile=" + file, "--rounds=3"};
@@ -220,8 +220,8 @@ TEST(CheckServerFlagsTest, RefusesWhatTheLaunchDecides) {
 TEST(CheckServerFlagsTest, LooksIntoFlagFiles) {
   const std::string inner = ::testing::TempDir() + "/inner.flags";
   const std::string outer = ::testing::TempDir() + "/outer.flags";
-  ASSERT_OK(WriteFileAtomically(inner, "--rounds=10\n--listen 127.0.0.1:5000\n"));
-  ASSERT_OK(WriteFileAtomically(outer, "--flagfile=" + inner + "\n"));
+  ASSERT_OK(output::WriteFileAtomically(inner, "--rounds=10\n--listen 127.0.0.1:5000\n"));
+  ASSERT_OK(output::WriteFileAtomically(outer, "--flagfile=" + inner + "\n"));
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
            {"--flagfile=" + outer}, {"--flagfile", inner}, {"--flagfile=" + inner + "," + outer}}) {
     const absl::Status status = CheckServerFlags(flags);
@@ -233,4 +233,4 @@ TEST(CheckServerFlagsTest, LooksIntoFlagFiles) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -21,7 +21,7 @@
 #include "common/process/stop_signals.h"
 #include "common/runtime/clock.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 constexpr int kNotFound = 127;  // the code that shells use
@@ -30,8 +30,8 @@ constexpr int kMayCureItself = 128;
 constexpr absl::Duration kRestartPause = absl::Seconds(2);
 
 sigset_t WaitedSignals() {
-  const sigset_t stop = StopSignals();
-  const sigset_t save = SaveSignals();
+  const sigset_t stop = process::StopSignals();
+  const sigset_t save = process::SaveSignals();
   sigset_t signals;
   sigorset(&signals, &stop, &save);
   sigaddset(&signals, SIGCHLD);
@@ -63,8 +63,8 @@ sigset_t WaitedSignals() {
 
 // Returns the output that all roles and the launcher write to. If its reader stops reading, no role
 // is blocked.
-LineOutput& Output() {
-  static auto* const output = new LineOutput(STDOUT_FILENO);
+logging::LineOutput& Output() {
+  static auto* const output = new logging::LineOutput(STDOUT_FILENO);
   return *output;
 }
 
@@ -102,7 +102,7 @@ std::string EndText(int wait_status) {
 }
 
 void Launcher::BlockSignals() {
-  BlockStopSignals();
+  process::BlockStopSignals();
   const sigset_t signals = WaitedSignals();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
 }
@@ -157,7 +157,7 @@ void Launcher::TellToEnd(Process& process) {
   process.starts_again_at = absl::InfiniteFuture();
   if (!process.running) return;
   if (process.input < 0) {
-    AskToStop(process.pid);
+    process::AskToStop(process.pid);
   } else {
     close(std::exchange(process.input, -1));
   }
@@ -240,7 +240,7 @@ void Launcher::Reap() {
 bool Launcher::IsToEnd() {
   Reap();
   StartAgain(absl::Now());
-  return are_to_end_ || PendingStopSignal() != 0;
+  return are_to_end_ || process::PendingStopSignal() != 0;
 }
 
 void Launcher::StartAgain(absl::Time now) {
@@ -271,17 +271,17 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
   timespec begun_at{};
   timespec deadline{};
   bool is_killing = false;
-  SignalFilter filter;
+  process::SignalFilter filter;
   while (AnyRunning()) {
     timespec patience{.tv_sec = 1, .tv_nsec = 0};
     siginfo_t info = {};
     const int signal = sigtimedwait(&signals, &info, &patience);
     Reap();
-    const SignalFilter::Meaning meaning = signal > 0 && signal != SIGCHLD
-                                              ? filter.Take(info, Clock::Real().Now())
-                                              : SignalFilter::Meaning::kRepeat;
-    if (meaning == SignalFilter::Meaning::kSave) TellToSave(signal);
-    if (meaning == SignalFilter::Meaning::kStop) {
+    const process::SignalFilter::Meaning meaning = signal > 0 && signal != SIGCHLD
+                                                       ? filter.Take(info, Clock::Real().Now())
+                                                       : process::SignalFilter::Meaning::kRepeat;
+    if (meaning == process::SignalFilter::Meaning::kSave) TellToSave(signal);
+    if (meaning == process::SignalFilter::Meaning::kStop) {
       // If only the processes that end last are left, their exit codes say how the job went.
       if (exit_code_ == 0 && !is_only_last_left) exit_code_ = 128 + signal;
       if (filter.num_stops() > 1) SignalAll(SIGKILL);
@@ -336,4 +336,4 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
   return exit_code_;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 struct ProcessSpec {
   std::string role;                    // The prefix of its lines, such as "server" or "worker-0".
@@ -105,4 +105,4 @@ class Launcher {
   bool are_to_end_ = false;  // Once set, no process is restarted.
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

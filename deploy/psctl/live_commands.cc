@@ -28,7 +28,7 @@
 #include "deploy/psctl/top_text.h"
 #include "proto/status_text.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 constexpr absl::Duration kEventsInterval = absl::Seconds(1);
@@ -41,11 +41,11 @@ class EventFeed {
  public:
   explicit EventFeed(ClusterClient* client) : client_(*client) {}
 
-  absl::StatusOr<std::vector<HistoryEvent>> Next() {
+  absl::StatusOr<std::vector<history::HistoryEvent>> Next() {
     v1::HistoryRequest request;
     request.set_without_curves(true);
     request.set_events_after_us(after_us_);
-    ASSIGN_OR_RETURN(RunHistory history, client_.GetHistory(request));
+    ASSIGN_OR_RETURN(history::RunHistory history, client_.GetHistory(request));
     if (!history.events.empty()) after_us_ = absl::ToUnixMicros(history.events.back().time);
     return std::move(history.events);
   }
@@ -89,26 +89,26 @@ class TopHistory {
 
   // Returns the history, at most `kHistoryInterval` old. If the server does not answer, returns the
   // last one that it gave.
-  const RunHistory& Read(absl::Time now) {
+  const history::RunHistory& Read(absl::Time now) {
     if (now < next_) return history_;
     next_ = now + kHistoryInterval;
-    absl::StatusOr<RunHistory> history = client_.GetHistory(v1::HistoryRequest());
+    absl::StatusOr<history::RunHistory> history = client_.GetHistory(v1::HistoryRequest());
     if (history.ok()) history_ = *std::move(history);
     return history_;
   }
   // Returns the last history, without asking the server.
-  const RunHistory& known() const { return history_; }
+  const history::RunHistory& known() const { return history_; }
 
  private:
   ClusterClient& client_;
   absl::Time next_ = absl::InfinitePast();
-  RunHistory history_;
+  history::RunHistory history_;
 };
 
 absl::Status ShowOnePicture(ClusterClient& client) {
   ASSIGN_OR_RETURN(const v1::ClusterStatus status, client.GetStatus());
-  ASSIGN_OR_RETURN(const RunHistory history, client.GetHistory(v1::HistoryRequest()));
-  return WriteToStandardOutput(
+  ASSIGN_OR_RETURN(const history::RunHistory history, client.GetHistory(v1::HistoryRequest()));
+  return output::WriteToStandardOutput(
       TopText(status, history, {.columns = kUnlimitedColumns, .rows = 0, .has_blocks = HasUtf8()}));
 }
 
@@ -141,22 +141,24 @@ absl::Status Follow(ClusterClient& client, bool follows,
 absl::Status ShowEvents(ClusterClient& client, bool follows, bool as_json, int columns) {
   EventFeed feed(&client);
   return Follow(client, follows, [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const std::vector<HistoryEvent> events, feed.Next());
+    ASSIGN_OR_RETURN(const std::vector<history::HistoryEvent> events, feed.Next());
     std::string text;
-    for (const HistoryEvent& event : events) {
-      absl::StrAppend(&text, as_json ? EventJson(event) + "\n" : EventText(event, columns));
+    for (const history::HistoryEvent& event : events) {
+      absl::StrAppend(&text,
+                      as_json ? history::EventJson(event) + "\n" : EventText(event, columns));
     }
-    return WriteToStandardOutput(text);
+    return output::WriteToStandardOutput(text);
   });
 }
 
-absl::Status ShowLog(ClusterClient& client, const LogQuery& query, bool follows, bool as_json) {
-  LogFeed feed([&client](const LogQuery& asked,
+absl::Status ShowLog(ClusterClient& client, const logging::LogQuery& query, bool follows,
+                     bool as_json) {
+  LogFeed feed([&client](const logging::LogQuery& asked,
                          const std::string& log_id) { return client.ReadLog(asked, log_id); },
                query, as_json, &Clock::Real());
   return Follow(client, follows, [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const std::string text, feed.Next());
-    return WriteToStandardOutput(text);
+    return output::WriteToStandardOutput(text);
   });
 }
 
@@ -166,7 +168,7 @@ absl::Status ShowTop(ClusterClient& client) {
   std::unique_ptr<TerminalScreen> screen = *std::move(opened);
   TopHistory history(&client);
   v1::ClusterStatus last;
-  const auto draw = [&](const RunHistory& run, std::string note) {
+  const auto draw = [&](const history::RunHistory& run, std::string note) {
     const TerminalScreen::Size size = screen->size();
     return screen->Draw(TopText(last, run,
                                 {.columns = size.columns,
@@ -199,7 +201,7 @@ absl::Status ShowTop(ClusterClient& client) {
   screen.reset();
   if (is_left) return absl::OkStatus();
   RETURN_IF_ERROR(outcome);
-  return WriteToStandardOutput(wire::StatusText(last, columns));
+  return output::WriteToStandardOutput(wire::StatusText(last, columns));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

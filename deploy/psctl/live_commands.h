@@ -5,7 +5,7 @@
 #include "common/logging/log_tail.h"
 #include "deploy/psctl/cluster_client.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 // Prints the events that the server still has. With `follows`, also prints new events until the job
 // is over, across restarts of the server.
@@ -13,10 +13,11 @@ absl::Status ShowEvents(ClusterClient& client, bool follows, bool as_json, int c
 
 // Prints the newest `query.most_lines` lines of the server's log that match `query`. With
 // `follows`, also prints new lines until the job is over, across restarts of the server.
-absl::Status ShowLog(ClusterClient& client, const LogQuery& query, bool follows, bool as_json);
+absl::Status ShowLog(ClusterClient& client, const logging::LogQuery& query, bool follows,
+                     bool as_json);
 
 // Shows the job on the whole terminal until 'q' is typed or the job is over. If the output is not a
 // terminal, prints one picture.
 absl::Status ShowTop(ClusterClient& client);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

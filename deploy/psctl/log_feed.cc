@@ -4,7 +4,7 @@
 #include "common/logging/logging.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 // Approximate maximum length of one answer of Next(). The rest comes with the next answer.
 constexpr size_t kMostBytes = size_t{4} << 20;
@@ -21,7 +21,7 @@ absl::StatusOr<std::string> LogFeed::Next() {
       wire::LogPage note = {.log_id = log_id_, .process = "psctl", .excerpt = {}};
       note.excerpt.lines.push_back({.number = 0,
                                     .time = clock_->Now(),
-                                    .level = LogLevel::kWarn,
+                                    .level = logging::LogLevel::kWarn,
                                     .text = absl::StrCat(page->excerpt.num_gone,
                                                          " lines of the log were gone before they "
                                                          "were read")});
@@ -40,20 +40,20 @@ absl::StatusOr<std::string> LogFeed::Next() {
     query_.after = page->excerpt.last_number;
     // All later pages begin with the oldest new line, so that no line is left out.
     query_.oldest_first = true;
-    query_.most_lines = LogQuery().most_lines;
+    query_.most_lines = logging::LogQuery().most_lines;
   }
   return text;
 }
 
 std::string LogFeed::TextOf(const wire::LogPage& page) const {
   std::string text;
-  for (const LogLineRecord& line : page.excerpt.lines) {
+  for (const logging::LogLineRecord& line : page.excerpt.lines) {
     absl::StrAppend(&text,
-                    as_json_ ? LogJson(line.level, page.process, line.text, line.time)
-                             : LogText(line.level, page.process, line.text, line.time),
+                    as_json_ ? logging::LogJson(line.level, page.process, line.text, line.time)
+                             : logging::LogText(line.level, page.process, line.text, line.time),
                     "\n");
   }
   return text;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

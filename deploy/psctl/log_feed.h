@@ -11,18 +11,18 @@
 #include "common/runtime/clock.h"
 #include "proto/log_convert.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 class LogFeed {
  public:
   // See ClusterClient::ReadLog().
-  using Reader = std::function<absl::StatusOr<wire::LogPage>(const LogQuery& query,
+  using Reader = std::function<absl::StatusOr<wire::LogPage>(const logging::LogQuery& query,
                                                              const std::string& log_id)>;
 
   // `query` says which lines are read, and how many older lines the first call returns. With
   // `as_json`, lines have the form of --log_format=json of ps_server. `clock` must outlive the
   // feed.
-  LogFeed(Reader read, LogQuery query, bool as_json, Clock* clock)
+  LogFeed(Reader read, logging::LogQuery query, bool as_json, Clock* clock)
       : read_(std::move(read)), query_(std::move(query)), as_json_(as_json), clock_(clock) {}
 
   // Returns the lines that are new since the last call, as text. The first call returns the newest
@@ -34,11 +34,11 @@ class LogFeed {
   std::string TextOf(const wire::LogPage& page) const;
 
   const Reader read_;
-  LogQuery query_;
+  logging::LogQuery query_;
   const bool as_json_;
   Clock* const clock_;
   bool has_begun_ = false;
   std::string log_id_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::HasSubstr;
@@ -20,14 +20,17 @@ using ::testing::HasSubstr;
 // the wire.
 class LogFeedTest : public testing::Test {
  protected:
-  void Restart(const std::string& id) { log_ = std::make_unique<LogTail>(id, "ps_server"); }
-  void Log(absl::string_view text) { log_->Add(LogLevel::kInfo, text, absl::UnixEpoch()); }
+  void Restart(const std::string& id) {
+    log_ = std::make_unique<logging::LogTail>(id, "ps_server");
+  }
+  void Log(absl::string_view text) { log_->Add(logging::LogLevel::kInfo, text, absl::UnixEpoch()); }
 
-  LogFeed Feed(const LogQuery& query = {}, bool as_json = false) {
+  LogFeed Feed(const logging::LogQuery& query = {}, bool as_json = false) {
     return LogFeed(
-        [this](const LogQuery& asked, const std::string& log_id) -> absl::StatusOr<wire::LogPage> {
+        [this](const logging::LogQuery& asked,
+               const std::string& log_id) -> absl::StatusOr<wire::LogPage> {
           if (!answer_.ok()) return answer_;
-          absl::StatusOr<LogQuery> query =
+          absl::StatusOr<logging::LogQuery> query =
               wire::FromProto(wire::ToProto(asked, log_id), log_->id());
           if (query->oldest_first) query->most_lines = 1;
           return wire::FromProto(
@@ -45,7 +48,7 @@ class LogFeedTest : public testing::Test {
     return messages;
   }
 
-  std::unique_ptr<LogTail> log_ = std::make_unique<LogTail>("first", "ps_server");
+  std::unique_ptr<logging::LogTail> log_ = std::make_unique<logging::LogTail>("first", "ps_server");
   absl::Status answer_;
   SimulatedClock clock_;
 };
@@ -76,14 +79,14 @@ TEST_F(LogFeedTest, LinesThatAreGoneAreToldOf) {
   Log("one");
   LogFeed feed = Feed({.round = 7});
   EXPECT_EQ(Messages(feed.Next()), "");
-  for (size_t i = 0; i < LogTail::kMaxLines + 2; ++i) Log("other");
+  for (size_t i = 0; i < logging::LogTail::kMaxLines + 2; ++i) Log("other");
   Log("round=7");
   EXPECT_EQ(Messages(feed.Next()), "3 lines of the log were gone before they were read;round=7;");
 }
 
 TEST_F(LogFeedTest, AServerThatPromisesMoreAndGivesNothingIsNotAskedForEver) {
   LogFeed feed(
-      [this](const LogQuery& asked, const std::string&) -> absl::StatusOr<wire::LogPage> {
+      [this](const logging::LogQuery& asked, const std::string&) -> absl::StatusOr<wire::LogPage> {
         wire::LogPage page = {log_->id(), log_->process(), log_->Read(asked)};
         page.excerpt.last_number = 7;
         page.excerpt.has_more = true;
@@ -103,4 +106,4 @@ TEST_F(LogFeedTest, LinesOfJsonAreThoseOfTheServer) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -17,7 +17,7 @@
 #include "worker/model/model_memory.h"
 #include "worker/trainer/round_runner_factory.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 constexpr int64_t kGigabyte = 1'000'000'000;
@@ -27,8 +27,8 @@ absl::string_view DTypeFlag(kernels::DType compute) {
 }
 
 // Adds a line for each kind of recomputation that makes the model need less memory.
-absl::Status AddWorkers(const JobSpec& job, const Layout& layout, kernels::Device* device,
-                        std::vector<WorkerMemory>& workers) {
+absl::Status AddWorkers(const job::JobSpec& job, const params::Layout& layout,
+                        kernels::Device* device, std::vector<WorkerMemory>& workers) {
   const kernels::DeviceCapabilities& has = device->capabilities();
   const int64_t runner_bytes = trainer::RunnerDeviceBytes(job, layout, has.memory_is_host);
   const int64_t pinned_bytes =
@@ -79,16 +79,18 @@ std::string WorkersTable(const MemoryPlan& plan, int columns) {
 
 }  // namespace
 
-absl::StatusOr<MemoryPlan> PlanMemory(const JobSpec& job, const Layout& layout, int num_servers) {
+absl::StatusOr<MemoryPlan> PlanMemory(const job::JobSpec& job, const params::Layout& layout,
+                                      int num_servers) {
   MemoryPlan plan;
   plan.num_servers = num_servers;
-  plan.has_local_steps = HasLocalSteps(job);
-  ASSIGN_OR_RETURN(const std::vector<ElementRange> shards, PlanShards(layout, num_servers));
+  plan.has_local_steps = job::HasLocalSteps(job);
+  ASSIGN_OR_RETURN(const std::vector<params::ElementRange> shards,
+                   params::PlanShards(layout, num_servers));
   int64_t largest = 0;
-  for (const ElementRange& shard : shards) largest = std::max(largest, shard.size());
-  plan.server = EstimateShardMemory(job, largest);
-  plan.checkpoint_bytes = EstimateShardMemory(job, layout.num_elements()).checkpoint();
-  if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) return plan;
+  for (const params::ElementRange& shard : shards) largest = std::max(largest, shard.size());
+  plan.server = plan::EstimateShardMemory(job, largest);
+  plan.checkpoint_bytes = plan::EstimateShardMemory(job, layout.num_elements()).checkpoint();
+  if (std::holds_alternative<params::ClientModelSpec>(job.model.architecture)) return plan;
   ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Device> cpu,
                    factory::MakeDevice("cpu", /*threads=*/1, nullptr));
   kernels::PlannedCard fp32(kernels::DType::kF32);
@@ -107,7 +109,7 @@ bool FitsAPlannedCard(const MemoryPlan& plan) {
 }
 
 std::string MemoryText(const MemoryPlan& plan, int columns) {
-  const ShardMemory& server = plan.server;
+  const plan::ShardMemory& server = plan.server;
   std::string text = Paragraph(
       plan.num_servers == 1 ? "Server: " : absl::StrCat("Each of ", plan.num_servers, " servers: "),
       absl::StrCat(server.Describe(), "; ", BytesText(server.peak()),
@@ -178,4 +180,4 @@ Json MemoryJson(const MemoryPlan& plan) {
   return json;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

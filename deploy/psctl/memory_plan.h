@@ -13,7 +13,7 @@
 #include "common/plan/shard_memory.h"
 #include "common/runtime/json.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 // Memory sizes that the plan considers, in gigabytes, for cards and for machines that compute on
 // the CPU.
@@ -36,13 +36,14 @@ struct WorkerMemory {
 struct MemoryPlan {
   int num_servers = 1;
   bool has_local_steps = false;       // If set, workers keep what local steps need.
-  ShardMemory server;                 // The memory of the largest shard.
+  plan::ShardMemory server;           // The memory of the largest shard.
   int64_t checkpoint_bytes = 0;       // The bytes of all servers together.
   std::vector<WorkerMemory> workers;  // Empty means that a client computes the model.
 };
 
 // Errors: those of PlanShards() and EstimateModelMemory().
-absl::StatusOr<MemoryPlan> PlanMemory(const JobSpec& job, const Layout& layout, int num_servers);
+absl::StatusOr<MemoryPlan> PlanMemory(const job::JobSpec& job, const params::Layout& layout,
+                                      int num_servers);
 
 // Returns true if a card of some size in kPlannedGigabytes holds a worker with some flags, or if a
 // client computes the model.
@@ -52,4 +53,4 @@ bool FitsAPlannedCard(const MemoryPlan& plan);
 std::string MemoryText(const MemoryPlan& plan, int columns);
 Json MemoryJson(const MemoryPlan& plan);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

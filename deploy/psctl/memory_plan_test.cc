@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::AllOf;
@@ -19,15 +19,15 @@ using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-JobSpec JobOf(absl::string_view preset) {
-  JobSpec job;
-  job.mode = Mode::kSync;
-  job.model = *ModelPreset(preset);
+job::JobSpec JobOf(absl::string_view preset) {
+  job::JobSpec job;
+  job.mode = job::Mode::kSync;
+  job.model = *params::ModelPreset(preset);
   return job;
 }
 
-MemoryPlan PlanOf(const JobSpec& job, int servers = 1) {
-  return *PlanMemory(job, *BuildLayout(job.model), servers);
+MemoryPlan PlanOf(const job::JobSpec& job, int servers = 1) {
+  return *PlanMemory(job, *params::BuildLayout(job.model), servers);
 }
 
 // With AdamW the four vectors are the weights, two of the optimizer's state, and the sums of a
@@ -47,21 +47,21 @@ TEST(MemoryPlanTest, AServerHasFourVectorsAndStaging) {
 }
 
 TEST(MemoryPlanTest, SaysThatNoCardHoldsAWorker) {
-  JobSpec job = JobOf("gpt2-124m");
+  job::JobSpec job = JobOf("gpt2-124m");
   EXPECT_THAT(MemoryText(PlanOf(job), kUnlimitedColumns), Not(HasSubstr("NO CARD")));
   EXPECT_TRUE(FitsAPlannedCard(PlanOf(job)));
-  auto& gpt = std::get<GptSpec>(job.model.architecture);
+  auto& gpt = std::get<params::GptSpec>(job.model.architecture);
   gpt.num_layers = 64;
   gpt.width = 8192;
   gpt.num_heads = 64;
-  job.mode = Mode::kLocalSgd;
+  job.mode = job::Mode::kLocalSgd;
   EXPECT_THAT(MemoryText(PlanOf(job), kUnlimitedColumns),
               HasSubstr("NO CARD of up to 140 GB holds a worker"));
   EXPECT_FALSE(FitsAPlannedCard(PlanOf(job)));
 }
 
 TEST(MemoryPlanTest, ServersShareAndWorkersDoNot) {
-  const JobSpec job = JobOf("gpt2-1.5b");
+  const job::JobSpec job = JobOf("gpt2-1.5b");
   const MemoryPlan one = PlanOf(job), four = PlanOf(job, 4);
   EXPECT_NEAR(static_cast<double>(four.server.weights) / static_cast<double>(one.server.weights),
               0.25, 0.01);
@@ -101,19 +101,20 @@ TEST(MemoryPlanTest, LargerMemoryHoldsLargerMicroBatches) {
 }
 
 TEST(MemoryPlanTest, LocalStepsKeepTheOptimizerOnTheWorker) {
-  JobSpec job = JobOf("gpt2-124m");
+  job::JobSpec job = JobOf("gpt2-124m");
   const MemoryPlan sync = PlanOf(job);
-  job.mode = Mode::kLocalSgd;
+  job.mode = job::Mode::kLocalSgd;
   job.local_steps = 8;
   const MemoryPlan local = PlanOf(job);
-  const int64_t vector_bytes = 4 * BuildLayout(job.model)->num_elements();
+  const int64_t vector_bytes = 4 * params::BuildLayout(job.model)->num_elements();
   EXPECT_EQ(local.workers[0].fixed_bytes - sync.workers[0].fixed_bytes, 3 * vector_bytes);
   EXPECT_LT(local.server.optimizer_state, sync.server.optimizer_state);
 }
 
 TEST(MemoryPlanTest, OfAClientsModelOnlyServersAreKnown) {
-  JobSpec job = JobOf("client");
-  const MemoryPlan plan = *PlanMemory(job, *BuildLayout(*ModelPreset("gpt-nano")), 1);
+  job::JobSpec job = JobOf("client");
+  const MemoryPlan plan =
+      *PlanMemory(job, *params::BuildLayout(*params::ModelPreset("gpt-nano")), 1);
   EXPECT_TRUE(plan.workers.empty());
   EXPECT_THAT(MemoryText(plan, kUnlimitedColumns), HasSubstr("up to the program that computes"));
 }
@@ -131,4 +132,4 @@ TEST(MemoryPlanTest, JsonHasTheSameNumbers) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -20,15 +20,15 @@
 #include "common/storage/file_system.h"
 #include "common/storage/safetensors.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 constexpr size_t kMaxNameBytes = 256;  // maximum length of a model's name in messages
 
 bool IsModelOfOurs(const std::string& path) {
-  const absl::StatusOr<std::unique_ptr<SafetensorsReader>> file =
-      SafetensorsReader::Open(FileSystem::Real(), path);
-  return file.ok() && (*file)->metadata().count(kModelMetadataKey) > 0;
+  const absl::StatusOr<std::unique_ptr<storage::SafetensorsReader>> file =
+      storage::SafetensorsReader::Open(storage::FileSystem::Real(), path);
+  return file.ok() && (*file)->metadata().count(params::kModelMetadataKey) > 0;
 }
 
 absl::Status NotOurs(const std::string& path, absl::string_view otherwise) {
@@ -44,40 +44,46 @@ absl::Status CheckFolder(const ModelTarget& target, Replace replace) {
     return absl::InvalidArgumentError(
         absl::StrCat(target.path, " is no folder; --format=huggingface writes one"));
   }
-  if (const absl::Status file = ResolveOutput(target.WeightsPath()).status(); !file.ok()) {
+  if (const absl::Status file = output::ResolveOutput(target.WeightsPath()).status(); !file.ok()) {
     return absl::Status(file.code(), absl::StrCat("--out=", target.path, ": ", file.message()));
   }
   if (!exists) return absl::OkStatus();
   const bool may_write = replace == Replace::kAny ||
                          std::filesystem::is_empty(target.path, error) ||
                          IsModelOfOurs(target.WeightsPath());
-  return may_write ? CheckOutput("out", target.WeightsPath()) : NotOurs(target.path, "folder");
+  return may_write ? output::CheckOutput("out", target.WeightsPath())
+                   : NotOurs(target.path, "folder");
 }
 
 // Returns the layout that this release gives the model. If only a client knows the model, returns
 // the layout in the checkpoint.
-absl::StatusOr<Layout> LayoutOf(const TrainedWeights& weights, const ModelSpec& spec) {
-  if (!std::holds_alternative<ClientModelSpec>(spec.architecture)) return BuildLayout(spec);
-  ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(FileSystem::Real(), weights.path()));
+absl::StatusOr<params::Layout> LayoutOf(const checkpoints::TrainedWeights& weights,
+                                        const params::ModelSpec& spec) {
+  if (!std::holds_alternative<params::ClientModelSpec>(spec.architecture))
+    return params::BuildLayout(spec);
+  ASSIGN_OR_RETURN(const checkpoints::Manifest manifest,
+                   checkpoints::ReadManifest(storage::FileSystem::Real(), weights.path()));
   return manifest.layout;
 }
 
 using Sink = absl::FunctionRef<absl::Status(absl::string_view)>;
 
-absl::Status WriteModel(const TrainedWeights& weights, Sink sink) {
-  ASSIGN_OR_RETURN(const ModelSpec spec, weights.Spec());
-  ASSIGN_OR_RETURN(const Layout layout, LayoutOf(weights, spec));
+absl::Status WriteModel(const checkpoints::TrainedWeights& weights, Sink sink) {
+  ASSIGN_OR_RETURN(const params::ModelSpec spec, weights.Spec());
+  ASSIGN_OR_RETURN(const params::Layout layout, LayoutOf(weights, spec));
   RETURN_IF_ERROR(weights.CheckTensors(layout));
-  std::vector<SafetensorsEntry> entries;
-  for (const TensorSpec& tensor : layout.tensors()) entries.push_back({tensor.name, tensor.shape});
-  const SafetensorsMetadata metadata = {{"format", "pt"}, {kModelMetadataKey, weights.model()}};
-  ASSIGN_OR_RETURN(const SafetensorsHeader header,
-                   FormatSafetensorsHeader("the export", entries, metadata));
+  std::vector<storage::SafetensorsEntry> entries;
+  for (const params::TensorSpec& tensor : layout.tensors())
+    entries.push_back({tensor.name, tensor.shape});
+  const storage::SafetensorsMetadata metadata = {{"format", "pt"},
+                                                 {params::kModelMetadataKey, weights.model()}};
+  ASSIGN_OR_RETURN(const storage::SafetensorsHeader header,
+                   storage::FormatSafetensorsHeader("the export", entries, metadata));
   RETURN_IF_ERROR(sink(header.bytes));
   constexpr int64_t kPiece = 1 << 20;
   std::vector<float> values;
   for (int64_t begin = 0; begin < layout.num_elements(); begin += kPiece) {
-    const ElementRange range = {begin, std::min(begin + kPiece, layout.num_elements())};
+    const params::ElementRange range = {begin, std::min(begin + kPiece, layout.num_elements())};
     values.resize(range.size());
     RETURN_IF_ERROR(weights.Read(layout, range, absl::MakeSpan(values)));
     RETURN_IF_ERROR(
@@ -88,16 +94,17 @@ absl::Status WriteModel(const TrainedWeights& weights, Sink sink) {
 
 // Checks that the header of a model's file announces as many weights as the model has. The check
 // passes if this program does not know the model: a client's, or one of a later release.
-absl::Status CheckSizes(const SafetensorsContents& contents) {
-  const auto model = contents.metadata.find(kModelMetadataKey);
+absl::Status CheckSizes(const storage::SafetensorsContents& contents) {
+  const auto model = contents.metadata.find(params::kModelMetadataKey);
   if (model == contents.metadata.end()) return absl::OkStatus();
-  const absl::StatusOr<ModelSpec> spec = ModelSpecFromJson(model->second);
-  if (!spec.ok() || std::holds_alternative<ClientModelSpec>(spec->architecture)) {
+  const absl::StatusOr<params::ModelSpec> spec = params::ModelSpecFromJson(model->second);
+  if (!spec.ok() || std::holds_alternative<params::ClientModelSpec>(spec->architecture)) {
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(*spec));
+  ASSIGN_OR_RETURN(const params::Layout layout, params::BuildLayout(*spec));
   int64_t num_elements = 0;
-  for (const SafetensorsTensor& tensor : contents.tensors) num_elements += tensor.num_elements;
+  for (const storage::SafetensorsTensor& tensor : contents.tensors)
+    num_elements += tensor.num_elements;
   if (num_elements == layout.num_elements()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("its header announces ", num_elements, " weights, and its model '",
@@ -107,7 +114,8 @@ absl::Status CheckSizes(const SafetensorsContents& contents) {
 // Checks that the disk of `path` has room for `num_bytes`.
 absl::Status CheckRoom(const std::string& path, int64_t num_bytes) {
   RETURN_IF_ERROR(CheckFileSize(absl::StrCat("the weights in ", path), num_bytes));
-  const std::optional<int64_t> free_bytes = FileSystem::Real().FreeBytes(DirectoryOf(path));
+  const std::optional<int64_t> free_bytes =
+      storage::FileSystem::Real().FreeBytes(DirectoryOf(path));
   if (!free_bytes.has_value() || num_bytes <= *free_bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat(path, " needs ", num_bytes, " bytes, and its disk has ", *free_bytes,
@@ -115,34 +123,37 @@ absl::Status CheckRoom(const std::string& path, int64_t num_bytes) {
 }
 
 // Returns true if the model file at `path` has tensors under names of an earlier release.
-absl::StatusOr<bool> HasEarlierNames(const std::string& path, const ModelSpec& spec) {
-  if (!std::holds_alternative<GptSpec>(spec.architecture)) return false;
-  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(spec));
-  ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsReader> file,
-                   SafetensorsReader::Open(FileSystem::Real(), path));
-  return std::any_of(layout.tensors().begin(), layout.tensors().end(),
-                     [&](const TensorSpec& tensor) { return file->Find(tensor.name) == nullptr; });
+absl::StatusOr<bool> HasEarlierNames(const std::string& path, const params::ModelSpec& spec) {
+  if (!std::holds_alternative<params::GptSpec>(spec.architecture)) return false;
+  ASSIGN_OR_RETURN(const params::Layout layout, params::BuildLayout(spec));
+  ASSIGN_OR_RETURN(const std::unique_ptr<storage::SafetensorsReader> file,
+                   storage::SafetensorsReader::Open(storage::FileSystem::Real(), path));
+  return std::any_of(
+      layout.tensors().begin(), layout.tensors().end(),
+      [&](const params::TensorSpec& tensor) { return file->Find(tensor.name) == nullptr; });
 }
 
 // Returns the paths of files that an earlier export wrote beside its model and that the new export
 // does not write, such as a tokenizer of bytes. Files with other contents are not ours, and stay.
 std::vector<std::string> FilesOfEarlierExport(const ModelTarget& target,
-                                              const std::vector<NamedText>& files) {
-  FileSystem& disk = FileSystem::Real();
-  const auto weights = TrainedWeights::Open(disk, target.WeightsPath());
+                                              const std::vector<checkpoints::NamedText>& files) {
+  storage::FileSystem& disk = storage::FileSystem::Real();
+  const auto weights = checkpoints::TrainedWeights::Open(disk, target.WeightsPath());
   if (!weights.ok()) return {};
-  const absl::StatusOr<ModelSpec> spec = (*weights)->Spec();
+  const absl::StatusOr<params::ModelSpec> spec = (*weights)->Spec();
   if (!spec.ok()) return {};
-  const absl::StatusOr<std::vector<NamedText>> earlier = HuggingFaceFiles(*spec);
+  const absl::StatusOr<std::vector<checkpoints::NamedText>> earlier =
+      checkpoints::HuggingFaceFiles(*spec);
   if (!earlier.ok()) return {};
   std::vector<std::string> paths;
-  for (const NamedText& file : *earlier) {
-    if (std::any_of(files.begin(), files.end(),
-                    [&file](const NamedText& other) { return other.name == file.name; })) {
+  for (const checkpoints::NamedText& file : *earlier) {
+    if (std::any_of(files.begin(), files.end(), [&file](const checkpoints::NamedText& other) {
+          return other.name == file.name;
+        })) {
       continue;
     }
     const std::string path = absl::StrCat(target.path, "/", file.name);
-    const auto text = disk.ReadWholeFile(path, kMaxHuggingFaceJsonBytes);
+    const auto text = disk.ReadWholeFile(path, checkpoints::kMaxHuggingFaceJsonBytes);
     if (text.ok() && *text == file.text) paths.push_back(path);
   }
   return paths;
@@ -158,13 +169,15 @@ absl::StatusOr<ModelFormat> ParseModelFormat(const std::string& text) {
 }
 
 std::string ModelTarget::WeightsPath() const {
-  return format == ModelFormat::kHuggingFace ? absl::StrCat(path, "/", kHuggingFaceWeights) : path;
+  return format == ModelFormat::kHuggingFace
+             ? absl::StrCat(path, "/", checkpoints::kHuggingFaceWeights)
+             : path;
 }
 
 absl::Status CheckModelOutput(const ModelTarget& target, Replace replace) {
   if (target.format == ModelFormat::kHuggingFace) return CheckFolder(target, replace);
-  RETURN_IF_ERROR(CheckOutput("out", target.path));
-  ASSIGN_OR_RETURN(const std::string file, ResolveOutput(target.path));
+  RETURN_IF_ERROR(output::CheckOutput("out", target.path));
+  ASSIGN_OR_RETURN(const std::string file, output::ResolveOutput(target.path));
   std::error_code no_file;
   const bool has_content = std::filesystem::file_size(file, no_file) > 0 && !no_file;
   if (!has_content || replace == Replace::kAny || IsModelOfOurs(file)) return absl::OkStatus();
@@ -175,10 +188,11 @@ absl::StatusOr<std::unique_ptr<ModelWriter>> ModelWriter::Create(const ModelTarg
                                                                  std::stop_token stop) {
   std::unique_ptr<ModelWriter> writer(new ModelWriter(target, std::move(stop)));
   if (target.format == ModelFormat::kHuggingFace) {
-    writer->has_made_folder_ = !FileSystem::Real().Exists(target.path);
-    RETURN_IF_ERROR(FileSystem::Real().CreateDirectories(target.path));
+    writer->has_made_folder_ = !storage::FileSystem::Real().Exists(target.path);
+    RETURN_IF_ERROR(storage::FileSystem::Real().CreateDirectories(target.path));
   }
-  ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(target.WeightsPath()));
+  ASSIGN_OR_RETURN(output::ReplacementFile file,
+                   output::ReplacementFile::Create(target.WeightsPath()));
   writer->file_.emplace(std::move(file));
   return writer;
 }
@@ -197,7 +211,7 @@ absl::Status ModelWriter::CheckNotStopped() const {
 
 absl::Status ModelWriter::ReadAnnouncement(absl::string_view bytes) {
   absl::StrAppend(&header_, bytes);
-  const auto contents = ReadSafetensorsHeader(header_);
+  const auto contents = storage::ReadSafetensorsHeader(header_);
   if (!contents.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("what is exported is no safetensors file: ", contents.status().message()));
@@ -225,14 +239,14 @@ absl::Status ModelWriter::Append(absl::string_view bytes) {
 absl::Status ModelWriter::Commit() {
   RETURN_IF_ERROR(CheckNotStopped());
   ASSIGN_OR_RETURN(const std::string written, file_->Finish());
-  ASSIGN_OR_RETURN(std::unique_ptr<TrainedWeights> weights,
-                   TrainedWeights::Open(FileSystem::Real(), written));
-  const absl::StatusOr<ModelSpec> spec = weights->Spec();
-  std::vector<NamedText> others;
+  ASSIGN_OR_RETURN(std::unique_ptr<checkpoints::TrainedWeights> weights,
+                   checkpoints::TrainedWeights::Open(storage::FileSystem::Real(), written));
+  const absl::StatusOr<params::ModelSpec> spec = weights->Spec();
+  std::vector<checkpoints::NamedText> others;
   std::vector<std::string> stale;
   if (target_.format == ModelFormat::kHuggingFace) {
     RETURN_IF_ERROR(spec.status());
-    ASSIGN_OR_RETURN(others, HuggingFaceFiles(*spec));
+    ASSIGN_OR_RETURN(others, checkpoints::HuggingFaceFiles(*spec));
     stale = FilesOfEarlierExport(target_, others);
   }
   bool is_earlier = false;
@@ -242,20 +256,23 @@ absl::Status ModelWriter::Commit() {
   RETURN_IF_ERROR(CheckNotStopped());
   RETURN_IF_ERROR(file_->Commit());
   if (is_earlier) {
-    ASSIGN_OR_RETURN(ReplacementFile renamed, ReplacementFile::Create(target_.WeightsPath()));
+    ASSIGN_OR_RETURN(output::ReplacementFile renamed,
+                     output::ReplacementFile::Create(target_.WeightsPath()));
     RETURN_IF_ERROR(WriteModel(
         *weights, [&renamed](absl::string_view bytes) { return renamed.Append(bytes); }));
     RETURN_IF_ERROR(renamed.Commit());
   }
-  for (const std::string& path : stale) RETURN_IF_ERROR(FileSystem::Real().RemoveAll(path));
-  for (const NamedText& file : others) {
-    RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(target_.path, "/", file.name), file.text));
+  for (const std::string& path : stale)
+    RETURN_IF_ERROR(storage::FileSystem::Real().RemoveAll(path));
+  for (const checkpoints::NamedText& file : others) {
+    RETURN_IF_ERROR(
+        output::WriteFileAtomically(absl::StrCat(target_.path, "/", file.name), file.text));
   }
   return absl::OkStatus();
 }
 
-absl::Status AppendModel(const TrainedWeights& weights, ModelWriter& writer) {
+absl::Status AppendModel(const checkpoints::TrainedWeights& weights, ModelWriter& writer) {
   return WriteModel(weights, [&writer](absl::string_view bytes) { return writer.Append(bytes); });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

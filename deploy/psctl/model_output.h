@@ -13,7 +13,7 @@
 #include "common/checkpoints/trained_weights.h"
 #include "common/output/output_file.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 enum class ModelFormat {
   kSafetensors,  // one file
@@ -74,14 +74,14 @@ class ModelWriter {
   const ModelTarget target_;
   const std::stop_token stop_;
   bool has_made_folder_ = false;
-  std::optional<ReplacementFile> file_;  // set once Create() has returned
-  std::string header_;                   // the part of the header that has come
+  std::optional<output::ReplacementFile> file_;  // set once Create() has returned
+  std::string header_;                           // the part of the header that has come
   int64_t announced_bytes_ = 0;
   int64_t num_bytes_ = 0;
 };
 
 // Appends the safetensors file of a model on disk. Errors: InvalidArgument (the file does not say
 // which model it has, or has other tensors); those of writing.
-absl::Status AppendModel(const TrainedWeights& weights, ModelWriter& writer);
+absl::Status AppendModel(const checkpoints::TrainedWeights& weights, ModelWriter& writer);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

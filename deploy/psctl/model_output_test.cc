@@ -16,7 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::AllOf;
@@ -24,9 +24,10 @@ using ::testing::HasSubstr;
 
 std::string PathOf(const std::string& name) { return testing::TempDir() + "/" + name; }
 
-void WriteSafetensors(const std::string& path, const SafetensorsMetadata& metadata) {
+void WriteSafetensors(const std::string& path, const storage::SafetensorsMetadata& metadata) {
   ASSERT_OK_AND_ASSIGN(const auto writer,
-                       SafetensorsWriter::Create(FileSystem::Real(), path, {{"w", {2}}}, metadata));
+                       storage::SafetensorsWriter::Create(storage::FileSystem::Real(), path,
+                                                          {{"w", {2}}}, metadata));
   const std::vector<float> values = {1.0f, 2.0f};
   ASSERT_OK(writer->Append(absl::Span<const float>(values)));
   ASSERT_OK(writer->Finish(/*sync=*/false));
@@ -53,7 +54,7 @@ TEST(ModelOutputTest, OnlyForceReplacesWhatIsNoModelOfOurs) {
 }
 
 TEST(ModelOutputTest, AModelOfOursIsReplaced) {
-  WriteSafetensors(PathOf("ours.safetensors"), {{kModelMetadataKey, "{}"}});
+  WriteSafetensors(PathOf("ours.safetensors"), {{params::kModelMetadataKey, "{}"}});
   EXPECT_OK(CheckModelOutput({.path = PathOf("ours.safetensors")}, Replace::kModels));
 }
 
@@ -65,7 +66,8 @@ TEST(ModelOutputTest, EvenForceReplacesNoDevice) {
 TEST(ModelOutputTest, RefusesFilesAndFoldersInACheckpointEvenWithForce) {
   const std::string checkpoint = PathOf("run/round-00000039");
   std::filesystem::create_directories(checkpoint);
-  WriteSafetensors(checkpoint + "/shard-00000-of-00001.safetensors", {{kModelMetadataKey, "{}"}});
+  WriteSafetensors(checkpoint + "/shard-00000-of-00001.safetensors",
+                   {{params::kModelMetadataKey, "{}"}});
   std::ofstream(checkpoint + "/MANIFEST.json") << "{}";
   std::filesystem::create_directory_symlink(checkpoint, PathOf("latest"));
   const auto is_refused = StatusIs(absl::StatusCode::kInvalidArgument,
@@ -101,14 +103,15 @@ class HuggingFaceOutputTest : public testing::Test {
   }
 
   // Writes a model in which element i of the parameter space has the value i.
-  std::string WriteModel(const ModelSpec& spec, const Layout& layout) const {
-    std::vector<SafetensorsEntry> entries;
-    for (const TensorSpec& tensor : layout.tensors()) {
+  std::string WriteModel(const params::ModelSpec& spec, const params::Layout& layout) const {
+    std::vector<storage::SafetensorsEntry> entries;
+    for (const params::TensorSpec& tensor : layout.tensors()) {
       entries.push_back({tensor.name, tensor.shape});
     }
     std::string path = root_ + "/written.safetensors";
-    auto writer = SafetensorsWriter::Create(FileSystem::Real(), path, entries,
-                                            {{kModelMetadataKey, ModelSpecToJson(spec)}});
+    auto writer = storage::SafetensorsWriter::Create(
+        storage::FileSystem::Real(), path, entries,
+        {{params::kModelMetadataKey, params::ModelSpecToJson(spec)}});
     EXPECT_OK(writer);
     std::vector<float> values(layout.num_elements());
     std::iota(values.begin(), values.end(), 0.0f);
@@ -117,26 +120,28 @@ class HuggingFaceOutputTest : public testing::Test {
     return path;
   }
   absl::Status Export(const std::string& from) const {
-    ASSIGN_OR_RETURN(const auto weights, TrainedWeights::Open(FileSystem::Real(), from));
+    ASSIGN_OR_RETURN(const auto weights,
+                     checkpoints::TrainedWeights::Open(storage::FileSystem::Real(), from));
     ASSIGN_OR_RETURN(const auto writer, ModelWriter::Create(target()));
     RETURN_IF_ERROR(AppendModel(*weights, *writer));
     return writer->Commit();
   }
   ModelTarget target() const { return {ModelFormat::kHuggingFace, root_ + "/out"}; }
 
-  const ModelSpec spec_{"small", GptSpec{1, 2, 4, 3, 256}};
+  const params::ModelSpec spec_{"small", params::GptSpec{1, 2, 4, 3, 256}};
   std::string root_;
 };
 
 TEST_F(HuggingFaceOutputTest, AFolderIsWrittenThatCanBeReadAgain) {
-  const Layout layout = *BuildLayout(spec_);
+  const params::Layout layout = *params::BuildLayout(spec_);
   ASSERT_OK(CheckModelOutput(target(), Replace::kModels));
   ASSERT_OK(Export(WriteModel(spec_, layout)));
   for (const char* name :
        {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json"}) {
     EXPECT_TRUE(std::filesystem::exists(absl::StrCat(target().path, "/", name))) << name;
   }
-  ASSERT_OK_AND_ASSIGN(const auto weights, TrainedWeights::Open(FileSystem::Real(), target().path));
+  ASSERT_OK_AND_ASSIGN(const auto weights, checkpoints::TrainedWeights::Open(
+                                               storage::FileSystem::Real(), target().path));
   ASSERT_OK(weights->CheckTensors(layout));
   std::vector<float> values(10);
   ASSERT_OK(weights->Read(layout, {1000, 1010}, absl::MakeSpan(values)));
@@ -147,30 +152,30 @@ TEST_F(HuggingFaceOutputTest, AFolderIsWrittenThatCanBeReadAgain) {
 }
 
 TEST_F(HuggingFaceOutputTest, ReplacedExportLeavesNoTokenizerOfTheEarlierModel) {
-  const ModelSpec tokens = {"tokens", GptSpec{1, 2, 4, 3, 500}};
+  const params::ModelSpec tokens = {"tokens", params::GptSpec{1, 2, 4, 3, 500}};
   const std::string config = target().path + "/tokenizer_config.json";
-  ASSERT_OK(Export(WriteModel(spec_, *BuildLayout(spec_))));
+  ASSERT_OK(Export(WriteModel(spec_, *params::BuildLayout(spec_))));
   ASSERT_TRUE(std::filesystem::exists(config));
   std::ofstream(config) << "of another program";
-  ASSERT_OK(Export(WriteModel(tokens, *BuildLayout(tokens))));
+  ASSERT_OK(Export(WriteModel(tokens, *params::BuildLayout(tokens))));
   EXPECT_FALSE(std::filesystem::exists(target().path + "/tokenizer.json"));
   EXPECT_TRUE(std::filesystem::exists(config));
   // A tokenizer that a user put there stays.
   std::ofstream(target().path + "/tokenizer.json") << "{}";
-  ASSERT_OK(Export(WriteModel(tokens, *BuildLayout(tokens))));
+  ASSERT_OK(Export(WriteModel(tokens, *params::BuildLayout(tokens))));
   EXPECT_TRUE(std::filesystem::exists(target().path + "/tokenizer.json"));
 }
 
 TEST_F(HuggingFaceOutputTest, WhatAServerSendsInAnEarlierLayoutGetsTheNamesOfToday) {
-  const std::string path = WriteModel(spec_, *BuildEarlierLayout(spec_));
+  const std::string path = WriteModel(spec_, *params::BuildEarlierLayout(spec_));
   ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target()));
   ASSERT_OK_AND_ASSIGN(const std::string bytes,
-                       FileSystem::Real().ReadWholeFile(path, int64_t{1} << 20));
+                       storage::FileSystem::Real().ReadWholeFile(path, int64_t{1} << 20));
   ASSERT_OK(writer->Append(bytes));
   ASSERT_OK(writer->Commit());
-  ASSERT_OK_AND_ASSIGN(const auto file,
-                       SafetensorsReader::Open(FileSystem::Real(), target().WeightsPath()));
-  const TensorSpec matrix = *BuildLayout(spec_)->Find("h.0.mlp.c_fc.weight");
+  ASSERT_OK_AND_ASSIGN(const auto file, storage::SafetensorsReader::Open(
+                                            storage::FileSystem::Real(), target().WeightsPath()));
+  const params::TensorSpec matrix = *params::BuildLayout(spec_)->Find("h.0.mlp.c_fc.weight");
   ASSERT_OK_AND_ASSIGN(const auto values, file->Floats(matrix.name));
   // The matrix is now [4, 16]; it was sent as [16, 4].
   const auto first = static_cast<float>(matrix.offset);
@@ -179,9 +184,9 @@ TEST_F(HuggingFaceOutputTest, WhatAServerSendsInAnEarlierLayoutGetsTheNamesOfTod
 }
 
 TEST_F(HuggingFaceOutputTest, WritesNoMoreThanTheHeaderAnnounces) {
-  const std::string path = WriteModel(spec_, *BuildLayout(spec_));
+  const std::string path = WriteModel(spec_, *params::BuildLayout(spec_));
   ASSERT_OK_AND_ASSIGN(const std::string bytes,
-                       FileSystem::Real().ReadWholeFile(path, int64_t{1} << 20));
+                       storage::FileSystem::Real().ReadWholeFile(path, int64_t{1} << 20));
   {
     ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target()));
     // The bytes are appended one by one, so that the header comes in pieces.
@@ -194,10 +199,11 @@ TEST_F(HuggingFaceOutputTest, WritesNoMoreThanTheHeaderAnnounces) {
 }
 
 TEST_F(HuggingFaceOutputTest, RefusesAHeaderOfOtherSizesThanItsModelHas) {
-  const SafetensorsMetadata metadata = {{kModelMetadataKey, ModelSpecToJson(spec_)}};
-  ASSERT_OK_AND_ASSIGN(
-      const SafetensorsHeader header,
-      FormatSafetensorsHeader("the export", {{"wte.weight", {int64_t{1} << 40}}}, metadata));
+  const storage::SafetensorsMetadata metadata = {
+      {params::kModelMetadataKey, params::ModelSpecToJson(spec_)}};
+  ASSERT_OK_AND_ASSIGN(const storage::SafetensorsHeader header,
+                       storage::FormatSafetensorsHeader(
+                           "the export", {{"wte.weight", {int64_t{1} << 40}}}, metadata));
   ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target()));
   EXPECT_THAT(writer->Append(header.bytes),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(spec_.name)));
@@ -205,18 +211,20 @@ TEST_F(HuggingFaceOutputTest, RefusesAHeaderOfOtherSizesThanItsModelHas) {
 
 TEST_F(HuggingFaceOutputTest, RefusesMoreThanTheDiskHasRoomFor) {
   // The header has no model, like that of a model that only its client knows.
-  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header,
-                       FormatSafetensorsHeader("the export", {{"w", {int64_t{1} << 56}}}, {}));
+  ASSERT_OK_AND_ASSIGN(
+      const storage::SafetensorsHeader header,
+      storage::FormatSafetensorsHeader("the export", {{"w", {int64_t{1} << 56}}}, {}));
   ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target()));
   EXPECT_THAT(writer->Append(header.bytes),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr(target().WeightsPath())));
 }
 
 TEST_F(HuggingFaceOutputTest, LeavesNothingOnceToldToStop) {
-  const std::string path = WriteModel(spec_, *BuildLayout(spec_));
+  const std::string path = WriteModel(spec_, *params::BuildLayout(spec_));
   std::stop_source stop;
   {
-    ASSERT_OK_AND_ASSIGN(const auto weights, TrainedWeights::Open(FileSystem::Real(), path));
+    ASSERT_OK_AND_ASSIGN(const auto weights,
+                         checkpoints::TrainedWeights::Open(storage::FileSystem::Real(), path));
     ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target(), stop.get_token()));
     ASSERT_OK(AppendModel(*weights, *writer));
     stop.request_stop();
@@ -227,12 +235,12 @@ TEST_F(HuggingFaceOutputTest, LeavesNothingOnceToldToStop) {
 }
 
 TEST_F(HuggingFaceOutputTest, OtherModelsLeaveNothing) {
-  const ModelSpec mlp = *ModelPreset("mlp");
-  EXPECT_THAT(Export(WriteModel(mlp, *BuildLayout(mlp))),
+  const params::ModelSpec mlp = *params::ModelPreset("mlp");
+  EXPECT_THAT(Export(WriteModel(mlp, *params::BuildLayout(mlp))),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is no gpt")));
   EXPECT_FALSE(std::filesystem::exists(target().path));
   std::filesystem::create_directories(target().path);
-  EXPECT_FALSE(Export(WriteModel(mlp, *BuildLayout(mlp))).ok());
+  EXPECT_FALSE(Export(WriteModel(mlp, *params::BuildLayout(mlp))).ok());
   EXPECT_TRUE(std::filesystem::is_empty(target().path)) << "and what was there stays";
 }
 
@@ -250,4 +258,4 @@ TEST_F(HuggingFaceOutputTest, OnlyForceWritesIntoFoldersOfOthers) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

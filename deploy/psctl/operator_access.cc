@@ -12,7 +12,7 @@
 #include "common/security/security_flags.h"
 #include "proto/enrollment.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 constexpr absl::Duration kEnrolmentTimeout = absl::Seconds(20);
@@ -32,13 +32,15 @@ std::optional<std::string> FirstWithTls(const std::string& servers) {
 // Returns the join string of the environment if this machine keeps the operator's certificate of
 // that same cluster, else nothing. A shell may have such a join string for its workers. psctl then
 // uses the kept certificate instead of the join string.
-absl::StatusOr<std::optional<JoinString>> JoinOfOwnCluster(const SecurityFlags& flags) {
+absl::StatusOr<std::optional<security::JoinString>> JoinOfOwnCluster(
+    const security::SecurityFlags& flags) {
   if (!flags.is_join_from_environment || flags.state_dir.empty()) return std::nullopt;
-  const absl::StatusOr<Credentials> own =
-      ReadCredentials(CredentialFilesIn(absl::StrCat(flags.state_dir, "/operator")));
+  const absl::StatusOr<security::Credentials> own = security::ReadCredentials(
+      security::CredentialFilesIn(absl::StrCat(flags.state_dir, "/operator")));
   if (!own.ok()) return std::nullopt;
-  ASSIGN_OR_RETURN(JoinString join, ReadJoinString("$LODESTAR_JOIN", flags.join));
-  const absl::StatusOr<std::string> authority = FingerprintOf(own->authority);
+  ASSIGN_OR_RETURN(security::JoinString join,
+                   security::ReadJoinString("$LODESTAR_JOIN", flags.join));
+  const absl::StatusOr<std::string> authority = security::FingerprintOf(own->authority);
   if (!authority.ok() || *authority != join.authority_sha256) return std::nullopt;
   return join;
 }
@@ -46,13 +48,13 @@ absl::StatusOr<std::optional<JoinString>> JoinOfOwnCluster(const SecurityFlags& 
 }  // namespace
 
 absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& given_server, bool is_given) {
-  ASSIGN_OR_RETURN(SecurityFlags flags, ReadSecurityFlags());
-  ASSIGN_OR_RETURN(const std::optional<JoinString> join_of_own, JoinOfOwnCluster(flags));
+  ASSIGN_OR_RETURN(security::SecurityFlags flags, security::ReadSecurityFlags());
+  ASSIGN_OR_RETURN(const std::optional<security::JoinString> join_of_own, JoinOfOwnCluster(flags));
   if (join_of_own.has_value()) flags.join.clear();
   const std::string server =
       join_of_own.has_value() && !is_given ? join_of_own->servers : given_server;
   absl::StatusOr<wire::ClusterEntry> entry =
-      wire::EnterCluster(flags, {Role::kOperator, Role::kViewer},
+      wire::EnterCluster(flags, {security::Role::kOperator, security::Role::kViewer},
                          /*name=*/"", server, kEnrolmentTimeout);
   // If a certificate is kept here, psctl uses plain text only after a server has said that it wants
   // plain text.
@@ -62,7 +64,7 @@ absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& given_serve
   }
   RETURN_IF_ERROR(entry.status());
   const std::string& servers = is_given || entry->servers.empty() ? server : entry->servers;
-  ASSIGN_OR_RETURN(AddressList addresses, AddressList::Parse("server", servers));
+  ASSIGN_OR_RETURN(net::AddressList addresses, net::AddressList::Parse("server", servers));
   OperatorAccess access{.servers = std::move(addresses),
                         .security = entry->MakeSecurity(),
                         .renewer = nullptr,
@@ -85,4 +87,4 @@ absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& given_serve
       "--join with what `psctl token create --role=operator` prints there"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -12,15 +12,15 @@
 #include "proto/cluster_entry.h"
 #include "proto/transport_security.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 struct OperatorAccess {
-  AddressList servers;
+  net::AddressList servers;
   wire::TransportSecurity security;
   std::shared_ptr<wire::CredentialRenewer> renewer;  // Null means that there is nothing to renew.
-  std::optional<CredentialFiles> files;              // Not set means plain text.
+  std::optional<security::CredentialFiles> files;    // Not set means plain text.
   // Files of an enrolment of this machine, which another enrolment may replace.
-  std::optional<CredentialFiles> joined;
+  std::optional<security::CredentialFiles> joined;
 };
 
 // Finds the servers and the credentials for them. `server` is HOST:PORT[,HOST:PORT...]. If
@@ -30,4 +30,4 @@ struct OperatorAccess {
 // InvalidArgument (plain text would leave this machine).
 absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& server, bool is_given);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

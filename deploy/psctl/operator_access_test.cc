@@ -18,7 +18,7 @@
 
 ABSL_DECLARE_FLAG(lodestar::LocalPath, state_dir);
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::HasSubstr;
@@ -28,12 +28,13 @@ class OperatorAccessTest : public ::testing::Test {
  protected:
   OperatorAccessTest() {
     unsetenv("LODESTAR_JOIN");
-    const std::string state_dir = absl::StrCat(::testing::TempDir(), "/operator-", RandomHex(4));
+    const std::string state_dir =
+        absl::StrCat(::testing::TempDir(), "/operator-", security::RandomHex(4));
     absl::SetFlag(&FLAGS_state_dir, state_dir);
-    const auto credentials =
-        ReadCredentials(TestAuthority().FilesFor({Role::kOperator, "ann", "01"}));
+    const auto credentials = security::ReadCredentials(
+        security::TestAuthority().FilesFor({security::Role::kOperator, "ann", "01"}));
     EXPECT_OK(credentials);
-    EXPECT_OK(WriteCredentials(state_dir + "/joined/1111/operator", *credentials));
+    EXPECT_OK(security::WriteCredentials(state_dir + "/joined/1111/operator", *credentials));
   }
 };
 
@@ -59,16 +60,17 @@ TEST_F(OperatorAccessTest, AServerOfThisMachineThatSpeaksPlainTextIs) {
 // The test is in the place of a shell on the coordinator's machine that has the join string of its
 // workers.
 TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordinatorsOwn) {
-  const TestAuthority authority;
-  const CredentialFiles own = authority.FilesFor({Role::kOperator, "local-operator", "02"});
-  const auto credentials = ReadCredentials(own);
+  const security::TestAuthority authority;
+  const security::CredentialFiles own =
+      authority.FilesFor({security::Role::kOperator, "local-operator", "02"});
+  const auto credentials = security::ReadCredentials(own);
   ASSERT_OK(credentials);
-  ASSERT_OK(WriteCredentials(absl::StrCat(std::string(absl::GetFlag(FLAGS_state_dir)), "/operator"),
-                             *credentials));
+  ASSERT_OK(security::WriteCredentials(
+      absl::StrCat(std::string(absl::GetFlag(FLAGS_state_dir)), "/operator"), *credentials));
   const auto credentials_of_server =
-      wire::TransportSecurity(authority.FilesFor({Role::kServer, "shard-0", "03"}))
+      wire::TransportSecurity(authority.FilesFor({security::Role::kServer, "shard-0", "03"}))
           .MakeServerCredentials(
-              [](const Identity&, absl::string_view) { return absl::OkStatus(); });
+              [](const security::Identity&, absl::string_view) { return absl::OkStatus(); });
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", credentials_of_server, &port);
@@ -76,7 +78,7 @@ TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordi
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   const std::string address = absl::StrCat("127.0.0.1:", port);
-  const std::string hash = FingerprintOf(authority.authority().certificate).value_or("");
+  const std::string hash = security::FingerprintOf(authority.authority().certificate).value_or("");
   setenv("LODESTAR_JOIN", absl::StrCat("lodestar://", address, "/L1", hash, ".0a.0b").c_str(), 1);
   // The address of the join string is still used, and not the default of --server.
   const auto access = FindOperatorAccess("127.0.0.1:1", /*is_given=*/false);
@@ -93,4 +95,4 @@ TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordi
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -8,7 +8,7 @@
 #include "common/runtime/flag_range.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 // Makes the call for each name. Returns a line per name: the name followed by `done`, or the error.
@@ -69,4 +69,4 @@ absl::StatusOr<std::string> ReadmitWorkers(ClusterClient& client,
       " may join again; start it");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "deploy/psctl/cluster_client.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 absl::StatusOr<std::string> PauseJob(ClusterClient& client, const std::string& reason);
 absl::StatusOr<std::string> ResumeJob(ClusterClient& client);
@@ -24,4 +24,4 @@ absl::StatusOr<std::string> EvictWorkers(ClusterClient& client,
 absl::StatusOr<std::string> ReadmitWorkers(ClusterClient& client,
                                            const std::vector<std::string>& names);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -33,7 +33,7 @@
 #include "deploy/psctl/memory_plan.h"
 #include "proto/model_file.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 constexpr double kMegabitBytes = 1e6 / 8;
@@ -51,7 +51,7 @@ absl::Status CheckOptions(const PlanOptions& options) {
     RETURN_IF_ERROR(CheckRange("parameters", options.parameters, 1000, 1e13));
   }
   RETURN_IF_ERROR(CheckWholeRange("workers", options.workers, 1, kMostWorkers));
-  RETURN_IF_ERROR(CheckWholeRange("servers", options.servers, 1, kMaxServers));
+  RETURN_IF_ERROR(CheckWholeRange("servers", options.servers, 1, params::kMaxServers));
   if (options.output != "table" && options.output != "json") {
     return absl::InvalidArgumentError(
         absl::StrCat("--output=", options.output, ": allowed are table and json"));
@@ -102,8 +102,8 @@ absl::Status CheckNetwork(const PlanOptions& options) {
   return CheckRange("overhead_ms", options.overhead_ms, 0, 60'000);
 }
 
-absl::StatusOr<ModelSpec> ReadModel(const std::string& model) {
-  absl::StatusOr<ModelSpec> named = wire::NamedModel(model);
+absl::StatusOr<params::ModelSpec> ReadModel(const std::string& model) {
+  absl::StatusOr<params::ModelSpec> named = wire::NamedModel(model);
   if (named.ok()) return named;
   return absl::Status(
       named.status().code(),
@@ -112,10 +112,10 @@ absl::StatusOr<ModelSpec> ReadModel(const std::string& model) {
 
 // Makes a layout for a model of which only the size is known. It has as many equal blocks as a
 // large model has.
-absl::StatusOr<Layout> LayoutOfSize(double parameters) {
+absl::StatusOr<params::Layout> LayoutOfSize(double parameters) {
   constexpr int kBlocks = 32;
   const auto elements = static_cast<int64_t>(parameters);
-  std::vector<TensorSpec> tensors(kBlocks);
+  std::vector<params::TensorSpec> tensors(kBlocks);
   int64_t before = 0;
   for (int i = 0; i < kBlocks; ++i) {
     const int64_t end = (i + 1) * elements / kBlocks;
@@ -124,13 +124,13 @@ absl::StatusOr<Layout> LayoutOfSize(double parameters) {
     tensors[i].block = i;
     before = end;
   }
-  return Layout::FromTensors(std::move(tensors));
+  return params::Layout::FromTensors(std::move(tensors));
 }
 
 // Reads those flags of ps_server that matter for the time of rounds, for the loss and for memory.
 class JobFlags {
  public:
-  explicit JobFlags(JobSpec base) : job_(std::move(base)) {}
+  explicit JobFlags(job::JobSpec base) : job_(std::move(base)) {}
 
   absl::Status Add(absl::string_view argument) {
     absl::string_view flag = argument;
@@ -144,9 +144,9 @@ class JobFlags {
     return Set(name, has_value ? flag.substr(end + 1) : "true");
   }
   // Returns the job with all flags added so far. Errors: those of ValidateJobSpec().
-  absl::StatusOr<JobSpec> Get() {
-    for (const auto& [field, text] : texts_) RETURN_IF_ERROR(SetFromText(*field, text, job_));
-    RETURN_IF_ERROR(ValidateJobSpec(job_));
+  absl::StatusOr<job::JobSpec> Get() {
+    for (const auto& [field, text] : texts_) RETURN_IF_ERROR(job::SetFromText(*field, text, job_));
+    RETURN_IF_ERROR(job::ValidateJobSpec(job_));
     return job_;
   }
   const std::vector<std::string>& uncounted() const { return uncounted_; }
@@ -164,7 +164,7 @@ class JobFlags {
           "--outer_preset is not read here: give --local_steps and --outer_optimizer that it "
           "stands for");
     }
-    const JobField* const field = FindJobField(name);
+    const job::JobField* const field = job::FindJobField(name);
     if (field == nullptr || !field->is_planned) {
       uncounted_.push_back(absl::StrCat("--", name));
       return absl::OkStatus();
@@ -173,8 +173,9 @@ class JobFlags {
     return absl::OkStatus();
   }
 
-  JobSpec job_;
-  std::map<const JobField*, std::string> texts_;  // in the order in which the fields must be set
+  job::JobSpec job_;
+  std::map<const job::JobField*, std::string>
+      texts_;  // in the order in which the fields must be set
   bool fine_tunes_ = false;
   std::vector<std::string> uncounted_;
 };
@@ -184,8 +185,8 @@ std::optional<int64_t> TotalSteps(const PlanOptions& options) {
   return options.total_steps;
 }
 
-ExchangeFacts FactsOf(const PlanOptions& options) {
-  ExchangeFacts facts;
+plan::ExchangeFacts FactsOf(const PlanOptions& options) {
+  plan::ExchangeFacts facts;
   facts.num_workers = options.workers;
   const auto or_else = [](double value, double other) { return value == 0.0 ? other : value; };
   facts.path.worker_up = options.up * kMegabitBytes;
@@ -205,10 +206,10 @@ ExchangeFacts FactsOf(const PlanOptions& options) {
 struct Plan {
   int64_t parameters = 0;
   MemoryPlan memory;
-  ExchangeChoice choice;
-  std::optional<ExchangeOption> given;  // the job of the flags behind "--"
-  std::vector<std::string> uncounted;   // flags behind "--" that the plan does not use
-  std::vector<std::string> flags;       // all flags of the chosen option
+  plan::ExchangeChoice choice;
+  std::optional<plan::ExchangeOption> given;  // the job of the flags behind "--"
+  std::vector<std::string> uncounted;         // flags behind "--" that the plan does not use
+  std::vector<std::string> flags;             // all flags of the chosen option
 };
 
 std::string SecondsText(absl::Duration duration) {
@@ -219,7 +220,7 @@ std::string SecondsText(absl::Duration duration) {
 
 std::string MegabytesText(double bytes) { return absl::StrFormat("%.2f", bytes / 1e6); }
 
-std::string LossColumn(const ExchangeOption& option) {
+std::string LossColumn(const plan::ExchangeOption& option) {
   return option.loss.percent.has_value() ? absl::StrFormat("%+.1f %%", *option.loss.percent)
                                          : "unknown";
 }
@@ -228,8 +229,8 @@ std::string ModelName(const PlanOptions& options) {
   return options.model.empty() ? "a model" : options.model;
 }
 
-std::string TableText(const Plan& plan, const PlanOptions& options, const ExchangeFacts& facts,
-                      int columns) {
+std::string TableText(const Plan& plan, const PlanOptions& options,
+                      const plan::ExchangeFacts& facts, int columns) {
   using Align = TextTable::Align;
   TextTable table({{"WAY"},
                    {"STEPS", Align::kRight},
@@ -242,9 +243,9 @@ std::string TableText(const Plan& plan, const PlanOptions& options, const Exchan
                    {"DOWN, MB", Align::kRight, 2},
                    {"LOSS", Align::kRight},
                    {""}});
-  const auto add = [&table](const ExchangeOption& option, absl::string_view remark) {
-    const JobSpec& job = option.job;
-    const bool hides_all = job.overlap_rounds || IsElastic(job);
+  const auto add = [&table](const plan::ExchangeOption& option, absl::string_view remark) {
+    const job::JobSpec& job = option.job;
+    const bool hides_all = job.overlap_rounds || job::IsElastic(job);
     const std::string overlap = hides_all               ? "all"
                                 : job.overlap_steps > 0 ? absl::StrCat(job.overlap_steps)
                                                         : "";
@@ -274,8 +275,8 @@ std::string TableText(const Plan& plan, const PlanOptions& options, const Exchan
                 "STEPS: local steps between two exchanges of the same parameters. UP, DOWN: of "
                 "a worker and round. LOSS: estimated, beside sync in fp32 after equal samples.",
                 columns));
-  for (const ExchangeOption* option : {plan.given.has_value() ? &*plan.given : nullptr,
-                                       &plan.choice.options[plan.choice.chosen]}) {
+  for (const plan::ExchangeOption* option : {plan.given.has_value() ? &*plan.given : nullptr,
+                                             &plan.choice.options[plan.choice.chosen]}) {
     if (option == nullptr) continue;
     absl::StrAppend(&text, Paragraph(absl::StrCat("Loss of ", option->name, ": "),
                                      option->loss.reason, columns));
@@ -293,11 +294,11 @@ std::string TableText(const Plan& plan, const PlanOptions& options, const Exchan
   return text;
 }
 
-Json JsonOf(const ExchangeOption& option) {
-  const ExchangeForecast& forecast = option.forecast;
+Json JsonOf(const plan::ExchangeOption& option) {
+  const plan::ExchangeForecast& forecast = option.forecast;
   Json json;
   json["name"] = option.name;
-  json["flags"] = ExchangeFlags(option.job);
+  json["flags"] = plan::ExchangeFlags(option.job);
   json["local_steps"] = option.job.local_steps;
   json["round_seconds"] = absl::ToDoubleSeconds(forecast.round);
   json["step_seconds"] = absl::ToDoubleSeconds(forecast.per_step());
@@ -320,7 +321,7 @@ std::string JsonText(const Plan& plan) {
   json["parameters"] = plan.parameters;
   if (plan.given.has_value()) json["given"] = JsonOf(*plan.given);
   json["options"] = Json::array();
-  for (const ExchangeOption& option : plan.choice.options)
+  for (const plan::ExchangeOption& option : plan.choice.options)
     json["options"].push_back(JsonOf(option));
   json["chosen"] = plan.choice.chosen;
   json["is_met"] = plan.choice.is_met;
@@ -332,8 +333,8 @@ std::string JsonText(const Plan& plan) {
 
 // Plans memory only, because nothing is known of a network.
 absl::StatusOr<PlanAnswer> PlanMemoryAlone(const PlanOptions& options, JobFlags flags,
-                                           const Layout& layout, int columns) {
-  ASSIGN_OR_RETURN(const JobSpec job, flags.Get());
+                                           const params::Layout& layout, int columns) {
+  ASSIGN_OR_RETURN(const job::JobSpec job, flags.Get());
   ASSIGN_OR_RETURN(const MemoryPlan memory, PlanMemory(job, layout, options.servers));
   if (options.output == "json") {
     Json json;
@@ -344,7 +345,7 @@ absl::StatusOr<PlanAnswer> PlanMemoryAlone(const PlanOptions& options, JobFlags 
   std::string what =
       absl::StrFormat("%s, %.4g million parameters, %s", ModelName(options),
                       static_cast<double>(layout.num_elements()) / 1e6, NameOf(job.mode));
-  if (!HasLocalSteps(job)) {
+  if (!job::HasLocalSteps(job)) {
     absl::StrAppend(&what, " with ", NameOf(job.optimizer.kind), " on the servers");
   } else {
     absl::StrAppend(&what, " with ", NameOf(job.optimizer.kind), " on the workers and ",
@@ -366,7 +367,7 @@ absl::StatusOr<PlanAnswer> PlanMemoryAlone(const PlanOptions& options, JobFlags 
 
 // Returns the command line of the coordinator for the chosen option, without the flags that do not
 // change how the job exchanges.
-std::vector<std::string> ServerFlags(const PlanOptions& options, const JobSpec& job) {
+std::vector<std::string> ServerFlags(const PlanOptions& options, const job::JobSpec& job) {
   std::vector<std::string> flags = {
       absl::StrCat("--model=", options.model.empty() ? "client" : options.model),
       absl::StrCat("--min_workers=", options.workers)};
@@ -374,7 +375,7 @@ std::vector<std::string> ServerFlags(const PlanOptions& options, const JobSpec& 
   // README.md, section "Several machines", recommends --long_paths for these paths.
   constexpr double kLongPathMs = 1.0;
   if (options.rtt_ms > kLongPathMs) flags.push_back("--long_paths");
-  for (std::string& flag : ExchangeFlags(job)) flags.push_back(std::move(flag));
+  for (std::string& flag : plan::ExchangeFlags(job)) flags.push_back(std::move(flag));
   return flags;
 }
 
@@ -382,57 +383,59 @@ std::vector<std::string> ServerFlags(const PlanOptions& options, const JobSpec& 
 
 absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns) {
   RETURN_IF_ERROR(CheckOptions(options));
-  JobSpec base;
+  job::JobSpec base;
   base.batch_size = kBatchSize;
   base.schedule.total_rounds = kRounds;
   base.min_workers = options.workers;
-  base.outer_learning_rate = kDefaultOuterLearningRate;
-  base.outer_momentum = kDefaultOuterMomentum;
-  absl::StatusOr<Layout> layout;
+  base.outer_learning_rate = job::kDefaultOuterLearningRate;
+  base.outer_momentum = job::kDefaultOuterMomentum;
+  absl::StatusOr<params::Layout> layout;
   if (options.model.empty()) {
-    base.model = {.name = "client", .architecture = ClientModelSpec()};
+    base.model = {.name = "client", .architecture = params::ClientModelSpec()};
     layout = LayoutOfSize(options.parameters);
   } else {
     ASSIGN_OR_RETURN(base.model, ReadModel(options.model));
-    if (std::holds_alternative<ClientModelSpec>(base.model.architecture)) {
+    if (std::holds_alternative<params::ClientModelSpec>(base.model.architecture)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--model=", options.model,
                        ": what it holds is up to the first program; give --parameters=N instead"));
     }
-    layout = BuildLayout(base.model);
+    layout = params::BuildLayout(base.model);
   }
   RETURN_IF_ERROR(layout.status());
   JobFlags flags(base);
   for (const std::string& flag : options.job_flags) RETURN_IF_ERROR(flags.Add(flag));
   if (!HasNetwork(options)) return PlanMemoryAlone(options, std::move(flags), *layout, columns);
   RETURN_IF_ERROR(CheckNetwork(options));
-  const ExchangeFacts facts = FactsOf(options);
+  const plan::ExchangeFacts facts = FactsOf(options);
 
   Plan plan;
   plan.parameters = layout->num_elements();
   if (!options.job_flags.empty()) {
-    ASSIGN_OR_RETURN(const JobSpec job, flags.Get());
+    ASSIGN_OR_RETURN(const job::JobSpec job, flags.Get());
     base.optimizer = job.optimizer;
     base.bucket_bytes = job.bucket_bytes;
     base.schedule = job.schedule;
-    ASSIGN_OR_RETURN(const ExchangeSizes sizes, PlanExchangeSizes(job, *layout, options.servers));
-    plan.given = ExchangeOption{
-        .name = absl::StrJoin(ExchangeFlags(job), " "),
+    ASSIGN_OR_RETURN(const plan::ExchangeSizes sizes,
+                     plan::PlanExchangeSizes(job, *layout, options.servers));
+    plan.given = plan::ExchangeOption{
+        .name = absl::StrJoin(plan::ExchangeFlags(job), " "),
         .job = job,
-        .forecast = ForecastExchange(job, sizes, facts),
-        .loss = EstimateLoss(job, {.num_parameters = layout->num_elements(),
-                                   .num_workers = options.workers,
-                                   .total_steps = TotalSteps(options),
-                                   .begins_with_trained_weights = flags.fine_tunes()})};
+        .forecast = plan::ForecastExchange(job, sizes, facts),
+        .loss = plan::EstimateLoss(job, {.num_parameters = layout->num_elements(),
+                                         .num_workers = options.workers,
+                                         .total_steps = TotalSteps(options),
+                                         .begins_with_trained_weights = flags.fine_tunes()})};
     plan.uncounted = flags.uncounted();
   }
-  const ExchangeBounds bounds = {.utilisation = options.utilisation,
-                                 .loss_percent = options.loss_budget_percent,
-                                 .max_local_steps = options.max_local_steps,
-                                 .total_steps = TotalSteps(options),
-                                 .begins_with_trained_weights = flags.fine_tunes()};
-  ASSIGN_OR_RETURN(plan.choice, ChooseExchange(base, *layout, options.servers, facts, bounds));
-  const JobSpec& chosen = plan.choice.options[plan.choice.chosen].job;
+  const plan::ExchangeBounds bounds = {.utilisation = options.utilisation,
+                                       .loss_percent = options.loss_budget_percent,
+                                       .max_local_steps = options.max_local_steps,
+                                       .total_steps = TotalSteps(options),
+                                       .begins_with_trained_weights = flags.fine_tunes()};
+  ASSIGN_OR_RETURN(plan.choice,
+                   plan::ChooseExchange(base, *layout, options.servers, facts, bounds));
+  const job::JobSpec& chosen = plan.choice.options[plan.choice.chosen].job;
   plan.flags = ServerFlags(options, chosen);
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.given.has_value() ? plan.given->job : chosen,
                                            *layout, options.servers));
@@ -441,4 +444,4 @@ absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns) {
       .is_met = plan.choice.is_met};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/plan/exchange_choice.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 struct PlanOptions {
   std::string model;        // A preset or a file, as for --model of ps_server.
@@ -29,7 +29,7 @@ struct PlanOptions {
   double packet_loss_percent = 0.0;
   int64_t packet_bytes = 1500;
   double utilisation = 0.95;
-  double loss_budget_percent = kMostLossPercent;
+  double loss_budget_percent = plan::kMostLossPercent;
   int max_local_steps = 500;
   // Number of steps of the job. 0 means not known, and then the job counts as long.
   int64_t total_steps = 0;
@@ -50,4 +50,4 @@ struct PlanAnswer {
 // of reading a model file.
 absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -13,7 +13,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::AllOf;
@@ -62,7 +62,7 @@ TEST(PlanCommandTest, ShowsEveryWayAndTheFlagsOfTheBest) {
 }
 
 TEST(PlanCommandTest, AllowsAsMuchLossAsServersThatChooseThemselves) {
-  EXPECT_EQ(PlanOptions().loss_budget_percent, ExchangeBounds().loss_percent);
+  EXPECT_EQ(PlanOptions().loss_budget_percent, plan::ExchangeBounds().loss_percent);
 }
 
 TEST(PlanCommandTest, LinesFitTheTerminal) {
@@ -210,4 +210,4 @@ TEST(PlanCommandTest, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -12,7 +12,7 @@
 #include "common/net/host_port.h"
 #include "common/runtime/file_descriptor.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 bool Connects(const addrinfo& place, absl::Duration patience) {
@@ -31,7 +31,7 @@ bool Connects(const addrinfo& place, absl::Duration patience) {
 }  // namespace
 
 bool AcceptsConnections(const std::string& address, absl::Duration patience) {
-  const absl::StatusOr<HostPort> place = ParseHostPort("", address, /*lowest_port=*/1);
+  const absl::StatusOr<net::HostPort> place = net::ParseHostPort("", address, /*lowest_port=*/1);
   if (!place.ok()) return false;
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
@@ -46,4 +46,4 @@ bool AcceptsConnections(const std::string& address, absl::Duration patience) {
   return false;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

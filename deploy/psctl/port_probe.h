@@ -6,11 +6,11 @@
 
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 // Returns true if the system at `address`, HOST:PORT, accepts a TCP connection within `patience`.
 // The system also accepts connections for a process that is stopped. Blocks. Returns false if the
 // name is not known.
 bool AcceptsConnections(const std::string& address, absl::Duration patience);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/file_descriptor.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(10);
@@ -33,4 +33,4 @@ TEST(PortProbeTest, WhatIsNoAddressTakesNone) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

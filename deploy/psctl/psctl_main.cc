@@ -162,7 +162,7 @@ ABSL_FLAG(double, step_ms, 0,
 ABSL_FLAG(double, packet_loss, 0, "Percent of the packets that are lost, in each direction.");
 ABSL_FLAG(int64_t, packet_bytes, 1500, "MTU of the path; 576 to 65535.");
 ABSL_FLAG(double, utilisation, 0.95, "Wanted share of the time in which workers compute.");
-ABSL_FLAG(double, loss_budget, lodestar::kMostLossPercent,
+ABSL_FLAG(double, loss_budget, lodestar::plan::kMostLossPercent,
           "Percent that the held-out loss may be above that of sync in fp32, by estimate.");
 ABSL_FLAG(int, max_local_steps, 500, "Most local steps between two exchanges; 2 to 100000.");
 ABSL_FLAG(int64_t, steps, 0,
@@ -186,7 +186,7 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, worker, "", "Lines that name this worker alone.");
 ABSL_FLAG(int, lines, 100, "How many of the last lines; 1 to 1000.");
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 struct Command {
@@ -198,7 +198,7 @@ struct Command {
   bool takes_paths = false;  // at least one path, any number of them
   bool takes_path = false;   // one path, or none
   bool passes_on = false;    // takes the words behind "--"
-  std::function<int(const CommandLine&)> run;
+  std::function<int(const process::CommandLine&)> run;
 };
 
 constexpr absl::Duration kLookAtServer = absl::Seconds(2);
@@ -223,7 +223,7 @@ int FailCall(const absl::Status& error) {
 
 // Returns the exit code: 0, or 1 if the text cannot be written, for example to a full disk.
 int Print(absl::string_view text) {
-  const absl::Status written = WriteToStandardOutput(text);
+  const absl::Status written = output::WriteToStandardOutput(text);
   return written.ok() ? 0 : Fail(written);
 }
 
@@ -339,9 +339,10 @@ int EventsCommand(ClusterClient* client) {
   return shown.ok() ? 0 : FailCall(shown);
 }
 
-int LogsCommand(ClusterClient* client, const CommandLine& line) {
-  LogQuery query;
-  const absl::StatusOr<LogLevel> level = ParseLogLevel(absl::GetFlag(FLAGS_level), "level");
+int LogsCommand(ClusterClient* client, const process::CommandLine& line) {
+  logging::LogQuery query;
+  const absl::StatusOr<logging::LogLevel> level =
+      logging::ParseLogLevel(absl::GetFlag(FLAGS_level), "level");
   if (!level.ok()) return BadUsage(std::string(level.status().message()));
   query.least_level = *level;
   query.worker = absl::GetFlag(FLAGS_worker);
@@ -378,7 +379,7 @@ ClusterClient::Meanwhile SayWaits(const std::string& what) {
 // Returns an error if --on_checkpoint of the client's server has started this process: each new
 // checkpoint would start psctl again, without end.
 absl::Status CheckIsOutsideOfHook(ClusterClient& client) {
-  const char* const finished = std::getenv(kFinishedCheckpointVariable);
+  const char* const finished = std::getenv(checkpoints::kFinishedCheckpointVariable);
   if (finished == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const v1::ClusterStatus status, client.GetStatus());
   if (DirectoryOf(finished) != DirectoryOf(status.last_checkpoint().path())) {
@@ -404,7 +405,7 @@ int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
   if (!reply.ok()) return FailCall(reply.status());
   const std::string to = absl::GetFlag(FLAGS_to);
   if (to.empty()) return Print(absl::StrCat(reply->path(), "\n"));
-  StoppableFileSystem disk(&FileSystem::Real(), std::move(stop));
+  StoppableFileSystem disk(&storage::FileSystem::Real(), std::move(stop));
   // If the checkpoint was removed meanwhile, the same command may succeed later. The same command
   // would meet any other error again.
   const auto fail = [&reply](const absl::Status& status, absl::string_view advice = "") {
@@ -419,16 +420,17 @@ int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
                              "under the same absolute path"
                            : "; run psctl as the user of the servers");
   }
-  if (const absl::Status elsewhere = CheckIsElsewhere(disk, reply->path(), to); !elsewhere.ok()) {
+  if (const absl::Status elsewhere = checkpoints::CheckIsElsewhere(disk, reply->path(), to);
+      !elsewhere.ok()) {
     return fail(elsewhere);
   }
   std::fprintf(stderr, "psctl: copies %s to %s\n", reply->path().c_str(), to.c_str());
-  const absl::StatusOr<std::string> copy = CopyCheckpoint(disk, reply->path(), to);
+  const absl::StatusOr<std::string> copy = checkpoints::CopyCheckpoint(disk, reply->path(), to);
   if (copy.ok()) return Print(absl::StrCat(*copy, "\n"));
   return fail(copy.status());
 }
 
-absl::StatusOr<ModelTarget> TargetOfExport(const CommandLine& line) {
+absl::StatusOr<ModelTarget> TargetOfExport(const process::CommandLine& line) {
   ModelTarget target;
   ASSIGN_OR_RETURN(target.format, ParseModelFormat(absl::GetFlag(FLAGS_format)));
   target.path = absl::GetFlag(FLAGS_out);
@@ -482,10 +484,10 @@ int ExportFromServer(ClusterClient* client, const ModelTarget& target, std::stop
 }
 
 int ExportFromDisk(const std::string& path, const ModelTarget& target, std::stop_token stop) {
-  StoppableFileSystem disk(&FileSystem::Real(), stop);
+  StoppableFileSystem disk(&storage::FileSystem::Real(), stop);
   const auto write = [&]() -> absl::StatusOr<std::unique_ptr<ModelWriter>> {
-    ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> weights,
-                     TrainedWeights::Open(disk, path));
+    ASSIGN_OR_RETURN(const std::unique_ptr<checkpoints::TrainedWeights> weights,
+                     checkpoints::TrainedWeights::Open(disk, path));
     ASSIGN_OR_RETURN(std::unique_ptr<ModelWriter> writer, ModelWriter::Create(target, stop));
     RETURN_IF_ERROR(AppendModel(*weights, *writer));
     RETURN_IF_ERROR(writer->Commit());
@@ -517,7 +519,7 @@ std::string ProgramPath() {
   return length > 0 ? std::string(path, length) : "psctl";
 }
 
-int LaunchCommand(const CommandLine& line) {
+int LaunchCommand(const process::CommandLine& line) {
   LaunchOptions options;
   options.servers = absl::GetFlag(FLAGS_servers);
   options.workers = absl::GetFlag(FLAGS_workers);
@@ -567,7 +569,7 @@ int LaunchCommand(const CommandLine& line) {
   return RunLaunch(options, ProgramPath());
 }
 
-int PlanCommand(const CommandLine& line) {
+int PlanCommand(const process::CommandLine& line) {
   PlanOptions options;
   const auto is_given = [&line](const char* flag) { return line.given.count(flag) > 0; };
   if (!is_given("up") && !is_given("down") && !is_given("rtt") && !is_given("step_ms")) {
@@ -610,7 +612,7 @@ int PlanCommand(const CommandLine& line) {
   return printed != 0 || plan->is_met ? printed : kExitError;
 }
 
-int GenerateCommand(const CommandLine&) {
+int GenerateCommand(const process::CommandLine&) {
   GenerateOptions options;
   options.model_path = absl::GetFlag(FLAGS_model);
   options.tokenizer = absl::GetFlag(FLAGS_tokenizer);
@@ -625,27 +627,28 @@ int GenerateCommand(const CommandLine&) {
   return status.ok() ? 0 : Fail(status);
 }
 
-int VerifyCommand(const CommandLine& line) {
+int VerifyCommand(const process::CommandLine& line) {
   const absl::Span<const std::string> paths = absl::MakeConstSpan(line.positionals).subspan(1);
-  const absl::Status status = VerifyCheckpoints(
-      FileSystem::Real(), paths,
-      [](absl::string_view text) { return WriteToStandardOutput(absl::StrCat(text, "\n")); });
+  const absl::Status status =
+      VerifyCheckpoints(storage::FileSystem::Real(), paths, [](absl::string_view text) {
+        return output::WriteToStandardOutput(absl::StrCat(text, "\n"));
+      });
   return status.ok() ? 0 : Fail(status);
 }
 
-int PrintHistory(const RunHistory& history) {
+int PrintHistory(const history::RunHistory& history) {
   constexpr int kRows = 24;
-  return Print(WantsJson() ? absl::StrCat(HistoryJson(history), "\n")
+  return Print(WantsJson() ? absl::StrCat(history::HistoryJson(history), "\n")
                            : HistoryText(history, kRows, OutputColumns()));
 }
 
-int RestoreCommand(const CommandLine& line) {
+int RestoreCommand(const process::CommandLine& line) {
   if (line.positionals.size() != 2) return BadUsage("restore takes the path of one checkpoint");
   const std::string to = absl::GetFlag(FLAGS_to);
   if (to.empty())
     return BadUsage("--to is missing: give the folder that the servers have as --checkpoint_dir");
   return RunUntilStopSignal([&](std::stop_token stop) {
-    StoppableFileSystem disk(&FileSystem::Real(), std::move(stop));
+    StoppableFileSystem disk(&storage::FileSystem::Real(), std::move(stop));
     std::fprintf(stderr, "psctl: verifies %s, and copies it to %s\n", line.positionals[1].c_str(),
                  to.c_str());
     const absl::StatusOr<std::string> restored = RestoreCheckpoint(disk, line.positionals[1], to);
@@ -663,11 +666,11 @@ int PrintAnswer(const absl::StatusOr<std::string>& text) {
 }
 
 // Returns the words after the name of the command.
-std::vector<std::string> WordsOf(const CommandLine& line) {
+std::vector<std::string> WordsOf(const process::CommandLine& line) {
   return {line.positionals.begin() + 1, line.positionals.end()};
 }
 
-int TokenCommand(ClusterClient* client, const CommandLine& line) {
+int TokenCommand(ClusterClient* client, const process::CommandLine& line) {
   TokenOptions options;
   options.words = WordsOf(line);
   options.role = absl::GetFlag(FLAGS_role);
@@ -683,7 +686,7 @@ int IdentitiesCommand(ClusterClient* client) {
   return PrintAnswer(IdentitiesText(*client, WantsJson(), absl::Now()));
 }
 
-int RevokeCommand(ClusterClient* client, const CommandLine& line) {
+int RevokeCommand(ClusterClient* client, const process::CommandLine& line) {
   std::optional<int64_t> since_round;
   if (line.given.count("since_round") > 0) since_round = absl::GetFlag(FLAGS_since_round);
   if (since_round.has_value() && *since_round < 0)
@@ -707,25 +710,25 @@ int PauseCommand(ClusterClient* client) {
 
 int ResumeCommand(ClusterClient* client) { return PrintAnswer(ResumeJob(*client)); }
 
-int SetLearningRateCommand(ClusterClient* client, const CommandLine& line) {
+int SetLearningRateCommand(ClusterClient* client, const process::CommandLine& line) {
   if (line.positionals.size() != 2) return BadUsage("set-learning-rate takes one number");
   return PrintAnswer(SetLearningRate(*client, line.positionals[1]));
 }
 
-int EvictCommand(ClusterClient* client, const CommandLine& line) {
+int EvictCommand(ClusterClient* client, const process::CommandLine& line) {
   return PrintAnswer(EvictWorkers(*client, WordsOf(line), ReasonOr("psctl evict"),
                                   absl::GetFlag(FLAGS_certificate)));
 }
 
-int ReadmitCommand(ClusterClient* client, const CommandLine& line) {
+int ReadmitCommand(ClusterClient* client, const process::CommandLine& line) {
   return PrintAnswer(ReadmitWorkers(*client, WordsOf(line)));
 }
 
 // A command that connects to the server of --server or of the join string.
-using ClientCommand = std::function<int(ClusterClient*, const CommandLine&)>;
+using ClientCommand = std::function<int(ClusterClient*, const process::CommandLine&)>;
 
-std::function<int(const CommandLine&)> WithClient(ClientCommand run) {
-  return [run = std::move(run)](const CommandLine& line) {
+std::function<int(const process::CommandLine&)> WithClient(ClientCommand run) {
+  return [run = std::move(run)](const process::CommandLine& line) {
     const absl::StatusOr<OperatorAccess> access =
         FindOperatorAccess(absl::GetFlag(FLAGS_server), line.given.count("server") > 0);
     if (!access.ok()) return FailCall(access.status());
@@ -749,12 +752,12 @@ std::function<int(const CommandLine&)> WithClient(ClientCommand run) {
   };
 }
 
-std::function<int(const CommandLine&)> WithClient(int (*run)(ClusterClient*)) {
-  return WithClient(
-      ClientCommand([run](ClusterClient* client, const CommandLine&) { return run(client); }));
+std::function<int(const process::CommandLine&)> WithClient(int (*run)(ClusterClient*)) {
+  return WithClient(ClientCommand(
+      [run](ClusterClient* client, const process::CommandLine&) { return run(client); }));
 }
 
-int ExportCommand(const CommandLine& line) {
+int ExportCommand(const process::CommandLine& line) {
   const absl::StatusOr<ModelTarget> target = TargetOfExport(line);
   if (!target.ok()) return BadUsage(std::string(target.status().message()));
   const Replace replace = absl::GetFlag(FLAGS_force) ? Replace::kAny : Replace::kModels;
@@ -762,35 +765,35 @@ int ExportCommand(const CommandLine& line) {
   const std::string from = absl::GetFlag(FLAGS_from);
   return RunUntilStopSignal([&](std::stop_token stop) {
     if (!from.empty()) return ExportFromDisk(from, *target, stop);
-    return WithClient([&](ClusterClient* client, const CommandLine&) {
+    return WithClient([&](ClusterClient* client, const process::CommandLine&) {
       return ExportFromServer(client, *target, stop);
     })(line);
   });
 }
 
-int HistoryCommand(const CommandLine& line) {
+int HistoryCommand(const process::CommandLine& line) {
   if (line.positionals.size() > 1) {
-    const absl::StatusOr<RunHistory> history = ReadKeptHistory(line.positionals[1]);
+    const absl::StatusOr<history::RunHistory> history = ReadKeptHistory(line.positionals[1]);
     return history.ok() ? PrintHistory(*history) : Fail(history.status());
   }
-  return WithClient([](ClusterClient* client, const CommandLine&) {
-    const absl::StatusOr<RunHistory> history = client->GetHistory(v1::HistoryRequest());
+  return WithClient([](ClusterClient* client, const process::CommandLine&) {
+    const absl::StatusOr<history::RunHistory> history = client->GetHistory(v1::HistoryRequest());
     return history.ok() ? PrintHistory(*history) : FailCall(history.status());
   })(line);
 }
 
-int ServeCommand(const CommandLine& line) {
+int ServeCommand(const process::CommandLine& line) {
   if (line.positionals.size() > 2) {
     return BadUsage(absl::StrCat("'", line.positionals[2], "' is one word too many"));
   }
   // The signals are blocked before the server starts threads, so that sigwait() below gets them.
-  BlockStopSignals();
+  process::BlockStopSignals();
   const auto say_url = [](absl::string_view url) {
-    return WriteToStandardOutput(absl::StrCat(url, "\n"));
+    return output::WriteToStandardOutput(absl::StrCat(url, "\n"));
   };
   const absl::Status served =
       ServeKeptRun(line.positionals[1], absl::GetFlag(FLAGS_http), say_url, [] {
-        const sigset_t signals = StopSignals();
+        const sigset_t signals = process::StopSignals();
         int signal = 0;
         sigwait(&signals, &signal);
       });
@@ -800,7 +803,7 @@ int ServeCommand(const CommandLine& line) {
 // Returns `own` and the flags that every command with a server takes.
 std::vector<std::string> ClientFlags(std::vector<std::string> own) {
   own.insert(own.begin(), "server");
-  for (std::string& flag : SecurityFlagNames()) own.push_back(std::move(flag));
+  for (std::string& flag : security::SecurityFlagNames()) own.push_back(std::move(flag));
   return own;
 }
 
@@ -852,10 +855,10 @@ std::vector<Command> Commands() {
        .details = "Where there is no terminal, one picture of it.\n",
        .flags = ClientFlags({}),
        .run =
-           [](const CommandLine& line) {
+           [](const process::CommandLine& line) {
              // The signals must be blocked before gRPC starts threads. Otherwise a signal could end
              // the process without restoring the terminal.
-             BlockStopSignals();
+             process::BlockStopSignals();
              return WithClient(&TopCommand)(line);
            }},
       {.name = "dashboard",
@@ -875,9 +878,9 @@ std::vector<Command> Commands() {
                   "servers' checkpoints under the same path, and verifies the copy.\n",
        .flags = ClientFlags({"to"}),
        .run =
-           [](const CommandLine& line) {
+           [](const process::CommandLine& line) {
              return RunUntilStopSignal([&line](std::stop_token stop) {
-               return WithClient([&stop](ClusterClient* client, const CommandLine&) {
+               return WithClient([&stop](ClusterClient* client, const process::CommandLine&) {
                  return CheckpointCommand(client, stop);
                })(line);
              });
@@ -1081,7 +1084,7 @@ const Command* Find(const std::vector<Command>& commands, const std::string& nam
 }
 
 std::string UnknownCommand(const std::vector<Command>& commands, const std::string& name) {
-  if (HasJoinString(name)) return std::string(StrayJoinString(name).message());
+  if (HasJoinString(name)) return std::string(process::StrayJoinString(name).message());
   if (name == "doctor") {
     return "no command 'doctor'; the Python wheel of Lodestar has it, see "
            "docs/howto/python_wheel.md: "
@@ -1095,7 +1098,8 @@ std::string UnknownCommand(const std::vector<Command>& commands, const std::stri
 }
 
 std::string GeneralHelp(const std::vector<Command>& commands) {
-  std::string usage = absl::StrCat("psctl ", kVersion, ": looks at a cluster and controls it.\n\n");
+  std::string usage =
+      absl::StrCat("psctl ", process::kVersion, ": looks at a cluster and controls it.\n\n");
   for (const Command& command : commands) {
     absl::StrAppendFormat(&usage, "  psctl %s\n      %s\n", command.form, command.summary);
   }
@@ -1104,14 +1108,14 @@ std::string GeneralHelp(const std::vector<Command>& commands) {
                   "Exit code: 0 done; 1 refused; 2 a bad flag or command; 3 stopped, and the last\n"
                   "checkpoint failed; 129 nobody answered, or not now: try again; 131 a job that\n"
                   "waits (status). Those of a command: psctl help COMMAND.\n");
-  return FormatHelp(usage, {{"Cluster", ClientFlags({})}});
+  return process::FormatHelp(usage, {{"Cluster", ClientFlags({})}});
 }
 
 std::string CommandHelp(const Command& command) {
   std::string usage = absl::StrCat("psctl ", command.form, ": ", command.summary, "\n");
   if (!command.details.empty()) absl::StrAppend(&usage, "\n", command.details);
-  if (command.flags.empty()) return FormatHelp(usage, {});
-  return FormatHelp(usage, {{"Flags", command.flags}});
+  if (command.flags.empty()) return process::FormatHelp(usage, {});
+  return process::FormatHelp(usage, {{"Flags", command.flags}});
 }
 
 // Prints the help of the command that `words` name, or the general help.
@@ -1132,7 +1136,7 @@ absl::Status CheckFlags() {
     return absl::InvalidArgumentError(
         absl::StrCat("--reason has ", bytes, " bytes; give at most ", kMaxReasonBytes));
   }
-  RETURN_IF_ERROR(AddressList::Parse("server", absl::GetFlag(FLAGS_server)).status());
+  RETURN_IF_ERROR(net::AddressList::Parse("server", absl::GetFlag(FLAGS_server)).status());
   if (const std::string output = absl::GetFlag(FLAGS_output);
       output != "table" && output != "json") {
     return absl::InvalidArgumentError(
@@ -1147,7 +1151,7 @@ absl::Status CheckFlags() {
 
 // Refuses flags that the command does not know: they would have no effect, and the user would not
 // notice.
-absl::Status CheckUsage(const Command& command, const CommandLine& line) {
+absl::Status CheckUsage(const Command& command, const process::CommandLine& line) {
   if (command.takes_paths && line.positionals.size() < 2) {
     return absl::InvalidArgumentError(absl::StrCat("which? psctl ", command.form));
   }
@@ -1182,7 +1186,7 @@ std::string WherePassedOn(const std::vector<Command>& commands,
 
 // Turns the words behind "--" into words of the command, unless the command passes them on to other
 // programs.
-void TakeWordsBehindFlags(const std::vector<Command>& commands, CommandLine& line) {
+void TakeWordsBehindFlags(const std::vector<Command>& commands, process::CommandLine& line) {
   const std::vector<std::string>& first =
       line.positionals.empty() ? line.passed_on : line.positionals;
   const Command* const command = first.empty() ? nullptr : Find(commands, first.front());
@@ -1192,20 +1196,20 @@ void TakeWordsBehindFlags(const std::vector<Command>& commands, CommandLine& lin
 }
 
 int Main(const std::vector<std::string>& arguments) {
-  absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
+  absl::StatusOr<process::CommandLine> line = process::ParseCommandLine(arguments);
   if (!line.ok()) {
     return BadUsage(absl::StrCat(line.status().message(), WherePassedOn(Commands(), arguments)));
   }
   for (const std::string& doubt : line->doubts) {
     std::fputs(absl::StrCat("psctl: ", doubt, "\n").c_str(), stderr);
   }
-  if (line->request == CommandLineRequest::kVersion) {
-    return Print(VersionText("psctl"));
+  if (line->request == process::CommandLineRequest::kVersion) {
+    return Print(process::VersionText("psctl"));
   }
   const std::vector<Command> commands = Commands();
   TakeWordsBehindFlags(commands, *line);
   std::vector<std::string> words = line->positionals;
-  if (line->request != CommandLineRequest::kRun) return Explain(commands, words);
+  if (line->request != process::CommandLineRequest::kRun) return Explain(commands, words);
   if (words.empty()) {
     std::fputs(GeneralHelp(commands).c_str(), stderr);
     return kExitBadFlags;
@@ -1224,13 +1228,13 @@ int Main(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl
 
 int main(int argc, char** argv) {
-  lodestar::SetUpProgram();
+  lodestar::process::SetUpProgram();
   lodestar::wire::ExitUnlessTransportWorks("psctl");
   // A batch system may send these signals to all programs of a job. They are for servers, which
   // save, and for `psctl launch`, which passes them on.
-  lodestar::BlockSaveSignals();
-  return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
+  lodestar::process::BlockSaveSignals();
+  return lodestar::psctl::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

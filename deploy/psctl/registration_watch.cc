@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "common/runtime/time_text.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 RegistrationWatch::RegistrationWatch(std::vector<Worker> workers, absl::Time started_at)
     : num_workers_(workers.size()),
@@ -33,4 +33,4 @@ std::string RegistrationWatch::Take(const std::set<std::string>& registered, abs
                       missing_.front().host, " true");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 class RegistrationWatch {
  public:
@@ -39,4 +39,4 @@ class RegistrationWatch {
   std::vector<Worker> missing_;  // workers not known to have registered
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::AllOf;
@@ -44,4 +44,4 @@ TEST_F(RegistrationWatchTest, AsksAgainIfTheServerGaveNoAnswer) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 std::string RequestWatch::Look(const v1::ClusterStatus& status) {
   const auto request =
@@ -17,4 +17,4 @@ std::string RequestWatch::Look(const v1::ClusterStatus& status) {
                       request->way_out().empty() ? "" : "; ", request->way_out());
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

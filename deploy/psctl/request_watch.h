@@ -6,7 +6,7 @@
 
 #include "proto/status_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 class RequestWatch {
  public:
@@ -21,4 +21,4 @@ class RequestWatch {
   std::string told_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

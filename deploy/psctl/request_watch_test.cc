@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 v1::ClusterStatus Waiting(const std::string& what, const std::string& age,
@@ -34,4 +34,4 @@ TEST(RequestWatchTest, RequestsOfOtherKindsAreNotItsOwn) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

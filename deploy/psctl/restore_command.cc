@@ -17,22 +17,22 @@
 #include "common/runtime/status_macros.h"
 #include "common/storage/folder_lock.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 // Checks that servers started with the folder would continue from the checkpoint of `round` in it.
-absl::Status CheckNothingElseCounts(FileSystem& file_system, const std::string& folder,
+absl::Status CheckNothingElseCounts(storage::FileSystem& file_system, const std::string& folder,
                                     Round round) {
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> there,
-                   ListWholeCheckpoints(file_system, folder));
-  for (const CheckpointEntry& entry : there) {
-    if (WrittenRound(file_system, entry) <= round) continue;
+  ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> there,
+                   checkpoints::ListWholeCheckpoints(file_system, folder));
+  for (const checkpoints::CheckpointEntry& entry : there) {
+    if (checkpoints::WrittenRound(file_system, entry) <= round) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         entry.path, " is later than round ", round.value(),
         ", and servers would go on from it: move it away, or do without psctl restore and start "
         "them with --resume=PATH, which sets it aside"));
   }
-  const std::string journal = absl::StrCat(folder, "/", kJournalFolder);
+  const std::string journal = absl::StrCat(folder, "/", checkpoints::kJournalFolder);
   ASSIGN_OR_RETURN(const std::vector<std::string> journals, file_system.List(journal));
   if (journals.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -42,18 +42,19 @@ absl::Status CheckNothingElseCounts(FileSystem& file_system, const std::string& 
 
 }  // namespace
 
-absl::StatusOr<std::string> RestoreCheckpoint(FileSystem& file_system, const std::string& path,
-                                              const std::string& folder) {
-  ASSIGN_OR_RETURN(const Manifest manifest, VerifyCheckpoint(file_system, path));
-  RETURN_IF_ERROR(CheckIsOutsideCheckpoints(file_system, folder));
+absl::StatusOr<std::string> RestoreCheckpoint(storage::FileSystem& file_system,
+                                              const std::string& path, const std::string& folder) {
+  ASSIGN_OR_RETURN(const checkpoints::Manifest manifest,
+                   checkpoints::VerifyCheckpoint(file_system, path));
+  RETURN_IF_ERROR(checkpoints::CheckIsOutsideCheckpoints(file_system, folder));
   RETURN_IF_ERROR(file_system.CreateDirectories(folder));
-  ASSIGN_OR_RETURN(const std::unique_ptr<FolderLock> lock,
-                   FolderLock::Take(folder, NewFolderClaim(), {}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<storage::FolderLock> lock,
+                   storage::FolderLock::Take(folder, storage::NewFolderClaim(), {}));
   RETURN_IF_ERROR(CheckNothingElseCounts(file_system, folder, manifest.round));
-  ASSIGN_OR_RETURN(std::string copy, CopyCheckpoint(file_system, path, folder));
+  ASSIGN_OR_RETURN(std::string copy, checkpoints::CopyCheckpoint(file_system, path, folder));
   // Marks the checkpoint as complete by itself, so that servers do not look for the journal with
   // later rounds.
-  RETURN_IF_ERROR(MarkComplete(file_system, copy));
+  RETURN_IF_ERROR(checkpoints::MarkComplete(file_system, copy));
   return copy;
 }
 
@@ -61,10 +62,10 @@ absl::Status GiveToOwnerOf(const std::string& folder, const std::string& path) {
   struct stat owner;
   if (geteuid() != 0) return absl::OkStatus();
   if (stat(folder.c_str(), &owner) != 0) return ErrnoStatus(errno, "examine", folder);
-  ASSIGN_OR_RETURN(std::vector<std::string> given, FileSystem::Real().List(path));
+  ASSIGN_OR_RETURN(std::vector<std::string> given, storage::FileSystem::Real().List(path));
   for (std::string& name : given) name = absl::StrCat(path, "/", name);
   given.push_back(path);
-  given.push_back(absl::StrCat(folder, "/", kFolderLockName));
+  given.push_back(absl::StrCat(folder, "/", storage::kFolderLockName));
   for (const std::string& each : given) {
     if (lchown(each.c_str(), owner.st_uid, owner.st_gid) != 0) {
       return ErrnoStatus(errno, "give to the owner of its folder", each);
@@ -73,4 +74,4 @@ absl::Status GiveToOwnerOf(const std::string& folder, const std::string& path) {
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -8,18 +8,18 @@
 #include "absl/status/statusor.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 // Copies the checkpoint at `path` into `folder` by CopyCheckpoint(). `folder` is the
 // --checkpoint_dir of the servers that are to continue from it, and is locked meanwhile, as by a
 // server. Returns the path of the copy. Errors: those of CopyCheckpoint() and FolderLock::Take();
 // FailedPrecondition (servers would continue from something else in the folder: a later checkpoint,
 // or a journal).
-absl::StatusOr<std::string> RestoreCheckpoint(FileSystem& file_system, const std::string& path,
-                                              const std::string& folder);
+absl::StatusOr<std::string> RestoreCheckpoint(storage::FileSystem& file_system,
+                                              const std::string& path, const std::string& folder);
 
 // If this process runs as root, gives the copy at `path` and the lock of `folder` to the owner of
 // `folder`. Otherwise servers that run as that user could not read them. Errors: those of the disk.
 absl::Status GiveToOwnerOf(const std::string& folder, const std::string& path);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -18,7 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::HasSubstr;
@@ -40,7 +40,7 @@ class RestoreCommandTest : public testing::Test {
   }
   absl::StatusOr<std::string> Restore() { return RestoreCheckpoint(disk_, backup_, folder_); }
 
-  FileSystem& disk_ = FileSystem::Real();
+  storage::FileSystem& disk_ = storage::FileSystem::Real();
   std::string root_, backup_, folder_;
 };
 
@@ -48,10 +48,11 @@ TEST_F(RestoreCommandTest, ServersGoOnFromIt) {
   Write("runs/round-00000005", 5);
   Write("runs/round-00000009.abandoned", 9);
   EXPECT_THAT(Restore(), IsOkAndHolds(folder_ + "/round-00000007"));
-  const auto whole = ListWholeCheckpoints(disk_, folder_);
+  const auto whole = checkpoints::ListWholeCheckpoints(disk_, folder_);
   ASSERT_OK(whole.status());
   EXPECT_EQ(whole->front().round, Round(7));
-  EXPECT_OK(FolderLock::Take(folder_, NewFolderClaim(), {}).status()) << "the folder is free";
+  EXPECT_OK(storage::FolderLock::Take(folder_, storage::NewFolderClaim(), {}).status())
+      << "the folder is free";
 }
 
 TEST_F(RestoreCommandTest, WhatRootHasCopiedBelongsToTheOwnerOfTheFolder) {
@@ -78,12 +79,12 @@ TEST_F(RestoreCommandTest, RefusesWhereSomethingElseWouldCount) {
 }
 
 // A disk that requests a stop when the first file is created.
-class StopAtFirstFile final : public ForwardingFileSystem {
+class StopAtFirstFile final : public storage::ForwardingFileSystem {
  public:
-  StopAtFirstFile(FileSystem* disk, std::stop_source* stop)
-      : ForwardingFileSystem(disk), stop_(stop) {}
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
-                                                       IfExists if_exists) override {
+  StopAtFirstFile(storage::FileSystem* disk, std::stop_source* stop)
+      : storage::ForwardingFileSystem(disk), stop_(stop) {}
+  absl::StatusOr<std::unique_ptr<storage::WritableFile>> Create(const std::string& path,
+                                                                IfExists if_exists) override {
     stop_->request_stop();
     return disk().Create(path, if_exists);
   }
@@ -97,13 +98,13 @@ TEST_F(RestoreCommandTest, LeavesNoPartOfACopyOnceToldToStop) {
   StopAtFirstFile below(&disk_, &stop);
   StoppableFileSystem disk(&below, stop.get_token());
   EXPECT_THAT(RestoreCheckpoint(disk, backup_, folder_), StatusIs(absl::StatusCode::kCancelled));
-  ASSERT_OK_AND_ASSIGN(const auto left, ListCheckpoints(disk_, folder_));
+  ASSERT_OK_AND_ASSIGN(const auto left, checkpoints::ListCheckpoints(disk_, folder_));
   EXPECT_TRUE(left.empty());
 }
 
 TEST_F(RestoreCommandTest, RefusesWhileAServerHoldsTheFolder) {
   std::filesystem::create_directories(folder_);
-  const auto server = FolderLock::Take(folder_, NewFolderClaim(), {});
+  const auto server = storage::FolderLock::Take(folder_, storage::NewFolderClaim(), {});
   ASSERT_OK(server.status());
   EXPECT_THAT(Restore(), StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("process")));
 }
@@ -115,4 +116,4 @@ TEST_F(RestoreCommandTest, ADamagedOneTouchesNothing) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

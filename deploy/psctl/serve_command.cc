@@ -29,7 +29,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/storage/folder_lock.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 constexpr char kJson[] = "application/json";
@@ -49,7 +49,7 @@ struct Reading {
 class KeptRun {
  public:
   explicit KeptRun(std::filesystem::path folder)
-      : folder_(std::move(folder)), file_(folder_ / kHistoryFileName) {}
+      : folder_(std::move(folder)), file_(folder_ / history::kHistoryFileName) {}
 
   // Returns the last reading, after reading the file again if it has changed. A file that could not
   // be read is read again if the caller has already seen that failure: `seen` is the number of the
@@ -64,9 +64,10 @@ class KeptRun {
     reading->number = last_->number + 1;
     reading->written = written;
     if (written.ok()) {
-      const absl::StatusOr<RunHistory> read = ReadHistoryUntouched(folder_.string());
+      const absl::StatusOr<history::RunHistory> read =
+          history::ReadHistoryUntouched(folder_.string());
       reading->status = read.status();
-      if (read.ok()) reading->history = HistoryJson(*read);
+      if (read.ok()) reading->history = history::HistoryJson(*read);
     } else {
       reading->status = written.status();
     }
@@ -81,7 +82,7 @@ class KeptRun {
     return FormatJson({{"name", PeerText(folder_.filename().string(), PATH_MAX)},
                        {"folder", PeerText(folder_.string(), PATH_MAX)},
                        {"written", absl::ToDoubleSeconds(written - absl::UnixEpoch())},
-                       {"is_held", IsFolderHeld(folder_.string())},
+                       {"is_held", storage::IsFolderHeld(folder_.string())},
                        {"trouble", std::string(trouble)}});
   }
 
@@ -91,7 +92,7 @@ class KeptRun {
     struct stat facts;
     if (lstat(file_.c_str(), &facts) == 0) return absl::TimeFromTimespec(facts.st_mtim);
     if (errno == ENOENT || errno == ENOTDIR) {
-      return absl::NotFoundError(absl::StrCat("there is no ", kHistoryFileName,
+      return absl::NotFoundError(absl::StrCat("there is no ", history::kHistoryFileName,
                                               "; a server at work writes it every ten seconds"));
     }
     return ErrnoStatus(errno, "look at", PeerText(file_.string(), PATH_MAX));
@@ -109,8 +110,8 @@ class EventSource {
  public:
   explicit EventSource(std::shared_ptr<KeptRun> run) : run_(std::move(run)) {}
 
-  std::vector<HttpEvent> Next() {
-    std::vector<HttpEvent> events;
+  std::vector<http::HttpEvent> Next() {
+    std::vector<http::HttpEvent> events;
     const std::shared_ptr<const Reading> reading = run_->Look(seen_);
     written_ = reading->written.value_or(written_);
     std::string finished = run_->FinishedJson(written_, reading->status.message());
@@ -137,13 +138,15 @@ absl::Status Explain(const absl::Status& status) {
 }
 
 absl::Status NoHistoryIn(const std::filesystem::path& folder) {
-  std::string text =
-      absl::StrCat("there is no ", kHistoryFileName, " in ", PeerText(folder.string(), PATH_MAX),
-                   ", which servers write into their --checkpoint_dir");
-  const absl::StatusOr<NeighbourList> list = NeighbourRuns(folder.string()).List();
+  std::string text = absl::StrCat("there is no ", history::kHistoryFileName, " in ",
+                                  PeerText(folder.string(), PATH_MAX),
+                                  ", which servers write into their --checkpoint_dir");
+  const absl::StatusOr<history::NeighbourList> list =
+      history::NeighbourRuns(folder.string()).List();
   std::vector<std::string> below;
   const std::string own = absl::StrCat(PeerText(folder.filename().string(), NAME_MAX), "/");
-  for (const NeighbourList::Run& run : list.ok() ? list->runs : std::vector<NeighbourList::Run>()) {
+  for (const history::NeighbourList::Run& run :
+       list.ok() ? list->runs : std::vector<history::NeighbourList::Run>()) {
     if (absl::StartsWith(run.name, own) && below.size() < kMaxSuggestions) {
       below.push_back(run.name.substr(own.size()));
     }
@@ -157,7 +160,7 @@ absl::Status NoHistoryIn(const std::filesystem::path& folder) {
 
 }  // namespace
 
-absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder) {
+absl::StatusOr<http::HttpRoutes> KeptRunPages(const std::string& folder) {
   std::error_code error;
   // The canonical path ends with the name of the folder, also for "runs/7/" and ".".
   const std::filesystem::path path = std::filesystem::canonical(folder, error);
@@ -173,33 +176,35 @@ absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder) {
   const absl::Status status = run->Look()->status;
   // A history that is being written may be readable in a moment, and a server that has just started
   // writes its history within ten seconds. Until then the pages say so.
-  const bool is_awaited = absl::IsNotFound(status) && IsFolderHeld(path.string());
+  const bool is_awaited = absl::IsNotFound(status) && storage::IsFolderHeld(path.string());
   if (absl::IsNotFound(status) && !is_awaited) return NoHistoryIn(path);
   if (!status.ok() && !is_awaited && !absl::IsUnavailable(status)) return Explain(status);
 
-  HttpRoutes routes;
-  routes.pages["/"] = [](const HttpQuery&) {
-    return HttpAnswer{.type = "text/html; charset=utf-8", .body = std::string(kDashboardPage)};
+  http::HttpRoutes routes;
+  routes.pages["/"] = [](const http::HttpQuery&) {
+    return http::HttpAnswer{.type = "text/html; charset=utf-8",
+                            .body = std::string(http::kDashboardPage)};
   };
-  routes.pages["/api/history"] = [run](const HttpQuery&) {
+  routes.pages["/api/history"] = [run](const http::HttpQuery&) {
     const std::shared_ptr<const Reading> reading = run->Look();
-    if (reading->status.ok()) return HttpAnswer{.type = kJson, .body = reading->history + "\n"};
-    return HttpAnswer{.status = 500, .body = absl::StrCat(reading->status.message(), "\n")};
+    if (reading->status.ok())
+      return http::HttpAnswer{.type = kJson, .body = reading->history + "\n"};
+    return http::HttpAnswer{.status = 500, .body = absl::StrCat(reading->status.message(), "\n")};
   };
   routes.orders_path = "/api/orders";  // no page takes orders
   routes.events_path = "/api/events";
   routes.begin_events = [run] {
-    return HttpEventSource(
+    return http::HttpEventSource(
         [source = std::make_shared<EventSource>(run)] { return source->Next(); });
   };
-  AddNeighbourPages(path.string(), &routes);
+  http::AddNeighbourPages(path.string(), &routes);
   return routes;
 }
 
 absl::Status ServeKeptRun(const std::string& folder, const std::string& http,
                           const std::function<absl::Status(absl::string_view)>& say_url,
                           const std::function<void()>& wait) {
-  ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress("http", http));
+  ASSIGN_OR_RETURN(const net::ListenAddress address, net::ParseListenAddress("http", http));
   if (!address.IsLoopback()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--http=", address.ToString(),
@@ -207,14 +212,15 @@ absl::Status ServeKeptRun(const std::string& folder, const std::string& http,
         "machine; give 127.0.0.1:",
         address.port, ", and from elsewhere use ssh -L"));
   }
-  HttpServer::Config config;
+  http::HttpServer::Config config;
   config.address = address;
   ASSIGN_OR_RETURN(config.pages.routes, KeptRunPages(folder));
-  ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server, HttpServer::Start(std::move(config)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<http::HttpServer> server,
+                   http::HttpServer::Start(std::move(config)));
   RETURN_IF_ERROR(say_url(server->url()));
   wait();
   server->Stop();
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "common/http/http_server.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 // Makes the pages of `folder`, which is the --checkpoint_dir of the run's servers:
 //   /             the dashboard
@@ -24,7 +24,7 @@ namespace lodestar {
 // server at work), with the runs below the folder; FailedPrecondition (it is not a folder);
 // PermissionDenied (this user may not read the folder or the history). Other errors are those of
 // ReadHistoryUntouched(), except for Unavailable, which the pages show.
-absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder);
+absl::StatusOr<http::HttpRoutes> KeptRunPages(const std::string& folder);
 
 // Serves the pages at `http`, HOST:PORT on this machine. Calls `say_url` with their address, and
 // returns once `wait` returns. Errors: those of KeptRunPages(); InvalidArgument (`http` is not such
@@ -33,4 +33,4 @@ absl::Status ServeKeptRun(const std::string& folder, const std::string& http,
                           const std::function<absl::Status(absl::string_view)>& say_url,
                           const std::function<void()>& wait);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

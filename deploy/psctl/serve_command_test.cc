@@ -18,7 +18,7 @@
 #include "common/testing/unprivileged_thread.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::AllOf;
@@ -36,14 +36,14 @@ class ServeCommandTest : public ::testing::Test {
 
   std::string FolderOf(const std::string& name) const { return absl::StrCat(around_, "/", name); }
   std::string FileOf(const std::string& name) const {
-    return absl::StrCat(FolderOf(name), "/", kHistoryFileName);
+    return absl::StrCat(FolderOf(name), "/", history::kHistoryFileName);
   }
 
   void AddRun(const std::string& name, double loss = 2.5) const {
     std::filesystem::create_directories(FolderOf(name));
-    RunHistory history;
+    history::RunHistory history;
     history.trained = {{Round(0), Round(0), 10, 1.0, loss, 1}};
-    ASSERT_OK(WriteHistory(FileOf(name), history));
+    ASSERT_OK(history::WriteHistory(FileOf(name), history));
     // The time of the file must be later than before, however fast the disk is.
     std::filesystem::last_write_time(
         FileOf(name), std::filesystem::file_time_type(std::chrono::seconds(++writes_)));
@@ -54,9 +54,9 @@ class ServeCommandTest : public ::testing::Test {
         folder, http, [](absl::string_view) { return absl::OkStatus(); }, [] {});
   }
 
-  static std::vector<std::string> NamesOf(const std::vector<HttpEvent>& events) {
+  static std::vector<std::string> NamesOf(const std::vector<http::HttpEvent>& events) {
     std::vector<std::string> names;
-    for (const HttpEvent& event : events) names.push_back(event.name);
+    for (const http::HttpEvent& event : events) names.push_back(event.name);
     return names;
   }
 
@@ -83,7 +83,8 @@ TEST_F(ServeCommandTest, ServesThePageAndTheRunUntilItIsToEnd) {
         EXPECT_THAT(client.Get("/api/history")->body, HasSubstr(R"("loss":[2.5])"));
         // No page takes an order.
         EXPECT_EQ(
-            client.Post("/api/orders/stop", {{HttpResponder::kOrderHeader, "-"}}, "", "")->status,
+            client.Post("/api/orders/stop", {{http::HttpResponder::kOrderHeader, "-"}}, "", "")
+                ->status,
             404);
         EXPECT_EQ(client.Get("/statusz")->status, 404);
       }));
@@ -92,9 +93,9 @@ TEST_F(ServeCommandTest, ServesThePageAndTheRunUntilItIsToEnd) {
 }
 
 TEST_F(ServeCommandTest, AReaderIsToldThatTheRunIsFinishedAndWhatIsNew) {
-  ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run") + "/"));
-  const HttpEventSource source = routes.begin_events();
-  const std::vector<HttpEvent> first = source();
+  ASSERT_OK_AND_ASSIGN(const http::HttpRoutes routes, KeptRunPages(FolderOf("run") + "/"));
+  const http::HttpEventSource source = routes.begin_events();
+  const std::vector<http::HttpEvent> first = source();
   ASSERT_THAT(NamesOf(first), ElementsAre("finished", "history"));
   ASSERT_OK_AND_ASSIGN(const Json finished, ParseJson(first[0].data));
   EXPECT_EQ(*GetString(finished, "name"), "run");
@@ -102,18 +103,18 @@ TEST_F(ServeCommandTest, AReaderIsToldThatTheRunIsFinishedAndWhatIsNew) {
   EXPECT_EQ(*GetString(finished, "trouble"), "");
   EXPECT_THAT(source(), IsEmpty());
   AddRun("run", /*loss=*/1.5);
-  const std::vector<HttpEvent> next = source();
+  const std::vector<http::HttpEvent> next = source();
   ASSERT_THAT(NamesOf(next), ElementsAre("finished", "history"));
   EXPECT_THAT(next[1].data, HasSubstr(R"("loss":[1.5])"));
 }
 
 TEST_F(ServeCommandTest, AServerAtWorkInTheFolderIsNoticed) {
-  ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run")));
-  const HttpEventSource source = routes.begin_events();
+  ASSERT_OK_AND_ASSIGN(const http::HttpRoutes routes, KeptRunPages(FolderOf("run")));
+  const http::HttpEventSource source = routes.begin_events();
   source();
-  auto lock = FolderLock::Take(FolderOf("run"), NewFolderClaim(), {});
+  auto lock = storage::FolderLock::Take(FolderOf("run"), storage::NewFolderClaim(), {});
   ASSERT_OK(lock);
-  const std::vector<HttpEvent> held = source();
+  const std::vector<http::HttpEvent> held = source();
   ASSERT_THAT(NamesOf(held), ElementsAre("finished"));
   EXPECT_THAT(held[0].data, HasSubstr(R"("is_held":true)"));
   lock->reset();
@@ -123,25 +124,26 @@ TEST_F(ServeCommandTest, AServerAtWorkInTheFolderIsNoticed) {
 TEST_F(ServeCommandTest, WaitsForTheHistoryOfAServerThatHasJustBegun) {
   std::filesystem::remove(FileOf("run"));
   EXPECT_THAT(KeptRunPages(FolderOf("run")).status(),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr(kHistoryFileName)));
-  const auto lock = FolderLock::Take(FolderOf("run"), NewFolderClaim(), {});
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(history::kHistoryFileName)));
+  const auto lock = storage::FolderLock::Take(FolderOf("run"), storage::NewFolderClaim(), {});
   ASSERT_OK(lock);
-  ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run")));
-  const HttpEventSource source = routes.begin_events();
-  const std::vector<HttpEvent> first = source();
+  ASSERT_OK_AND_ASSIGN(const http::HttpRoutes routes, KeptRunPages(FolderOf("run")));
+  const http::HttpEventSource source = routes.begin_events();
+  const std::vector<http::HttpEvent> first = source();
   ASSERT_THAT(NamesOf(first), ElementsAre("finished"));
-  EXPECT_THAT(first[0].data, AllOf(HasSubstr(R"("is_held":true)"), HasSubstr(kHistoryFileName)));
+  EXPECT_THAT(first[0].data,
+              AllOf(HasSubstr(R"("is_held":true)"), HasSubstr(history::kHistoryFileName)));
   EXPECT_EQ(routes.pages.at("/api/history")({}).status, 500);
   AddRun("run");
   EXPECT_THAT(NamesOf(source()), ElementsAre("finished", "history"));
 }
 
 TEST_F(ServeCommandTest, AFileThatIsGoneOrDamagedMeanwhileIsTold) {
-  ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run")));
-  const HttpEventSource source = routes.begin_events();
+  ASSERT_OK_AND_ASSIGN(const http::HttpRoutes routes, KeptRunPages(FolderOf("run")));
+  const http::HttpEventSource source = routes.begin_events();
   source();
   std::filesystem::rename(FileOf("run"), FileOf("run") + ".aside");
-  EXPECT_THAT(source()[0].data, HasSubstr(kHistoryFileName));
+  EXPECT_THAT(source()[0].data, HasSubstr(history::kHistoryFileName));
   std::ofstream(FileOf("run")) << std::string(5000, 'x');
   EXPECT_THAT(source()[0].data, HasSubstr("history.sqlite"));
   EXPECT_EQ(routes.pages.at("/api/history")({}).status, 500);
@@ -153,10 +155,10 @@ TEST_F(ServeCommandTest, AJournalBesideTheFileIsToldAndNeitherReplayedNorRemoved
   // SQLite takes such a file for the journal of a process that was killed.
   const std::string journal = FileOf("run") + "-journal";
   std::ofstream(journal) << std::string(1024, 'x');
-  ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run")));
+  ASSERT_OK_AND_ASSIGN(const http::HttpRoutes routes, KeptRunPages(FolderOf("run")));
   EXPECT_EQ(routes.pages.at("/api/history")({}).status, 500);
-  const HttpEventSource source = routes.begin_events();
-  const std::vector<HttpEvent> first = source();
+  const http::HttpEventSource source = routes.begin_events();
+  const std::vector<http::HttpEvent> first = source();
   ASSERT_THAT(NamesOf(first), ElementsAre("finished"));
   EXPECT_THAT(first[0].data, HasSubstr("left half written"));
   EXPECT_EQ(std::filesystem::file_size(journal), 1024);
@@ -168,9 +170,9 @@ TEST_F(ServeCommandTest, AJournalBesideTheFileIsToldAndNeitherReplayedNorRemoved
 }
 
 TEST_F(ServeCommandTest, WhatOneReaderHasReadTheOthersGet) {
-  ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run")));
-  const HttpEventSource one = routes.begin_events();
-  const HttpEventSource other = routes.begin_events();
+  ASSERT_OK_AND_ASSIGN(const http::HttpRoutes routes, KeptRunPages(FolderOf("run")));
+  const http::HttpEventSource one = routes.begin_events();
+  const http::HttpEventSource other = routes.begin_events();
   one();
   other();
   const std::string journal = FileOf("run") + "-journal";
@@ -188,7 +190,7 @@ TEST_F(ServeCommandTest, WhatOneReaderHasReadTheOthersGet) {
 
 TEST_F(ServeCommandTest, OtherRunsOfTheFolderAreThere) {
   AddRun("other");
-  ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run")));
+  ASSERT_OK_AND_ASSIGN(const http::HttpRoutes routes, KeptRunPages(FolderOf("run")));
   EXPECT_THAT(routes.pages.at("/api/runs")({}).body, HasSubstr(R"("name":"other")"));
 }
 
@@ -250,4 +252,4 @@ TEST_F(ServeCommandTest, OnlyThisMachineIsServedAndOnlyAtAFreePort) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

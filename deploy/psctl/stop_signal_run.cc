@@ -7,7 +7,7 @@
 
 #include "common/process/stop_signals.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 void DieOf(int signal) {
@@ -22,12 +22,12 @@ void DieOf(int signal) {
 }  // namespace
 
 int RunUntilStopSignal(absl::FunctionRef<int(std::stop_token stop)> command) {
-  BlockStopSignals();
+  process::BlockStopSignals();
   std::stop_source stop;
   std::atomic<int> stop_signal = 0;
   int exit_code = 0;
   {
-    const SignalWaiter waiter(
+    const process::SignalWaiter waiter(
         [&](int count, int signal) {
           if (count > 1) DieOf(signal);
           stop_signal = signal;
@@ -40,4 +40,4 @@ int RunUntilStopSignal(absl::FunctionRef<int(std::stop_token stop)> command) {
   return exit_code;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -5,7 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 // Blocks the stop signals, runs `command`, and returns its exit code. The first stop signal
 // requests a stop of the token that `command` has. If the command then fails, it cleans up, and the
@@ -13,4 +13,4 @@ namespace lodestar {
 // once. Call this before any thread is started.
 int RunUntilStopSignal(absl::FunctionRef<int(std::stop_token stop)> command);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 void WaitForStop(std::stop_token stop) {
@@ -49,4 +49,4 @@ TEST_F(StopSignalRunTest, CommandThatHasEndedWellExitsWithZeroAfterASignal) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -11,14 +11,14 @@
 #include "absl/strings/string_view.h"
 #include "common/storage/forwarding_file_system.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 // Thread-safe if the disk is.
-class StoppableFileSystem final : public ForwardingFileSystem {
+class StoppableFileSystem final : public storage::ForwardingFileSystem {
  public:
   // `disk` must outlive this object.
-  StoppableFileSystem(FileSystem* disk, std::stop_token stop)
-      : ForwardingFileSystem(disk), stop_(std::move(stop)) {}
+  StoppableFileSystem(storage::FileSystem* disk, std::stop_token stop)
+      : storage::ForwardingFileSystem(disk), stop_(std::move(stop)) {}
 
   // Errors also: Cancelled (a stop was requested). All other calls go on working, so that files
   // already written can be removed.
@@ -34,4 +34,4 @@ class StoppableFileSystem final : public ForwardingFileSystem {
   const std::stop_token stop_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

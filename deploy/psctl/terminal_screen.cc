@@ -13,7 +13,7 @@
 #include "common/output/output_file.h"
 #include "common/process/stop_signals.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 // Control sequences of xterm, which every terminal in use understands.
@@ -37,18 +37,18 @@ absl::StatusOr<std::unique_ptr<TerminalScreen>> TerminalScreen::Open() {
   raw.c_cc[VTIME] = 0;
   // Stop signals are blocked, because they would leave the terminal in its present state.
   // AwaitKey() takes them.
-  const sigset_t stop = StopSignals();
+  const sigset_t stop = process::StopSignals();
   sigset_t signals_before;
   pthread_sigmask(SIG_BLOCK, &stop, &signals_before);
   std::unique_ptr<TerminalScreen> screen(new TerminalScreen(before, signals_before));
-  if (tcsetattr(STDIN_FILENO, TCSANOW, &raw) != 0 || !WriteToStandardOutput(kEnter).ok()) {
+  if (tcsetattr(STDIN_FILENO, TCSANOW, &raw) != 0 || !output::WriteToStandardOutput(kEnter).ok()) {
     return absl::FailedPreconditionError("this terminal cannot be drawn on");
   }
   return screen;
 }
 
 TerminalScreen::~TerminalScreen() {
-  WriteToStandardOutput(kLeave).IgnoreError();
+  output::WriteToStandardOutput(kLeave).IgnoreError();
   tcsetattr(STDIN_FILENO, TCSANOW, &before_);
   pthread_sigmask(SIG_SETMASK, &signals_before_, nullptr);
 }
@@ -62,13 +62,13 @@ TerminalScreen::Size TerminalScreen::size() const {
 }
 
 bool TerminalScreen::Draw(absl::string_view text) {
-  return WriteToStandardOutput(ScreenBytes(text, size().rows)).ok();
+  return output::WriteToStandardOutput(ScreenBytes(text, size().rows)).ok();
 }
 
 std::optional<char> TerminalScreen::AwaitKey(absl::Duration patience) {
   pollfd input = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
   const int readable = poll(&input, 1, static_cast<int>(absl::ToInt64Milliseconds(patience)));
-  const sigset_t stop = StopSignals();
+  const sigset_t stop = process::StopSignals();
   constexpr timespec kNow = {};
   if (sigtimedwait(&stop, nullptr, &kNow) > 0) return 'q';
   if (readable != 1) return std::nullopt;
@@ -86,4 +86,4 @@ std::string ScreenBytes(absl::string_view text, int rows) {
                       kClearBelow);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 class TerminalScreen {
  public:
@@ -48,4 +48,4 @@ class TerminalScreen {
 // that clears the rest of its line.
 std::string ScreenBytes(absl::string_view text, int rows);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

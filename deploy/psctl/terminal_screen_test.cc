@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 TEST(TerminalScreenTest, EachLineClearsItsRestAndTheLastAllBelow) {
@@ -14,4 +14,4 @@ TEST(TerminalScreenTest, WhatDoesNotFitIsLeftOut) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -15,7 +15,7 @@
 #include "deploy/psctl/history_command.h"
 #include "proto/status_text.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 constexpr int kMostCurveColumns = 160;
@@ -60,7 +60,7 @@ std::vector<std::string> WithNewsFirst(const std::vector<std::string>& head) {
 }
 
 // Returns the newest events that fit, in order.
-std::vector<std::string> EventLines(const RunHistory& history, size_t count, int columns) {
+std::vector<std::string> EventLines(const history::RunHistory& history, size_t count, int columns) {
   std::vector<std::string> lines;
   for (auto event = history.events.rbegin(); event != history.events.rend(); ++event) {
     const std::vector<std::string> own = LinesOf(EventText(*event, columns));
@@ -71,7 +71,7 @@ std::vector<std::string> EventLines(const RunHistory& history, size_t count, int
 }
 
 // Returns the mean losses of `points` in at most `width` parts of equal length.
-std::vector<double> MeansOf(const std::vector<HistoryPoint>& points, size_t width) {
+std::vector<double> MeansOf(const std::vector<history::HistoryPoint>& points, size_t width) {
   std::vector<double> means;
   const size_t parts = std::min(width, points.size());
   for (size_t part = 0; part < parts; ++part) {
@@ -100,7 +100,7 @@ std::string CutToColumns(absl::string_view line, int columns) {
 
 }  // namespace
 
-std::string LossCurveText(const RunHistory& history, int width, bool has_blocks) {
+std::string LossCurveText(const history::RunHistory& history, int width, bool has_blocks) {
   const std::vector<double> means =
       MeansOf(history.trained, static_cast<size_t>(std::max(width, 0)));
   if (means.size() < 2) return "";
@@ -115,7 +115,7 @@ std::string LossCurveText(const RunHistory& history, int width, bool has_blocks)
   return text;
 }
 
-std::string TopText(const v1::ClusterStatus& status, const RunHistory& history,
+std::string TopText(const v1::ClusterStatus& status, const history::RunHistory& history,
                     const TopPicture& picture) {
   const int columns = picture.columns;
   std::vector<std::string> head = LinesOf(wire::StatusHeadText(status, columns));
@@ -154,4 +154,4 @@ std::string TopText(const v1::ClusterStatus& status, const RunHistory& history,
   return text;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

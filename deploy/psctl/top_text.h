@@ -7,7 +7,7 @@
 #include "common/history/run_history.h"
 #include "proto/status_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 struct TopPicture {
   int columns = 80;        // A width, or kUnlimitedColumns.
@@ -19,11 +19,11 @@ struct TopPicture {
 
 // Returns progress, losses, servers, workers, and as many of the last events as there is room for.
 // If there is too little room, the tables are shortened as well.
-std::string TopText(const v1::ClusterStatus& status, const RunHistory& history,
+std::string TopText(const v1::ClusterStatus& status, const history::RunHistory& history,
                     const TopPicture& picture);
 
 // Draws the losses of a run in at most `width` columns. Each column shows the mean of a part of the
 // run. The highest mean is a full block. Empty means that there are fewer than two losses.
-std::string LossCurveText(const RunHistory& history, int width, bool has_blocks);
+std::string LossCurveText(const history::RunHistory& history, int width, bool has_blocks);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -10,14 +10,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-RunHistory Falling(int rounds) {
-  RunHistory history;
+history::RunHistory Falling(int rounds) {
+  history::RunHistory history;
   for (int64_t round = 0; round < rounds; ++round) {
     history.trained.push_back({.first_round = Round(round),
                                .last_round = Round(round),
@@ -43,16 +43,16 @@ TEST(LossCurveTest, TheHighestLossIsAFullBlockAndTheLowestTheLeast) {
 TEST(LossCurveTest, WhereThereIsNothingToSeeThereIsNoCurve) {
   EXPECT_EQ(LossCurveText(Falling(1), 8, /*has_blocks=*/true), "");
   EXPECT_EQ(LossCurveText(Falling(8), -3, /*has_blocks=*/true), "");
-  RunHistory without = Falling(2);
-  for (HistoryPoint& point : without.trained) point.num_losses = 0;
+  history::RunHistory without = Falling(2);
+  for (history::HistoryPoint& point : without.trained) point.num_losses = 0;
   EXPECT_EQ(LossCurveText(without, 8, /*has_blocks=*/true), "");
-  RunHistory flat = Falling(2);
+  history::RunHistory flat = Falling(2);
   flat.trained[1] = flat.trained[0];
   EXPECT_EQ(LossCurveText(flat, 8, /*has_blocks=*/false), "__");
 }
 
 TEST(TopTextTest, APictureFitsItsTerminal) {
-  RunHistory history = Falling(200);
+  history::RunHistory history = Falling(200);
   for (int i = 0; i < 100; ++i) history.events.push_back({{}, false, absl::StrCat("event ", i)});
   for (const int rows : {1, 5, 24, 60}) {
     for (const int workers : {0, 2, 64}) {
@@ -66,7 +66,7 @@ TEST(TopTextTest, APictureFitsItsTerminal) {
 }
 
 TEST(TopTextTest, TheNewestEventsAreShownAndWhatIsLeftOutIsCounted) {
-  RunHistory history = Falling(200);
+  history::RunHistory history = Falling(200);
   for (int i = 0; i < 100; ++i) history.events.push_back({{}, false, absl::StrCat("event ", i)});
   const std::string text =
       TopText(OfWorkers(64), history, {.columns = 80, .rows = 30, .has_blocks = false});
@@ -96,4 +96,4 @@ TEST(TopTextTest, WithoutATerminalAllIsThere) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

@@ -11,29 +11,30 @@
 #include "common/runtime/file_io.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 // Returns the checkpoints at `path`. If `path` itself is a checkpoint, the entry has no suffix,
 // whatever the name of the folder.
-absl::StatusOr<std::vector<CheckpointEntry>> CheckpointsAt(FileSystem& file_system,
-                                                           const std::string& path) {
-  if (file_system.Exists(absl::StrCat(path, "/", kManifestName))) {
-    return std::vector<CheckpointEntry>{{Round(), /*suffix=*/"", path}};
+absl::StatusOr<std::vector<checkpoints::CheckpointEntry>> CheckpointsAt(
+    storage::FileSystem& file_system, const std::string& path) {
+  if (file_system.Exists(absl::StrCat(path, "/", checkpoints::kManifestName))) {
+    return std::vector<checkpoints::CheckpointEntry>{{Round(), /*suffix=*/"", path}};
   }
-  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, path));
+  ASSIGN_OR_RETURN(std::vector<checkpoints::CheckpointEntry> entries,
+                   checkpoints::ListCheckpoints(file_system, path));
   if (!entries.empty()) return entries;
   if (!file_system.Exists(path)) RETURN_IF_ERROR(CheckIsThere(path));
   return absl::NotFoundError(absl::StrCat(
-      path, " is no checkpoint (it has no ", kManifestName,
+      path, " is no checkpoint (it has no ", checkpoints::kManifestName,
       ") and no folder of checkpoints (it has no round-...); give the path of either"));
 }
 
-std::string WholeText(const Manifest& manifest) {
+std::string WholeText(const checkpoints::Manifest& manifest) {
   int64_t num_bytes = 0;
   int num_files = 0;
-  for (const ShardManifest& shard : manifest.shards) {
-    for (const CheckpointFile* file : {&shard.weights, &shard.optimizer}) {
+  for (const checkpoints::ShardManifest& shard : manifest.shards) {
+    for (const checkpoints::CheckpointFile* file : {&shard.weights, &shard.optimizer}) {
       if (file->name.empty()) continue;
       num_bytes += file->num_bytes;
       ++num_files;
@@ -45,19 +46,22 @@ std::string WholeText(const Manifest& manifest) {
 
 }  // namespace
 
-absl::Status VerifyCheckpoints(FileSystem& file_system, absl::Span<const std::string> paths,
+absl::Status VerifyCheckpoints(storage::FileSystem& file_system,
+                               absl::Span<const std::string> paths,
                                absl::FunctionRef<absl::Status(absl::string_view line)> say) {
   int num_read = 0;
   int num_damaged = 0;
   for (const std::string& given : paths) {
     const std::string path(absl::StripSuffix(given, "/"));
-    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, CheckpointsAt(file_system, path));
-    for (const CheckpointEntry& entry : entries) {
-      if (entry.suffix == kTemporarySuffix) {
+    ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries,
+                     CheckpointsAt(file_system, path));
+    for (const checkpoints::CheckpointEntry& entry : entries) {
+      if (entry.suffix == checkpoints::kTemporarySuffix) {
         RETURN_IF_ERROR(say(absl::StrCat(entry.path, "  not finished, never used")));
         continue;
       }
-      const absl::StatusOr<Manifest> manifest = VerifyCheckpoint(file_system, entry.path);
+      const absl::StatusOr<checkpoints::Manifest> manifest =
+          checkpoints::VerifyCheckpoint(file_system, entry.path);
       if (!manifest.ok() && !file_system.Exists(entry.path)) {
         RETURN_IF_ERROR(say(absl::StrCat(entry.path, "  was removed meanwhile")));
         continue;
@@ -67,7 +71,8 @@ absl::Status VerifyCheckpoints(FileSystem& file_system, absl::Span<const std::st
       RETURN_IF_ERROR(say(absl::StrCat(
           entry.path, "  ",
           manifest.ok() ? WholeText(*manifest)
-                        : absl::StrCat(MayBeWhole(manifest.status()) ? "NOT READ: " : "DAMAGED: ",
+                        : absl::StrCat(checkpoints::MayBeWhole(manifest.status()) ? "NOT READ: "
+                                                                                  : "DAMAGED: ",
                                        manifest.status().message()))));
     }
   }
@@ -75,4 +80,4 @@ absl::Status VerifyCheckpoints(FileSystem& file_system, absl::Span<const std::st
   return absl::DataLossError(absl::StrCat(num_damaged, " of ", num_read, " do not verify"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

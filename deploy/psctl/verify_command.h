@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 
 // Verifies `paths`: checkpoints (round-...) and folders of checkpoints. In a folder, all
 // checkpoints are verified, including those that a server has set aside. A checkpoint that was
@@ -17,7 +17,8 @@ namespace lodestar {
 // one line, without line end, as soon as a checkpoint has been read. Blocks for the disk. Errors:
 // the first of `say`, which ends the verification; NotFound (a path is neither a checkpoint nor a
 // folder with checkpoints); DataLoss (checkpoints do not verify), with their number.
-absl::Status VerifyCheckpoints(FileSystem& file_system, absl::Span<const std::string> paths,
+absl::Status VerifyCheckpoints(storage::FileSystem& file_system,
+                               absl::Span<const std::string> paths,
                                absl::FunctionRef<absl::Status(absl::string_view line)> say);
 
-}  // namespace lodestar
+}  // namespace lodestar::psctl

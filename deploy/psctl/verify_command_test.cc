@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::psctl {
 namespace {
 
 using ::testing::AllOf;
@@ -90,4 +90,4 @@ TEST_F(VerifyCommandTest, APathWithoutACheckpointIsAnError) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::psctl

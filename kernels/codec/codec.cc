@@ -15,7 +15,7 @@ namespace {
 
 class Fp32Codec final : public Codec {
  public:
-  Encoding encoding() const override { return Encoding::kFp32; }
+  params::Encoding encoding() const override { return params::Encoding::kFp32; }
   void Encode(const float* values, int64_t n, const kernels::Rounding& /*rounding*/,
               std::byte* encoded) const override {
     std::copy_n(reinterpret_cast<const std::byte*>(values), n * sizeof(float), encoded);
@@ -30,7 +30,7 @@ class Fp32Codec final : public Codec {
 
 class Bf16Codec final : public Codec {
  public:
-  Encoding encoding() const override { return Encoding::kBf16; }
+  params::Encoding encoding() const override { return params::Encoding::kBf16; }
   void Encode(const float* values, int64_t n, const kernels::Rounding& /*rounding*/,
               std::byte* encoded) const override {
     codec::BestLoops().to_bf16(values, reinterpret_cast<codec::Code16*>(encoded), n);
@@ -47,7 +47,7 @@ class Bf16Codec final : public Codec {
 
 class Fp16Codec final : public Codec {
  public:
-  Encoding encoding() const override { return Encoding::kFp16; }
+  params::Encoding encoding() const override { return params::Encoding::kFp16; }
   void Encode(const float* values, int64_t n, const kernels::Rounding& /*rounding*/,
               std::byte* encoded) const override {
     codec::BestLoops().to_fp16(values, reinterpret_cast<codec::Code16*>(encoded), n);
@@ -84,8 +84,8 @@ float ScaleFor(uint32_t largest_bits, int largest_code, Rounded rounded, Below b
 
 // Describes the bytes of a block of int8: an fp32 scale, then one byte per code.
 struct Int8Format {
-  static constexpr Encoding kEncoding = Encoding::kInt8;
-  static constexpr int64_t kBlock = kInt8Block;
+  static constexpr params::Encoding kEncoding = params::Encoding::kInt8;
+  static constexpr int64_t kBlock = params::kInt8Block;
   static constexpr int kLargestCode = 127;
   // Largest magnitude of a code that may be received. The encoder never makes the code -128.
   static constexpr float kLargestMagnitude = 128.0f;
@@ -112,8 +112,8 @@ struct Int8Format {
 };
 
 struct Int4Format {
-  static constexpr Encoding kEncoding = Encoding::kInt4;
-  static constexpr int64_t kBlock = kInt4Block;
+  static constexpr params::Encoding kEncoding = params::Encoding::kInt4;
+  static constexpr int64_t kBlock = params::kInt4Block;
   static constexpr int kLargestCode = 7;
   static constexpr float kLargestMagnitude = 8.0f;
   static constexpr int64_t kScaleBytes = sizeof(uint16_t);
@@ -150,7 +150,7 @@ struct Int4Format {
 template <typename Format>
 class BlockCodec final : public Codec {
  public:
-  Encoding encoding() const override { return Format::kEncoding; }
+  params::Encoding encoding() const override { return Format::kEncoding; }
 
   void Encode(const float* values, int64_t n, const kernels::Rounding& rounding,
               std::byte* encoded) const override {
@@ -178,7 +178,7 @@ class BlockCodec final : public Codec {
         loops.quantize_to_nearest(values + begin, 1.0f / scale, Format::kLargestCode, codes, size);
       }
       Format::WriteCodes(codes, size, encoded + Format::kScaleBytes);
-      encoded += EncodedBytes(Format::kEncoding, size);
+      encoded += params::EncodedBytes(Format::kEncoding, size);
     }
   }
 
@@ -187,14 +187,15 @@ class BlockCodec final : public Codec {
       const int64_t size = std::min(kBlock, n - begin);
       Format::Dequantize(encoded + Format::kScaleBytes, Format::ReadScale(encoded), values + begin,
                          size);
-      encoded += EncodedBytes(Format::kEncoding, size);
+      encoded += params::EncodedBytes(Format::kEncoding, size);
     }
   }
 
   bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
     bool is_below = true;
     for (int64_t begin = 0; begin < n; begin += kBlock) {
-      const float scale = Format::ReadScale(encoded + EncodedBytes(Format::kEncoding, begin));
+      const float scale =
+          Format::ReadScale(encoded + params::EncodedBytes(Format::kEncoding, begin));
       is_below = is_below && std::abs(Format::kLargestMagnitude * scale) < limit;
     }
     return is_below;
@@ -206,25 +207,25 @@ class BlockCodec final : public Codec {
 
 }  // namespace
 
-const Codec& CodecOf(Encoding encoding) {
+const Codec& CodecOf(params::Encoding encoding) {
   static const Fp32Codec fp32;
   static const Bf16Codec bf16;
   static const Fp16Codec fp16;
   static const BlockCodec<Int8Format> int8;
   static const BlockCodec<Int4Format> int4;
   switch (encoding.kind()) {
-    case Encoding::Kind::kFp32:
+    case params::Encoding::Kind::kFp32:
       return fp32;
-    case Encoding::Kind::kBf16:
+    case params::Encoding::Kind::kBf16:
       return bf16;
-    case Encoding::Kind::kFp16:
+    case params::Encoding::Kind::kFp16:
       return fp16;
-    case Encoding::Kind::kInt8:
+    case params::Encoding::Kind::kInt8:
       return int8;
-    case Encoding::Kind::kInt4:
+    case params::Encoding::Kind::kInt4:
       return int4;
-    case Encoding::Kind::kTopK2:
-    case Encoding::Kind::kTopK4:
+    case params::Encoding::Kind::kTopK2:
+    case params::Encoding::Kind::kTopK4:
       return TopKCodecOf(encoding);
   }
   return fp32;

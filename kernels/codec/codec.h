@@ -18,7 +18,7 @@ class Codec {
  public:
   virtual ~Codec() = default;
 
-  virtual Encoding encoding() const = 0;
+  virtual params::Encoding encoding() const = 0;
   // Writes EncodedBytes(encoding(), n) bytes to `encoded`, which needs no alignment.
   virtual void Encode(const float* values, int64_t n, const kernels::Rounding& rounding,
                       std::byte* encoded) const = 0;
@@ -29,6 +29,6 @@ class Codec {
 };
 
 // Returns the codec of an encoding. No other code may choose a codec.
-const Codec& CodecOf(Encoding encoding);
+const Codec& CodecOf(params::Encoding encoding);
 
 }  // namespace lodestar::codec

@@ -17,18 +17,18 @@ std::vector<float> Values() {
   return values;
 }
 
-void Report(benchmark::State& state, Encoding encoding) {
+void Report(benchmark::State& state, params::Encoding encoding) {
   state.SetBytesProcessed(state.iterations() * kElements * static_cast<int64_t>(sizeof(float)));
-  state.SetLabel(EncodingText(encoding));
+  state.SetLabel(params::EncodingText(encoding));
 }
 
 // Measures how a worker encodes a vector and keeps what the encoding lost.
 void EncodeAndKeepRest(benchmark::State& state) {
-  const auto encoding = kAllEncodings[state.range(0)];
+  const auto encoding = params::kAllEncodings[state.range(0)];
   const std::vector<float> values = Values();
   const std::vector<float> residual = Values();
   std::vector<float> next_residual(kElements);
-  std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+  std::vector<std::byte> bytes(params::EncodedBytes(encoding, kElements));
   for (auto _ : state) {
     EncodeAndUpdate(encoding, values.data(), 1.0f, residual.data(), kElements, {}, 1.0f,
                     bytes.data(), next_residual.data());
@@ -38,10 +38,10 @@ void EncodeAndKeepRest(benchmark::State& state) {
 
 // Measures how a server encodes the change of its weights.
 void EncodeWeightChange(benchmark::State& state) {
-  const auto encoding = kAllEncodings[state.range(0)];
+  const auto encoding = params::kAllEncodings[state.range(0)];
   const std::vector<float> weights = Values();
   std::vector<float> shadow(kElements);
-  std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+  std::vector<std::byte> bytes(params::EncodedBytes(encoding, kElements));
   for (auto _ : state) {
     EncodeChangeAndAdvance(encoding, weights.data(), shadow.data(), kElements, {}, bytes.data());
   }
@@ -49,9 +49,9 @@ void EncodeWeightChange(benchmark::State& state) {
 }
 
 void DecodeVector(benchmark::State& state) {
-  const auto encoding = kAllEncodings[state.range(0)];
+  const auto encoding = params::kAllEncodings[state.range(0)];
   std::vector<float> values = Values();
-  std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+  std::vector<std::byte> bytes(params::EncodedBytes(encoding, kElements));
   CodecOf(encoding).Encode(values.data(), kElements, {}, bytes.data());
   for (auto _ : state) {
     AccumulateDecoded(encoding, bytes.data(), kElements, 0.5f, values.data(),
@@ -62,10 +62,10 @@ void DecodeVector(benchmark::State& state) {
 
 // Measures the check that a server makes of every contribution, with and without its norm.
 void CheckVector(benchmark::State& state) {
-  const auto encoding = kAllEncodings[state.range(0)];
+  const auto encoding = params::kAllEncodings[state.range(0)];
   const bool wants_norm = state.range(1) != 0;
   const std::vector<float> values = Values();
-  std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+  std::vector<std::byte> bytes(params::EncodedBytes(encoding, kElements));
   CodecOf(encoding).Encode(values.data(), kElements, {}, bytes.data());
   double square_sum = 0.0;
   for (auto _ : state) {

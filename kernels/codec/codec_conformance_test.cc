@@ -17,8 +17,8 @@
 
 namespace lodestar::codec {
 
-std::ostream& operator<<(std::ostream& out, Encoding encoding) {
-  return out << EncodingText(encoding);
+std::ostream& operator<<(std::ostream& out, params::Encoding encoding) {
+  return out << params::EncodingText(encoding);
 }
 
 namespace {
@@ -41,20 +41,20 @@ std::vector<float> Values(int64_t n, uint64_t seed) {
   return values;
 }
 
-Bytes Encoded(Encoding encoding, const std::vector<float>& values,
+Bytes Encoded(params::Encoding encoding, const std::vector<float>& values,
               const kernels::Rounding& rounding) {
-  Bytes bytes(EncodedBytes(encoding, static_cast<int64_t>(values.size())));
+  Bytes bytes(params::EncodedBytes(encoding, static_cast<int64_t>(values.size())));
   CodecOf(encoding).Encode(values.data(), values.size(), rounding, bytes.data());
   return bytes;
 }
 
-std::vector<float> Decoded(Encoding encoding, const Bytes& bytes, int64_t n) {
+std::vector<float> Decoded(params::Encoding encoding, const Bytes& bytes, int64_t n) {
   std::vector<float> values(n);
   CodecOf(encoding).Decode(bytes.data(), n, values.data());
   return values;
 }
 
-std::vector<float> RoundTrip(Encoding encoding, const std::vector<float>& values,
+std::vector<float> RoundTrip(params::Encoding encoding, const std::vector<float>& values,
                              const kernels::Rounding& rounding = {}) {
   return Decoded(encoding, Encoded(encoding, values, rounding), values.size());
 }
@@ -65,12 +65,12 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   });
 }
 
-bool RoundsStochastically(Encoding encoding) {
-  return encoding == Encoding::kInt8 || encoding == Encoding::kInt4;
+bool RoundsStochastically(params::Encoding encoding) {
+  return encoding == params::Encoding::kInt8 || encoding == params::Encoding::kInt4;
 }
 
-float LargestOfBlock(Encoding encoding, const std::vector<float>& values, int64_t i) {
-  const int64_t block = BlockElements(encoding);
+float LargestOfBlock(params::Encoding encoding, const std::vector<float>& values, int64_t i) {
+  const int64_t block = params::BlockElements(encoding);
   const int64_t begin = i / block * block;
   const int64_t end = std::min<int64_t>(begin + block, values.size());
   float largest = 0.0f;
@@ -79,28 +79,28 @@ float LargestOfBlock(Encoding encoding, const std::vector<float>& values, int64_
 }
 
 // Returns the largest error that element i may have after a round trip.
-double Bound(Encoding encoding, const std::vector<float>& values, int64_t i) {
+double Bound(params::Encoding encoding, const std::vector<float>& values, int64_t i) {
   switch (encoding.kind()) {
-    case Encoding::Kind::kFp32:
+    case params::Encoding::Kind::kFp32:
       return 0.0;
-    case Encoding::Kind::kBf16:
+    case params::Encoding::Kind::kBf16:
       return std::abs(values[i]) * 0x1p-8;
-    case Encoding::Kind::kFp16:
+    case params::Encoding::Kind::kFp16:
       return std::max(std::abs(values[i]) * 0x1p-11, 0x1p-25);
-    case Encoding::Kind::kInt8:
+    case params::Encoding::Kind::kInt8:
       return LargestOfBlock(encoding, values, i) / 127.0 * (1 + 1e-5);
-    case Encoding::Kind::kInt4:
+    case params::Encoding::Kind::kInt4:
       // The scale is rounded up to eight bits.
       return LargestOfBlock(encoding, values, i) / 7.0 * (1 + 0x1p-7);
-    case Encoding::Kind::kTopK2:
-    case Encoding::Kind::kTopK4:
+    case params::Encoding::Kind::kTopK2:
+    case params::Encoding::Kind::kTopK4:
       // This bound is wide; TopKCodecTest has a tighter bound.
       return LargestOfBlock(encoding, values, i);
   }
   return 0.0;
 }
 
-class CodecConformanceTest : public testing::TestWithParam<Encoding> {};
+class CodecConformanceTest : public testing::TestWithParam<params::Encoding> {};
 
 TEST_P(CodecConformanceTest, RoundTripIsWithinTheBound) {
   for (int64_t n : kSizes) {
@@ -115,7 +115,7 @@ TEST_P(CodecConformanceTest, RoundTripIsWithinTheBound) {
 
 TEST_P(CodecConformanceTest, WritesItsBytesAndNoMore) {
   for (int64_t n : kSizes) {
-    const int64_t size = EncodedBytes(GetParam(), n);
+    const int64_t size = params::EncodedBytes(GetParam(), n);
     const std::vector<float> values = Values(n, 2);
     Bytes bytes(size + 1, std::byte{0xA5});
     // Decodes a copy that begins one byte later: no codec may rely on alignment.
@@ -132,11 +132,11 @@ TEST_P(CodecConformanceTest, WritesItsBytesAndNoMore) {
 }
 
 TEST_P(CodecConformanceTest, CuttingAtBlocksChangesNoBit) {
-  const std::vector<float> values = Values(7 * kWholeBlocks + 2000, 3);
+  const std::vector<float> values = Values(7 * params::kWholeBlocks + 2000, 3);
   const kernels::Rounding rounding = {.key = 5, .stream = 6, .first_element = 1 << 20 | 3};
   const Bytes whole = Encoded(GetParam(), values, rounding);
   for (int64_t block : {1, 2, 7}) {
-    const int64_t cut = block * std::max<int64_t>(BlockElements(GetParam()), 64);
+    const int64_t cut = block * std::max<int64_t>(params::BlockElements(GetParam()), 64);
     kernels::Rounding rest = rounding;
     rest.first_element += cut;
     Bytes parts = Encoded(GetParam(), {values.begin(), values.begin() + cut}, rounding);
@@ -201,10 +201,11 @@ TEST_P(CodecConformanceTest, NanAndInfAreStillSeen) {
       const Bytes bytes = Encoded(GetParam(), values, {});
       EXPECT_FALSE(CodecOf(GetParam()).IsSurelyBelow(bytes.data(), kInf, 5000));
       const int64_t first = FirstNotBelow(GetParam(), bytes.data(), kInf, 5000);
-      EXPECT_EQ(first, place / BlockElements(GetParam()) * BlockElements(GetParam()));
+      EXPECT_EQ(first,
+                place / params::BlockElements(GetParam()) * params::BlockElements(GetParam()));
       const float back = Decoded(GetParam(), bytes, 5000)[place];
       EXPECT_FALSE(std::isfinite(back));
-      const bool is_nan = std::isnan(bad) || BlockElements(GetParam()) > 1;
+      const bool is_nan = std::isnan(bad) || params::BlockElements(GetParam()) > 1;
       EXPECT_EQ(std::isnan(back), is_nan);
       EXPECT_TRUE(is_nan || back == bad);
     }
@@ -226,7 +227,7 @@ TEST_P(CodecConformanceTest, TheSumOfSquaresIsThatOfTheDecodedElements) {
     EXPECT_NEAR(square_sum, wanted, 1e-6 * wanted);
   }
   // The squares of these elements are beyond fp32.
-  if (GetParam() == Encoding::kFp16) return;
+  if (GetParam() == params::Encoding::kFp16) return;
   const Bytes large = Encoded(GetParam(), std::vector<float>(600, 0x1p80f), {});
   // Number of elements sent of the one block
   const int sent = GetParam().is_topk() ? GetParam().topk() : 600;
@@ -238,7 +239,8 @@ TEST_P(CodecConformanceTest, TheSumOfSquaresIsThatOfTheDecodedElements) {
 TEST_P(CodecConformanceTest, TheFirstThatIsNotBelowALimitIsFound) {
   for (const float limit : {1e-3f, 0.3f, 40000.0f, 1e18f}) {
     // `large` is twice the limit, or 65000 if that is beyond the range of fp16.
-    const float large = GetParam() == Encoding::kFp16 ? std::min(2 * limit, 65000.0f) : 2 * limit;
+    const float large =
+        GetParam() == params::Encoding::kFp16 ? std::min(2 * limit, 65000.0f) : 2 * limit;
     std::vector<float> values(600, 0.0f);
     const Bytes fine = Encoded(GetParam(), values, {});
     EXPECT_TRUE(CodecOf(GetParam()).IsSurelyBelow(fine.data(), limit, 600)) << limit;
@@ -257,7 +259,7 @@ TEST_P(CodecConformanceTest, TheFirstThatIsNotBelowALimitIsFound) {
 
 // A NaN or Inf makes its whole block NaN or Inf, and leaves the other blocks of the vector alone.
 TEST_P(CodecConformanceTest, NanAndInfSpoilOneBlockOnly) {
-  const int64_t block = BlockElements(GetParam());
+  const int64_t block = params::BlockElements(GetParam());
   for (float bad : {std::nanf(""), kInf}) {
     std::vector<float> values = Values(3 * block + 1, 6);
     values[block] = bad;
@@ -274,19 +276,20 @@ TEST_P(CodecConformanceTest, NanAndInfSpoilOneBlockOnly) {
 TEST(Int4CodecTest, BlockThatDecodesBeyondTheRangeIsSeen) {
   // The scale is 2^125, and the codes include -8 and 7.
   const Bytes bytes = {std::byte{0x00}, std::byte{0x7E}, std::byte{0x70}, std::byte{0x08}};
-  EXPECT_FALSE(CodecOf(Encoding::kInt4).IsSurelyBelow(bytes.data(), kInf, 3));
-  EXPECT_EQ(FirstNotBelow(Encoding::kInt4, bytes.data(), kInf, 3), 2);
-  EXPECT_EQ(Decoded(Encoding::kInt4, bytes, 3), (std::vector<float>{0.0f, 7 * 0x1p125f, -kInf}));
+  EXPECT_FALSE(CodecOf(params::Encoding::kInt4).IsSurelyBelow(bytes.data(), kInf, 3));
+  EXPECT_EQ(FirstNotBelow(params::Encoding::kInt4, bytes.data(), kInf, 3), 2);
+  EXPECT_EQ(Decoded(params::Encoding::kInt4, bytes, 3),
+            (std::vector<float>{0.0f, 7 * 0x1p125f, -kInf}));
 }
 
 TEST(Int8CodecTest, BlockThatDecodesBeyondTheRangeIsSeen) {
   const float scale = kMax / 127.5f;
   for (int code : {-128, 127}) {
-    Bytes bytes(EncodedBytes(Encoding::kInt8, 3));
+    Bytes bytes(params::EncodedBytes(params::Encoding::kInt8, 3));
     std::memcpy(bytes.data(), &scale, sizeof(scale));
     bytes[sizeof(scale) + 1] = static_cast<std::byte>(code);
-    EXPECT_FALSE(CodecOf(Encoding::kInt8).IsSurelyBelow(bytes.data(), kInf, 3));
-    EXPECT_EQ(FirstNotBelow(Encoding::kInt8, bytes.data(), kInf, 3), code == -128 ? 1 : 3);
+    EXPECT_FALSE(CodecOf(params::Encoding::kInt8).IsSurelyBelow(bytes.data(), kInf, 3));
+    EXPECT_EQ(FirstNotBelow(params::Encoding::kInt8, bytes.data(), kInf, 3), code == -128 ? 1 : 3);
   }
 }
 
@@ -313,7 +316,7 @@ TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
   std::vector<double> arrived(kElements, 0.0);
   std::vector<double> magnitude(kElements, 0.0);
   std::vector<float> residual(kElements, 0.0f);
-  Bytes bytes(EncodedBytes(GetParam(), kElements));
+  Bytes bytes(params::EncodedBytes(GetParam(), kElements));
   for (int round = 0; round < kRounds; ++round) {
     const std::vector<float> values = Values(kElements, 100 + round);
     const float scale = round % 3 == 0 ? 0.37f : 1.0f;
@@ -336,21 +339,21 @@ TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
   }
   for (int64_t i = 0; i < kElements; ++i) {
     EXPECT_NEAR(arrived[i] + residual[i], sent[i], magnitude[i] * 2e-7) << i;
-    EXPECT_TRUE(residual[i] == 0.0f || GetParam() != Encoding::kFp32);
+    EXPECT_TRUE(residual[i] == 0.0f || GetParam() != params::Encoding::kFp32);
   }
 }
 
 TEST_P(CodecConformanceTest, EncodingAndUpdatingAtOnceGivesTheSameBits) {
   // The vector is longer than two pieces, and its end fills no SIMD vector of any width.
-  constexpr int64_t kElements = 2 * kWholeBlocks + 77;
+  constexpr int64_t kElements = 2 * params::kWholeBlocks + 77;
   std::vector<float> values = Values(kElements, 5);
   values[10] = kInf;
-  values[kWholeBlocks + 5] = std::nanf("");
+  values[params::kWholeBlocks + 5] = std::nanf("");
   const std::vector<float> residual = Values(kElements, 6);
   const kernels::Rounding rounding = {.key = 3, .stream = 4, .first_element = 1000};
   for (const float scale : {1.0f, 0.37f}) {
     for (const float decay : {1.0f, 0.95f}) {
-      Bytes bytes(EncodedBytes(GetParam(), kElements));
+      Bytes bytes(params::EncodedBytes(GetParam(), kElements));
       EncodeWithResidual(GetParam(), values.data(), scale, residual.data(), kElements, rounding,
                          bytes.data());
       std::vector<float> updated = residual;
@@ -381,7 +384,7 @@ TEST_P(CodecConformanceTest, ShadowFollowsItsTarget) {
   std::vector<float> shadow = target;
   // The shadow that EncodeChangeAndAdvance() updates in one pass
   std::vector<float> advanced = target;
-  Bytes bytes(EncodedBytes(GetParam(), kElements));
+  Bytes bytes(params::EncodedBytes(GetParam(), kElements));
   Bytes bytes_of_advanced(bytes.size());
   for (int version = 1; version <= 100; ++version) {
     const std::vector<float> step = Values(kElements, 1000 + version);
@@ -403,15 +406,15 @@ TEST_P(CodecConformanceTest, ShadowFollowsItsTarget) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllCodecs, CodecConformanceTest, testing::ValuesIn(kAllEncodings),
+INSTANTIATE_TEST_SUITE_P(AllCodecs, CodecConformanceTest, testing::ValuesIn(params::kAllEncodings),
                          [](const auto& info) {
-                           return std::string(EncodingKindName(info.param.kind()));
+                           return std::string(params::EncodingKindName(info.param.kind()));
                          });
 
 // Compares every 16-bit code with the value that the definition of the format gives it.
 TEST(HalfCodecTest, DecodesEveryCodeAndEncodesItBack) {
-  for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16}) {
-    const int mantissa_bits = encoding == Encoding::kBf16 ? 7 : 10;
+  for (params::Encoding encoding : {params::Encoding::kBf16, params::Encoding::kFp16}) {
+    const int mantissa_bits = encoding == params::Encoding::kBf16 ? 7 : 10;
     const int exponent_bits = 15 - mantissa_bits;
     const int bias = (1 << (exponent_bits - 1)) - 1;
     for (uint32_t code = 0; code < 1 << 16; ++code) {
@@ -434,12 +437,12 @@ TEST(HalfCodecTest, DecodesEveryCodeAndEncodesItBack) {
 }
 
 TEST(HalfCodecTest, TiesGoToEven) {
-  EXPECT_EQ(RoundTrip(Encoding::kBf16, {1.0f + 0x1p-8f})[0], 1.0f);
-  EXPECT_EQ(RoundTrip(Encoding::kBf16, {1.0f + 3 * 0x1p-8f})[0], 1.0f + 0x1p-6f);
-  EXPECT_EQ(RoundTrip(Encoding::kFp16, {1.0f + 0x1p-11f})[0], 1.0f);
-  EXPECT_EQ(RoundTrip(Encoding::kFp16, {1.0f + 3 * 0x1p-11f})[0], 1.0f + 0x1p-9f);
-  EXPECT_EQ(RoundTrip(Encoding::kFp16, {0x1p-25f})[0], 0.0f);
-  EXPECT_EQ(RoundTrip(Encoding::kFp16, {3 * 0x1p-25f})[0], 0x1p-23f);
+  EXPECT_EQ(RoundTrip(params::Encoding::kBf16, {1.0f + 0x1p-8f})[0], 1.0f);
+  EXPECT_EQ(RoundTrip(params::Encoding::kBf16, {1.0f + 3 * 0x1p-8f})[0], 1.0f + 0x1p-6f);
+  EXPECT_EQ(RoundTrip(params::Encoding::kFp16, {1.0f + 0x1p-11f})[0], 1.0f);
+  EXPECT_EQ(RoundTrip(params::Encoding::kFp16, {1.0f + 3 * 0x1p-11f})[0], 1.0f + 0x1p-9f);
+  EXPECT_EQ(RoundTrip(params::Encoding::kFp16, {0x1p-25f})[0], 0.0f);
+  EXPECT_EQ(RoundTrip(params::Encoding::kFp16, {3 * 0x1p-25f})[0], 0x1p-23f);
 }
 
 TEST(Int8CodecTest, LayoutIsScaleThenCodes) {
@@ -447,7 +450,7 @@ TEST(Int8CodecTest, LayoutIsScaleThenCodes) {
   values[1] = 127.0f;
   values[2] = -127.0f;
   values[256] = 254.0f;
-  const Bytes bytes = Encoded(Encoding::kInt8, values, {});
+  const Bytes bytes = Encoded(params::Encoding::kInt8, values, {});
   ASSERT_EQ(bytes.size(), 4 + 256 + 4 + 1);
   float scales[2];
   std::memcpy(&scales[0], bytes.data(), 4);
@@ -467,7 +470,7 @@ TEST(Int8CodecTest, NoiseIsThatOfPhilox) {
   values[0] = values[256] = values[512] = 127.0f;
   const kernels::Rounding rounding = {
       .key = 0x123456789ABCDEF0, .stream = 1ull << 40 | 5, .first_element = (1ll << 34) + 2};
-  const std::vector<float> back = RoundTrip(Encoding::kInt8, values, rounding);
+  const std::vector<float> back = RoundTrip(params::Encoding::kInt8, values, rounding);
   for (int64_t i = 0; i < 600; ++i) {
     if (i % 256 == 0) continue;
     const uint64_t element = rounding.first_element + i;
@@ -477,7 +480,8 @@ TEST(Int8CodecTest, NoiseIsThatOfPhilox) {
 }
 
 TEST(BlockCodecTest, RoundsToTheNearerCodeWhereItIsToAndHalvesDown) {
-  for (const auto& [encoding, largest] : {std::pair(Encoding::kInt8, 127), {Encoding::kInt4, 7}}) {
+  for (const auto& [encoding, largest] :
+       {std::pair(params::Encoding::kInt8, 127), {params::Encoding::kInt4, 7}}) {
     std::vector<float> values(300);
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = 0.25f * static_cast<float>(static_cast<int>(i) % (8 * largest + 1) - 4 * largest);
@@ -489,7 +493,8 @@ TEST(BlockCodecTest, RoundsToTheNearerCodeWhereItIsToAndHalvesDown) {
           encoding, values,
           {.kind = kernels::Rounding::Kind::kToNearest, .key = 5, .first_element = first});
       for (size_t i = 0; i < values.size(); ++i) {
-        ASSERT_EQ(back[i], std::ceil(values[i] - 0.5f)) << EncodingText(encoding) << " " << i;
+        ASSERT_EQ(back[i], std::ceil(values[i] - 0.5f))
+            << params::EncodingText(encoding) << " " << i;
       }
     }
   }
@@ -509,7 +514,7 @@ TEST(Int4CodecTest, LayoutIsScaleThenTwoCodesInAByte) {
   values[128] = 14.0f;
   values[129] = -2.0f;
   values[130] = -14.0f;
-  const Bytes bytes = Encoded(Encoding::kInt4, values, {});
+  const Bytes bytes = Encoded(params::Encoding::kInt4, values, {});
   ASSERT_EQ(bytes.size(), 2 + 64 + 2 + 2);
   EXPECT_EQ(ScaleAt(bytes, 0), 1.0f);
   EXPECT_EQ(bytes[2], std::byte{0x70});
@@ -523,35 +528,36 @@ TEST(Int4CodecTest, LayoutIsScaleThenTwoCodesInAByte) {
 TEST(Int4CodecTest, TheScaleIsTheLeastThatTheLargestElementNeeds) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const float largest = std::abs(Values(1, seed)[0]);
-    const float scale = ScaleAt(Encoded(Encoding::kInt4, {largest, -largest}, {}), 0);
+    const float scale = ScaleAt(Encoded(params::Encoding::kInt4, {largest, -largest}, {}), 0);
     const float below = std::bit_cast<float>(std::bit_cast<uint32_t>(scale) - 0x10000);
     EXPECT_GE(7 * scale, largest);
     EXPECT_LT(7 * below, largest);
   }
   // The lowest scale that is not below kMax / 7 would decode to infinity, so the next lower scale
   // is used.
-  const float most = ScaleAt(Encoded(Encoding::kInt4, {kMax}, {}), 0);
+  const float most = ScaleAt(Encoded(params::Encoding::kInt4, {kMax}, {}), 0);
   EXPECT_TRUE(std::isfinite(7 * most));
   EXPECT_LT(7 * most, kMax);
-  EXPECT_EQ(RoundTrip(Encoding::kInt4, {kMax, -kMax}), (std::vector<float>{7 * most, -7 * most}));
+  EXPECT_EQ(RoundTrip(params::Encoding::kInt4, {kMax, -kMax}),
+            (std::vector<float>{7 * most, -7 * most}));
 }
 
 TEST(Int4CodecTest, BlocksWhoseScaleWouldBeSubnormalAreZeros) {
   const float smallest = 7 * std::numeric_limits<float>::min();
-  EXPECT_EQ(RoundTrip(Encoding::kInt4, {smallest})[0], smallest);
+  EXPECT_EQ(RoundTrip(params::Encoding::kInt4, {smallest})[0], smallest);
   const float below = std::nextafter(smallest, 0.0f);
-  const Bytes bytes = Encoded(Encoding::kInt4, {below, -below, 1e-45f}, {});
+  const Bytes bytes = Encoded(params::Encoding::kInt4, {below, -below, 1e-45f}, {});
   EXPECT_EQ(bytes, Bytes(4, std::byte{0}));
 }
 
 TEST(Int4CodecTest, NoiseIsThatOfPhilox) {
   std::vector<float> values(600, 3.5f);
-  for (int64_t begin = 0; begin < 600; begin += kInt4Block) values[begin] = -7.0f;
+  for (int64_t begin = 0; begin < 600; begin += params::kInt4Block) values[begin] = -7.0f;
   const kernels::Rounding rounding = {
       .key = 0x123456789ABCDEF0, .stream = 1ull << 40 | 5, .first_element = (1ll << 34) + 2};
-  const std::vector<float> back = RoundTrip(Encoding::kInt4, values, rounding);
+  const std::vector<float> back = RoundTrip(params::Encoding::kInt4, values, rounding);
   for (int64_t i = 0; i < 600; ++i) {
-    if (i % kInt4Block == 0) continue;
+    if (i % params::kInt4Block == 0) continue;
     const uint64_t element = rounding.first_element + i;
     const uint32_t word = Philox(rounding.key, rounding.stream, element / 4)[element % 4];
     ASSERT_EQ(back[i], word < 1u << 31 ? 4.0f : 3.0f) << i;

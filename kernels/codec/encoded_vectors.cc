@@ -10,20 +10,20 @@ namespace lodestar::codec {
 namespace {
 
 // Elements of a piece: 16 KiB of fp32, which stay in the first-level cache.
-constexpr int64_t kPiece = kWholeBlocks;
-static_assert(kPiece / 4 % kInt8Block == 0 && kPiece / 4 % kInt4Block == 0);
+constexpr int64_t kPiece = params::kWholeBlocks;
+static_assert(kPiece / 4 % params::kInt8Block == 0 && kPiece / 4 % params::kInt4Block == 0);
 
 // Calls piece(begin, size, bytes) for each piece of `piece_elements` elements. `bytes` is the
 // number of encoded bytes before the piece.
 template <typename Piece>
-void ForEachPieceOf(int64_t piece_elements, Encoding encoding, int64_t n, Piece piece) {
+void ForEachPieceOf(int64_t piece_elements, params::Encoding encoding, int64_t n, Piece piece) {
   for (int64_t begin = 0; begin < n; begin += piece_elements) {
-    piece(begin, std::min(piece_elements, n - begin), EncodedBytes(encoding, begin));
+    piece(begin, std::min(piece_elements, n - begin), params::EncodedBytes(encoding, begin));
   }
 }
 
 template <typename Piece>
-void ForEachPiece(Encoding encoding, int64_t n, Piece piece) {
+void ForEachPiece(params::Encoding encoding, int64_t n, Piece piece) {
   ForEachPieceOf(kPiece, encoding, n, piece);
 }
 
@@ -42,9 +42,9 @@ void AddResidual(const float* values, float scale, const float* residual, int64_
 
 }  // namespace
 
-void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, float scale,
+void AccumulateDecoded(params::Encoding encoding, const std::byte* encoded, int64_t n, float scale,
                        float* acc, kernels::Accumulate accumulate) {
-  if (encoding == Encoding::kFp32) {
+  if (encoding == params::Encoding::kFp32) {
     vectors::AccumulateScaled(acc, reinterpret_cast<const float*>(encoded), scale, n, accumulate);
     return;
   }
@@ -61,34 +61,35 @@ void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, f
   });
 }
 
-void AddWhereKept(Encoding encoding, const std::byte* encoded, int64_t n, float weight,
+void AddWhereKept(params::Encoding encoding, const std::byte* encoded, int64_t n, float weight,
                   float* acc) {
   if (encoding.is_topk()) return AddAtTopK(encoding, encoded, n, weight, acc);
   for (int64_t i = 0; i < n; ++i) acc[i] += weight;
 }
 
-void DecodePart(Encoding encoding, const std::byte* encoded, int64_t n, int64_t begin, int64_t size,
-                float* values) {
+void DecodePart(params::Encoding encoding, const std::byte* encoded, int64_t n, int64_t begin,
+                int64_t size, float* values) {
   const Codec& codec = CodecOf(encoding);
   const int64_t end = begin + size;
-  const int64_t block = BlockElements(encoding);
+  const int64_t block = params::BlockElements(encoding);
   if (begin % block == 0 && (end % block == 0 || end == n)) {
-    return codec.Decode(encoded + EncodedBytes(encoding, begin), size, values);
+    return codec.Decode(encoded + params::EncodedBytes(encoding, begin), size, values);
   }
   float decoded[kPiece];
   for (int64_t piece = begin / kPiece * kPiece; piece < end; piece += kPiece) {
-    codec.Decode(encoded + EncodedBytes(encoding, piece), std::min(kPiece, n - piece), decoded);
+    codec.Decode(encoded + params::EncodedBytes(encoding, piece), std::min(kPiece, n - piece),
+                 decoded);
     const int64_t first = std::max(begin, piece);
     const int64_t last = std::min({end, piece + kPiece, n});
     std::copy(decoded + (first - piece), decoded + (last - piece), values + (first - begin));
   }
 }
 
-int64_t FirstMalformed(Encoding encoding, const std::byte* encoded, int64_t n) {
+int64_t FirstMalformed(params::Encoding encoding, const std::byte* encoded, int64_t n) {
   return encoding.is_topk() ? FirstMalformedTopK(encoding, encoded, n) : n;
 }
 
-int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n) {
+int64_t FirstNotBelow(params::Encoding encoding, const std::byte* encoded, float limit, int64_t n) {
   const Codec& codec = CodecOf(encoding);
   float decoded[kPiece];
   int64_t first = n;
@@ -103,7 +104,7 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
   return first;
 }
 
-int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n,
+int64_t FirstNotBelow(params::Encoding encoding, const std::byte* encoded, float limit, int64_t n,
                       double* square_sum) {
   const Codec& codec = CodecOf(encoding);
   float space[kPiece];
@@ -113,7 +114,7 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
     if (first < n) return;
     // With fp32, `decoded` points into the encoded bytes themselves, which may be unaligned.
     const float* decoded = reinterpret_cast<const float*>(encoded + bytes);
-    if (encoding != Encoding::kFp32) {
+    if (encoding != params::Encoding::kFp32) {
       codec.Decode(encoded + bytes, size, space);
       decoded = space;
     }
@@ -136,7 +137,7 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
   return first;
 }
 
-double SquareDistance(Encoding encoding, const std::byte* encoded, int64_t n, float scale,
+double SquareDistance(params::Encoding encoding, const std::byte* encoded, int64_t n, float scale,
                       const float* base) {
   float difference[kPiece];
   double square_sum = 0.0;
@@ -149,8 +150,9 @@ double SquareDistance(Encoding encoding, const std::byte* encoded, int64_t n, fl
   return square_sum;
 }
 
-void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,
-                        int64_t n, const kernels::Rounding& rounding, std::byte* encoded) {
+void EncodeWithResidual(params::Encoding encoding, const float* values, float scale,
+                        const float* residual, int64_t n, const kernels::Rounding& rounding,
+                        std::byte* encoded) {
   const Codec& codec = CodecOf(encoding);
   float sum[kPiece];
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
@@ -159,8 +161,8 @@ void EncodeWithResidual(Encoding encoding, const float* values, float scale, con
   });
 }
 
-void UpdateResidual(Encoding encoding, const float* values, float scale, const std::byte* encoded,
-                    int64_t n, float decay, float* residual) {
+void UpdateResidual(params::Encoding encoding, const float* values, float scale,
+                    const std::byte* encoded, int64_t n, float decay, float* residual) {
   const Codec& codec = CodecOf(encoding);
   float sum[kPiece];
   float decoded[kPiece];
@@ -174,9 +176,9 @@ void UpdateResidual(Encoding encoding, const float* values, float scale, const s
   });
 }
 
-void EncodeAndUpdate(Encoding encoding, const float* values, float scale, const float* residual,
-                     int64_t n, const kernels::Rounding& rounding, float decay, std::byte* encoded,
-                     float* next_residual) {
+void EncodeAndUpdate(params::Encoding encoding, const float* values, float scale,
+                     const float* residual, int64_t n, const kernels::Rounding& rounding,
+                     float decay, std::byte* encoded, float* next_residual) {
   const Codec& codec = CodecOf(encoding);
   float sum[kPiece];
   float decoded[kPiece];
@@ -192,7 +194,7 @@ void EncodeAndUpdate(Encoding encoding, const float* values, float scale, const 
   vectors::EndPastCaches();
 }
 
-void EncodeChange(Encoding encoding, const float* target, const float* base, int64_t n,
+void EncodeChange(params::Encoding encoding, const float* target, const float* base, int64_t n,
                   const kernels::Rounding& rounding, std::byte* encoded) {
   const Codec& codec = CodecOf(encoding);
   float change[kPiece];
@@ -202,7 +204,7 @@ void EncodeChange(Encoding encoding, const float* target, const float* base, int
   });
 }
 
-void EncodeChangeAndAdvance(Encoding encoding, const float* target, float* base, int64_t n,
+void EncodeChangeAndAdvance(params::Encoding encoding, const float* target, float* base, int64_t n,
                             const kernels::Rounding& rounding, std::byte* encoded) {
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     EncodeChange(encoding, target + begin, base + begin, size, RoundingFrom(rounding, begin),

@@ -41,7 +41,7 @@ struct Levels {
 // Reads and writes the encoded bytes of one block of n elements.
 class BlockBytes {
  public:
-  BlockBytes(Encoding encoding, int64_t n)
+  BlockBytes(params::Encoding encoding, int64_t n)
       : bits_(encoding.topk_bits()), kept_(std::min<int64_t>(encoding.topk(), n)) {}
 
   int64_t kept() const { return kept_; }
@@ -54,12 +54,13 @@ class BlockBytes {
     return {FromBf16(codes[0]), FromBf16(codes[1])};
   }
   static int PlaceAt(const std::byte* block, int64_t i) {
-    const std::byte* const pair = block + TopKBlockBytes::kLevels + 3 * (i / 2);
+    const std::byte* const pair = block + params::TopKBlockBytes::kLevels + 3 * (i / 2);
     const auto byte = [pair](int at) { return std::to_integer<int>(pair[at]); };
     return i % 2 == 0 ? byte(0) | (byte(1) & 0xF) << 8 : byte(1) >> 4 | byte(2) << 4;
   }
   int CodeAt(const std::byte* block, int64_t i) const {
-    const std::byte* const codes = block + TopKBlockBytes::kLevels + TopKBlockBytes::Places(kept_);
+    const std::byte* const codes =
+        block + params::TopKBlockBytes::kLevels + params::TopKBlockBytes::Places(kept_);
     const int64_t bit = bits_ * i;
     return std::to_integer<int>(codes[bit / 8]) >> (bit % 8) & ((1 << bits_) - 1);
   }
@@ -68,7 +69,7 @@ class BlockBytes {
              std::byte* block) const {
     const codec::Code16 words[2] = {ToBf16(levels.low), ToBf16(levels.step)};
     std::memcpy(block, words, sizeof(words));
-    std::byte* to = block + TopKBlockBytes::kLevels;
+    std::byte* to = block + params::TopKBlockBytes::kLevels;
     for (int64_t i = 0; i < kept_; i += 2) {
       const int second = i + 1 < kept_ ? places[i + 1] : 0;
       *to++ = static_cast<std::byte>(places[i]);
@@ -93,8 +94,8 @@ class BlockBytes {
 // The elements of one block that are kept, which means sent.
 struct KeptElements {
   int64_t count = 0;
-  uint16_t places[kMaxTopK];
-  float values[kMaxTopK];
+  uint16_t places[params::kMaxTopK];
+  float values[params::kMaxTopK];
 };
 
 void ReadKept(const BlockBytes& bytes, const std::byte* block, int64_t n, KeptElements* kept) {
@@ -118,18 +119,18 @@ void ReadKept(const BlockBytes& bytes, const std::byte* block, int64_t n, KeptEl
 // Calls spoilt(begin, size) for each block whose levels are not finite, and fine(begin, size, kept)
 // for each other block.
 template <typename Spoilt, typename Fine>
-void ForEachBlock(Encoding encoding, const std::byte* encoded, int64_t n, Spoilt spoilt,
+void ForEachBlock(params::Encoding encoding, const std::byte* encoded, int64_t n, Spoilt spoilt,
                   Fine fine) {
   KeptElements kept;
-  for (int64_t begin = 0; begin < n; begin += kTopKBlock) {
-    const int64_t size = std::min(kTopKBlock, n - begin);
+  for (int64_t begin = 0; begin < n; begin += params::kTopKBlock) {
+    const int64_t size = std::min(params::kTopKBlock, n - begin);
     if (BlockBytes::ReadLevels(encoded).are_finite()) {
       ReadKept(BlockBytes(encoding, size), encoded, size, &kept);
       fine(begin, size, kept);
     } else {
       spoilt(begin, size);
     }
-    encoded += EncodedBytes(encoding, size);
+    encoded += params::EncodedBytes(encoding, size);
   }
 }
 
@@ -153,7 +154,7 @@ void Select(const float* values, int64_t n, int64_t kept, uint32_t largest, uint
   // magnitude, and only the first few of the elements equal to it are kept.
   const int64_t above = reaching == kept ? kept : loops.count_at_least(values, threshold + 1, n);
   int64_t ties = reaching == kept ? 0 : kept - above;
-  uint8_t marks[kTopKBlock];
+  uint8_t marks[params::kTopKBlock];
   loops.mark_at_least(values, threshold, marks, n);
   std::fill(marks + n, marks + (n + 7) / 8 * 8, uint8_t{0});
   for (int64_t begin = 0; begin < n; begin += 8) {
@@ -175,7 +176,7 @@ void Select(const float* values, int64_t n, int64_t kept, uint32_t largest, uint
 Levels TwoMeans(const float* magnitudes, int64_t kept, float largest) {
   constexpr float kParts = 0x1p20f;
   constexpr int kPasses = 4;
-  uint32_t parts[kMaxTopK];
+  uint32_t parts[params::kMaxTopK];
   uint32_t total = 0;
   for (int64_t i = 0; i < kept; ++i) {
     parts[i] = static_cast<uint32_t>(magnitudes[i] / largest * kParts);
@@ -225,16 +226,16 @@ int LevelOf(float magnitude, const Levels& levels, int largest_level) {
 
 class TopKCodec final : public Codec {
  public:
-  explicit TopKCodec(Encoding encoding) : encoding_(encoding) {}
+  explicit TopKCodec(params::Encoding encoding) : encoding_(encoding) {}
 
-  Encoding encoding() const override { return encoding_; }
+  params::Encoding encoding() const override { return encoding_; }
 
   void Encode(const float* values, int64_t n, const kernels::Rounding& /*rounding*/,
               std::byte* encoded) const override {
-    for (int64_t begin = 0; begin < n; begin += kTopKBlock) {
-      const int64_t size = std::min(kTopKBlock, n - begin);
+    for (int64_t begin = 0; begin < n; begin += params::kTopKBlock) {
+      const int64_t size = std::min(params::kTopKBlock, n - begin);
       EncodeBlock(values + begin, size, encoded);
-      encoded += EncodedBytes(encoding_, size);
+      encoded += params::EncodedBytes(encoding_, size);
     }
   }
 
@@ -250,8 +251,9 @@ class TopKCodec final : public Codec {
 
   bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
     bool is_below = true;
-    for (int64_t begin = 0; begin < n; begin += kTopKBlock) {
-      const Levels levels = BlockBytes::ReadLevels(encoded + EncodedBytes(encoding_, begin));
+    for (int64_t begin = 0; begin < n; begin += params::kTopKBlock) {
+      const Levels levels =
+          BlockBytes::ReadLevels(encoded + params::EncodedBytes(encoding_, begin));
       const Levels positive = {MagnitudeOf(levels.low), MagnitudeOf(levels.step)};
       const int largest = BlockBytes(encoding_, 1).largest_level();
       is_below = is_below && positive.MagnitudeAt(largest) < limit;
@@ -262,8 +264,8 @@ class TopKCodec final : public Codec {
  private:
   void EncodeBlock(const float* values, int64_t n, std::byte* block) const {
     const BlockBytes bytes(encoding_, n);
-    uint16_t places[kMaxTopK];
-    uint8_t codes[kMaxTopK] = {};
+    uint16_t places[params::kMaxTopK];
+    uint8_t codes[params::kMaxTopK] = {};
     Levels levels;
     const uint32_t largest = codec::BestLoops().max_magnitude(values, n);
     if (largest >= kInfinity || std::bit_cast<float>(largest) < kSmallestTopK) {
@@ -271,7 +273,7 @@ class TopKCodec final : public Codec {
       if (largest >= kInfinity) levels.low = kNan;
     } else {
       Select(values, n, bytes.kept(), largest, places);
-      float magnitudes[kMaxTopK];
+      float magnitudes[params::kMaxTopK];
       for (int64_t i = 0; i < bytes.kept(); ++i) magnitudes[i] = MagnitudeOf(values[places[i]]);
       levels = LevelsFrom(RangeOf(magnitudes, bytes, std::bit_cast<float>(largest)),
                           bytes.largest_level());
@@ -289,19 +291,20 @@ class TopKCodec final : public Codec {
     return {*std::min_element(magnitudes, magnitudes + bytes.kept()), largest};
   }
 
-  const Encoding encoding_;
+  const params::Encoding encoding_;
 };
 
 std::vector<TopKCodec> AllOf(int bits) {
   std::vector<TopKCodec> codecs;
-  codecs.reserve(kMaxTopK);
-  for (int topk = 1; topk <= kMaxTopK; ++topk) codecs.emplace_back(Encoding::TopK(topk, bits));
+  codecs.reserve(params::kMaxTopK);
+  for (int topk = 1; topk <= params::kMaxTopK; ++topk)
+    codecs.emplace_back(params::Encoding::TopK(topk, bits));
   return codecs;
 }
 
 }  // namespace
 
-const Codec& TopKCodecOf(Encoding encoding) {
+const Codec& TopKCodecOf(params::Encoding encoding) {
   static const std::vector<TopKCodec>& two_bits = *new std::vector<TopKCodec>(AllOf(2));
   static const std::vector<TopKCodec>& four_bits = *new std::vector<TopKCodec>(AllOf(4));
   return (encoding.topk_bits() == 4 ? four_bits : two_bits)[encoding.topk() - 1];
@@ -309,19 +312,21 @@ const Codec& TopKCodecOf(Encoding encoding) {
 
 // Gathers the elements of `acc` first, so that AccumulateScaled() rounds the sums as it rounds
 // those of whole vectors.
-void AddTopK(Encoding encoding, const std::byte* encoded, int64_t n, float scale, float* acc) {
+void AddTopK(params::Encoding encoding, const std::byte* encoded, int64_t n, float scale,
+             float* acc) {
   ForEachBlock(
       encoding, encoded, n,
       [acc](int64_t begin, int64_t size) { std::fill_n(acc + begin, size, kNan); },
       [acc, scale](int64_t begin, int64_t, const KeptElements& kept) {
-        float sums[kMaxTopK];
+        float sums[params::kMaxTopK];
         for (int64_t i = 0; i < kept.count; ++i) sums[i] = acc[begin + kept.places[i]];
         vectors::AccumulateScaled(sums, kept.values, scale, kept.count, kernels::Accumulate::kAdd);
         for (int64_t i = 0; i < kept.count; ++i) acc[begin + kept.places[i]] = sums[i];
       });
 }
 
-void AddAtTopK(Encoding encoding, const std::byte* encoded, int64_t n, float weight, float* acc) {
+void AddAtTopK(params::Encoding encoding, const std::byte* encoded, int64_t n, float weight,
+               float* acc) {
   ForEachBlock(
       encoding, encoded, n, [](int64_t, int64_t) {},
       [acc, weight](int64_t begin, int64_t, const KeptElements& kept) {
@@ -329,9 +334,9 @@ void AddAtTopK(Encoding encoding, const std::byte* encoded, int64_t n, float wei
       });
 }
 
-int64_t FirstMalformedTopK(Encoding encoding, const std::byte* encoded, int64_t n) {
-  for (int64_t begin = 0; begin < n; begin += kTopKBlock) {
-    const int64_t size = std::min(kTopKBlock, n - begin);
+int64_t FirstMalformedTopK(params::Encoding encoding, const std::byte* encoded, int64_t n) {
+  for (int64_t begin = 0; begin < n; begin += params::kTopKBlock) {
+    const int64_t size = std::min(params::kTopKBlock, n - begin);
     const int64_t kept = BlockBytes(encoding, size).kept();
     int last = -1;
     for (int64_t i = 0; i < kept; ++i) {
@@ -339,7 +344,7 @@ int64_t FirstMalformedTopK(Encoding encoding, const std::byte* encoded, int64_t 
       if (place <= last || place >= size) return begin;
       last = place;
     }
-    encoded += EncodedBytes(encoding, size);
+    encoded += params::EncodedBytes(encoding, size);
   }
   return n;
 }

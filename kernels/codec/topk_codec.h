@@ -19,15 +19,17 @@ namespace lodestar::codec {
 // subnormal.
 inline constexpr float kSmallestTopK = 0x1p-100f;
 
-const Codec& TopKCodecOf(Encoding encoding);
+const Codec& TopKCodecOf(params::Encoding encoding);
 
 // Computes acc += scale * decoded at the elements that were sent, and leaves the others alone.
-void AddTopK(Encoding encoding, const std::byte* encoded, int64_t n, float scale, float* acc);
+void AddTopK(params::Encoding encoding, const std::byte* encoded, int64_t n, float scale,
+             float* acc);
 // Computes acc += weight at the elements that were sent.
-void AddAtTopK(Encoding encoding, const std::byte* encoded, int64_t n, float weight, float* acc);
+void AddAtTopK(params::Encoding encoding, const std::byte* encoded, int64_t n, float weight,
+               float* acc);
 
 // Returns the first element of the first block whose places are not ascending or lie beyond the end
 // of the block, or n if there is no such block.
-int64_t FirstMalformedTopK(Encoding encoding, const std::byte* encoded, int64_t n);
+int64_t FirstMalformedTopK(params::Encoding encoding, const std::byte* encoded, int64_t n);
 
 }  // namespace lodestar::codec

@@ -16,9 +16,9 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr Encoding kParameters[] = {Encoding::TopK(64, 2), Encoding::TopK(64, 4),
-                                    Encoding::TopK(1, 2), Encoding::TopK(7, 4),
-                                    Encoding::TopK(1024, 2)};
+constexpr params::Encoding kParameters[] = {
+    params::Encoding::TopK(64, 2), params::Encoding::TopK(64, 4), params::Encoding::TopK(1, 2),
+    params::Encoding::TopK(7, 4), params::Encoding::TopK(1024, 2)};
 
 std::vector<float> Values(int64_t n, uint64_t seed) {
   std::vector<float> values(n);
@@ -29,19 +29,19 @@ std::vector<float> Values(int64_t n, uint64_t seed) {
   return values;
 }
 
-Bytes Encoded(Encoding encoding, const std::vector<float>& values) {
-  Bytes bytes(EncodedBytes(encoding, static_cast<int64_t>(values.size())));
+Bytes Encoded(params::Encoding encoding, const std::vector<float>& values) {
+  Bytes bytes(params::EncodedBytes(encoding, static_cast<int64_t>(values.size())));
   CodecOf(encoding).Encode(values.data(), values.size(), {}, bytes.data());
   return bytes;
 }
 
-std::vector<float> Decoded(Encoding encoding, const Bytes& bytes, int64_t n) {
+std::vector<float> Decoded(params::Encoding encoding, const Bytes& bytes, int64_t n) {
   std::vector<float> values(n);
   CodecOf(encoding).Decode(bytes.data(), n, values.data());
   return values;
 }
 
-std::vector<int64_t> PlacesOf(Encoding encoding, const Bytes& bytes, int64_t n) {
+std::vector<int64_t> PlacesOf(params::Encoding encoding, const Bytes& bytes, int64_t n) {
   std::vector<float> marks(n, 0.0f);
   AddAtTopK(encoding, bytes.data(), n, 1.0f, marks.data());
   std::vector<int64_t> places;
@@ -55,8 +55,8 @@ std::vector<int64_t> PlacesOf(Encoding encoding, const Bytes& bytes, int64_t n) 
 // Returns the places that top-k must keep, found by sorting each block.
 std::vector<int64_t> LargestOf(const std::vector<float>& values, int64_t topk) {
   std::vector<int64_t> places;
-  for (int64_t begin = 0; begin < values.size(); begin += kTopKBlock) {
-    std::vector<int64_t> order(std::min<int64_t>(kTopKBlock, values.size() - begin));
+  for (int64_t begin = 0; begin < values.size(); begin += params::kTopKBlock) {
+    std::vector<int64_t> order(std::min<int64_t>(params::kTopKBlock, values.size() - begin));
     std::iota(order.begin(), order.end(), begin);
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       return std::abs(values[a]) > std::abs(values[b]);
@@ -69,29 +69,29 @@ std::vector<int64_t> LargestOf(const std::vector<float>& values, int64_t topk) {
 }
 
 TEST(TopKCodecTest, KeepsTheLargestOfEachBlock) {
-  for (const Encoding encoding : kParameters) {
+  for (const params::Encoding encoding : kParameters) {
     for (int64_t n : {1, 2, 63, 64, 65, 1000, 4095, 4096, 4097, 9000}) {
       const std::vector<float> values = Values(n, n);
       EXPECT_EQ(PlacesOf(encoding, Encoded(encoding, values), n),
                 LargestOf(values, encoding.topk()))
-          << EncodingText(encoding) << " of " << n;
+          << params::EncodingText(encoding) << " of " << n;
     }
   }
 }
 
 TEST(TopKCodecTest, OfEqualMagnitudesTheLowerPlacesTravel) {
-  for (const Encoding encoding : kParameters) {
+  for (const params::Encoding encoding : kParameters) {
     std::vector<float> values(5000);
     for (int64_t i = 0; i < 5000; ++i) {
       values[i] = static_cast<float>(i * 7 % 5 + 1) * (i % 2 == 0 ? 1.0f : -1.0f);
     }
     EXPECT_EQ(PlacesOf(encoding, Encoded(encoding, values), 5000),
               LargestOf(values, encoding.topk()))
-        << EncodingText(encoding);
+        << params::EncodingText(encoding);
     std::fill(values.begin(), values.end(), -0.5f);
     EXPECT_EQ(PlacesOf(encoding, Encoded(encoding, values), 5000),
               LargestOf(values, encoding.topk()))
-        << EncodingText(encoding);
+        << params::EncodingText(encoding);
   }
 }
 
@@ -100,26 +100,26 @@ TEST(TopKCodecTest, LayoutIsLevelsThenPlacesThenCodes) {
   values[0x123] = 1.0f;
   values[0x456] = -3.0f;
   values[0xFED] = 3.0f;
-  const auto bytes_of = [](Encoding encoding, const std::vector<float>& of) {
+  const auto bytes_of = [](params::Encoding encoding, const std::vector<float>& of) {
     std::vector<int> bytes;
     for (const std::byte one : Encoded(encoding, of)) bytes.push_back(std::to_integer<int>(one));
     return bytes;
   };
   // The bytes are: the levels 1 and 2 in bf16; the places 0x123, 0x456 and 0xFED in 12 bits each;
   // the codes of level 0, level 1 negative and level 1.
-  EXPECT_EQ(bytes_of(Encoding::TopK(3, 2), values),
+  EXPECT_EQ(bytes_of(params::Encoding::TopK(3, 2), values),
             (std::vector<int>{0x80, 0x3F, 0x00, 0x40, 0x23, 0x61, 0x45, 0xED, 0x0F, 0b01'11'00}));
   values[0x123] = 0.0f;
   values[0x456] = -8.0f;
   values[0xFED] = 1.0f;
   // The bytes are: low 1 and step 1 in bf16; the two places; the codes of level 7 with a sign and
   // of level 0.
-  EXPECT_EQ(bytes_of(Encoding::TopK(2, 4), values),
+  EXPECT_EQ(bytes_of(params::Encoding::TopK(2, 4), values),
             (std::vector<int>{0x80, 0x3F, 0x80, 0x3F, 0x56, 0xD4, 0xFE, 0x0F}));
 }
 
 TEST(TopKCodecTest, FourBitsAreWithinHalfAStep) {
-  const Encoding encoding = Encoding::TopK(64, 4);
+  const params::Encoding encoding = params::Encoding::TopK(64, 4);
   const std::vector<float> values = Values(4096, 3);
   const std::vector<int64_t> kept = LargestOf(values, 64);
   const auto [least, most] = std::minmax_element(
@@ -137,7 +137,7 @@ TEST(TopKCodecTest, FourBitsAreWithinHalfAStep) {
 // The codec may lose slightly more than the best two levels: its four passes may end beside the
 // best split, and levels are rounded to bf16.
 TEST(TopKCodecTest, TwoBitsLoseNoMoreThanTheBestTwoLevels) {
-  const Encoding encoding = Encoding::TopK(64, 2);
+  const params::Encoding encoding = params::Encoding::TopK(64, 2);
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     const std::vector<float> values = Values(4096, seed);
     std::vector<double> kept;
@@ -163,7 +163,7 @@ TEST(TopKCodecTest, TwoBitsLoseNoMoreThanTheBestTwoLevels) {
 }
 
 TEST(TopKCodecTest, KeepingAllLosesOnlyRounding) {
-  const Encoding encoding = Encoding::TopK(1024, 4);
+  const params::Encoding encoding = params::Encoding::TopK(1024, 4);
   const std::vector<float> values = Values(1000, 5);
   const std::vector<float> back = Decoded(encoding, Encoded(encoding, values), 1000);
   const float largest = std::abs(*std::max_element(
@@ -175,10 +175,10 @@ TEST(TopKCodecTest, KeepingAllLosesOnlyRounding) {
 TEST(TopKCodecTest, ResidualDecays) {
   constexpr float kDecay = 0.75f;
   constexpr int64_t kElements = 5000;
-  for (const Encoding encoding : kParameters) {
+  for (const params::Encoding encoding : kParameters) {
     std::vector<double> wanted(kElements, 0.0);
     std::vector<float> residual(kElements, 0.0f);
-    Bytes bytes(EncodedBytes(encoding, kElements));
+    Bytes bytes(params::EncodedBytes(encoding, kElements));
     for (int round = 0; round < 30; ++round) {
       const std::vector<float> values = Values(kElements, 100 + round);
       EncodeWithResidual(encoding, values.data(), 0.5f, residual.data(), kElements, {},
@@ -196,11 +196,11 @@ TEST(TopKCodecTest, ResidualDecays) {
 }
 
 TEST(TopKCodecTest, PlacesThatNoEncoderWritesAreFound) {
-  const Encoding encoding = Encoding::TopK(4, 2);
+  const params::Encoding encoding = params::Encoding::TopK(4, 2);
   const int64_t n = 4096 + 100;
   const Bytes fine = Encoded(encoding, Values(n, 1));
   EXPECT_EQ(FirstMalformed(encoding, fine.data(), n), n);
-  const int64_t block = EncodedBytes(encoding, 4096);
+  const int64_t block = params::EncodedBytes(encoding, 4096);
   const auto with_places = [&](int64_t of_block, std::vector<int> places) {
     Bytes bytes = fine;
     std::byte* const to = bytes.data() + of_block * block + 4;
@@ -226,11 +226,11 @@ TEST(TopKCodecTest, PlacesThatNoEncoderWritesAreFound) {
   CodecOf(encoding).Decode(beyond.data(), n, back.data());
   AddAtTopK(encoding, beyond.data(), n, 1.0f, back.data());
   EXPECT_TRUE(std::all_of(back.begin() + n, back.end(), [](float v) { return v == 42.0f; }));
-  EXPECT_EQ(FirstMalformed(Encoding::kInt4, fine.data(), 100), 100);
+  EXPECT_EQ(FirstMalformed(params::Encoding::kInt4, fine.data(), 100), 100);
 }
 
 TEST(TopKCodecTest, LevelsThatAreNotFiniteAreSeen) {
-  const Encoding encoding = Encoding::TopK(4, 4);
+  const params::Encoding encoding = params::Encoding::TopK(4, 4);
   for (const uint16_t level : {0x7F80, 0xFF80, 0x7FC0}) {
     for (const int at : {0, 2}) {
       Bytes bytes = Encoded(encoding, Values(5000, 1));
@@ -246,7 +246,8 @@ TEST(TopKCodecTest, LevelsThatAreNotFiniteAreSeen) {
 }
 
 TEST(TopKCodecTest, PartsDecodeAsTheWhole) {
-  for (const Encoding encoding : {Encoding::TopK(64, 2), Encoding::kInt4, Encoding::kFp32}) {
+  for (const params::Encoding encoding :
+       {params::Encoding::TopK(64, 2), params::Encoding::kInt4, params::Encoding::kFp32}) {
     const int64_t n = 9000;
     const Bytes bytes = Encoded(encoding, Values(n, 2));
     const std::vector<float> whole = Decoded(encoding, bytes, n);
@@ -261,7 +262,7 @@ TEST(TopKCodecTest, PartsDecodeAsTheWhole) {
 
 TEST(TopKCodecTest, WhatIsAllKeptCountsEverywhere) {
   std::vector<float> weights(100, 1.0f);
-  AddWhereKept(Encoding::kInt8, nullptr, 100, 0.5f, weights.data());
+  AddWhereKept(params::Encoding::kInt8, nullptr, 100, 0.5f, weights.data());
   EXPECT_EQ(weights, std::vector<float>(100, 1.5f));
 }
 

@@ -24,7 +24,7 @@ CpuDevice::CpuDevice(int threads, const simd::Loops& loops) : loops_(loops), poo
   capabilities_.name =
       absl::StrCat("cpu (", loops.name, ", ", threads, threads == 1 ? " thread)" : " threads)");
   capabilities_.compute = kernels::DType::kF32;
-  const HostMemory memory = ReadHostMemory();
+  const machine::HostMemory memory = machine::ReadHostMemory();
   capabilities_.memory_bytes = static_cast<size_t>(memory.total_bytes);
   capabilities_.memory_limited_by = memory.limited_by;
 }
@@ -42,7 +42,7 @@ absl::StatusOr<void*> CpuDevice::Allocate(size_t bytes) {
 
 void CpuDevice::Release(void* memory) { std::free(memory); }
 size_t CpuDevice::FreeMemoryBytes() {
-  return static_cast<size_t>(ReadHostMemory().available_bytes);
+  return static_cast<size_t>(machine::ReadHostMemory().available_bytes);
 }
 absl::StatusOr<void*> CpuDevice::AllocateHost(size_t bytes) { return Allocate(bytes); }
 void CpuDevice::ReleaseHost(void* memory) { std::free(memory); }

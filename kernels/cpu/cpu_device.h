@@ -31,7 +31,7 @@ class CpuDevice final : public kernels::Device {
   absl::Status Synchronize(kernels::EventId event) override;
 
 #include "kernels/device_operations.inc"
-  void EncodeAndUpdate(Encoding encoding, void* encoded, kernels::Buf next_residual,
+  void EncodeAndUpdate(params::Encoding encoding, void* encoded, kernels::Buf next_residual,
                        kernels::Buf values, float scale, kernels::Buf residual,
                        const kernels::Rounding& rounding, float decay,
                        kernels::StreamKind stream) override;

@@ -176,48 +176,49 @@ void CpuDevice::SumOfSquares(kernels::Buf sum, kernels::Buf x) {
 
 // Threads share whole blocks of the encoding. So a block gets the same bytes however the vector is
 // cut.
-void CpuDevice::Encode(Encoding encoding, void* encoded, kernels::Buf values, float scale,
+void CpuDevice::Encode(params::Encoding encoding, void* encoded, kernels::Buf values, float scale,
                        kernels::Buf residual, const kernels::Rounding& rounding,
                        kernels::StreamKind) {
   kernels::CheckEncoding(encoding, encoded, values);
   kernels::CheckOptionalBuf(residual, kernels::DType::kF32, values.num_elements);
   const int64_t n = values.num_elements;
-  ForRanges(n, kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
+  ForRanges(n, params::kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
     kernels::Rounding from_begin = rounding;
     from_begin.first_element += begin;
-    codec::EncodeWithResidual(encoding, FloatsAt(values, begin), scale, FloatsAt(residual, begin),
-                              end - begin, from_begin,
-                              static_cast<std::byte*>(encoded) + EncodedBytes(encoding, begin));
+    codec::EncodeWithResidual(
+        encoding, FloatsAt(values, begin), scale, FloatsAt(residual, begin), end - begin,
+        from_begin, static_cast<std::byte*>(encoded) + params::EncodedBytes(encoding, begin));
   });
 }
 
-void CpuDevice::UpdateResidual(Encoding encoding, kernels::Buf residual, kernels::Buf values,
-                               float scale, const void* encoded, float decay, kernels::StreamKind) {
+void CpuDevice::UpdateResidual(params::Encoding encoding, kernels::Buf residual,
+                               kernels::Buf values, float scale, const void* encoded, float decay,
+                               kernels::StreamKind) {
   kernels::CheckEncoding(encoding, encoded, values);
   kernels::CheckBuf(residual, kernels::DType::kF32, values.num_elements);
   const int64_t n = values.num_elements;
-  ForRanges(n, kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
+  ForRanges(n, params::kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
     lodestar::codec::UpdateResidual(
         encoding, FloatsAt(values, begin), scale,
-        static_cast<const std::byte*>(encoded) + EncodedBytes(encoding, begin), end - begin, decay,
-        residual.as<float>() + begin);
+        static_cast<const std::byte*>(encoded) + params::EncodedBytes(encoding, begin), end - begin,
+        decay, residual.as<float>() + begin);
   });
 }
 
-void CpuDevice::EncodeAndUpdate(Encoding encoding, void* encoded, kernels::Buf next_residual,
-                                kernels::Buf values, float scale, kernels::Buf residual,
-                                const kernels::Rounding& rounding, float decay,
-                                kernels::StreamKind) {
+void CpuDevice::EncodeAndUpdate(params::Encoding encoding, void* encoded,
+                                kernels::Buf next_residual, kernels::Buf values, float scale,
+                                kernels::Buf residual, const kernels::Rounding& rounding,
+                                float decay, kernels::StreamKind) {
   kernels::CheckEncoding(encoding, encoded, values);
   const int64_t n = values.num_elements;
   for (const kernels::Buf& buf : {residual, next_residual})
     kernels::CheckBuf(buf, kernels::DType::kF32, n);
-  ForRanges(n, kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
+  ForRanges(n, params::kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
     kernels::Rounding from_begin = rounding;
     from_begin.first_element += begin;
     lodestar::codec::EncodeAndUpdate(
         encoding, FloatsAt(values, begin), scale, FloatsAt(residual, begin), end - begin,
-        from_begin, decay, static_cast<std::byte*>(encoded) + EncodedBytes(encoding, begin),
+        from_begin, decay, static_cast<std::byte*>(encoded) + params::EncodedBytes(encoding, begin),
         next_residual.as<float>() + begin);
   });
 }

@@ -46,10 +46,10 @@ struct Result {
   std::vector<float> residual;
 };
 
-Result OnHost(Encoding encoding, const std::vector<float>& values, float scale,
+Result OnHost(params::Encoding encoding, const std::vector<float>& values, float scale,
               const std::vector<float>& residual, const kernels::Rounding& rounding) {
   const int64_t n = static_cast<int64_t>(values.size());
-  Result result{std::vector<std::byte>(EncodedBytes(encoding, n)), residual};
+  Result result{std::vector<std::byte>(params::EncodedBytes(encoding, n)), residual};
   float* const memory = residual.empty() ? nullptr : result.residual.data();
   codec::EncodeWithResidual(encoding, values.data(), scale, memory, n, rounding,
                             result.bytes.data());
@@ -59,24 +59,24 @@ Result OnHost(Encoding encoding, const std::vector<float>& values, float scale,
   return result;
 }
 
-cudaError_t Encode(Encoding encoding, void* encoded, const CodecInput& input,
+cudaError_t Encode(params::Encoding encoding, void* encoded, const CodecInput& input,
                    const kernels::Rounding& rounding, cudaStream_t stream) {
   auto* const codes = static_cast<uint16_t*>(encoded);
-  if (encoding == Encoding::kBf16) return EncodeBf16(codes, input, stream);
-  if (encoding == Encoding::kFp16) return EncodeFp16(codes, input, stream);
-  if (encoding == Encoding::kInt8) return EncodeInt8(encoded, input, rounding, stream);
+  if (encoding == params::Encoding::kBf16) return EncodeBf16(codes, input, stream);
+  if (encoding == params::Encoding::kFp16) return EncodeFp16(codes, input, stream);
+  if (encoding == params::Encoding::kInt8) return EncodeInt8(encoded, input, rounding, stream);
   if (encoding.is_topk()) {
     return EncodeTopK(encoded, input, {encoding.topk(), encoding.topk_bits()}, stream);
   }
   return EncodeInt4(encoded, input, rounding, stream);
 }
 
-cudaError_t Lost(Encoding encoding, float* lost, const CodecInput& input, const void* encoded,
-                 cudaStream_t stream) {
+cudaError_t Lost(params::Encoding encoding, float* lost, const CodecInput& input,
+                 const void* encoded, cudaStream_t stream) {
   const auto* const codes = static_cast<const uint16_t*>(encoded);
-  if (encoding == Encoding::kBf16) return LostInBf16(lost, input, codes, kDecay, stream);
-  if (encoding == Encoding::kFp16) return LostInFp16(lost, input, codes, kDecay, stream);
-  if (encoding == Encoding::kInt8) return LostInInt8(lost, input, encoded, kDecay, stream);
+  if (encoding == params::Encoding::kBf16) return LostInBf16(lost, input, codes, kDecay, stream);
+  if (encoding == params::Encoding::kFp16) return LostInFp16(lost, input, codes, kDecay, stream);
+  if (encoding == params::Encoding::kInt8) return LostInInt8(lost, input, encoded, kDecay, stream);
   if (encoding.is_topk()) {
     return LostInTopK(lost, input, {encoding.topk(), encoding.topk_bits()}, encoded, kDecay,
                       stream);
@@ -84,11 +84,11 @@ cudaError_t Lost(Encoding encoding, float* lost, const CodecInput& input, const 
   return LostInInt4(lost, input, encoded, kDecay, stream);
 }
 
-Result OnCard(Encoding encoding, const std::vector<float>& values, float scale,
+Result OnCard(params::Encoding encoding, const std::vector<float>& values, float scale,
               const std::vector<float>& residual, const kernels::Rounding& rounding,
               int64_t offset) {
   const int64_t n = static_cast<int64_t>(values.size());
-  const size_t size = EncodedBytes(encoding, n);
+  const size_t size = params::EncodedBytes(encoding, n);
   // The result has the encoded bytes, then the residual.
   const std::vector<std::byte> all = InBothOrders([&](KernelTestRig& rig) {
     std::vector<float> shifted(offset + n);
@@ -121,43 +121,44 @@ void ExpectSameNumbers(const std::vector<float>& got, const std::vector<float>& 
   }
 }
 
-void ExpectSame(Encoding encoding, int64_t n, float scale, bool has_residual,
+void ExpectSame(params::Encoding encoding, int64_t n, float scale, bool has_residual,
                 const kernels::Rounding& rounding, int64_t offset) {
   const std::vector<float> values = Values(n);
   const std::vector<float> residual = Noises<float>(has_residual ? n : 0, 2);
   const Result want = OnHost(encoding, values, scale, residual, rounding);
   const Result got = OnCard(encoding, values, scale, residual, rounding, offset);
   ExpectSameNumbers(got.residual, want.residual);
-  EXPECT_EQ(got.bytes, want.bytes) << EncodingText(encoding) << " of " << n;
+  EXPECT_EQ(got.bytes, want.bytes) << params::EncodingText(encoding) << " of " << n;
 }
 
-constexpr Encoding kEncodings[] = {
-    Encoding::kBf16,       Encoding::kFp16,       Encoding::kInt8,      Encoding::kInt4,
-    Encoding::TopK(64, 2), Encoding::TopK(64, 4), Encoding::TopK(1, 2), Encoding::TopK(1023, 4)};
+constexpr params::Encoding kEncodings[] = {
+    params::Encoding::kBf16,      params::Encoding::kFp16,        params::Encoding::kInt8,
+    params::Encoding::kInt4,      params::Encoding::TopK(64, 2),  params::Encoding::TopK(64, 4),
+    params::Encoding::TopK(1, 2), params::Encoding::TopK(1023, 4)};
 
 TEST(CodecTest, KnowsTheSizesOfBlocks) {
   for (int64_t n : {0, 1, 127, 128, 129, 255, 256, 257, 1000}) {
-    EXPECT_EQ(Int8EncodedBytes(n), EncodedBytes(Encoding::kInt8, n));
-    EXPECT_EQ(Int4EncodedBytes(n), EncodedBytes(Encoding::kInt4, n));
+    EXPECT_EQ(Int8EncodedBytes(n), params::EncodedBytes(params::Encoding::kInt8, n));
+    EXPECT_EQ(Int4EncodedBytes(n), params::EncodedBytes(params::Encoding::kInt4, n));
   }
   for (int bits : {2, 4}) {
     for (int kept = 1; kept <= kMostKept; ++kept) {
       EXPECT_EQ((TopKFormat{kept, bits}.BlockBytes(kept)),
-                EncodedBytes(Encoding::TopK(kept, bits), kTopKBlockElements));
+                params::EncodedBytes(params::Encoding::TopK(kept, bits), kTopKBlockElements));
     }
   }
 }
 
 TEST(CodecTest, TakesNothingAsWell) {
   const CodecInput nothing = {nullptr, 1.0f, nullptr, 0};
-  for (Encoding encoding : kEncodings) {
+  for (params::Encoding encoding : kEncodings) {
     EXPECT_EQ(Encode(encoding, nullptr, nothing, {}, nullptr), cudaSuccess);
     EXPECT_EQ(Lost(encoding, nullptr, nothing, nullptr, nullptr), cudaSuccess);
   }
 }
 
 TEST(CodecTest, GivesTheBytesOfTheHost) {
-  for (Encoding encoding : kEncodings) {
+  for (params::Encoding encoding : kEncodings) {
     for (int64_t n : {1, 3, 127, 128, 129, 255, 256, 257, 1000, 2 * 2048 + 5}) {
       for (bool has_residual : {false, true}) {
         // With a scale of 1, one block contains the largest fp32 number. With a scale of 0.37, no
@@ -175,7 +176,7 @@ TEST(CodecTest, GivesTheBytesOfTheHost) {
 }
 
 TEST(CodecTest, GivesTheBytesOfTheHostAtOddAddressesAndPositions) {
-  for (Encoding encoding : kEncodings) {
+  for (params::Encoding encoding : kEncodings) {
     for (int64_t first : {int64_t{0}, int64_t{3}, int64_t{0x7fff'ffff'fffe}}) {
       ExpectSame(encoding, 777, 0.37f, true,
                  {.key = ~uint64_t{0}, .stream = 1, .first_element = first},
@@ -187,7 +188,7 @@ TEST(CodecTest, GivesTheBytesOfTheHostAtOddAddressesAndPositions) {
 // The NaN and Inf of Values() would make most of a block of top-k NaN, so this test has vectors of
 // its own.
 TEST(CodecTest, KeepsTheSameElementsAsTheHostOfWholeBlocksAndTies) {
-  for (const Encoding encoding : kEncodings) {
+  for (const params::Encoding encoding : kEncodings) {
     if (!encoding.is_topk()) continue;
     std::vector<std::vector<float>> vectors = {Noises<float>(2 * 4096 + 777, 3),
                                                Noises<float>(4096, 4)};
@@ -207,11 +208,12 @@ TEST(CodecTest, KeepsTheSameElementsAsTheHostOfWholeBlocksAndTies) {
     for (size_t i = 0; i < vectors.size(); ++i) {
       const Result want = OnHost(encoding, vectors[i], 1.0f, {}, {});
       const Result got = OnCard(encoding, vectors[i], 1.0f, {}, {}, 0);
-      EXPECT_EQ(got.bytes, want.bytes) << EncodingText(encoding) << ", vector " << i;
+      EXPECT_EQ(got.bytes, want.bytes) << params::EncodingText(encoding) << ", vector " << i;
       const std::vector<float> residual = Noises<float>(static_cast<int64_t>(vectors[i].size()), 9);
       const Result want_lost = OnHost(encoding, vectors[i], 0.37f, residual, {});
       const Result got_lost = OnCard(encoding, vectors[i], 0.37f, residual, {}, 1);
-      EXPECT_EQ(got_lost.bytes, want_lost.bytes) << EncodingText(encoding) << ", vector " << i;
+      EXPECT_EQ(got_lost.bytes, want_lost.bytes)
+          << params::EncodingText(encoding) << ", vector " << i;
       ExpectSameNumbers(got_lost.residual, want_lost.residual);
     }
   }

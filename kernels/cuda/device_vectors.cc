@@ -68,40 +68,41 @@ void CudaDevice::SumOfSquares(kernels::Buf sum, kernels::Buf x) {
       "SumOfSquares");
 }
 
-void CudaDevice::Encode(Encoding encoding, void* encoded, kernels::Buf values, float scale,
+void CudaDevice::Encode(params::Encoding encoding, void* encoded, kernels::Buf values, float scale,
                         kernels::Buf residual, const kernels::Rounding& rounding,
                         kernels::StreamKind stream) {
-  static_assert(kInt8BlockElements == kInt8Block && kInt4BlockElements == kInt4Block);
-  static_assert(kTopKBlockElements == kTopKBlock && kMostKept == kMaxTopK);
+  static_assert(kInt8BlockElements == params::kInt8Block &&
+                kInt4BlockElements == params::kInt4Block);
+  static_assert(kTopKBlockElements == params::kTopKBlock && kMostKept == params::kMaxTopK);
   kernels::CheckEncoding(encoding, encoded, values);
   kernels::CheckOptionalBuf(residual, kernels::DType::kF32, values.num_elements);
   const CodecInput input = {values.as<const float>(), scale, residual.as<const float>(),
                             values.num_elements};
   switch (encoding.kind()) {
-    case Encoding::Kind::kFp32:
+    case params::Encoding::Kind::kFp32:
       return;
-    case Encoding::Kind::kBf16:
+    case params::Encoding::Kind::kBf16:
       Check(EncodeBf16(static_cast<uint16_t*>(encoded), input, On(stream)), "EncodeBf16");
       return;
-    case Encoding::Kind::kFp16:
+    case params::Encoding::Kind::kFp16:
       Check(EncodeFp16(static_cast<uint16_t*>(encoded), input, On(stream)), "EncodeFp16");
       return;
-    case Encoding::Kind::kInt8:
+    case params::Encoding::Kind::kInt8:
       Check(EncodeInt8(encoded, input, rounding, On(stream)), "EncodeInt8");
       return;
-    case Encoding::Kind::kInt4:
+    case params::Encoding::Kind::kInt4:
       Check(EncodeInt4(encoded, input, rounding, On(stream)), "EncodeInt4");
       return;
-    case Encoding::Kind::kTopK2:
-    case Encoding::Kind::kTopK4:
+    case params::Encoding::Kind::kTopK2:
+    case params::Encoding::Kind::kTopK4:
       Check(EncodeTopK(encoded, input, {encoding.topk(), encoding.topk_bits()}, On(stream)),
             "EncodeTopK");
       return;
   }
 }
 
-void CudaDevice::UpdateResidual(Encoding encoding, kernels::Buf residual, kernels::Buf values,
-                                float scale, const void* encoded, float decay,
+void CudaDevice::UpdateResidual(params::Encoding encoding, kernels::Buf residual,
+                                kernels::Buf values, float scale, const void* encoded, float decay,
                                 kernels::StreamKind stream) {
   kernels::CheckEncoding(encoding, encoded, values);
   kernels::CheckBuf(residual, kernels::DType::kF32, values.num_elements);
@@ -109,24 +110,24 @@ void CudaDevice::UpdateResidual(Encoding encoding, kernels::Buf residual, kernel
                             values.num_elements};
   float* const lost = residual.as<float>();
   switch (encoding.kind()) {
-    case Encoding::Kind::kFp32:
+    case params::Encoding::Kind::kFp32:
       return;
-    case Encoding::Kind::kBf16:
+    case params::Encoding::Kind::kBf16:
       Check(LostInBf16(lost, input, static_cast<const uint16_t*>(encoded), decay, On(stream)),
             "LostInBf16");
       return;
-    case Encoding::Kind::kFp16:
+    case params::Encoding::Kind::kFp16:
       Check(LostInFp16(lost, input, static_cast<const uint16_t*>(encoded), decay, On(stream)),
             "LostInFp16");
       return;
-    case Encoding::Kind::kInt8:
+    case params::Encoding::Kind::kInt8:
       Check(LostInInt8(lost, input, encoded, decay, On(stream)), "LostInInt8");
       return;
-    case Encoding::Kind::kInt4:
+    case params::Encoding::Kind::kInt4:
       Check(LostInInt4(lost, input, encoded, decay, On(stream)), "LostInInt4");
       return;
-    case Encoding::Kind::kTopK2:
-    case Encoding::Kind::kTopK4:
+    case params::Encoding::Kind::kTopK2:
+    case params::Encoding::Kind::kTopK4:
       Check(LostInTopK(lost, input, {encoding.topk(), encoding.topk_bits()}, encoded, decay,
                        On(stream)),
             "LostInTopK");

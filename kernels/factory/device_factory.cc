@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<kernels::Device>> MakeCpu(const DeviceOptions& op
     return absl::InvalidArgumentError(
         "the cpu device computes in fp32 only: bf16 needs CUDA; use fp32 or the cuda device");
   }
-  return cpu::MakeCpuDevice(options.threads == 0 ? UsableCores() : options.threads);
+  return cpu::MakeCpuDevice(options.threads == 0 ? machine::UsableCores() : options.threads);
 }
 
 // Returns the ordinal of the card that `kind` names. -1 means that `kind` does not name one card.

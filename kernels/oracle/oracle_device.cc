@@ -102,8 +102,8 @@ void OracleDevice::SumOfSquares(kernels::Buf sum, kernels::Buf x) {
 }
 
 // The oracle uses the codecs themselves as reference: the bytes that they make define the encoding.
-void OracleDevice::Encode(Encoding encoding, void* encoded, kernels::Buf values, float scale,
-                          kernels::Buf residual, const kernels::Rounding& rounding,
+void OracleDevice::Encode(params::Encoding encoding, void* encoded, kernels::Buf values,
+                          float scale, kernels::Buf residual, const kernels::Rounding& rounding,
                           kernels::StreamKind) {
   kernels::CheckEncoding(encoding, encoded, values);
   kernels::CheckOptionalBuf(residual, kernels::DType::kF32, values.num_elements);
@@ -111,9 +111,9 @@ void OracleDevice::Encode(Encoding encoding, void* encoded, kernels::Buf values,
                             values.num_elements, rounding, static_cast<std::byte*>(encoded));
 }
 
-void OracleDevice::UpdateResidual(Encoding encoding, kernels::Buf residual, kernels::Buf values,
-                                  float scale, const void* encoded, float decay,
-                                  kernels::StreamKind) {
+void OracleDevice::UpdateResidual(params::Encoding encoding, kernels::Buf residual,
+                                  kernels::Buf values, float scale, const void* encoded,
+                                  float decay, kernels::StreamKind) {
   kernels::CheckEncoding(encoding, encoded, values);
   kernels::CheckBuf(residual, kernels::DType::kF32, values.num_elements);
   lodestar::codec::UpdateResidual(encoding, values.as<float>(), scale,

@@ -132,13 +132,14 @@ TEST_P(DeviceConformanceTest, SumsSquares) {
 
 // Covers vectors that are aligned and vectors that begin at any address.
 TEST_P(DeviceConformanceTest, EncodesToTheSameBytesAndKnowsWhatIsLost) {
-  for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4,
-                            Encoding::TopK(64, 2), Encoding::TopK(5, 4)}) {
+  for (params::Encoding encoding :
+       {params::Encoding::kBf16, params::Encoding::kFp16, params::Encoding::kInt8,
+        params::Encoding::kInt4, params::Encoding::TopK(64, 2), params::Encoding::TopK(5, 4)}) {
     for (int64_t n : kSizes) {
       for (int64_t offset : {0, 1}) {
         ExpectConforms(
             [&](DeviceTestRig& rig) {
-              const int64_t bytes = EncodedBytes(encoding, n);
+              const int64_t bytes = params::EncodedBytes(encoding, n);
               const Buf values = rig.Random(offset + n, DType::kF32).Slice(offset, n);
               const Buf residual = rig.InOut("residual", offset + n, DType::kF32).Slice(offset, n);
               const Rounding rounding = {.key = 7, .stream = 3, .first_element = 256 + offset};

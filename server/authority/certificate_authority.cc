@@ -77,8 +77,8 @@ absl::Status WithAdvice(const std::string& folder, const absl::Status& status) {
 }
 
 std::string RevokedText(const IdentityRecord& record) {
-  return absl::StrCat(TextOf(record.identity), " was revoked at ", UtcText(record.revoked), " (",
-                      record.revoked_because, ")");
+  return absl::StrCat(security::TextOf(record.identity), " was revoked at ",
+                      UtcText(record.revoked), " (", record.revoked_because, ")");
 }
 
 }  // namespace
@@ -105,46 +105,46 @@ absl::Status CertificateAuthority::Load() {
         ", and this program was built after ", UtcText(deps_.built),
         "; certificates would have ended before they are used; set the clock, and start again"));
   }
-  RETURN_IF_ERROR(MakeSecretFolder(folder));
+  RETURN_IF_ERROR(security::MakeSecretFolder(folder));
   ASSIGN_OR_RETURN(const FolderGuard guard, FolderGuard::Take(folder));
   return WithAdvice(folder, LoadFiles());
 }
 
 absl::Status CertificateAuthority::LoadFiles() {
   const std::string& folder = config_.folder;
-  absl::StatusOr<std::string> key = ReadKeptSecretFile(KeyPath(folder), kMaxKeyBytes);
+  absl::StatusOr<std::string> key = security::ReadKeptSecretFile(KeyPath(folder), kMaxKeyBytes);
   if (absl::IsNotFound(key.status())) {
     // A new authority would lock out all machines that have joined. It would also forget the
     // revocations.
     const absl::StatusOr<std::string> ledger =
-        ReadKeptSecretFile(LedgerPath(folder), kMaxLedgerBytes);
+        security::ReadKeptSecretFile(LedgerPath(folder), kMaxLedgerBytes);
     const absl::StatusOr<TokenLedger> known = TokenLedger::FromJson(ledger.value_or(""));
     if (ledger.ok() && !(known.ok() && known->tokens().empty() && known->identities().empty())) {
       return absl::NotFoundError(absl::StrCat(KeyPath(folder), " is not there, and ",
                                               LedgerPath(folder),
                                               " knows of machines that have joined"));
     }
-    key = NewPrivateKey();
+    key = security::NewPrivateKey();
     const absl::Time now = deps_.now();
-    ASSIGN_OR_RETURN(
-        authority_.certificate,
-        MakeAuthority(*key, {.from = kAuthorityBeginning, .until = now + kAuthorityLifetime}));
+    ASSIGN_OR_RETURN(authority_.certificate,
+                     security::MakeAuthority(
+                         *key, {.from = kAuthorityBeginning, .until = now + kAuthorityLifetime}));
     // The key is written last: if the key exists, all files of the authority exist.
-    RETURN_IF_ERROR(WriteSecretFile(CertificatePath(folder), authority_.certificate));
-    RETURN_IF_ERROR(WriteSecretFile(LedgerPath(folder), TokenLedger().ToJson()));
-    RETURN_IF_ERROR(WriteSecretFile(KeyPath(folder), *key));
-    LogInfo("made the authority of a new cluster in {}", folder);
+    RETURN_IF_ERROR(security::WriteSecretFile(CertificatePath(folder), authority_.certificate));
+    RETURN_IF_ERROR(security::WriteSecretFile(LedgerPath(folder), TokenLedger().ToJson()));
+    RETURN_IF_ERROR(security::WriteSecretFile(KeyPath(folder), *key));
+    logging::LogInfo("made the authority of a new cluster in {}", folder);
   }
   RETURN_IF_ERROR(key.status());
   authority_.key = *std::move(key);
   ASSIGN_OR_RETURN(authority_.certificate, ReadWholeFile(CertificatePath(folder), kMaxKeyBytes));
-  const absl::Status fits = CheckKeyFits(authority_.certificate, authority_.key);
+  const absl::Status fits = security::CheckKeyFits(authority_.certificate, authority_.key);
   if (!fits.ok()) {
     return absl::Status(fits.code(), absl::StrCat(CertificatePath(folder), " or ", KeyPath(folder),
                                                   " beside it: ", fits.message()));
   }
-  ASSIGN_OR_RETURN(sha256_, FingerprintOf(authority_.certificate));
-  ASSIGN_OR_RETURN(validity_, ValidityOf(authority_.certificate));
+  ASSIGN_OR_RETURN(sha256_, security::FingerprintOf(authority_.certificate));
+  ASSIGN_OR_RETURN(validity_, security::ValidityOf(authority_.certificate));
   RETURN_IF_ERROR(CheckAuthorityHolds());
   absl::MutexLock lock(&mutex_);
   return ReadLedger();
@@ -179,7 +179,7 @@ absl::Status CertificateAuthority::ReadLedger() {
     read_at_ = deps_.now();
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const std::string text, ReadKeptSecretFile(path, kMaxLedgerBytes));
+  ASSIGN_OR_RETURN(const std::string text, security::ReadKeptSecretFile(path, kMaxLedgerBytes));
   absl::StatusOr<TokenLedger> ledger = TokenLedger::FromJson(text);
   if (!ledger.ok()) {
     return absl::DataLossError(absl::StrCat(path, ": ", ledger.status().message()));
@@ -197,7 +197,8 @@ absl::Status CertificateAuthority::Change(
   RETURN_IF_ERROR(ReadLedger());
   TokenLedger changed = ledger_;
   RETURN_IF_ERROR(change(changed, deps_.now()));
-  if (const absl::Status kept = WriteSecretFile(LedgerPath(config_.folder), changed.ToJson());
+  if (const absl::Status kept =
+          security::WriteSecretFile(LedgerPath(config_.folder), changed.ToJson());
       !kept.ok()) {
     trouble_ = absl::StrCat("nothing can be recorded of machines that join: ", kept.message());
     return absl::UnavailableError(
@@ -216,10 +217,11 @@ std::string CertificateAuthority::TakeTrouble() {
 
 absl::StatusOr<CertificateAuthority::NewToken> CertificateAuthority::CreateToken(
     const TokenTerms& terms) {
-  NewToken token{RandomHex(kTokenIdBytes), RandomHex(kSecretBytes), absl::InfinitePast()};
+  NewToken token{security::RandomHex(kTokenIdBytes), security::RandomHex(kSecretBytes),
+                 absl::InfinitePast()};
   RETURN_IF_ERROR(Change([&](TokenLedger& ledger, absl::Time now) {
     token.expires = now + terms.ttl;
-    return ledger.Create(terms, token.id, Sha256Hex(token.secret), now);
+    return ledger.Create(terms, token.id, security::Sha256Hex(token.secret), now);
   }));
   return token;
 }
@@ -245,17 +247,17 @@ TokenLedger CertificateAuthority::ledger() {
 }
 
 absl::StatusOr<std::string> CertificateAuthority::Sign(
-    const std::string& request, const Identity& identity, Beginning beginning, absl::Time now,
-    const std::vector<std::string>& hosts) const {
+    const std::string& request, const security::Identity& identity, Beginning beginning,
+    absl::Time now, const std::vector<std::string>& hosts) const {
   const absl::Time from =
       beginning == Beginning::kNow ? std::max(validity_.from, now - kClockSlack) : validity_.from;
-  return IssueCertificate(authority_, request, identity,
-                          {.from = from, .until = now + config_.certificate_ttl}, hosts);
+  return security::IssueCertificate(authority_, request, identity,
+                                    {.from = from, .until = now + config_.certificate_ttl}, hosts);
 }
 
 absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Enroll(
     TokenLedger::Enrolment enrolment, const std::string& request, Beginning beginning) {
-  enrolment.identity_id = RandomHex(kIdentityIdBytes);
+  enrolment.identity_id = security::RandomHex(kIdentityIdBytes);
   Issued issued;
   RETURN_IF_ERROR(Change([&](TokenLedger& ledger, absl::Time now) -> absl::Status {
     enrolment.until = now + config_.certificate_ttl;
@@ -268,16 +270,16 @@ absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Enroll(
   return issued;
 }
 
-absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Renew(const Identity& identity,
-                                                                         const std::string& request,
-                                                                         Beginning beginning) {
+absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Renew(
+    const security::Identity& identity, const std::string& request, Beginning beginning) {
   return IssueAgain(identity, request, beginning, {}, &TokenLedger::Extend);
 }
 
 absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::IssueAgain(
-    const Identity& identity, const std::string& request, Beginning beginning,
+    const security::Identity& identity, const std::string& request, Beginning beginning,
     const std::vector<std::string>& hosts,
-    absl::Status (TokenLedger::*take)(const Identity&, absl::Time until, absl::Time now)) {
+    absl::Status (TokenLedger::*take)(const security::Identity&, absl::Time until,
+                                      absl::Time now)) {
   Issued issued{identity, ""};
   RETURN_IF_ERROR(Change([&](TokenLedger& ledger, absl::Time now) -> absl::Status {
     RETURN_IF_ERROR((ledger.*take)(identity, now + config_.certificate_ttl, now));
@@ -287,17 +289,17 @@ absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::IssueAgain(
   return issued;
 }
 
-absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder, Role role,
-                                                       const std::string& name,
-                                                       const std::vector<std::string>& hosts) {
-  const CredentialFiles files = CredentialFilesIn(folder);
-  const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files);
+absl::StatusOr<security::Identity> CertificateAuthority::KeepOwn(
+    const std::string& folder, security::Role role, const std::string& name,
+    const std::vector<std::string>& hosts) {
+  const security::CredentialFiles files = security::CredentialFilesIn(folder);
+  const absl::StatusOr<security::CertificateFacts> facts = security::CheckCredentials(files);
   if (absl::IsPermissionDenied(facts.status())) return facts.status();
-  Identity identity{role, name, RandomHex(kIdentityIdBytes)};
+  security::Identity identity{role, name, security::RandomHex(kIdentityIdBytes)};
   std::string key;
   std::optional<absl::Time> ends;
   if (facts.ok()) {
-    ASSIGN_OR_RETURN(const Credentials credentials, ReadCredentials(files));
+    ASSIGN_OR_RETURN(const security::Credentials credentials, security::ReadCredentials(files));
     const bool is_own = credentials.authority == authority_.certificate &&
                         facts->identity.role == role && facts->identity.name == name &&
                         CheckNotRevoked(facts->identity).ok();
@@ -308,17 +310,17 @@ absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder
       const absl::Time now = deps_.now();
       const absl::Duration rest = facts->validity.until - now;
       if (rest > config_.certificate_ttl / 2 && rest <= config_.certificate_ttl + kClockSlack &&
-          facts->validity.from <= now && IsForHosts(credentials.certificate, hosts)) {
+          facts->validity.from <= now && security::IsForHosts(credentials.certificate, hosts)) {
         return identity;
       }
     }
   }
-  if (key.empty()) key = NewPrivateKey();
-  ASSIGN_OR_RETURN(const std::string request, MakeCertificateRequest(key));
+  if (key.empty()) key = security::NewPrivateKey();
+  ASSIGN_OR_RETURN(const std::string request, security::MakeCertificateRequest(key));
   const absl::Status kept = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const Issued issued, IssueAgain(identity, request, Beginning::kWithAuthority,
                                                      hosts, &TokenLedger::Note));
-    return WriteCredentials(
+    return security::WriteCredentials(
         folder,
         {.key = key, .certificate = issued.certificate, .authority = authority_.certificate});
   }();
@@ -338,27 +340,27 @@ void CertificateAuthority::LookAtLedger() {
   if (deps_.now() - read_at_ >= kReadInterval) {
     if (const absl::Status read = ReadLedger(); !read.ok()) {
       read_at_ = deps_.now();
-      LogWarn("the ledger of identities cannot be read; goes on with what was there: {}",
-              read.message());
+      logging::LogWarn("the ledger of identities cannot be read; goes on with what was there: {}",
+                       read.message());
     }
   }
 }
 
-absl::StatusOr<Identity> CertificateAuthority::IdentityByToken(absl::string_view token_id,
-                                                               absl::string_view secret) {
+absl::StatusOr<security::Identity> CertificateAuthority::IdentityByToken(absl::string_view token_id,
+                                                                         absl::string_view secret) {
   absl::MutexLock lock(&mutex_);
   LookAtLedger();
   return ledger_.IdentityByToken(token_id, secret, deps_.now());
 }
 
-absl::Status CertificateAuthority::CheckNotRevoked(const Identity& identity) {
+absl::Status CertificateAuthority::CheckNotRevoked(const security::Identity& identity) {
   absl::MutexLock lock(&mutex_);
   LookAtLedger();
   const IdentityRecord* const revoked = ledger_.FindRevoked(identity);
   return revoked == nullptr ? absl::OkStatus() : absl::UnauthenticatedError(RevokedText(*revoked));
 }
 
-absl::Status CertificateAuthority::CheckHolds(const Identity& identity) {
+absl::Status CertificateAuthority::CheckHolds(const security::Identity& identity) {
   RETURN_IF_ERROR(CheckNotRevoked(identity));
   absl::MutexLock lock(&mutex_);
   const auto found = ledger_.identities().find(identity.id);
@@ -366,9 +368,9 @@ absl::Status CertificateAuthority::CheckHolds(const Identity& identity) {
     return absl::OkStatus();
   }
   return absl::UnauthenticatedError(absl::StrCat(
-      "the certificate of ", TextOf(identity), " has ended at ", UtcText(found->second.expires),
-      ", and it is ", UtcText(deps_.now()), " by the clock of this server",
-      "; join again with what `psctl token create` prints"));
+      "the certificate of ", security::TextOf(identity), " has ended at ",
+      UtcText(found->second.expires), ", and it is ", UtcText(deps_.now()),
+      " by the clock of this server", "; join again with what `psctl token create` prints"));
 }
 
 std::map<std::string, std::string> CertificateAuthority::Revoked() {

@@ -45,7 +45,7 @@ class CertificateAuthority {
     // Returns the time of the wall clock.
     std::function<absl::Time()> now = absl::Now;
     // Build time of this program. A clock that shows an earlier time is wrong.
-    absl::Time built = LinkedBuildStamp().time;
+    absl::Time built = process::LinkedBuildStamp().time;
   };
 
   // Opens the authority, or makes one if the folder has none. Errors: InvalidArgument (ttl); those
@@ -70,7 +70,7 @@ class CertificateAuthority {
   TokenLedger ledger() ABSL_LOCKS_EXCLUDED(mutex_);
 
   struct Issued {
-    Identity identity;
+    security::Identity identity;
     std::string certificate;
     std::vector<std::string> replaced_ids = {};  // identities that had its name before
   };
@@ -88,15 +88,16 @@ class CertificateAuthority {
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Issues another certificate for an identity. Errors: those of TokenLedger::Extend();
   // InvalidArgument (request).
-  absl::StatusOr<Issued> Renew(const Identity& identity, const std::string& request,
+  absl::StatusOr<Issued> Renew(const security::Identity& identity, const std::string& request,
                                Beginning beginning = Beginning::kWithAuthority)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Keeps credentials of this machine in `folder`. Makes or renews them if they lack one of `hosts`
   // (see IssueCertificate()), are not valid yet, or have less than half of their time left. Also
   // renews them if they last longer than certificates do, because the clock was ahead when they
   // were issued. Errors also: those of the files.
-  absl::StatusOr<Identity> KeepOwn(const std::string& folder, Role role, const std::string& name,
-                                   const std::vector<std::string>& hosts = {})
+  absl::StatusOr<security::Identity> KeepOwn(const std::string& folder, security::Role role,
+                                             const std::string& name,
+                                             const std::vector<std::string>& hosts = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Returns, for an alarm, why something could not be recorded or renewed since the last call.
@@ -105,12 +106,13 @@ class CertificateAuthority {
 
   // Checks that the identity is not revoked. Reads the disk at most once a second. Errors:
   // Unauthenticated, with the time and the reason of the revocation.
-  absl::Status CheckNotRevoked(const Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckNotRevoked(const security::Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
   // Does the same as CheckNotRevoked(), and also checks that the identity's newest certificate has
   // not ended: a connection may outlive the certificate that it was opened with.
-  absl::Status CheckHolds(const Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckHolds(const security::Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the identity of a token: see TokenLedger. Reads the disk like CheckNotRevoked().
-  absl::StatusOr<Identity> IdentityByToken(absl::string_view token_id, absl::string_view secret)
+  absl::StatusOr<security::Identity> IdentityByToken(absl::string_view token_id,
+                                                     absl::string_view secret)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns for each revoked id the text of CheckNotRevoked().
   std::map<std::string, std::string> Revoked() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -132,20 +134,20 @@ class CertificateAuthority {
   absl::Status Change(absl::FunctionRef<absl::Status(TokenLedger&, absl::Time now)> change)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Issues another certificate. `take` records it in the ledger.
-  absl::StatusOr<Issued> IssueAgain(const Identity& identity, const std::string& request,
+  absl::StatusOr<Issued> IssueAgain(const security::Identity& identity, const std::string& request,
                                     Beginning beginning, const std::vector<std::string>& hosts,
-                                    absl::Status (TokenLedger::*take)(const Identity&,
+                                    absl::Status (TokenLedger::*take)(const security::Identity&,
                                                                       absl::Time until,
                                                                       absl::Time now))
       ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<std::string> Sign(const std::string& request, const Identity& identity,
+  absl::StatusOr<std::string> Sign(const std::string& request, const security::Identity& identity,
                                    Beginning beginning, absl::Time now,
                                    const std::vector<std::string>& hosts) const;
 
   const Config config_;
   const Deps deps_;
-  Authority authority_;
-  Validity validity_;  // validity of the authority
+  security::Authority authority_;
+  security::Validity validity_;  // validity of the authority
   std::string sha256_;
   absl::Mutex mutex_;
   TokenLedger ledger_ ABSL_GUARDED_BY(mutex_);

@@ -22,7 +22,8 @@ using ::testing::Pair;
 
 class CertificateAuthorityTest : public ::testing::Test {
  protected:
-  CertificateAuthorityTest() : folder_(::testing::TempDir() + "/authority-" + RandomHex(8)) {}
+  CertificateAuthorityTest()
+      : folder_(::testing::TempDir() + "/authority-" + security::RandomHex(8)) {}
 
   std::unique_ptr<CertificateAuthority> Open() {
     auto authority =
@@ -37,7 +38,8 @@ class CertificateAuthorityTest : public ::testing::Test {
     enrolment.token_id = token.id;
     enrolment.secret = token.secret;
     enrolment.name = name;
-    return authority.Enroll(enrolment, MakeCertificateRequest(NewPrivateKey()).value_or(""));
+    return authority.Enroll(
+        enrolment, security::MakeCertificateRequest(security::NewPrivateKey()).value_or(""));
   }
 
   const std::string folder_;
@@ -57,17 +59,18 @@ TEST_F(CertificateAuthorityTest, IsMadeOnceAndItsKeyIsItsOwn) {
 
 TEST_F(CertificateAuthorityTest, ATokenBecomesACertificateThatItVouchesFor) {
   const auto authority = Open();
-  const auto token = authority->CreateToken({.role = Role::kWorker, .ttl = absl::Hours(1)});
+  const auto token =
+      authority->CreateToken({.role = security::Role::kWorker, .ttl = absl::Hours(1)});
   ASSERT_OK(token);
   const auto issued = Enroll(*authority, *token, "w0");
   ASSERT_OK(issued);
-  EXPECT_OK(CheckIssued(issued->certificate, authority->certificate(), now_));
-  const auto facts = FactsOf(issued->certificate);
+  EXPECT_OK(security::CheckIssued(issued->certificate, authority->certificate(), now_));
+  const auto facts = security::FactsOf(issued->certificate);
   ASSERT_OK(facts);
   EXPECT_EQ(facts->identity, issued->identity);
   EXPECT_EQ(facts->identity.name, "w0");
-  const auto renewed =
-      authority->Renew(issued->identity, MakeCertificateRequest(NewPrivateKey()).value_or(""));
+  const auto renewed = authority->Renew(
+      issued->identity, security::MakeCertificateRequest(security::NewPrivateKey()).value_or(""));
   ASSERT_OK(renewed);
   EXPECT_EQ(renewed->identity, issued->identity);
 }
@@ -108,7 +111,8 @@ TEST_F(CertificateAuthorityTest, AnIdentityHoldsUntilItsNewestCertificateEnds) {
   ASSERT_OK(token);
   const auto issued = Enroll(*authority, *token, "w0");
   ASSERT_OK(issued);
-  const std::string request = MakeCertificateRequest(NewPrivateKey()).value_or("");
+  const std::string request =
+      security::MakeCertificateRequest(security::NewPrivateKey()).value_or("");
   now_ += absl::Hours(20);
   EXPECT_OK(authority->Renew(issued->identity, request));
   now_ += absl::Hours(23);
@@ -132,27 +136,34 @@ TEST_F(CertificateAuthorityTest, RevocationsOutliveTheProcess) {
   EXPECT_OK(authority->Revoke("w0", "lost", false));
   authority = Open();
   EXPECT_FALSE(authority->CheckNotRevoked(issued->identity).ok());
-  EXPECT_FALSE(
-      authority->Renew(issued->identity, MakeCertificateRequest(NewPrivateKey()).value_or(""))
-          .ok());
+  EXPECT_FALSE(authority
+                   ->Renew(issued->identity,
+                           security::MakeCertificateRequest(security::NewPrivateKey()).value_or(""))
+                   .ok());
 }
 
 TEST_F(CertificateAuthorityTest, OwnCredentialsAreKeptAndRenewedInTime) {
   const auto authority = Open();
   const std::string folder = folder_ + "/server";
-  const auto first = authority->KeepOwn(folder, Role::kServer, "shard-0");
+  const auto first = authority->KeepOwn(folder, security::Role::kServer, "shard-0");
   ASSERT_OK(first);
   const auto certificate = [&] {
-    return ReadCredentials(CredentialFilesIn(folder)).value_or(Credentials()).certificate;
+    return security::ReadCredentials(security::CredentialFilesIn(folder))
+        .value_or(security::Credentials())
+        .certificate;
   };
   const std::string before = certificate();
-  EXPECT_EQ(authority->KeepOwn(folder, Role::kServer, "shard-0").value_or(Identity()), *first);
+  EXPECT_EQ(
+      authority->KeepOwn(folder, security::Role::kServer, "shard-0").value_or(security::Identity()),
+      *first);
   EXPECT_EQ(certificate(), before);
   now_ += absl::Hours(13);
-  EXPECT_EQ(authority->KeepOwn(folder, Role::kServer, "shard-0").value_or(Identity()), *first);
+  EXPECT_EQ(
+      authority->KeepOwn(folder, security::Role::kServer, "shard-0").value_or(security::Identity()),
+      *first);
   EXPECT_NE(certificate(), before);
   EXPECT_OK(authority->Revoke("shard-0", "lost", false));
-  const auto anew = authority->KeepOwn(folder, Role::kServer, "shard-0");
+  const auto anew = authority->KeepOwn(folder, security::Role::kServer, "shard-0");
   ASSERT_OK(anew);
   EXPECT_NE(anew->id, first->id);
 }
@@ -160,36 +171,40 @@ TEST_F(CertificateAuthorityTest, OwnCredentialsAreKeptAndRenewedInTime) {
 TEST_F(CertificateAuthorityTest, OwnCredentialsThatCannotBeRenewedAreNamedWithTheirEnd) {
   const auto authority = Open();
   const std::string folder = folder_ + "/server";
-  ASSERT_OK(authority->KeepOwn(folder, Role::kServer, "server-0"));
-  const auto ends = ValidityOf(ReadCredentials(CredentialFilesIn(folder))->certificate)->until;
+  ASSERT_OK(authority->KeepOwn(folder, security::Role::kServer, "server-0"));
+  const auto ends = security::ValidityOf(
+                        security::ReadCredentials(security::CredentialFilesIn(folder))->certificate)
+                        ->until;
   now_ += absl::Hours(13);
   // A folder has the name of the file that would be written, so that writing fails as on a full
   // disk.
   const std::string in_the_way = absl::StrCat(folder_, "/ledger.json.tmp-", getpid());
   std::filesystem::create_directories(in_the_way + "/x");
-  EXPECT_THAT(authority->KeepOwn(folder, Role::kServer, "server-0"),
+  EXPECT_THAT(authority->KeepOwn(folder, security::Role::kServer, "server-0"),
               StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_THAT(authority->TakeTrouble(),
               AllOf(HasSubstr("server-0"), HasSubstr(UtcText(ends)), HasSubstr("ledger.json")));
   std::filesystem::remove_all(in_the_way);
-  EXPECT_OK(authority->KeepOwn(folder, Role::kServer, "server-0"));
+  EXPECT_OK(authority->KeepOwn(folder, security::Role::kServer, "server-0"));
 }
 
 TEST_F(CertificateAuthorityTest, OwnCredentialsAreIssuedAgainForHostsThatTheyLack) {
   const auto authority = Open();
   const std::string folder = folder_ + "/server";
   const auto certificate = [&] {
-    return ReadCredentials(CredentialFilesIn(folder)).value_or(Credentials()).certificate;
+    return security::ReadCredentials(security::CredentialFilesIn(folder))
+        .value_or(security::Credentials())
+        .certificate;
   };
-  const auto first = authority->KeepOwn(folder, Role::kServer, "server-0");
+  const auto first = authority->KeepOwn(folder, security::Role::kServer, "server-0");
   ASSERT_OK(first);
-  EXPECT_FALSE(IsForHosts(certificate(), {"box"}));
-  EXPECT_EQ(authority->KeepOwn(folder, Role::kServer, "server-0", {"box", "10.0.0.1"})
-                .value_or(Identity()),
+  EXPECT_FALSE(security::IsForHosts(certificate(), {"box"}));
+  EXPECT_EQ(authority->KeepOwn(folder, security::Role::kServer, "server-0", {"box", "10.0.0.1"})
+                .value_or(security::Identity()),
             *first);
-  EXPECT_TRUE(IsForHosts(certificate(), {"box", "10.0.0.1"}));
+  EXPECT_TRUE(security::IsForHosts(certificate(), {"box", "10.0.0.1"}));
   const std::string before = certificate();
-  EXPECT_OK(authority->KeepOwn(folder, Role::kServer, "server-0", {"box"}));
+  EXPECT_OK(authority->KeepOwn(folder, security::Role::kServer, "server-0", {"box"}));
   EXPECT_EQ(certificate(), before);
 }
 
@@ -210,20 +225,23 @@ TEST_F(CertificateAuthorityTest, WhatAClockThatWasAheadHasMadeHoldsWhenItIsRight
   now_ = right + absl::Hours(24 * 1000);
   auto authority = Open();
   const std::string folder = folder_ + "/server";
-  ASSERT_OK(authority->KeepOwn(folder, Role::kServer, "server-0"));
+  ASSERT_OK(authority->KeepOwn(folder, security::Role::kServer, "server-0"));
   const auto token = authority->CreateToken({.ttl = absl::Hours(1)});
   ASSERT_OK(token);
   now_ = right;
   authority = Open();
   const auto own = [&] {
-    return ReadCredentials(CredentialFilesIn(folder)).value_or(Credentials()).certificate;
+    return security::ReadCredentials(security::CredentialFilesIn(folder))
+        .value_or(security::Credentials())
+        .certificate;
   };
-  EXPECT_OK(CheckIssued(own(), authority->certificate(), right));
-  ASSERT_OK(authority->KeepOwn(folder, Role::kServer, "server-0"));
-  EXPECT_LE(ValidityOf(own())->until, right + absl::Hours(25)) << "it is short-lived again";
+  EXPECT_OK(security::CheckIssued(own(), authority->certificate(), right));
+  ASSERT_OK(authority->KeepOwn(folder, security::Role::kServer, "server-0"));
+  EXPECT_LE(security::ValidityOf(own())->until, right + absl::Hours(25))
+      << "it is short-lived again";
   const auto issued = Enroll(*authority, *token, "w0");
   ASSERT_OK(issued);
-  EXPECT_OK(CheckIssued(issued->certificate, authority->certificate(), right));
+  EXPECT_OK(security::CheckIssued(issued->certificate, authority->certificate(), right));
   EXPECT_OK(authority->CheckHolds(issued->identity));
 }
 
@@ -245,12 +263,12 @@ TEST_F(CertificateAuthorityTest, BeginsNowForAClientThatRenewsByTheBeginning) {
   ASSERT_OK(token);
   const auto issued = Enroll(*authority, *token, "w0");
   ASSERT_OK(issued);
-  EXPECT_LT(ValidityOf(issued->certificate)->from, now_ - absl::Hours(24 * 365));
-  const auto renewed =
-      authority->Renew(issued->identity, MakeCertificateRequest(NewPrivateKey()).value_or(""),
-                       CertificateAuthority::Beginning::kNow);
+  EXPECT_LT(security::ValidityOf(issued->certificate)->from, now_ - absl::Hours(24 * 365));
+  const auto renewed = authority->Renew(
+      issued->identity, security::MakeCertificateRequest(security::NewPrivateKey()).value_or(""),
+      CertificateAuthority::Beginning::kNow);
   ASSERT_OK(renewed);
-  EXPECT_GE(ValidityOf(renewed->certificate)->from, now_ - absl::Minutes(6));
+  EXPECT_GE(security::ValidityOf(renewed->certificate)->from, now_ - absl::Minutes(6));
 }
 
 TEST_F(CertificateAuthorityTest, AClockThatWasAheadForgetsNoRevocation) {
@@ -278,18 +296,19 @@ TEST_F(CertificateAuthorityTest, AClockThatWasAheadForgetsNoRevocation) {
 
 TEST_F(CertificateAuthorityTest, ATokenThatIsShownIsKnownUntilItIsRevoked) {
   const auto authority = Open();
-  const auto token = authority->CreateToken({.role = Role::kViewer, .ttl = absl::Hours(1)});
+  const auto token =
+      authority->CreateToken({.role = security::Role::kViewer, .ttl = absl::Hours(1)});
   ASSERT_OK(token);
   const auto identity = authority->IdentityByToken(token->id, token->secret);
   ASSERT_OK(identity);
-  EXPECT_EQ(identity->role, Role::kViewer);
+  EXPECT_EQ(identity->role, security::Role::kViewer);
   EXPECT_FALSE(authority->IdentityByToken(token->id, token->secret + "0").ok());
   EXPECT_OK(authority->RevokeToken(token->id));
   EXPECT_FALSE(authority->IdentityByToken(token->id, token->secret).ok());
 }
 
 TEST_F(CertificateAuthorityTest, NoOtherAuthorityTakesThePlaceOfOneWhoseKeyIsLost) {
-  ASSERT_OK(Open()->KeepOwn(folder_ + "/own", Role::kServer, "server-0"));
+  ASSERT_OK(Open()->KeepOwn(folder_ + "/own", security::Role::kServer, "server-0"));
   ASSERT_EQ(unlink((folder_ + "/authority-key.pem").c_str()), 0);
   const auto again = CertificateAuthority::Open({.folder = folder_}, {});
   EXPECT_THAT(again, StatusIs(absl::StatusCode::kDataLoss,
@@ -298,17 +317,18 @@ TEST_F(CertificateAuthorityTest, NoOtherAuthorityTakesThePlaceOfOneWhoseKeyIsLos
 }
 
 TEST_F(CertificateAuthorityTest, SaysWhatToDoAboutEachFileThatIsDamagedOrGone) {
-  ASSERT_OK(Open()->KeepOwn(folder_ + "/own", Role::kServer, "server-0"));
+  ASSERT_OK(Open()->KeepOwn(folder_ + "/own", security::Role::kServer, "server-0"));
   for (const char* const name : {"authority-key.pem", "authority.pem", "ledger.json"}) {
     const std::string path = absl::StrCat(folder_, "/", name);
     ASSERT_OK_AND_ASSIGN(const std::string whole, ReadWholeFile(path, 1 << 20));
     for (const bool is_gone : {false, true}) {
-      is_gone ? static_cast<void>(unlink(path.c_str())) : WriteSecretFile(path, "").IgnoreError();
+      is_gone ? static_cast<void>(unlink(path.c_str()))
+              : security::WriteSecretFile(path, "").IgnoreError();
       EXPECT_THAT(CertificateAuthority::Open({.folder = folder_}, {}),
                   StatusIs(absl::StatusCode::kDataLoss,
                            AllOf(HasSubstr(name), HasSubstr("put its files back"))));
     }
-    ASSERT_OK(WriteSecretFile(path, whole));
+    ASSERT_OK(security::WriteSecretFile(path, whole));
   }
   EXPECT_OK(CertificateAuthority::Open({.folder = folder_}, {}));
 }
@@ -320,25 +340,25 @@ TEST_F(CertificateAuthorityTest, ALedgerThatCannotBeWrittenIsNoFaultOfTheMachine
   // disk.
   const std::string in_the_way = absl::StrCat(folder_, "/ledger.json.tmp-", getpid());
   std::filesystem::create_directories(in_the_way + "/x");
-  EXPECT_THAT(authority->CreateToken({.role = Role::kWorker, .ttl = absl::Hours(1)}),
+  EXPECT_THAT(authority->CreateToken({.role = security::Role::kWorker, .ttl = absl::Hours(1)}),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("ledger.json")));
   EXPECT_THAT(authority->TakeTrouble(), HasSubstr("ledger.json"));
   EXPECT_EQ(authority->TakeTrouble(), "");
   std::filesystem::remove_all(in_the_way);
-  EXPECT_OK(authority->CreateToken({.role = Role::kWorker, .ttl = absl::Hours(1)}));
+  EXPECT_OK(authority->CreateToken({.role = security::Role::kWorker, .ttl = absl::Hours(1)}));
 }
 
 TEST_F(CertificateAuthorityTest, WhereNobodyHasJoinedTheKeyMayBeAnother) {
   Open();
   ASSERT_EQ(unlink((folder_ + "/authority-key.pem").c_str()), 0);
-  ASSERT_OK(WriteSecretFile(folder_ + "/ledger.json",
-                            R"({"format_version": 1, "tokens": [], "identities": []})"));
+  ASSERT_OK(security::WriteSecretFile(folder_ + "/ledger.json",
+                                      R"({"format_version": 1, "tokens": [], "identities": []})"));
   EXPECT_OK(CertificateAuthority::Open({.folder = folder_}, {}));
 }
 
 TEST_F(CertificateAuthorityTest, ADamagedLedgerIsNamedAndChangesNothing) {
   Open();
-  ASSERT_OK(WriteSecretFile(folder_ + "/ledger.json", "{"));
+  ASSERT_OK(security::WriteSecretFile(folder_ + "/ledger.json", "{"));
   EXPECT_THAT(CertificateAuthority::Open({.folder = folder_}, {}),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("ledger.json: ")));
   EXPECT_THAT(

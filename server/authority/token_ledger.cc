@@ -31,8 +31,8 @@ constexpr absl::string_view kReplaced = "replaced by another machine of the name
 
 // Checks a name that a token is made for, or that a machine asks for. Errors: InvalidArgument.
 absl::Status CheckMayBeTaken(absl::string_view name) {
-  RETURN_IF_ERROR(CheckName("--name", name, kMaxIdentityNameBytes));
-  if (!IsOwnIdentityName(name)) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckName("--name", name, security::kMaxIdentityNameBytes));
+  if (!security::IsOwnIdentityName(name)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--name: the name '", name,
                    "' is kept for those who have the authority's own folder; choose another"));
@@ -61,10 +61,10 @@ absl::Status CheckNumber(absl::string_view what, int64_t number, const LedgerFil
 }
 
 struct RoleForm {
-  static std::string Store(Role role) { return std::string(RoleName(role)); }
-  static absl::Status Load(const std::string& text, Role& role) {
-    const absl::StatusOr<Role> parsed = ParseRole("role", text);
-    if (!parsed.ok()) return NotA(absl::StrCat("known: ", parsed.status().message()));
+  static std::string Store(security::Role role) { return std::string(security::RoleName(role)); }
+  static absl::Status Load(const std::string& text, security::Role& role) {
+    const absl::StatusOr<security::Role> parsed = security::ParseRole("role", text);
+    if (!parsed.ok()) return archive::NotA(absl::StrCat("known: ", parsed.status().message()));
     role = *parsed;
     return absl::OkStatus();
   }
@@ -75,11 +75,11 @@ struct InFile {
   static void Fields(Archive& archive, TokenRecord& token) {
     archive("id", token.id);
     archive("secret_sha256", token.secret_sha256);
-    archive("role", As<RoleForm>(token.terms.role));
-    archive("ttl_ms", As<MillisecondsForm>(token.terms.ttl));
+    archive("role", archive::As<RoleForm>(token.terms.role));
+    archive("ttl_ms", archive::As<archive::MillisecondsForm>(token.terms.ttl));
     archive("max_uses", token.terms.max_uses);
     archive("name", token.terms.name);
-    archive("created_unix_ms", As<MillisecondsForm>(token.created));
+    archive("created_unix_ms", archive::As<archive::MillisecondsForm>(token.created));
     archive.Optional("creation", token.creation);
     archive("uses", token.uses);
     archive("is_revoked", token.is_revoked);
@@ -88,13 +88,13 @@ struct InFile {
   template <typename Archive>
   static void Fields(Archive& archive, IdentityRecord& record) {
     archive("id", record.identity.id);
-    archive("role", As<RoleForm>(record.identity.role));
+    archive("role", archive::As<RoleForm>(record.identity.role));
     archive("name", record.identity.name);
     archive("token_id", record.token_id);
-    archive("enrolled_unix_ms", As<MillisecondsForm>(record.enrolled));
-    archive("expires_unix_ms", As<MillisecondsForm>(record.expires));
+    archive("enrolled_unix_ms", archive::As<archive::MillisecondsForm>(record.enrolled));
+    archive("expires_unix_ms", archive::As<archive::MillisecondsForm>(record.expires));
     if (!archive.Has("revoked_unix_ms", record.is_revoked())) return;
-    archive("revoked_unix_ms", As<MillisecondsForm>(record.revoked));
+    archive("revoked_unix_ms", archive::As<archive::MillisecondsForm>(record.revoked));
     archive.Optional("revocation", record.revocation);
     archive("revoked_because", record.revoked_because);
     // In an older ledger without this field, only the reason of the revocation says that the name
@@ -108,10 +108,12 @@ template <typename Archive>
 void Describe(Archive& archive, LedgerFile& file) {
   archive.Note("format_version", kFormatVersion);
   archive.Optional("last_number", file.last_number);
-  archive("tokens", As<InFile>(file.tokens));
-  archive("identities", As<InFile>(file.identities));
-  archive.Sparse("changed_unix_ms", As<MillisecondsForm>(file.changed), absl::InfinitePast());
-  archive.Sparse("leapt_unix_ms", As<MillisecondsForm>(file.leapt), absl::InfiniteFuture());
+  archive("tokens", archive::As<InFile>(file.tokens));
+  archive("identities", archive::As<InFile>(file.identities));
+  archive.Sparse("changed_unix_ms", archive::As<archive::MillisecondsForm>(file.changed),
+                 absl::InfinitePast());
+  archive.Sparse("leapt_unix_ms", archive::As<archive::MillisecondsForm>(file.leapt),
+                 absl::InfiniteFuture());
 }
 
 }  // namespace
@@ -153,7 +155,7 @@ absl::StatusOr<TokenLedger::Redeemed> TokenLedger::Redeem(const Enrolment& enrol
                      ", as often as it may (--uses=", token.terms.max_uses,
                      "); ask for a new join string (psctl token create)"));
   }
-  const std::string role(RoleName(token.terms.role));
+  const std::string role(security::RoleName(token.terms.role));
   const std::vector<std::string>& roles = enrolment.roles;
   if (!roles.empty() && std::find(roles.begin(), roles.end(), role) == roles.end()) {
     return absl::PermissionDeniedError(absl::StrCat("token ", token.id, " is for the role ", role,
@@ -194,9 +196,9 @@ absl::StatusOr<TokenLedger::Redeemed> TokenLedger::Redeem(const Enrolment& enrol
   return redeemed;
 }
 
-absl::StatusOr<Identity> TokenLedger::IdentityByToken(absl::string_view token_id,
-                                                      absl::string_view secret,
-                                                      absl::Time now) const {
+absl::StatusOr<security::Identity> TokenLedger::IdentityByToken(absl::string_view token_id,
+                                                                absl::string_view secret,
+                                                                absl::Time now) const {
   ASSIGN_OR_RETURN(const TokenRecord* const token, FindValid(token_id, secret, now));
   if (token->terms.max_uses > 0) {
     return absl::PermissionDeniedError(absl::StrCat(
@@ -208,7 +210,7 @@ absl::StatusOr<Identity> TokenLedger::IdentityByToken(absl::string_view token_id
   const std::string& bound = token->terms.name;
   std::string name = bound.empty() ? absl::StrCat("token-", token->id) : bound;
   RETURN_IF_ERROR(CheckNotShutOut(name, *token));
-  return Identity{token->terms.role, std::move(name), absl::StrCat("token-", token->id)};
+  return security::Identity{token->terms.role, std::move(name), absl::StrCat("token-", token->id)};
 }
 
 absl::StatusOr<const TokenRecord*> TokenLedger::FindValid(absl::string_view token_id,
@@ -216,7 +218,8 @@ absl::StatusOr<const TokenRecord*> TokenLedger::FindValid(absl::string_view toke
                                                           absl::Time now) const {
   const auto found = tokens_.find(std::string(token_id));
   // Both cases get the same message, so that no client learns which tokens exist.
-  if (found == tokens_.end() || !AreEqualSecrets(found->second.secret_sha256, Sha256Hex(secret))) {
+  if (found == tokens_.end() ||
+      !security::AreEqualSecrets(found->second.secret_sha256, security::Sha256Hex(secret))) {
     return absl::PermissionDeniedError(
         "the token is not known to this cluster; ask for a new join string (psctl token create)");
   }
@@ -234,9 +237,10 @@ absl::StatusOr<const TokenRecord*> TokenLedger::FindValid(absl::string_view toke
   return &token;
 }
 
-absl::Status TokenLedger::Note(const Identity& identity, absl::Time until, absl::Time now) {
+absl::Status TokenLedger::Note(const security::Identity& identity, absl::Time until,
+                               absl::Time now) {
   if (const IdentityRecord* revoked = FindRevoked(identity); revoked != nullptr) {
-    return absl::PermissionDeniedError(absl::StrCat(TextOf(identity), " was revoked at ",
+    return absl::PermissionDeniedError(absl::StrCat(security::TextOf(identity), " was revoked at ",
                                                     UtcText(revoked->revoked), " (",
                                                     revoked->revoked_because, ")"));
   }
@@ -250,14 +254,15 @@ absl::Status TokenLedger::Note(const Identity& identity, absl::Time until, absl:
   return absl::OkStatus();
 }
 
-absl::Status TokenLedger::Extend(const Identity& identity, absl::Time until, absl::Time now) {
+absl::Status TokenLedger::Extend(const security::Identity& identity, absl::Time until,
+                                 absl::Time now) {
   const auto found = identities_.find(identity.id);
   if (found == identities_.end()) {
     RETURN_IF_ERROR(CheckFree(identity.name, std::nullopt, now));
   } else if (!found->second.is_revoked() && found->second.expires <= now) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "the certificate of ", TextOf(identity), " has ended at ", UtcText(found->second.expires),
-        ", and it is ", UtcText(now),
+        "the certificate of ", security::TextOf(identity), " has ended at ",
+        UtcText(found->second.expires), ", and it is ", UtcText(now),
         " by the clock of the coordinator; ask for a new join string (psctl token create)"));
   }
   return Note(identity, until, now);
@@ -333,9 +338,9 @@ std::vector<std::string> TokenLedger::Replace(absl::string_view name, absl::Time
 absl::Status TokenLedger::CheckNotShutOut(absl::string_view name, const TokenRecord& token) const {
   for (const auto& [id, record] : identities_) {
     if (record.is_replaced || record.revocation < token.creation) continue;
-    if (!AreNamesInConflict(record.identity.name, name)) continue;
+    if (!security::AreNamesInConflict(record.identity.name, name)) continue;
     return absl::PermissionDeniedError(absl::StrCat(
-        TextOf(record.identity), " was revoked at ", UtcText(record.revoked), " (",
+        security::TextOf(record.identity), " was revoked at ", UtcText(record.revoked), " (",
         record.revoked_because, "), and token ", token.id,
         " is older; a join string made since then lets the name in again: psctl token create "
         "--name=",
@@ -344,24 +349,25 @@ absl::Status TokenLedger::CheckNotShutOut(absl::string_view name, const TokenRec
   return absl::OkStatus();
 }
 
-const IdentityRecord* TokenLedger::FindRevoked(const Identity& identity) const {
+const IdentityRecord* TokenLedger::FindRevoked(const security::Identity& identity) const {
   const auto found = identities_.find(identity.id);
   return found != identities_.end() && found->second.is_revoked() ? &found->second : nullptr;
 }
 
-absl::Status TokenLedger::CheckFree(absl::string_view name, std::optional<Role> replaced_role,
+absl::Status TokenLedger::CheckFree(absl::string_view name,
+                                    std::optional<security::Role> replaced_role,
                                     absl::Time now) const {
   for (const auto& [id, record] : identities_) {
-    const Identity& other = record.identity;
+    const security::Identity& other = record.identity;
     if (record.is_revoked() || record.expires <= now) continue;
-    if (!AreNamesInConflict(other.name, name)) continue;
+    if (!security::AreNamesInConflict(other.name, name)) continue;
     if (replaced_role == other.role && other.name == name) continue;
     return absl::AlreadyExistsError(
-        absl::StrCat("the name '", name, "' is taken by ", TextOf(other),
+        absl::StrCat("the name '", name, "' is taken by ", security::TextOf(other),
                      ", whose certificate holds until ", UtcText(record.expires),
                      "; choose another --name, or take its place with what `psctl token create "
                      "--role=",
-                     RoleName(other.role), " --name=", other.name, "` prints"));
+                     security::RoleName(other.role), " --name=", other.name, "` prints"));
   }
   return absl::OkStatus();
 }
@@ -414,7 +420,7 @@ std::string TokenLedger::ToJson() const {
   LedgerFile file = {.last_number = last_number_, .changed = changed_, .leapt = leapt_};
   for (const auto& [id, token] : tokens_) file.tokens.push_back(token);
   for (const auto& [id, record] : identities_) file.identities.push_back(record);
-  return FormatJson(RecordToJson(file), 1);
+  return FormatJson(archive::RecordToJson(file), 1);
 }
 
 absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
@@ -425,7 +431,7 @@ absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
         absl::StrCat("format_version is ", version, ", this release reads ", kFormatVersion));
   }
   LedgerFile file;
-  RETURN_IF_ERROR(ReadRecord(json, file));
+  RETURN_IF_ERROR(archive::ReadRecord(json, file));
   if (file.has_numbers() && (file.last_number < 0 || file.last_number >= kMaxNumber)) {
     return absl::InvalidArgumentError(
         absl::StrCat("last_number is ", file.last_number, "; it is from 0 to ", kMaxNumber - 1));
@@ -439,7 +445,8 @@ absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
     ledger.tokens_[token.id] = token;
   }
   for (const IdentityRecord& record : file.identities) {
-    RETURN_IF_ERROR(CheckRecordedName("identity", record.identity.name, kMaxIdentityNameBytes));
+    RETURN_IF_ERROR(
+        CheckRecordedName("identity", record.identity.name, security::kMaxIdentityNameBytes));
     if (record.is_revoked()) {
       RETURN_IF_ERROR(CheckNumber("revocation", record.revocation, file));
     }

@@ -25,7 +25,7 @@
 namespace lodestar::authority {
 
 struct TokenTerms {
-  Role role = Role::kWorker;
+  security::Role role = security::Role::kWorker;
   absl::Duration ttl;
   int64_t max_uses = 0;   // 0 means no limit
   std::string name = {};  // the only name that it is for; empty: any free name
@@ -51,7 +51,7 @@ struct TokenRecord {
 };
 
 struct IdentityRecord {
-  Identity identity;
+  security::Identity identity;
   std::string token_id;  // empty: issued without a token, on the authority's machine
   absl::Time enrolled;
   absl::Time expires;                           // end of its newest certificate
@@ -90,7 +90,7 @@ class TokenLedger {
     absl::Time until;                // end of the certificate
   };
   struct Redeemed {
-    Identity identity;
+    security::Identity identity;
     std::vector<std::string> replaced_ids = {};  // identities that had its name before
   };
   // Uses a token for an enrolment, and counts the use. Errors: PermissionDenied (no such token,
@@ -103,16 +103,17 @@ class TokenLedger {
   // certificate. The identity has the token's role, and the token's name or a name made from its
   // id. This is no enrolment, and counts no use. Errors: those of Redeem() about the token;
   // PermissionDenied (the token's uses are limited, and could not be counted).
-  absl::StatusOr<Identity> IdentityByToken(absl::string_view token_id, absl::string_view secret,
-                                           absl::Time now) const;
+  absl::StatusOr<security::Identity> IdentityByToken(absl::string_view token_id,
+                                                     absl::string_view secret,
+                                                     absl::Time now) const;
 
   // Records a certificate that is issued without a token, on the authority's machine. Errors:
   // PermissionDenied (the identity is revoked).
-  absl::Status Note(const Identity& identity, absl::Time until, absl::Time now);
+  absl::Status Note(const security::Identity& identity, absl::Time until, absl::Time now);
   // Records another certificate for the machine that has the identity. Errors: those of Note();
   // PermissionDenied (its last certificate has ended, so that its name may be another machine's
   // now); AlreadyExists (the ledger does not know the identity, and another machine has the name).
-  absl::Status Extend(const Identity& identity, absl::Time until, absl::Time now);
+  absl::Status Extend(const security::Identity& identity, absl::Time until, absl::Time now);
 
   // Revokes a token. Errors: NotFound.
   absl::Status RevokeToken(absl::string_view id);
@@ -132,7 +133,7 @@ class TokenLedger {
   absl::StatusOr<Revocation> Revoke(absl::string_view name, absl::string_view because,
                                     bool with_tokens, absl::Time now);
   // Returns the record if the identity is revoked. Null means that it is not revoked, or not known.
-  const IdentityRecord* FindRevoked(const Identity& identity) const;
+  const IdentityRecord* FindRevoked(const security::Identity& identity) const;
 
   // The keys are ids.
   const std::map<std::string, TokenRecord>& tokens() const { return tokens_; }
@@ -154,7 +155,7 @@ class TokenLedger {
                                                absl::Time now) const;
   // Checks that no machine has the name, or a name that conflicts with it. If `replaced_role` is
   // set, a machine of that role may have exactly this name. Errors: AlreadyExists.
-  absl::Status CheckFree(absl::string_view name, std::optional<Role> replaced_role,
+  absl::Status CheckFree(absl::string_view name, std::optional<security::Role> replaced_role,
                          absl::Time now) const;
   // Checks that the name was not revoked after the token was made. Errors: PermissionDenied.
   absl::Status CheckNotShutOut(absl::string_view name, const TokenRecord& token) const;

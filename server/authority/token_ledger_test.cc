@@ -21,13 +21,13 @@ constexpr absl::Duration kDay = absl::Hours(24);
 class TokenLedgerTest : public ::testing::Test {
  protected:
   void Create(const std::string& id, const TokenTerms& terms) {
-    EXPECT_OK(ledger_.Create(terms, id, Sha256Hex("secret of " + id), now_));
+    EXPECT_OK(ledger_.Create(terms, id, security::Sha256Hex("secret of " + id), now_));
   }
-  absl::StatusOr<Identity> Redeem(const std::string& id, const std::string& name = "") {
+  absl::StatusOr<security::Identity> Redeem(const std::string& id, const std::string& name = "") {
     return RedeemWith(id, "secret of " + id, name);
   }
-  absl::StatusOr<Identity> RedeemWith(const std::string& id, const std::string& secret,
-                                      const std::string& name = "") {
+  absl::StatusOr<security::Identity> RedeemWith(const std::string& id, const std::string& secret,
+                                                const std::string& name = "") {
     const absl::StatusOr<TokenLedger::Redeemed> redeemed =
         ledger_.Redeem({.token_id = id,
                         .secret = secret,
@@ -53,7 +53,7 @@ class TokenLedgerTest : public ::testing::Test {
 
 TEST_F(TokenLedgerTest, WhatATokenMayNotBeNamesTheFlag) {
   const auto refused = [this](const TokenTerms& terms, const std::string& text) {
-    EXPECT_THAT(ledger_.Create(terms, "t", Sha256Hex("s"), now_),
+    EXPECT_THAT(ledger_.Create(terms, "t", security::Sha256Hex("s"), now_),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text)));
   };
   refused({.ttl = absl::Milliseconds(1)}, "a token's time (--ttl) is 1ms; allowed is 1s to ");
@@ -63,10 +63,10 @@ TEST_F(TokenLedgerTest, WhatATokenMayNotBeNamesTheFlag) {
 }
 
 TEST_F(TokenLedgerTest, ATokenLetsInUnderANameOfItsOwnOrTheMachines) {
-  Create("t", {.role = Role::kWorker, .ttl = kDay});
+  Create("t", {.role = security::Role::kWorker, .ttl = kDay});
   const auto named = Redeem("t", "w0");
   ASSERT_OK(named);
-  EXPECT_EQ(*named, (Identity{Role::kWorker, "w0", "abcdef1"}));
+  EXPECT_EQ(*named, (security::Identity{security::Role::kWorker, "w0", "abcdef1"}));
   const auto unnamed = Redeem("t");
   ASSERT_OK(unnamed);
   EXPECT_EQ(unnamed->name, "box-abcdef");
@@ -97,15 +97,16 @@ TEST_F(TokenLedgerTest, TimeAndUsesEndAToken) {
 }
 
 TEST_F(TokenLedgerTest, ATokenThatIsShownSaysWhoItIsAndCountsNoUse) {
-  Create("t", {.role = Role::kViewer, .ttl = kDay});
-  Create("named", {.role = Role::kOperator, .ttl = kDay, .name = "alice"});
+  Create("t", {.role = security::Role::kViewer, .ttl = kDay});
+  Create("named", {.role = security::Role::kOperator, .ttl = kDay, .name = "alice"});
   Create("once", {.ttl = kDay, .max_uses = 1});
   const auto shown = [this](const std::string& id) {
     return ledger_.IdentityByToken(id, "secret of " + id, now_);
   };
-  EXPECT_EQ(shown("t").value_or(Identity()), (Identity{Role::kViewer, "token-t", "token-t"}));
-  EXPECT_EQ(shown("named").value_or(Identity()),
-            (Identity{Role::kOperator, "alice", "token-named"}));
+  EXPECT_EQ(shown("t").value_or(security::Identity()),
+            (security::Identity{security::Role::kViewer, "token-t", "token-t"}));
+  EXPECT_EQ(shown("named").value_or(security::Identity()),
+            (security::Identity{security::Role::kOperator, "alice", "token-named"}));
   EXPECT_EQ(ledger_.tokens().at("t").uses, 0);
   EXPECT_THAT(shown("once"), Refused("without --uses"));
   EXPECT_THAT(shown("x"), Refused("not known to this cluster"));
@@ -117,10 +118,10 @@ TEST_F(TokenLedgerTest, ATokenThatIsShownSaysWhoItIsAndCountsNoUse) {
 }
 
 TEST_F(TokenLedgerTest, ATokenOfANameThatWasRevokedIsShownInVain) {
-  Create("t", {.role = Role::kOperator, .ttl = kDay, .name = "alice"});
+  Create("t", {.role = security::Role::kOperator, .ttl = kDay, .name = "alice"});
   EXPECT_OK(Redeem("t"));
-  Create("other", {.role = Role::kOperator, .ttl = kDay, .name = "alice"});
-  Create("any", {.role = Role::kOperator, .ttl = kDay});
+  Create("other", {.role = security::Role::kOperator, .ttl = kDay, .name = "alice"});
+  Create("any", {.role = security::Role::kOperator, .ttl = kDay});
   EXPECT_OK(ledger_.Revoke("alice", "lost", false, now_));
   EXPECT_FALSE(ledger_.IdentityByToken("t", "secret of t", now_).ok());
   EXPECT_THAT(ledger_.IdentityByToken("other", "secret of other", now_), Refused("is older"));
@@ -128,7 +129,7 @@ TEST_F(TokenLedgerTest, ATokenOfANameThatWasRevokedIsShownInVain) {
 }
 
 TEST_F(TokenLedgerTest, ATokenForAnotherRoleIsNotUsed) {
-  Create("t", {.role = Role::kViewer, .ttl = kDay, .max_uses = 1});
+  Create("t", {.role = security::Role::kViewer, .ttl = kDay, .max_uses = 1});
   TokenLedger::Enrolment enrolment;
   enrolment.token_id = "t";
   enrolment.secret = "secret of t";
@@ -179,7 +180,7 @@ TEST_F(TokenLedgerTest, ATokenForOneNameReplacesWhoHasIt) {
 
 TEST_F(TokenLedgerTest, OnlyWhoHasTheRoleIsReplaced) {
   Create("any", {.ttl = kDay});
-  Create("viewer", {.role = Role::kViewer, .ttl = kDay});
+  Create("viewer", {.role = security::Role::kViewer, .ttl = kDay});
   EXPECT_OK(Redeem("viewer", "ann"));
   EXPECT_OK(Redeem("any", "box.1"));
   Create("ann", {.ttl = kDay, .name = "ann"});
@@ -193,8 +194,9 @@ TEST_F(TokenLedgerTest, OnlyWhoHasTheRoleIsReplaced) {
 
 TEST_F(TokenLedgerTest, NamesOfTheServersOwnAreNobodyElses) {
   for (const char* name : {"server-1", "replica-0", "local-operator"}) {
-    EXPECT_THAT(ledger_.Create({.role = Role::kServer, .ttl = kDay, .name = name}, "t", "", now_),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is kept for those")));
+    EXPECT_THAT(
+        ledger_.Create({.role = security::Role::kServer, .ttl = kDay, .name = name}, "t", "", now_),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is kept for those")));
     Create("t", {.ttl = kDay});
     EXPECT_THAT(Redeem("t", name), StatusIs(absl::StatusCode::kInvalidArgument));
   }
@@ -216,9 +218,9 @@ TEST_F(TokenLedgerTest, AnIdentityWhoseCertificateHasEndedIsNotRenewed) {
 TEST_F(TokenLedgerTest, AnIdentityThatTheLedgerDoesNotKnowIsRenewedWhereItsNameIsFree) {
   Create("t", {.ttl = kDay});
   EXPECT_OK(Redeem("t", "w0"));
-  EXPECT_THAT(ledger_.Extend({Role::kWorker, "w0", "ffff"}, now_ + kDay, now_),
+  EXPECT_THAT(ledger_.Extend({security::Role::kWorker, "w0", "ffff"}, now_ + kDay, now_),
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("taken by worker w0")));
-  EXPECT_OK(ledger_.Extend({Role::kWorker, "w1", "ffff"}, now_ + kDay, now_));
+  EXPECT_OK(ledger_.Extend({security::Role::kWorker, "w1", "ffff"}, now_ + kDay, now_));
   EXPECT_EQ(ledger_.identities().at("ffff").identity.name, "w1");
 }
 
@@ -336,7 +338,8 @@ TEST_F(TokenLedgerTest, ATokenGoesWithTheLastOneThatIsInThroughIt) {
   EXPECT_THAT(ledger_.Revoke("w4", "lost", /*with_tokens=*/true, now_)->ended_tokens,
               ElementsAre("other"));
   EXPECT_THAT(Redeem("other", "w5"), Refused("token other was revoked"));
-  EXPECT_EQ(ledger_.FindRevoked({Role::kWorker, "w3", "abcdef4"}), nullptr) << "who is in stays";
+  EXPECT_EQ(ledger_.FindRevoked({security::Role::kWorker, "w3", "abcdef4"}), nullptr)
+      << "who is in stays";
 }
 
 TEST_F(TokenLedgerTest, TermsAreBounded) {
@@ -357,7 +360,7 @@ TEST_F(TokenLedgerTest, TermsAreBounded) {
 }
 
 TEST_F(TokenLedgerTest, WhatIsWrittenDownIsReadAgain) {
-  Create("t", {.role = Role::kOperator, .ttl = kDay, .max_uses = 3, .name = "ann"});
+  Create("t", {.role = security::Role::kOperator, .ttl = kDay, .max_uses = 3, .name = "ann"});
   Create("u", {.ttl = kDay});
   EXPECT_OK(Redeem("t"));
   EXPECT_OK(Redeem("u", "w0"));
@@ -396,8 +399,9 @@ constexpr absl::string_view kLedgerWithoutNumbers = R"({"format_version": 1,
      "revoked_unix_ms": 1800000000000, "revoked_because": "by operator ann"}]})";
 
 TEST_F(TokenLedgerTest, WhatWasWrittenWithoutNumbersIsNumberedByItsTimes) {
-  const auto ledger = TokenLedger::FromJson(absl::Substitute(
-      kLedgerWithoutNumbers, Sha256Hex("secret of old"), Sha256Hex("secret of new")));
+  const auto ledger = TokenLedger::FromJson(absl::Substitute(kLedgerWithoutNumbers,
+                                                             security::Sha256Hex("secret of old"),
+                                                             security::Sha256Hex("secret of new")));
   ASSERT_OK(ledger);
   ledger_ = *ledger;
   EXPECT_THAT(Redeem("old", "w0"), Refused("token old is older"));

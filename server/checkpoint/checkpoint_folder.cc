@@ -16,7 +16,7 @@ namespace {
 
 // Creates the folder and all folders above it, and syncs them. So a crash of the machine does not
 // take the folder away, with the checkpoints that are published in it later.
-absl::Status CreateForGood(FileSystem& file_system, const std::string& folder) {
+absl::Status CreateForGood(storage::FileSystem& file_system, const std::string& folder) {
   std::vector<std::string> upwards = {folder};
   while (DirectoryOf(upwards.back()) != upwards.back()) {
     upwards.push_back(DirectoryOf(upwards.back()));
@@ -37,13 +37,14 @@ absl::Status CreateForGood(FileSystem& file_system, const std::string& folder) {
   return absl::OkStatus();
 }
 
-absl::Status WriteProbe(FileSystem& file_system, const std::string& path) {
-  ASSIGN_OR_RETURN(SequentialFileWriter file, SequentialFileWriter::Create(file_system, path));
+absl::Status WriteProbe(storage::FileSystem& file_system, const std::string& path) {
+  ASSIGN_OR_RETURN(storage::SequentialFileWriter file,
+                   storage::SequentialFileWriter::Create(file_system, path));
   RETURN_IF_ERROR(file.Append("lodestar"));
   return file.Finish(/*sync=*/true);
 }
 
-absl::Status WriteAndRename(FileSystem& file_system, const std::string& folder,
+absl::Status WriteAndRename(storage::FileSystem& file_system, const std::string& folder,
                             const std::string& probe) {
   // The names may exist already: in containers, processes often get the number of an earlier
   // process, which may have been killed during its test.
@@ -56,8 +57,9 @@ absl::Status WriteAndRename(FileSystem& file_system, const std::string& folder,
 
 }  // namespace
 
-absl::StatusOr<std::string> TryCheckpointFolder(FileSystem& file_system, const std::string& folder,
-                                                int64_t checkpoint_bytes, int num_checkpoints) {
+absl::StatusOr<std::string> TryCheckpointFolder(storage::FileSystem& file_system,
+                                                const std::string& folder, int64_t checkpoint_bytes,
+                                                int num_checkpoints) {
   const auto explain = [&](const absl::Status& status) {
     if (!absl::IsResourceExhausted(status)) return status;
     const std::string need =
@@ -67,12 +69,12 @@ absl::StatusOr<std::string> TryCheckpointFolder(FileSystem& file_system, const s
     return absl::ResourceExhaustedError(
         absl::StrCat(status.message(), need, "; make room, or give another folder"));
   };
-  RETURN_IF_ERROR(CheckIsOutsideCheckpoints(file_system, folder));
+  RETURN_IF_ERROR(checkpoints::CheckIsOutsideCheckpoints(file_system, folder));
   RETURN_IF_ERROR(explain(CreateForGood(file_system, folder)));
   const std::string probe = absl::StrCat(folder, "/.tried-", getpid());
   const absl::Status tried = WriteAndRename(file_system, folder, probe);
-  RemoveDirectory(file_system, probe);
-  RemoveDirectory(file_system, absl::StrCat(probe, "-renamed"));
+  checkpoints::RemoveDirectory(file_system, probe);
+  checkpoints::RemoveDirectory(file_system, absl::StrCat(probe, "-renamed"));
   RETURN_IF_ERROR(explain(tried));
   if (checkpoint_bytes <= 0) return "";
   // Some file systems do not report free space. Then a full disk shows only when a file is written.
@@ -83,8 +85,8 @@ absl::StatusOr<std::string> TryCheckpointFolder(FileSystem& file_system, const s
         absl::StrCat(folder, " has ", free_bytes, " bytes free, one checkpoint of this job takes ",
                      checkpoint_bytes, "; make room, or give another folder"));
   }
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> there,
-                   ListWholeCheckpoints(file_system, folder));
+  ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> there,
+                   checkpoints::ListWholeCheckpoints(file_system, folder));
   const int64_t to_come = num_checkpoints - static_cast<int64_t>(there.size());
   const int64_t have_room = free_bytes / checkpoint_bytes;
   if (have_room >= to_come) return "";

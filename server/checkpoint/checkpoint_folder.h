@@ -16,7 +16,8 @@ namespace lodestar::checkpoint {
 // Returns a warning if there is space for only some of them; it is empty if all is well. Errors:
 // those of files; InvalidArgument (the folder is a checkpoint or lies in one); ResourceExhausted
 // (no space for one).
-absl::StatusOr<std::string> TryCheckpointFolder(FileSystem& file_system, const std::string& folder,
-                                                int64_t checkpoint_bytes, int num_checkpoints);
+absl::StatusOr<std::string> TryCheckpointFolder(storage::FileSystem& file_system,
+                                                const std::string& folder, int64_t checkpoint_bytes,
+                                                int num_checkpoints);
 
 }  // namespace lodestar::checkpoint

@@ -33,7 +33,7 @@ class CheckpointFolderTest : public testing::Test {
 };
 
 TEST_F(CheckpointFolderTest, AGoodOneIsMadeAndLeftEmpty) {
-  const auto warning = TryCheckpointFolder(FileSystem::Real(), folder_ + "/a/b", 4096, 4);
+  const auto warning = TryCheckpointFolder(storage::FileSystem::Real(), folder_ + "/a/b", 4096, 4);
   ASSERT_OK(warning);
   EXPECT_EQ(*warning, "");
   EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/a/b"));
@@ -45,18 +45,18 @@ TEST_F(CheckpointFolderTest, WhatAProcessOfTheSameNumberHasLeftIsInNobodysWay) {
     std::filesystem::create_directories(directory);
     std::ofstream(directory + "/file") << "lodestar";
   }
-  EXPECT_OK(TryCheckpointFolder(FileSystem::Real(), folder_, 4096, 4));
+  EXPECT_OK(TryCheckpointFolder(storage::FileSystem::Real(), folder_, 4096, 4));
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
 TEST_F(CheckpointFolderTest, WhatIsNoFolderIsRefusedByName) {
   EXPECT_THAT(
-      TryCheckpointFolder(FileSystem::Real(), "/proc/foo/ck", 0, 1),
+      TryCheckpointFolder(storage::FileSystem::Real(), "/proc/foo/ck", 0, 1),
       StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr("/proc/foo"), HasSubstr("cannot"))));
   std::ofstream(folder_) << "a file";
-  EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), folder_, 0, 1).ok());
+  EXPECT_FALSE(TryCheckpointFolder(storage::FileSystem::Real(), folder_, 0, 1).ok());
   // /proc/self is a folder in which not even root may write.
-  EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), "/proc/self", 0, 1).ok());
+  EXPECT_FALSE(TryCheckpointFolder(storage::FileSystem::Real(), "/proc/self", 0, 1).ok());
 }
 
 TEST_F(CheckpointFolderTest, CheckpointsHoldNoRuns) {
@@ -64,21 +64,21 @@ TEST_F(CheckpointFolderTest, CheckpointsHoldNoRuns) {
   std::filesystem::create_directories(checkpoint);
   std::ofstream(checkpoint + "/MANIFEST.json") << "{}";
   for (const char* below : {"", "/", "/run", "/run/of/today"}) {
-    EXPECT_THAT(TryCheckpointFolder(FileSystem::Real(), checkpoint + below, 0, 1),
+    EXPECT_THAT(TryCheckpointFolder(storage::FileSystem::Real(), checkpoint + below, 0, 1),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("--init_from="), HasSubstr("/round-00000007"))));
   }
   std::filesystem::create_directory_symlink(checkpoint, folder_ + "/latest");
-  EXPECT_THAT(TryCheckpointFolder(FileSystem::Real(), folder_ + "/latest", 0, 1),
+  EXPECT_THAT(TryCheckpointFolder(storage::FileSystem::Real(), folder_ + "/latest", 0, 1),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("/round-00000007")));
   std::filesystem::remove(folder_ + "/latest");
   EXPECT_FALSE(std::filesystem::exists(checkpoint + "/run"));
-  EXPECT_OK(TryCheckpointFolder(FileSystem::Real(), folder_, 0, 1));
+  EXPECT_OK(TryCheckpointFolder(storage::FileSystem::Real(), folder_, 0, 1));
   // A renamed checkpoint is still refused. A folder inside the renamed checkpoint is accepted,
   // because a parent folder is taken for a checkpoint only if it also has the name of one.
   std::filesystem::rename(checkpoint, folder_ + "/best");
-  EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), folder_ + "/best", 0, 1).ok());
-  EXPECT_OK(TryCheckpointFolder(FileSystem::Real(), folder_ + "/best/run", 0, 1));
+  EXPECT_FALSE(TryCheckpointFolder(storage::FileSystem::Real(), folder_ + "/best", 0, 1).ok());
+  EXPECT_OK(TryCheckpointFolder(storage::FileSystem::Real(), folder_ + "/best/run", 0, 1));
 }
 
 TEST_F(CheckpointFolderTest, AFullDiskIsRefusedWithWhatIsNeeded) {
@@ -108,7 +108,7 @@ TEST_F(CheckpointFolderTest, FolderAboveThatWasThereHasToBeSyncedIfItCanBe) {
 }
 
 TEST_F(CheckpointFolderTest, TooLittleRoomIsRefusedWithTheNumbers) {
-  EXPECT_THAT(TryCheckpointFolder(FileSystem::Real(), folder_, kHuge, 1),
+  EXPECT_THAT(TryCheckpointFolder(storage::FileSystem::Real(), folder_, kHuge, 1),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        AllOf(HasSubstr(folder_), HasSubstr("bytes free"))));
 }
@@ -116,7 +116,8 @@ TEST_F(CheckpointFolderTest, TooLittleRoomIsRefusedWithTheNumbers) {
 TEST_F(CheckpointFolderTest, RoomForSomeOnlyIsAWarning) {
   std::filesystem::create_directories(folder_);
   const auto free_bytes = static_cast<int64_t>(std::filesystem::space(folder_).available);
-  const auto warning = TryCheckpointFolder(FileSystem::Real(), folder_, free_bytes / 3, 1000);
+  const auto warning =
+      TryCheckpointFolder(storage::FileSystem::Real(), folder_, free_bytes / 3, 1000);
   ASSERT_OK(warning);
   EXPECT_THAT(*warning, AllOf(HasSubstr("1000 are to come"), HasSubstr("--checkpoint_keep")));
 }

@@ -15,26 +15,26 @@
 namespace lodestar::checkpoint {
 namespace {
 
-absl::Status WriteManifest(FileSystem& file_system, const std::string& directory,
-                           const Manifest& manifest) {
-  ASSIGN_OR_RETURN(
-      SequentialFileWriter file,
-      SequentialFileWriter::Create(file_system, absl::StrCat(directory, "/", kManifestName)));
-  RETURN_IF_ERROR(file.Append(FormatManifest(manifest)));
+absl::Status WriteManifest(storage::FileSystem& file_system, const std::string& directory,
+                           const checkpoints::Manifest& manifest) {
+  ASSIGN_OR_RETURN(storage::SequentialFileWriter file,
+                   storage::SequentialFileWriter::Create(
+                       file_system, absl::StrCat(directory, "/", checkpoints::kManifestName)));
+  RETURN_IF_ERROR(file.Append(checkpoints::FormatManifest(manifest)));
   RETURN_IF_ERROR(file.Finish(/*sync=*/true));
   return file_system.SyncDirectory(directory);
 }
 
 // Renames the checkpoint to its final name. If the machine crashes from here on, either the old
 // checkpoint of this round or the new one is left.
-absl::Status MoveIntoPlace(FileSystem& file_system, const std::string& directory,
+absl::Status MoveIntoPlace(storage::FileSystem& file_system, const std::string& directory,
                            const std::string& final_path, MayTouch may_touch) {
-  const std::string replaced = absl::StrCat(final_path, kReplacedSuffix);
+  const std::string replaced = absl::StrCat(final_path, checkpoints::kReplacedSuffix);
   RETURN_IF_ERROR(may_touch(directory));
   if (file_system.Exists(final_path)) {
     RETURN_IF_ERROR(may_touch(final_path));
     RETURN_IF_ERROR(may_touch(replaced));
-    RemoveDirectory(file_system, replaced);
+    checkpoints::RemoveDirectory(file_system, replaced);
     RETURN_IF_ERROR(file_system.Rename(final_path, replaced));
     if (const absl::Status was_ours = may_touch(replaced); !was_ours.ok()) {
       file_system.Rename(replaced, final_path).IgnoreError();
@@ -44,11 +44,11 @@ absl::Status MoveIntoPlace(FileSystem& file_system, const std::string& directory
   // Fails if another leader has published this round meanwhile, because that folder is not empty.
   RETURN_IF_ERROR(file_system.Rename(directory, final_path));
   RETURN_IF_ERROR(file_system.SyncDirectory(DirectoryOf(final_path)));
-  RemoveDirectory(file_system, replaced);
+  checkpoints::RemoveDirectory(file_system, replaced);
   return absl::OkStatus();
 }
 
-bool IsOneOf(FileSystem& file_system, const CheckpointEntry& entry,
+bool IsOneOf(storage::FileSystem& file_system, const checkpoints::CheckpointEntry& entry,
              absl::Span<const std::string> paths) {
   return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
     return file_system.AreSame(entry.path, path);
@@ -57,41 +57,50 @@ bool IsOneOf(FileSystem& file_system, const CheckpointEntry& entry,
 
 }  // namespace
 
-absl::StatusOr<std::string> PublishCheckpoint(FileSystem& file_system, const std::string& directory,
-                                              const Manifest& manifest, MayTouch may_touch) {
+absl::StatusOr<std::string> PublishCheckpoint(storage::FileSystem& file_system,
+                                              const std::string& directory,
+                                              const checkpoints::Manifest& manifest,
+                                              MayTouch may_touch) {
   RETURN_IF_ERROR(WriteManifest(file_system, directory, manifest));
-  RETURN_IF_ERROR(VerifyCheckpoint(file_system, directory).status());
+  RETURN_IF_ERROR(checkpoints::VerifyCheckpoint(file_system, directory).status());
   const std::string root = DirectoryOf(directory);
-  std::string final_path = absl::StrCat(root, "/", CheckpointName(manifest.round));
+  std::string final_path = absl::StrCat(root, "/", checkpoints::CheckpointName(manifest.round));
   RETURN_IF_ERROR(MoveIntoPlace(file_system, directory, final_path, may_touch));
   return final_path;
 }
 
-absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Round newest,
+absl::Status SetAsideNewer(storage::FileSystem& file_system, const std::string& root, Round newest,
                            absl::Span<const std::string> spared, MayTouch may_touch) {
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
+  ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries,
+                   checkpoints::ListCheckpoints(file_system, root));
   const auto num_before =
-      std::count_if(entries.begin(), entries.end(),
-                    [](const CheckpointEntry& entry) { return entry.suffix == kAbandonedSuffix; });
+      std::count_if(entries.begin(), entries.end(), [](const checkpoints::CheckpointEntry& entry) {
+        return entry.suffix == checkpoints::kAbandonedSuffix;
+      });
   std::set<std::string> set_aside;
-  for (const CheckpointEntry& entry : entries) {
-    if (entry.suffix == kTemporarySuffix || entry.suffix == kAbandonedSuffix) continue;
+  for (const checkpoints::CheckpointEntry& entry : entries) {
+    if (entry.suffix == checkpoints::kTemporarySuffix ||
+        entry.suffix == checkpoints::kAbandonedSuffix)
+      continue;
     // What counts later is the round in the manifest, not the name.
-    if (WrittenRound(file_system, entry) <= newest || IsOneOf(file_system, entry, spared)) continue;
+    if (checkpoints::WrittenRound(file_system, entry) <= newest ||
+        IsOneOf(file_system, entry, spared))
+      continue;
     RETURN_IF_ERROR(may_touch(entry.path));
     const std::string path(absl::StripSuffix(entry.path, entry.suffix));
     // The list may have a checkpoint and the one that it replaced, under one path. The newer one
     // comes first and is set aside. The replaced one is removed.
     if (!set_aside.insert(path).second) {
-      RemoveDirectory(file_system, entry.path);
+      checkpoints::RemoveDirectory(file_system, entry.path);
     } else {
-      RETURN_IF_ERROR(file_system.Rename(entry.path, AbandonedPath(file_system, path)));
+      RETURN_IF_ERROR(
+          file_system.Rename(entry.path, checkpoints::AbandonedPath(file_system, path)));
     }
   }
   if (set_aside.empty()) return absl::OkStatus();
   const int64_t count = num_before + static_cast<int64_t>(set_aside.size());
   if (count > kManySetAside) {
-    LogWarn(
+    logging::LogWarn(
         "{} has {} checkpoints that were set aside, round-N.abandoned; no server removes them: do "
         "so with those that nobody needs",
         root, count);
@@ -99,22 +108,24 @@ absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Rou
   return file_system.SyncDirectory(root);
 }
 
-absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest,
+absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root, Round newest,
                        const Retention& retention, absl::Span<const std::string> spared,
                        MayTouch may_touch) {
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
+  ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries,
+                   checkpoints::ListCheckpoints(file_system, root));
   const auto is_by_round = [&retention](Round round) {
     return retention.every_rounds > 0 && round.value() % retention.every_rounds == 0;
   };
-  std::vector<CheckpointEntry> old;
+  std::vector<checkpoints::CheckpointEntry> old;
   int kept = 1;  // the newest counts as kept
   int kept_by_round = is_by_round(newest) ? 1 : 0;
-  for (const CheckpointEntry& entry : entries) {
-    const bool is_replaced = entry.suffix == kReplacedSuffix;
+  for (const checkpoints::CheckpointEntry& entry : entries) {
+    const bool is_replaced = entry.suffix == checkpoints::kReplacedSuffix;
     if (!(entry.suffix.empty() || is_replaced) || entry.round >= newest) continue;
     if (IsOneOf(file_system, entry, spared)) continue;
     const bool is_left_over =
-        is_replaced && file_system.Exists(absl::StrCat(root, "/", CheckpointName(entry.round)));
+        is_replaced &&
+        file_system.Exists(absl::StrCat(root, "/", checkpoints::CheckpointName(entry.round)));
     if (!is_left_over) {
       const bool is_new = ++kept <= retention.keep;
       const bool is_new_by_round = is_by_round(entry.round) && ++kept_by_round <= retention.keep;
@@ -126,26 +137,27 @@ absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round n
   // the newest, and one of those that are kept by rounds.
   constexpr size_t kMostOfOneSave = 2;
   if (old.size() > kMostOfOneSave) {
-    LogWarn("removes {} checkpoints that --checkpoint_keep={} does not keep: {} to {}", old.size(),
-            retention.keep, old.back().path, old.front().path);
+    logging::LogWarn("removes {} checkpoints that --checkpoint_keep={} does not keep: {} to {}",
+                     old.size(), retention.keep, old.back().path, old.front().path);
   }
-  for (const CheckpointEntry& entry : old) {
+  for (const checkpoints::CheckpointEntry& entry : old) {
     RETURN_IF_ERROR(may_touch(entry.path));
-    RemoveDirectory(file_system, entry.path);
+    checkpoints::RemoveDirectory(file_system, entry.path);
   }
   return absl::OkStatus();
 }
 
-void DiscardCheckpoint(FileSystem& file_system, const std::string& directory) {
-  RemoveDirectory(file_system, directory);
+void DiscardCheckpoint(storage::FileSystem& file_system, const std::string& directory) {
+  checkpoints::RemoveDirectory(file_system, directory);
 }
 
-absl::Status RemoveUnfinished(FileSystem& file_system, const std::string& root,
+absl::Status RemoveUnfinished(storage::FileSystem& file_system, const std::string& root,
                               MayTouch may_touch) {
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
-  for (const CheckpointEntry& entry : entries) {
-    if (entry.suffix == kTemporarySuffix && may_touch(entry.path).ok()) {
-      RemoveDirectory(file_system, entry.path);
+  ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries,
+                   checkpoints::ListCheckpoints(file_system, root));
+  for (const checkpoints::CheckpointEntry& entry : entries) {
+    if (entry.suffix == checkpoints::kTemporarySuffix && may_touch(entry.path).ok()) {
+      checkpoints::RemoveDirectory(file_system, entry.path);
     }
   }
   return absl::OkStatus();

@@ -26,8 +26,10 @@ using MayTouch = absl::FunctionRef<absl::Status(const std::string& path)>;
 // Errors: those of files; DataLoss (it does not verify); those of `may_touch`. `may_touch` is asked
 // again about a checkpoint of the same round after it was moved aside. If another leader has
 // published that one between the first question and the move, it is moved back.
-absl::StatusOr<std::string> PublishCheckpoint(FileSystem& file_system, const std::string& directory,
-                                              const Manifest& manifest, MayTouch may_touch);
+absl::StatusOr<std::string> PublishCheckpoint(storage::FileSystem& file_system,
+                                              const std::string& directory,
+                                              const checkpoints::Manifest& manifest,
+                                              MayTouch may_touch);
 
 // If one folder has more than this number of checkpoints that were set aside, the log says so.
 inline constexpr int kManySetAside = 8;
@@ -39,7 +41,7 @@ inline constexpr int kManySetAside = 8;
 // later taken for the newest checkpoint. Checkpoints that were set aside before keep their names.
 // If there are more than kManySetAside, the log says so whenever another one is set aside. Errors:
 // those of files.
-absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Round newest,
+absl::Status SetAsideNewer(storage::FileSystem& file_system, const std::string& root, Round newest,
                            absl::Span<const std::string> spared, MayTouch may_touch);
 
 // A Retention says which checkpoints are kept.
@@ -52,16 +54,17 @@ struct Retention {
 // Removes the checkpoints before `newest` that `retention` does not keep, and the old versions of
 // checkpoints that were replaced. `newest` itself counts as kept. If more are removed than one save
 // makes superfluous, the log names them first.
-absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest,
+absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root, Round newest,
                        const Retention& retention, absl::Span<const std::string> spared,
                        MayTouch may_touch);
 
 // Removes the directory of a checkpoint that will not be finished. Never fails: files that cannot
 // be removed are left for RemoveUnfinished().
-void DiscardCheckpoint(FileSystem& file_system, const std::string& directory);
+void DiscardCheckpoint(storage::FileSystem& file_system, const std::string& directory);
 
 // Removes every directory with a temporary name for which `may_touch` returns OK. Requires: no
 // checkpoint is being written.
-absl::Status RemoveUnfinished(FileSystem& file_system, const std::string& root, MayTouch may_touch);
+absl::Status RemoveUnfinished(storage::FileSystem& file_system, const std::string& root,
+                              MayTouch may_touch);
 
 }  // namespace lodestar::checkpoint

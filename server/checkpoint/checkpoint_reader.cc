@@ -14,18 +14,19 @@
 namespace lodestar::checkpoint {
 namespace {
 
-int64_t Overlap(ElementRange a, ElementRange b) {
+int64_t Overlap(params::ElementRange a, params::ElementRange b) {
   return std::min(a.end, b.end) - std::max(a.begin, b.begin);
 }
 
 // Returns what all written buckets that overlap `written` have in common. The elements of `range`
 // lie in `written`.
-BucketManifest CommonOf(const Manifest& manifest, ElementRange range, ElementRange written) {
-  BucketManifest common;
+checkpoints::BucketManifest CommonOf(const checkpoints::Manifest& manifest,
+                                     params::ElementRange range, params::ElementRange written) {
+  checkpoints::BucketManifest common;
   common.range = range;
   bool is_first = true;
-  for (const ShardManifest& shard : manifest.shards) {
-    for (const BucketManifest& bucket : shard.buckets) {
+  for (const checkpoints::ShardManifest& shard : manifest.shards) {
+    for (const checkpoints::BucketManifest& bucket : shard.buckets) {
       if (Overlap(bucket.range, written) <= 0) continue;
       if (std::exchange(is_first, false)) {
         common.version = bucket.version;
@@ -39,11 +40,12 @@ BucketManifest CommonOf(const Manifest& manifest, ElementRange range, ElementRan
         continue;
       }
       common.version = std::min(common.version, bucket.version);
-      std::erase_if(common.counted, [&](CountedRow& row) {
-        const auto other = std::find_if(
-            bucket.counted.begin(), bucket.counted.end(), [&](const CountedRow& candidate) {
-              return candidate.worker == row.worker && candidate.incarnation == row.incarnation;
-            });
+      std::erase_if(common.counted, [&](checkpoints::CountedRow& row) {
+        const auto other = std::find_if(bucket.counted.begin(), bucket.counted.end(),
+                                        [&](const checkpoints::CountedRow& candidate) {
+                                          return candidate.worker == row.worker &&
+                                                 candidate.incarnation == row.incarnation;
+                                        });
         if (other == bucket.counted.end()) return true;
         row.round = std::min(row.round, other->round);
         return false;
@@ -66,38 +68,44 @@ absl::Status UnreadCheckpoint(absl::string_view path, const absl::Status& why) {
 }
 
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
-    FileSystem& file_system, const std::string& root, absl::Span<const std::string> passed_over) {
-  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListWholeCheckpoints(file_system, root));
-  std::erase_if(entries, [&](const CheckpointEntry& entry) {
+    storage::FileSystem& file_system, const std::string& root,
+    absl::Span<const std::string> passed_over) {
+  ASSIGN_OR_RETURN(std::vector<checkpoints::CheckpointEntry> entries,
+                   checkpoints::ListWholeCheckpoints(file_system, root));
+  std::erase_if(entries, [&](const checkpoints::CheckpointEntry& entry) {
     return std::any_of(passed_over.begin(), passed_over.end(), [&](const std::string& path) {
       return file_system.AreSame(entry.path, path);
     });
   });
   std::vector<std::string> alarms;
-  for (const CheckpointEntry& entry : TakeOutOvertaken(file_system, entries)) {
+  for (const checkpoints::CheckpointEntry& entry :
+       checkpoints::TakeOutOvertaken(file_system, entries)) {
     alarms.push_back(absl::StrCat("CHECKPOINT ", entry.path,
                                   " IS NOT USED: a former leader wrote it after another server had "
                                   "taken the leader lease; remove it"));
   }
-  const auto misnamed =
-      std::stable_partition(entries.begin(), entries.end(), [&](const CheckpointEntry& entry) {
-        return entry.round == WrittenRound(file_system, entry);
+  const auto misnamed = std::stable_partition(
+      entries.begin(), entries.end(), [&](const checkpoints::CheckpointEntry& entry) {
+        return entry.round == checkpoints::WrittenRound(file_system, entry);
       });
   for (auto entry = misnamed; entry != entries.end(); ++entry) {
-    entry->round = WrittenRound(file_system, *entry);
-    alarms.push_back(absl::StrCat("CHECKPOINT ", entry->path, " IS MISNAMED: its ", kManifestName,
-                                  " says round ", entry->round.value(), ", and that counts"));
+    entry->round = checkpoints::WrittenRound(file_system, *entry);
+    alarms.push_back(absl::StrCat("CHECKPOINT ", entry->path, " IS MISNAMED: its ",
+                                  checkpoints::kManifestName, " says round ", entry->round.value(),
+                                  ", and that counts"));
   }
   // The sort is stable: of two checkpoints of one round, the one with the correct name stays first.
-  std::stable_sort(
-      entries.begin(), entries.end(),
-      [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.round > b.round; });
-  for (const CheckpointEntry& entry : entries) {
-    absl::StatusOr<Manifest> manifest = VerifyCheckpoint(file_system, entry.path);
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const checkpoints::CheckpointEntry& a,
+                      const checkpoints::CheckpointEntry& b) { return a.round > b.round; });
+  for (const checkpoints::CheckpointEntry& entry : entries) {
+    absl::StatusOr<checkpoints::Manifest> manifest =
+        checkpoints::VerifyCheckpoint(file_system, entry.path);
     if (manifest.ok()) {
       return FoundCheckpoint{entry.path, *std::move(manifest), std::move(alarms)};
     }
-    if (MayBeWhole(manifest.status())) return UnreadCheckpoint(entry.path, manifest.status());
+    if (checkpoints::MayBeWhole(manifest.status()))
+      return UnreadCheckpoint(entry.path, manifest.status());
     alarms.push_back(absl::StrCat("CHECKPOINT ", entry.path,
                                   " IS DAMAGED and is not used: ", manifest.status().message()));
   }
@@ -109,55 +117,57 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
 }
 
 struct CheckpointReader::ShardData {
-  ElementRange range;
-  std::unique_ptr<SafetensorsReader> weights;
-  std::unique_ptr<SafetensorsReader> optimizer;  // null if there is no state
+  params::ElementRange range;
+  std::unique_ptr<storage::SafetensorsReader> weights;
+  std::unique_ptr<storage::SafetensorsReader> optimizer;  // null if there is no state
 };
 
-CheckpointReader::CheckpointReader(std::string directory, Manifest manifest)
+CheckpointReader::CheckpointReader(std::string directory, checkpoints::Manifest manifest)
     : directory_(std::move(directory)), manifest_(std::move(manifest)) {}
 
 CheckpointReader::~CheckpointReader() = default;
 
 absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
-    FileSystem& file_system, const std::string& directory) {
-  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
+    storage::FileSystem& file_system, const std::string& directory) {
+  ASSIGN_OR_RETURN(checkpoints::Manifest manifest,
+                   checkpoints::ReadManifest(file_system, directory));
   std::unique_ptr<CheckpointReader> reader(new CheckpointReader(directory, std::move(manifest)));
-  for (const ShardManifest& shard : reader->manifest_.shards) {
+  for (const checkpoints::ShardManifest& shard : reader->manifest_.shards) {
     auto data = std::make_unique<ShardData>();
     data->range = shard.range;
-    ASSIGN_OR_RETURN(
-        data->weights,
-        SafetensorsReader::Open(file_system, absl::StrCat(directory, "/", shard.weights.name)));
+    ASSIGN_OR_RETURN(data->weights,
+                     storage::SafetensorsReader::Open(
+                         file_system, absl::StrCat(directory, "/", shard.weights.name)));
     if (!shard.optimizer.name.empty()) {
-      ASSIGN_OR_RETURN(
-          data->optimizer,
-          SafetensorsReader::Open(file_system, absl::StrCat(directory, "/", shard.optimizer.name)));
+      ASSIGN_OR_RETURN(data->optimizer,
+                       storage::SafetensorsReader::Open(
+                           file_system, absl::StrCat(directory, "/", shard.optimizer.name)));
     }
     reader->shards_.push_back(std::move(data));
   }
   return reader;
 }
 
-absl::Status CheckpointReader::ReadAs(const Layout& layout) {
-  ASSIGN_OR_RETURN(transposed_, TransposedBetween(layout, "the job", manifest_.layout, directory_));
+absl::Status CheckpointReader::ReadAs(const params::Layout& layout) {
+  ASSIGN_OR_RETURN(transposed_,
+                   params::TransposedBetween(layout, "the job", manifest_.layout, directory_));
   return absl::OkStatus();
 }
 
-ElementRange CheckpointReader::WrittenRange(ElementRange range) const {
-  for (const TransposedMatrix& matrix : transposed_) {
+params::ElementRange CheckpointReader::WrittenRange(params::ElementRange range) const {
+  for (const params::TransposedMatrix& matrix : transposed_) {
     if (Overlap(matrix.range, range) <= 0) continue;
     range = {std::min(range.begin, matrix.range.begin), std::max(range.end, matrix.range.end)};
   }
   return range;
 }
 
-absl::Status CheckpointReader::ReadVector(const std::string& state_name, ElementRange range,
+absl::Status CheckpointReader::ReadVector(const std::string& state_name, params::ElementRange range,
                                           absl::Span<float> out) const {
   RETURN_IF_ERROR(ReadWritten(state_name, range, out));
-  for (const TransposedMatrix& matrix : transposed_) {
-    const ElementRange part = {std::max(matrix.range.begin, range.begin),
-                               std::min(matrix.range.end, range.end)};
+  for (const params::TransposedMatrix& matrix : transposed_) {
+    const params::ElementRange part = {std::max(matrix.range.begin, range.begin),
+                                       std::min(matrix.range.end, range.end)};
     if (part.begin >= part.end) continue;
     std::vector<float> written(matrix.range.size());
     RETURN_IF_ERROR(ReadWritten(state_name, matrix.range, absl::MakeSpan(written)));
@@ -168,7 +178,8 @@ absl::Status CheckpointReader::ReadVector(const std::string& state_name, Element
   return absl::OkStatus();
 }
 
-absl::Status CheckpointReader::ReadWritten(const std::string& state_name, ElementRange range,
+absl::Status CheckpointReader::ReadWritten(const std::string& state_name,
+                                           params::ElementRange range,
                                            absl::Span<float> out) const {
   if (range.begin < 0 || range.end > manifest_.layout.num_elements() ||
       range.size() != static_cast<int64_t>(out.size())) {
@@ -178,15 +189,16 @@ absl::Status CheckpointReader::ReadWritten(const std::string& state_name, Elemen
   }
   for (const std::unique_ptr<ShardData>& shard : shards_) {
     if (Overlap(shard->range, range) <= 0) continue;
-    const SafetensorsReader* const file =
+    const storage::SafetensorsReader* const file =
         state_name.empty() ? shard->weights.get() : shard->optimizer.get();
     if (file == nullptr) {
       return absl::InvalidArgumentError(
           absl::StrCat(directory_, " holds no optimizer state, wanted is ", state_name));
     }
-    for (const TensorSlice& slice : SlicesOf(manifest_.layout, shard->range, state_name)) {
-      const ElementRange part = {std::max(slice.range.begin, range.begin),
-                                 std::min(slice.range.end, range.end)};
+    for (const params::TensorSlice& slice :
+         params::SlicesOf(manifest_.layout, shard->range, state_name)) {
+      const params::ElementRange part = {std::max(slice.range.begin, range.begin),
+                                         std::min(slice.range.end, range.end)};
       if (part.begin >= part.end) continue;
       ASSIGN_OR_RETURN(const absl::Span<const float> values, file->Floats(slice.name));
       if (static_cast<int64_t>(values.size()) != slice.range.size()) {
@@ -202,7 +214,7 @@ absl::Status CheckpointReader::ReadWritten(const std::string& state_name, Elemen
 }
 
 absl::Status CheckpointReader::CheckStateNames(const std::vector<std::string>& state_names) const {
-  for (const ShardManifest& shard : manifest_.shards) {
+  for (const checkpoints::ShardManifest& shard : manifest_.shards) {
     if (shard.state_names != state_names) {
       return absl::InvalidArgumentError(absl::StrCat(
           directory_, " holds optimizer state {", absl::StrJoin(shard.state_names, ", "),
@@ -214,7 +226,7 @@ absl::Status CheckpointReader::CheckStateNames(const std::vector<std::string>& s
 }
 
 absl::StatusOr<std::shared_ptr<const shard::Page>> CheckpointReader::ReadPage(
-    const std::string& state_name, ElementRange range) const {
+    const std::string& state_name, params::ElementRange range) const {
   std::shared_ptr<shard::Page> page = shard::Page::Create(range.size());
   if (page == nullptr) {
     return absl::ResourceExhaustedError(
@@ -225,12 +237,12 @@ absl::StatusOr<std::shared_ptr<const shard::Page>> CheckpointReader::ReadPage(
 }
 
 absl::StatusOr<shard::BucketState> CheckpointReader::ReadBucket(
-    ElementRange range, const std::vector<std::string>& state_names) const {
-  const BucketManifest common = CommonOf(manifest_, range, WrittenRange(range));
+    params::ElementRange range, const std::vector<std::string>& state_names) const {
+  const checkpoints::BucketManifest common = CommonOf(manifest_, range, WrittenRange(range));
   shard::BucketState state;
   state.range = range;
   state.version = common.version;
-  for (const CountedRow& row : common.counted) {
+  for (const checkpoints::CountedRow& row : common.counted) {
     state.counted.push_back({row.worker, {row.incarnation, row.round}});
   }
   state.usual_norm = {common.usual_norm.norm, common.usual_norm.contributions};

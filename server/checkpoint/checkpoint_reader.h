@@ -18,7 +18,7 @@ namespace lodestar::checkpoint {
 
 struct FoundCheckpoint {
   std::string directory;
-  Manifest manifest;
+  checkpoints::Manifest manifest;
   // Alarms for the operator: one for every newer checkpoint that did not verify, and one for every
   // checkpoint whose name has the wrong round.
   std::vector<std::string> alarms;
@@ -33,23 +33,23 @@ absl::Status UnreadCheckpoint(absl::string_view path, const absl::Status& why);
 // checkpoint at all. Errors: DataLoss (no checkpoint verifies); UnreadCheckpoint() (a checkpoint
 // that could not be read is newer than all that verify).
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
-    FileSystem& file_system, const std::string& root,
+    storage::FileSystem& file_system, const std::string& root,
     absl::Span<const std::string> passed_over = {});
 
 // A CheckpointReader reads a verified checkpoint. It is thread-safe.
 class CheckpointReader {
  public:
   // Maps the files without verifying them again.
-  static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(FileSystem& file_system,
+  static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(storage::FileSystem& file_system,
                                                                 const std::string& directory);
   ~CheckpointReader();
 
-  const Manifest& manifest() const { return manifest_; }
+  const checkpoints::Manifest& manifest() const { return manifest_; }
 
   // Makes ranges refer to `layout`, the job's, from now on, even if an earlier release wrote the
   // checkpoint in another layout. Must be called before anything is read. Errors: those of
   // TransposedBetween().
-  absl::Status ReadAs(const Layout& layout);
+  absl::Status ReadAs(const params::Layout& layout);
 
   // Checks that the checkpoint holds the state of an optimizer with these vectors. Errors:
   // InvalidArgument.
@@ -57,27 +57,27 @@ class CheckpointReader {
   // Returns the state of a bucket that covers `range`. The written buckets may be divided
   // differently. The version is the lowest version of those that hold elements of `range`.
   // Requires: CheckStateNames() is OK. Errors: those of files; ResourceExhausted (no memory).
-  absl::StatusOr<shard::BucketState> ReadBucket(ElementRange range,
+  absl::StatusOr<shard::BucketState> ReadBucket(params::ElementRange range,
                                                 const std::vector<std::string>& state_names) const;
 
  private:
   struct ShardData;
-  CheckpointReader(std::string directory, Manifest manifest);
-  absl::Status ReadVector(const std::string& state_name, ElementRange range,
+  CheckpointReader(std::string directory, checkpoints::Manifest manifest);
+  absl::Status ReadVector(const std::string& state_name, params::ElementRange range,
                           absl::Span<float> out) const;
   // Reads a range of the layout in which the checkpoint was written.
-  absl::Status ReadWritten(const std::string& state_name, ElementRange range,
+  absl::Status ReadWritten(const std::string& state_name, params::ElementRange range,
                            absl::Span<float> out) const;
   // Returns `range`, extended so that it covers every transposed matrix of which it has an element.
   // The elements of `range` lie scattered over such a matrix.
-  ElementRange WrittenRange(ElementRange range) const;
+  params::ElementRange WrittenRange(params::ElementRange range) const;
   absl::StatusOr<std::shared_ptr<const shard::Page>> ReadPage(const std::string& state_name,
-                                                              ElementRange range) const;
+                                                              params::ElementRange range) const;
 
   const std::string directory_;
-  const Manifest manifest_;
+  const checkpoints::Manifest manifest_;
   std::vector<std::unique_ptr<ShardData>> shards_;
-  std::vector<TransposedMatrix> transposed_;  // ascending by position
+  std::vector<params::TransposedMatrix> transposed_;  // ascending by position
 };
 
 }  // namespace lodestar::checkpoint

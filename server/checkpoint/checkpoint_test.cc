@@ -44,19 +44,19 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kStateNames = {"exp_avg", "exp_avg_sq"};
 
-TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape, int block = 0) {
-  TensorSpec tensor;
+params::TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape, int block = 0) {
+  params::TensorSpec tensor;
   tensor.name = name;
   tensor.shape = std::move(shape);
   tensor.block = block;
   return tensor;
 }
 
-Layout TestLayout() {
+params::Layout TestLayout() {
   // One tensor is so long that every division into more than one server cuts it.
-  auto layout =
-      Layout::FromTensors({Tensor("embedding", {10, 8}), Tensor("body.weight", {100, 50}, 1),
-                           Tensor("body.bias", {50}, 1)});
+  auto layout = params::Layout::FromTensors({Tensor("embedding", {10, 8}),
+                                             Tensor("body.weight", {100, 50}, 1),
+                                             Tensor("body.bias", {50}, 1)});
   EXPECT_OK(layout);
   return *layout;
 }
@@ -69,22 +69,22 @@ float ValueAt(int64_t element, int vector, int64_t round) {
 }
 
 struct Plan {
-  std::vector<ElementRange> shards;
-  std::vector<Bucket> buckets;
+  std::vector<params::ElementRange> shards;
+  std::vector<params::Bucket> buckets;
 
-  std::vector<Bucket> BucketsOf(int shard) const {
-    std::vector<Bucket> own;
-    for (const Bucket& bucket : buckets) {
+  std::vector<params::Bucket> BucketsOf(int shard) const {
+    std::vector<params::Bucket> own;
+    for (const params::Bucket& bucket : buckets) {
       if (bucket.shard == shard) own.push_back(bucket);
     }
     return own;
   }
 };
 
-Plan PlanFor(const Layout& layout, int num_servers) {
+Plan PlanFor(const params::Layout& layout, int num_servers) {
   Plan plan;
-  plan.shards = *PlanShards(layout, num_servers);
-  plan.buckets = *PlanBuckets(layout, plan.shards, /*bucket_bytes=*/2048);
+  plan.shards = *params::PlanShards(layout, num_servers);
+  plan.buckets = *params::PlanBuckets(layout, plan.shards, /*bucket_bytes=*/2048);
   return plan;
 }
 
@@ -92,7 +92,7 @@ shard::ShardState StateOf(const Plan& plan, int shard, Round round) {
   shard::ShardState state;
   state.range = plan.shards[shard];
   state.state_names = kStateNames;
-  for (const Bucket& bucket : plan.BucketsOf(shard)) {
+  for (const params::Bucket& bucket : plan.BucketsOf(shard)) {
     shard::BucketState& saved = state.buckets.emplace_back();
     saved.range = bucket.range;
     saved.version = Version(round.value());
@@ -113,10 +113,10 @@ shard::ShardState StateOf(const Plan& plan, int shard, Round round) {
   return state;
 }
 
-void ExpectBuckets(const CheckpointReader& reader, const std::vector<Bucket>& buckets,
+void ExpectBuckets(const CheckpointReader& reader, const std::vector<params::Bucket>& buckets,
                    Round round) {
   ASSERT_OK(reader.CheckStateNames(kStateNames));
-  for (const Bucket& bucket : buckets) {
+  for (const params::Bucket& bucket : buckets) {
     const auto state = reader.ReadBucket(bucket.range, kStateNames);
     ASSERT_OK(state);
     ASSERT_EQ(state->range, bucket.range);
@@ -154,25 +154,26 @@ class CheckpointTest : public testing::Test {
 
   // Creates and returns the temporary folder that the shards write into.
   std::string Begin(int64_t round) const {
-    std::string directory = absl::StrCat(root_, "/", CheckpointName(Round(round)), ".tmp");
+    std::string directory =
+        absl::StrCat(root_, "/", checkpoints::CheckpointName(Round(round)), ".tmp");
     fs::create_directories(directory);
     return directory;
   }
   // Does all steps except publishing.
-  Manifest WriteParts(const std::string& directory, Round round, int num_servers) {
+  checkpoints::Manifest WriteParts(const std::string& directory, Round round, int num_servers) {
     const Plan plan = PlanFor(layout_, num_servers);
-    Manifest manifest;
+    checkpoints::Manifest manifest;
     manifest.round = round;
     manifest.layout = layout_;
     manifest.model = R"({"name": "test"})";
     manifest.coordinator = {{"cursor", 123456789012345}};
     for (int shard = 0; shard < num_servers; ++shard) {
-      auto part =
-          WriteShardFiles(FileSystem::Real(), {directory, shard, num_servers, manifest.model},
-                          layout_, StateOf(plan, shard, round));
+      auto part = WriteShardFiles(storage::FileSystem::Real(),
+                                  {directory, shard, num_servers, manifest.model}, layout_,
+                                  StateOf(plan, shard, round));
       EXPECT_OK(part);
       // The manifest is formatted and parsed, as on its way from server to coordinator.
-      auto parsed = ParseShardManifest(FormatShardManifest(*part));
+      auto parsed = checkpoints::ParseShardManifest(checkpoints::FormatShardManifest(*part));
       EXPECT_OK(parsed);
       manifest.shards.push_back(*parsed);
     }
@@ -181,27 +182,28 @@ class CheckpointTest : public testing::Test {
 
   std::string Save(int64_t round, int num_servers, int keep = 3) {
     const std::string directory = Begin(round);
-    const Manifest manifest = WriteParts(directory, Round(round), num_servers);
-    auto path = PublishCheckpoint(FileSystem::Real(), directory, manifest, MayTouchAll);
+    const checkpoints::Manifest manifest = WriteParts(directory, Round(round), num_servers);
+    auto path = PublishCheckpoint(storage::FileSystem::Real(), directory, manifest, MayTouchAll);
     EXPECT_OK(path);
-    EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(round), {spared_}, MayTouchAll));
-    EXPECT_OK(RemoveOld(FileSystem::Real(), root_, Round(round), {.keep = keep}, {"", spared_},
-                        MayTouchAll));
+    EXPECT_OK(
+        SetAsideNewer(storage::FileSystem::Real(), root_, Round(round), {spared_}, MayTouchAll));
+    EXPECT_OK(RemoveOld(storage::FileSystem::Real(), root_, Round(round), {.keep = keep},
+                        {"", spared_}, MayTouchAll));
     return *path;
   }
 
   void ExpectNewest(int64_t round, size_t num_alarms = 0) {
-    auto found = FindNewestCheckpoint(FileSystem::Real(), root_);
+    auto found = FindNewestCheckpoint(storage::FileSystem::Real(), root_);
     ASSERT_OK(found);
     ASSERT_TRUE(found->has_value());
     EXPECT_EQ((*found)->manifest.round, Round(round));
     EXPECT_EQ((*found)->alarms.size(), num_alarms);
-    auto reader = CheckpointReader::Open(FileSystem::Real(), (*found)->directory);
+    auto reader = CheckpointReader::Open(storage::FileSystem::Real(), (*found)->directory);
     ASSERT_OK(reader);
     ExpectBuckets(**reader, PlanFor(layout_, 1).buckets, Round(round));
   }
 
-  Layout layout_ = TestLayout();
+  params::Layout layout_ = TestLayout();
   std::string root_;
   std::string spared_;
 };
@@ -210,26 +212,26 @@ TEST_F(CheckpointTest, ThoseByRoundsStayBesideTheNewest) {
   for (const int64_t round : {10, 13, 20, 27, 30, 31, 34, 36}) {
     Save(round, 1, /*keep=*/9);
   }
-  LogTail log;
-  KeepLog(&log);
-  ASSERT_OK(RemoveOld(FileSystem::Real(), root_, Round(36), {.keep = 2, .every_rounds = 10}, {},
-                      MayTouchAll));
-  KeepLog(nullptr);
-  const std::vector<LogLineRecord> told = log.Read({}).lines;
+  logging::LogTail log;
+  logging::KeepLog(&log);
+  ASSERT_OK(RemoveOld(storage::FileSystem::Real(), root_, Round(36),
+                      {.keep = 2, .every_rounds = 10}, {}, MayTouchAll));
+  logging::KeepLog(nullptr);
+  const std::vector<logging::LogLineRecord> told = log.Read({}).lines;
   ASSERT_EQ(told.size(), 1);
   EXPECT_THAT(told[0].text, AllOf(HasSubstr("--checkpoint_keep=2"), HasSubstr("round-00000010"),
                                   HasSubstr("round-00000031")));
-  const auto left = ListCheckpoints(FileSystem::Real(), root_);
+  const auto left = checkpoints::ListCheckpoints(storage::FileSystem::Real(), root_);
   ASSERT_OK(left);
   std::vector<int64_t> rounds;
-  for (const CheckpointEntry& entry : *left) rounds.push_back(entry.round.value());
+  for (const checkpoints::CheckpointEntry& entry : *left) rounds.push_back(entry.round.value());
   EXPECT_THAT(rounds, ElementsAre(36, 34, 30, 20));
 }
 
 TEST_F(CheckpointTest, ComesBackOntoAnyNumberOfServersWithEveryBit) {
   for (int written_by : {1, 2, 3}) {
     const std::string path = Save(written_by, written_by);
-    auto reader = CheckpointReader::Open(FileSystem::Real(), path);
+    auto reader = CheckpointReader::Open(storage::FileSystem::Real(), path);
     ASSERT_OK(reader);
     EXPECT_EQ((*reader)->manifest().coordinator["cursor"], 123456789012345);
     for (int read_by : {1, 2, 3}) {
@@ -239,15 +241,15 @@ TEST_F(CheckpointTest, ComesBackOntoAnyNumberOfServersWithEveryBit) {
 }
 
 TEST_F(CheckpointTest, UsualNormsComeBackForBucketsThatAreCutAsTheyWere) {
-  auto reader = CheckpointReader::Open(FileSystem::Real(), Save(1, 2));
+  auto reader = CheckpointReader::Open(storage::FileSystem::Real(), Save(1, 2));
   ASSERT_OK(reader);
-  for (const Bucket& bucket : PlanFor(layout_, 2).buckets) {
+  for (const params::Bucket& bucket : PlanFor(layout_, 2).buckets) {
     const auto state = (*reader)->ReadBucket(bucket.range, kStateNames);
     ASSERT_OK(state);
     const shard::UsualNorm wanted = {0.1 + static_cast<double>(bucket.range.begin), 8};
     EXPECT_EQ(state->usual_norm, wanted);
   }
-  ElementRange other = PlanFor(layout_, 2).buckets[0].range;
+  params::ElementRange other = PlanFor(layout_, 2).buckets[0].range;
   --other.end;
   const auto state = (*reader)->ReadBucket(other, kStateNames);
   ASSERT_OK(state);
@@ -255,16 +257,16 @@ TEST_F(CheckpointTest, UsualNormsComeBackForBucketsThatAreCutAsTheyWere) {
 }
 
 TEST_F(CheckpointTest, WhatEarlierReleasesWroteIsReadInTheLayoutOfToday) {
-  const ModelSpec spec{"small", GptSpec{1, 2, 16, 4, 7}};
-  const Layout today = *BuildLayout(spec);
-  layout_ = *BuildEarlierLayout(spec);
-  auto reader = CheckpointReader::Open(FileSystem::Real(), Save(5, 2));
+  const params::ModelSpec spec{"small", params::GptSpec{1, 2, 16, 4, 7}};
+  const params::Layout today = *params::BuildLayout(spec);
+  layout_ = *params::BuildEarlierLayout(spec);
+  auto reader = CheckpointReader::Open(storage::FileSystem::Real(), Save(5, 2));
   ASSERT_OK(reader);
   EXPECT_THAT((*reader)->ReadAs(TestLayout()), StatusIs(absl::StatusCode::kFailedPrecondition));
   ASSERT_OK((*reader)->ReadAs(today));
   // In the earlier release, matrices of layers were [out, in]. Now they are [in, out].
   std::vector<int64_t> written(today.num_elements());
-  for (const TensorSpec& tensor : today.tensors()) {
+  for (const params::TensorSpec& tensor : today.tensors()) {
     const bool is_turned = tensor.shape.size() == 2 && tensor.name.substr(0, 2) == "h.";
     const int64_t columns = is_turned ? tensor.shape[1] : 1;
     const int64_t rows = tensor.num_elements() / columns;
@@ -276,7 +278,7 @@ TEST_F(CheckpointTest, WhatEarlierReleasesWroteIsReadInTheLayoutOfToday) {
   }
   ASSERT_FALSE(std::is_sorted(written.begin(), written.end()));
   for (int read_by : {1, 2, 3}) {
-    for (const Bucket& bucket : PlanFor(today, read_by).buckets) {
+    for (const params::Bucket& bucket : PlanFor(today, read_by).buckets) {
       const auto state = (*reader)->ReadBucket(bucket.range, kStateNames);
       ASSERT_OK(state);
       EXPECT_EQ(state->version, Version(5));
@@ -293,22 +295,22 @@ TEST_F(CheckpointTest, WhatEarlierReleasesWroteIsReadInTheLayoutOfToday) {
 
 TEST_F(CheckpointTest, TensorsAreNamedAsInTheLayoutAndPartsSayWhichElements) {
   const std::string path = Save(4, 2);
-  auto first =
-      SafetensorsReader::Open(FileSystem::Real(), path + "/shard-00000-of-00002.safetensors");
+  auto first = storage::SafetensorsReader::Open(storage::FileSystem::Real(),
+                                                path + "/shard-00000-of-00002.safetensors");
   ASSERT_OK(first);
   ASSERT_NE((*first)->Find("embedding"), nullptr);
   EXPECT_EQ((*first)->Find("embedding")->shape, (std::vector<int64_t>{10, 8}));
   const int64_t cut = PlanFor(layout_, 2).shards[0].end - 80;
   EXPECT_NE((*first)->Find(absl::StrCat("body.weight@0:", cut)), nullptr);
-  auto state = SafetensorsReader::Open(FileSystem::Real(),
-                                       path + "/shard-00001-of-00002.optimizer.safetensors");
+  auto state = storage::SafetensorsReader::Open(
+      storage::FileSystem::Real(), path + "/shard-00001-of-00002.optimizer.safetensors");
   ASSERT_OK(state);
   EXPECT_NE((*state)->Find(absl::StrCat("exp_avg/body.weight@", cut, ":5000")), nullptr);
   EXPECT_NE((*state)->Find("exp_avg_sq/body.bias"), nullptr);
 }
 
 TEST_F(CheckpointTest, NoneIsNotAnError) {
-  auto found = FindNewestCheckpoint(FileSystem::Real(), root_);
+  auto found = FindNewestCheckpoint(storage::FileSystem::Real(), root_);
   ASSERT_OK(found);
   EXPECT_FALSE(found->has_value());
 }
@@ -326,13 +328,13 @@ TEST_F(CheckpointTest, DamageOfAnyKindGivesTheOneBeforeAndAnAlarm) {
   ExpectNewest(20);
 
   fs::resize_file(weights, fs::file_size(weights) - 1);
-  EXPECT_THAT(VerifyCheckpoint(FileSystem::Real(), newest),
+  EXPECT_THAT(checkpoints::VerifyCheckpoint(storage::FileSystem::Real(), newest),
               StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(weights), HasSubstr("bytes"))));
   ExpectNewest(10, 1);
 
   restore();
   Overwrite(weights, fs::file_size(weights) / 2, 0x10);
-  EXPECT_THAT(VerifyCheckpoint(FileSystem::Real(), newest),
+  EXPECT_THAT(checkpoints::VerifyCheckpoint(storage::FileSystem::Real(), newest),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
   ExpectNewest(10, 1);
 
@@ -345,8 +347,9 @@ TEST_F(CheckpointTest, DamageOfAnyKindGivesTheOneBeforeAndAnAlarm) {
   ExpectNewest(10, 1);
 
   restore();
-  fs::remove(newest + "/" + kManifestName);
-  EXPECT_THAT(VerifyCheckpoint(FileSystem::Real(), newest), StatusIs(absl::StatusCode::kNotFound));
+  fs::remove(newest + "/" + checkpoints::kManifestName);
+  EXPECT_THAT(checkpoints::VerifyCheckpoint(storage::FileSystem::Real(), newest),
+              StatusIs(absl::StatusCode::kNotFound));
   ExpectNewest(10, 1);
 
   restore();
@@ -355,31 +358,32 @@ TEST_F(CheckpointTest, DamageOfAnyKindGivesTheOneBeforeAndAnAlarm) {
 
 TEST_F(CheckpointTest, EveryFlippedByteOfTheManifestIsNoticed) {
   const std::string newest = Save(20, 1);
-  const std::string path = newest + "/" + kManifestName;
+  const std::string path = newest + "/" + checkpoints::kManifestName;
   const auto size = static_cast<int64_t>(fs::file_size(path));
   for (int64_t offset = 0; offset < size; offset += 3) {
     Overwrite(path, offset, 0x01);
-    EXPECT_FALSE(VerifyCheckpoint(FileSystem::Real(), newest).ok())
+    EXPECT_FALSE(checkpoints::VerifyCheckpoint(storage::FileSystem::Real(), newest).ok())
         << "not noticed at byte " << offset;
     Overwrite(path, offset, 0x01);
   }
-  EXPECT_OK(VerifyCheckpoint(FileSystem::Real(), newest));
+  EXPECT_OK(checkpoints::VerifyCheckpoint(storage::FileSystem::Real(), newest));
 }
 
 TEST_F(CheckpointTest, OneOfALaterVersionIsNoDamageAndNoReasonToTakeAnOlderOne) {
   Save(10, 1);
-  const std::string path = Save(20, 1) + "/" + kManifestName;
-  ASSERT_OK_AND_ASSIGN(const std::string text, FileSystem::Real().ReadWholeFile(path, 1 << 20));
+  const std::string path = Save(20, 1) + "/" + checkpoints::kManifestName;
+  ASSERT_OK_AND_ASSIGN(const std::string text,
+                       storage::FileSystem::Real().ReadWholeFile(path, 1 << 20));
   ASSERT_OK_AND_ASSIGN(Json manifest, ParseJson(text));
-  manifest["format_version"] = kCheckpointFormatVersion + 1;
+  manifest["format_version"] = checkpoints::kCheckpointFormatVersion + 1;
   const auto write = [&] { std::ofstream(path) << FormatJson(manifest); };
   write();
   ExpectNewest(10, 1);  // a wrong checksum counts as damage
   manifest.erase("crc32c");
   const std::string rest = FormatJson(manifest);
-  manifest["crc32c"] = absl::StrFormat("%08x", Crc32c(rest.data(), rest.size()));
+  manifest["crc32c"] = absl::StrFormat("%08x", crc32c::Crc32c(rest.data(), rest.size()));
   write();
-  EXPECT_THAT(FindNewestCheckpoint(FileSystem::Real(), root_),
+  EXPECT_THAT(FindNewestCheckpoint(storage::FileSystem::Real(), root_),
               StatusIs(absl::StatusCode::kUnimplemented,
                        AllOf(HasSubstr(path), HasSubstr("format version 2"),
                              HasSubstr("this release reads 1"), HasSubstr("move"))));
@@ -388,7 +392,7 @@ TEST_F(CheckpointTest, OneOfALaterVersionIsNoDamageAndNoReasonToTakeAnOlderOne) 
 TEST_F(CheckpointTest, AllDamagedIsAnErrorNotAFreshStart) {
   const std::string only = Save(10, 1);
   Overwrite(only + "/shard-00000-of-00001.safetensors", 5000, 0x01);
-  EXPECT_THAT(FindNewestCheckpoint(FileSystem::Real(), root_),
+  EXPECT_THAT(FindNewestCheckpoint(storage::FileSystem::Real(), root_),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("round-00000010")));
 }
 
@@ -397,10 +401,10 @@ TEST_F(CheckpointTest, WhatWillNotBeFinishedIsRemoved) {
   const std::string stale = Begin(5);
   WriteParts(stale, Round(5), 1);
   const std::string other = Begin(6);
-  DiscardCheckpoint(FileSystem::Real(), other);
+  DiscardCheckpoint(storage::FileSystem::Real(), other);
   EXPECT_FALSE(fs::exists(other));
   EXPECT_TRUE(fs::exists(stale));
-  EXPECT_OK(RemoveUnfinished(FileSystem::Real(), root_, MayTouchAll));
+  EXPECT_OK(RemoveUnfinished(storage::FileSystem::Real(), root_, MayTouchAll));
   EXPECT_FALSE(fs::exists(stale));
   EXPECT_TRUE(fs::exists(whole));
 }
@@ -414,9 +418,9 @@ TEST_F(CheckpointTest, KeepsTheNewestAndOnlyDropsOldOnesAfterTheNewOneVerifies) 
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030"));
 
   const std::string directory = Begin(50);
-  const Manifest manifest = WriteParts(directory, Round(50), 1);
+  const checkpoints::Manifest manifest = WriteParts(directory, Round(50), 1);
   Overwrite(directory + "/shard-00000-of-00001.safetensors", 5000, 0x01);
-  EXPECT_THAT(PublishCheckpoint(FileSystem::Real(), directory, manifest, MayTouchAll),
+  EXPECT_THAT(PublishCheckpoint(storage::FileSystem::Real(), directory, manifest, MayTouchAll),
               StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030"));
   ExpectNewest(40);
@@ -451,17 +455,17 @@ TEST_F(CheckpointTest, WhatWasSetAsideIsNeverRemoved) {
   EXPECT_TRUE(fs::exists(root_ + "/round-00000010.abandoned.2/shard-00001-of-00002.safetensors"));
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030.abandoned"));
   ExpectNewest(6);
-  const auto entries = ListCheckpoints(FileSystem::Real(), root_);
+  const auto entries = checkpoints::ListCheckpoints(storage::FileSystem::Real(), root_);
   ASSERT_OK(entries);
   EXPECT_EQ((*entries)[2].path, root_ + "/round-00000010.abandoned.10") << "the last of the round";
-  EXPECT_EQ((*entries)[2].suffix, kAbandonedSuffix);
+  EXPECT_EQ((*entries)[2].suffix, checkpoints::kAbandonedSuffix);
 }
 
 TEST_F(CheckpointTest, TheLogSaysWhenManyAreSetAside) {
   const auto log_of = [this](int64_t round) {
     Save(round, 1);
     testing::internal::CaptureStderr();
-    EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(1), {}, MayTouchAll));
+    EXPECT_OK(SetAsideNewer(storage::FileSystem::Real(), root_, Round(1), {}, MayTouchAll));
     return testing::internal::GetCapturedStderr();
   };
   for (int64_t round = 11; round < 11 + kManySetAside; ++round) {
@@ -470,7 +474,7 @@ TEST_F(CheckpointTest, TheLogSaysWhenManyAreSetAside) {
   EXPECT_THAT(log_of(11), HasSubstr(root_ + " has 9 checkpoints that were set aside"));
   EXPECT_THAT(log_of(20), HasSubstr(root_ + " has 10 checkpoints that were set aside"));
   testing::internal::CaptureStderr();
-  EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(1), {}, MayTouchAll));
+  EXPECT_OK(SetAsideNewer(storage::FileSystem::Real(), root_, Round(1), {}, MayTouchAll));
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "none has come";
 }
 
@@ -478,7 +482,7 @@ TEST_F(CheckpointTest, WhatCameLastOfARoundIsSetAsideAndNotWhatItHasReplaced) {
   Save(10, 1);
   fs::copy(Save(20, 2), root_ + "/round-00000020.old");
   fs::rename(Save(30, 1), root_ + "/round-00000030.old");
-  EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(10), {}, MayTouchAll));
+  EXPECT_OK(SetAsideNewer(storage::FileSystem::Real(), root_, Round(10), {}, MayTouchAll));
   ExpectNewest(10);
   EXPECT_TRUE(fs::exists(root_ + "/round-00000020.abandoned"));
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030.abandoned"));
@@ -500,13 +504,13 @@ TEST_F(CheckpointTest, TheOneThatIsSparedIsNeitherRemovedNorRenamed) {
 TEST_F(CheckpointTest, HowNewACheckpointIsItsManifestSaysNotItsName) {
   const std::string misnamed = root_ + "/round-99";
   fs::rename(Save(20, 1), misnamed);
-  auto found = FindNewestCheckpoint(FileSystem::Real(), root_);
+  auto found = FindNewestCheckpoint(storage::FileSystem::Real(), root_);
   ASSERT_OK(found);
   EXPECT_EQ((*found)->directory, misnamed);
   EXPECT_THAT((*found)->alarms,
               ElementsAre(AllOf(HasSubstr(misnamed + " IS MISNAMED"), HasSubstr("round 20"))));
   EXPECT_EQ(Save(20, 1), root_ + "/round-00000020");
-  EXPECT_EQ((**FindNewestCheckpoint(FileSystem::Real(), root_)).directory,
+  EXPECT_EQ((**FindNewestCheckpoint(storage::FileSystem::Real(), root_)).directory,
             root_ + "/round-00000020");
   Save(21, 1);
   ExpectNewest(21, 1);
@@ -536,7 +540,7 @@ TEST_F(CheckpointTest, ALinkInThePlaceOfAFileIsNotWrittenThrough) {
   std::ofstream(other) << "precious";
   fs::create_symlink(other, directory + "/shard-00000-of-00001.safetensors");
   const Plan plan = PlanFor(layout_, 1);
-  EXPECT_OK(WriteShardFiles(FileSystem::Real(), {directory, 0, 1, ""}, layout_,
+  EXPECT_OK(WriteShardFiles(storage::FileSystem::Real(), {directory, 0, 1, ""}, layout_,
                             StateOf(plan, 0, Round(20)))
                 .status());
   EXPECT_EQ(fs::file_size(other), 8u);
@@ -564,10 +568,10 @@ class FileSizeLimited {
 TEST_F(CheckpointTest, FileBeyondTheLimitOfFileSizesIsAnErrorThatNamesTheLimit) {
   const std::string directory = Begin(20);
   const Plan plan = PlanFor(layout_, 1);
-  absl::StatusOr<ShardManifest> result;
+  absl::StatusOr<checkpoints::ShardManifest> result;
   {
     const FileSizeLimited limited(10000);
-    result = WriteShardFiles(FileSystem::Real(), {directory, 0, 1, ""}, layout_,
+    result = WriteShardFiles(storage::FileSystem::Real(), {directory, 0, 1, ""}, layout_,
                              StateOf(plan, 0, Round(20)));
   }
   EXPECT_THAT(result, StatusIs(absl::StatusCode::kResourceExhausted,
@@ -576,7 +580,7 @@ TEST_F(CheckpointTest, FileBeyondTheLimitOfFileSizesIsAnErrorThatNamesTheLimit) 
 }
 
 TEST_F(CheckpointTest, SizesOfFilesAreComparedWithTheLimitBeforeTheyAreWritten) {
-  const ShardMemory memory = {.weights = 4000, .optimizer_state = 8000};
+  const plan::ShardMemory memory = {.weights = 4000, .optimizer_state = 8000};
   const auto check = [&memory](rlim_t limit) {
     const FileSizeLimited limited(limit);
     return CheckShardFileSizes(3, memory);
@@ -602,18 +606,19 @@ TEST_F(CheckpointTest, AFileIsVerifiedWithoutMemoryForAllOfIt) {
   const std::string folder = testing::TempDir();
   std::ofstream(folder + "/zeros").close();
   std::filesystem::resize_file(folder + "/zeros", kFileBytes);
-  CheckpointFile file;
+  checkpoints::CheckpointFile file;
   file.name = "zeros";
   file.num_bytes = kFileBytes;
   const std::vector<uint8_t> block(1 << 20);
   for (int64_t i = 0; i < kFileBytes; i += static_cast<int64_t>(block.size())) {
-    file.crc32c = Crc32c(block, file.crc32c);
+    file.crc32c = crc32c::Crc32c(block, file.crc32c);
   }
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
   const rlimit tight = {static_cast<rlim_t>(AddressSpaceBytes() + kFileBytes / 2), before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_AS, &tight), 0);
-  const absl::Status verified = VerifyCheckpointFile(FileSystem::Real(), folder, file);
+  const absl::Status verified =
+      checkpoints::VerifyCheckpointFile(storage::FileSystem::Real(), folder, file);
   ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
   EXPECT_OK(verified);
   std::filesystem::remove(folder + "/zeros");
@@ -621,7 +626,7 @@ TEST_F(CheckpointTest, AFileIsVerifiedWithoutMemoryForAllOfIt) {
 #endif
 
 TEST_F(CheckpointTest, OtherOptimizerStateIsRefusedByName) {
-  auto reader = CheckpointReader::Open(FileSystem::Real(), Save(10, 1));
+  auto reader = CheckpointReader::Open(storage::FileSystem::Real(), Save(10, 1));
   ASSERT_OK(reader);
   EXPECT_THAT((*reader)->CheckStateNames({"momentum"}),
               StatusIs(absl::StatusCode::kInvalidArgument,

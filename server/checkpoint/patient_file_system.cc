@@ -31,7 +31,7 @@ absl::Status PatientFileSystem::ReadAgain(absl::FunctionRef<absl::Status()> read
     if (tries == kTries) {
       return absl::Status(status.code(), absl::StrCat(status.message(), " (", tries, " times)"));
     }
-    LogWarn("{}; tries again in {}", status.message(), absl::FormatDuration(pause));
+    logging::LogWarn("{}; tries again in {}", status.message(), absl::FormatDuration(pause));
     clock_->Sleep(pause);
     status = read();
   }
@@ -49,8 +49,8 @@ absl::StatusOr<Result> PatientFileSystem::Answer(absl::FunctionRef<absl::StatusO
   return answer;
 }
 
-absl::StatusOr<FileBytes> PatientFileSystem::Map(const std::string& path) {
-  return Answer<FileBytes>([&] { return disk().Map(path); });
+absl::StatusOr<storage::FileBytes> PatientFileSystem::Map(const std::string& path) {
+  return Answer<storage::FileBytes>([&] { return disk().Map(path); });
 }
 
 absl::StatusOr<std::string> PatientFileSystem::ReadWholeFile(const std::string& path,

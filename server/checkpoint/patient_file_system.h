@@ -17,19 +17,20 @@
 namespace lodestar::checkpoint {
 
 // The class is as thread-safe as the disk.
-class PatientFileSystem : public ForwardingFileSystem {
+class PatientFileSystem : public storage::ForwardingFileSystem {
  public:
   static constexpr int kTries = 4;
   static constexpr absl::Duration kFirstPause =
       absl::Milliseconds(100);  // each pause is 4 times as long as the one before
 
   // `disk` and `clock` must outlive the object.
-  PatientFileSystem(FileSystem* disk, Clock* clock) : ForwardingFileSystem(disk), clock_(clock) {}
+  PatientFileSystem(storage::FileSystem* disk, Clock* clock)
+      : storage::ForwardingFileSystem(disk), clock_(clock) {}
 
   // Read a file. If the file is missing, not permitted or no regular file, they return the error at
   // once. Other errors are returned after kTries. The calls block between tries, and log each
   // error.
-  absl::StatusOr<FileBytes> Map(const std::string& path) override;
+  absl::StatusOr<storage::FileBytes> Map(const std::string& path) override;
   absl::Status Read(const std::string& path,
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override;
   absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) override;

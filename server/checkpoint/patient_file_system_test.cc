@@ -23,7 +23,7 @@ class PatientFileSystemTest : public testing::Test {
  protected:
   PatientFileSystemTest() {
     EXPECT_OK(disk_.CreateDirectories("/ckpt"));
-    auto file = SequentialFileWriter::Create(disk_, kPath);
+    auto file = storage::SequentialFileWriter::Create(disk_, kPath);
     EXPECT_OK(file);
     EXPECT_OK(file->Append("abcdef"));
     EXPECT_OK(file->Finish(/*sync=*/true));

@@ -31,16 +31,17 @@ std::string TextOf(const Json& value) {
   return PeerText(value.is_string() ? value.get<std::string>() : FormatJson(value));
 }
 
-std::optional<std::string> SavedValue(const Manifest& manifest, const std::string& flag) {
+std::optional<std::string> SavedValue(const checkpoints::Manifest& manifest,
+                                      const std::string& flag) {
   const auto saved = manifest.settings.find(flag);
   if (saved == manifest.settings.end()) return std::nullopt;
   return TextOf(*saved);
 }
 
 // Returns the fields that decide what the weights mean, "gpt.width" and so on, with their values.
-std::map<std::string, std::string> ArchitectureOf(const ModelSpec& model) {
+std::map<std::string, std::string> ArchitectureOf(const params::ModelSpec& model) {
   std::map<std::string, std::string> fields;
-  const auto json = ParseJson(ModelSpecToJson(model));
+  const auto json = ParseJson(params::ModelSpecToJson(model));
   if (!json.ok()) return fields;
   for (const auto& [kind, values] : json->items()) {
     if (!values.is_object()) continue;
@@ -54,7 +55,7 @@ std::map<std::string, std::string> ArchitectureOf(const ModelSpec& model) {
 
 // Compares the models. Models may differ although all tensors have the same shapes, for example in
 // the number of heads.
-void CompareModels(const ModelSpec& saved, const ModelSpec& asked,
+void CompareModels(const params::ModelSpec& saved, const params::ModelSpec& asked,
                    std::vector<SettingChange>& changes) {
   const std::map<std::string, std::string> have = ArchitectureOf(saved);
   std::vector<std::string> differences;
@@ -71,26 +72,28 @@ void CompareModels(const ModelSpec& saved, const ModelSpec& asked,
 }
 
 // Returns the flag to give for the model of a checkpoint.
-std::string FlagFor(const Manifest& manifest) {
-  const auto saved = ModelSpecFromJson(manifest.model);
+std::string FlagFor(const checkpoints::Manifest& manifest) {
+  const auto saved = params::ModelSpecFromJson(manifest.model);
   if (!saved.ok()) return "the --model it was written with";
-  const auto preset = ModelPreset(saved->name);
+  const auto preset = params::ModelPreset(saved->name);
   if (preset.ok() && ArchitectureOf(*preset) == ArchitectureOf(*saved)) {
     return absl::StrCat("--model=", saved->name);
   }
-  return absl::StrCat("--model=FILE with a file that says: ", ModelSpecToModelFile(*saved));
+  return absl::StrCat("--model=FILE with a file that says: ", params::ModelSpecToModelFile(*saved));
 }
 
-bool HoldsState(const Manifest& manifest, const std::vector<std::string>& state_names) {
-  return std::all_of(manifest.shards.begin(), manifest.shards.end(),
-                     [&](const ShardManifest& shard) { return shard.state_names == state_names; });
+bool HoldsState(const checkpoints::Manifest& manifest,
+                const std::vector<std::string>& state_names) {
+  return std::all_of(
+      manifest.shards.begin(), manifest.shards.end(),
+      [&](const checkpoints::ShardManifest& shard) { return shard.state_names == state_names; });
 }
 
 // Returns why a setting may not differ. The text is empty if the setting may change from this round
 // on.
 std::string Contradiction(const SettingChange& change, bool holds_state) {
   const std::string& flag = change.flag;
-  const absl::string_view reduce = NameOf(OptimizerKind::kReduce);
+  const absl::string_view reduce = NameOf(job::OptimizerKind::kReduce);
   if (flag == "mode") return "its rounds and versions mean nothing in another mode";
   if (flag == "seed") return "it gives the order in which samples are taken";
   if (flag == "optimizer" && (change.saved == reduce || change.asked == reduce)) {
@@ -102,7 +105,8 @@ std::string Contradiction(const SettingChange& change, bool holds_state) {
   return "";
 }
 
-std::string Effect(const std::string& flag, const Manifest& manifest, const JobSpec& asked) {
+std::string Effect(const std::string& flag, const checkpoints::Manifest& manifest,
+                   const job::JobSpec& asked) {
   if (flag == "rounds" && asked.schedule.total_rounds <= manifest.round.value()) {
     return "nothing is left to do";
   }
@@ -113,9 +117,9 @@ std::string Effect(const std::string& flag, const Manifest& manifest, const JobS
 
 // Returns the schedule that the checkpoint was written with. It is not set if the manifest does not
 // have all of the schedule.
-std::optional<LearningRateSchedule> SavedSchedule(const Manifest& manifest) {
-  LearningRateSchedule schedule;
-  const auto kind = ParseKind<ScheduleKind>(SavedValue(manifest, "lr_schedule").value_or(""));
+std::optional<job::LearningRateSchedule> SavedSchedule(const checkpoints::Manifest& manifest) {
+  job::LearningRateSchedule schedule;
+  const auto kind = ParseKind<job::ScheduleKind>(SavedValue(manifest, "lr_schedule").value_or(""));
   const bool is_whole =
       kind.ok() &&
       absl::SimpleAtod(SavedValue(manifest, "learning_rate").value_or(""), &schedule.peak) &&
@@ -130,10 +134,10 @@ std::optional<LearningRateSchedule> SavedSchedule(const Manifest& manifest) {
 
 // Returns a change if the two schedules give different learning rates for the next step, in the
 // digits that are shown. Returns nothing if there is no next step.
-std::optional<SettingChange> CompareRates(const Manifest& manifest, const JobSpec& asked,
-                                          const RateAtResume& rate) {
-  const std::optional<LearningRateSchedule> saved = SavedSchedule(manifest);
-  if (!saved.has_value() || ReducesOnly(asked) || asked.schedule.total_rounds <= rate.place) {
+std::optional<SettingChange> CompareRates(const checkpoints::Manifest& manifest,
+                                          const job::JobSpec& asked, const RateAtResume& rate) {
+  const std::optional<job::LearningRateSchedule> saved = SavedSchedule(manifest);
+  if (!saved.has_value() || job::ReducesOnly(asked) || asked.schedule.total_rounds <= rate.place) {
     return std::nullopt;
   }
   const double place = static_cast<double>(rate.place);
@@ -154,11 +158,11 @@ std::optional<SettingChange> CompareRates(const Manifest& manifest, const JobSpe
 // Returns the flags that give the schedule of the checkpoint, such as "--rounds=100
 // --lr_schedule=cosine". --rounds is left out if the schedule does not depend on it.
 std::string SavedScheduleFlags(const std::vector<SettingChange>& changes,
-                               const Manifest& manifest) {
+                               const checkpoints::Manifest& manifest) {
   static constexpr absl::string_view kFlags[] = {"rounds", "learning_rate", "min_learning_rate",
                                                  "lr_schedule", "warmup_rounds"};
-  const std::optional<LearningRateSchedule> saved = SavedSchedule(manifest);
-  const bool is_constant = saved.has_value() && saved->kind == ScheduleKind::kConstant;
+  const std::optional<job::LearningRateSchedule> saved = SavedSchedule(manifest);
+  const bool is_constant = saved.has_value() && saved->kind == job::ScheduleKind::kConstant;
   std::vector<std::string> flags;
   for (const SettingChange& change : changes) {
     if (is_constant && change.flag == "rounds") continue;
@@ -170,19 +174,20 @@ std::string SavedScheduleFlags(const std::vector<SettingChange>& changes,
 
 }  // namespace
 
-std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSpec& asked,
+std::vector<SettingChange> CompareSettings(const checkpoints::Manifest& manifest,
+                                           const job::JobSpec& asked,
                                            const std::vector<std::string>& state_names,
                                            const RateAtResume& rate,
-                                           const std::vector<JobSetting>& saving) {
+                                           const std::vector<job::JobSetting>& saving) {
   std::vector<SettingChange> changes;
   if (!manifest.model.empty()) {
-    const auto saved = ModelSpecFromJson(manifest.model);
+    const auto saved = params::ModelSpecFromJson(manifest.model);
     if (saved.ok()) CompareModels(*saved, asked.model, changes);
   }
   const bool holds_state = HoldsState(manifest, state_names);
-  std::vector<JobSetting> settings = JobSettings(asked);
+  std::vector<job::JobSetting> settings = job::JobSettings(asked);
   settings.insert(settings.end(), saving.begin(), saving.end());
-  for (const JobSetting& setting : settings) {
+  for (const job::JobSetting& setting : settings) {
     const std::optional<std::string> saved = SavedValue(manifest, setting.flag);
     if (!saved.has_value() || *saved == setting.value) continue;
     SettingChange change = {setting.flag, *saved, setting.value, /*effect=*/""};
@@ -197,7 +202,8 @@ std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSp
   return changes;
 }
 
-absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes, const Manifest& manifest,
+absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes,
+                              const checkpoints::Manifest& manifest,
                               const std::string& checkpoint) {
   std::vector<std::string> refused;
   std::vector<std::string> wanted;

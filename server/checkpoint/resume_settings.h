@@ -35,15 +35,16 @@ struct RateAtResume {
 // checkpoints are written and kept. `state_names` are the vectors that the server's optimizer keeps
 // for the job `asked`. Settings that are missing in the manifest, because an older release wrote
 // it, are ignored.
-std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSpec& asked,
+std::vector<SettingChange> CompareSettings(const checkpoints::Manifest& manifest,
+                                           const job::JobSpec& asked,
                                            const std::vector<std::string>& state_names,
                                            const RateAtResume& rate,
-                                           const std::vector<JobSetting>& saving = {});
+                                           const std::vector<job::JobSetting>& saving = {});
 
 // Returns FailedPrecondition if any change is refused, naming all that are, and what to give
 // instead. `manifest` is that of the checkpoint.
-absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes, const Manifest& manifest,
-                              const std::string& checkpoint);
+absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes,
+                              const checkpoints::Manifest& manifest, const std::string& checkpoint);
 
 // Returns an aligned table with a header: setting, checkpoint, asked, what happens. The text is
 // empty if there are no changes.

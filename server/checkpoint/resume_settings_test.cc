@@ -21,19 +21,19 @@ using ::testing::Not;
 
 const std::vector<std::string> kStateNames = {"exp_avg", "exp_avg_sq"};
 
-JobSpec TestJob() {
-  JobSpec job;
-  job.model = *ModelPreset("gpt-nano");
+job::JobSpec TestJob() {
+  job::JobSpec job;
+  job.model = *params::ModelPreset("gpt-nano");
   job.schedule.total_rounds = 2000;
   job.batch_size = 12;
   return job;
 }
 
-Manifest WrittenBy(const JobSpec& job) {
-  Manifest manifest;
+checkpoints::Manifest WrittenBy(const job::JobSpec& job) {
+  checkpoints::Manifest manifest;
   manifest.round = Round(217);
-  manifest.model = ModelSpecToJson(job.model);
-  for (const JobSetting& setting : JobSettings(job)) {
+  manifest.model = params::ModelSpecToJson(job.model);
+  for (const job::JobSetting& setting : job::JobSettings(job)) {
     manifest.settings[setting.flag] = setting.value;
   }
   manifest.shards.emplace_back().state_names = kStateNames;
@@ -42,12 +42,12 @@ Manifest WrittenBy(const JobSpec& job) {
 
 constexpr RateAtResume kAtTheCheckpoint = {.place = 217};
 
-std::vector<SettingChange> Compare(const JobSpec& asked) {
+std::vector<SettingChange> Compare(const job::JobSpec& asked) {
   return CompareSettings(WrittenBy(TestJob()), asked, kStateNames, kAtTheCheckpoint);
 }
 
-std::string RefusalOf(const JobSpec& asked, const std::vector<std::string>& state_names) {
-  const Manifest manifest = WrittenBy(TestJob());
+std::string RefusalOf(const job::JobSpec& asked, const std::vector<std::string>& state_names) {
+  const checkpoints::Manifest manifest = WrittenBy(TestJob());
   return std::string(
       CheckNoneRefused(CompareSettings(manifest, asked, state_names, kAtTheCheckpoint), manifest,
                        "runs/round-217")
@@ -57,11 +57,11 @@ std::string RefusalOf(const JobSpec& asked, const std::vector<std::string>& stat
 TEST(ResumeSettingsTest, TheSameCommandChangesNothing) {
   EXPECT_THAT(Compare(TestJob()), IsEmpty());
   EXPECT_EQ(SettingsTable({}), "");
-  EXPECT_OK(CheckNoneRefused({}, Manifest(), "runs/round-217"));
+  EXPECT_OK(CheckNoneRefused({}, checkpoints::Manifest(), "runs/round-217"));
 }
 
 TEST(ResumeSettingsTest, WhatMayChangeIsToldWithItsEffect) {
-  JobSpec asked = TestJob();
+  job::JobSpec asked = TestJob();
   asked.batch_size = 24;
   asked.schedule.peak = 0.0005;
   asked.schedule.total_rounds = 3000;
@@ -80,9 +80,9 @@ TEST(ResumeSettingsTest, WhatMayChangeIsToldWithItsEffect) {
 }
 
 TEST(ResumeSettingsTest, ContradictionsAreRefusedWithWhatToGive) {
-  JobSpec asked = TestJob();
+  job::JobSpec asked = TestJob();
   asked.seed = 2;
-  asked.mode = Mode::kAsync;
+  asked.mode = job::Mode::kAsync;
   asked.batch_size = 24;
   EXPECT_THAT(RefusalOf(asked, kStateNames),
               AllOf(HasSubstr("runs/round-217"), HasSubstr("--mode=async contradicts sync"),
@@ -91,18 +91,18 @@ TEST(ResumeSettingsTest, ContradictionsAreRefusedWithWhatToGive) {
 }
 
 TEST(ResumeSettingsTest, AnotherOptimizerIsRefusedOnlyIfItsStateIsAnother) {
-  JobSpec asked = TestJob();
-  asked.optimizer.kind = OptimizerKind::kSgd;
+  job::JobSpec asked = TestJob();
+  asked.optimizer.kind = job::OptimizerKind::kSgd;
   EXPECT_THAT(RefusalOf(asked, {}), HasSubstr("--optimizer=sgd contradicts adamw"));
   EXPECT_EQ(RefusalOf(asked, kStateNames), "");
 }
 
 TEST(ResumeSettingsTest, AMeanGradientIsNoWeightsForAnotherOptimizer) {
-  JobSpec steps = TestJob();
-  steps.model = {"client", ClientModelSpec{}};
-  steps.optimizer.kind = OptimizerKind::kSgd;
-  JobSpec reduces = steps;
-  reduces.optimizer.kind = OptimizerKind::kReduce;
+  job::JobSpec steps = TestJob();
+  steps.model = {"client", params::ClientModelSpec{}};
+  steps.optimizer.kind = job::OptimizerKind::kSgd;
+  job::JobSpec reduces = steps;
+  reduces.optimizer.kind = job::OptimizerKind::kReduce;
   for (const auto& [saved, asked] : {std::pair(steps, reduces), std::pair(reduces, steps)}) {
     const auto changes = CompareSettings(WrittenBy(saved), asked, kStateNames, kAtTheCheckpoint);
     ASSERT_EQ(changes.size(), 1);
@@ -112,8 +112,8 @@ TEST(ResumeSettingsTest, AMeanGradientIsNoWeightsForAnotherOptimizer) {
 }
 
 TEST(ResumeSettingsTest, AnotherModelIsRefusedByTheFieldThatDiffers) {
-  JobSpec asked = TestJob();
-  GptSpec& gpt = std::get<GptSpec>(asked.model.architecture);
+  job::JobSpec asked = TestJob();
+  params::GptSpec& gpt = std::get<params::GptSpec>(asked.model.architecture);
   gpt.num_heads = 2;  // all tensors keep their shapes
   EXPECT_THAT(RefusalOf(asked, kStateNames), AllOf(HasSubstr("gpt.num_heads is 4, asked is 2"),
                                                    HasSubstr("To go on, give --model=gpt-nano;")));
@@ -124,7 +124,7 @@ TEST(ResumeSettingsTest, AnotherModelIsRefusedByTheFieldThatDiffers) {
   ASSERT_EQ(changes.size(), 1);
   EXPECT_EQ(changes[0].flag, "dropout");
   EXPECT_FALSE(changes[0].is_refused);
-  asked.model = *ModelPreset("mlp");
+  asked.model = *params::ModelPreset("mlp");
   EXPECT_THAT(RefusalOf(asked, kStateNames),
               AllOf(HasSubstr("model 'mlp' contradicts 'gpt-nano'"),
                     HasSubstr("kind is \"gpt\", asked is \"mlp\""), Not(HasSubstr("--init_from"))))
@@ -132,9 +132,9 @@ TEST(ResumeSettingsTest, AnotherModelIsRefusedByTheFieldThatDiffers) {
 }
 
 TEST(ResumeSettingsTest, AModelThatIsNoPresetIsGivenAsTheFileToWrite) {
-  JobSpec own = TestJob();
-  own.model = {"own", MlpSpec{{784, 10}}};
-  const Manifest manifest = WrittenBy(own);
+  job::JobSpec own = TestJob();
+  own.model = {"own", params::MlpSpec{{784, 10}}};
+  const checkpoints::Manifest manifest = WrittenBy(own);
   const auto changes = CompareSettings(manifest, TestJob(), kStateNames, kAtTheCheckpoint);
   ASSERT_EQ(changes.size(), 1);
   EXPECT_EQ(changes[0].saved, "own");
@@ -148,7 +148,7 @@ TEST(ResumeSettingsTest, AModelThatIsNoPresetIsGivenAsTheFileToWrite) {
 }
 
 TEST(ResumeSettingsTest, WhatAnOlderReleaseWroteIsComparedAsFarAsItGoes) {
-  Manifest manifest = WrittenBy(TestJob());
+  checkpoints::Manifest manifest = WrittenBy(TestJob());
   manifest.settings = {{"seed", 1}, {"mode", "sync"}, {"batch_size", 16}, {"error_feedback", true}};
   const auto changes = CompareSettings(manifest, TestJob(), kStateNames, kAtTheCheckpoint);
   ASSERT_EQ(changes.size(), 1);
@@ -161,7 +161,7 @@ class ExtendedRunTest : public testing::Test {
  protected:
   ExtendedRunTest() {
     saved_.schedule = {
-        .kind = ScheduleKind::kCosine, .peak = 1e-2, .minimum = 1e-4, .total_rounds = 217};
+        .kind = job::ScheduleKind::kCosine, .peak = 1e-2, .minimum = 1e-4, .total_rounds = 217};
     asked_ = saved_;
     asked_.schedule.total_rounds = 434;
   }
@@ -172,8 +172,8 @@ class ExtendedRunTest : public testing::Test {
     return CheckNoneRefused(Changes(rate), WrittenBy(saved_), "runs/round-217");
   }
 
-  JobSpec saved_ = TestJob();
-  JobSpec asked_;
+  job::JobSpec saved_ = TestJob();
+  job::JobSpec asked_;
 };
 
 TEST_F(ExtendedRunTest, RateBeforeAndAfterAreInTheTable) {
@@ -194,7 +194,7 @@ TEST_F(ExtendedRunTest, RateThatRisesByMoreThanATenthAsksForTheFlag) {
 }
 
 TEST_F(ExtendedRunTest, ARateThatIsConstantIsKeptWithMoreRounds) {
-  saved_.schedule.kind = asked_.schedule.kind = ScheduleKind::kConstant;
+  saved_.schedule.kind = asked_.schedule.kind = job::ScheduleKind::kConstant;
   asked_.schedule.peak = 2e-2;
   EXPECT_THAT(Check(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -218,8 +218,8 @@ TEST_F(ExtendedRunTest, RateOfStepsThatAreNotMadeSaysNothing) {
   asked_.schedule.peak = 1;
   EXPECT_OK(Check());
   asked_.schedule.total_rounds = 434;
-  asked_.model = {"client", ClientModelSpec{}};
-  asked_.optimizer.kind = OptimizerKind::kReduce;
+  asked_.model = {"client", params::ClientModelSpec{}};
+  asked_.optimizer.kind = job::OptimizerKind::kReduce;
   EXPECT_NE(Changes(kAtTheCheckpoint).back().flag, "rate");
 }
 

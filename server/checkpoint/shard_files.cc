@@ -24,20 +24,20 @@ std::string FileName(const ShardFilesSpec& spec, absl::string_view suffix) {
   return absl::StrFormat("shard-%05d-of-%05d%s.safetensors", spec.shard, spec.num_shards, suffix);
 }
 
-SafetensorsMetadata MetadataOf(const ShardFilesSpec& spec, const Layout& layout,
-                               const shard::ShardState& state) {
-  SafetensorsMetadata metadata = {
+storage::SafetensorsMetadata MetadataOf(const ShardFilesSpec& spec, const params::Layout& layout,
+                                        const shard::ShardState& state) {
+  storage::SafetensorsMetadata metadata = {
       {"format", "pt"},
       {"lodestar.layout_hash", layout.hash()},
       {"lodestar.shard", absl::StrCat(spec.shard, "/", spec.num_shards)},
       {"lodestar.elements", absl::StrCat(state.range.begin, ":", state.range.end)},
   };
-  if (!spec.model.empty()) metadata[kModelMetadataKey] = spec.model;
+  if (!spec.model.empty()) metadata[params::kModelMetadataKey] = spec.model;
   return metadata;
 }
 
 // Adds to the error what the operator needs to know about a full disk.
-absl::Status WithSpace(FileSystem& file_system, const absl::Status& status,
+absl::Status WithSpace(storage::FileSystem& file_system, const absl::Status& status,
                        const std::string& directory, int64_t wanted_bytes) {
   if (!absl::IsResourceExhausted(status)) return status;
   const std::optional<int64_t> free_bytes = file_system.FreeBytes(directory);
@@ -48,7 +48,7 @@ absl::Status WithSpace(FileSystem& file_system, const absl::Status& status,
                    " are free; make room or point ", "--checkpoint_dir elsewhere)"));
 }
 
-absl::Status AppendBuckets(SafetensorsWriter& writer, const shard::ShardState& state,
+absl::Status AppendBuckets(storage::SafetensorsWriter& writer, const shard::ShardState& state,
                            PageOf page_of) {
   for (const shard::BucketState& bucket : state.buckets) {
     // Tensors and buckets are both in the order of the parameter space.
@@ -58,26 +58,28 @@ absl::Status AppendBuckets(SafetensorsWriter& writer, const shard::ShardState& s
   return absl::OkStatus();
 }
 
-absl::StatusOr<CheckpointFile> WriteOne(FileSystem& file_system, const ShardFilesSpec& spec,
-                                        const Layout& layout, const shard::ShardState& state,
-                                        bool is_optimizer) {
-  CheckpointFile file;
+absl::StatusOr<checkpoints::CheckpointFile> WriteOne(storage::FileSystem& file_system,
+                                                     const ShardFilesSpec& spec,
+                                                     const params::Layout& layout,
+                                                     const shard::ShardState& state,
+                                                     bool is_optimizer) {
+  checkpoints::CheckpointFile file;
   file.name = FileName(spec, is_optimizer ? ".optimizer" : "");
   const std::string path = absl::StrCat(spec.directory, "/", file.name);
   const std::vector<std::string> vectors =
       is_optimizer ? state.state_names : std::vector<std::string>{""};
-  std::vector<SafetensorsEntry> entries;
+  std::vector<storage::SafetensorsEntry> entries;
   for (const std::string& vector : vectors) {
-    for (const TensorSlice& slice : SlicesOf(layout, state.range, vector)) {
+    for (const params::TensorSlice& slice : params::SlicesOf(layout, state.range, vector)) {
       entries.push_back({slice.name, slice.shape});
     }
   }
-  const auto write = [&]() -> absl::StatusOr<WrittenFile> {
+  const auto write = [&]() -> absl::StatusOr<storage::WrittenFile> {
     // An earlier save may have left a file there, or a link, which would be followed.
     RETURN_IF_ERROR(file_system.RemoveAll(path));
-    ASSIGN_OR_RETURN(
-        const std::unique_ptr<SafetensorsWriter> writer,
-        SafetensorsWriter::CreateNew(file_system, path, entries, MetadataOf(spec, layout, state)));
+    ASSIGN_OR_RETURN(const std::unique_ptr<storage::SafetensorsWriter> writer,
+                     storage::SafetensorsWriter::CreateNew(file_system, path, entries,
+                                                           MetadataOf(spec, layout, state)));
     for (size_t i = 0; i < vectors.size(); ++i) {
       RETURN_IF_ERROR(AppendBuckets(
           *writer, state, [&](const shard::BucketState& bucket) -> const shard::Page& {
@@ -86,7 +88,7 @@ absl::StatusOr<CheckpointFile> WriteOne(FileSystem& file_system, const ShardFile
     }
     return writer->Finish(/*sync=*/true);
   };
-  const absl::StatusOr<WrittenFile> written = write();
+  const absl::StatusOr<storage::WrittenFile> written = write();
   if (!written.ok()) {
     file_system.RemoveAll(path).IgnoreError();
     return WithSpace(file_system, written.status(), spec.directory,
@@ -99,21 +101,22 @@ absl::StatusOr<CheckpointFile> WriteOne(FileSystem& file_system, const ShardFile
 
 }  // namespace
 
-absl::Status CheckShardFileSizes(int shard, const ShardMemory& memory) {
+absl::Status CheckShardFileSizes(int shard, const plan::ShardMemory& memory) {
   RETURN_IF_ERROR(CheckFileSize(absl::StrCat("the weights of shard ", shard), memory.weights));
   return CheckFileSize(absl::StrCat("the optimizer states of shard ", shard),
                        memory.optimizer_state);
 }
 
-absl::StatusOr<ShardManifest> WriteShardFiles(FileSystem& file_system, const ShardFilesSpec& spec,
-                                              const Layout& layout,
-                                              const shard::ShardState& state) {
-  ShardManifest manifest;
+absl::StatusOr<checkpoints::ShardManifest> WriteShardFiles(storage::FileSystem& file_system,
+                                                           const ShardFilesSpec& spec,
+                                                           const params::Layout& layout,
+                                                           const shard::ShardState& state) {
+  checkpoints::ShardManifest manifest;
   manifest.shard = spec.shard;
   manifest.range = state.range;
   manifest.state_names = state.state_names;
   for (const shard::BucketState& bucket : state.buckets) {
-    BucketManifest& written = manifest.buckets.emplace_back();
+    checkpoints::BucketManifest& written = manifest.buckets.emplace_back();
     written.range = bucket.range;
     written.version = bucket.version;
     for (const shard::CountedWorker& row : bucket.counted) {
@@ -126,7 +129,7 @@ absl::StatusOr<ShardManifest> WriteShardFiles(FileSystem& file_system, const Sha
   ASSIGN_OR_RETURN(manifest.weights,
                    WriteOne(file_system, spec, layout, state, /*is_optimizer=*/false));
   if (state.state_names.empty()) return manifest;
-  absl::StatusOr<CheckpointFile> optimizer =
+  absl::StatusOr<checkpoints::CheckpointFile> optimizer =
       WriteOne(file_system, spec, layout, state, /*is_optimizer=*/true);
   if (!optimizer.ok()) {
     file_system.RemoveAll(absl::StrCat(spec.directory, "/", manifest.weights.name)).IgnoreError();

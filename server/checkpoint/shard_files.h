@@ -22,11 +22,13 @@ struct ShardFilesSpec {
 
 // Compares the sizes of a shard's files with the maximum file size of this process, as far as the
 // sizes are known before writing. Errors: those of CheckFileSize().
-absl::Status CheckShardFileSizes(int shard, const ShardMemory& memory);
+absl::Status CheckShardFileSizes(int shard, const plan::ShardMemory& memory);
 
 // Writes the files, and blocks until they are on disk. After an error the files are removed.
 // Errors: those of files; ResourceExhausted, with path, bytes wanted and bytes free.
-absl::StatusOr<ShardManifest> WriteShardFiles(FileSystem& file_system, const ShardFilesSpec& spec,
-                                              const Layout& layout, const shard::ShardState& state);
+absl::StatusOr<checkpoints::ShardManifest> WriteShardFiles(storage::FileSystem& file_system,
+                                                           const ShardFilesSpec& spec,
+                                                           const params::Layout& layout,
+                                                           const shard::ShardState& state);
 
 }  // namespace lodestar::checkpoint

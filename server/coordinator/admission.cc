@@ -8,7 +8,7 @@
 #include "common/runtime/time_text.h"
 #include "server/coordinator/cluster_words.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 std::string SecondsText(absl::Duration duration) {
@@ -19,14 +19,14 @@ std::string SecondsText(absl::Duration duration) {
 
 absl::Status CheckRoom(const ClusterState& state, absl::string_view name) {
   if (!state.model.job().robust_mean.is_robust()) return absl::OkStatus();
-  return MemberRefusalStatus(state, state.membership.CheckRoom(name, kMaxRobustContributions));
+  return MemberRefusalStatus(state, state.membership.CheckRoom(name, job::kMaxRobustContributions));
 }
 
-absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call) {
-  NameFacts facts = {.workers_needed =
-                         std::max(state.model.job().min_workers, state.model.job().keep_workers)};
+absl::Status CheckMoreNames(const ClusterState& state, const messages::RegisterCall& call) {
+  membership::NameFacts facts = {
+      .workers_needed = std::max(state.model.job().min_workers, state.model.job().keep_workers)};
   for (const WorkerId worker : state.membership.WorkersOf(call.identity)) {
-    const WorkerAssignment& assignment = state.rounds.Of(worker);
+    const rounds::WorkerAssignment& assignment = state.rounds.Of(worker);
     facts.rounds_completed += static_cast<int64_t>(assignment.memory().rounds_completed);
     if (state.membership.table().Find(worker)->name == call.name) {
       facts.has_completed_round = assignment.has_completed_round();
@@ -38,10 +38,10 @@ absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call)
 absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time now) {
   if (!state.rounds.CanGoOnWith(state.membership.table().Members().size(), now))
     return absl::OkStatus();
-  const WorkerFacts facts = state.FactsOf(worker);
-  const Rest rest = state.stragglers.RestOf(facts, now);
-  if (rest.kind == Rest::Kind::kNone) return absl::OkStatus();
-  if (rest.kind == Rest::Kind::kOwn) {
+  const stragglers::WorkerFacts facts = state.FactsOf(worker);
+  const stragglers::Rest rest = state.stragglers.RestOf(facts, now);
+  if (rest.kind == stragglers::Rest::Kind::kNone) return absl::OkStatus();
+  if (rest.kind == stragglers::Rest::Kind::kOwn) {
     return absl::UnavailableError(absl::StrCat(
         "this worker held up a round, and the others waited for it: they go on without it for as "
         "long, and it may join in ",
@@ -54,9 +54,9 @@ absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time no
       SecondsText(rest.left), "; give each machine a certificate of its own"));
 }
 
-absl::Status CheckMayClaimSupply(const ClusterState& state, const RegisterCall& call,
+absl::Status CheckMayClaimSupply(const ClusterState& state, const messages::RegisterCall& call,
                                  absl::Time now) {
-  const WorkerRecord* record = state.membership.table().FindByName(call.name);
+  const membership::WorkerRecord* record = state.membership.table().FindByName(call.name);
   if (record == nullptr || now >= state.stragglers.Of(record->id).rests_until()) {
     return absl::OkStatus();
   }
@@ -65,7 +65,7 @@ absl::Status CheckMayClaimSupply(const ClusterState& state, const RegisterCall& 
       "them may; the same call again");
 }
 
-absl::Status CheckBrings(const ClusterState& state, const DatasetInfo& data) {
+absl::Status CheckBrings(const ClusterState& state, const messages::DatasetInfo& data) {
   if (!state.rounds.is_site() || !data.own_partition) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "--data_partition=own is not for workers of a site: the servers upstream hand out its "
@@ -73,14 +73,14 @@ absl::Status CheckBrings(const ClusterState& state, const DatasetInfo& data) {
       "join the servers upstream");
 }
 
-KnownReports KnownReportsOf(const ClusterState& state, absl::string_view name) {
-  KnownReports known = {.server_incarnation = state.shards.server_incarnation(),
-                        .next_round = state.rounds.ledger().next_round()};
-  const WorkerRecord* const record = state.membership.table().FindByName(name);
+membership::KnownReports KnownReportsOf(const ClusterState& state, absl::string_view name) {
+  membership::KnownReports known = {.server_incarnation = state.shards.server_incarnation(),
+                                    .next_round = state.rounds.ledger().next_round()};
+  const membership::WorkerRecord* const record = state.membership.table().FindByName(name);
   if (record != nullptr && record->is_alive()) {
     known.last_reported = state.rounds.Of(record->id).memory().last_reported;
   }
   return known;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

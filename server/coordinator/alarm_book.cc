@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 bool AlarmBook::Raise(absl::string_view text, absl::Time now, AlarmKind kind,
                       absl::string_view subject) {
@@ -45,4 +45,4 @@ std::vector<AlarmSnapshot> AlarmBook::Snapshot(absl::Time now) const {
   return alarms;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "server/coordinator/cluster_snapshot.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 enum class AlarmKind : uint8_t {
   kAlarm,     // something went wrong
@@ -46,4 +46,4 @@ class AlarmBook {
   std::vector<Entry> entries_;  // ordered by raised_at, the latest last
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 const absl::Time kNow = absl::FromUnixSeconds(1000);
@@ -67,4 +67,4 @@ TEST(AlarmBookTest, AlarmsDoNotPushOutReminders) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

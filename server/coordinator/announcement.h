@@ -13,7 +13,7 @@
 #include "common/runtime/ids.h"
 #include "server/coordinator/rounds/round_summary.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 // The round from which the servers go on. Announced when the servers start, and whenever they go
 // back to a checkpoint. Earlier announcements about `next_round` and later rounds are void: these
@@ -32,15 +32,15 @@ struct RestoredPoint {
   bool is_from_journal = false;
   // If is_from_journal, the last rounds that are over, in the order in which they ended. The
   // previous process may have ended before it announced them.
-  std::vector<RoundSummary> last_rounds = {};
+  std::vector<rounds::RoundSummary> last_rounds = {};
   // The newest losses of the rounds before `next_round`.
-  JobLoss loss = {};
+  job::JobLoss loss = {};
 };
 
 // The settings that the next rounds are trained with. Announced before the first round after each
 // start, and after each change of the settings.
 struct DecidedJob {
-  JobSpec job;
+  job::JobSpec job;
 };
 
 // One line for the log about a change, such as one of the membership or of the state.
@@ -54,6 +54,6 @@ struct Alarm {
   std::string text;
 };
 
-using Announcement = std::variant<RestoredPoint, DecidedJob, RoundSummary, Event, Alarm>;
+using Announcement = std::variant<RestoredPoint, DecidedJob, rounds::RoundSummary, Event, Alarm>;
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

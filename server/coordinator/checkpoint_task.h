@@ -17,7 +17,7 @@
 #include "server/coordinator/shards/journal_state.h"
 #include "server/coordinator/shards/shard_command.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 // Removes the directory of a checkpoint that failed. No answer.
 struct DiscardTask {
@@ -38,7 +38,7 @@ struct MarkTask {
   std::string path;
   bool is_complete = false;
   // The journal record that this task follows from. The coordinator's owner sets it.
-  CoordinatorRecord follows = {};
+  shards::CoordinatorRecord follows = {};
 };
 
 // Chooses the weights to start from: those of the newest checkpoint that passes verification, or,
@@ -51,12 +51,12 @@ struct ChooseRestoreTask {
 };
 
 struct RestoreChoice {
-  WeightsSource source = InitialSource{};
-  std::optional<CoordinatorState> state = std::nullopt;  // of a checkpoint
+  shards::WeightsSource source = shards::InitialSource{};
+  std::optional<checkpoints::CoordinatorState> state = std::nullopt;  // of a checkpoint
   // The settings that the operator has given, completed by those of the checkpoint. Only for the
   // model `client`. Not set means that the job's settings do not change.
-  std::optional<JobSpec> job = std::nullopt;
-  std::optional<Layout> layout =
+  std::optional<job::JobSpec> job = std::nullopt;
+  std::optional<params::Layout> layout =
       std::nullopt;  // of the checkpoint or weights file; needed for the model `client`
   // The incarnation that the servers begin with, made from the time or at random. If it is not
   // above the incarnation in the checkpoint, the coordinator uses a larger number.
@@ -68,11 +68,11 @@ struct RestoreChoice {
   // The checkpoint folder if a new process found no checkpoint in it and no other place to start
   // from. Empty in all other cases.
   std::string empty_folder = {};
-  std::optional<ResumeSnapshot> resumed = std::nullopt;  // of a checkpoint
-  bool is_complete = false;                              // See JournalManifest.
+  std::optional<model::ResumeSnapshot> resumed = std::nullopt;  // of a checkpoint
+  bool is_complete = false;                                     // See JournalManifest.
 };
 
-using CheckpointTask =
-    std::variant<CheckpointRecord, DiscardTask, SetAsideTask, MarkTask, ChooseRestoreTask>;
+using CheckpointTask = std::variant<checkpoints::CheckpointRecord, DiscardTask, SetAsideTask,
+                                    MarkTask, ChooseRestoreTask>;
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -15,7 +15,7 @@
 #include "server/coordinator/cluster_words.h"
 #include "server/membership/membership_table.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 std::string OddLoss(double loss_sum, int64_t predictions, double lowest) {
@@ -28,9 +28,9 @@ std::string OddLoss(double loss_sum, int64_t predictions, double lowest) {
 }
 
 absl::Status NoSuchWorker(absl::string_view name) {
-  return absl::NotFoundError(absl::StrCat("there is no worker '",
-                                          PeerText(name, MembershipTable::kMaxNameBytes),
-                                          "'; psctl workers has the names"));
+  return absl::NotFoundError(absl::StrCat(
+      "there is no worker '", PeerText(name, membership::MembershipTable::kMaxNameBytes),
+      "'; psctl workers has the names"));
 }
 
 FaultVerdict Drop(WorkerId worker, std::string reason) {
@@ -39,10 +39,10 @@ FaultVerdict Drop(WorkerId worker, std::string reason) {
 
 }  // namespace
 
-std::string OddLoss(const RoundReport& report, const ModelSpec& model) {
+std::string OddLoss(const messages::RoundReport& report, const params::ModelSpec& model) {
   // A cross-entropy can be below zero only through rounding. The loss of a client's own model can
   // be any fp32 number.
-  const double lowest = std::holds_alternative<ClientModelSpec>(model.architecture)
+  const double lowest = std::holds_alternative<params::ClientModelSpec>(model.architecture)
                             ? std::numeric_limits<float>::lowest()
                             : -0.01;
   std::string odd = OddLoss(report.loss_sum, report.num_predictions, lowest);
@@ -50,12 +50,12 @@ std::string OddLoss(const RoundReport& report, const ModelSpec& model) {
   return OddLoss(report.heldout_loss_sum, report.heldout_predictions, lowest);
 }
 
-absl::Status ClusterFaults::CheckSound(const RegisterCall& call) const {
-  if (const Quarantine::Entry* entry = state_.faults.quarantine().Find(call.name);
+absl::Status ClusterFaults::CheckSound(const messages::RegisterCall& call) const {
+  if (const faults::Quarantine::Entry* entry = state_.faults.quarantine().Find(call.name);
       entry != nullptr) {
     return absl::FailedPreconditionError(ShutOutText(*entry));
   }
-  const WorkerRecord* record = state_.membership.table().FindByName(call.name);
+  const membership::WorkerRecord* record = state_.membership.table().FindByName(call.name);
   if (record == nullptr || !state_.faults.IsSick(record->id) ||
       !state_.membership.ConnectionOf(record->id).IsProcess(call.instance_id)) {
     return absl::OkStatus();
@@ -67,26 +67,26 @@ absl::Status ClusterFaults::CheckSound(const RegisterCall& call) const {
       "device, its memory and its data, then start it again"));
 }
 
-FaultVerdict ClusterFaults::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
-  const WorkerRecord* record = state_.membership.table().Find(fault.worker);
+FaultVerdict ClusterFaults::OnWorkerFault(const sync::WorkerFault& fault, absl::Time now) {
+  const membership::WorkerRecord* record = state_.membership.table().Find(fault.worker);
   // A fault also counts if the worker's life has just ended: a worker whose push was refused may
   // leave before the shard's report comes here.
   if (record == nullptr || record->incarnation != fault.incarnation || !state_.is_ready()) {
     return {};
   }
   switch (fault.kind) {
-    case WorkerFault::Kind::kNotFinite:
+    case sync::WorkerFault::Kind::kNotFinite:
       return OnNotFinite(fault.worker, fault.round, fault.text, now);
-    case WorkerFault::Kind::kTooLong:
-    case WorkerFault::Kind::kOpposed:
+    case sync::WorkerFault::Kind::kTooLong:
+    case sync::WorkerFault::Kind::kOpposed:
       return CountPoisoned(fault, now);
-    case WorkerFault::Kind::kUnrelated:
+    case sync::WorkerFault::Kind::kUnrelated:
       Accuse(absl::StrCat("worker '", record->name,
                           "' sends what has nothing in common with what others send: "
                           "see to its data and its card"),
              fault.text, now);
       return {};
-    case WorkerFault::Kind::kNotPushed:
+    case sync::WorkerFault::Kind::kNotPushed:
       outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
                                       "' reports rounds that it has not pushed; it is dropped"),
                          now);
@@ -95,19 +95,20 @@ FaultVerdict ClusterFaults::OnWorkerFault(const WorkerFault& fault, absl::Time n
   return {};
 }
 
-FaultVerdict ClusterFaults::CountPoisoned(const WorkerFault& fault, absl::Time now) {
-  const SenderVerdict verdict = state_.faults.CountPoisoned(fault.worker, fault.round, Senders());
-  if (verdict.kind == SenderVerdict::Kind::kRepeat) return {};
+FaultVerdict ClusterFaults::CountPoisoned(const sync::WorkerFault& fault, absl::Time now) {
+  const faults::SenderVerdict verdict =
+      state_.faults.CountPoisoned(fault.worker, fault.round, Senders());
+  if (verdict.kind == faults::SenderVerdict::Kind::kRepeat) return {};
   outbox_.Remember();
   const std::string name = state_.NameOf(fault.worker);
   // A shard reports kOpposed only after many rounds, so one report is enough for the alarm.
-  const bool is_opposed = fault.kind == WorkerFault::Kind::kOpposed;
+  const bool is_opposed = fault.kind == sync::WorkerFault::Kind::kOpposed;
   const std::string what = absl::StrCat(
       "worker '", name, "' sends what ",
       is_opposed
           ? "opposes what others send; it counts all the same"
           : "is far longer than what others send; it counts as if it were as long as theirs");
-  if (is_opposed || verdict.times >= DivergencePolicy::kPoisonAlarm) {
+  if (is_opposed || verdict.times >= faults::DivergencePolicy::kPoisonAlarm) {
     Accuse(what, fault.text, now);
   } else {
     outbox_.Tell(absl::StrCat(what, ": ", fault.text));
@@ -115,11 +116,11 @@ FaultVerdict ClusterFaults::CountPoisoned(const WorkerFault& fault, absl::Time n
   return Follow(verdict, fault.worker, fault.text, now);
 }
 
-FaultVerdict ClusterFaults::Follow(const SenderVerdict& verdict, WorkerId worker,
+FaultVerdict ClusterFaults::Follow(const faults::SenderVerdict& verdict, WorkerId worker,
                                    absl::string_view text, absl::Time now) {
   const std::string name = state_.NameOf(worker);
   const int limit = state_.faults.limits().poison_limit;
-  if (verdict.kind == SenderVerdict::Kind::kUndecided) {
+  if (verdict.kind == faults::SenderVerdict::Kind::kUndecided) {
     Accuse(absl::StrCat("worker '", name, "' differs from the others in more than ", limit,
                         " rounds (--poison_limit), and is not shut out, because half of the others "
                         "or more are of one certificate, '",
@@ -128,9 +129,9 @@ FaultVerdict ClusterFaults::Follow(const SenderVerdict& verdict, WorkerId worker
                         "psctl revoke it"),
            text, now);
   }
-  if (verdict.kind != SenderVerdict::Kind::kShutOut) return {};
+  if (verdict.kind != faults::SenderVerdict::Kind::kShutOut) return {};
   const std::string reason =
-      absl::StrCat("in ", verdict.times, " of ", DivergencePolicy::kPoisonWindow,
+      absl::StrCat("in ", verdict.times, " of ", faults::DivergencePolicy::kPoisonWindow,
                    " rounds it has sent what is far longer than what others send, opposes it or "
                    "is not finite (--poison_limit=",
                    limit, "), the last time: ", text);
@@ -146,10 +147,10 @@ FaultVerdict ClusterFaults::Follow(const SenderVerdict& verdict, WorkerId worker
   return {.kind = FaultVerdict::Kind::kShutOut, .reason = absl::StrCat("shut out: ", reason)};
 }
 
-std::vector<Sender> ClusterFaults::Senders() const {
-  std::vector<Sender> senders;
+std::vector<faults::Sender> ClusterFaults::Senders() const {
+  std::vector<faults::Sender> senders;
   for (const auto& [id, connection] : state_.membership.connections()) {
-    const WorkerRecord* record = state_.membership.table().Find(id);
+    const membership::WorkerRecord* record = state_.membership.table().Find(id);
     senders.push_back({.worker = id,
                        .identity = connection.identity(),
                        .is_member = record != nullptr && record->is_member()});
@@ -157,19 +158,20 @@ std::vector<Sender> ClusterFaults::Senders() const {
   return senders;
 }
 
-void ClusterFaults::LookForFewSenders(const OpenRound& round, int num_workers, absl::Time now) {
-  const RobustMean& mean = state_.model.job().robust_mean;
+void ClusterFaults::LookForFewSenders(const rounds::OpenRound& round, int num_workers,
+                                      absl::Time now) {
+  const job::RobustMean& mean = state_.model.job().robust_mean;
   if (num_workers < mean.MinContributions()) {
     outbox_.RaiseAlarm(
         absl::StrCat("rounds had fewer than the ", mean.MinContributions(),
-                     " contributions that --robust_mean=", RobustMeanText(mean),
+                     " contributions that --robust_mean=", job::RobustMeanText(mean),
                      " needs: of those, it leaves out less, and a wild one may lead the others"),
         now);
   } else if (const int certificates = NumCertificates(round.Arrived());
              certificates < mean.MinContributions()) {
     outbox_.RaiseAlarm(
         absl::StrCat("rounds had contributions of fewer certificates than the ",
-                     mean.MinContributions(), " that --robust_mean=", RobustMeanText(mean),
+                     mean.MinContributions(), " that --robust_mean=", job::RobustMeanText(mean),
                      " needs: the names of one certificate may lead the others. Give each machine "
                      "a certificate of its own (psctl token create)"),
         now);
@@ -209,7 +211,8 @@ absl::StatusOr<FaultVerdict> ClusterFaults::EvictCertificate(absl::string_view c
 }
 
 absl::StatusOr<std::string> ClusterFaults::CertificateOf(absl::string_view name) const {
-  if (const WorkerRecord* record = state_.membership.table().FindByName(name); record != nullptr) {
+  if (const membership::WorkerRecord* record = state_.membership.table().FindByName(name);
+      record != nullptr) {
     const std::string& identity = state_.membership.ConnectionOf(record->id).identity();
     if (!identity.empty()) return identity;
     return absl::FailedPreconditionError(absl::StrCat(
@@ -231,9 +234,9 @@ FaultVerdict ClusterFaults::ShutOutByOperator(std::string name, bool is_identity
 absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
   RETURN_IF_ERROR(CheckKnowsOrders(state_, now));
   if (!state_.faults.Readmit(name)) {
-    return absl::NotFoundError(absl::StrCat("no worker '",
-                                            PeerText(name, MembershipTable::kMaxNameBytes),
-                                            "' is shut out; psctl workers has the names"));
+    return absl::NotFoundError(
+        absl::StrCat("no worker '", PeerText(name, membership::MembershipTable::kMaxNameBytes),
+                     "' is shut out; psctl workers has the names"));
   }
   state_.membership.OnReadmitted(name);
   saves_.OnOrdersChanged(now);
@@ -247,18 +250,18 @@ absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
 // numbers were finite or are still to come, no single worker is to blame: the run has diverged.
 FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::string_view text,
                                         absl::Time now) {
-  const WorkerRecord* record = state_.membership.table().Find(worker);
+  const membership::WorkerRecord* record = state_.membership.table().Find(worker);
   // A life counts once, also if several buckets report it.
-  const NotFiniteVerdict verdict =
+  const faults::NotFiniteVerdict verdict =
       state_.faults.CountNotFinite(worker, record->incarnation, round, Senders());
-  if (verdict.kind == NotFiniteVerdict::Kind::kRepeat) return {};
+  if (verdict.kind == faults::NotFiniteVerdict::Kind::kRepeat) return {};
   outbox_.Remember();
   outbox_.RaiseAlarm(
       absl::StrCat("worker '", record->name,
                    "' has sent what is NaN, infinite or beyond all reason; it is not "
                    "counted"),
       now);
-  if (verdict.kind == NotFiniteVerdict::Kind::kDiverged) {
+  if (verdict.kind == faults::NotFiniteVerdict::Kind::kDiverged) {
     // The numbers were computed on the weights after `round` updates.
     return Diverge(round, round, absl::StrCat("no worker's numbers are finite any more: ", text),
                    now);
@@ -280,7 +283,7 @@ FaultVerdict ClusterFaults::OnShardDiverged(int shard, Round round, absl::string
 FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_view why,
                                     absl::Time now) {
   if (!state_.is_ready() || !state_.ending.failure().ok() || state_.ending.should_exit()) return {};
-  const std::optional<PublishedCheckpoint>& last = state_.checkpoints.tracker().last();
+  const std::optional<checkpoints::PublishedCheckpoint>& last = state_.checkpoints.tracker().last();
   const bool is_last_bad = last.has_value() && last->round >= first_bad;
   const std::string good = !last.has_value() ? "none"
                            : is_last_bad
@@ -296,7 +299,7 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
   outbox_.Do(SetAsideTask{first_bad, "have weights that gave NaN or Inf"});
   const bool may_go = !state_.ending.is_stopping() && !state_.ending.is_work_held();
   if (state_.faults.OnDiverged({round, what, now}, may_go)) {
-    const FaultPolicy::Memory& faults = state_.faults.memory();
+    const faults::FaultPolicy::Memory& faults = state_.faults.memory();
     outbox_.RaiseAlarm(
         absl::StrCat(what, ". Goes back to ",
                      last.has_value() ? "that checkpoint" : "the first weights",
@@ -350,11 +353,11 @@ absl::StatusOr<FaultVerdict> ClusterFaults::RollBack(Round round, absl::string_v
   state_.faults.SetBack({rounds_done,
                          absl::StrCat("an operator sent the job back to round ", round.value(),
                                       " or before (", why, ")"),
-                         Setback::Order{round.value(), std::string(why)}});
+                         faults::Setback::Order{round.value(), std::string(why)}});
   saves_.GiveUp(absl::AbortedError(absl::StrCat("the job goes back: ", why)));
   state_.rounds.DropOpen();
   outbox_.Do(SetAsideTask{round + 1, "are not to be gone on from"});
   return FaultVerdict{.kind = FaultVerdict::Kind::kGoBack};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

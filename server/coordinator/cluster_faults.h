@@ -23,7 +23,7 @@
 #include "server/membership/membership_table.h"
 #include "server/sync/worker_fault.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 // What the coordinator has to do at once.
 struct FaultVerdict {
@@ -40,7 +40,7 @@ struct FaultVerdict {
 };
 
 // Says why the losses in a report are impossible for a trainer. Empty means that they are possible.
-std::string OddLoss(const RoundReport& report, const ModelSpec& model);
+std::string OddLoss(const messages::RoundReport& report, const params::ModelSpec& model);
 
 class ClusterFaults {
  public:
@@ -50,15 +50,15 @@ class ClusterFaults {
 
   // Checks that the worker may register. Errors: FailedPrecondition (the worker is shut out, or its
   // process has sent NaN or Inf too often).
-  absl::Status CheckSound(const RegisterCall& call) const;
-  FaultVerdict OnWorkerFault(const WorkerFault& fault, absl::Time now);
+  absl::Status CheckSound(const messages::RegisterCall& call) const;
+  FaultVerdict OnWorkerFault(const sync::WorkerFault& fault, absl::Time now);
   FaultVerdict OnNotFinite(WorkerId worker, Round round, absl::string_view text, absl::Time now);
   // Call if the weights of a shard are not finite after this round.
   FaultVerdict OnShardDiverged(int shard, Round round, absl::string_view text, absl::Time now);
 
   // Raises an alarm if a robust mean had contributions of too few workers or of too few
   // certificates.
-  void LookForFewSenders(const OpenRound& round, int num_workers, absl::Time now);
+  void LookForFewSenders(const rounds::OpenRound& round, int num_workers, absl::Time now);
 
   // See Coordinator.
   absl::StatusOr<FaultVerdict> Evict(absl::string_view name, absl::string_view reason,
@@ -82,14 +82,14 @@ class ClusterFaults {
                                  absl::Time now);
   // Counts a round in which the worker sent a vector that is far longer than those of others or
   // opposes them.
-  FaultVerdict CountPoisoned(const WorkerFault& fault, absl::Time now);
+  FaultVerdict CountPoisoned(const sync::WorkerFault& fault, absl::Time now);
   // Shuts the worker out or raises an alarm, if the verdict says so. `text` says what the worker
   // sent.
-  FaultVerdict Follow(const SenderVerdict& verdict, WorkerId worker, absl::string_view text,
+  FaultVerdict Follow(const faults::SenderVerdict& verdict, WorkerId worker, absl::string_view text,
                       absl::Time now);
   // Returns all workers that have a connection in state.membership, also those whose lives have
   // ended.
-  std::vector<Sender> Senders() const;
+  std::vector<faults::Sender> Senders() const;
   // Raises the alarm `what`. If the alarm is new, writes it to the log together with `seen`.
   void Accuse(absl::string_view what, absl::string_view seen, absl::Time now);
   // Sets the checkpoints of `first_bad` or more rounds aside. Then the job goes back to an earlier
@@ -101,4 +101,4 @@ class ClusterFaults {
   ClusterSaves& saves_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

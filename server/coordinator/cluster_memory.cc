@@ -4,7 +4,7 @@
 
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   // The job has ended because a server could not go on. After a restart, that server may be able
@@ -18,7 +18,8 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   // If the job is over, the workers and servers know that already. The memory is then needed only
   // if the last save has failed.
   const bool is_over = state.ending.should_exit() || is_cut_short;
-  const std::optional<LastSave::Outcome>& saved = state.checkpoints.last_save().outcome();
+  const std::optional<checkpoints::LastSave::Outcome>& saved =
+      state.checkpoints.last_save().outcome();
   if (is_over && saved.has_value() && saved->ok()) return std::nullopt;
   CoordinatorMemory memory;
   memory.model = state.model.memory();
@@ -63,4 +64,4 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

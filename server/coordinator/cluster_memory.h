@@ -8,7 +8,7 @@
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/coordinator_memory.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 // Returns what the next process needs to go on where this process ended. Not set means that the
 // next process has to start without the memory of this one.
@@ -19,4 +19,4 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state);
 // DataLoss (parts of the memory contradict each other); those of JobModel::Resume().
 absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& state);
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -9,7 +9,7 @@
 #include "common/runtime/time_text.h"
 #include "server/coordinator/cluster_words.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 constexpr double kHighestLearningRate = 1e6;
@@ -67,10 +67,10 @@ absl::Status ClusterOrders::CheckHasLearningRate(absl::Time now) const {
     return refuse(absl::StrCat("this is a site, whose learning rate comes from ",
                                state_.rounds.site().upstream(), "; set it there"));
   }
-  if (ReducesOnly(state_.model.job())) {
+  if (job::ReducesOnly(state_.model.job())) {
     return refuse("the clients make the steps, with their own");
   }
-  if (!HasRosters(state_.model.job()) && !HasLocalSteps(state_.model.job())) {
+  if (!job::HasRosters(state_.model.job()) && !job::HasLocalSteps(state_.model.job())) {
     return refuse(
         "in --mode=async every server has the schedule; stop the job, and start it again with "
         "--learning_rate");
@@ -110,4 +110,4 @@ absl::StatusOr<LearningRateChange> ClusterOrders::SetLearningRate(double learnin
   return LearningRateChange{before, learning_rate, scale};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -10,7 +10,7 @@
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/outbox.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 struct LearningRateChange {
   double before = 0.0;
@@ -40,4 +40,4 @@ class ClusterOrders {
   ClusterSaves& saves_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

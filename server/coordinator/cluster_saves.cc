@@ -13,7 +13,7 @@
 #include "server/coordinator/checkpoints/coordinator_state.h"
 #include "server/coordinator/cluster_words.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 // Subject of the alarm that a checkpoint could not be written. The next checkpoint that is written
@@ -21,7 +21,8 @@ namespace {
 constexpr absl::string_view kCheckpointSubject = "checkpoint";
 
 // Returns the log line about a checkpoint that was published.
-std::string PublishedText(const PublishedCheckpoint& published, const PublishedVerdict& verdict) {
+std::string PublishedText(const checkpoints::PublishedCheckpoint& published,
+                          const checkpoints::PublishedVerdict& verdict) {
   return absl::StrCat(
       "checkpoint published path=", published.path, " round=", published.round.value(),
       " bytes=", published.bytes,
@@ -52,7 +53,7 @@ std::string NothingToSaveText(const ClusterState& state, absl::Time now) {
 
 }  // namespace
 
-CheckpointFacts ClusterSaves::Facts() const {
+checkpoints::CheckpointFacts ClusterSaves::Facts() const {
   return {.ledger = state_.rounds.ledger().state(),
           .before_open_round = state_.rounds.before_open_round(),
           .orders = state_.orders(),
@@ -109,28 +110,28 @@ void ClusterSaves::BeginIfDue(absl::Time now) {
       !state_.checkpoints.IsDue(state_.rounds.ledger().next_round(), num_open, now)) {
     return;
   }
-  const CheckpointFacts facts = Facts();
-  const DueVerdict verdict = state_.checkpoints.OnDue(facts, now);
-  if (verdict == DueVerdict::kServed) return outbox_.Touch();
+  const checkpoints::CheckpointFacts facts = Facts();
+  const checkpoints::DueVerdict verdict = state_.checkpoints.OnDue(facts, now);
+  if (verdict == checkpoints::DueVerdict::kServed) return outbox_.Touch();
   outbox_.Remember();
-  if (verdict == DueVerdict::kBegin) Begin({.ledger = facts.ledger}, now);
-  if (verdict != DueVerdict::kLeftOut) return;
+  if (verdict == checkpoints::DueVerdict::kBegin) Begin({.ledger = facts.ledger}, now);
+  if (verdict != checkpoints::DueVerdict::kLeftOut) return;
   outbox_.RaiseAlarm(
       "a checkpoint was left out because the one before it was still being written; "
       "raise --checkpoint_every, or leave out those by time with --checkpoint_interval=0",
       now);
 }
 
-void ClusterSaves::Begin(const CheckpointTry& begun, absl::Time now) {
-  CoordinatorState state{.server_incarnation = state_.shards.server_incarnation(),
-                         .ledger = {},
-                         .membership = state_.membership.table().Export(),
-                         .progress = state_.rounds.progress().Export(),
-                         .orders = state_.orders()};
+void ClusterSaves::Begin(const checkpoints::CheckpointTry& begun, absl::Time now) {
+  checkpoints::CoordinatorState state{.server_incarnation = state_.shards.server_incarnation(),
+                                      .ledger = {},
+                                      .membership = state_.membership.table().Export(),
+                                      .progress = state_.rounds.progress().Export(),
+                                      .orders = state_.orders()};
   const std::string directory = state_.checkpoints.Begin(begun, std::move(state), now);
-  SaveCommand command = {.round = std::nullopt,
-                         .directory = directory,
-                         .folder_claim_id = state_.config.folder_claim_id};
+  shards::SaveCommand command = {.round = std::nullopt,
+                                 .directory = directory,
+                                 .folder_claim_id = state_.config.folder_claim_id};
   if (state_.rounds.uses_rosters()) command.round = Round(begun.ledger.next_round);
   outbox_.Command(std::move(command));
   outbox_.Tell(absl::StrCat("checkpoint begun directory=", directory));
@@ -141,7 +142,8 @@ bool ClusterSaves::SaveCompleteRounds(absl::Time now) {
       state_.rounds.open().empty()) {
     return false;
   }
-  const std::optional<CheckpointTry> early = state_.checkpoints.SaveCompleteRounds(Facts(), now);
+  const std::optional<checkpoints::CheckpointTry> early =
+      state_.checkpoints.SaveCompleteRounds(Facts(), now);
   if (!early.has_value()) return false;
   outbox_.Remember();
   Begin(*early, now);
@@ -180,7 +182,8 @@ void ClusterSaves::GiveUp(const absl::Status& reason) {
   if (!directory.empty()) outbox_.Do(DiscardTask{directory});
 }
 
-absl::Status ClusterSaves::OnShardSaved(int shard, const ShardSaved& saved, absl::Time now) {
+absl::Status ClusterSaves::OnShardSaved(int shard, const shards::ShardSaved& saved,
+                                        absl::Time now) {
   const std::string& directory = saved.directory;
   // If the checkpoint was given up, the shard has written into its folder after that. Those files
   // would take the space of later tries.
@@ -191,23 +194,24 @@ absl::Status ClusterSaves::OnShardSaved(int shard, const ShardSaved& saved, absl
   if (!record->ok()) return OnFailed(directory, record->status(), now);
   (*record)->job = state_.model.job();
   (*record)->layout = *state_.model.layout();
-  JournalManifest& journal = (*record)->journal;
+  checkpoints::JournalManifest& journal = (*record)->journal;
   journal.journal_id = state_.journal_id;
-  for (const ShardFleet::Server& server : state_.shards.servers()) {
+  for (const shards::ShardFleet::Server& server : state_.shards.servers()) {
     journal.shard_records.push_back(server.journal_end);
   }
   outbox_.Do(**std::move(record));
   return absl::OkStatus();
 }
 
-absl::Status ClusterSaves::OnPublished(absl::string_view directory,
-                                       const absl::StatusOr<PublishedCheckpoint>& published,
-                                       absl::Time now) {
+absl::Status ClusterSaves::OnPublished(
+    absl::string_view directory, const absl::StatusOr<checkpoints::PublishedCheckpoint>& published,
+    absl::Time now) {
   // Copied, because `directory` may point into an object that checkpoints.OnPublished() destroys.
   const std::string temporary(directory);
-  const PublishedVerdict verdict = state_.checkpoints.OnPublished(temporary, published, now);
-  if (verdict.kind == PublishedVerdict::Kind::kOther) return absl::OkStatus();
-  if (verdict.kind == PublishedVerdict::Kind::kFailed) {
+  const checkpoints::PublishedVerdict verdict =
+      state_.checkpoints.OnPublished(temporary, published, now);
+  if (verdict.kind == checkpoints::PublishedVerdict::Kind::kOther) return absl::OkStatus();
+  if (verdict.kind == checkpoints::PublishedVerdict::Kind::kFailed) {
     return OnFailed(
         temporary,
         absl::Status(published.status().code(),
@@ -232,8 +236,8 @@ absl::Status ClusterSaves::OnPublished(absl::string_view directory,
 absl::Status ClusterSaves::OnFailed(absl::string_view directory, const absl::Status& error,
                                     absl::Time now) {
   outbox_.Do(DiscardTask{std::string(directory)});
-  const FailedVerdict verdict = state_.checkpoints.OnFailed(directory, error, now);
-  if (verdict == FailedVerdict::kOvertaken) {
+  const checkpoints::FailedVerdict verdict = state_.checkpoints.OnFailed(directory, error, now);
+  if (verdict == checkpoints::FailedVerdict::kOvertaken) {
     outbox_.Tell(absl::StrCat("checkpoint given up directory=", directory,
                               ": the open round has come meanwhile, and is saved with the others"));
     return absl::OkStatus();
@@ -245,7 +249,7 @@ absl::Status ClusterSaves::OnFailed(absl::string_view directory, const absl::Sta
   outbox_.SetAlarm(
       kCheckpointSubject,
       absl::Status(error.code(), absl::StrReplaceAll(error.message(), {{directory, any}})), now);
-  if (verdict != FailedVerdict::kLastTry) return absl::OkStatus();
+  if (verdict != checkpoints::FailedVerdict::kLastTry) return absl::OkStatus();
   absl::Status failure = EndLast(error);
   outbox_.RaiseAlarm(
       absl::StrCat("NOT SAVED: ", state_.checkpoints.last_save().outcome()->status().message()),
@@ -270,15 +274,15 @@ absl::Status ClusterSaves::BeginLast(absl::string_view reason, absl::Duration pa
 absl::Status ClusterSaves::EndLast(const absl::Status& error) {
   outbox_.Touch();
   const std::string unsaved = UnsavedText(state_);
-  const LastSaveEnd end = state_.checkpoints.EndLast(
+  const checkpoints::LastSaveEnd end = state_.checkpoints.EndLast(
       Facts(), absl::Status(error.code(),
                             absl::StrCat(unsaved, unsaved.empty() ? "" : ": ", error.message())));
-  if (end == LastSaveEnd::kOverBefore) return absl::OkStatus();
-  if (end == LastSaveEnd::kHeldUnmarked) {
+  if (end == checkpoints::LastSaveEnd::kOverBefore) return absl::OkStatus();
+  if (end == checkpoints::LastSaveEnd::kHeldUnmarked) {
     outbox_.Do(MarkTask{state_.checkpoints.complete(), /*is_complete=*/true});
   }
   if (state_.ending.failure_once_saved().ok()) return absl::OkStatus();
-  const LastSave::Outcome& outcome = *state_.checkpoints.last_save().outcome();
+  const checkpoints::LastSave::Outcome& outcome = *state_.checkpoints.last_save().outcome();
   return absl::Status(state_.ending.failure_once_saved().code(),
                       absl::StrCat(state_.ending.failure_once_saved().message(), "; ",
                                    outcome.ok() ? absl::StrCat("all is saved in ", outcome->path)
@@ -286,9 +290,9 @@ absl::Status ClusterSaves::EndLast(const absl::Status& error) {
 }
 
 absl::StatusOr<bool> ClusterSaves::AdvanceLast(absl::Time now) {
-  using Kind = LastSaveVerdict::Kind;
-  const CheckpointFacts facts = Facts();
-  const LastSaveVerdict verdict = state_.checkpoints.AdvanceLast(facts, now);
+  using Kind = checkpoints::LastSaveVerdict::Kind;
+  const checkpoints::CheckpointFacts facts = Facts();
+  const checkpoints::LastSaveVerdict verdict = state_.checkpoints.AdvanceLast(facts, now);
   switch (verdict.kind) {
     case Kind::kNothing:
       break;
@@ -340,10 +344,10 @@ bool ClusterSaves::ForgetAsker(absl::string_view reason) {
   return true;
 }
 
-void ClusterSaves::Restart(const CoordinatorState& on_disk, absl::Time now) {
+void ClusterSaves::Restart(const checkpoints::CoordinatorState& on_disk, absl::Time now) {
   state_.ending.Restart();
   state_.checkpoints.ForgetLast();
-  const auto* checkpoint = std::get_if<CheckpointSource>(&state_.model.source());
+  const auto* checkpoint = std::get_if<shards::CheckpointSource>(&state_.model.source());
   if (checkpoint == nullptr) return state_.checkpoints.ForgetNewest();
   state_.checkpoints.Restart({.path = checkpoint->directory,
                               .round = state_.rounds.ledger().next_round(),
@@ -363,4 +367,4 @@ void ClusterSaves::OnOrdersChanged(absl::Time now) {
   if (state_.saves()) state_.checkpoints.Request(now);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

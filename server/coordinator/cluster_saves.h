@@ -22,7 +22,7 @@
 #include "server/coordinator/outbox.h"
 #include "server/coordinator/shards/shard_event.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 class ClusterSaves {
  public:
@@ -40,9 +40,10 @@ class ClusterSaves {
   // checkpoint was requested.
   bool OnJournalSize(int shard, int64_t bytes, absl::Time now);
   void OnShardAway(int shard, absl::Time now);
-  absl::Status OnShardSaved(int shard, const ShardSaved& saved, absl::Time now);
+  absl::Status OnShardSaved(int shard, const shards::ShardSaved& saved, absl::Time now);
   absl::Status OnPublished(absl::string_view directory,
-                           const absl::StatusOr<PublishedCheckpoint>& published, absl::Time now);
+                           const absl::StatusOr<checkpoints::PublishedCheckpoint>& published,
+                           absl::Time now);
   // Ends the checkpoint that is under way, if there is one, and all requests for checkpoints with
   // the error `reason`.
   void GiveUp(const absl::Status& reason);
@@ -74,7 +75,7 @@ class ClusterSaves {
   bool ForgetAsker(absl::string_view reason);
   // Call when the servers begin a new life from JobModel::source(). If that source is a checkpoint,
   // `on_disk` is the state that it has.
-  void Restart(const CoordinatorState& on_disk, absl::Time now);
+  void Restart(const checkpoints::CoordinatorState& on_disk, absl::Time now);
   // Requests an extra checkpoint for changed orders of operators, so that they survive a restart
   // without a journal.
   void OnOrdersChanged(absl::Time now);
@@ -83,12 +84,12 @@ class ClusterSaves {
   void OnShardBack(absl::Time now);
 
  private:
-  CheckpointFacts Facts() const;
-  void Begin(const CheckpointTry& begun, absl::Time now);
+  checkpoints::CheckpointFacts Facts() const;
+  void Begin(const checkpoints::CheckpointTry& begun, absl::Time now);
   absl::Status OnFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
 
   ClusterState& state_;
   Outbox& outbox_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

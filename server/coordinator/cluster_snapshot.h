@@ -17,7 +17,7 @@
 #include "server/coordinator/model/resume_snapshot.h"
 #include "server/coordinator/rounds/round_summary.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 // The data of a worker.
 struct DataSnapshot {
@@ -52,7 +52,7 @@ struct WorkerSnapshot {
   // Not set means that the process has not contributed, or that the time is not known.
   std::optional<absl::Duration> start_to_contribution;
   std::optional<absl::Duration> registration_to_contribution;
-  PathFacts path;
+  messages::PathFacts path;
   std::optional<DataSnapshot> data;  // set if the worker is a member
   // Why the worker has no life. Set if `state` is waiting, left, expired, dropped or refused.
   std::string reason;
@@ -78,7 +78,7 @@ struct ShardSnapshot {
   int shard = 0;
   std::string address;
   std::string state;  // missing, attached, loading, serving, away
-  ElementRange range;
+  params::ElementRange range;
   // See JournalState. Empty if the server of the shard is not there.
   std::string journal_replica = "";
 };
@@ -122,7 +122,7 @@ struct DivergenceSnapshot {
 };
 
 struct ClusterSnapshot {
-  JobSpec job;
+  job::JobSpec job;
   uint64_t server_incarnation = 0;
   absl::Duration uptime;
   std::string state;            // see StateName() in cluster_words.h
@@ -137,8 +137,8 @@ struct ClusterSnapshot {
   int64_t samples = 0;            // handed out to workers
   int64_t trained_samples = 0;    // part of `samples`: in rounds that are over
   int64_t untrained_samples = 0;  // part of `samples`: that no worker will train on
-  JobLoss loss;
-  std::map<std::string, MetricSnapshot> metrics;  // the last value of each name
+  job::JobLoss loss;
+  std::map<std::string, rounds::MetricSnapshot> metrics;  // the last value of each name
   // Number of metric values that were dropped, because they were not finite or there were too many.
   int64_t metrics_dropped = 0;
   double samples_per_second = 0.0;
@@ -153,7 +153,7 @@ struct ClusterSnapshot {
   std::vector<ShardSnapshot> shards;
   std::string upstream;  // if this is a site, HOST:PORT of the servers that it is a worker of
   std::optional<CheckpointSnapshot> last_checkpoint;
-  std::optional<ResumeSnapshot> resumed;
+  std::optional<model::ResumeSnapshot> resumed;
   std::vector<AlarmSnapshot> alarms;
   std::vector<RequestSnapshot> requests;
   uint64_t num_parameters = 0;
@@ -166,4 +166,4 @@ struct ClusterSnapshot {
   std::optional<PauseSnapshot> pause;  // open rounds end as without a pause
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 // A worker that is dropped registers again after a pause of at most a second.
@@ -13,7 +13,7 @@ constexpr absl::Duration kReturnTime = absl::Seconds(3);
 
 }  // namespace
 
-ClusterState::ClusterState(CoordinatorConfig the_config, JobModel the_model, absl::Time now)
+ClusterState::ClusterState(CoordinatorConfig the_config, model::JobModel the_model, absl::Time now)
     : config(std::move(the_config)),
       started_at(now),
       model(std::move(the_model)),
@@ -36,7 +36,7 @@ ClusterState::ClusterState(CoordinatorConfig the_config, JobModel the_model, abs
                   .round_timeout = config.round_timeout,
                   .supplier_rest = kCallerPatience}),
       ending({.stop_timeout = config.stop_timeout, .lease = config.lease}) {
-  const JournalFacts& journal = config.journal;
+  const shards::JournalFacts& journal = config.journal;
   journal_id = journal.end.journal_id != 0 ? journal.end.journal_id : journal.new_journal_id;
   if (journal.folder.empty()) journal_id = 0;
 }
@@ -56,7 +56,8 @@ bool ClusterState::is_ready() const {
 }
 
 bool ClusterState::AwaitsJournals(WorkerId worker, Round round, bool is_patience_over) const {
-  if (!is_ready() || DefersContributions(model.job()) || !shards.all_keep_journals()) return false;
+  if (!is_ready() || job::DefersContributions(model.job()) || !shards.all_keep_journals())
+    return false;
   for (int shard = 0; shard < config.num_shards; ++shard) {
     const bool is_waited_for = !is_patience_over || shards.servers()[shard].is_away();
     if (is_waited_for && rounds.Of(worker).AwaitsJournal(round, shard)) return true;
@@ -64,20 +65,20 @@ bool ClusterState::AwaitsJournals(WorkerId worker, Round round, bool is_patience
   return false;
 }
 
-StandingOrders ClusterState::orders() const {
-  StandingOrders orders = {.quarantine = faults.quarantine().memory()};
+checkpoints::StandingOrders ClusterState::orders() const {
+  checkpoints::StandingOrders orders = {.quarantine = faults.quarantine().memory()};
   if (ending.pause().has_value()) orders.pause = ending.pause()->reason;
   return orders;
 }
 
-void ClusterState::TakeOrders(StandingOrders orders, absl::Time now) {
+void ClusterState::TakeOrders(checkpoints::StandingOrders orders, absl::Time now) {
   faults.Resume(std::move(orders.quarantine));
   ending.EndPause();
   if (orders.pause.has_value()) ending.Pause(*orders.pause, now);
 }
 
 std::string ClusterState::NameOf(WorkerId worker) const {
-  const WorkerRecord* record = membership.table().Find(worker);
+  const membership::WorkerRecord* record = membership.table().Find(worker);
   return record == nullptr ? absl::StrCat("worker ", worker.value()) : record->name;
 }
 
@@ -97,18 +98,18 @@ std::vector<std::string> ClusterState::Returning(absl::Time now) const {
                              ? ending.stop_requested_at().value_or(ending.over_since())
                              : absl::InfinitePast();
   for (const auto& [id, record] : membership.table().workers()) {
-    const bool calls_again = record.state == WorkerState::kDropped && record.ended_at <= end &&
-                             now < record.ended_at + kReturnTime &&
+    const bool calls_again = record.state == membership::WorkerState::kDropped &&
+                             record.ended_at <= end && now < record.ended_at + kReturnTime &&
                              faults.quarantine().Find(record.name) == nullptr;
     if (calls_again || (is_gathering && record.is_away)) names.push_back(record.name);
   }
   return names;
 }
 
-std::vector<RoundMember> ClusterState::RoundMembers() const {
-  std::vector<RoundMember> members;
-  for (const WorkerRecord* record : membership.table().Members()) {
-    const std::optional<Grant>& grant = rounds.Of(record->id).grant();
+std::vector<rounds::RoundMember> ClusterState::RoundMembers() const {
+  std::vector<rounds::RoundMember> members;
+  for (const membership::WorkerRecord* record : membership.table().Members()) {
+    const std::optional<messages::Grant>& grant = rounds.Of(record->id).grant();
     members.push_back({.id = record->id,
                        .incarnation = record->incarnation,
                        .name = record->name,
@@ -117,29 +118,29 @@ std::vector<RoundMember> ClusterState::RoundMembers() const {
   return members;
 }
 
-StragglerFacts ClusterState::FactsOfStragglers(absl::Time now) const {
+stragglers::StragglerFacts ClusterState::FactsOfStragglers(absl::Time now) const {
   const bool has_work =
       phase == CoordinatorPhase::kRunning || phase == CoordinatorPhase::kEvaluating;
-  StragglerFacts facts = {.is_working = has_work && !is_shard_away(),
-                          .uses_rosters = rounds.uses_rosters(),
-                          .required_members = std::max(1, rounds.Required(now).count),
-                          .usual_round = rounds.progress().usual_round(),
-                          .back_at = shards.back_at()};
-  for (const ShardFleet::Server& server : shards.servers()) {
+  stragglers::StragglerFacts facts = {.is_working = has_work && !is_shard_away(),
+                                      .uses_rosters = rounds.uses_rosters(),
+                                      .required_members = std::max(1, rounds.Required(now).count),
+                                      .usual_round = rounds.progress().usual_round(),
+                                      .back_at = shards.back_at()};
+  for (const shards::ShardFleet::Server& server : shards.servers()) {
     // Shard 0 is in the coordinator's process, so it has no facts of its own.
-    facts.servers.push_back(facts.servers.empty()
-                                ? StragglerFacts::Server()
-                                : StragglerFacts::Server{server.heard_at, server.runs_since});
+    facts.servers.push_back(facts.servers.empty() ? stragglers::StragglerFacts::Server()
+                                                  : stragglers::StragglerFacts::Server{
+                                                        server.heard_at, server.runs_since});
   }
   for (const auto& [number, round] : rounds.open()) {
     const std::vector<WorkerId> missing = round.Missing();
     facts.rounds.push_back({number, round.opened_at(),
                             missing.empty() ? WorkerId() : missing.front(), round.front_since()});
   }
-  for (const WorkerRecord* member : membership.table().Members()) {
+  for (const membership::WorkerRecord* member : membership.table().Members()) {
     facts.members.push_back(FactsOf(member->id));
   }
-  if (const WeightsSupply& supply = model.supply(); supply.is_awaited()) {
+  if (const model::WeightsSupply& supply = model.supply(); supply.is_awaited()) {
     const bool is_waited_for =
         supply.supplier().has_value() && supply.others_since().has_value() && Present().size() > 1;
     facts.is_working &= is_waited_for;
@@ -155,8 +156,8 @@ StragglerFacts ClusterState::FactsOfStragglers(absl::Time now) const {
   return facts;
 }
 
-WorkerFacts ClusterState::FactsOf(WorkerId worker) const {
-  const WorkerAssignment& assignment = rounds.Of(worker);
+stragglers::WorkerFacts ClusterState::FactsOf(WorkerId worker) const {
+  const rounds::WorkerAssignment& assignment = rounds.Of(worker);
   return {.id = worker,
           .grant = assignment.grant().has_value() ? &*assignment.grant() : nullptr,
           .given_at = assignment.given_at(),
@@ -168,4 +169,4 @@ WorkerFacts ClusterState::FactsOf(WorkerId worker) const {
           .certificate = membership.ConnectionOf(worker).identity()};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -27,7 +27,7 @@
 #include "server/coordinator/stragglers/straggler_detector.h"
 #include "server/coordinator/wait_log.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 // The phase of the job. coordinator.h has a diagram of the transitions.
 enum class CoordinatorPhase : uint8_t {
@@ -52,7 +52,7 @@ struct StartComparison {
   bool is_over = false;
   // Set if the journal has lost records and --accept_loss does not accept that. The comparison then
   // never ends.
-  std::optional<JournalLoss> loss;
+  std::optional<shards::JournalLoss> loss;
   // The error if --accept_loss names another loss. This process then ends.
   absl::Status refusal;
   bool is_accepted = false;  // The loss is accepted: all servers go back to a checkpoint.
@@ -61,7 +61,7 @@ struct StartComparison {
 };
 
 struct ClusterState {
-  ClusterState(CoordinatorConfig the_config, JobModel the_model, absl::Time now);
+  ClusterState(CoordinatorConfig the_config, model::JobModel the_model, absl::Time now);
 
   // As the operator has set it. JobModel::job() has the settings in use.
   const CoordinatorConfig config;
@@ -70,16 +70,16 @@ struct ClusterState {
 
   StartComparison comparison;
   uint64_t journal_id = 0;  // See CoordinatorRecord.
-  JobModel model;
-  ShardFleet shards;
-  Membership membership;
-  RoundScheduler rounds;
-  CheckpointManager checkpoints;
-  FaultPolicy faults;
-  StragglerDetector stragglers;
+  model::JobModel model;
+  shards::ShardFleet shards;
+  membership::Membership membership;
+  rounds::RoundScheduler rounds;
+  checkpoints::CheckpointManager checkpoints;
+  faults::FaultPolicy faults;
+  stragglers::StragglerDetector stragglers;
   AlarmBook alarms;
   WaitLog waits;
-  JobEnding ending;
+  ending::JobEnding ending;
 
   // Returns true if the servers have weights and workers may call.
   bool is_ready() const;
@@ -104,8 +104,8 @@ struct ClusterState {
   }
   // See Coordinator::AwaitsJournals().
   bool AwaitsJournals(WorkerId worker, Round round, bool is_patience_over) const;
-  StandingOrders orders() const;
-  void TakeOrders(StandingOrders orders, absl::Time now);
+  checkpoints::StandingOrders orders() const;
+  void TakeOrders(checkpoints::StandingOrders orders, absl::Time now);
   // Returns true if a server is away. No round is then opened, closed or saved, because that server
   // would not get the command.
   bool is_shard_away() const { return shards.any_away(); }
@@ -125,12 +125,12 @@ struct ClusterState {
            now < started_at + config.lease;
   }
   // Returns the facts about all members that the RoundScheduler needs.
-  std::vector<RoundMember> RoundMembers() const;
-  ClusterView View(absl::Time now) const { return rounds.View(RoundMembers(), now); }
+  std::vector<rounds::RoundMember> RoundMembers() const;
+  rounds::ClusterView View(absl::Time now) const { return rounds.View(RoundMembers(), now); }
   // These two return the facts that the StragglerDetector needs: on the whole job at `now`, and on
   // one worker.
-  StragglerFacts FactsOfStragglers(absl::Time now) const;
-  WorkerFacts FactsOf(WorkerId worker) const;
+  stragglers::StragglerFacts FactsOfStragglers(absl::Time now) const;
+  stragglers::WorkerFacts FactsOf(WorkerId worker) const;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

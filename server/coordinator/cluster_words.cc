@@ -16,7 +16,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/runtime/time_text.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 constexpr absl::string_view kTraining = "training";
@@ -42,16 +42,16 @@ constexpr absl::Duration kRoundPatience = absl::Minutes(1);
 // A worker reads its data before it joins, which takes seconds.
 constexpr absl::Duration kTimeToJoin = absl::Seconds(10);
 
-absl::string_view ServerStateName(const ShardFleet::Server& server) {
+absl::string_view ServerStateName(const shards::ShardFleet::Server& server) {
   if (server.is_away()) return kAway;
   switch (server.state) {
-    case ShardFleet::State::kMissing:
+    case shards::ShardFleet::State::kMissing:
       return "missing";
-    case ShardFleet::State::kAttached:
+    case shards::ShardFleet::State::kAttached:
       return "attached";
-    case ShardFleet::State::kLoading:
+    case shards::ShardFleet::State::kLoading:
       return "loading";
-    case ShardFleet::State::kServing:
+    case shards::ShardFleet::State::kServing:
       return "serving";
   }
   return "unknown";
@@ -69,7 +69,7 @@ std::vector<std::string> ShardTexts(const ClusterState& state, const std::vector
                                     std::optional<absl::Time> age_at) {
   std::vector<std::string> texts;
   for (const int shard : shards) {
-    const ShardFleet::Server& server = state.shards.servers()[shard];
+    const shards::ShardFleet::Server& server = state.shards.servers()[shard];
     texts.push_back(ShardText(shard, ServerStateName(server), server.since, age_at));
   }
   return texts;
@@ -77,7 +77,7 @@ std::vector<std::string> ShardTexts(const ClusterState& state, const std::vector
 
 // Says where the coordinator's journal ends, such as "the coordinator's journal
 // run/journal/coordinator ends with record 812, before round 302".
-std::string JournalEndText(const JournalFacts& facts, std::optional<Round> next_round) {
+std::string JournalEndText(const shards::JournalFacts& facts, std::optional<Round> next_round) {
   if (facts.folder.empty()) return "this server keeps no journal (--durability=checkpoint)";
   if (!facts.damage.empty()) return facts.damage;
   const std::string journal = absl::StrCat("the coordinator's journal ", facts.folder);
@@ -87,36 +87,36 @@ std::string JournalEndText(const JournalFacts& facts, std::optional<Round> next_
       next_round.has_value() ? absl::StrCat(", before round ", next_round->value()) : "");
 }
 
-std::string LaterText(const JournalFacts& facts, const LaterKnowledge& later) {
+std::string LaterText(const shards::JournalFacts& facts, const shards::LaterKnowledge& later) {
   const bool is_damaged = !facts.damage.empty();
   const std::string round = later.round < 0 ? "" : absl::StrCat(", of round ", later.round);
   const std::string shard = absl::StrCat("shard ", later.shard);
   const std::string checkpoint =
       facts.newest.has_value() ? absl::StrCat("checkpoint ", facts.newest->path) : "";
   switch (later.kind) {
-    case LaterKnowledge::Kind::kShardRecord:
+    case shards::LaterKnowledge::Kind::kShardRecord:
       return absl::StrCat(shard, " follows record ", later.record, round);
-    case LaterKnowledge::Kind::kShardOtherJournal:
+    case shards::LaterKnowledge::Kind::kShardOtherJournal:
       return absl::StrCat(shard, " follows record ", later.record,
                           is_damaged ? "" : " of another journal", round);
-    case LaterKnowledge::Kind::kShardRound:
+    case shards::LaterKnowledge::Kind::kShardRound:
       return absl::StrCat(shard, " has taken contributions to round ", later.round);
-    case LaterKnowledge::Kind::kCheckpointRecord:
+    case shards::LaterKnowledge::Kind::kCheckpointRecord:
       return absl::StrCat(checkpoint, " follows record ", later.record, round);
-    case LaterKnowledge::Kind::kCheckpointOtherJournal:
+    case shards::LaterKnowledge::Kind::kCheckpointOtherJournal:
       return absl::StrCat(checkpoint, " says that rounds from ", later.round, " on are in ",
                           is_damaged ? "the" : "another", " journal");
-    case LaterKnowledge::Kind::kMayBeInDamaged:
+    case shards::LaterKnowledge::Kind::kMayBeInDamaged:
       return "no checkpoint says that it has all of it";
   }
   return "";
 }
 
-std::string Held(const Decision& decision) {
-  return decision.action == Action::kApply ? "" : decision.reason;
+std::string Held(const sync::Decision& decision) {
+  return decision.action == sync::Action::kApply ? "" : decision.reason;
 }
 
-bool OnlyWaits(const WorkerActivity& activity) {
+bool OnlyWaits(const stragglers::WorkerActivity& activity) {
   if (activity.pushes().keeps_space()) return false;
   return activity.pushes().is_held() ||
          (activity.is_delivering() && !activity.path_stall().has_value());
@@ -126,7 +126,8 @@ bool OnlyWaits(const WorkerActivity& activity) {
 // a contribution behind those of others (sums have a fixed order), or for a server that holds their
 // pushes. A worker whose transfers stand still, or that keeps space that others wait for, does not
 // only wait. If all missing workers only wait, returns all of them.
-std::vector<WorkerId> Awaited(const OpenRound& round, const StragglerDetector& stragglers) {
+std::vector<WorkerId> Awaited(const rounds::OpenRound& round,
+                              const stragglers::StragglerDetector& stragglers) {
   const std::vector<WorkerId> missing = round.Missing();
   std::vector<WorkerId> awaited;
   for (WorkerId worker : missing) {
@@ -136,22 +137,22 @@ std::vector<WorkerId> Awaited(const OpenRound& round, const StragglerDetector& s
 }
 
 // Returns a text such as "of bucket 3, 65540 of 1048576 bytes have come to shard 0".
-std::string PushText(const MemberPushes::Unfinished& push) {
+std::string PushText(const stragglers::MemberPushes::Unfinished& push) {
   return absl::StrCat("of bucket ", push.bucket, ", ", push.received_bytes, " of ",
                       push.total_bytes, " bytes have come to shard ", push.shard);
 }
 
 // Returns when this member is dropped if it makes no progress. InfiniteFuture() means that it is
 // not dropped.
-absl::Time DropTime(const ClusterState& state, absl::Span<const Stall> stalls, WorkerId worker,
-                    absl::Time now) {
-  const auto stall =
-      std::lower_bound(stalls.begin(), stalls.end(), worker,
-                       [](const Stall& one, WorkerId wanted) { return one.worker < wanted; });
+absl::Time DropTime(const ClusterState& state, absl::Span<const stragglers::Stall> stalls,
+                    WorkerId worker, absl::Time now) {
+  const auto stall = std::lower_bound(
+      stalls.begin(), stalls.end(), worker,
+      [](const stragglers::Stall& one, WorkerId wanted) { return one.worker < wanted; });
   const bool is_stalled = stall != stalls.end() && stall->worker == worker;
   absl::Time until = is_stalled ? stall->until : absl::InfiniteFuture();
   // A heartbeat comes every third of a lease. If it is late, the life may end with its lease.
-  const WorkerRecord* const record = state.membership.table().Find(worker);
+  const membership::WorkerRecord* const record = state.membership.table().Find(worker);
   const absl::Duration lease = state.config.lease;
   if (record != nullptr && now - record->renewed_at > lease / 2) {
     until = std::min(until, record->renewed_at + lease);
@@ -163,7 +164,8 @@ absl::Time DropTime(const ClusterState& state, absl::Span<const Stall> stalls, W
 // that there is no limit for one of them, or that the time is over.
 std::string TimeLeft(const ClusterState& state, absl::Span<const WorkerId> workers,
                      absl::Time now) {
-  const std::vector<Stall> stalls = state.stragglers.Stalls(state.FactsOfStragglers(now), now);
+  const std::vector<stragglers::Stall> stalls =
+      state.stragglers.Stalls(state.FactsOfStragglers(now), now);
   absl::Time last = absl::InfinitePast();
   for (WorkerId worker : workers) last = std::max(last, DropTime(state, stalls, worker, now));
   if (last == absl::InfiniteFuture() || last <= now) return "";
@@ -174,7 +176,7 @@ std::string TimeLeft(const ClusterState& state, absl::Span<const WorkerId> worke
 // reports no stall of its path. If `age_at` is not set, the text has no age.
 std::string PathStallText(const ClusterState& state, WorkerId worker,
                           std::optional<absl::Time> age_at) {
-  const WorkerActivity& activity = state.stragglers.Of(worker);
+  const stragglers::WorkerActivity& activity = state.stragglers.Of(worker);
   if (!activity.path_stall().has_value()) return "";
   const auto& [shard, since] = *activity.path_stall();
   return absl::StrCat("no bytes ", activity.is_pulling() ? "from" : "to", " shard ", shard, " at ",
@@ -204,7 +206,7 @@ std::string PathStallsText(const ClusterState& state, std::optional<absl::Time> 
 std::string WithoutPath(const ClusterState& state) {
   std::vector<std::string> names;
   for (const auto& [id, record] : state.membership.table().workers()) {
-    if (record.state != WorkerState::kRegistered) continue;
+    if (record.state != membership::WorkerState::kRegistered) continue;
     if (state.stragglers.Of(id).activity() == kNoPath) names.push_back(record.name);
   }
   if (names.empty()) return "";
@@ -221,7 +223,7 @@ std::string WithoutPath(const ClusterState& state) {
 std::string NotJoined(const ClusterState& state, absl::Time now) {
   std::string text;
   for (const auto& [id, record] : state.membership.table().workers()) {
-    if (record.state != WorkerState::kRegistered) continue;
+    if (record.state != membership::WorkerState::kRegistered) continue;
     const auto registered_at = state.rounds.Of(id).memory().process_registered_at;
     if (!registered_at.has_value() || now - *registered_at < kTimeToJoin) continue;
     absl::StrAppend(&text, text.empty() ? "; " : ", ", "worker '", record.name, "' has registered ",
@@ -238,7 +240,7 @@ std::string NotJoined(const ClusterState& state, absl::Time now) {
 // ...", for each such push of a member.
 std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_at) {
   std::string text;
-  for (const WorkerRecord* member : state.membership.table().Members()) {
+  for (const membership::WorkerRecord* member : state.membership.table().Members()) {
     for (const auto& push : state.stragglers.Of(member->id).pushes().unfinished()) {
       if (!push.others_wait) continue;
       absl::StrAppend(&text, "; worker ", member->name, " keeps space of shard ", push.shard,
@@ -254,7 +256,7 @@ std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_a
 // no member does.
 absl::Duration KeepsSpaceFor(const ClusterState& state, absl::Time now) {
   absl::Duration longest;
-  for (const WorkerRecord* member : state.membership.table().Members()) {
+  for (const membership::WorkerRecord* member : state.membership.table().Members()) {
     for (const auto& push : state.stragglers.Of(member->id).pushes().unfinished()) {
       if (push.others_wait) longest = std::max(longest, now - push.space_kept_since);
     }
@@ -268,7 +270,7 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                               std::optional<absl::Time> age_at) {
   std::vector<std::string> names;
   if (state.rounds.open().empty()) {
-    for (const WorkerRecord* member : state.membership.table().Members())
+    for (const membership::WorkerRecord* member : state.membership.table().Members())
       names.push_back(member->name);
     if (names.empty()) return "";
     return absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to ask for work");
@@ -290,11 +292,11 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
 }
 
 // If a site has enough members and no order, says what it waits for. Otherwise empty.
-std::string WaitingForUpstream(const ClusterState& state, const ClusterView& view,
+std::string WaitingForUpstream(const ClusterState& state, const rounds::ClusterView& view,
                                std::optional<absl::Time> age_at) {
   if (!state.rounds.is_site() || state.rounds.site().waiting() != nullptr) return "";
-  if (AwaitMembers(view.Facts()).action != Action::kApply) return "";
-  const SiteCourse& site = state.rounds.site();
+  if (sync::AwaitMembers(view.Facts()).action != sync::Action::kApply) return "";
+  const rounds::SiteCourse& site = state.rounds.site();
   return absl::StrCat(
       "waits for upstream ", site.upstream(), site.told().empty() ? "" : ": ", site.told(),
       age_at.has_value() ? ", for " + DurationText(*age_at - site.told_since()) : "");
@@ -314,14 +316,16 @@ std::string WaitingForExit(const ClusterState& state) {
 
 std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
   if (state.ending.should_exit()) return WaitingForExit(state);
-  if (const std::vector<RecentRefusals::Refusal> callers = state.membership.Callers(now);
+  if (const std::vector<membership::RecentRefusals::Refusal> callers =
+          state.membership.Callers(now);
       state.ends() && !callers.empty()) {
-    return absl::StrCat("waits for ",
-                        absl::StrJoin(callers, ", ",
-                                      [](std::string* out, const RecentRefusals::Refusal& caller) {
-                                        absl::StrAppend(out, caller.name);
-                                      }),
-                        " to call again and learn that the job is over");
+    return absl::StrCat(
+        "waits for ",
+        absl::StrJoin(callers, ", ",
+                      [](std::string* out, const membership::RecentRefusals::Refusal& caller) {
+                        absl::StrAppend(out, caller.name);
+                      }),
+        " to call again and learn that the job is over");
   }
   const std::vector<std::string> returning = state.Returning(now);
   if (!returning.empty()) {
@@ -338,7 +342,7 @@ std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
 }
 
 std::string WaitingForLastSave(const ClusterState& state, absl::Time now, Ages ages) {
-  const LastSave& last_save = state.checkpoints.last_save();
+  const checkpoints::LastSave& last_save = state.checkpoints.last_save();
   if (!last_save.is_under_way()) return "";
   if (state.checkpoints.tracker().is_active() || last_save.error().ok()) {
     return "waits for the last checkpoint to be written";
@@ -352,10 +356,10 @@ std::string WaitingForLastSave(const ClusterState& state, absl::Time now, Ages a
 // Returns all members and some other workers: of those that have only registered, the first ones,
 // and of those whose lives have ended, the last ones. `num_hidden` is the number of the rest,
 // without those that ended long ago.
-std::set<WorkerId> ChooseShown(const MembershipTable& membership, absl::Time now,
+std::set<WorkerId> ChooseShown(const membership::MembershipTable& membership, absl::Time now,
                                int64_t* num_hidden) {
   std::set<WorkerId> shown;
-  std::vector<const WorkerRecord*> ended;
+  std::vector<const membership::WorkerRecord*> ended;
   int num_waiting = 0;
   for (const auto& [id, record] : membership.workers()) {
     if (record.is_member() || (record.is_alive() && ++num_waiting <= kMaxWaitingShown)) {
@@ -366,7 +370,7 @@ std::set<WorkerId> ChooseShown(const MembershipTable& membership, absl::Time now
   }
   const size_t num_ended = std::min(ended.size(), kMaxEndedShown);
   std::partial_sort(ended.begin(), ended.begin() + num_ended, ended.end(),
-                    [](const WorkerRecord* a, const WorkerRecord* b) {
+                    [](const membership::WorkerRecord* a, const membership::WorkerRecord* b) {
                       return std::pair(a->ended_at, a->id) > std::pair(b->ended_at, b->id);
                     });
   for (size_t i = 0; i < num_ended; ++i) shown.insert(ended[i]->id);
@@ -382,7 +386,7 @@ void ShowShutOut(const ClusterState& state, std::vector<WorkerSnapshot>& workers
   std::set<absl::string_view> names;
   for (const WorkerSnapshot& worker : workers) names.insert(worker.name);
   std::vector<WorkerSnapshot> lines;
-  const Quarantine::Memory& entries = state.faults.quarantine().memory();
+  const faults::Quarantine::Memory& entries = state.faults.quarantine().memory();
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     if (names.contains(entry->name)) continue;
     if (lines.size() == kMaxShutOutShown) {
@@ -397,8 +401,8 @@ void ShowShutOut(const ClusterState& state, std::vector<WorkerSnapshot>& workers
   std::move(lines.rbegin(), lines.rend(), std::back_inserter(workers));
 }
 
-WorkerSnapshot TurnedAway(const RecentRefusals::Refusal& refusal, absl::string_view state,
-                          absl::Time now) {
+WorkerSnapshot TurnedAway(const membership::RecentRefusals::Refusal& refusal,
+                          absl::string_view state, absl::Time now) {
   WorkerSnapshot worker;
   worker.name = refusal.name;
   worker.peer = refusal.peer;
@@ -408,16 +412,17 @@ WorkerSnapshot TurnedAway(const RecentRefusals::Refusal& refusal, absl::string_v
   return worker;
 }
 
-WorkerSnapshot SnapshotOf(const ClusterState& state, const WorkerRecord& record, absl::Time now) {
-  const WorkerConnection& connection = state.membership.ConnectionOf(record.id);
-  const WorkerActivity& activity = state.stragglers.Of(record.id);
-  const WorkerAssignment& assignment = state.rounds.Of(record.id);
-  const WorkerAssignment::Memory& work = assignment.memory();
+WorkerSnapshot SnapshotOf(const ClusterState& state, const membership::WorkerRecord& record,
+                          absl::Time now) {
+  const membership::WorkerConnection& connection = state.membership.ConnectionOf(record.id);
+  const stragglers::WorkerActivity& activity = state.stragglers.Of(record.id);
+  const rounds::WorkerAssignment& assignment = state.rounds.Of(record.id);
+  const rounds::WorkerAssignment::Memory& work = assignment.memory();
   WorkerSnapshot snapshot;
   snapshot.name = record.name;
   snapshot.worker = record.id;
   snapshot.incarnation = record.incarnation;
-  snapshot.state = std::string(WorkerStateName(record.state));
+  snapshot.state = std::string(membership::WorkerStateName(record.state));
   snapshot.device = connection.memory().device;
   snapshot.peer = connection.peer();
   snapshot.path = connection.path();
@@ -439,7 +444,7 @@ WorkerSnapshot SnapshotOf(const ClusterState& state, const WorkerRecord& record,
     const int64_t newest = state.rounds.ledger().next_round().value() - 1;
     snapshot.staleness = newest - work.last_granted;
   }
-  const WorkerAssignment::Rates rates = assignment.RatesAt(now);
+  const rounds::WorkerAssignment::Rates rates = assignment.RatesAt(now);
   snapshot.samples_per_second = rates.samples_per_second;
   snapshot.compute_share = rates.compute_share;
   snapshot.communication_share = rates.communication_share;
@@ -468,10 +473,10 @@ std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time n
     if (!shown.contains(id)) continue;
     if (!record.is_alive() && refused_names.contains(record.name)) continue;
     workers.push_back(SnapshotOf(state, record, now));
-    if (const DataSetState* data = state.rounds.ledger().DataOf(id); data != nullptr) {
+    if (const checkpoints::DataSetState* data = state.rounds.ledger().DataOf(id); data != nullptr) {
       workers.back().data = DataSnapshot{data->info.own_partition, data->info.fingerprint,
                                          data->info.num_train_samples,
-                                         data->info.num_heldout_samples, EpochOf(*data)};
+                                         data->info.num_heldout_samples, rounds::EpochOf(*data)};
     }
   }
   std::move(refused.begin(), refused.end(), std::back_inserter(workers));
@@ -540,9 +545,9 @@ std::string WastedText(const ClusterState& state) {
   return lost == 0 ? "" : absl::StrCat(", ", lost, " of them without a contribution");
 }
 
-std::optional<CheckpointSnapshot> NewestCheckpoint(const CheckpointTracker& tracker,
+std::optional<CheckpointSnapshot> NewestCheckpoint(const checkpoints::CheckpointTracker& tracker,
                                                    absl::Time now) {
-  const std::optional<PublishedCheckpoint>& last = tracker.last();
+  const std::optional<checkpoints::PublishedCheckpoint>& last = tracker.last();
   if (!last.has_value()) return std::nullopt;
   return CheckpointSnapshot{last->path, last->round, now - tracker.last_at(), last->bytes,
                             tracker.last_write_time()};
@@ -559,7 +564,7 @@ std::string NotWaitedForText(const ClusterState& state) {
   return absl::StrCat(", and did not wait longer than --stop_timeout=",
                       absl::FormatDuration(state.config.stop_timeout), " for ",
                       absl::StrJoin(state.ending.not_waited_for(), ", ",
-                                    [](std::string* out, const MissedReport& missed) {
+                                    [](std::string* out, const ending::MissedReport& missed) {
                                       absl::StrAppend(out, missed.worker, " (round ",
                                                       missed.round.value(), ")");
                                     }));
@@ -581,7 +586,7 @@ std::string ExchangeText(const ClusterState& state) {
 std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ages) {
   const std::optional<absl::Time> age_at = ages == Ages::kShown ? std::optional(now) : std::nullopt;
   std::vector<std::string> texts =
-      ShardTexts(state, state.shards.Lacking(ShardFleet::State::kAttached), age_at);
+      ShardTexts(state, state.shards.Lacking(shards::ShardFleet::State::kAttached), age_at);
   for (const int shard : state.shards.Away()) {
     const absl::Time since = *state.shards.servers()[shard].away_since;
     texts.push_back(ShardText(shard, kAway, since, age_at));
@@ -591,7 +596,7 @@ std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ag
 
 std::string WaitingForJournals(const ClusterState& state, Ages ages) {
   std::vector<std::string> troubles;
-  const std::vector<ShardFleet::Server>& servers = state.shards.servers();
+  const std::vector<shards::ShardFleet::Server>& servers = state.shards.servers();
   for (const int shard : state.shards.WithJournalTrouble()) {
     const std::string owner = servers.size() == 1 ? "" : absl::StrCat(" of shard ", shard);
     // The text without ages must not change while the trouble lasts, so it leaves out the reason,
@@ -607,7 +612,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   const bool has_ages = ages == Ages::kShown;
   const std::optional<absl::Time> age_at = has_ages ? std::optional(now) : std::nullopt;
   if (state.comparison.loss.has_value() && !state.ending.should_exit()) {
-    const JournalLoss& loss = *state.comparison.loss;
+    const shards::JournalLoss& loss = *state.comparison.loss;
     const bool is_damaged = !state.config.journal.damage.empty();
     return absl::StrCat("waits for the coordinator's journal, which ",
                         is_damaged ? "is damaged: " : "has gone back or is missing: ",
@@ -636,7 +641,8 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
       return absl::StrCat(
           "waits for weights to be loaded by ",
           absl::StrJoin(
-              ShardTexts(state, state.shards.Lacking(ShardFleet::State::kServing), age_at), kAnd));
+              ShardTexts(state, state.shards.Lacking(shards::ShardFleet::State::kServing), age_at),
+              kAnd));
     case CoordinatorPhase::kSaving:
       return "waits for the last checkpoint to be written";
     case CoordinatorPhase::kDone: {
@@ -666,7 +672,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
                          state.ending.is_stopping() || state.ending.is_work_held() ||
                          state.ending.is_paused() || state.rounds.ledger().is_exhausted();
   if (has_round && !state.rounds.open().empty()) {
-    const OpenRound& round = state.rounds.open().begin()->second;
+    const rounds::OpenRound& round = state.rounds.open().begin()->second;
     const std::vector<WorkerId> awaited = Awaited(round, state.stragglers);
     std::vector<std::string> names;
     for (WorkerId worker : awaited) names.push_back(state.NameOf(worker));
@@ -695,14 +701,14 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
     return absl::StrCat("the final evaluation waits for ",
                         names.empty() ? "a worker" : absl::StrJoin(names, ", "));
   }
-  const ClusterView view = state.View(now);
+  const rounds::ClusterView view = state.View(now);
   if (std::string upstream = WaitingForUpstream(state, view, age_at); !upstream.empty()) {
     return upstream;
   }
   if (std::string held = Held(state.rounds.policy().OnOpening(view.Facts())); !held.empty()) {
     return absl::StrCat(held, WithoutPath(state), has_ages ? NotJoined(state, now) : "");
   }
-  for (const MemberProgress& member : view.members) {
+  for (const sync::MemberProgress& member : view.members) {
     if (!member.waiting) continue;
     std::string held = Held(state.rounds.policy().OnGrant(member, view.Facts()));
     if (!held.empty()) return held + PathStallsText(state, age_at);
@@ -714,7 +720,7 @@ std::string PauseText(const ClusterState& state) {
   return absl::StrCat("paused: ", state.ending.pause()->reason, "; psctl resume goes on");
 }
 
-std::string ShutOutText(const Quarantine::Entry& entry) {
+std::string ShutOutText(const faults::Quarantine::Entry& entry) {
   return absl::StrCat("worker '", entry.name, "' is shut out",
                       entry.is_identity ? " with all that its certificate is good for: " : ": ",
                       entry.reason,
@@ -722,7 +728,7 @@ std::string ShutOutText(const Quarantine::Entry& entry) {
                       "; psctl readmit ", entry.name, " lets it in again");
 }
 
-std::string LearningRateHistoryText(const FaultPolicy::Memory& faults) {
+std::string LearningRateHistoryText(const faults::FaultPolicy::Memory& faults) {
   // A smaller difference from 1 is only the rounding error of several orders.
   const bool has_order = std::abs(faults.scale_by_operators - 1.0) > 1e-9;
   std::vector<std::string> parts;
@@ -746,37 +752,37 @@ std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::st
                       times < limit ? "" : ": it is turned away until it is started again");
 }
 
-std::string StallText(const ClusterState& state, const Stall& stall, absl::Time now) {
+std::string StallText(const ClusterState& state, const stragglers::Stall& stall, absl::Time now) {
   const std::string age = DurationText(now - stall.since);
   const std::string timeout = absl::FormatDuration(state.config.round_timeout);
   switch (stall.kind) {
-    case Stall::Kind::kPath: {
+    case stragglers::Stall::Kind::kPath: {
       const std::string what = PathStallText(state, stall.worker, now);
       return what.empty() ? "its pull moves no byte" : what;
     }
-    case Stall::Kind::kWeights:
+    case stragglers::Stall::Kind::kWeights:
       return absl::StrCat("it was to supply the initial weights, and has not for ", age);
-    case Stall::Kind::kAsking:
+    case stragglers::Stall::Kind::kAsking:
       return absl::StrCat("it has not asked for work for ", age);
-    case Stall::Kind::kReport:
+    case stragglers::Stall::Kind::kReport:
       return absl::StrCat(
           "it has had round ", stall.round->value(), " for ", age, " and has not reported it; ",
           stall.usually.has_value() ? absl::StrCat("such a round usually takes it ",
                                                    absl::FormatDuration(absl::Trunc(
                                                        *stall.usually, absl::Milliseconds(1))))
                                     : "it is its first of this kind");
-    case Stall::Kind::kPush:
+    case stragglers::Stall::Kind::kPush:
       return absl::StrCat(PushText(*stall.push), " in ", age,
                           stall.push->others_wait ? ", and others wait for its space" : "",
                           ": a push has to come at a pace at which it is whole within "
                           "--round_timeout=",
                           timeout);
-    case Stall::Kind::kSilentPush:
+    case stragglers::Stall::Kind::kSilentPush:
       return absl::StrCat(PushText(*stall.push), ", and nothing more of it has come for ", age,
                           " while the server was reading: a push that is begun has to go on within "
                           "--lease=",
                           absl::FormatDuration(state.config.lease));
-    case Stall::Kind::kSpace:
+    case stragglers::Stall::Kind::kSpace:
       return absl::StrCat("for ", age, " others have waited for space of shard ", stall.push->shard,
                           " that it keeps (", PushText(*stall.push),
                           "): all that it pushes has to be there within --round_timeout=", timeout);
@@ -784,9 +790,10 @@ std::string StallText(const ClusterState& state, const Stall& stall, absl::Time 
   return "";
 }
 
-std::string HeldUpText(const ClusterState& state, const Stall& stall, absl::string_view what) {
+std::string HeldUpText(const ClusterState& state, const stragglers::Stall& stall,
+                       absl::string_view what) {
   const std::string worker = absl::StrCat("worker '", state.NameOf(stall.worker), "' held up ");
-  if (stall.kind == Stall::Kind::kPath) {
+  if (stall.kind == stragglers::Stall::Kind::kPath) {
     return absl::StrCat(worker, "rounds: ", what,
                         "; it is dropped, and comes back once it reaches every server. See to its "
                         "path to the servers");
@@ -824,14 +831,14 @@ std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time
       !WaitingForJournals(state).empty()) {
     return WaitingFor(state, now, Ages::kLeftOut);
   }
-  const ClusterView view = state.View(now);
+  const rounds::ClusterView view = state.View(now);
   if (std::string upstream = WaitingForUpstream(state, view, std::nullopt); !upstream.empty()) {
     return upstream;
   }
   if (std::string held = Held(state.rounds.policy().OnOpening(view.Facts())); !held.empty())
     return held;
   auto self = std::find_if(view.members.begin(), view.members.end(),
-                           [&](const MemberProgress& m) { return m.worker == worker; });
+                           [&](const sync::MemberProgress& m) { return m.worker == worker; });
   if (self != view.members.end()) {
     if (std::string held = Held(state.rounds.policy().OnGrant(*self, view.Facts()));
         !held.empty()) {
@@ -879,7 +886,7 @@ absl::Status CheckAllServing(const ClusterState& state, absl::Time now) {
 }
 
 std::string UnsavedText(const ClusterState& state) {
-  const std::optional<PublishedCheckpoint>& last = state.checkpoints.tracker().last();
+  const std::optional<checkpoints::PublishedCheckpoint>& last = state.checkpoints.tracker().last();
   const int64_t begin = last.has_value() ? last->round.value() : 0;
   const int64_t end = state.rounds.ledger().next_round().value();
   if (end <= begin) return "";
@@ -888,7 +895,7 @@ std::string UnsavedText(const ClusterState& state) {
       last.has_value() ? absl::StrCat("; the newest is ", last->path) : ", and there is none");
 }
 
-std::string SentBackText(const Setback::Order& order, std::optional<int64_t> reached) {
+std::string SentBackText(const faults::Setback::Order& order, std::optional<int64_t> reached) {
   std::string to;
   if (!reached.has_value()) {
     to = absl::StrCat("its beginning, as there was no checkpoint of at most the ",
@@ -907,7 +914,7 @@ std::string SentBackText(const Setback::Order& order, std::optional<int64_t> rea
 
 std::string LostText(const ClusterState& state) {
   const int64_t begin = state.rounds.rounds_done();
-  const std::optional<Setback>& setback = state.faults.setback();
+  const std::optional<faults::Setback>& setback = state.faults.setback();
   if (!setback.has_value() || setback->rounds_done <= begin) return "";
   const int64_t last = setback->rounds_done - 1;
   return absl::StrCat(begin == last ? absl::StrCat("round ", begin, " was")
@@ -982,7 +989,7 @@ absl::string_view StateName(const ClusterState& state) {
 
 ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   ClusterSnapshot snapshot;
-  const LedgerState ledger = state.rounds.ledger().state();
+  const checkpoints::LedgerState ledger = state.rounds.ledger().state();
   snapshot.job = state.model.job();
   snapshot.server_incarnation = state.shards.server_incarnation();
   snapshot.uptime = now - state.started_at;
@@ -1002,19 +1009,20 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
       Round(std::max<int64_t>(0, ledger.next_round - 1)), /*step=*/0);
   snapshot.rollbacks = state.faults.memory().rollbacks;
   snapshot.learning_rate_scale = state.faults.memory().learning_rate_scale;
-  if (const std::optional<Divergence>& last = state.faults.last_divergence(); last.has_value()) {
+  if (const std::optional<faults::Divergence>& last = state.faults.last_divergence();
+      last.has_value()) {
     snapshot.divergence = DivergenceSnapshot{last->round, last->text, now - last->at};
   }
   if (state.ending.pause().has_value()) {
     snapshot.pause = PauseSnapshot{state.ending.pause()->reason, now - state.ending.pause()->since};
   }
   const auto open_rounds = static_cast<int64_t>(state.rounds.open().size());
-  const JobProgress& progress = state.rounds.progress();
+  const rounds::JobProgress& progress = state.rounds.progress();
   snapshot.loss = progress.loss();
   snapshot.metrics = progress.metrics();
   snapshot.metrics_dropped = progress.metrics_dropped();
   snapshot.rounds_committed_short = progress.rounds_committed_short();
-  const JobProgress::Pace pace = progress.PaceOf(
+  const rounds::JobProgress::Pace pace = progress.PaceOf(
       // A trial of settings has no fixed number of rounds.
       {.remaining_rounds = state.model.tuning().is_measuring()
                                ? 0
@@ -1029,12 +1037,13 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   snapshot.workers = ShownWorkers(state, now, &snapshot.num_workers_not_shown);
   // Until the journals have been compared, what this process knows of a round may be out of date.
   if (!state.rounds.open().empty() && !state.is_comparing()) {
-    const OpenRound& round = state.rounds.open().begin()->second;
+    const rounds::OpenRound& round = state.rounds.open().begin()->second;
     snapshot.open_round = OpenRoundSnapshot{round.round(), now - round.opened_at(), {}, {}};
     for (WorkerId worker : round.Arrived()) {
       snapshot.open_round->arrived.push_back(state.NameOf(worker));
     }
-    const std::vector<Stall> stalls = state.stragglers.Stalls(state.FactsOfStragglers(now), now);
+    const std::vector<stragglers::Stall> stalls =
+        state.stragglers.Stalls(state.FactsOfStragglers(now), now);
     for (WorkerId worker : round.Missing()) {
       const bool delivers = state.stragglers.Of(worker).is_delivering();
       snapshot.open_round->missing.push_back({state.NameOf(worker), now - round.opened_at(),
@@ -1045,11 +1054,12 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
     }
   }
   for (size_t i = 0; i < state.shards.servers().size(); ++i) {
-    const ShardFleet::Server& server = state.shards.servers()[i];
-    snapshot.shards.push_back(
-        {static_cast<int>(i), server.address, std::string(ServerStateName(server)),
-         state.model.map() == nullptr ? ElementRange{} : state.model.map()->servers[i].range,
-         server.is_there() ? server.journal.replica : ""});
+    const shards::ShardFleet::Server& server = state.shards.servers()[i];
+    snapshot.shards.push_back({static_cast<int>(i), server.address,
+                               std::string(ServerStateName(server)),
+                               state.model.map() == nullptr ? params::ElementRange{}
+                                                            : state.model.map()->servers[i].range,
+                               server.is_there() ? server.journal.replica : ""});
   }
   snapshot.last_checkpoint = NewestCheckpoint(state.checkpoints.tracker(), now);
   if (state.rounds.is_site()) snapshot.upstream = state.rounds.site().upstream();
@@ -1063,53 +1073,53 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   return snapshot;
 }
 
-std::string ShardLossText(const ClusterState& state, const ShardLoss& loss) {
+std::string ShardLossText(const ClusterState& state, const shards::ShardLoss& loss) {
   switch (loss.kind) {
-    case ShardLoss::Kind::kCutOff:
+    case shards::ShardLoss::Kind::kCutOff:
       return "was cut off before it was told what to load";
-    case ShardLoss::Kind::kMissedAssignment:
+    case shards::ShardLoss::Kind::kMissedAssignment:
       return "has missed what it was told to load";
-    case ShardLoss::Kind::kLacksRecords: {
+    case shards::ShardLoss::Kind::kLacksRecords: {
       const std::string round =
           loss.highest_round < 0 ? "" : absl::StrCat(" (of round ", loss.highest_round, ")");
       return absl::StrCat("has a journal that ends with record ", loss.end, round, ", and record ",
                           loss.end_before, " was on disk; the job was at round ",
                           state.rounds.ledger().next_round().value());
     }
-    case ShardLoss::Kind::kStartedAnew:
+    case shards::ShardLoss::Kind::kStartedAnew:
       return "was started anew";
-    case ShardLoss::Kind::kLeftJournal:
+    case shards::ShardLoss::Kind::kLeftJournal:
       return "was started anew, and does not go on from the journal that it had";
-    case ShardLoss::Kind::kLostMemory:
+    case shards::ShardLoss::Kind::kLostMemory:
       return "was started anew and has lost its memory";
-    case ShardLoss::Kind::kCannotLoad:
+    case shards::ShardLoss::Kind::kCannotLoad:
       return "could not load";
   }
   return "";
 }
 
-absl::Status AttachRefusal(const ClusterState& state, const Attachment& attachment,
-                           AttachVerdict::Kind kind) {
-  const std::vector<ShardFleet::Server>& servers = state.shards.servers();
+absl::Status AttachRefusal(const ClusterState& state, const shards::Attachment& attachment,
+                           shards::AttachVerdict::Kind kind) {
+  const std::vector<shards::ShardFleet::Server>& servers = state.shards.servers();
   switch (kind) {
-    case AttachVerdict::Kind::kDoesNotFit:
+    case shards::AttachVerdict::Kind::kDoesNotFit:
       return absl::InvalidArgumentError(absl::StrCat(
           "--shard=", attachment.shard, "/", attachment.num_shards,
           " does not fit this cluster of ", servers.size(),
           servers.size() == 1 ? " shard" : " shards", "; give every server the same number"));
-    case AttachVerdict::Kind::kFollowed:
+    case shards::AttachVerdict::Kind::kFollowed:
       return FollowedStatus();
-    case AttachVerdict::Kind::kLate:
+    case shards::AttachVerdict::Kind::kLate:
       return absl::AbortedError("this call is older than what its server has loaded since");
-    case AttachVerdict::Kind::kHeld:
+    case shards::AttachVerdict::Kind::kHeld:
       return absl::AlreadyExistsError(
           absl::StrCat("shard ", attachment.shard, " is held by the server at ",
                        servers[attachment.shard].address, " (",
                        ServerStateName(servers[attachment.shard]), "); stop one of the two"));
-    case AttachVerdict::Kind::kGoesOn:
-    case AttachVerdict::Kind::kTakes:
-    case AttachVerdict::Kind::kLoses:
-    case AttachVerdict::Kind::kLosesUntold:
+    case shards::AttachVerdict::Kind::kGoesOn:
+    case shards::AttachVerdict::Kind::kTakes:
+    case shards::AttachVerdict::Kind::kLoses:
+    case shards::AttachVerdict::Kind::kLosesUntold:
       break;
   }
   return absl::OkStatus();
@@ -1119,14 +1129,14 @@ absl::Status FollowedStatus() {
   return absl::AbortedError("another process goes on with the journal of this server");
 }
 
-std::string JournalLossReason(const JournalFacts& facts, const JournalLoss& loss) {
+std::string JournalLossReason(const shards::JournalFacts& facts, const shards::JournalLoss& loss) {
   return absl::StrCat(JournalEndText(facts, loss.next_round), ", and ",
                       absl::StrJoin(loss.later, kAnd, [&](std::string* out, const auto& later) {
                         out->append(LaterText(facts, later));
                       }));
 }
 
-std::string JournalLossText(const JournalFacts& facts, const JournalLoss& loss) {
+std::string JournalLossText(const shards::JournalFacts& facts, const shards::JournalLoss& loss) {
   const std::string target = facts.newest.has_value()
                                  ? absl::StrCat("the newest checkpoint, ", facts.newest->path)
                                  : "the first weights, because there is no checkpoint";
@@ -1146,7 +1156,7 @@ std::string JournalLossText(const JournalFacts& facts, const JournalLoss& loss) 
                       ", start it with --accept_loss=", loss.round.value());
 }
 
-absl::Status AcceptedOtherLoss(const JournalFacts& facts, const JournalLoss& loss) {
+absl::Status AcceptedOtherLoss(const shards::JournalFacts& facts, const shards::JournalLoss& loss) {
   return absl::FailedPreconditionError(absl::StrCat(
       "--accept_loss=", facts.accepted_loss->value(), " is not the round of this loss, which is ",
       loss.round.value(), ": ", JournalLossReason(facts, loss), ". Nothing was changed. Bring the ",
@@ -1160,21 +1170,21 @@ std::string ReasonOfStop(int shard) {
 }
 
 absl::Status MemberRefusalStatus(const ClusterState& state,
-                                 const std::optional<MemberRefusal>& refusal) {
+                                 const std::optional<membership::MemberRefusal>& refusal) {
   if (!refusal.has_value()) return absl::OkStatus();
   switch (refusal->kind) {
-    case MemberRefusal::Kind::kNoRoom:
+    case membership::MemberRefusal::Kind::kNoRoom:
       return absl::UnavailableError(absl::StrCat(
           "the job has ", refusal->present,
-          " workers, and --robust_mean=", RobustMeanText(state.model.job().robust_mean), " is for ",
-          refusal->allowed, ": this one is let in when another has left"));
-    case MemberRefusal::Kind::kTooManyNames:
+          " workers, and --robust_mean=", job::RobustMeanText(state.model.job().robust_mean),
+          " is for ", refusal->allowed, ": this one is let in when another has left"));
+    case membership::MemberRefusal::Kind::kTooManyNames:
       return absl::UnavailableError(absl::StrCat(
           "certificate '", refusal->subject, "' has ", refusal->present, " workers here, and ",
           refusal->allowed, " may be: they have completed ", refusal->rounds_completed,
           " rounds, and each completed round admits one more worker. "
           "The call is retried automatically; give each machine a certificate of its own"));
-    case MemberRefusal::Kind::kOtherFrozen:
+    case membership::MemberRefusal::Kind::kOtherFrozen:
       return absl::FailedPreconditionError(absl::StrCat(
           "frozen weights of this worker differ from those of worker '", refusal->subject,
           "': load the same ones in all programs, say from one checkpoint or with one seed, or "
@@ -1185,8 +1195,8 @@ absl::Status MemberRefusalStatus(const ClusterState& state,
 }
 
 absl::Status ModelRefusalStatus(const ClusterState& state,
-                                const std::optional<ModelRefusal>& refusal) {
-  using Kind = ModelRefusal::Kind;
+                                const std::optional<model::ModelRefusal>& refusal) {
+  using Kind = model::ModelRefusal::Kind;
   if (!refusal.has_value()) return absl::OkStatus();
   const auto refuse_layout = [](const auto&... reason) {
     return absl::InvalidArgumentError(
@@ -1194,17 +1204,18 @@ absl::Status ModelRefusalStatus(const ClusterState& state,
   };
   switch (refusal->kind) {
     case Kind::kEncoding: {
-      const JobSpec& job = state.model.job();
+      const job::JobSpec& job = state.model.job();
       const absl::string_view flag = refusal->subject;
-      const Encoding encoding = flag == "push_encoding" ? job.push_encoding : job.pull_encoding;
-      return absl::FailedPreconditionError(
-          absl::StrCat("this job has --", flag, "=", EncodingText(encoding), ", this client knows ",
-                       absl::StrJoin(refusal->known, ", ",
-                                     [](std::string* out, Encoding::Kind one) {
-                                       absl::StrAppend(out, EncodingKindName(one));
-                                     }),
-                       "; use another client, or start the job with --", flag, "=",
-                       EncodingKindName(refusal->known.front())));
+      const params::Encoding encoding =
+          flag == "push_encoding" ? job.push_encoding : job.pull_encoding;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "this job has --", flag, "=", params::EncodingText(encoding), ", this client knows ",
+          absl::StrJoin(refusal->known, ", ",
+                        [](std::string* out, params::Encoding::Kind one) {
+                          absl::StrAppend(out, params::EncodingKindName(one));
+                        }),
+          "; use another client, or start the job with --", flag, "=",
+          params::EncodingKindName(refusal->known.front())));
     }
     case Kind::kOtherLayout:
       return absl::InvalidArgumentError(refusal->cause.message());
@@ -1219,10 +1230,11 @@ absl::Status ModelRefusalStatus(const ClusterState& state,
       return absl::UnavailableError(
           "not ready: waits for a client that brings the layout of its model; the same call again");
     case Kind::kAwaitsOther:
-      return absl::UnavailableError(absl::StrCat(
-          "not ready: waits for ", PeerText(refusal->subject, MembershipTable::kMaxNameBytes),
-          ", whose settings the job has, to supply the first weights; the same call "
-          "again"));
+      return absl::UnavailableError(
+          absl::StrCat("not ready: waits for ",
+                       PeerText(refusal->subject, membership::MembershipTable::kMaxNameBytes),
+                       ", whose settings the job has, to supply the first weights; the same call "
+                       "again"));
     case Kind::kSettings:
       return absl::InvalidArgumentError(absl::StrCat(
           "the settings that this client proposes are refused: ", refusal->cause.message()));
@@ -1243,9 +1255,9 @@ absl::Status ModelRefusalStatus(const ClusterState& state,
   return absl::OkStatus();
 }
 
-std::string MemberAlarmText(const ClusterState& state, const MemberAlarm& alarm) {
+std::string MemberAlarmText(const ClusterState& state, const membership::MemberAlarm& alarm) {
   switch (alarm.kind) {
-    case MemberAlarm::Kind::kFormerStart:
+    case membership::MemberAlarm::Kind::kFormerStart:
       return absl::StrCat(
           "the job began at round 0, as --checkpoint_dir=", alarm.folder,
           " has no checkpoint, but worker '", alarm.worker, "' has contributed to round ",
@@ -1254,7 +1266,7 @@ std::string MemberAlarmText(const ClusterState& state, const MemberAlarm& alarm)
           "server and start it with the folder of that job. If this is another job, end that "
           "worker, and start this server again with --resume=never, as the worker's data are the "
           "job's now");
-    case MemberAlarm::Kind::kOtherServers:
+    case membership::MemberAlarm::Kind::kOtherServers:
       if (alarm.is_one_of_many) {
         return "more workers have contributed to servers that this run does not go on from";
       }
@@ -1264,7 +1276,7 @@ std::string MemberAlarmText(const ClusterState& state, const MemberAlarm& alarm)
                           "another job that had this address. It trains with this job now; "
                           "`psctl evict ",
                           alarm.worker, "` ends that");
-    case MemberAlarm::Kind::kLacksReport:
+    case membership::MemberAlarm::Kind::kLacksReport:
       if (alarm.is_one_of_many) {
         return "more workers say that rounds were acknowledged which these servers do not know of";
       }
@@ -1284,23 +1296,24 @@ absl::Status LacksReportStatus(const ClusterState& state, Round round) {
       " and do not know of round ", round.value(), ", which was acknowledged to this worker"));
 }
 
-absl::Status ReportRefusal(const RoundReport& report, const ReportVerdict& verdict) {
+absl::Status ReportRefusal(const messages::RoundReport& report,
+                           const rounds::ReportVerdict& verdict) {
   const std::string subject = absl::StrCat("report of round ", report.round.value());
   switch (verdict.kind) {
-    case ReportVerdict::Kind::kCurrent:
-    case ReportVerdict::Kind::kRepeat:
+    case rounds::ReportVerdict::Kind::kCurrent:
+    case rounds::ReportVerdict::Kind::kRepeat:
       return absl::OkStatus();
-    case ReportVerdict::Kind::kTooManyPredictions:
+    case rounds::ReportVerdict::Kind::kTooManyPredictions:
       return absl::InvalidArgumentError(absl::StrCat(
           subject, " has ", report.num_predictions, " predictions, ", report.heldout_predictions,
           " held-out predictions, ", report.heldout_correct, " of them right; allowed are ",
           verdict.allowed, ", and no more right ones than there are"));
-    case ReportVerdict::Kind::kTooManySamples:
+    case rounds::ReportVerdict::Kind::kTooManySamples:
       return absl::InvalidArgumentError(absl::StrCat(
           subject, " has ", report.num_samples, " samples, ", report.num_predictions,
           " predictions, ", report.heldout_predictions, " held-out predictions; granted were ",
           verdict.allowed, " samples, and counts are not negative"));
-    case ReportVerdict::Kind::kNotGranted:
+    case rounds::ReportVerdict::Kind::kNotGranted:
       return absl::InvalidArgumentError(absl::StrCat(
           subject, ", but the worker ",
           verdict.granted.has_value() ? absl::StrCat("was granted round ", verdict.granted->value())
@@ -1310,24 +1323,24 @@ absl::Status ReportRefusal(const RoundReport& report, const ReportVerdict& verdi
   return absl::OkStatus();
 }
 
-std::optional<absl::StatusOr<SiteOutcome>> OrderOutcomeOf(const ClusterState& state,
-                                                          uint64_t number) {
+std::optional<absl::StatusOr<rounds::SiteOutcome>> OrderOutcomeOf(const ClusterState& state,
+                                                                  uint64_t number) {
   const bool is_over = state.ending.is_stopping() || state.ending.is_work_held() || state.ends();
-  const OrderVerdict verdict =
+  const rounds::OrderVerdict verdict =
       state.rounds.JudgeOrder(number, !state.ending.failure().ok(), is_over);
   switch (verdict.kind) {
-    case OrderVerdict::Kind::kUnderWay:
+    case rounds::OrderVerdict::Kind::kUnderWay:
       return std::nullopt;
-    case OrderVerdict::Kind::kDone:
+    case rounds::OrderVerdict::Kind::kDone:
       return verdict.outcome;
-    case OrderVerdict::Kind::kWithdrawn:
+    case rounds::OrderVerdict::Kind::kWithdrawn:
       return absl::CancelledError("the order was withdrawn");
-    case OrderVerdict::Kind::kJobFailed:
+    case rounds::OrderVerdict::Kind::kJobFailed:
       return state.ending.failure();
-    case OrderVerdict::Kind::kNotHandedOut:
+    case rounds::OrderVerdict::Kind::kNotHandedOut:
       return absl::CancelledError("this site hands out no work any more");
   }
   return std::nullopt;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -25,7 +25,7 @@
 #include "server/coordinator/shards/shard_fleet.h"
 #include "server/coordinator/stragglers/straggler_detector.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 enum class Ages : uint8_t { kShown, kLeftOut };
 
@@ -42,22 +42,23 @@ std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ag
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now);
 // Says how rollbacks and operators have changed the learning rate, such as " (after 2 rollbacks,
 // with the learning rate times 0.4 by operators besides)". Empty means that it was not changed.
-std::string LearningRateHistoryText(const FaultPolicy::Memory& faults);
+std::string LearningRateHistoryText(const faults::FaultPolicy::Memory& faults);
 // Returns the reason for which a worker is dropped, such as "bucket 3, element 7: NaN; 2 of 3 times
 // in a row that it may send NaN or Inf (--nonfinite_limit)".
 std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text);
 // Returns a text such as "worker 'a' is shut out: an operator has evicted it: ...; psctl readmit a
 // lets it in again".
-std::string ShutOutText(const Quarantine::Entry& entry);
+std::string ShutOutText(const faults::Quarantine::Entry& entry);
 // Says what the worker of the stall does not do, such as "it was given round 7 5m0.2s ago and has
 // not reported it; such a round usually takes it 1.2s" or "of bucket 3, 65540 of 1048576 bytes have
 // come to shard 0 in 6s, and others wait for its space: a push has to come at a pace at which it is
 // whole within --round_timeout=15s" or "for 1h others have waited for space of shard 0 that it
 // keeps (of bucket 3, ...): ...".
-std::string StallText(const ClusterState& state, const Stall& stall, absl::Time now);
+std::string StallText(const ClusterState& state, const stragglers::Stall& stall, absl::Time now);
 // Returns the text of the alarm that a worker is dropped because of the stall. `what` is the
 // StallText() of that stall.
-std::string HeldUpText(const ClusterState& state, const Stall& stall, absl::string_view what);
+std::string HeldUpText(const ClusterState& state, const stragglers::Stall& stall,
+                       absl::string_view what);
 // Returns how long the present wait must last before the log reports it.
 absl::Duration WaitPatience(const ClusterState& state);
 // Checks that the orders of operators from earlier lives of the servers are known. Before that,
@@ -85,7 +86,7 @@ std::string UnsavedText(const ClusterState& state);
 
 // Returns a text such as "an operator sent the job back to ...", for a rollback that has restored a
 // checkpoint of `reached` rounds. If `reached` is not set, there was no checkpoint.
-std::string SentBackText(const Setback::Order& order, std::optional<int64_t> reached);
+std::string SentBackText(const faults::Setback::Order& order, std::optional<int64_t> reached);
 
 // Returns a text such as "rounds 52 to 111 were lost when ...". Empty means that no rounds were
 // lost, or that all of them were done again.
@@ -93,9 +94,9 @@ std::string LostText(const ClusterState& state);
 
 // Says how a job has ended.
 struct JobOutcome {
-  std::string text;         // "stopped after 7 of 20 rounds", "complete after all 20 rounds"
-  LastSave::Outcome saved;  // errors: those of Coordinator::LastSaveOutcome()
-  std::string lost;         // see LostText()
+  std::string text;  // "stopped after 7 of 20 rounds", "complete after all 20 rounds"
+  checkpoints::LastSave::Outcome saved;  // errors: those of Coordinator::LastSaveOutcome()
+  std::string lost;                      // see LostText()
 };
 // Returns how the job ended. Not set before the job is over and the last save has ended. Workers
 // may still be there then. Error: FailedPrecondition (the job has failed).
@@ -105,43 +106,44 @@ std::optional<absl::StatusOr<JobOutcome>> EndingOf(const ClusterState& state);
 JobOutcome CutOffEndingOf(const ClusterState& state);
 
 // Says what happened to the server of a shard, such as "was started anew".
-std::string ShardLossText(const ClusterState& state, const ShardLoss& loss);
+std::string ShardLossText(const ClusterState& state, const shards::ShardLoss& loss);
 // Returns the error for a verdict that refuses the server, or OK for any other verdict. Errors:
 // those of Coordinator::OnShardAttached().
-absl::Status AttachRefusal(const ClusterState& state, const Attachment& attachment,
-                           AttachVerdict::Kind kind);
+absl::Status AttachRefusal(const ClusterState& state, const shards::Attachment& attachment,
+                           shards::AttachVerdict::Kind kind);
 // Returns Aborted: see Coordinator::CheckNotFollowed().
 absl::Status FollowedStatus();
 
 // Says where the coordinator's journal ends, and which shards or checkpoints know of later rounds
 // or records.
-std::string JournalLossReason(const JournalFacts& facts, const JournalLoss& loss);
+std::string JournalLossReason(const shards::JournalFacts& facts, const shards::JournalLoss& loss);
 // Returns the text of the alarm about a loss: what is lost, and what the operator can do.
-std::string JournalLossText(const JournalFacts& facts, const JournalLoss& loss);
+std::string JournalLossText(const shards::JournalFacts& facts, const shards::JournalLoss& loss);
 // Returns FailedPrecondition, with the message that --accept_loss names another round than that of
 // the loss.
-absl::Status AcceptedOtherLoss(const JournalFacts& facts, const JournalLoss& loss);
+absl::Status AcceptedOtherLoss(const shards::JournalFacts& facts, const shards::JournalLoss& loss);
 
 // Returns OK if there is no refusal. Error: Unavailable (make the same call again).
 absl::Status MemberRefusalStatus(const ClusterState& state,
-                                 const std::optional<MemberRefusal>& refusal);
+                                 const std::optional<membership::MemberRefusal>& refusal);
 // Returns OK if there is no refusal. Errors: Unavailable (make the same call again);
 // FailedPrecondition (the client knows other encodings, or does not use the job's layout although
 // it has to); InvalidArgument or that of PlanShards() (the client's model or settings are wrong).
 absl::Status ModelRefusalStatus(const ClusterState& state,
-                                const std::optional<ModelRefusal>& refusal);
-std::string MemberAlarmText(const ClusterState& state, const MemberAlarm& alarm);
+                                const std::optional<model::ModelRefusal>& refusal);
+std::string MemberAlarmText(const ClusterState& state, const membership::MemberAlarm& alarm);
 // Returns Aborted. The message names the round of the report that the servers lack, and their own
 // round.
 absl::Status LacksReportStatus(const ClusterState& state, Round round);
 
 // Returns OK if the report is not refused. Error: InvalidArgument.
-absl::Status ReportRefusal(const RoundReport& report, const ReportVerdict& verdict);
+absl::Status ReportRefusal(const messages::RoundReport& report,
+                           const rounds::ReportVerdict& verdict);
 // See Coordinator::OrderOutcome().
-std::optional<absl::StatusOr<SiteOutcome>> OrderOutcomeOf(const ClusterState& state,
-                                                          uint64_t number);
+std::optional<absl::StatusOr<rounds::SiteOutcome>> OrderOutcomeOf(const ClusterState& state,
+                                                                  uint64_t number);
 
 // Returns the reason to pass to BeginLastSave() if the server of `shard` is about to stop.
 std::string ReasonOfStop(int shard);
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

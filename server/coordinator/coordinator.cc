@@ -14,7 +14,7 @@
 #include "server/coordinator/admission.h"
 #include "server/coordinator/cluster_words.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 // Longest time by which an alarm may overtake a sign of life that its server sent before the alarm.
@@ -30,7 +30,7 @@ std::string OtherServersSubject(absl::string_view worker) {
 
 }  // namespace
 
-Coordinator::Coordinator(Config config, JobModel model, absl::Time now)
+Coordinator::Coordinator(Config config, model::JobModel model, absl::Time now)
     : state_(std::move(config), std::move(model), now) {}
 
 void Coordinator::TellWait(absl::Time now) {
@@ -48,8 +48,9 @@ void Coordinator::Enter(CoordinatorPhase phase) {
                             " round=", state_.rounds.ledger().next_round().value()));
 }
 
-absl::StatusOr<Registration> Coordinator::Register(const RegisterCall& call, absl::Time now) {
-  absl::StatusOr<Registration> answer = Admit(call, now);
+absl::StatusOr<messages::Registration> Coordinator::Register(const messages::RegisterCall& call,
+                                                             absl::Time now) {
+  absl::StatusOr<messages::Registration> answer = Admit(call, now);
   if (state_.membership.NoteAnswer(call.name, call.peer, answer.status(), now)) {
     TellRefusal(call.name, call.peer, answer.status());
   }
@@ -58,7 +59,7 @@ absl::StatusOr<Registration> Coordinator::Register(const RegisterCall& call, abs
 
 std::vector<uint64_t> Coordinator::shard_instances() const {
   std::vector<uint64_t> instances;
-  for (const ShardFleet::Server& server : state_.shards.servers()) {
+  for (const shards::ShardFleet::Server& server : state_.shards.servers()) {
     instances.push_back(server.instance_id);
   }
   return instances;
@@ -71,11 +72,13 @@ void Coordinator::NoteRefusal(absl::string_view name, absl::string_view peer,
 
 void Coordinator::TellRefusal(absl::string_view name, absl::string_view peer,
                               const absl::Status& reason) {
-  outbox_.Tell(absl::StrCat("worker refused name=", PeerText(name, MembershipTable::kMaxNameBytes),
-                            " peer=", peer, " reason=", reason.message()));
+  outbox_.Tell(absl::StrCat(
+      "worker refused name=", PeerText(name, membership::MembershipTable::kMaxNameBytes),
+      " peer=", peer, " reason=", reason.message()));
 }
 
-absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::Time now) {
+absl::StatusOr<messages::Registration> Coordinator::Admit(const messages::RegisterCall& call,
+                                                          absl::Time now) {
   RETURN_IF_ERROR(ModelRefusalStatus(state_, state_.model.CheckEncodings(call.encodings)));
   if (state_.is_over_for_callers()) {
     return WithJobOver(absl::FailedPreconditionError(absl::StrCat(
@@ -95,7 +98,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   if (state_.membership.LacksAcknowledged(call, KnownReportsOf(state_, call.name))) {
     return RefuseAcknowledged(call, now);
   }
-  if (const std::optional<MemberAlarm> alarm =
+  if (const std::optional<membership::MemberAlarm> alarm =
           state_.membership.TakeFormerStart(call, state_.shards.server_incarnation());
       alarm.has_value()) {
     outbox_.RaiseAlarm(MemberAlarmText(state_, *alarm), now);
@@ -116,12 +119,12 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     DropWorker(*holder, "its connection is closed, and another process has come under its name",
                now);
   }
-  const absl::StatusOr<Membership::Admitted> registered =
+  const absl::StatusOr<membership::Membership::Admitted> registered =
       state_.membership.Register(call, state_.model.map()->version, now);
   // Mostly an earlier process of the same worker has the name. By the time that its lease is over,
   // there may be no server left to answer this worker.
   if (absl::IsAlreadyExists(registered.status()) && state_.ends()) return JobIsOver();
-  ASSIGN_OR_RETURN(const Membership::Admitted admitted, registered);
+  ASSIGN_OR_RETURN(const membership::Membership::Admitted admitted, registered);
   const auto& [worker, incarnation] = admitted.life;
   if (admitted.is_new_life) {
     state_.rounds.BeginLife(worker, call, admitted.is_same_process, now);
@@ -135,7 +138,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
                               " incarnation=", incarnation.value(), " peer=", call.peer));
   }
   outbox_.Remember();
-  Registration answer;
+  messages::Registration answer;
   answer.life = admitted.life;
   answer.server_incarnation = state_.shards.server_incarnation();
   answer.lease = state_.config.lease;
@@ -148,8 +151,9 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   return answer;
 }
 
-absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_view layout_hash,
-                                         const DatasetInfo& dataset, absl::Time now) {
+absl::StatusOr<ViewId> Coordinator::Join(const messages::WorkerLife& life,
+                                         absl::string_view layout_hash,
+                                         const messages::DatasetInfo& dataset, absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
   RETURN_IF_ERROR(state_.membership.Renew(life, now));
   RETURN_IF_ERROR(CheckReady(state_, now));
@@ -175,7 +179,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
                 admitted, now);
     return admitted;
   }
-  const std::vector<RoundMember> others = state_.RoundMembers();
+  const std::vector<rounds::RoundMember> others = state_.RoundMembers();
   RETURN_IF_ERROR(state_.membership.Join(life, now));
   state_.rounds.BeginMembership(life.worker, others, now);
   state_.model.OnJoined(life);
@@ -197,7 +201,8 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   return state_.membership.table().view();
 }
 
-absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call, absl::Time now) {
+absl::StatusOr<messages::HeartbeatAnswer> Coordinator::Heartbeat(
+    const messages::HeartbeatCall& call, absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
   // The life is checked first: a life that is over may report on shards that this job does not
   // have.
@@ -218,11 +223,11 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
   }
   state_.stragglers.OnHeartbeat(call, now);
   state_.model.OnHeartbeat(call.life.worker, call.path);
-  HeartbeatAnswer answer;
+  messages::HeartbeatAnswer answer;
   answer.view = state_.membership.table().view();
   if (call.map_version.has_value() && *call.map_version != state_.model.map()->version) {
-    answer.servers = ServerAddresses{state_.model.map()->version, {}};
-    for (const ServerAddress& server : state_.model.map()->servers) {
+    answer.servers = messages::ServerAddresses{state_.model.map()->version, {}};
+    for (const messages::ServerAddress& server : state_.model.map()->servers) {
       answer.servers->addresses.push_back(server.address);
     }
   }
@@ -236,32 +241,33 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
   return answer;
 }
 
-absl::Status Coordinator::Leave(const WorkerLife& life, absl::string_view reason,
-                                const std::optional<RoundReport>& report, absl::Time now) {
+absl::Status Coordinator::Leave(const messages::WorkerLife& life, absl::string_view reason,
+                                const std::optional<messages::RoundReport>& report,
+                                absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
   // The worker repeats its call because the answer was lost.
   if (state_.membership.table().HasLeft(life.worker, life.incarnation)) return absl::OkStatus();
   RETURN_IF_ERROR(state_.membership.Check(life));
   // A worker may leave also if its report is refused.
   if (report.has_value()) CountReport(life.worker, *report, now).IgnoreError();
-  ASSIGN_OR_RETURN(const EndedLife ended, state_.membership.Leave(life, reason, now));
+  ASSIGN_OR_RETURN(const membership::EndedLife ended, state_.membership.Leave(life, reason, now));
   EndLives({ended}, now);
   return absl::OkStatus();
 }
 
 void Coordinator::DropWorker(WorkerId worker, absl::string_view reason, absl::Time now) {
-  std::optional<EndedLife> ended = state_.membership.Drop(worker, reason, now);
+  std::optional<membership::EndedLife> ended = state_.membership.Drop(worker, reason, now);
   if (ended.has_value()) EndLives({*std::move(ended)}, now);
 }
 
 std::string Coordinator::WorkerName(WorkerId worker) const {
-  const WorkerRecord* const record = state_.membership.table().Find(worker);
+  const membership::WorkerRecord* const record = state_.membership.table().Find(worker);
   return record == nullptr ? "" : record->name;
 }
 
 int Coordinator::EvictWorkers(absl::FunctionRef<bool(absl::string_view name)> which,
                               absl::string_view reason, absl::Time now) {
-  const std::vector<EndedLife> ended = state_.membership.DropWhere(which, reason, now);
+  const std::vector<membership::EndedLife> ended = state_.membership.DropWhere(which, reason, now);
   EndLives(ended, now);
   return static_cast<int>(ended.size());
 }
@@ -292,22 +298,23 @@ void Coordinator::OnGap(absl::Duration gap, absl::Time now) {
                             ": no lease and no patience counts that time"));
 }
 
-absl::Status Coordinator::Adopt(const RegisterCall& call, absl::Time now) {
-  using Kind = Proposal::Kind;
-  const Proposal proposal = state_.model.Judge(call, now);
+absl::Status Coordinator::Adopt(const messages::RegisterCall& call, absl::Time now) {
+  using Kind = model::Proposal::Kind;
+  const model::Proposal proposal = state_.model.Judge(call, now);
   if (proposal.kind == Kind::kNone) return absl::OkStatus();
   if (proposal.kind == Kind::kRefused) return ModelRefusalStatus(state_, proposal.refusal);
   state_.model.Take(call, proposal, now);
   state_.rounds.SetJob(state_.model.job());
   outbox_.Remember();
   if (!call.proposed.is_empty()) {
-    const SettledJob& settled = proposal.settled;
-    outbox_.Tell(absl::StrCat(
-        "settings proposed by name=", PeerText(call.name, MembershipTable::kMaxNameBytes),
-        " peer=", call.peer, ": taken ", SettingsText(settled.taken),
-        settled.not_taken.empty() ? ""
+    const job::SettledJob& settled = proposal.settled;
+    outbox_.Tell(absl::StrCat("settings proposed by name=",
+                              PeerText(call.name, membership::MembershipTable::kMaxNameBytes),
+                              " peer=", call.peer, ": taken ", job::SettingsText(settled.taken),
+                              settled.not_taken.empty()
+                                  ? ""
                                   : absl::StrCat("; not taken, because the operator decides them, ",
-                                                 SettingsText(settled.not_taken))));
+                                                 job::SettingsText(settled.not_taken))));
   }
   if (proposal.kind == Kind::kSame) return absl::OkStatus();
   if (state_.phase == CoordinatorPhase::kAwaitingLayout) return Assign(now);
@@ -316,14 +323,14 @@ absl::Status Coordinator::Adopt(const RegisterCall& call, absl::Time now) {
       "not ready: the servers start over with the model of this client; the same call again");
 }
 
-void Coordinator::EndLives(std::vector<EndedLife> lives, absl::Time now) {
+void Coordinator::EndLives(std::vector<membership::EndedLife> lives, absl::Time now) {
   LetMembersRest(lives, now);
   bool view_changed = false;
   bool supplier_lost = false;
-  for (const EndedLife& life : lives) {
+  for (const membership::EndedLife& life : lives) {
     state_.rounds.EndLife(life.id, now);
     state_.alarms.End(OtherServersSubject(life.name), now, now);
-    Command(DropCommand{life.id, life.incarnation, life.reason});
+    Command(shards::DropCommand{life.id, life.incarnation, life.reason});
     outbox_.Tell(absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
                               " incarnation=", life.incarnation.value(), " reason=", life.reason));
     view_changed |= life.was_member;
@@ -350,17 +357,17 @@ void Coordinator::AnnounceMembers() {
   if (!state_.model.supply().is_awaited()) Command(Members());
 }
 
-MembersCommand Coordinator::Members() const {
-  MembersCommand command = {.view = state_.membership.table().view(), .members = {}};
-  for (const WorkerRecord* record : state_.membership.table().Members()) {
+shards::MembersCommand Coordinator::Members() const {
+  shards::MembersCommand command = {.view = state_.membership.table().view(), .members = {}};
+  for (const membership::WorkerRecord* record : state_.membership.table().Members()) {
     command.members.push_back({record->id, record->incarnation, 0});
   }
   return command;
 }
 
-absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
-                                                      const std::optional<RoundReport>& report,
-                                                      absl::Time now) {
+absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(
+    const messages::WorkerLife& life, const std::optional<messages::RoundReport>& report,
+    absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
   RETURN_IF_ERROR(state_.membership.Renew(life, now));
   if (!state_.membership.table().Find(life.worker)->is_member()) {
@@ -377,12 +384,12 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
   return AnswerFor(life.worker);
 }
 
-bool Coordinator::AwaitsContribution(const WorkerLife& life, Round round) const {
+bool Coordinator::AwaitsContribution(const messages::WorkerLife& life, Round round) const {
   return state_.is_ready() && CheckLife(life).ok() &&
          state_.rounds.AwaitsContribution(life.worker, round);
 }
 
-absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
+absl::Status Coordinator::BeginLeave(const messages::WorkerLife& life, absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
   RETURN_IF_ERROR(state_.membership.Renew(life, now));
   state_.rounds.BeginLeave(life.worker);
@@ -390,7 +397,8 @@ absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<GrantAnswer> Coordinator::PollGrant(const WorkerLife& life, absl::Time now) const {
+absl::StatusOr<GrantAnswer> Coordinator::PollGrant(const messages::WorkerLife& life,
+                                                   absl::Time now) const {
   RETURN_IF_ERROR(CheckCompared(now));
   RETURN_IF_ERROR(state_.membership.Check(life));
   return AnswerFor(life.worker);
@@ -401,8 +409,8 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker) const {
   const bool is_over =
       state_.phase == CoordinatorPhase::kDone || state_.phase == CoordinatorPhase::kFailed;
   if (is_over || state_.rounds.MayLeave(worker, state_.is_ready())) {
-    Grant done;
-    done.kind = Grant::Kind::kDone;
+    messages::Grant done;
+    done.kind = messages::Grant::Kind::kDone;
     done.round = state_.rounds.ledger().next_round();
     done.view = state_.membership.table().view();
     done.total_rounds = state_.rounds.ledger().total_rounds();
@@ -416,7 +424,7 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker) const {
   return answer;
 }
 
-std::string Coordinator::WhyNoGrant(const WorkerLife& life, absl::Time now) const {
+std::string Coordinator::WhyNoGrant(const messages::WorkerLife& life, absl::Time now) const {
   return state_.is_ready() ? PendingReason(state_, life.worker, now)
                            : WaitingFor(state_, now, Ages::kLeftOut);
 }
@@ -436,13 +444,14 @@ std::string Coordinator::ReasonOfEnd() const {
   return absl::StrCat("all ", rounds, " rounds are done");
 }
 
-absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report, absl::Time now) {
-  const ReportVerdict verdict = state_.rounds.Classify(worker, report, state_.model.job());
+absl::Status Coordinator::CountReport(WorkerId worker, const messages::RoundReport& report,
+                                      absl::Time now) {
+  const rounds::ReportVerdict verdict = state_.rounds.Classify(worker, report, state_.model.job());
   RETURN_IF_ERROR(ReportRefusal(report, verdict));
-  if (verdict.kind == ReportVerdict::Kind::kRepeat) return absl::OkStatus();
+  if (verdict.kind == rounds::ReportVerdict::Kind::kRepeat) return absl::OkStatus();
   outbox_.Remember();
   if (const std::string odd = OddLoss(report, state_.model.job().model); !odd.empty()) {
-    const WorkerLife life = {worker, state_.membership.table().Find(worker)->incarnation};
+    const messages::WorkerLife life = {worker, state_.membership.table().Find(worker)->incarnation};
     Follow(faults_.OnNotFinite(
                worker, report.round,
                absl::StrCat("the loss of worker '", state_.NameOf(worker), "' ", odd), now),
@@ -454,7 +463,8 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
     outbox_.Tell(absl::StrCat("worker began without its residual name=", state_.NameOf(worker),
                               " rounds=", report.lost_residual_rounds));
   }
-  const CountedReport counted = state_.rounds.Count(worker, report, state_.model.job(), now);
+  const rounds::CountedReport counted =
+      state_.rounds.Count(worker, report, state_.model.job(), now);
   if (counted.grant.has_value()) {
     state_.model.OnReport(worker, report, counted.grant->local_steps);
   }
@@ -470,29 +480,29 @@ void Coordinator::DropStalls(absl::Time now) {
   Drop(state_.stragglers.Stalls(state_.FactsOfStragglers(now), now), now);
 }
 
-void Coordinator::Drop(const std::vector<Stall>& stalls, absl::Time now) {
-  std::vector<EndedLife> ended;
-  for (const Stall& stall : stalls) {
+void Coordinator::Drop(const std::vector<stragglers::Stall>& stalls, absl::Time now) {
+  std::vector<membership::EndedLife> ended;
+  for (const stragglers::Stall& stall : stalls) {
     if (!stall.IsOver(now)) continue;
     const std::string what = StallText(state_, stall, now);
     state_.stragglers.OnDropped(stall, now);
     outbox_.RaiseAlarm(HeldUpText(state_, stall, what), now);
-    const std::string held_up = stall.kind == Stall::Kind::kPath
+    const std::string held_up = stall.kind == stragglers::Stall::Kind::kPath
                                     ? absl::StrCat("round ", stall.round->value())
                                     : "the others";
-    std::optional<EndedLife> life =
+    std::optional<membership::EndedLife> life =
         state_.membership.Drop(stall.worker, absl::StrCat("held up ", held_up, ": ", what), now);
     if (life.has_value()) ended.push_back(*std::move(life));
   }
   if (!ended.empty()) EndLives(ended, now);
 }
 
-void Coordinator::LetMembersRest(std::vector<EndedLife>& lives, absl::Time now) {
-  std::vector<WorkerFacts> ended;
-  for (const EndedLife& life : lives) ended.push_back(state_.FactsOf(life.id));
+void Coordinator::LetMembersRest(std::vector<membership::EndedLife>& lives, absl::Time now) {
+  std::vector<stragglers::WorkerFacts> ended;
+  for (const membership::EndedLife& life : lives) ended.push_back(state_.FactsOf(life.id));
   for (const WorkerId resting :
        state_.stragglers.OnEnded(ended, state_.FactsOfStragglers(now), now)) {
-    std::optional<EndedLife> life = state_.membership.Drop(
+    std::optional<membership::EndedLife> life = state_.membership.Drop(
         resting,
         absl::StrCat("certificate '", state_.membership.ConnectionOf(resting).identity(),
                      "' rests, because others waited for one of its workers"),
@@ -502,23 +512,24 @@ void Coordinator::LetMembersRest(std::vector<EndedLife>& lives, absl::Time now) 
 }
 
 void Coordinator::LookForStraggler() {
-  JobSpec balanced = state_.model.job();
-  balanced.balance = Balance::kSpeed;
+  job::JobSpec balanced = state_.model.job();
+  balanced.balance = job::Balance::kSpeed;
   const bool waits_for_all = state_.rounds.uses_rosters() && balanced.quorum == 0;
-  if (!waits_for_all || state_.model.job().balance == Balance::kSpeed || state_.rounds.is_site()) {
+  if (!waits_for_all || state_.model.job().balance == job::Balance::kSpeed ||
+      state_.rounds.is_site()) {
     return;
   }
-  std::vector<StragglerWatch::Member> members;
-  for (const WorkerRecord* member : state_.membership.table().Members()) {
+  std::vector<stragglers::StragglerWatch::Member> members;
+  for (const membership::WorkerRecord* member : state_.membership.table().Members()) {
     members.push_back({member->name, state_.rounds.Of(member->id).compute_speed()});
   }
-  const StragglerWatch::Straggler straggler = state_.stragglers.OnRound(members);
+  const stragglers::StragglerWatch::Straggler straggler = state_.stragglers.OnRound(members);
   if (straggler.name.empty()) return;
   outbox_.Tell(absl::StrCat(
       "rounds wait for worker '", straggler.name, "': it computes ",
       absl::StrFormat("%.3g samples/s, and the others %.3g; ", straggler.speed,
                       straggler.usual_speed),
-      ValidateJobSpec(balanced).ok()
+      job::ValidateJobSpec(balanced).ok()
           ? "start the servers with --balance=speed, which gives each worker as many samples as it "
             "computes meanwhile"
           : "docs/howto/unequal_workers.md says what helps"));
@@ -540,7 +551,7 @@ void Coordinator::DropLingering(absl::Time now) {
 }
 
 absl::Time Coordinator::LeavesBy(WorkerId id) const {
-  const WorkerFacts worker = state_.FactsOf(id);
+  const stragglers::WorkerFacts worker = state_.FactsOf(id);
   if (worker.grant == nullptr) return state_.ending.LeavesBy(std::nullopt);
   const absl::Time since = std::max(worker.given_at, state_.shards.back_at());
   return state_.ending.LeavesBy(
@@ -583,7 +594,7 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   const bool ends_work =
       state_.ending.is_stopping() || state_.ending.is_work_held() || state_.ending.is_paused();
   if (ends_work && state_.rounds.OwesContribution(state_.RoundMembers()) &&
-      GrantNext(WorkLedger::Computes::kNo, now)) {
+      GrantNext(rounds::WorkLedger::Computes::kNo, now)) {
     return true;
   }
   if (state_.ending.is_stopping() ||
@@ -596,13 +607,13 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   if (state_.model.supply().is_awaited()) return false;
   saves_.BeginIfDue(now);
   if (state_.ending.is_paused() || !state_.rounds.has_next_round()) return false;
-  return GrantNext(WorkLedger::Computes::kYes, now);
+  return GrantNext(rounds::WorkLedger::Computes::kYes, now);
 }
 
 bool Coordinator::IsTrialOver() const {
   if (state_.ending.is_stopping()) return false;
   std::vector<WorkerId> members;
-  for (const WorkerRecord* member : state_.membership.table().Members()) {
+  for (const membership::WorkerRecord* member : state_.membership.table().Members()) {
     members.push_back(member->id);
   }
   return state_.model.IsTrialOver(members, state_.rounds.ledger().max_roster());
@@ -628,7 +639,7 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
     if (!state_.rounds.open().begin()->second.Missing().empty()) {
       return saves_.SaveCompleteRounds(now);
     }
-    if (const std::optional<ClosedRound> closed = state_.rounds.EndEvaluation(now);
+    if (const std::optional<rounds::ClosedRound> closed = state_.rounds.EndEvaluation(now);
         closed.has_value()) {
       TellClosed(*closed, now);
     } else {
@@ -647,7 +658,8 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
     saves_.BeginIfDue(now);
     return false;
   }
-  const std::vector<RosterMember> roster = state_.rounds.EvaluationRoster(state_.RoundMembers());
+  const std::vector<sync::RosterMember> roster =
+      state_.rounds.EvaluationRoster(state_.RoundMembers());
   if (roster.empty() || AwaitsReopening()) return false;
   OnGiven(state_.rounds.OpenEvaluation(roster, state_.membership.table().view(), now));
   return true;
@@ -655,17 +667,18 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
 
 bool Coordinator::CloseRounds(absl::Time now) {
   if (state_.rounds.open().empty()) return false;
-  const std::vector<ClosedRound> closed = state_.rounds.CloseOver(state_.RoundMembers(), now);
-  for (const ClosedRound& round : closed) TellClosed(round, now);
+  const std::vector<rounds::ClosedRound> closed =
+      state_.rounds.CloseOver(state_.RoundMembers(), now);
+  for (const rounds::ClosedRound& round : closed) TellClosed(round, now);
   return !closed.empty();
 }
 
-void Coordinator::TellClosed(const ClosedRound& closed, absl::Time now) {
-  const OpenRound& round = closed.round;
-  const RoundSummary& summary = closed.summary;
+void Coordinator::TellClosed(const rounds::ClosedRound& closed, absl::Time now) {
+  const rounds::OpenRound& round = closed.round;
+  const rounds::RoundSummary& summary = closed.summary;
   outbox_.Touch();
   if (state_.rounds.uses_rosters() && !round.is_evaluation() && round.reported() > 0) {
-    outbox_.Command(CloseRoundCommand{round.round(), round.Reported()});
+    outbox_.Command(shards::CloseRoundCommand{round.round(), round.Reported()});
   }
   if (closed.is_lost) {
     outbox_.Tell(absl::StrCat("round ", summary.round.value(),
@@ -685,36 +698,38 @@ void Coordinator::TellClosed(const ClosedRound& closed, absl::Time now) {
 }
 
 // Opens the next round for the members that wait for work and may take part.
-bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
-  const std::vector<RoundMember> members = state_.RoundMembers();
-  const std::vector<RosterMember> roster = state_.rounds.NextRoster(members, now);
+bool Coordinator::GrantNext(rounds::WorkLedger::Computes computes, absl::Time now) {
+  const std::vector<rounds::RoundMember> members = state_.RoundMembers();
+  const std::vector<sync::RosterMember> roster = state_.rounds.NextRoster(members, now);
   if (roster.empty() || AwaitsReopening()) return false;
-  const WorkLedger::Work work =
+  const rounds::WorkLedger::Work work =
       state_.rounds.OpenNext(roster, members, state_.membership.table().view(), computes, now);
-  if (state_.rounds.uses_rosters()) outbox_.Command(OpenRoundCommand{PlanForShards(work)});
+  if (state_.rounds.uses_rosters())
+    outbox_.Command(shards::OpenRoundCommand{rounds::PlanForShards(work)});
   OnGiven(work);
   return true;
 }
 
-void Coordinator::OnGiven(const WorkLedger::Work& work) {
-  for (const RosterMember& member : work.plan.roster) state_.stragglers.OnGrant(member.worker);
+void Coordinator::OnGiven(const rounds::WorkLedger::Work& work) {
+  for (const sync::RosterMember& member : work.plan.roster)
+    state_.stragglers.OnGrant(member.worker);
   outbox_.Touch();
 }
 
-std::optional<DatasetInfo> Coordinator::SiteData(absl::Time now) const {
+std::optional<messages::DatasetInfo> Coordinator::SiteData(absl::Time now) const {
   if (state_.phase != CoordinatorPhase::kRunning) return std::nullopt;
   return state_.rounds.SiteData(state_.RoundMembers(), now);
 }
 
-void Coordinator::OnShardEvent(int shard, const ShardEvent& event, absl::Time now) {
+void Coordinator::OnShardEvent(int shard, const shards::ShardEvent& event, absl::Time now) {
   std::visit([&](const auto& of_kind) { On(shard, of_kind, now); }, event);
 }
 
-void Coordinator::On(int /*shard*/, const WorkerFault& fault, absl::Time now) {
+void Coordinator::On(int /*shard*/, const sync::WorkerFault& fault, absl::Time now) {
   Follow(faults_.OnWorkerFault(fault, now), now);
 }
 
-void Coordinator::On(int shard, const ShardDiverged& diverged, absl::Time now) {
+void Coordinator::On(int shard, const shards::ShardDiverged& diverged, absl::Time now) {
   if (diverged.server_incarnation != state_.shards.server_incarnation()) return;
   Follow(faults_.OnShardDiverged(shard, diverged.round, diverged.text, now), now);
 }
@@ -775,20 +790,21 @@ bool Coordinator::GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) co
 
 absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t instance_id,
                                           uint64_t memory_of, absl::string_view address,
-                                          absl::Time now, JournalPlace journal) {
-  const Attachment attachment = {shard, num_shards, instance_id, memory_of, address, journal};
-  AttachFacts facts = {.has_memory = state_.has_memory(),
-                       .is_comparing = state_.is_comparing(),
-                       .is_resumed = state_.comparison.is_resumed,
-                       .is_ready = state_.is_ready()};
+                                          absl::Time now, shards::JournalPlace journal) {
+  const shards::Attachment attachment = {shard,     num_shards, instance_id,
+                                         memory_of, address,    journal};
+  shards::AttachFacts facts = {.has_memory = state_.has_memory(),
+                               .is_comparing = state_.is_comparing(),
+                               .is_resumed = state_.comparison.is_resumed,
+                               .is_ready = state_.is_ready()};
   if (state_.model.map() != nullptr && state_.shards.Has(shard)) {
     facts.address_in_map = state_.model.map()->servers[shard].address;
   }
-  using Kind = AttachVerdict::Kind;
-  const AttachVerdict verdict = state_.shards.JudgeAttach(attachment, facts);
+  using Kind = shards::AttachVerdict::Kind;
+  const shards::AttachVerdict verdict = state_.shards.JudgeAttach(attachment, facts);
   // The server has not heard that the job is over, or was started after the end.
   if (state_.ending.should_exit() && verdict.kind != Kind::kDoesNotFit) {
-    outbox_.Repeat(shard, StopCommand{std::string(state_.ending.failure().message())});
+    outbox_.Repeat(shard, shards::StopCommand{std::string(state_.ending.failure().message())});
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(AttachRefusal(state_, attachment, verdict.kind));
@@ -809,8 +825,8 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::GoOnWith(const Attachment& attachment, const AttachVerdict& verdict,
-                                   absl::Time now) {
+absl::Status Coordinator::GoOnWith(const shards::Attachment& attachment,
+                                   const shards::AttachVerdict& verdict, absl::Time now) {
   const int shard = attachment.shard;
   // The server may connect again before the end of its old connection is noticed.
   if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
@@ -832,27 +848,29 @@ absl::Status Coordinator::GoOnWith(const Attachment& attachment, const AttachVer
 }
 
 void Coordinator::RepeatCommands(int shard) {
-  const auto repeat = [&](ShardCommand command) { outbox_.Repeat(shard, std::move(command)); };
+  const auto repeat = [&](shards::ShardCommand command) {
+    outbox_.Repeat(shard, std::move(command));
+  };
   // Rounds come before the members: otherwise a push that waits for the members would be too far
   // ahead of the rounds that the server knows.
   for (const auto& [number, round] : state_.rounds.open()) {
     if (state_.rounds.uses_rosters() && !round.is_evaluation()) {
-      repeat(OpenRoundCommand{round.plan()});
+      repeat(shards::OpenRoundCommand{round.plan()});
     }
   }
   if (!state_.model.supply().is_awaited()) repeat(Members());
   for (const auto& [id, record] : state_.membership.table().workers()) {
-    if (!record.is_alive()) repeat(DropCommand{id, record.incarnation, record.end_reason});
+    if (!record.is_alive()) repeat(shards::DropCommand{id, record.incarnation, record.end_reason});
   }
   for (const auto& [round, total] : state_.shards.norm_totals()) {
-    repeat(NormTotalCommand{round, total});
+    repeat(shards::NormTotalCommand{round, total});
   }
   if (state_.shards.published().has_value()) repeat(*state_.shards.published());
 }
 
 void Coordinator::OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now) {
   if (state_.ending.should_exit() || !state_.shards.IsHeldBy(shard, instance_id)) return;
-  if (!state_.has_memory()) return StartOver(shard, {ShardLoss::Kind::kCutOff}, now);
+  if (!state_.has_memory()) return StartOver(shard, {shards::ShardLoss::Kind::kCutOff}, now);
   if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
 }
 
@@ -860,7 +878,7 @@ void Coordinator::OnShardHeard(int shard, uint64_t instance_id, absl::Time now) 
   if (state_.shards.Hear(shard, instance_id, now)) OnShardBack(shard, now);
 }
 
-void Coordinator::OnJournalState(int shard, JournalState journal, absl::Time now) {
+void Coordinator::OnJournalState(int shard, shards::JournalState journal, absl::Time now) {
   if (!state_.shards.Has(shard)) return;
   if (journal.trouble.empty()) {
     state_.alarms.End(JournalSubject(shard), now - kLongestOvertaking, now);
@@ -870,7 +888,7 @@ void Coordinator::OnJournalState(int shard, JournalState journal, absl::Time now
   if (saves_.OnJournalSize(shard, bytes, now)) Advance(now);
 }
 
-void Coordinator::OnPushSpace(int shard, const PushSpace& space, absl::Time now) {
+void Coordinator::OnPushSpace(int shard, const sync::PushSpace& space, absl::Time now) {
   if (!state_.shards.Has(shard)) return;
   for (const auto& [worker, record] : state_.membership.table().workers()) {
     if (!record.is_alive()) continue;
@@ -878,18 +896,18 @@ void Coordinator::OnPushSpace(int shard, const PushSpace& space, absl::Time now)
   }
 }
 
-void Coordinator::On(int shard, const ShardAlarm& alarm, absl::Time now) {
+void Coordinator::On(int shard, const shards::ShardAlarm& alarm, absl::Time now) {
   std::string subject;
   switch (alarm.ends) {
-    case ShardAlarm::Ends::kWithJournalTrouble:
+    case shards::ShardAlarm::Ends::kWithJournalTrouble:
       subject = JournalSubject(shard);
       break;
-    case ShardAlarm::Ends::kWithNextOfCertificate:
+    case shards::ShardAlarm::Ends::kWithNextOfCertificate:
       subject = CertificateSubject(shard);
       outbox_.Touch();
       state_.alarms.End(subject, now, now);
       break;
-    case ShardAlarm::Ends::kNever:
+    case shards::ShardAlarm::Ends::kNever:
       break;
   }
   if (alarm.text.empty()) return;
@@ -897,7 +915,7 @@ void Coordinator::On(int shard, const ShardAlarm& alarm, absl::Time now) {
                      subject);
 }
 
-void Coordinator::On(int shard, const ShardExiting& /*exiting*/, absl::Time /*now*/) {
+void Coordinator::On(int shard, const shards::ShardExiting& /*exiting*/, absl::Time /*now*/) {
   state_.ending.OnExiting(shard);
 }
 
@@ -943,7 +961,7 @@ std::string Coordinator::WayBack() const {
   return "all go back to the first weights, because there is no checkpoint";
 }
 
-void Coordinator::StartOver(int shard, const ShardLoss& loss, absl::Time now) {
+void Coordinator::StartOver(int shard, const shards::ShardLoss& loss, absl::Time now) {
   state_.shards.Lose(shard, now);
   outbox_.Tell(absl::StrCat("shard lost shard=", shard));
   GoBackWithout(shard, ShardLossText(state_, loss), now);
@@ -962,7 +980,7 @@ void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time no
   const std::string subject = state_.is_ready() ? "" : ServerSubject(shard);
   outbox_.RaiseAlarm(absl::StrCat(why, "; ", WayBack()), now, AlarmKind::kAlarm, subject);
   if (state_.is_ready()) {
-    const std::optional<Setback>& last = state_.faults.setback();
+    const std::optional<faults::Setback>& last = state_.faults.setback();
     const int64_t before = last.has_value() ? last->rounds_done : 0;
     state_.faults.SetBack({std::max(before, state_.rounds.rounds_done()), why});
   }
@@ -978,16 +996,16 @@ void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time no
   Enter(CoordinatorPhase::kAwaitingShards);
 }
 
-void Coordinator::On(int shard, const ShardSquareSums& square_sums, absl::Time /*now*/) {
+void Coordinator::On(int shard, const shards::ShardSquareSums& square_sums, absl::Time /*now*/) {
   if (!state_.shards.Counts(shard, square_sums.server_incarnation)) return;
   outbox_.Remember();
   const Round round = square_sums.round;
   const std::optional<double> total = state_.shards.AddSquareSums(shard, round, square_sums.sums);
-  if (total.has_value()) Command(NormTotalCommand{round, *total});
+  if (total.has_value()) Command(shards::NormTotalCommand{round, *total});
 }
 
-bool Coordinator::OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life,
-                                Round round) {
+bool Coordinator::OnContributed(int shard, uint64_t server_incarnation,
+                                const messages::WorkerLife& life, Round round) {
   if (server_incarnation != state_.shards.server_incarnation() || !CheckLife(life).ok()) {
     return false;
   }
@@ -1011,7 +1029,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   RETURN_IF_ERROR(state_.model.Restore({.job = choice.job,
                                         .layout = choice.layout,
                                         .is_from_checkpoint = choice.state.has_value()}));
-  CoordinatorState saved;
+  checkpoints::CoordinatorState saved;
   saved.membership = state_.membership.table().Export();
   Incarnation last_life = saved.membership.last_incarnation;
   if (choice.state.has_value()) saved = *choice.state;
@@ -1020,8 +1038,8 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   // has newer orders.
   const bool is_new_process = state_.shards.server_incarnation() == 0;
   if (is_new_process) state_.TakeOrders(saved.orders, now);
-  const CoordinatorState on_disk = saved;
-  FaultPolicy::Memory faults = state_.faults.memory();
+  const checkpoints::CoordinatorState on_disk = saved;
+  faults::FaultPolicy::Memory faults = state_.faults.memory();
   if (is_new_process) {
     faults.rollbacks = saved.ledger.rollbacks;
     faults.learning_rate_scale = saved.ledger.learning_rate_scale;
@@ -1033,14 +1051,14 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   saved.ledger.scale_by_operators = faults.scale_by_operators;
   state_.shards.BeginIncarnation(
       std::max({choice.server_incarnation, saved.server_incarnation + 1, last_life.value() + 1}));
-  Membership::Start start = {.server_incarnation = state_.shards.server_incarnation(),
-                             .empty_folder = choice.empty_folder};
+  membership::Membership::Start start = {.server_incarnation = state_.shards.server_incarnation(),
+                                         .empty_folder = choice.empty_folder};
   if (is_new_process && choice.state.has_value() && !state_.comparison.is_accepted) {
     start.beginning = {.saved_by = on_disk.server_incarnation,
                        .server_incarnation = state_.shards.server_incarnation(),
                        .next_round = on_disk.ledger.next_round};
   }
-  const auto* checkpoint = std::get_if<CheckpointSource>(&choice.source);
+  const auto* checkpoint = std::get_if<shards::CheckpointSource>(&choice.source);
   state_.checkpoints.SetComplete(choice.is_complete && checkpoint != nullptr ? checkpoint->directory
                                                                              : "");
   // This process does not know the lives that a lost coordinator began after its last checkpoint.
@@ -1056,7 +1074,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   if (state_.orders() != on_disk.orders || !is_rate_on_disk) saves_.OnOrdersChanged(now);
   if (!choice.note.empty()) outbox_.Tell(choice.note);
   if (state_.ending.is_paused()) outbox_.Tell(PauseText(state_));
-  if (const std::optional<Setback> setback = state_.faults.setback();
+  if (const std::optional<faults::Setback> setback = state_.faults.setback();
       setback.has_value() && setback->order.has_value()) {
     const std::optional<int64_t> reached =
         choice.state.has_value() ? std::optional(state_.rounds.rounds_done()) : std::nullopt;
@@ -1069,8 +1087,8 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
       !state_.rounds.ledger().needs_final_evaluation()) {
     outbox_.Tell(
         absl::StrCat("complete already at round ",
-                     RoundOfText(state_.rounds.ledger().next_round().value(),
-                                 state_.rounds.ledger().total_rounds(), " of "),
+                     job::RoundOfText(state_.rounds.ledger().next_round().value(),
+                                      state_.rounds.ledger().total_rounds(), " of "),
                      ": --rounds=M with a larger M goes on, --resume=never starts anew; ",
                      state_.config.exit_when_done
                          ? "ends, because of --exit_when_done"
@@ -1095,12 +1113,13 @@ absl::Status Coordinator::Assign(absl::Time now) {
   outbox_.Announce(DecidedJob{state_.model.job()});
   state_.shards.MarkLoading(now);
   Enter(CoordinatorPhase::kLoading);
-  AssignCommand command = {.server_incarnation = state_.shards.server_incarnation(),
-                           .job = state_.model.job(),
-                           .map = state_.model.map(),
-                           .source = state_.model.source(),
-                           .folder = {state_.config.checkpoint_dir, state_.config.folder_claim_id},
-                           .life_key = state_.membership.life_key()};
+  shards::AssignCommand command = {
+      .server_incarnation = state_.shards.server_incarnation(),
+      .job = state_.model.job(),
+      .map = state_.model.map(),
+      .source = state_.model.source(),
+      .folder = {state_.config.checkpoint_dir, state_.config.folder_claim_id},
+      .life_key = state_.membership.life_key()};
   const double learning_rate_scale = state_.rounds.ledger().state().learning_rate_scale;
   command.job.schedule.peak *= learning_rate_scale;
   command.job.schedule.minimum *= learning_rate_scale;
@@ -1108,7 +1127,7 @@ absl::Status Coordinator::Assign(absl::Time now) {
   return absl::OkStatus();
 }
 
-void Coordinator::On(int shard, const ShardLoaded& loaded, absl::Time now) {
+void Coordinator::On(int shard, const shards::ShardLoaded& loaded, absl::Time now) {
   if (!state_.shards.Counts(shard, loaded.server_incarnation)) return;
   const absl::Status& status = loaded.status;
   if (state_.phase != CoordinatorPhase::kLoading) {
@@ -1128,13 +1147,13 @@ void Coordinator::On(int shard, const ShardLoaded& loaded, absl::Time now) {
 }
 
 void Coordinator::ReplaceServer(int shard, const std::string& failure, absl::Time now) {
-  const ShardFleet::Server& server = state_.shards.servers()[shard];
+  const shards::ShardFleet::Server& server = state_.shards.servers()[shard];
   outbox_.RaiseAlarm(absl::StrCat(failure, ". The job waits for a server of shard ", shard,
                                   " that can: mend that on the machine of ", server.address,
                                   ", and start the server there again"),
                      now, AlarmKind::kAlarm, ServerSubject(shard));
-  outbox_.Repeat(shard, StopCommand{failure, server.instance_id});
-  StartOver(shard, {ShardLoss::Kind::kCannotLoad}, now);
+  outbox_.Repeat(shard, shards::StopCommand{failure, server.instance_id});
+  StartOver(shard, {shards::ShardLoss::Kind::kCannotLoad}, now);
 }
 
 // A new process of the server has replaced the process that waited for the last save to exit. The
@@ -1155,7 +1174,7 @@ bool Coordinator::AdvanceLoading(absl::Time now) {
   return true;
 }
 
-void Coordinator::On(int shard, const ShardFailing& failing, absl::Time now) {
+void Coordinator::On(int shard, const shards::ShardFailing& failing, absl::Time now) {
   if (!state_.is_ready() || failing.server_incarnation != state_.shards.server_incarnation())
     return;
   FailOnceSaved(absl::Status(failing.error.code(),
@@ -1221,11 +1240,11 @@ void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patienc
 // are closed without them.
 void Coordinator::DropMissing(absl::Time now) {
   const std::string reason = saves_.HeldUpReason();
-  std::vector<EndedLife> ended;
-  std::vector<MissedReport> missed;
+  std::vector<membership::EndedLife> ended;
+  std::vector<ending::MissedReport> missed;
   for (const auto& [number, round] : state_.rounds.open()) {
     for (WorkerId worker : round.Missing()) {
-      std::optional<EndedLife> life = state_.membership.Drop(worker, reason, now);
+      std::optional<membership::EndedLife> life = state_.membership.Drop(worker, reason, now);
       if (!life.has_value()) continue;
       missed.push_back({life->name, number});
       ended.push_back(*std::move(life));
@@ -1251,14 +1270,14 @@ void Coordinator::FailUnlessOk(const absl::Status& status, absl::Time now) {
   if (!status.ok()) Fail(status, now);
 }
 
-void Coordinator::On(int shard, const ShardSaved& saved, absl::Time now) {
+void Coordinator::On(int shard, const shards::ShardSaved& saved, absl::Time now) {
   FailUnlessOk(saves_.OnShardSaved(shard, saved, now), now);
   Advance(now);
 }
 
-void Coordinator::OnCheckpointPublished(absl::string_view directory,
-                                        const absl::StatusOr<PublishedCheckpoint>& published,
-                                        absl::Time now) {
+void Coordinator::OnCheckpointPublished(
+    absl::string_view directory, const absl::StatusOr<checkpoints::PublishedCheckpoint>& published,
+    absl::Time now) {
   FailUnlessOk(saves_.OnPublished(directory, published, now), now);
   Advance(now);
 }
@@ -1310,9 +1329,9 @@ bool Coordinator::AdvanceFailed(absl::Time now) {
 
 void Coordinator::Exit(absl::string_view why, absl::Time now) {
   state_.ending.Exit(state_.shards.Reachable(now), now);
-  outbox_.Command(StopCommand{std::string(state_.ending.failure().message())});
+  outbox_.Command(shards::StopCommand{std::string(state_.ending.failure().message())});
   outbox_.Tell(absl::StrCat(why, " and the workers have left: the servers exit"));
   outbox_.Touch();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -54,19 +54,19 @@
 #include "server/sync/push_space.h"
 #include "server/sync/worker_fault.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 // The answer to a worker that asks for work. If `grant` is not set, hold the call and call
 // PollGrant() after state_version() has changed. When the caller's patience is over, set
 // `pending_reason` and answer with OrWait().
 struct GrantAnswer {
-  std::optional<Grant> grant;
+  std::optional<messages::Grant> grant;
   std::string pending_reason;  // see Coordinator::WhyNoGrant()
 
-  Grant OrWait() const {
+  messages::Grant OrWait() const {
     if (grant.has_value()) return *grant;
-    Grant wait;
-    wait.kind = Grant::Kind::kWait;
+    messages::Grant wait;
+    wait.kind = messages::Grant::Kind::kWait;
     wait.reason = pending_reason;
     return wait;
   }
@@ -101,7 +101,7 @@ class Coordinator {
   // journal.
   uint64_t journal_id() const { return state_.journal_id; }
   // Returns the last record that the journal had when this process began.
-  CoordinatorRecord found_record() const { return state_.config.journal.end; }
+  shards::CoordinatorRecord found_record() const { return state_.config.journal.end; }
   // Returns true if nothing may be written into the journal yet, because records may be lost that
   // shards or checkpoints know of.
   bool may_not_keep() const {
@@ -109,36 +109,37 @@ class Coordinator {
   }
   // Returns what the journal has lost. Not set means that nothing is lost, or that the operator has
   // accepted the loss.
-  const std::optional<JournalLoss>& journal_loss() const { return state_.comparison.loss; }
+  const std::optional<shards::JournalLoss>& journal_loss() const { return state_.comparison.loss; }
   // Returns a message for operators about journal_loss(). Requires: journal_loss() is set.
   std::string journal_loss_reason() const {
     return JournalLossReason(state_.config.journal, *state_.comparison.loss);
   }
   // Checks that calls of workers may be answered. Errors: Unavailable (the journals have not been
   // compared yet).
-  absl::Status CheckCompared(absl::Time now) const { return lodestar::CheckCompared(state_, now); }
+  absl::Status CheckCompared(absl::Time now) const { return coordinator::CheckCompared(state_, now); }
 
   // Checks that all servers are there and serve the weights. Errors: Unavailable (says what the
   // cluster waits for); FailedPrecondition (the job has failed).
   absl::Status CheckAllServing(absl::Time now) const {
-    return lodestar::CheckAllServing(state_, now);
+    return coordinator::CheckAllServing(state_, now);
   }
 
   // Calls of workers. For the errors of each call see proto/cluster_service.proto. Aborted means
   // that the worker has to register again.
-  absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
+  absl::StatusOr<messages::Registration> Register(const messages::RegisterCall& call,
+                                                  absl::Time now);
   // Returns true if the process that makes this call goes on with a life that it has already.
-  bool GoesOn(const RegisterCall& call) const { return state_.membership.GoesOn(call); }
+  bool GoesOn(const messages::RegisterCall& call) const { return state_.membership.GoesOn(call); }
   // If `call` is refused because another process has its name, returns the peer of that process's
   // last call. If the connection of that process is closed, the caller may say so in a new call.
   // The new call gets the name once the other process has been silent for longer than a heartbeat
   // takes. Not set means that no other process has the name, or that this server process has not
   // heard of it.
-  std::optional<std::string> PeerOfHolder(const RegisterCall& call) const {
+  std::optional<std::string> PeerOfHolder(const messages::RegisterCall& call) const {
     return state_.membership.PeerOfHolder(call);
   }
   // Notes that a call of this life has come from `peer`.
-  void NoteConnection(const WorkerLife& life, const std::string& peer) {
+  void NoteConnection(const messages::WorkerLife& life, const std::string& peer) {
     state_.membership.OnHeard(life, peer);
   }
   // Counts a registration. Call before Register(), once for every call for which GoesOn() is false.
@@ -146,9 +147,11 @@ class Coordinator {
   absl::Status CheckRegistrationRate(absl::string_view peer, absl::Time now) {
     return state_.membership.TakeRegistration(peer, now);
   }
-  bool IsMember(const WorkerLife& life) const { return state_.membership.IsMember(life); }
+  bool IsMember(const messages::WorkerLife& life) const { return state_.membership.IsMember(life); }
   // Checks that this life goes on. Errors: Aborted (the life is over, or was never given).
-  absl::Status CheckLife(const WorkerLife& life) const { return state_.membership.Check(life); }
+  absl::Status CheckLife(const messages::WorkerLife& life) const {
+    return state_.membership.Check(life);
+  }
   // Returns the name of a worker. Empty means that no worker with this ID is known.
   std::string WorkerName(WorkerId worker) const;
   // Ends the lives of the workers for whose names `which` returns true. Returns their number.
@@ -181,18 +184,19 @@ class Coordinator {
   // here.
   void NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
                    absl::Time now);
-  absl::StatusOr<ViewId> Join(const WorkerLife& life, absl::string_view layout_hash,
-                              const DatasetInfo& dataset, absl::Time now);
-  absl::StatusOr<HeartbeatAnswer> Heartbeat(const HeartbeatCall& call, absl::Time now);
+  absl::StatusOr<ViewId> Join(const messages::WorkerLife& life, absl::string_view layout_hash,
+                              const messages::DatasetInfo& dataset, absl::Time now);
+  absl::StatusOr<messages::HeartbeatAnswer> Heartbeat(const messages::HeartbeatCall& call,
+                                                      absl::Time now);
   // Counts the report once, also if it comes several times. Then answers with the worker's grant.
   // If the worker has a grant that it has not reported, the answer is exactly that grant. Otherwise
   // it is a new grant, or none yet.
-  absl::StatusOr<GrantAnswer> RequestGrant(const WorkerLife& life,
-                                           const std::optional<RoundReport>& report,
+  absl::StatusOr<GrantAnswer> RequestGrant(const messages::WorkerLife& life,
+                                           const std::optional<messages::RoundReport>& report,
                                            absl::Time now);
   // Returns true if this life has been granted `round` and some server has not yet reported that it
   // has the whole contribution.
-  bool AwaitsContribution(const WorkerLife& life, Round round) const;
+  bool AwaitsContribution(const messages::WorkerLife& life, Round round) const;
   // Notes that the records of a shard's journal up to `end` are on disk. The number is kept with
   // the next report that is counted. If workers ask ahead, that is the report of the contribution
   // that the server has reported.
@@ -204,29 +208,29 @@ class Coordinator {
   // loss of that end of the journal would go unnoticed. If `is_patience_over`, the report waits
   // only for servers that are away. Deferred contributions do not make the report wait, because
   // servers report nothing about them.
-  bool AwaitsJournals(const WorkerLife& life, Round round, bool is_patience_over) const {
+  bool AwaitsJournals(const messages::WorkerLife& life, Round round, bool is_patience_over) const {
     return CheckLife(life).ok() && state_.AwaitsJournals(life.worker, round, is_patience_over);
   }
   // Notes that the worker wants to leave. From now on RequestGrant() answers at once, with the
   // grant that the worker has or with kDone. Errors: those of RequestGrant().
-  absl::Status BeginLeave(const WorkerLife& life, absl::Time now);
+  absl::Status BeginLeave(const messages::WorkerLife& life, absl::Time now);
   // Returns what RequestGrant() would answer now to a call that is held. Renews no lease and counts
   // no report.
-  absl::StatusOr<GrantAnswer> PollGrant(const WorkerLife& life, absl::Time now) const;
+  absl::StatusOr<GrantAnswer> PollGrant(const messages::WorkerLife& life, absl::Time now) const;
   // Says for operators why a member has no grant now. The cost grows with the number of members:
   // call it once per answer, not after every change while a call is held.
-  std::string WhyNoGrant(const WorkerLife& life, absl::Time now) const;
-  absl::Status Leave(const WorkerLife& life, absl::string_view reason,
-                     const std::optional<RoundReport>& report, absl::Time now);
+  std::string WhyNoGrant(const messages::WorkerLife& life, absl::Time now) const;
+  absl::Status Leave(const messages::WorkerLife& life, absl::string_view reason,
+                     const std::optional<messages::RoundReport>& report, absl::Time now);
   // Call if the process of this life has ended for good: the life ends now and not with its lease.
   // The life of the last member ends only with its lease, because no other member waits for it. So
   // does a life whose process ends before the journals have been compared, because nothing is kept
   // until then.
-  void OnProcessEnded(const WorkerLife& life, absl::Time now);
+  void OnProcessEnded(const messages::WorkerLife& life, absl::Time now);
   // Call if the connection from `peer` has ended over which this life made its StayConnected call.
   // `by_peer` means that the worker's end has closed the connection. See ClosedConnections for what
   // follows.
-  void OnConnectionEnded(const WorkerLife& life, const std::string& peer, bool by_peer,
+  void OnConnectionEnded(const messages::WorkerLife& life, const std::string& peer, bool by_peer,
                          absl::Time now);
   // Does what is due at `now`, such as ending lives whose leases are over. Call a few times per
   // lease.
@@ -245,7 +249,7 @@ class Coordinator {
   // loaded other memory since; or another process goes on with its journal).
   absl::Status OnShardAttached(int shard, int num_shards, uint64_t instance_id, uint64_t memory_of,
                                absl::string_view address, absl::Time now,
-                               JournalPlace journal = {});
+                               shards::JournalPlace journal = {});
   // Returns true if a server that attaches with these values goes on with the memory that it has.
   bool GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) const;
   // Checks that no other process has gone on with the journal of the server that makes this call.
@@ -259,28 +263,30 @@ class Coordinator {
   void OnShardHeard(int shard, uint64_t instance_id, absl::Time now);
   // Call with each sign of life. If the journal has grown beyond --journal_limit, an extra
   // checkpoint is taken. If the journal has no trouble, ends the alarms about its trouble.
-  void OnJournalState(int shard, JournalState journal, absl::Time now);
+  void OnJournalState(int shard, shards::JournalState journal, absl::Time now);
   // Call with each sign of life. If the server itself holds the pushes of a member, the others do
   // not wait because of that member. If a member keeps space that others wait for and makes no
   // progress, it is dropped: see StragglerDetector.
-  void OnPushSpace(int shard, const PushSpace& space, absl::Time now);
-  void OnShardEvent(int shard, const ShardEvent& event, absl::Time now);
+  void OnPushSpace(int shard, const sync::PushSpace& space, absl::Time now);
+  void OnShardEvent(int shard, const shards::ShardEvent& event, absl::Time now);
   // Call if the server of `shard` has acknowledged the whole contribution of this life to `round`.
   // Returns true if this was the last server that the report of the round waits for.
-  bool OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life, Round round);
+  bool OnContributed(int shard, uint64_t server_incarnation, const messages::WorkerLife& life,
+                     Round round);
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now);
   void OnCheckpointPublished(absl::string_view directory,
-                             const absl::StatusOr<PublishedCheckpoint>& published, absl::Time now);
+                             const absl::StatusOr<checkpoints::PublishedCheckpoint>& published,
+                             absl::Time now);
   // Takes the answer to a MarkTask.
   void OnCheckpointMarked(bool is_complete, const absl::Status& status, absl::Time now);
 
   // Notes that the announced summary of this round has been stored. memory_version() does not
   // change: if this note is lost, the next process only announces the summary again.
-  void OnRecorded(const RoundSummary& summary) { state_.rounds.OnRecorded(summary); }
+  void OnRecorded(const rounds::RoundSummary& summary) { state_.rounds.OnRecorded(summary); }
 
   // Calls of the uplink, which only a site has (CoordinatorConfig::upstream). Takes an order, which
   // waits until there are enough members. Returns the number of the order.
-  uint64_t TakeOrder(const SiteOrder& order, absl::Time now) {
+  uint64_t TakeOrder(const rounds::SiteOrder& order, absl::Time now) {
     const uint64_t number = state_.rounds.TakeOrder(order);
     Advance(now);
     return number;
@@ -289,7 +295,7 @@ class Coordinator {
   // Returns the outcome of an order. Not set means that the order is under way. Errors: Cancelled
   // (the order was withdrawn or replaced by another order, or no work is handed out any more); the
   // failure of the job.
-  std::optional<absl::StatusOr<SiteOutcome>> OrderOutcome(uint64_t number) const {
+  std::optional<absl::StatusOr<rounds::SiteOutcome>> OrderOutcome(uint64_t number) const {
     return OrderOutcomeOf(state_, number);
   }
   // Returns true if the uplink may read or replace the weights now: no round is open, and none
@@ -297,7 +303,7 @@ class Coordinator {
   bool is_between_rounds() const { return state_.is_ready() && state_.rounds.open().empty(); }
   // Returns the data set of the members. Not set means that there are fewer members than a round
   // needs.
-  std::optional<DatasetInfo> SiteData(absl::Time now) const;
+  std::optional<messages::DatasetInfo> SiteData(absl::Time now) const;
   // Notes, for operators, what keeps the uplink from bringing an order: see
   // SiteCourse::TellUpstream().
   void TellUpstream(absl::string_view words, absl::Time now) {
@@ -353,13 +359,13 @@ class Coordinator {
   // registration or a checkpoint may have a new answer.
   uint64_t state_version() const { return outbox_.state_version(); }
   CoordinatorPhase phase() const { return state_.phase; }
-  const JobSpec& job() const { return state_.model.job(); }
+  const job::JobSpec& job() const { return state_.model.job(); }
   uint64_t server_incarnation() const { return state_.shards.server_incarnation(); }
   // Returns true if a server of another shard than 0 that cannot load is replaced, instead of
   // ending the job.
   bool replaces_servers() const { return state_.shards.has_loaded(); }
   const std::string& life_key() const { return state_.membership.life_key(); }
-  std::shared_ptr<const ClusterMap> map() const {
+  std::shared_ptr<const messages::ClusterMap> map() const {
     return state_.model.map();
   }  // null before the layout is known
   // Returns the instance ID of the server process of each shard. The processes recognize this
@@ -370,13 +376,14 @@ class Coordinator {
   ClusterSnapshot Snapshot(absl::Time now) const { return SnapshotOf(state_, now); }
   // Returns the outcome of the checkpoint for `ticket`. Not set means that the checkpoint is under
   // way. Errors: NotFound (the ticket is too old); the error of the checkpoint.
-  std::optional<absl::StatusOr<PublishedCheckpoint>> CheckpointOutcome(uint64_t ticket) const {
+  std::optional<absl::StatusOr<checkpoints::PublishedCheckpoint>> CheckpointOutcome(
+      uint64_t ticket) const {
     return state_.checkpoints.tracker().OutcomeOf(ticket);
   }
   // Returns the outcome of the last save. Not set means that it is not over. Errors:
   // FailedPrecondition (there was nothing to save, or no folder); otherwise the error of the save.
   // Each message says which rounds are in no checkpoint.
-  const std::optional<LastSave::Outcome>& LastSaveOutcome() const {
+  const std::optional<checkpoints::LastSave::Outcome>& LastSaveOutcome() const {
     return state_.checkpoints.last_save().outcome();
   }
   // Returns true if a last save was begun in this life of the servers, also if that save is over. A
@@ -398,31 +405,31 @@ class Coordinator {
 
  private:
   // Handlers of the events of shards.
-  void On(int shard, const ShardLoaded& loaded, absl::Time now);
-  void On(int shard, const ShardSaved& saved, absl::Time now);
-  void On(int shard, const ShardSquareSums& square_sums, absl::Time now);
-  void On(int shard, const ShardDiverged& diverged, absl::Time now);
-  void On(int shard, const ShardFailing& failing, absl::Time now);
-  void On(int shard, const ShardConnections& connections, absl::Time now);
-  void On(int shard, const ShardAlarm& alarm, absl::Time now);
-  void On(int shard, const ShardExiting& exiting, absl::Time now);
-  void On(int shard, const WorkerFault& fault, absl::Time now);
-  Coordinator(Config config, JobModel model, absl::Time now);
+  void On(int shard, const shards::ShardLoaded& loaded, absl::Time now);
+  void On(int shard, const shards::ShardSaved& saved, absl::Time now);
+  void On(int shard, const shards::ShardSquareSums& square_sums, absl::Time now);
+  void On(int shard, const shards::ShardDiverged& diverged, absl::Time now);
+  void On(int shard, const shards::ShardFailing& failing, absl::Time now);
+  void On(int shard, const shards::ShardConnections& connections, absl::Time now);
+  void On(int shard, const shards::ShardAlarm& alarm, absl::Time now);
+  void On(int shard, const shards::ShardExiting& exiting, absl::Time now);
+  void On(int shard, const sync::WorkerFault& fault, absl::Time now);
+  Coordinator(Config config, model::JobModel model, absl::Time now);
 
   // Reports a wait to the log, once, after the wait has lasted for some time.
   void TellWait(absl::Time now);
   void Enter(CoordinatorPhase phase);
 
   // Lives of workers.
-  absl::StatusOr<Registration> Admit(const RegisterCall& call, absl::Time now);
+  absl::StatusOr<messages::Registration> Admit(const messages::RegisterCall& call, absl::Time now);
   void TellRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason);
   // Refuses a worker that knows of a report that these servers lack. Raises an alarm and ends the
   // worker's life. The claim of a single worker has no other effect. Returns LacksReportStatus().
-  absl::Status RefuseAcknowledged(const RegisterCall& call, absl::Time now);
+  absl::Status RefuseAcknowledged(const messages::RegisterCall& call, absl::Time now);
   // Makes the model and the settings of this client those of the job, if JobModel::Judge() accepts
   // them. Errors: those of ModelRefusalStatus(); Unavailable (the servers start over with the new
   // model).
-  absl::Status Adopt(const RegisterCall& call, absl::Time now);
+  absl::Status Adopt(const messages::RegisterCall& call, absl::Time now);
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
   // Ends the life of the only member that others wait for, if its connections were closed and do
@@ -430,13 +437,13 @@ class Coordinator {
   void EndUnconnected(absl::Time now);
   // Does what follows from the end of `lives`. Also ends the lives of members that have to rest
   // because they share a certificate with one of `lives`.
-  void EndLives(std::vector<EndedLife> lives, absl::Time now);
+  void EndLives(std::vector<membership::EndedLife> lives, absl::Time now);
   // Sends a command to all shards. Does nothing before the journals have been compared, because
   // shards may know more than this process until then. RepeatCommands() sends the commands
   // afterwards.
-  void Command(ShardCommand command);
+  void Command(shards::ShardCommand command);
   void AnnounceMembers();
-  MembersCommand Members() const;
+  shards::MembersCommand Members() const;
 
   // Does all steps that are possible now. The functions below return true if anything has changed.
   void Advance(absl::Time now);
@@ -458,15 +465,15 @@ class Coordinator {
   std::string ReasonOfEnd() const;
   // Returns the answer to a worker that registers after the end of the job.
   absl::Status JobIsOver() const;
-  absl::Status CountReport(WorkerId worker, const RoundReport& report, absl::Time now);
+  absl::Status CountReport(WorkerId worker, const messages::RoundReport& report, absl::Time now);
 
   // Workers that hold up the others.
   void DropStalls(absl::Time now);
   // Drops the workers of those stalls whose time is up.
-  void Drop(const std::vector<Stall>& stalls, absl::Time now);
+  void Drop(const std::vector<stragglers::Stall>& stalls, absl::Time now);
   // Reports `lives`, which have just ended, to the StragglerDetector. Drops the members that have
   // to rest because of that, and adds their lives to `lives`.
-  void LetMembersRest(std::vector<EndedLife>& lives, absl::Time now);
+  void LetMembersRest(std::vector<membership::EndedLife>& lives, absl::Time now);
   // Call after each round. If a worker computes so slowly that rounds wait for it, reports that to
   // the log once, with the flag that would help.
   void LookForStraggler();
@@ -477,14 +484,14 @@ class Coordinator {
   // Returns true if the newest checkpoint is marked, or is being published, as complete, so that no
   // work may be handed out yet. Emits the MarkTask that removes the mark if none is under way.
   bool AwaitsReopening();
-  bool GrantNext(WorkLedger::Computes computes, absl::Time now);
+  bool GrantNext(rounds::WorkLedger::Computes computes, absl::Time now);
   // Does what follows after work was given to the members of its roster.
-  void OnGiven(const WorkLedger::Work& work);
+  void OnGiven(const rounds::WorkLedger::Work& work);
   // Ends the job with this error after a last save.
   void FailOnceSaved(const absl::Status& failure, absl::Time now);
   bool CloseRounds(absl::Time now);
   // Sends the end of a round to servers, to the log and to metrics.
-  void TellClosed(const ClosedRound& closed, absl::Time now);
+  void TellClosed(const rounds::ClosedRound& closed, absl::Time now);
 
   void Follow(const FaultVerdict& verdict, absl::Time now);
 
@@ -496,14 +503,15 @@ class Coordinator {
   void CompareOnceAllAttached(absl::Time now);
   void EndComparison(absl::Time now);
   // Sends all servers back to the newest checkpoint, because the operator accepts the loss.
-  void AcceptLoss(const JournalLoss& loss, absl::Time now);
+  void AcceptLoss(const shards::JournalLoss& loss, absl::Time now);
   void BeginRestoring(ChooseRestoreTask task);
   // Lets a server go on with the memory that it has, and repeats the commands that it may have
   // missed.
-  absl::Status GoOnWith(const Attachment& attachment, const AttachVerdict& verdict, absl::Time now);
+  absl::Status GoOnWith(const shards::Attachment& attachment, const shards::AttachVerdict& verdict,
+                        absl::Time now);
   // Lets all servers start over, because this server lacks, or has lost, the memory of this life of
   // the servers.
-  void StartOver(int shard, const ShardLoss& loss, absl::Time now);
+  void StartOver(int shard, const shards::ShardLoss& loss, absl::Time now);
   // Ends a server that cannot load the weights of a job that was under way. The job waits for
   // another server of the shard.
   void ReplaceServer(int shard, const std::string& failure, absl::Time now);
@@ -536,4 +544,4 @@ class Coordinator {
   ClusterOrders orders_{&state_, &outbox_, &saves_};
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

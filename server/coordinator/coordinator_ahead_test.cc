@@ -6,7 +6,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 constexpr uint64_t kServers = 1000;
@@ -49,7 +49,7 @@ TEST_F(ReportAheadTest, EachGrantBeginsAnew) {
       coordinator().OnContributed(shard, kServers, worker_.life, Round(round));
     }
     EXPECT_FALSE(Awaits(Round(round)));
-    const Grant grant = *coordinator().PollGrant(worker_.life, cluster_.now())->grant;
+    const messages::Grant grant = *coordinator().PollGrant(worker_.life, cluster_.now())->grant;
     const GrantAnswer next = cluster_.Ask(worker_, CoordinatorHarness::ReportOf(grant));
     ASSERT_TRUE(next.grant.has_value());
     EXPECT_EQ(next.grant->round, Round(round + 1));
@@ -58,8 +58,8 @@ TEST_F(ReportAheadTest, EachGrantBeginsAnew) {
 
 TEST_F(ReportAheadTest, NothingElseCounts) {
   for (const int shard : {0, 1}) {
-    const WorkerLife another_life{worker_.life.worker, Incarnation(77)};
-    const WorkerLife nobody{WorkerId(77), Incarnation(77)};
+    const messages::WorkerLife another_life{worker_.life.worker, Incarnation(77)};
+    const messages::WorkerLife nobody{WorkerId(77), Incarnation(77)};
     EXPECT_FALSE(coordinator().OnContributed(shard, kServers - 1, worker_.life, Round(0)));
     EXPECT_FALSE(coordinator().OnContributed(shard, kServers, worker_.life, Round(1)));
     EXPECT_FALSE(coordinator().OnContributed(shard, kServers, another_life, Round(0)));
@@ -69,7 +69,7 @@ TEST_F(ReportAheadTest, NothingElseCounts) {
 }
 
 TEST_F(ReportAheadTest, WhatIsReportedOrOverIsNotAwaited) {
-  const Grant grant = *coordinator().PollGrant(worker_.life, cluster_.now())->grant;
+  const messages::Grant grant = *coordinator().PollGrant(worker_.life, cluster_.now())->grant;
   cluster_.Ask(worker_, CoordinatorHarness::ReportOf(grant));
   EXPECT_FALSE(Awaits(Round(0))) << "a repeat";
   EXPECT_TRUE(Awaits(Round(1)));
@@ -84,7 +84,7 @@ class ReportOfJournaledContributionTest : public ReportAheadTest {
  protected:
   ReportOfJournaledContributionTest() {
     for (const int shard : {0, 1}) Attach(shard);
-    const Grant grant = *coordinator().PollGrant(worker_.life, cluster_.now())->grant;
+    const messages::Grant grant = *coordinator().PollGrant(worker_.life, cluster_.now())->grant;
     cluster_.Ask(worker_, CoordinatorHarness::ReportOf(grant));
   }
 
@@ -130,4 +130,4 @@ TEST_F(ReportAheadTest, ReportDoesNotWaitWhereNoJournalsAreKept) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -7,7 +7,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -15,14 +15,14 @@ using ::testing::HasSubstr;
 
 TEST(CoordinatorAsyncTest, BoundHoldsTheFastestAndReleasesIt) {
   Coordinator::Config config = TestConfig();
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   config.job.max_rounds_ahead = 1;
   config.job.schedule.total_rounds = 100;
   CoordinatorHarness cluster(config);
   cluster.Start();
   const TestWorker fast = cluster.Add("fast");
   const TestWorker slow = cluster.Add("slow");
-  const Grant slow_grant = *cluster.Ask(slow).grant;
+  const messages::Grant slow_grant = *cluster.Ask(slow).grant;
   GrantAnswer answer = cluster.Ask(fast);
   for (int round = 0; round < 2; ++round) {
     ASSERT_TRUE(answer.grant.has_value()) << round << answer.pending_reason;
@@ -32,7 +32,8 @@ TEST(CoordinatorAsyncTest, BoundHoldsTheFastestAndReleasesIt) {
   EXPECT_THAT(answer.pending_reason, AllOf(HasSubstr("fast would be 2"), HasSubstr("for slow")));
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
               HasSubstr("waits for slow"));
-  const HeartbeatCall still{slow.life, 0, 0, "pull", Standstill{.shard = 1, .age = {}}};
+  const messages::HeartbeatCall still{slow.life, 0, 0, "pull",
+                                      messages::Standstill{.shard = 1, .age = {}}};
   EXPECT_TRUE(cluster.coordinator().Heartbeat(still, cluster.now()).ok());
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
               HasSubstr("waits for slow; worker slow: no bytes from shard 1 at host:1"));
@@ -43,7 +44,7 @@ TEST(CoordinatorAsyncTest, BoundHoldsTheFastestAndReleasesIt) {
 
 TEST(CoordinatorAsyncTest, WhereAllAreSilentTheyAreNamed) {
   Coordinator::Config config = TestConfig(2);
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   config.lease = absl::Seconds(10);
   config.job.schedule.total_rounds = 100;
   CoordinatorHarness cluster(config);
@@ -65,20 +66,20 @@ TEST(CoordinatorAsyncTest, WhereAllAreSilentTheyAreNamed) {
 
 TEST(CoordinatorAsyncTest, WhoKeepsSpaceIsNamedWhateverOthersDo) {
   Coordinator::Config config = TestConfig(3);
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   config.lease = absl::Seconds(10);
   config.job.schedule.total_rounds = 100;
   CoordinatorHarness cluster(config);
   cluster.Start();
   const std::vector<TestWorker> workers = {cluster.Add("a"), cluster.Add("b"), cluster.Add("c")};
   const auto pusher = [&](int index) {
-    return Pusher{workers[index].life.worker, workers[index].life.incarnation};
+    return sync::Pusher{workers[index].life.worker, workers[index].life.incarnation};
   };
-  const Grant kept = *cluster.Ask(workers[0]).grant;
+  const messages::Grant kept = *cluster.Ask(workers[0]).grant;
   cluster.Ask(workers[1]);
   GrantAnswer answer = cluster.Ask(workers[2]);
-  const PushSpace space = {.unfinished = {{pusher(0), kept.round, 3, 1024, 65536}},
-                           .held = {pusher(1)}};
+  const sync::PushSpace space = {.unfinished = {{pusher(0), kept.round, 3, 1024, 65536}},
+                                 .held = {pusher(1)}};
   for (int second = 0; second <= 10; ++second) {
     EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for, "") << second;
     cluster.coordinator().OnPushSpace(0, space, cluster.now());
@@ -93,7 +94,7 @@ TEST(CoordinatorAsyncTest, WhoKeepsSpaceIsNamedWhateverOthersDo) {
 
 TEST(CoordinatorAsyncTest, BoundDoesNotWaitForTheDeadNorForNewcomersPast) {
   Coordinator::Config config = TestConfig();
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   config.job.max_rounds_ahead = 1;
   config.job.schedule.total_rounds = 100;
   CoordinatorHarness cluster(config);
@@ -118,17 +119,18 @@ TEST(CoordinatorAsyncTest, BoundDoesNotWaitForTheDeadNorForNewcomersPast) {
 
 TEST(CoordinatorAsyncTest, AsynchronousJobEndsAfterItsRoundsWithOneEvaluation) {
   Coordinator::Config config = TestConfig();
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   config.job.eval_every = 3;
   CoordinatorHarness cluster(config);
   cluster.Start();
-  const std::vector<Grant> grants = cluster.RunToEnd({cluster.Add("a"), cluster.Add("b")});
+  const std::vector<messages::Grant> grants =
+      cluster.RunToEnd({cluster.Add("a"), cluster.Add("b")});
   int64_t evaluated = 0;
   int64_t trained = 0;
-  for (const Grant& grant : grants) {
-    if (grant.kind == Grant::Kind::kTrain) ++trained;
+  for (const messages::Grant& grant : grants) {
+    if (grant.kind == messages::Grant::Kind::kTrain) ++trained;
     EXPECT_TRUE(grant.round != Round(3) || grant.num_heldout_samples == 7);
-    if (grant.kind == Grant::Kind::kEvaluate) evaluated += grant.num_heldout_samples;
+    if (grant.kind == messages::Grant::Kind::kEvaluate) evaluated += grant.num_heldout_samples;
   }
   EXPECT_EQ(trained, 4);
   EXPECT_EQ(evaluated, 7);
@@ -136,7 +138,7 @@ TEST(CoordinatorAsyncTest, AsynchronousJobEndsAfterItsRoundsWithOneEvaluation) {
 
 TEST(CoordinatorAsyncTest, SavesBucketsAsTheyAreWhileGrantsAreOut) {
   Coordinator::Config config = TestConfig();
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   config.checkpoint_dir = "ckpt";
   config.checkpoint_schedule.every_rounds = 2;
   CoordinatorHarness cluster(config);
@@ -153,7 +155,7 @@ TEST(CoordinatorAsyncTest, SavesBucketsAsTheyAreWhileGrantsAreOut) {
 
 TEST(CoordinatorAsyncTest, RoundOfALostWorkerIsCountedAsLost) {
   Coordinator::Config config = TestConfig();
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   CoordinatorHarness cluster(config);
   cluster.Start();
   cluster.Ask(cluster.Add("a"));
@@ -168,7 +170,7 @@ TEST(CoordinatorAsyncTest, RoundOfALostWorkerIsCountedAsLost) {
 // checkpoint from before the loss may lack this push.
 TEST(CoordinatorAsyncTest, ACheckpointFromBeforeAWorkerWasLostIsNotTheLast) {
   Coordinator::Config config = TestConfig();
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   config.checkpoint_dir = "ckpt";
   CoordinatorHarness cluster(config);
   cluster.Start();
@@ -184,15 +186,16 @@ TEST(CoordinatorAsyncTest, ACheckpointFromBeforeAWorkerWasLostIsNotTheLast) {
 
 TEST(CoordinatorAsyncTest, LockStepGoesByRosters) {
   Coordinator::Config config = TestConfig();
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   config.job.max_rounds_ahead = 0;
   config.job.min_workers = 2;
   CoordinatorHarness cluster(config);
   cluster.Start();
-  const std::vector<Grant> grants = cluster.RunToEnd({cluster.Add("a"), cluster.Add("b")});
+  const std::vector<messages::Grant> grants =
+      cluster.RunToEnd({cluster.Add("a"), cluster.Add("b")});
   EXPECT_EQ(grants.size(), 2 * (4 + 1));
   EXPECT_EQ(cluster.sent().plans.size(), 4);
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -13,7 +13,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -154,7 +154,8 @@ TEST_F(CoordinatorCertificatesTest, NobodyRestsWhereTheOthersAreTooFew) {
 TEST_F(CoordinatorCertificatesTest, NamesOfACertificateGrowWithItsCompletedRounds) {
   Start();
   const TestWorker first = Add("box.1");
-  for (int i = 2; i <= Membership::kNamesPerCertificate; ++i) Add(absl::StrCat("box.", i));
+  for (int i = 2; i <= membership::Membership::kNamesPerCertificate; ++i)
+    Add(absl::StrCat("box.", i));
   EXPECT_THAT(RegisterAndJoin(New("box.17")),
               StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr("'box'"), HasSubstr("16"))));
   EXPECT_OK(RegisterAndJoin(New("ann.1"))) << "of another certificate";
@@ -170,7 +171,8 @@ TEST_F(CoordinatorCertificatesTest, NameWithACompletedRoundComesBackThoughItsCer
   MakeRound({known});
   ASSERT_OK(cluster_->coordinator().Leave(known.life, "", {}, cluster_->now()));
   // The completed round allows one more name.
-  for (int i = 1; i <= Membership::kNamesPerCertificate + 1; ++i) Add(absl::StrCat("box.", i));
+  for (int i = 1; i <= membership::Membership::kNamesPerCertificate + 1; ++i)
+    Add(absl::StrCat("box.", i));
   EXPECT_THAT(RegisterAndJoin(New("box.99")), StatusIs(absl::StatusCode::kUnavailable));
   TestWorker again = New("box.0");
   again.instance_id = 4711;
@@ -178,14 +180,15 @@ TEST_F(CoordinatorCertificatesTest, NameWithACompletedRoundComesBackThoughItsCer
 }
 
 TEST_F(CoordinatorCertificatesTest, JobThatWaitsForMoreWorkersAllowsAsManyNames) {
-  Start(Config(Membership::kNamesPerCertificate + 4));
-  for (int i = 0; i < Membership::kNamesPerCertificate + 4; ++i) Add(absl::StrCat("box.", i));
+  Start(Config(membership::Membership::kNamesPerCertificate + 4));
+  for (int i = 0; i < membership::Membership::kNamesPerCertificate + 4; ++i)
+    Add(absl::StrCat("box.", i));
   EXPECT_THAT(RegisterAndJoin(New("box.99")), StatusIs(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(CoordinatorCertificatesTest, TooFewCertificatesForARobustMeanAreAnAlarm) {
   Coordinator::Config config = Config(3);
-  config.job.robust_mean = *ParseRobustMean("trimmed:1");
+  config.job.robust_mean = *job::ParseRobustMean("trimmed:1");
   for (const bool is_one_certificate : {true, false}) {
     Start(config);
     const std::string other = is_one_certificate ? "box" : "ann";
@@ -231,4 +234,4 @@ TEST_F(CoordinatorCertificatesTest, WorkerWithoutACertificateHasNoneToBeEvicted)
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

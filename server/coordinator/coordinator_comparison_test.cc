@@ -9,7 +9,7 @@
 #include "common/testing/status_matchers.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::Contains;
@@ -44,13 +44,13 @@ class CoordinatorComparisonTest : public testing::Test {
     cluster_.Restart();
   }
 
-  absl::Status Attach(int shard, const JournalPlace& journal, uint64_t memory_of = 1000) {
+  absl::Status Attach(int shard, const shards::JournalPlace& journal, uint64_t memory_of = 1000) {
     return cluster_.coordinator().OnShardAttached(
         shard, 2, 70 + shard, memory_of, absl::StrCat("host:", shard), cluster_.now(), journal);
   }
 
   // Returns the journal place of a server that has obeyed the coordinator's `record`.
-  static JournalPlace Follows(uint64_t record, int64_t highest_round) {
+  static shards::JournalPlace Follows(uint64_t record, int64_t highest_round) {
     return {.first_segment = 1,
             .end = 0,
             .follows = {kJournal, record},
@@ -113,7 +113,7 @@ TEST_F(CoordinatorComparisonTest, TellsTheNormOfARoundOnlyOnceJournalsAreCompare
     RestartWith(50);
     const uint64_t servers = cluster_.coordinator().server_incarnation();
     const auto tell_sums = [&](int shard) {
-      cluster_.coordinator().OnShardEvent(shard, ShardSquareSums{servers, Round(0), {1.0}},
+      cluster_.coordinator().OnShardEvent(shard, shards::ShardSquareSums{servers, Round(0), {1.0}},
                                           cluster_.now());
     };
     ASSERT_OK(Attach(0, Follows(50, 0), servers));
@@ -181,7 +181,7 @@ TEST_F(CoordinatorComparisonTest, AcceptedLossGoesBackWithAnotherJournalAndLater
   EXPECT_EQ(cluster_.coordinator().journal_id(), kNewJournal);
   EXPECT_THAT(cluster_.observer().alarms, Contains(HasSubstr("--accept_loss=17 was given")));
   cluster_.coordinator().OnRestoreChosen(
-      RestoreChoice{.source = InitialSource{}, .server_incarnation = 2000}, cluster_.now());
+      RestoreChoice{.source = shards::InitialSource{}, .server_incarnation = 2000}, cluster_.now());
   EXPECT_GT(cluster_.coordinator().server_incarnation(), 5000);
   cluster_.LoadAll();
   EXPECT_EQ(cluster_.coordinator().phase(), CoordinatorPhase::kRunning);
@@ -227,12 +227,12 @@ TEST_F(CoordinatorComparisonTest, ShardWithOlderMemoryTakesAllBackOnceAllAreComp
 
 // The shard reports its record with the contribution, and not only with its next sign of life.
 TEST_F(CoordinatorComparisonTest, ShardThatLacksRecordOfCountedContributionTakesAllBack) {
-  const Grant grant = *cluster_.Ask(worker_).grant;
+  const messages::Grant grant = *cluster_.Ask(worker_).grant;
   cluster_.coordinator().NoteJournalEnd(1, 77);
   cluster_.Ask(worker_, CoordinatorHarness::ReportOf(grant));
   RestartWith(50);
   ASSERT_OK(Attach(0, Follows(50, 0)));
-  JournalPlace behind = Follows(50, 0);
+  shards::JournalPlace behind = Follows(50, 0);
   behind.end = 76;
   ASSERT_OK(Attach(1, behind));
   EXPECT_EQ(cluster_.store().restores, 2);
@@ -270,7 +270,7 @@ TEST_F(CoordinatorComparisonTest, DamagedJournalWaitsUntilItsLossIsAccepted) {
 TEST_F(CoordinatorComparisonTest, DamagedJournalOfWhichACheckpointHasAllIsNamedAndLeftBehind) {
   Coordinator::Config config = Config();
   config.journal.damage = "00000001.journal at byte 7 is damaged";
-  config.journal.newest = KnownCheckpoint{"/run/round-00000018", Round(18), 1000, {}};
+  config.journal.newest = shards::KnownCheckpoint{"/run/round-00000018", Round(18), 1000, {}};
   config.journal.newest->journal.journal_id = kJournal;
   config.journal.newest->journal.is_complete = true;
   CoordinatorHarness other(config);
@@ -285,17 +285,17 @@ TEST_F(CoordinatorComparisonTest, DamagedJournalOfWhichACheckpointHasAllIsNamedA
 
 TEST_F(CoordinatorComparisonTest, MarksLastCheckpointAsCompleteAndReopensItBeforeWork) {
   Coordinator& coordinator = cluster_.coordinator();
-  const Grant first = *cluster_.Ask(worker_).grant;
+  const messages::Grant first = *cluster_.Ask(worker_).grant;
   coordinator.BeginLastSave("server 1 stops", absl::Seconds(60), cluster_.now());
   EXPECT_FALSE(cluster_.Ask(worker_, CoordinatorHarness::ReportOf(first)).grant.has_value());
   cluster_.FinishSave();
-  const CheckpointRecord record = cluster_.store().published.back();
+  const checkpoints::CheckpointRecord record = cluster_.store().published.back();
   EXPECT_TRUE(record.journal.is_complete);
   EXPECT_EQ(record.journal.journal_id, kNewJournal);
   EXPECT_EQ(record.journal.shard_records.size(), 2);
   // The job continues from a complete checkpoint.
   cluster_.config().journal.newest =
-      KnownCheckpoint{record.final_directory, record.round, 1000, record.journal};
+      shards::KnownCheckpoint{record.final_directory, record.round, 1000, record.journal};
   cluster_.config().journal.end = {kNewJournal, 70};
   cluster_.Restart();
   cluster_.AttachAgain();
@@ -315,24 +315,26 @@ TEST_F(CoordinatorComparisonTest, MarksLastCheckpointAsCompleteAndReopensItBefor
 
 TEST_F(CoordinatorComparisonTest, HandsOutNoWorkWhileACompleteCheckpointIsPublished) {
   Coordinator& coordinator = cluster_.coordinator();
-  const Grant first = *cluster_.Ask(worker_).grant;
+  const messages::Grant first = *cluster_.Ask(worker_).grant;
   const std::string asker = ReasonOfStop(1);
   coordinator.BeginLastSave(asker, absl::Seconds(60), cluster_.now());
   cluster_.Ask(worker_, CoordinatorHarness::ReportOf(first));
   const std::string directory = cluster_.sent().save_directories.back();
   for (int shard : {0, 1}) {
-    coordinator.OnShardEvent(shard, ShardSaved{coordinator.server_incarnation(), directory, "part"},
-                             cluster_.now());
+    coordinator.OnShardEvent(
+        shard, shards::ShardSaved{coordinator.server_incarnation(), directory, "part"},
+        cluster_.now());
   }
-  const CheckpointRecord record = cluster_.store().published.back();
+  const checkpoints::CheckpointRecord record = cluster_.store().published.back();
   ASSERT_TRUE(record.journal.is_complete);
   // The server that had waited for the last save to exit was started again.
-  coordinator.OnShardEvent(1, ShardLoaded{coordinator.server_incarnation(), absl::OkStatus()},
-                           cluster_.now());
+  coordinator.OnShardEvent(
+      1, shards::ShardLoaded{coordinator.server_incarnation(), absl::OkStatus()}, cluster_.now());
   EXPECT_FALSE(cluster_.Ask(worker_).grant.has_value());
   EXPECT_TRUE(cluster_.store().marked.empty());
   coordinator.OnCheckpointPublished(
-      directory, PublishedCheckpoint{.path = record.final_directory, .round = record.round},
+      directory,
+      checkpoints::PublishedCheckpoint{.path = record.final_directory, .round = record.round},
       cluster_.now());
   EXPECT_FALSE(cluster_.Ask(worker_).grant.has_value());
   ASSERT_EQ(cluster_.store().marked.size(), 1);
@@ -342,4 +344,4 @@ TEST_F(CoordinatorComparisonTest, HandsOutNoWorkWhileACompleteCheckpointIsPublis
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

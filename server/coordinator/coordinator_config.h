@@ -14,21 +14,21 @@
 #include "server/coordinator/shards/journal_comparison.h"
 #include "server/membership/registration_limit.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 struct CoordinatorConfig {
-  JobSpec job;
+  job::JobSpec job;
   // Names of the flags that the operator has given: see Settle(). For the model `client`, all other
   // settings come from the first client, or from the checkpoint that the job goes on from.
   std::set<std::string> given;
   // Settings that the job chooses by itself instead of taking them from `job`. If there are any,
   // the lengths in `job` are in steps. See ExchangeTuning.
-  OpenSettings open_settings;
+  job::OpenSettings open_settings;
   int num_shards = 1;
   // Memory that the shard of this server may take. The coordinator assumes the same for all other
   // shards. Zeros mean not known. Used only if a client brings the layout, because each server
   // checks any other layout itself.
-  HostMemory memory = {};
+  machine::HostMemory memory = {};
   // Part of `memory` that incomplete pushes of contributions may take.
   int64_t staging_bytes = 0;
   // Key from which the servers compute the secret of each worker's life. A coordinator that goes on
@@ -38,16 +38,16 @@ struct CoordinatorConfig {
   // True means that the life of a worker whose connections were closed may end before its lease.
   // See ClosedConnections.
   bool ends_unconnected = false;
-  RegistrationLimit::Config registrations = {};
+  membership::RegistrationLimit::Config registrations = {};
   std::string checkpoint_dir;    // empty if nothing is saved
   uint64_t folder_claim_id = 0;  // see SharedFolder
   std::string fallback_dir;      // for a last save that fails in checkpoint_dir; empty if none
-  CheckpointSchedule::Config checkpoint_schedule;
+  checkpoints::CheckpointSchedule::Config checkpoint_schedule;
   bool has_journal = false;  // everything acknowledged survives the end of a process
   // Maximum number of bytes in a server's journal since the newest checkpoint. Beyond it, an extra
   // checkpoint is taken. 0 means that the limit follows from the size of the server's weights.
   int64_t journal_limit_bytes = 0;
-  JournalFacts journal = {};
+  shards::JournalFacts journal = {};
   // the longest time that a round waits for a member
   absl::Duration round_timeout = absl::Hours(1);
   // Time that workers have to hand in their rounds after the job is stopped. Also the time for the
@@ -57,7 +57,7 @@ struct CoordinatorConfig {
   // If this is a site, HOST:PORT of the upstream servers, which order its rounds: see SiteOrder.
   // Empty means that this is no site, and the job's settings define the rounds.
   std::string upstream = {};
-  DivergencePolicy divergence;
+  faults::DivergencePolicy divergence;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

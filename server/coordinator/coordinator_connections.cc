@@ -4,20 +4,20 @@
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
-void Coordinator::OnProcessEnded(const WorkerLife& life, absl::Time now) {
+void Coordinator::OnProcessEnded(const messages::WorkerLife& life, absl::Time now) {
   if (state_.is_comparing() || !CheckLife(life).ok()) return;
   if (state_.membership.IsLastMember(life.worker)) return;
   DropWorker(life.worker, "its process has ended", now);
 }
 
-void Coordinator::OnConnectionEnded(const WorkerLife& life, const std::string& peer, bool by_peer,
-                                    absl::Time now) {
+void Coordinator::OnConnectionEnded(const messages::WorkerLife& life, const std::string& peer,
+                                    bool by_peer, absl::Time now) {
   if (!state_.is_comparing()) state_.membership.OnConnectionEnded(life, peer, by_peer, now);
 }
 
-void Coordinator::On(int shard, const ShardConnections& connections, absl::Time now) {
+void Coordinator::On(int shard, const shards::ShardConnections& connections, absl::Time now) {
   if (!state_.shards.Has(shard)) return;
   state_.membership.OnConnectionsAnswer(shard, connections.life, connections.are_closed);
   EndUnconnected(now);
@@ -31,17 +31,17 @@ void Coordinator::EndUnconnected(absl::Time now) {
   const std::optional<WorkerId> awaited =
       state_.stragglers.OnlyStalled(state_.FactsOfStragglers(now), now);
   if (!awaited.has_value()) return;
-  const absl::Duration long_round = HasLocalSteps(state_.model.job())
+  const absl::Duration long_round = job::HasLocalSteps(state_.model.job())
                                         ? state_.rounds.progress().usual_round()
                                         : absl::ZeroDuration();
-  const Membership::Unconnected judged =
+  const membership::Membership::Unconnected judged =
       state_.membership.JudgeUnconnected(*awaited, long_round, now);
   switch (judged.verdict) {
-    case ClosedConnections::Verdict::kWait:
+    case membership::ClosedConnections::Verdict::kWait:
       return;
-    case ClosedConnections::Verdict::kAsk:
-      return Command(AskConnectionsCommand{judged.life});
-    case ClosedConnections::Verdict::kEnd:
+    case membership::ClosedConnections::Verdict::kAsk:
+      return Command(shards::AskConnectionsCommand{judged.life});
+    case membership::ClosedConnections::Verdict::kEnd:
       return DropWorker(*awaited,
                         absl::StrCat("its connections were closed and none came again for ",
                                      absl::FormatDuration(
@@ -50,4 +50,4 @@ void Coordinator::EndUnconnected(absl::Time now) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -10,7 +10,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
@@ -65,8 +65,8 @@ class UnconnectedWorkerTest : public testing::Test {
   }
   void Answer(char name, bool are_closed = true) {
     for (int shard : {0, 1}) {
-      cluster_.coordinator().OnShardEvent(shard, ShardConnections{Find(name).life, are_closed},
-                                          cluster_.now());
+      cluster_.coordinator().OnShardEvent(
+          shard, shards::ShardConnections{Find(name).life, are_closed}, cluster_.now());
     }
   }
 
@@ -163,7 +163,7 @@ TEST_F(UnconnectedWorkerTest, GetsTheTimeInWhichTheCoordinatorDidNotRun) {
 }
 
 TEST_F(UnconnectedWorkerTest, HasFourRoundTrips) {
-  HeartbeatCall call = {Find('b').life, 0, 0, "compute"};
+  messages::HeartbeatCall call = {Find('b').life, 0, 0, "compute"};
   call.path.round_trip = absl::Milliseconds(400);
   ASSERT_OK(cluster_.coordinator().Heartbeat(call, cluster_.now()));
   Report("ac");
@@ -207,7 +207,7 @@ class UnconnectedWorkerWithLocalStepsTest : public UnconnectedWorkerTest {
   UnconnectedWorkerWithLocalStepsTest() : UnconnectedWorkerTest(Config()) {}
   static Coordinator::Config Config() {
     Coordinator::Config config = UnconnectedWorkerTest::Config();
-    config.job.mode = Mode::kLocalSgd;
+    config.job.mode = job::Mode::kLocalSgd;
     config.job.local_steps = 2;
     config.job.global_batch_size = 0;
     config.job.batch_size = 1;
@@ -230,4 +230,4 @@ TEST_F(UnconnectedWorkerWithLocalStepsTest, HasATwentiethOfAUsualRound) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

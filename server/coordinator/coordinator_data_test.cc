@@ -9,12 +9,12 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
 
-DatasetInfo Own(const std::string& fingerprint, int64_t train, int64_t heldout) {
+messages::DatasetInfo Own(const std::string& fingerprint, int64_t train, int64_t heldout) {
   return {.fingerprint = fingerprint,
           .num_train_samples = train,
           .num_heldout_samples = heldout,
@@ -22,15 +22,15 @@ DatasetInfo Own(const std::string& fingerprint, int64_t train, int64_t heldout) 
 }
 
 // Returns a report with the loss `heldout_loss` for each held-out sample.
-RoundReport ReportOf(const Grant& grant, double heldout_loss) {
-  RoundReport report = CoordinatorHarness::ReportOf(grant);
+messages::RoundReport ReportOf(const messages::Grant& grant, double heldout_loss) {
+  messages::RoundReport report = CoordinatorHarness::ReportOf(grant);
   report.heldout_loss_sum = heldout_loss * static_cast<double>(grant.num_heldout_samples);
   return report;
 }
 
 Coordinator::Config AsyncConfig(int64_t eval_every) {
   Coordinator::Config config = TestConfig();
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   config.job.eval_every = eval_every;
   config.job.schedule.total_rounds = 100;
   return config;
@@ -41,7 +41,7 @@ TEST(CoordinatorDataTest, SharedWorkersMustAgreeAlsoIfAnOwnOneJoinedFirst) {
   cluster.Start();
   cluster.Add("own", Own("o", 10, 1));
   cluster.Add("a");
-  DatasetInfo other = TestDataset();
+  messages::DatasetInfo other = TestDataset();
   other.fingerprint = "beef";
   TestWorker b{"b", 2, {}};
   ASSERT_TRUE(cluster.Register(b).ok());
@@ -59,7 +59,7 @@ TEST(CoordinatorDataTest, AnOwnWorkerDoesNotSpareTheJobItsSharedData) {
   cluster.Ask(a);
   cluster.Pass(absl::Seconds(11));
   cluster.Add("own", Own("o", 10, 1));
-  DatasetInfo other = TestDataset();
+  messages::DatasetInfo other = TestDataset();
   other.fingerprint = "beef";
   TestWorker b{"b", 2, {}};
   ASSERT_TRUE(cluster.Register(b).ok());
@@ -85,7 +85,7 @@ TEST(CoordinatorDataTest, HeldOutLossIsThatOfTheUnionInWhateverOrderWorkersJoine
     }
     cluster.Ask(*small, ReportOf(*cluster.Ask(*small).grant, 0.5));
     cluster.Ask(*large, ReportOf(*cluster.Ask(*large).grant, 0.25));
-    const RoundSummary& evaluated = cluster.observer().rounds.back();
+    const rounds::RoundSummary& evaluated = cluster.observer().rounds.back();
     EXPECT_FALSE(evaluated.trained);
     EXPECT_DOUBLE_EQ(*evaluated.heldout_loss, (2 * 0.5 + 8 * 0.25) / 10) << small_first;
     EXPECT_TRUE(evaluated.heldout_complete);
@@ -99,12 +99,12 @@ TEST(CoordinatorDataTest, FinalEvaluationWaitsForEveryDataSetThatIsThere) {
   CoordinatorHarness cluster(config);
   cluster.Start();
   const TestWorker a = cluster.Add("a", Own("a", 10, 2));
-  const Grant trained = *cluster.Ask(a).grant;
+  const messages::Grant trained = *cluster.Ask(a).grant;
   const TestWorker b = cluster.Add("b", Own("b", 10, 2));
   EXPECT_EQ(cluster.Ask(a, ReportOf(trained, 0.0)).pending_reason,
             "the final evaluation waits for b");
-  const Grant part = *cluster.Ask(b).grant;
-  EXPECT_EQ(part.kind, Grant::Kind::kEvaluate);
+  const messages::Grant part = *cluster.Ask(b).grant;
+  EXPECT_EQ(part.kind, messages::Grant::Kind::kEvaluate);
   EXPECT_EQ(part.num_heldout_samples, 2);
   EXPECT_EQ(cluster.Ask(a).grant->num_heldout_samples, 2);
 }
@@ -115,12 +115,12 @@ TEST(CoordinatorDataTest, FinalEvaluationGoesOnWithoutDataThatWasLostWithItsWork
   CoordinatorHarness cluster(config);
   cluster.Start();
   const TestWorker a = cluster.Add("a", Own("a", 10, 2));
-  const Grant trained = *cluster.Ask(a).grant;
+  const messages::Grant trained = *cluster.Ask(a).grant;
   cluster.Add("b", Own("b", 10, 2));
   cluster.Ask(a, ReportOf(trained, 0.0));
   cluster.Pass(absl::Seconds(6), {a});
   cluster.Pass(absl::Seconds(6), {a});
-  EXPECT_EQ(cluster.Ask(a).grant->kind, Grant::Kind::kEvaluate);
+  EXPECT_EQ(cluster.Ask(a).grant->kind, messages::Grant::Kind::kEvaluate);
 }
 
 // Each worker gets its part of the evaluation with its next grant. No held-out loss is reported
@@ -130,16 +130,17 @@ TEST(CoordinatorDataTest, AsynchronousEvaluationIsOverAllSets) {
   cluster.Start();
   const TestWorker a = cluster.Add("a", Own("a", 10, 2));
   const TestWorker b = cluster.Add("b", Own("b", 10, 6));
-  Grant of_a = *cluster.Ask(a).grant;        // round 0
-  const Grant of_b = *cluster.Ask(b).grant;  // round 1
+  messages::Grant of_a = *cluster.Ask(a).grant;        // round 0
+  const messages::Grant of_b = *cluster.Ask(b).grant;  // round 1
   std::vector<int64_t> parts;
   for (int i = 0; i < 4; ++i) {  // rounds 2 to 5
     of_a = *cluster.Ask(a, ReportOf(of_a, 1.0)).grant;
     parts.push_back(of_a.num_heldout_samples);
   }
   EXPECT_EQ(parts, (std::vector<int64_t>{2, 0, 0, 0})) << "b has not had its turn";
-  for (const RoundSummary& round : cluster.observer().rounds) EXPECT_FALSE(round.heldout_loss);
-  const Grant part_of_b = *cluster.Ask(b, ReportOf(of_b, 0.0)).grant;
+  for (const rounds::RoundSummary& round : cluster.observer().rounds)
+    EXPECT_FALSE(round.heldout_loss);
+  const messages::Grant part_of_b = *cluster.Ask(b, ReportOf(of_b, 0.0)).grant;
   EXPECT_EQ(part_of_b.num_heldout_samples, 6);
   cluster.Ask(b, ReportOf(part_of_b, 2.0));
   EXPECT_DOUBLE_EQ(*cluster.observer().rounds.back().heldout_loss, (2 * 1.0 + 6 * 2.0) / 8);
@@ -152,7 +153,7 @@ TEST(CoordinatorDataTest, AsynchronousEvaluationDoesNotWaitForTheDead) {
   cluster.Start();
   const TestWorker a = cluster.Add("a", Own("a", 10, 2));
   const TestWorker b = cluster.Add("b", Own("b", 10, 6));
-  Grant of_a = *cluster.Ask(a).grant;
+  messages::Grant of_a = *cluster.Ask(a).grant;
   cluster.Ask(b);
   of_a = *cluster.Ask(a, ReportOf(of_a, 1.0)).grant;
   ASSERT_EQ(of_a.num_heldout_samples, 2);
@@ -173,11 +174,11 @@ TEST(CoordinatorDataTest, CursorsGoOnAfterARestart) {
   const std::vector<TestWorker> workers = {before.Add("a", Own("a", 10, 0)),
                                            before.Add("b", Own("b", 10, 0))};
   before.RunToEnd(workers);
-  const CheckpointRecord record = before.store().published.front();
+  const checkpoints::CheckpointRecord record = before.store().published.front();
   ASSERT_EQ(record.state.ledger.next_round, 2);
 
   CoordinatorHarness after(config);
-  after.Start({.source = CheckpointSource{"ckpt/round-2"},
+  after.Start({.source = shards::CheckpointSource{"ckpt/round-2"},
                .state = record.state,
                .server_incarnation = 2000});
   const TestWorker c = after.Add("c", Own("b", 10, 0));
@@ -206,4 +207,4 @@ TEST(CoordinatorDataTest, StatusTellsWhoseDataIsWhose) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -14,7 +14,7 @@
 #include "server/coordinator/coordinator_state_json.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -28,7 +28,7 @@ using ::testing::StartsWith;
 
 class CoordinatorDivergenceTest : public ::testing::Test {
  protected:
-  static Coordinator::Config Config(int workers, Mode mode = Mode::kSync) {
+  static Coordinator::Config Config(int workers, job::Mode mode = job::Mode::kSync) {
     Coordinator::Config config = TestConfig();
     config.job.mode = mode;
     config.job.min_workers = workers;
@@ -39,7 +39,7 @@ class CoordinatorDivergenceTest : public ::testing::Test {
     return config;
   }
   static Coordinator::Config RollingBack(Coordinator::Config config) {
-    config.divergence.action = DivergenceAction::kRollback;
+    config.divergence.action = faults::DivergenceAction::kRollback;
     return config;
   }
 
@@ -52,10 +52,10 @@ class CoordinatorDivergenceTest : public ::testing::Test {
   }
 
   // Returns the worker's grant. The test fails if it has none.
-  Grant GrantOf(int worker) {
+  messages::Grant GrantOf(int worker) {
     const GrantAnswer answer = cluster_->Ask(workers_[worker]);
     EXPECT_TRUE(answer.grant.has_value()) << answer.pending_reason;
-    return answer.grant.value_or(Grant());
+    return answer.grant.value_or(messages::Grant());
   }
   // Lets all workers request a grant and report it, `rounds` times.
   void Train(int rounds) {
@@ -67,26 +67,26 @@ class CoordinatorDivergenceTest : public ::testing::Test {
     }
   }
   void Refuse(int worker, int64_t round) {
-    const WorkerLife& life = workers_[worker].life;
+    const messages::WorkerLife& life = workers_[worker].life;
     coordinator().OnShardEvent(0,
-                               WorkerFault{.worker = life.worker,
-                                           .incarnation = life.incarnation,
-                                           .round = Round(round),
-                                           .kind = WorkerFault::Kind::kNotFinite,
-                                           .text = "bucket 3, element 7: NaN"},
+                               sync::WorkerFault{.worker = life.worker,
+                                                 .incarnation = life.incarnation,
+                                                 .round = Round(round),
+                                                 .kind = sync::WorkerFault::Kind::kNotFinite,
+                                                 .text = "bucket 3, element 7: NaN"},
                                cluster_->now());
   }
   void TooLong(int worker, int64_t round) {
-    const WorkerLife& life = workers_[worker].life;
+    const messages::WorkerLife& life = workers_[worker].life;
     // Every bucket reports the same fault.
     for (int bucket = 0; bucket < 3; ++bucket) {
       coordinator().OnShardEvent(
           0,
-          WorkerFault{.worker = life.worker,
-                      .incarnation = life.incarnation,
-                      .round = Round(round),
-                      .kind = WorkerFault::Kind::kTooLong,
-                      .text = absl::StrCat("bucket ", bucket, ": a norm of 90")},
+          sync::WorkerFault{.worker = life.worker,
+                            .incarnation = life.incarnation,
+                            .round = Round(round),
+                            .kind = sync::WorkerFault::Kind::kTooLong,
+                            .text = absl::StrCat("bucket ", bucket, ": a norm of 90")},
           cluster_->now());
     }
   }
@@ -100,9 +100,9 @@ class CoordinatorDivergenceTest : public ::testing::Test {
   ClusterSnapshot Snapshot() { return coordinator().Snapshot(cluster_->now()); }
   // Answers the ChooseRestoreTask with the last checkpoint that was published.
   void RestoreLast() {
-    const CheckpointRecord& record = cluster_->store().published.back();
+    const checkpoints::CheckpointRecord& record = cluster_->store().published.back();
     cluster_->coordinator().OnRestoreChosen(
-        RestoreChoice{.source = CheckpointSource{record.final_directory},
+        RestoreChoice{.source = shards::CheckpointSource{record.final_directory},
                       .state = record.state,
                       .layout = coordinator().map()->layout},
         cluster_->now());
@@ -124,7 +124,7 @@ TEST_F(CoordinatorDivergenceTest, StopNamesTheRoundAndTheLastGoodCheckpointAndSa
   EXPECT_EQ(GrantOf(0).round, Round(5));
   Refuse(0, 5);
   const GrantAnswer last = cluster_->Ask(workers_[0]);
-  ASSERT_EQ(last.grant->kind, Grant::Kind::kDone) << "the worker is not to blame";
+  ASSERT_EQ(last.grant->kind, messages::Grant::Kind::kDone) << "the worker is not to blame";
   EXPECT_TRUE(last.grant->has_failed);
   EXPECT_THAT(last.grant->reason,
               AllOf(HasSubstr("diverged at round 5"),
@@ -164,11 +164,11 @@ TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALo
   EXPECT_EQ(cluster_->store().restores, restores + 1);
   EXPECT_THAT(cluster_->store().set_aside, ElementsAre(Round(5)));
   RestoreLast();
-  const LearningRateSchedule& schedule = cluster_->sent().assignments.back().job.schedule;
+  const job::LearningRateSchedule& schedule = cluster_->sent().assignments.back().job.schedule;
   EXPECT_EQ(schedule.peak, 0.5 * Config(1).job.schedule.peak);
   EXPECT_FALSE(IsAlive(0)) << "all begin anew";
   ComeBack(0);
-  const Grant again = GrantOf(0);
+  const messages::Grant again = GrantOf(0);
   EXPECT_EQ(again.round, Round(4));
   EXPECT_EQ(again.first_sample, 4 * 6);
   EXPECT_EQ(again.learning_rates.at(0), 0.2);
@@ -190,8 +190,8 @@ TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALo
   cluster_->FinishSave();
   EXPECT_EQ(cluster_->store().published.back().state.ledger.rollbacks, 2);
   CoordinatorHarness restarted(RollingBack(Config(1)));
-  const CheckpointRecord& record = cluster_->store().published.back();
-  restarted.Start(RestoreChoice{.source = CheckpointSource{record.final_directory},
+  const checkpoints::CheckpointRecord& record = cluster_->store().published.back();
+  restarted.Start(RestoreChoice{.source = shards::CheckpointSource{record.final_directory},
                                 .state = record.state,
                                 .layout = coordinator().map()->layout});
   EXPECT_EQ(restarted.Ask(restarted.Add("a")).grant->learning_rates.at(0), 0.1);
@@ -213,7 +213,8 @@ TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNot
   Train(4);
   cluster_->FinishSave();
   coordinator().OnShardEvent(
-      1, ShardDiverged{coordinator().server_incarnation(), Round(4), "bucket 3"}, cluster_->now());
+      1, shards::ShardDiverged{coordinator().server_incarnation(), Round(4), "bucket 3"},
+      cluster_->now());
   EXPECT_THAT(cluster_->store().set_aside, ElementsAre(Round(5)));
 
   // The checkpoint is set aside also if the job stops, so that a restart by an operator does not
@@ -229,13 +230,14 @@ TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNot
 }
 
 TEST_F(CoordinatorDivergenceTest, AsynchronousRoundsSayNothingAgainstCheckpointsThatCameBefore) {
-  Start(Config(2, Mode::kAsync));
+  Start(Config(2, job::Mode::kAsync));
   for (const TestWorker& worker : workers_) cluster_->Ask(worker);
   Train(4);
   cluster_->FinishSave();
   const Round saved = cluster_->store().published.back().round;
   coordinator().OnShardEvent(
-      1, ShardDiverged{coordinator().server_incarnation(), Round(0), "bucket 3"}, cluster_->now());
+      1, shards::ShardDiverged{coordinator().server_incarnation(), Round(0), "bucket 3"},
+      cluster_->now());
   EXPECT_GT(cluster_->store().set_aside.at(0), saved);
 }
 
@@ -335,7 +337,8 @@ TEST_F(CoordinatorDivergenceTest, RollbacksAreLimited) {
     GrantOf(0);
     Refuse(0, 0);
     EXPECT_THAT(cluster_->observer().alarms.back(), HasSubstr("Goes back to the first weights"));
-    coordinator().OnRestoreChosen(RestoreChoice{.source = InitialSource{}}, cluster_->now());
+    coordinator().OnRestoreChosen(RestoreChoice{.source = shards::InitialSource{}},
+                                  cluster_->now());
     cluster_->LoadAll();
     ComeBack(0);
   }
@@ -357,7 +360,8 @@ TEST_F(CoordinatorDivergenceTest, WhatOperatorsMadeOfTheLearningRateIsNamedBesid
     for (int rollback = 0; rollback < rollbacks; ++rollback) {
       GrantOf(0);
       Refuse(0, 0);
-      coordinator().OnRestoreChosen(RestoreChoice{.source = InitialSource{}}, cluster_->now());
+      coordinator().OnRestoreChosen(RestoreChoice{.source = shards::InitialSource{}},
+                                    cluster_->now());
       cluster_->LoadAll();
       ComeBack(0);
     }
@@ -374,17 +378,17 @@ TEST_F(CoordinatorDivergenceTest, WhatOperatorsMadeOfTheLearningRateIsNamedBesid
 }
 
 TEST_F(CoordinatorDivergenceTest, WeightsSpoiltOnAnyShardAreADivergenceWithoutAnyonesFault) {
-  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
+  for (const job::Mode mode : {job::Mode::kSync, job::Mode::kAsync, job::Mode::kLocalSgd}) {
     workers_.clear();
     Start(RollingBack(Config(2, mode)));
     Train(2);
     coordinator().OnShardEvent(
-        1, ShardDiverged{coordinator().server_incarnation() - 1, Round(1), "late"},
+        1, shards::ShardDiverged{coordinator().server_incarnation() - 1, Round(1), "late"},
         cluster_->now());
     EXPECT_EQ(Snapshot().rollbacks, 0) << "of an earlier life of the servers";
     const uint64_t incarnation = coordinator().server_incarnation();
     for (int shard : {1, 0}) {
-      coordinator().OnShardEvent(shard, ShardDiverged{incarnation, Round(1), "bucket 3"},
+      coordinator().OnShardEvent(shard, shards::ShardDiverged{incarnation, Round(1), "bucket 3"},
                                  cluster_->now());
     }
     EXPECT_EQ(Snapshot().rollbacks, 1) << "several shards tell of the same";
@@ -399,8 +403,9 @@ TEST_F(CoordinatorDivergenceTest, CheckpointUnderWayIsGivenUp) {
   const std::string directory = cluster_->sent().save_directories.back();
   Refuse(0, 4);
   EXPECT_THAT(cluster_->store().discarded, ElementsAre(directory));
-  coordinator().OnShardEvent(0, ShardSaved{coordinator().server_incarnation(), directory, "part 0"},
-                             cluster_->now());
+  coordinator().OnShardEvent(
+      0, shards::ShardSaved{coordinator().server_incarnation(), directory, "part 0"},
+      cluster_->now());
   EXPECT_THAT(cluster_->store().discarded, ElementsAre(directory, directory)) << "written since";
 }
 
@@ -429,7 +434,7 @@ TEST_F(CoordinatorDivergenceTest, OneSickWorkerIsDroppedAndTheOthersGoOn) {
 }
 
 TEST_F(CoordinatorDivergenceTest, WhenNobodysNumbersAreFiniteTheRunHasDiverged) {
-  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
+  for (const job::Mode mode : {job::Mode::kSync, job::Mode::kAsync, job::Mode::kLocalSgd}) {
     workers_.clear();
     Start(Config(2, mode));
     Train(1);
@@ -444,7 +449,7 @@ TEST_F(CoordinatorDivergenceTest, WhenNobodysNumbersAreFiniteTheRunHasDiverged) 
 TEST_F(CoordinatorDivergenceTest, LossThatIsNotFiniteCountsAsSuch) {
   Start(Config(2));
   for (const TestWorker& worker : workers_) cluster_->Ask(worker);
-  RoundReport report = CoordinatorHarness::ReportOf(GrantOf(0));
+  messages::RoundReport report = CoordinatorHarness::ReportOf(GrantOf(0));
   report.loss_sum = std::nan("");
   EXPECT_EQ(coordinator().RequestGrant(workers_[0].life, report, cluster_->now()).status().code(),
             absl::StatusCode::kAborted);
@@ -454,7 +459,7 @@ TEST_F(CoordinatorDivergenceTest, LossThatIsNotFiniteCountsAsSuch) {
   report.heldout_loss_sum = std::numeric_limits<double>::infinity();
   const auto last = coordinator().RequestGrant(workers_[1].life, report, cluster_->now());
   ASSERT_TRUE(last.ok()) << last.status();
-  EXPECT_EQ(last->grant->kind, Grant::Kind::kDone);
+  EXPECT_EQ(last->grant->kind, messages::Grant::Kind::kDone);
   EXPECT_THAT(last->grant->reason, HasSubstr("the loss of worker 'b' is not finite"));
 }
 
@@ -462,7 +467,7 @@ TEST_F(CoordinatorDivergenceTest, LossThatNoTrainerCanHaveCountsAsNotFinite) {
   const auto refused = [&](double loss_sum) {
     Start(Config(2));
     for (const TestWorker& worker : workers_) cluster_->Ask(worker);
-    RoundReport report = CoordinatorHarness::ReportOf(GrantOf(0));
+    messages::RoundReport report = CoordinatorHarness::ReportOf(GrantOf(0));
     report.loss_sum = loss_sum;
     const auto answer = coordinator().RequestGrant(workers_[0].life, report, cluster_->now());
     return absl::IsAborted(answer.status()) ? Message(answer.status()) : "";
@@ -477,10 +482,10 @@ TEST_F(CoordinatorDivergenceTest, LossThatNoTrainerCanHaveCountsAsNotFinite) {
 TEST_F(CoordinatorDivergenceTest, CountsThatCannotBeAreRefused) {
   Start(Config(2));
   for (const TestWorker& worker : workers_) cluster_->Ask(worker);
-  const auto code_of = [&](const RoundReport& report) {
+  const auto code_of = [&](const messages::RoundReport& report) {
     return coordinator().RequestGrant(workers_[0].life, report, cluster_->now()).status().code();
   };
-  RoundReport report = CoordinatorHarness::ReportOf(GrantOf(0));
+  messages::RoundReport report = CoordinatorHarness::ReportOf(GrantOf(0));
   report.num_predictions = int64_t{1} << 62;
   EXPECT_EQ(code_of(report), absl::StatusCode::kInvalidArgument);
   report = CoordinatorHarness::ReportOf(GrantOf(0));
@@ -535,7 +540,7 @@ TEST_F(CoordinatorDivergenceTest, WhoSendsNanAgainAndAgainIsShutOutAlsoAsAnother
 }
 
 TEST_F(CoordinatorDivergenceTest, FastWorkerIsNotHeldSickBeforeOthersHaveShownTheirNumbers) {
-  Start(Config(2, Mode::kAsync));
+  Start(Config(2, job::Mode::kAsync));
   for (const TestWorker& worker : workers_) cluster_->Ask(worker);
   for (int time = 0; time < 10; ++time) {
     Refuse(0, time);
@@ -605,7 +610,7 @@ TEST_F(CoordinatorDivergenceTest, WhoHasACertificateIsShutOutWithAllItsNames) {
   config.divergence.poison_limit = 1;
   Start(config);
   const auto register_as = [this](const std::string& name, const std::string& identity) {
-    RegisterCall call;
+    messages::RegisterCall call;
     call.name = name;
     call.instance_id = 4711;
     call.identity = identity;
@@ -617,11 +622,11 @@ TEST_F(CoordinatorDivergenceTest, WhoHasACertificateIsShutOutWithAllItsNames) {
   ASSERT_OK(sibling);
   for (int round = 0; round < 2; ++round) {
     coordinator().OnShardEvent(0,
-                               WorkerFault{.worker = card->life.worker,
-                                           .incarnation = card->life.incarnation,
-                                           .round = Round(round),
-                                           .kind = WorkerFault::Kind::kTooLong,
-                                           .text = "a norm of 90"},
+                               sync::WorkerFault{.worker = card->life.worker,
+                                                 .incarnation = card->life.incarnation,
+                                                 .round = Round(round),
+                                                 .kind = sync::WorkerFault::Kind::kTooLong,
+                                                 .text = "a norm of 90"},
                                cluster_->now());
   }
   EXPECT_FALSE(coordinator().CheckLife(sibling->life).ok());
@@ -648,13 +653,13 @@ TEST_F(CoordinatorDivergenceTest, WorkersOfOneCertificateShutNobodyOut) {
     Start(config);
     const auto everybody = [](absl::string_view) { return true; };
     EXPECT_EQ(coordinator().EvictWorkers(everybody, "", cluster_->now()), 1);
-    std::vector<WorkerLife> lives;
+    std::vector<messages::WorkerLife> lives;
     for (const char* name : {"gpus.1", "gpus.2", "ann", "card"}) {
-      RegisterCall call;
+      messages::RegisterCall call;
       call.name = name;
       call.instance_id = 4711;
       call.identity = is_one_certificate ? std::string(name).substr(0, 4) : name;
-      ASSERT_OK_AND_ASSIGN(const Registration registration,
+      ASSERT_OK_AND_ASSIGN(const messages::Registration registration,
                            coordinator().Register(call, cluster_->now()));
       lives.push_back(registration.life);
       ASSERT_OK(coordinator().Join(lives.back(), coordinator().map()->layout.hash(), {},
@@ -662,11 +667,11 @@ TEST_F(CoordinatorDivergenceTest, WorkersOfOneCertificateShutNobodyOut) {
     }
     for (const int64_t round : {0, 1}) {
       coordinator().OnShardEvent(0,
-                                 WorkerFault{.worker = lives[3].worker,
-                                             .incarnation = lives[3].incarnation,
-                                             .round = Round(round),
-                                             .kind = WorkerFault::Kind::kOpposed,
-                                             .text = "cosine -0.5"},
+                                 sync::WorkerFault{.worker = lives[3].worker,
+                                                   .incarnation = lives[3].incarnation,
+                                                   .round = Round(round),
+                                                   .kind = sync::WorkerFault::Kind::kOpposed,
+                                                   .text = "cosine -0.5"},
                                  cluster_->now());
     }
     EXPECT_EQ(coordinator().CheckLife(lives[3]).ok(), is_one_certificate);
@@ -681,30 +686,30 @@ TEST_F(CoordinatorDivergenceTest, RoundsOfAllWorkersOfACertificateAreCountedToge
   config.divergence.poison_limit = 3;
   Start(config);
   const auto register_as = [this](const std::string& name) {
-    RegisterCall call;
+    messages::RegisterCall call;
     call.name = name;
     call.instance_id = std::hash<std::string>()(name);
     call.identity = name.substr(0, 4);
     return coordinator().Register(call, cluster_->now());
   };
-  const auto too_long = [this](const WorkerLife& life, int64_t round) {
+  const auto too_long = [this](const messages::WorkerLife& life, int64_t round) {
     coordinator().OnShardEvent(0,
-                               WorkerFault{.worker = life.worker,
-                                           .incarnation = life.incarnation,
-                                           .round = Round(round),
-                                           .kind = WorkerFault::Kind::kTooLong,
-                                           .text = "a norm of 90"},
+                               sync::WorkerFault{.worker = life.worker,
+                                                 .incarnation = life.incarnation,
+                                                 .round = Round(round),
+                                                 .kind = sync::WorkerFault::Kind::kTooLong,
+                                                 .text = "a norm of 90"},
                                cluster_->now());
   };
-  ASSERT_OK_AND_ASSIGN(const Registration first, register_as("card.1"));
-  ASSERT_OK_AND_ASSIGN(const Registration other, register_as("gpus.1"));
+  ASSERT_OK_AND_ASSIGN(const messages::Registration first, register_as("card.1"));
+  ASSERT_OK_AND_ASSIGN(const messages::Registration other, register_as("gpus.1"));
   too_long(first.life, 0);
   too_long(first.life, 1);
   too_long(other.life, 5);
   ASSERT_OK(coordinator().BeginLeave(first.life, cluster_->now()));
   cluster_->Restart();
   cluster_->AttachAgain();
-  ASSERT_OK_AND_ASSIGN(const Registration second, register_as("card.2"));
+  ASSERT_OK_AND_ASSIGN(const messages::Registration second, register_as("card.2"));
   too_long(second.life, 1);
   too_long(second.life, 2);
   EXPECT_OK(coordinator().CheckLife(second.life)) << "one of the rounds is the same";
@@ -715,7 +720,7 @@ TEST_F(CoordinatorDivergenceTest, RoundsOfAllWorkersOfACertificateAreCountedToge
   EXPECT_OK(coordinator().CheckLife(other.life));
 
   ASSERT_OK(coordinator().Readmit("card", cluster_->now()));
-  ASSERT_OK_AND_ASSIGN(const Registration third, register_as("card.1"));
+  ASSERT_OK_AND_ASSIGN(const messages::Registration third, register_as("card.1"));
   too_long(third.life, 4);
   EXPECT_OK(coordinator().CheckLife(third.life)) << "all begin anew";
 }
@@ -736,13 +741,13 @@ TEST_F(CoordinatorDivergenceTest, CheckpointsKeepWhoIsShutOut) {
   Train(1);
   ASSERT_EQ(cluster_->sent().save_directories.size(), 2) << "out of turn";
   cluster_->FinishSave();
-  const std::vector<CheckpointRecord> saved = cluster_->store().published;
+  const std::vector<checkpoints::CheckpointRecord> saved = cluster_->store().published;
 
   // The job returns to a checkpoint from before any worker was shut out. Then a new checkpoint is
   // made.
   ASSERT_OK(coordinator().RollBack(Round(4), "", cluster_->now()));
-  const auto choice_of = [&](const CheckpointRecord& record) {
-    return RestoreChoice{.source = CheckpointSource{record.final_directory},
+  const auto choice_of = [&](const checkpoints::CheckpointRecord& record) {
+    return RestoreChoice{.source = shards::CheckpointSource{record.final_directory},
                          .state = *CoordinatorStateFromJson(CoordinatorStateToJson(record.state)),
                          .layout = record.layout,
                          .server_incarnation = 2000};
@@ -768,16 +773,16 @@ TEST_F(CoordinatorDivergenceTest, CheckpointsKeepWhoIsShutOut) {
 
 TEST_F(CoordinatorDivergenceTest, WhoSendsWhatIsTooLongAgainAndAgainIsAnAlarm) {
   Start(Config(2));
-  for (int round = 0; round < DivergencePolicy::kPoisonAlarm; ++round) {
+  for (int round = 0; round < faults::DivergencePolicy::kPoisonAlarm; ++round) {
     const auto is_named = Contains(HasSubstr("worker 'b' sends what is far longer"));
     EXPECT_THAT(cluster_->observer().alarms, Not(is_named)) << round;
-    const WorkerLife& life = workers_[1].life;
+    const messages::WorkerLife& life = workers_[1].life;
     coordinator().OnShardEvent(0,
-                               WorkerFault{.worker = life.worker,
-                                           .incarnation = life.incarnation,
-                                           .round = Round(round),
-                                           .kind = WorkerFault::Kind::kTooLong,
-                                           .text = "bucket 0: a norm of 90"},
+                               sync::WorkerFault{.worker = life.worker,
+                                                 .incarnation = life.incarnation,
+                                                 .round = Round(round),
+                                                 .kind = sync::WorkerFault::Kind::kTooLong,
+                                                 .text = "bucket 0: a norm of 90"},
                                cluster_->now());
   }
   EXPECT_THAT(cluster_->observer().alarms,
@@ -789,22 +794,22 @@ TEST_F(CoordinatorDivergenceTest, WhoOpposesTheOthersIsAnAlarmAndShutOut) {
   Coordinator::Config config = Config(2);
   config.divergence.poison_limit = 2;
   Start(config);
-  const WorkerLife& life = workers_[1].life;
-  WorkerFault fault = {.worker = life.worker,
-                       .incarnation = life.incarnation,
-                       .round = Round(60),
-                       .kind = WorkerFault::Kind::kOpposed,
-                       .text = "the cosine was -0.3"};
+  const messages::WorkerLife& life = workers_[1].life;
+  sync::WorkerFault fault = {.worker = life.worker,
+                             .incarnation = life.incarnation,
+                             .round = Round(60),
+                             .kind = sync::WorkerFault::Kind::kOpposed,
+                             .text = "the cosine was -0.3"};
   coordinator().OnShardEvent(0, fault, cluster_->now());
   EXPECT_THAT(cluster_->observer().alarms,
               Contains(HasSubstr("worker 'b' sends what opposes what others send")));
   EXPECT_THAT(cluster_->observer().events, Contains(HasSubstr("the cosine was -0.3")));
   fault.round = Round(61);
-  fault.kind = WorkerFault::Kind::kTooLong;
+  fault.kind = sync::WorkerFault::Kind::kTooLong;
   coordinator().OnShardEvent(0, fault, cluster_->now());
   EXPECT_TRUE(IsAlive(1));
   fault.round = Round(62);
-  fault.kind = WorkerFault::Kind::kOpposed;
+  fault.kind = sync::WorkerFault::Kind::kOpposed;
   coordinator().OnShardEvent(0, fault, cluster_->now());
   EXPECT_FALSE(IsAlive(1)) << "rounds of both kinds count";
   EXPECT_THAT(cluster_->Register(workers_[1]).status(),
@@ -813,14 +818,14 @@ TEST_F(CoordinatorDivergenceTest, WhoOpposesTheOthersIsAnAlarmAndShutOut) {
 
 TEST_F(CoordinatorDivergenceTest, WhoSendsNoiseIsNamedAndStays) {
   Start(Config(2));
-  const WorkerLife& life = workers_[1].life;
+  const messages::WorkerLife& life = workers_[1].life;
   for (int64_t round = 0; round < 200; ++round) {
     coordinator().OnShardEvent(0,
-                               WorkerFault{.worker = life.worker,
-                                           .incarnation = life.incarnation,
-                                           .round = Round(round),
-                                           .kind = WorkerFault::Kind::kUnrelated,
-                                           .text = "the cosine was 0.001"},
+                               sync::WorkerFault{.worker = life.worker,
+                                                 .incarnation = life.incarnation,
+                                                 .round = Round(round),
+                                                 .kind = sync::WorkerFault::Kind::kUnrelated,
+                                                 .text = "the cosine was 0.001"},
                                cluster_->now());
   }
   EXPECT_THAT(cluster_->observer().alarms,
@@ -833,12 +838,12 @@ TEST_F(CoordinatorDivergenceTest, WorkerThatReportsWithoutPushingIsDropped) {
   Start(Config(2));
   Train(1);
   EXPECT_THAT(cluster_->sent().commands, Contains("close 0 by 2"));
-  const WorkerLife& liar = workers_[1].life;
-  const WorkerFault fault = {.worker = liar.worker,
-                             .incarnation = liar.incarnation,
-                             .round = Round(0),
-                             .kind = WorkerFault::Kind::kNotPushed,
-                             .text = "worker 2 has reported round 0 and not pushed"};
+  const messages::WorkerLife& liar = workers_[1].life;
+  const sync::WorkerFault fault = {.worker = liar.worker,
+                                   .incarnation = liar.incarnation,
+                                   .round = Round(0),
+                                   .kind = sync::WorkerFault::Kind::kNotPushed,
+                                   .text = "worker 2 has reported round 0 and not pushed"};
   coordinator().OnShardEvent(0, fault, cluster_->now());
   EXPECT_FALSE(IsAlive(1));
   EXPECT_TRUE(IsAlive(0));
@@ -850,4 +855,4 @@ TEST_F(CoordinatorDivergenceTest, WorkerThatReportsWithoutPushingIsDropped) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -3,7 +3,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -11,21 +11,21 @@ using ::testing::HasSubstr;
 
 TEST(CoordinatorEncodingsTest, ClientThatDoesNotKnowTheJobsIsRefused) {
   Coordinator::Config config = TestConfig();
-  config.job.push_encoding = Encoding::kInt8;
-  config.job.pull_encoding = Encoding::kInt4;
+  config.job.push_encoding = params::Encoding::kInt8;
+  config.job.pull_encoding = params::Encoding::kInt4;
   CoordinatorHarness cluster(config);
   cluster.Start();
-  RegisterCall call;
+  messages::RegisterCall call;
   call.name = "old";
   const absl::Status plain = cluster.coordinator().Register(call, cluster.now()).status();
   EXPECT_EQ(plain.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(plain.message()),
               AllOf(HasSubstr("--push_encoding=int8"), HasSubstr("knows fp32")));
-  call.encodings = {Encoding::Kind::kFp32, Encoding::Kind::kInt8};
+  call.encodings = {params::Encoding::Kind::kFp32, params::Encoding::Kind::kInt8};
   const absl::Status half = cluster.coordinator().Register(call, cluster.now()).status();
   EXPECT_THAT(std::string(half.message()),
               AllOf(HasSubstr("--pull_encoding=int4"), HasSubstr("knows fp32, int8")));
-  call.encodings.push_back(Encoding::Kind::kInt4);
+  call.encodings.push_back(params::Encoding::Kind::kInt4);
   EXPECT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
 }
 
@@ -33,18 +33,18 @@ TEST(CoordinatorEncodingsTest, ClientThatDoesNotKnowTheJobsIsRefused) {
 // The number of kept elements does not matter, because the answer to the registration says it.
 TEST(CoordinatorEncodingsTest, TopKIsKnownByItsBits) {
   Coordinator::Config config = TestConfig();
-  config.job.push_encoding = Encoding::TopK(32, 4);
+  config.job.push_encoding = params::Encoding::TopK(32, 4);
   CoordinatorHarness cluster(config);
   cluster.Start();
-  RegisterCall call;
+  messages::RegisterCall call;
   call.name = "old";
-  call.encodings = {Encoding::Kind::kFp32, Encoding::Kind::kTopK2};
+  call.encodings = {params::Encoding::Kind::kFp32, params::Encoding::Kind::kTopK2};
   const absl::Status refused = cluster.coordinator().Register(call, cluster.now()).status();
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("--push_encoding=topk(32,4)"), HasSubstr("knows fp32, topk2")));
-  call.encodings = {Encoding::Kind::kFp32, Encoding::Kind::kTopK4};
+  call.encodings = {params::Encoding::Kind::kFp32, params::Encoding::Kind::kTopK4};
   EXPECT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -9,7 +9,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -35,11 +35,11 @@ class CoordinatorLastSaveTest : public testing::Test {
   Coordinator& coordinator() { return cluster_.coordinator(); }
   // Reports that shard 0 cannot write the newest checkpoint.
   void FailSave() {
-    coordinator().OnShardEvent(
-        0,
-        ShardSaved{coordinator().server_incarnation(), cluster_.sent().save_directories.back(),
-                   absl::ResourceExhaustedError("disk full")},
-        cluster_.now());
+    coordinator().OnShardEvent(0,
+                               shards::ShardSaved{coordinator().server_incarnation(),
+                                                  cluster_.sent().save_directories.back(),
+                                                  absl::ResourceExhaustedError("disk full")},
+                               cluster_.now());
   }
   void BeginLastSave(const std::string& reason = "shard 1 stops") {
     coordinator().BeginLastSave(reason, kPatience, cluster_.now());
@@ -48,9 +48,9 @@ class CoordinatorLastSaveTest : public testing::Test {
   std::pair<TestWorker, TestWorker> BeginWhileOneOwesARound() {
     std::pair<TestWorker, TestWorker> workers = {cluster_.Add("a"), cluster_.Add("b")};
     const auto& [a, b] = workers;
-    const Grant first = *cluster_.Ask(a).grant;
+    const messages::Grant first = *cluster_.Ask(a).grant;
     cluster_.Ask(b);
-    const Grant grant = *cluster_.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
+    const messages::Grant grant = *cluster_.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
     EXPECT_TRUE(cluster_.Ask(b).grant.has_value());
     BeginLastSave();
     cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
@@ -71,7 +71,7 @@ class CoordinatorLastSaveTest : public testing::Test {
 
 TEST_F(CoordinatorLastSaveTest, ComesAfterTheOpenRoundAndHoldsAllThatWasDone) {
   const TestWorker a = cluster_.Add("a");
-  const Grant grant = *cluster_.Ask(a).grant;
+  const messages::Grant grant = *cluster_.Ask(a).grant;
   BeginLastSave();
   EXPECT_THAT(cluster_.sent().save_directories, IsEmpty()) << "round 0 is open";
   EXPECT_THAT(cluster_.Ask(a, CoordinatorHarness::ReportOf(grant)).pending_reason,
@@ -87,12 +87,13 @@ TEST_F(CoordinatorLastSaveTest, ComesAfterTheOpenRoundAndHoldsAllThatWasDone) {
 // A process that was told to stop may be killed before the open round is completed.
 TEST_F(CoordinatorLastSaveTest, SavesTheCompleteRoundsAtOnceAndTheOpenOneOnceItHasCome) {
   const TestWorker a = cluster_.Add("a");
-  const Grant open = *cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant)).grant;
+  const messages::Grant open =
+      *cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant)).grant;
   EXPECT_EQ(open.round, Round(1));
   BeginLastSave();
   EXPECT_EQ(cluster_.sent().commands.back(), "save 1");
   cluster_.FinishSave();
-  const CheckpointRecord early = cluster_.store().published.back();
+  const checkpoints::CheckpointRecord early = cluster_.store().published.back();
   EXPECT_EQ(early.round, Round(1));
   EXPECT_EQ(early.state.ledger.next_round, 1);
   EXPECT_EQ(early.state.ledger.next_sample, open.first_sample) << "the open round comes again";
@@ -117,14 +118,15 @@ TEST_F(CoordinatorLastSaveTest, AStopByAnOperatorSavesTheCompleteRoundsAtOnceToo
 // A bucket of shard 0 had completed the open round before the command to save came.
 TEST_F(CoordinatorLastSaveTest, AnOpenRoundThatComesMeanwhileIsNoFailure) {
   const TestWorker a = cluster_.Add("a");
-  const Grant open = *cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant)).grant;
+  const messages::Grant open =
+      *cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant)).grant;
   BeginLastSave();
   ASSERT_EQ(cluster_.sent().save_directories.size(), 1);
-  coordinator().OnShardEvent(
-      0,
-      ShardSaved{coordinator().server_incarnation(), cluster_.sent().save_directories.back(),
-                 absl::FailedPreconditionError("past that")},
-      cluster_.now());
+  coordinator().OnShardEvent(0,
+                             shards::ShardSaved{coordinator().server_incarnation(),
+                                                cluster_.sent().save_directories.back(),
+                                                absl::FailedPreconditionError("past that")},
+                             cluster_.now());
   EXPECT_THAT(Snapshot().alarms, IsEmpty());
   cluster_.Ask(a, CoordinatorHarness::ReportOf(open));
   cluster_.FinishSave();
@@ -133,7 +135,7 @@ TEST_F(CoordinatorLastSaveTest, AnOpenRoundThatComesMeanwhileIsNoFailure) {
 
 TEST_F(CoordinatorLastSaveTest, WhatACheckpointHoldsAlreadyIsNotSavedAgainBeforeTheOpenRound) {
   const TestWorker a = cluster_.Add("a");
-  const Grant grant = *cluster_.Ask(a).grant;
+  const messages::Grant grant = *cluster_.Ask(a).grant;
   ASSERT_TRUE(coordinator().RequestCheckpoint(cluster_.now()).ok());
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   cluster_.FinishSave();
@@ -154,7 +156,8 @@ class LastSaveWithJournalTest : public CoordinatorLastSaveTest {
 
 TEST_F(LastSaveWithJournalTest, WaitsForTheOpenRoundBecauseTheJournalHasTheOthers) {
   const TestWorker a = cluster_.Add("a");
-  const Grant open = *cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant)).grant;
+  const messages::Grant open =
+      *cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant)).grant;
   BeginLastSave();
   EXPECT_THAT(cluster_.sent().save_directories, IsEmpty());
   cluster_.Ask(a, CoordinatorHarness::ReportOf(open));
@@ -165,7 +168,7 @@ TEST_F(CoordinatorLastSaveTest, EveryServerThatStopsGetsTheSameOneInAnyOrder) {
   const TestWorker a = cluster_.Add("a");
   cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant));
   cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant));
-  const Grant open = *cluster_.Ask(a).grant;
+  const messages::Grant open = *cluster_.Ask(a).grant;
   BeginLastSave("shard 1 stops");
   BeginLastSave("the coordinator stops");
   cluster_.FinishSave();  // checkpoint of the complete rounds
@@ -182,17 +185,18 @@ TEST_F(CoordinatorLastSaveTest, EveryServerThatStopsGetsTheSameOneInAnyOrder) {
 
 TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerIsBackTheJobGoesOn) {
   const TestWorker a = cluster_.Add("a");
-  const Grant grant = *cluster_.Ask(a).grant;
+  const messages::Grant grant = *cluster_.Ask(a).grant;
   BeginLastSave();
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   cluster_.FinishSave();
-  const CheckpointRecord record = cluster_.store().published.back();
+  const checkpoints::CheckpointRecord record = cluster_.store().published.back();
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 88, 0, "host:9", cluster_.now()).ok());
-  coordinator().OnRestoreChosen(RestoreChoice{.source = CheckpointSource{record.final_directory},
-                                              .state = record.state,
-                                              .server_incarnation = 2000},
-                                cluster_.now());
+  coordinator().OnRestoreChosen(
+      RestoreChoice{.source = shards::CheckpointSource{record.final_directory},
+                    .state = record.state,
+                    .server_incarnation = 2000},
+      cluster_.now());
   cluster_.LoadAll();
   EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
   EXPECT_EQ(cluster_.Ask(cluster_.Add("a")).grant->round, Round(1));
@@ -202,7 +206,7 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerIsBackTheJobGoesOn) {
 // the job no longer waits for the last save.
 TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerGoesOnFromItsJournalTheJobGoesOn) {
   const TestWorker a = cluster_.Add("a");
-  const Grant grant = *cluster_.Ask(a).grant;
+  const messages::Grant grant = *cluster_.Ask(a).grant;
   BeginLastSave(ReasonOfStop(1));
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   cluster_.FinishSave();
@@ -210,7 +214,7 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerGoesOnFromItsJournalTheJobGo
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, life, "host:1", cluster_.now()).ok());
   EXPECT_FALSE(cluster_.Ask(a).grant.has_value()) << "it was only cut off";
-  coordinator().OnShardEvent(1, ShardLoaded{life, absl::OkStatus()}, cluster_.now());
+  coordinator().OnShardEvent(1, shards::ShardLoaded{life, absl::OkStatus()}, cluster_.now());
   EXPECT_EQ(cluster_.Ask(a).grant->round, Round(1));
   EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
   EXPECT_EQ(coordinator().server_incarnation(), life);
@@ -221,7 +225,7 @@ TEST_F(CoordinatorLastSaveTest, WhoseProcessAnotherHasFollowedIsNotHeard) {
   const uint64_t life = coordinator().server_incarnation();
   const auto attach = [&](uint64_t first_segment) {
     return coordinator().OnShardAttached(1, 2, 71, life, "host:1", cluster_.now(),
-                                         JournalPlace{.first_segment = first_segment});
+                                         shards::JournalPlace{.first_segment = first_segment});
   };
   ASSERT_TRUE(attach(5).ok());
   EXPECT_TRUE(coordinator().CheckNotFollowed(1, 5).ok());
@@ -234,29 +238,30 @@ TEST_F(CoordinatorLastSaveTest, WhoseProcessAnotherHasFollowedIsNotHeard) {
 
 TEST_F(CoordinatorLastSaveTest, AServerThatIsStoppedAndStartedAgainWhileOthersLoadHoldsUpNothing) {
   const TestWorker a = cluster_.Add("a");
-  const Grant grant = *cluster_.Ask(a).grant;
+  const messages::Grant grant = *cluster_.Ask(a).grant;
   BeginLastSave();
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   cluster_.FinishSave();
-  const CheckpointRecord record = cluster_.store().published.back();
+  const checkpoints::CheckpointRecord record = cluster_.store().published.back();
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   const auto attach = [this](uint64_t memory_of, uint64_t first_segment) {
     return coordinator().OnShardAttached(1, 2, 88, memory_of, "host:9", cluster_.now(),
-                                         JournalPlace{.first_segment = first_segment});
+                                         shards::JournalPlace{.first_segment = first_segment});
   };
   ASSERT_TRUE(attach(0, 5).ok());
-  coordinator().OnRestoreChosen(RestoreChoice{.source = CheckpointSource{record.final_directory},
-                                              .state = record.state,
-                                              .server_incarnation = 2000},
-                                cluster_.now());
+  coordinator().OnRestoreChosen(
+      RestoreChoice{.source = shards::CheckpointSource{record.final_directory},
+                    .state = record.state,
+                    .server_incarnation = 2000},
+      cluster_.now());
   const uint64_t life = coordinator().server_incarnation();
-  coordinator().OnShardEvent(1, ShardLoaded{life, absl::OkStatus()}, cluster_.now());
+  coordinator().OnShardEvent(1, shards::ShardLoaded{life, absl::OkStatus()}, cluster_.now());
   BeginLastSave(ReasonOfStop(1));
   ASSERT_TRUE(coordinator().LastSaveOutcome().has_value()) << "there is nothing to save";
   coordinator().OnShardDisconnected(1, 88, cluster_.now());
   ASSERT_TRUE(attach(life, 6).ok());
-  coordinator().OnShardEvent(1, ShardLoaded{life, absl::OkStatus()}, cluster_.now());
-  coordinator().OnShardEvent(0, ShardLoaded{life, absl::OkStatus()}, cluster_.now());
+  coordinator().OnShardEvent(1, shards::ShardLoaded{life, absl::OkStatus()}, cluster_.now());
+  coordinator().OnShardEvent(0, shards::ShardLoaded{life, absl::OkStatus()}, cluster_.now());
   EXPECT_EQ(cluster_.Ask(cluster_.Add("a")).grant->round, Round(1));
 }
 
@@ -275,7 +280,7 @@ TEST_F(CoordinatorLastSaveTest, AWorkerThatHoldsItUpIsDroppedAfterHalfOfThePatie
 
 TEST_F(CoordinatorLastSaveTest, AFailureIsTriedAgainAndThenSaysWhatIsLost) {
   const TestWorker a = cluster_.Add("a");
-  const Grant grant = *cluster_.Ask(a).grant;
+  const messages::Grant grant = *cluster_.Ask(a).grant;
   BeginLastSave();
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   for (absl::Duration pause : {absl::Seconds(1), absl::Seconds(4)}) {
@@ -297,7 +302,7 @@ TEST_F(CoordinatorLastSaveTest, AFailureIsTriedAgainAndThenSaysWhatIsLost) {
 
 TEST_F(CoordinatorLastSaveTest, AServerThatIsAwayMeanwhileMayComeBackWithinALease) {
   const TestWorker a = cluster_.Add("a");
-  const Grant grant = *cluster_.Ask(a).grant;
+  const messages::Grant grant = *cluster_.Ask(a).grant;
   BeginLastSave();
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
@@ -309,18 +314,20 @@ TEST_F(CoordinatorLastSaveTest, AServerThatIsAwayMeanwhileMayComeBackWithinALeas
 
 TEST_F(CoordinatorLastSaveTest, WhatAllServersHaveSavedIsPublishedThoughOneIsAway) {
   const TestWorker a = cluster_.Add("a");
-  const Grant grant = *cluster_.Ask(a).grant;
+  const messages::Grant grant = *cluster_.Ask(a).grant;
   BeginLastSave();
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   const std::string directory = cluster_.sent().save_directories.back();
   for (int shard : {0, 1}) {
     coordinator().OnShardEvent(
-        shard, ShardSaved{coordinator().server_incarnation(), directory, "part"}, cluster_.now());
+        shard, shards::ShardSaved{coordinator().server_incarnation(), directory, "part"},
+        cluster_.now());
   }
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
-  const CheckpointRecord& record = cluster_.store().published.back();
+  const checkpoints::CheckpointRecord& record = cluster_.store().published.back();
   coordinator().OnCheckpointPublished(
-      directory, PublishedCheckpoint{record.final_directory, record.round, 1}, cluster_.now());
+      directory, checkpoints::PublishedCheckpoint{record.final_directory, record.round, 1},
+      cluster_.now());
   ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster_.now()).ok());
   EXPECT_EQ(Code(), absl::StatusCode::kOk) << Error();
   EXPECT_EQ(cluster_.sent().save_directories.size(), 1);
@@ -341,7 +348,7 @@ TEST_F(CoordinatorLastSaveTest, AServerThatIsLostBetweenTwoTriesEndsIt) {
 
 TEST_F(CoordinatorLastSaveTest, AServerThatStaysAwayForHalfOfThePatienceEndsIt) {
   const TestWorker a = cluster_.Add("a");
-  const Grant grant = *cluster_.Ask(a).grant;
+  const messages::Grant grant = *cluster_.Ask(a).grant;
   BeginLastSave();
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
@@ -357,7 +364,7 @@ TEST_F(CoordinatorLastSaveTest, AServerThatStaysAwayForHalfOfThePatienceEndsIt) 
 
 TEST_F(CoordinatorLastSaveTest, WhoAsksAgainGetsNoMoreTime) {
   const TestWorker a = cluster_.Add("a");
-  const Grant grant = *cluster_.Ask(a).grant;
+  const messages::Grant grant = *cluster_.Ask(a).grant;
   BeginLastSave();
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   cluster_.silent_shard = 1;
@@ -439,9 +446,9 @@ TEST_F(CoordinatorLastSaveTest, ACheckpointAskedForMeanwhileIsServed) {
 
 TEST_F(CoordinatorLastSaveTest, AShardThatCannotGoOnEndsTheJobOnceAllIsSaved) {
   const TestWorker a = cluster_.Add("a");
-  const Grant grant = *cluster_.Ask(a).grant;
-  coordinator().OnShardEvent(1, ShardFailing{1000, absl::ResourceExhaustedError("out of memory")},
-                             cluster_.now());
+  const messages::Grant grant = *cluster_.Ask(a).grant;
+  coordinator().OnShardEvent(
+      1, shards::ShardFailing{1000, absl::ResourceExhaustedError("out of memory")}, cluster_.now());
   EXPECT_THAT(Snapshot().alarms.at(0).text, HasSubstr("shard 1: out of memory"));
   EXPECT_THAT(cluster_.Ask(a, CoordinatorHarness::ReportOf(grant)).pending_reason,
               HasSubstr("out of memory"));
@@ -452,8 +459,8 @@ TEST_F(CoordinatorLastSaveTest, AShardThatCannotGoOnEndsTheJobOnceAllIsSaved) {
   EXPECT_EQ(Snapshot().state, "failed");
   EXPECT_THAT(Snapshot().waiting_for,
               AllOf(HasSubstr("out of memory"), HasSubstr("waits for a to leave")));
-  const Grant last = *cluster_.Ask(a).grant;
-  EXPECT_EQ(last.kind, Grant::Kind::kDone);
+  const messages::Grant last = *cluster_.Ask(a).grant;
+  EXPECT_EQ(last.kind, messages::Grant::Kind::kDone);
   EXPECT_TRUE(last.has_failed);
   EXPECT_EQ(coordinator().Ending()->status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(last.reason, HasSubstr("shard 1: out of memory"));
@@ -468,8 +475,8 @@ TEST_F(CoordinatorLastSaveTest, AShardThatCannotGoOnEndsTheJobOnceAllIsSaved) {
 }
 
 TEST_F(CoordinatorLastSaveTest, WhatAShardOfAnEarlierLifeReportsEndsNoJob) {
-  coordinator().OnShardEvent(1, ShardFailing{999, absl::ResourceExhaustedError("out of memory")},
-                             cluster_.now());
+  coordinator().OnShardEvent(
+      1, shards::ShardFailing{999, absl::ResourceExhaustedError("out of memory")}, cluster_.now());
   EXPECT_THAT(Snapshot().alarms, IsEmpty());
   EXPECT_THAT(cluster_.sent().save_directories, IsEmpty());
   EXPECT_TRUE(cluster_.Ask(cluster_.Add("a")).grant.has_value());
@@ -478,16 +485,16 @@ TEST_F(CoordinatorLastSaveTest, WhatAShardOfAnEarlierLifeReportsEndsNoJob) {
 TEST_F(CoordinatorLastSaveTest, WithoutAFolderAShardThatCannotGoOnEndsTheJobAtOnce) {
   CoordinatorHarness nowhere;
   nowhere.Start();
-  nowhere.coordinator().OnShardEvent(0, ShardFailing{1000, absl::ResourceExhaustedError("full")},
-                                     nowhere.now());
+  nowhere.coordinator().OnShardEvent(
+      0, shards::ShardFailing{1000, absl::ResourceExhaustedError("full")}, nowhere.now());
   EXPECT_EQ(nowhere.coordinator().phase(), CoordinatorPhase::kFailed);
   EXPECT_TRUE(nowhere.coordinator().outcome().has_value()) << "nobody has to be told";
 }
 
 TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
   const TestWorker a = cluster_.Add("a");
-  coordinator().OnShardEvent(1, ShardFailing{1000, absl::ResourceExhaustedError("out of memory")},
-                             cluster_.now());
+  coordinator().OnShardEvent(
+      1, shards::ShardFailing{1000, absl::ResourceExhaustedError("out of memory")}, cluster_.now());
   cluster_.Pass(kPatience / 2, {a});
   ASSERT_EQ(cluster_.sent().save_directories.size(), 1);
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
@@ -503,8 +510,8 @@ TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
 
 TEST_F(CoordinatorLastSaveTest, AFailedJobDoesNotWaitForWorkersThatAreDead) {
   const TestWorker a = cluster_.Add("a");
-  coordinator().OnShardEvent(1, ShardFailing{1000, absl::ResourceExhaustedError("out of memory")},
-                             cluster_.now());
+  coordinator().OnShardEvent(
+      1, shards::ShardFailing{1000, absl::ResourceExhaustedError("out of memory")}, cluster_.now());
   cluster_.FinishSave();
   cluster_.Pass(absl::Seconds(9));
   EXPECT_FALSE(coordinator().outcome().has_value());
@@ -515,9 +522,9 @@ TEST_F(CoordinatorLastSaveTest, AFailedJobDoesNotWaitForWorkersThatAreDead) {
 TEST_F(CoordinatorLastSaveTest, AStoppedJobWaitsForRoundsNoLongerThanTheTimeoutAndSaysForWhom) {
   const TestWorker a = cluster_.Add("a");
   const TestWorker b = cluster_.Add("b");
-  const Grant first = *cluster_.Ask(a).grant;
+  const messages::Grant first = *cluster_.Ask(a).grant;
   cluster_.Ask(b);
-  const Grant grant = *cluster_.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
+  const messages::Grant grant = *cluster_.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
   coordinator().RequestStop("psctl stop", cluster_.now());
   cluster_.FinishSave();  // checkpoint of the complete rounds
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
@@ -561,7 +568,7 @@ TEST_F(CoordinatorLastSaveTest, ALateRoundIsWaitedForAtTheEndNoLongerThanItMayTa
   GrantAnswer answer = cluster.Ask(a);
   answer = cluster.Ask(a, CoordinatorHarness::ReportOf(*answer.grant));
   ASSERT_TRUE(cluster.Ask(b).grant.has_value() || answer.grant.has_value());
-  while (answer.grant.has_value() && answer.grant->kind == Grant::Kind::kTrain) {
+  while (answer.grant.has_value() && answer.grant->kind == messages::Grant::Kind::kTrain) {
     cluster.Ask(b);
     answer = cluster.Ask(a, CoordinatorHarness::ReportOf(*answer.grant));
   }
@@ -601,15 +608,15 @@ class EndOfJobTest : public CoordinatorLastSaveTest {
 
 TEST_F(EndOfJobTest, AServerThatStaysUpLetsTheWorkersGoAndTriesOn) {
   FailSave();
-  EXPECT_EQ(cluster_.Ask(worker_).grant->kind, Grant::Kind::kDone);
+  EXPECT_EQ(cluster_.Ask(worker_).grant->kind, messages::Grant::Kind::kDone);
   EXPECT_THAT(Snapshot().waiting_for, HasSubstr("the last checkpoint failed"));
   for (int i = 0; i < 10; ++i) {
-    cluster_.Pass(LastSave::kLongestPause, {worker_});
+    cluster_.Pass(checkpoints::LastSave::kLongestPause, {worker_});
     FailSave();
   }
   EXPECT_EQ(cluster_.sent().save_directories.size(), 11);
   EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
-  cluster_.Pass(LastSave::kLongestPause, {worker_});
+  cluster_.Pass(checkpoints::LastSave::kLongestPause, {worker_});
   cluster_.FinishSave();
   EXPECT_EQ((*coordinator().LastSaveOutcome())->path, "ckpt/round-00000004");
   EXPECT_EQ(Snapshot().waiting_for, "");
@@ -622,7 +629,7 @@ TEST_F(EndOfJobTest, ASignalWhileItFailsGivesItOneMoreLap) {
   FailSave();
   BeginLastSave("told to stop");
   EXPECT_EQ(cluster_.sent().save_directories.size(), 3) << "at once";
-  for (int i = 0; i < LastSave::kTries; ++i) {
+  for (int i = 0; i < checkpoints::LastSave::kTries; ++i) {
     EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
     FailSave();
     cluster_.Pass(absl::Seconds(5));
@@ -637,7 +644,7 @@ class ExitWhenDoneTest : public EndOfJobTest {
 
 TEST_F(ExitWhenDoneTest, TheFallbackTakesWhatTheFolderDoesNot) {
   ASSERT_TRUE(coordinator().Leave(worker_.life, "done", {}, cluster_.now()).ok());
-  for (int i = 0; i < LastSave::kTries; ++i) {
+  for (int i = 0; i < checkpoints::LastSave::kTries; ++i) {
     EXPECT_FALSE(coordinator().outcome().has_value());
     FailSave();
     cluster_.Pass(absl::Seconds(5));
@@ -659,8 +666,8 @@ TEST_F(ExitWhenDoneTest, WhoOnlySendsHeartbeatsIsWaitedForForAMinute) {
 }
 
 TEST_F(ExitWhenDoneTest, AfterAResumeFromTheFallbackTheFolderGetsItsCheckpoint) {
-  RestoreChoice choice{.source = CheckpointSource{"spare/round-00000004"},
-                       .state = CoordinatorState{},
+  RestoreChoice choice{.source = shards::CheckpointSource{"spare/round-00000004"},
+                       .state = checkpoints::CoordinatorState{},
                        .server_incarnation = 2000};
   choice.state->ledger.next_round = 4;
   Coordinator::Config config = SavingConfig();
@@ -668,7 +675,7 @@ TEST_F(ExitWhenDoneTest, AfterAResumeFromTheFallbackTheFolderGetsItsCheckpoint) 
   CoordinatorHarness resumed(config);
   resumed.Start(choice);
   EXPECT_THAT(resumed.sent().save_directories, ElementsAre("ckpt/round-00000004.2000-1.tmp"));
-  choice.source = CheckpointSource{"ckpt/round-00000004"};
+  choice.source = shards::CheckpointSource{"ckpt/round-00000004"};
   CoordinatorHarness complete(config);
   complete.Start(choice);
   EXPECT_THAT(complete.sent().save_directories, IsEmpty());
@@ -676,7 +683,7 @@ TEST_F(ExitWhenDoneTest, AfterAResumeFromTheFallbackTheFolderGetsItsCheckpoint) 
 
 TEST_F(ExitWhenDoneTest, AServerThatIsSilentForLongIsWaitedForAndSaves) {
   ASSERT_TRUE(coordinator().Leave(worker_.life, "done", {}, cluster_.now()).ok());
-  for (int i = 1; i <= LastSave::kTries + 1; ++i) {
+  for (int i = 1; i <= checkpoints::LastSave::kTries + 1; ++i) {
     cluster_.silent_shard = 1;
     cluster_.Pass(absl::Seconds(11));
     cluster_.Pass(absl::Seconds(11));
@@ -694,7 +701,7 @@ TEST_F(ExitWhenDoneTest, AServerThatIsSilentForLongIsWaitedForAndSaves) {
 
 TEST_F(ExitWhenDoneTest, ExitsAfterTheLastTry) {
   ASSERT_TRUE(coordinator().Leave(worker_.life, "done", {}, cluster_.now()).ok());
-  for (int i = 0; i <= LastSave::kTries; ++i) {
+  for (int i = 0; i <= checkpoints::LastSave::kTries; ++i) {
     EXPECT_FALSE(coordinator().outcome().has_value());
     FailSave();
     cluster_.Pass(absl::Seconds(5));
@@ -704,4 +711,4 @@ TEST_F(ExitWhenDoneTest, ExitsAfterTheLastTry) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -7,13 +7,13 @@
 #include "common/params/model_spec_json.h"
 #include "server/coordinator/rounds/data_sets.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 // Returns true if only the coordinator uses this setting. After a restart, servers and workers get
 // the new value from the coordinator.
 bool IsOfCoordinatorOnly(absl::string_view flag) {
-  const JobField* const field = FindJobField(flag);
+  const job::JobField* const field = job::FindJobField(flag);
   return field != nullptr && field->is_of_coordinator;
 }
 
@@ -21,13 +21,14 @@ bool IsOfCoordinatorOnly(absl::string_view flag) {
 
 bool IsAllInCheckpoint(const CoordinatorMemory& memory) {
   if (!memory.rounds.open.empty() || !memory.checkpoints.tracker.last.has_value()) return false;
-  LedgerState ledger = memory.rounds.ledger.state;
-  ledger.data_sets = DataSets(memory.rounds.ledger.data).Export();
+  checkpoints::LedgerState ledger = memory.rounds.ledger.state;
+  ledger.data_sets = rounds::DataSets(memory.rounds.ledger.data).Export();
   return memory.checkpoints.tracker.last_ledger == ledger &&
          memory.checkpoints.tracker.last_orders == memory.orders;
 }
 
-absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, int num_shards) {
+absl::Status CheckSameJob(const CoordinatorMemory& memory, const job::JobSpec& job,
+                          int num_shards) {
   std::vector<std::string> differences;
   const auto compare = [&](absl::string_view flag, absl::string_view was, absl::string_view asked) {
     if (was != asked) {
@@ -36,10 +37,11 @@ absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, i
   };
   compare("shard", absl::StrCat("0/", memory.shards.servers.size()),
           absl::StrCat("0/", num_shards));
-  compare("model", memory.model.spec, ModelSpecToJson(job.model));
+  compare("model", memory.model.spec, params::ModelSpecToJson(job.model));
   std::map<std::string, std::string> settings;
-  for (const JobSetting& setting : memory.model.settings) settings[setting.flag] = setting.value;
-  for (const JobSetting& setting : JobSettings(job)) {
+  for (const job::JobSetting& setting : memory.model.settings)
+    settings[setting.flag] = setting.value;
+  for (const job::JobSetting& setting : job::JobSettings(job)) {
     // A setting that the memory lacks was unknown to the release that wrote the memory, so it had
     // no effect there.
     const auto was = settings.find(setting.flag);
@@ -51,14 +53,14 @@ absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, i
 }
 
 absl::Status CheckWhole(const CoordinatorMemory& memory) {
-  const DataSets::Memory& data = memory.rounds.ledger.data;
+  const rounds::DataSets::Memory& data = memory.rounds.ledger.data;
   for (const auto& [worker, set] : data.set_of) {
     if (set >= data.sets.size()) {
       return absl::DataLossError(
           absl::StrCat("worker ", worker.value(), " has data set ", set, " of ", data.sets.size()));
     }
   }
-  for (const WorkerRecord& record : memory.membership.table.workers) {
+  for (const membership::WorkerRecord& record : memory.membership.table.workers) {
     const bool lacks_desk = record.is_alive() && !memory.desks.contains(record.id);
     if (lacks_desk || (record.is_member() && !data.set_of.contains(record.id))) {
       return absl::DataLossError(absl::StrCat("nothing is said of what worker ", record.id.value(),
@@ -66,10 +68,11 @@ absl::Status CheckWhole(const CoordinatorMemory& memory) {
     }
   }
   for (const auto& [number, round] : memory.rounds.open) {
-    for (const RosterMember& member : round.plan.roster) {
+    for (const sync::RosterMember& member : round.plan.roster) {
       const auto share = round.shares.find(member.worker);
-      if (share != round.shares.end() && (share->second.state != OpenRound::ShareState::kMissing ||
-                                          memory.desks.contains(member.worker))) {
+      if (share != round.shares.end() &&
+          (share->second.state != rounds::OpenRound::ShareState::kMissing ||
+           memory.desks.contains(member.worker))) {
         continue;
       }
       return absl::DataLossError(absl::StrCat("round ", number.value(), " has worker ",
@@ -79,4 +82,4 @@ absl::Status CheckWhole(const CoordinatorMemory& memory) {
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

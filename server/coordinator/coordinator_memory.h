@@ -29,27 +29,27 @@
 #include "server/coordinator/shards/shard_fleet.h"
 #include "server/coordinator/stragglers/worker_activity.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 // The memory of one worker, one field for each part of the coordinator that keeps some of it.
 struct RememberedWorker {
-  WorkerConnection::Memory connection;
-  WorkerAssignment::Memory assignment;
-  WorkerActivity::Memory activity;
-  WorkerFaults::Memory faults;
+  membership::WorkerConnection::Memory connection;
+  rounds::WorkerAssignment::Memory assignment;
+  stragglers::WorkerActivity::Memory activity;
+  faults::WorkerFaults::Memory faults;
   friend bool operator==(const RememberedWorker&, const RememberedWorker&) = default;
 };
 
 struct CoordinatorMemory {
-  JobModel::Memory model;  // The job that this is the memory of: see CheckSameJob().
-  ShardFleet::Memory shards;
-  JobEnding::Memory ending;
-  Membership::Memory membership;
+  model::JobModel::Memory model;  // The job that this is the memory of: see CheckSameJob().
+  shards::ShardFleet::Memory shards;
+  ending::JobEnding::Memory ending;
+  membership::Membership::Memory membership;
   std::map<WorkerId, RememberedWorker> desks;
-  RoundScheduler::Memory rounds;
-  CheckpointManager::Memory checkpoints;
-  FaultPolicy::Memory faults;  // includes rollbacks after the newest checkpoint
-  StandingOrders orders;
+  rounds::RoundScheduler::Memory rounds;
+  checkpoints::CheckpointManager::Memory checkpoints;
+  faults::FaultPolicy::Memory faults;  // includes rollbacks after the newest checkpoint
+  checkpoints::StandingOrders orders;
 };
 
 // Returns true if the newest checkpoint has everything in `memory` except the lives of workers.
@@ -57,8 +57,8 @@ bool IsAllInCheckpoint(const CoordinatorMemory& memory);
 // Checks that `memory` is of this job: the number of shards, the model and the settings are the
 // same. Settings that only the coordinator uses may differ. Error: FailedPrecondition (names the
 // differences).
-absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, int num_shards);
+absl::Status CheckSameJob(const CoordinatorMemory& memory, const job::JobSpec& job, int num_shards);
 // Checks that everything that parts of the memory refer to is in the memory. Error: DataLoss.
 absl::Status CheckWhole(const CoordinatorMemory& memory);
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -13,16 +13,17 @@
 #include "common/runtime/json.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+// How the types of the coordinator's memory are written.
+namespace lodestar::archive {
 
 template <typename Archive>
-void Describe(Archive& archive, JobSetting& setting) {
+void Describe(Archive& archive, job::JobSetting& setting) {
   archive("flag", setting.flag);
   archive("value", setting.value);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, TensorSpec& tensor) {
+void Describe(Archive& archive, params::TensorSpec& tensor) {
   archive("name", tensor.name);
   archive("shape", tensor.shape);
   archive("block", tensor.block);
@@ -34,7 +35,7 @@ void Describe(Archive& archive, TensorSpec& tensor) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, ShardFleet::Holder& holder) {
+void Describe(Archive& archive, shards::ShardFleet::Holder& holder) {
   archive("instance_id", holder.instance_id);
   archive("address", holder.address);
   archive.Optional("journal_end", holder.journal_end);
@@ -43,25 +44,25 @@ void Describe(Archive& archive, ShardFleet::Holder& holder) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, WorkerLife& life) {
+void Describe(Archive& archive, messages::WorkerLife& life) {
   archive("worker", life.worker);
   archive("incarnation", life.incarnation);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, WeightsSupply::Memory& supply) {
+void Describe(Archive& archive, model::WeightsSupply::Memory& supply) {
   archive("is_awaited", supply.is_awaited);
   archive("supplier", supply.supplier);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, NormReduction::Memory& norms) {
+void Describe(Archive& archive, shards::NormReduction::Memory& norms) {
   archive("open", norms.open);
   archive("totals", norms.totals);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, WorkerRecord& worker) {
+void Describe(Archive& archive, membership::WorkerRecord& worker) {
   archive("id", worker.id);
   archive("incarnation", worker.incarnation);
   archive("name", worker.name);
@@ -72,7 +73,7 @@ void Describe(Archive& archive, WorkerRecord& worker) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, MembershipTable::Memory& membership) {
+void Describe(Archive& archive, membership::MembershipTable::Memory& membership) {
   archive("workers", membership.workers);
   archive("ended", membership.ended);
   archive("last_id", membership.last_id);
@@ -81,7 +82,7 @@ void Describe(Archive& archive, MembershipTable::Memory& membership) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, JobLoss& loss) {
+void Describe(Archive& archive, job::JobLoss& loss) {
   archive("train", loss.train);
   archive("train_round", loss.train_round);
   archive("heldout", loss.heldout);
@@ -90,7 +91,7 @@ void Describe(Archive& archive, JobLoss& loss) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, Grant& grant) {
+void Describe(Archive& archive, messages::Grant& grant) {
   archive("kind", grant.kind);
   archive("round", grant.round);
   archive("view", grant.view);
@@ -109,7 +110,7 @@ void Describe(Archive& archive, Grant& grant) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, Quarantine::Entry& entry) {
+void Describe(Archive& archive, faults::Quarantine::Entry& entry) {
   archive("name", entry.name);
   archive("reason", entry.reason);
   archive.Optional("is_identity", entry.is_identity);
@@ -117,7 +118,7 @@ void Describe(Archive& archive, Quarantine::Entry& entry) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, WorkerConnection::Memory& connection) {
+void Describe(Archive& archive, membership::WorkerConnection::Memory& connection) {
   archive("instance_id", connection.instance_id);
   archive("device", connection.device);
   archive.Optional("identity", connection.identity);
@@ -126,7 +127,7 @@ void Describe(Archive& archive, WorkerConnection::Memory& connection) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, WorkerAssignment::Memory& assignment) {
+void Describe(Archive& archive, rounds::WorkerAssignment::Memory& assignment) {
   archive("is_waiting", assignment.is_waiting);
   archive("is_leaving", assignment.is_leaving);
   archive("grant", assignment.grant);
@@ -143,14 +144,14 @@ void Describe(Archive& archive, WorkerAssignment::Memory& assignment) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, WorkerActivity::Memory& activity) {
+void Describe(Archive& archive, stragglers::WorkerActivity::Memory& activity) {
   archive("times_dropped", activity.times_dropped);
   archive("rests_until", activity.rests_until);
   archive.Optional("kept_space", activity.kept_space);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, WorkerFaults::Memory& faults) {
+void Describe(Archive& archive, faults::WorkerFaults::Memory& faults) {
   archive("times_not_finite", faults.times_not_finite);
   archive("not_finite_life", faults.not_finite_life);
   archive("finite_reports_then", faults.finite_reports_then);
@@ -158,7 +159,7 @@ void Describe(Archive& archive, WorkerFaults::Memory& faults) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, FaultPolicy::Memory& faults) {
+void Describe(Archive& archive, faults::FaultPolicy::Memory& faults) {
   archive("finite_reports", faults.finite_reports);
   archive("rollbacks", faults.rollbacks);
   archive("learning_rate_scale", faults.learning_rate_scale);
@@ -167,7 +168,7 @@ void Describe(Archive& archive, FaultPolicy::Memory& faults) {
 
 // The fields of all four parts are in one JSON object.
 template <typename Archive>
-void Describe(Archive& archive, RememberedWorker& worker) {
+void Describe(Archive& archive, coordinator::RememberedWorker& worker) {
   Describe(archive, worker.connection);
   Describe(archive, worker.assignment);
   Describe(archive, worker.activity);
@@ -175,7 +176,7 @@ void Describe(Archive& archive, RememberedWorker& worker) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, DatasetInfo& info) {
+void Describe(Archive& archive, messages::DatasetInfo& info) {
   archive("fingerprint", info.fingerprint);
   archive("num_train_samples", info.num_train_samples);
   archive("num_heldout_samples", info.num_heldout_samples);
@@ -184,14 +185,14 @@ void Describe(Archive& archive, DatasetInfo& info) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, DataSetState& set) {
+void Describe(Archive& archive, checkpoints::DataSetState& set) {
   archive("info", set.info);
   archive("next_sample", set.next_sample);
   archive("claimant", set.claimant);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, LedgerState& state) {
+void Describe(Archive& archive, checkpoints::LedgerState& state) {
   archive("next_round", state.next_round);
   archive("lost_rounds", state.lost_rounds);
   archive("next_sample", state.next_sample);
@@ -204,13 +205,13 @@ void Describe(Archive& archive, LedgerState& state) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, DataSets::Memory& data) {
+void Describe(Archive& archive, rounds::DataSets::Memory& data) {
   archive("sets", data.sets);
   archive("set_of", data.set_of);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, HeldoutSums& sums) {
+void Describe(Archive& archive, rounds::HeldoutSums& sums) {
   archive("loss_sum", sums.loss_sum);
   archive("correct", sums.correct);
   archive("predictions", sums.predictions);
@@ -218,7 +219,7 @@ void Describe(Archive& archive, HeldoutSums& sums) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, EvaluationCourse::Memory& evaluations) {
+void Describe(Archive& archive, rounds::EvaluationCourse::Memory& evaluations) {
   archive("last", evaluations.last);
   archive("owed", evaluations.owed);
   archive("travelling", evaluations.travelling);
@@ -226,7 +227,7 @@ void Describe(Archive& archive, EvaluationCourse::Memory& evaluations) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, WorkLedger::Memory& ledger) {
+void Describe(Archive& archive, rounds::WorkLedger::Memory& ledger) {
   archive("state", ledger.state);
   archive("data", ledger.data);
   archive("evaluations", ledger.evaluations);
@@ -235,14 +236,14 @@ void Describe(Archive& archive, WorkLedger::Memory& ledger) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, RosterMember& member) {
+void Describe(Archive& archive, sync::RosterMember& member) {
   archive("worker", member.worker);
   archive("incarnation", member.incarnation);
   archive("num_samples", member.num_samples);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, RoundPlan& plan) {
+void Describe(Archive& archive, sync::RoundPlan& plan) {
   archive("round", plan.round);
   archive("view", plan.view);
   archive("roster", plan.roster);
@@ -250,32 +251,32 @@ void Describe(Archive& archive, RoundPlan& plan) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, OpenRound::Share& share) {
+void Describe(Archive& archive, rounds::OpenRound::Share& share) {
   archive("state", share.state);
   archive("num_heldout_samples", share.num_heldout_samples);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, MetricMeans::Mean& mean) {
+void Describe(Archive& archive, messages::MetricMeans::Mean& mean) {
   archive("value", mean.value);
   archive("count", mean.count);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, MetricMeans& metrics) {
+void Describe(Archive& archive, messages::MetricMeans& metrics) {
   archive("means", metrics.means);
   archive("num_dropped", metrics.num_dropped);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, RoundTimes& times) {
+void Describe(Archive& archive, rounds::RoundTimes& times) {
   archive("compute", times.compute);
   archive("communication", times.communication);
   archive("wait", times.wait);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, OpenRound::Memory& round) {
+void Describe(Archive& archive, rounds::OpenRound::Memory& round) {
   archive("plan", round.plan);
   archive("is_evaluation", round.is_evaluation);
   archive("opened_at", round.opened_at);
@@ -290,13 +291,13 @@ void Describe(Archive& archive, OpenRound::Memory& round) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, MemberQuota::Memory& quota) {
+void Describe(Archive& archive, rounds::MemberQuota::Memory& quota) {
   archive("has_begun", quota.has_begun);
   archive("gathers_until", quota.gathers_until);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, PublishedCheckpoint& checkpoint) {
+void Describe(Archive& archive, checkpoints::PublishedCheckpoint& checkpoint) {
   archive("path", checkpoint.path);
   archive("round", checkpoint.round);
   archive("bytes", checkpoint.bytes);
@@ -304,7 +305,7 @@ void Describe(Archive& archive, PublishedCheckpoint& checkpoint) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, CheckpointTracker::Memory& checkpoints) {
+void Describe(Archive& archive, checkpoints::CheckpointTracker::Memory& checkpoints) {
   archive("next_ticket", checkpoints.next_ticket);
   archive("active_directory", checkpoints.active_directory);
   archive("last", checkpoints.last);
@@ -316,7 +317,7 @@ void Describe(Archive& archive, CheckpointTracker::Memory& checkpoints) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, CheckpointSchedule::Memory& schedule) {
+void Describe(Archive& archive, checkpoints::CheckpointSchedule::Memory& schedule) {
   archive("last_round", schedule.last_round);
   archive("last_begun", schedule.last_begun);
   archive("write_time", schedule.write_time);
@@ -324,20 +325,20 @@ void Describe(Archive& archive, CheckpointSchedule::Memory& schedule) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, ProgressState& progress) {
+void Describe(Archive& archive, checkpoints::ProgressState& progress) {
   archive("loss", progress.loss);
   archive("trained_time", progress.trained_time);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, JobProgress::Memory& progress) {
+void Describe(Archive& archive, rounds::JobProgress::Memory& progress) {
   archive("state", progress.state);
   archive("usual_round", progress.usual_round);
   archive("rounds_committed_short", progress.rounds_committed_short);
 }
 
 template <typename Archive>
-void Describe(Archive& archive, RoundSummary& round) {
+void Describe(Archive& archive, rounds::RoundSummary& round) {
   archive("round", round.round);
   archive("trained", round.trained);
   archive("train_loss", round.train_loss);
@@ -361,7 +362,7 @@ void Describe(Archive& archive, RoundSummary& round) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, CoordinatorMemory& memory) {
+void Describe(Archive& archive, coordinator::CoordinatorMemory& memory) {
   archive("settings", memory.model.settings);
   archive("model", memory.model.spec);
   archive("layout", memory.model.layout);
@@ -392,24 +393,31 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
 
 // A layout is stored as its tensors.
 template <>
-struct StoredForm<Layout> {
-  static std::vector<TensorSpec> Store(const Layout& layout) { return layout.tensors(); }
-  static absl::Status Load(const std::vector<TensorSpec>& tensors, Layout& layout) {
-    ASSIGN_OR_RETURN(layout, Layout::FromTensors(tensors));
+struct StoredForm<params::Layout> {
+  static std::vector<params::TensorSpec> Store(const params::Layout& layout) {
+    return layout.tensors();
+  }
+  static absl::Status Load(const std::vector<params::TensorSpec>& tensors, params::Layout& layout) {
+    ASSIGN_OR_RETURN(layout, params::Layout::FromTensors(tensors));
     return absl::OkStatus();
   }
-  static bool IsSame(const Layout& a, const Layout& b) { return a.hash() == b.hash(); }
+  static bool IsSame(const params::Layout& a, const params::Layout& b) {
+    return a.hash() == b.hash();
+  }
 };
 
+}  // namespace lodestar::archive
+
+namespace lodestar::coordinator {
 namespace {
 
 constexpr int64_t kWholeVersion = 1;
 constexpr int64_t kChangesVersion = 2;
 
-static_assert(Structure<CoordinatorMemory>);
+static_assert(archive::Structure<CoordinatorMemory>);
 
 // Returns the style of a record that a coordinator writes or reads when its time is `now`.
-JsonStyle StyleAt(absl::Time now) { return {.now = now, .has_special_numbers = true}; }
+archive::JsonStyle StyleAt(absl::Time now) { return {.now = now, .has_special_numbers = true}; }
 
 // A record of the journal, whole or with changes.
 struct ParsedRecord {
@@ -424,7 +432,7 @@ absl::StatusOr<ParsedRecord> ParseRecord(absl::string_view text) {
   ParsedRecord record;
   ASSIGN_OR_RETURN(record.json, ParseJson(text, kAnySize));
   int64_t version = 0;
-  JsonReader reader(record.json);
+  archive::JsonReader reader(record.json);
   reader("version", version);
   if (reader.status().ok() && version > kChangesVersion) {
     return absl::UnimplementedError(absl::StrCat("the coordinator's memory is of version ", version,
@@ -456,7 +464,7 @@ absl::StatusOr<std::optional<CoordinatorMemory>> ReadRecords(absl::Span<const st
   journal_id = parsed.front().journal_id;
   const absl::Time whole_at = now - parsed.front().since_whole;
   std::optional<CoordinatorMemory> memory;
-  JsonReader whole(parsed.back().json, StyleAt(whole_at));
+  archive::JsonReader whole(parsed.back().json, StyleAt(whole_at));
   whole("memory", memory);
   RETURN_IF_ERROR(whole.status());
   parsed.pop_back();
@@ -466,8 +474,8 @@ absl::StatusOr<std::optional<CoordinatorMemory>> ReadRecords(absl::Span<const st
     if (changes == record.json.end() || !memory.has_value()) {
       return absl::DataLossError("changes is not there, or has nothing to change");
     }
-    const ChangeReader reader(StyleAt(whole_at + record.since_whole));
-    RETURN_IF_ERROR(InField("changes", reader.Apply(*changes, *memory)));
+    const archive::ChangeReader reader(StyleAt(whole_at + record.since_whole));
+    RETURN_IF_ERROR(archive::InField("changes", reader.Apply(*changes, *memory)));
   }
   return memory;
 }
@@ -477,7 +485,7 @@ absl::StatusOr<std::optional<CoordinatorMemory>> ReadRecords(absl::Span<const st
 std::string CoordinatorMemoryToJson(const std::optional<CoordinatorMemory>& memory, absl::Time now,
                                     uint64_t journal_id) {
   SortedJson json = {{"version", kWholeVersion},
-                     {"memory", BasicJsonWriter<SortedJson>(StyleAt(now)).Write(memory)}};
+                     {"memory", archive::BasicJsonWriter<SortedJson>(StyleAt(now)).Write(memory)}};
   if (journal_id != 0) json["journal_id"] = journal_id;
   return FormatSortedJson(json);
 }
@@ -489,9 +497,9 @@ MemoryRecords::Record MemoryRecords::Next(std::optional<CoordinatorMemory> memor
     whole_at_ = now;
     return {CoordinatorMemoryToJson(last_, now, journal_id), /*is_whole=*/true};
   }
-  SortedJson changes = ChangeWriter(StyleAt(now)).Change(*before, *last_);
+  SortedJson changes = archive::ChangeWriter(StyleAt(now)).Change(*before, *last_);
   SortedJson json = {{"version", kChangesVersion},
-                     {"since_whole", BasicJsonWriter<SortedJson>().Write(now - whole_at_)},
+                     {"since_whole", archive::BasicJsonWriter<SortedJson>().Write(now - whole_at_)},
                      {"changes", changes.is_null() ? SortedJson::object() : std::move(changes)}};
   if (journal_id != 0) json["journal_id"] = journal_id;
   return {FormatSortedJson(json), /*is_whole=*/false};
@@ -506,4 +514,4 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorMemoryFromRecords(
   return memory;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -14,7 +14,7 @@
 #include "absl/types/span.h"
 #include "server/coordinator/coordinator_memory.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 // Returns one JSON object, in which every number is exact. If `memory` is not set, the record says
 // that a later process has to start without a memory. `now` is the present time of the coordinator:
@@ -50,4 +50,4 @@ class MemoryRecords {
 absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorMemoryFromRecords(
     absl::Span<const std::string> records, absl::Time now, uint64_t* journal_id = nullptr);
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -21,7 +21,7 @@
 #include "server/coordinator/coordinator_memory_json.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -66,7 +66,7 @@ class Script {
     if (worker.report.has_value() && turn_ % 3 == 0) {
       cluster_->coordinator().OnShardEvent(
           static_cast<int>(turn_ % 2),
-          ShardSquareSums{
+          shards::ShardSquareSums{
               1000, worker.report->round, {0.1, std::numeric_limits<double>::infinity()}},
           cluster_->now());
       return true;
@@ -74,7 +74,7 @@ class Script {
     const GrantAnswer answer = cluster_->Ask(worker.as, worker.report);
     worker.report.reset();
     if (!answer.grant.has_value()) return true;
-    worker.is_done = answer.grant->kind == Grant::Kind::kDone;
+    worker.is_done = answer.grant->kind == messages::Grant::Kind::kDone;
     if (worker.is_done) return true;
     if (grants_.empty() || !(grants_.back() == *answer.grant)) grants_.push_back(*answer.grant);
     worker.report = CoordinatorHarness::ReportOf(*answer.grant);
@@ -88,30 +88,30 @@ class Script {
   // lives, and send the reports that were not answered again.
   void ComeBack() {
     for (Worker& worker : workers_) {
-      const WorkerLife before = worker.as.life;
+      const messages::WorkerLife before = worker.as.life;
       ASSERT_OK(cluster_->Register(worker.as));
       EXPECT_EQ(worker.as.life, before);
     }
   }
 
-  const std::vector<Grant>& grants() const { return grants_; }
+  const std::vector<messages::Grant>& grants() const { return grants_; }
 
  private:
   struct Worker {
     TestWorker as;
-    std::optional<RoundReport> report;
+    std::optional<messages::RoundReport> report;
     bool is_done = false;
   };
   CoordinatorHarness* cluster_;
   std::vector<Worker> workers_;
-  std::vector<Grant> grants_;
+  std::vector<messages::Grant> grants_;
   size_t turn_ = 0;
   size_t num_saves_ = 0;
 };
 
-std::vector<std::string> Told(const std::vector<RoundSummary>& rounds) {
+std::vector<std::string> Told(const std::vector<rounds::RoundSummary>& rounds) {
   std::vector<std::string> told;
-  for (const RoundSummary& round : rounds) {
+  for (const rounds::RoundSummary& round : rounds) {
     told.push_back(absl::StrCat(round.round.value(), ": ", round.workers, " ", round.samples, " ",
                                 round.total_samples, " ", round.epoch, " ",
                                 round.train_loss.value_or(-1), " ", round.heldout_loss.value_or(-1),
@@ -186,12 +186,12 @@ class History {
   }
 
   CoordinatorHarness cluster;
-  std::vector<Grant> grants;
+  std::vector<messages::Grant> grants;
 
  private:
   struct Worker {
     TestWorker as;
-    std::optional<RoundReport> report;
+    std::optional<messages::RoundReport> report;
   };
 
   int64_t Below(int64_t limit) { return static_cast<int64_t>(chance_() % limit); }
@@ -220,7 +220,7 @@ class History {
         cluster.coordinator().RequestGrant(worker.as.life, worker.report, cluster.now());
     if (!answer.ok()) return;
     worker.report.reset();
-    if (!answer->grant.has_value() || answer->grant->kind == Grant::Kind::kDone) return;
+    if (!answer->grant.has_value() || answer->grant->kind == messages::Grant::Kind::kDone) return;
     grants.push_back(*answer->grant);
     if (Below(4) != 0) worker.report = CoordinatorHarness::ReportOf(*answer->grant);
   }
@@ -234,7 +234,7 @@ class History {
       const auto registered = cluster.Register(worker.as);
       if (!registered.ok()) return;
       if (Below(4) == 0) return;  // this worker never joins
-      DatasetInfo data = TestDataset();
+      messages::DatasetInfo data = TestDataset();
       data.own_partition = Below(2) == 0;
       if (data.own_partition) data.fingerprint = absl::StrCat("own ", Below(3));
       if (!cluster.Join(worker.as, data).ok()) return;
@@ -256,7 +256,7 @@ class History {
         std::swap(worker, workers_.back());
         return workers_.pop_back();
       case 3: {
-        RoundReport report;
+        messages::RoundReport report;
         report.round = Round(Below(3));
         if (Below(3) == 0) report.loss_sum = std::numeric_limits<double>::quiet_NaN();
         report.num_predictions = 1;
@@ -266,7 +266,9 @@ class History {
       case 4:
         coordinator.OnShardEvent(
             static_cast<int>(Below(2)),
-            ShardSquareSums{1000, Round(Below(8)), {1.0 / static_cast<double>(1 + Below(9))}}, now);
+            shards::ShardSquareSums{
+                1000, Round(Below(8)), {1.0 / static_cast<double>(1 + Below(9))}},
+            now);
         return;
       case 5:
         cluster.DetachAll();
@@ -278,7 +280,7 @@ class History {
         if (cluster.sent().save_directories.size() > saves_) {
           saves_ = cluster.sent().save_directories.size();
           coordinator.OnShardEvent(
-              0, ShardSaved{1000, cluster.sent().save_directories.back(), {"part"}}, now);
+              0, shards::ShardSaved{1000, cluster.sent().save_directories.back(), {"part"}}, now);
         }
         return;
       case 8:
@@ -316,7 +318,7 @@ TEST(CoordinatorMemoryTest, ARestartIsToEverybodyElseLikeAnOutage) {
     config.job.min_workers = 1;
     config.job.schedule.total_rounds = 12;
     if (seed % 3 == 0) {
-      config.job.mode = Mode::kAsync;
+      config.job.mode = job::Mode::kAsync;
       config.job.clip_norm = 0;
       config.job.max_rounds_ahead = 2;
     }
@@ -363,7 +365,7 @@ TEST(CoordinatorMemoryTest, AStoppedJobStillWaitsForWorkersOnlySoLong) {
   cluster.Start();
   const TestWorker a = cluster.Add("a"), b = cluster.Add("b");
   cluster.Ask(b);  // if both wait, a round is opened
-  const Grant grant = *cluster.Ask(a).grant;
+  const messages::Grant grant = *cluster.Ask(a).grant;
   ASSERT_TRUE(cluster.Ask(b).grant.has_value());
   cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
   cluster.coordinator().RequestStop("an operator asked for it", cluster.now());
@@ -396,7 +398,7 @@ TEST(CoordinatorMemoryTest, RoundsThatAreNotOnRecordAreAnnouncedAgain) {
   CoordinatorHarness cluster(PairConfig());
   Script script(&cluster);
   while (cluster.observer().rounds.size() < 4) ASSERT_TRUE(script.Step());
-  const std::vector<RoundSummary> announced = cluster.observer().rounds;
+  const std::vector<rounds::RoundSummary> announced = cluster.observer().rounds;
   cluster.coordinator().OnRecorded(announced[1]);
   cluster.Restart();
   cluster.AttachAgain();
@@ -421,7 +423,8 @@ TEST(CoordinatorMemoryTest, ACheckpointUnderWayIsDiscardedAndBegunAnew) {
   cluster.AttachAgain();
   EXPECT_THAT(cluster.store().discarded, ElementsAre(given_up));
   // The server of shard 1 has continued to write the checkpoint that was given up.
-  cluster.coordinator().OnShardEvent(1, ShardSaved{1000, given_up, {"part 1"}}, cluster.now());
+  cluster.coordinator().OnShardEvent(1, shards::ShardSaved{1000, given_up, {"part 1"}},
+                                     cluster.now());
   EXPECT_THAT(cluster.store().discarded, ElementsAre(given_up, given_up));
   cluster.sent().save_directories.pop_back();
   while (cluster.sent().save_directories.empty()) ASSERT_TRUE(script.Step());
@@ -458,7 +461,7 @@ TEST(CoordinatorMemoryTest, AServerThatHasLostAPartOfItsJournalTakesAllBack) {
   const auto attach = [&](int shard, uint64_t journal_end) {
     return cluster.coordinator().OnShardAttached(
         shard, 2, 70 + shard, 1000, absl::StrCat("host:", shard), cluster.now(),
-        JournalPlace{.first_segment = 1, .end = journal_end});
+        shards::JournalPlace{.first_segment = 1, .end = journal_end});
   };
   ASSERT_OK(attach(0, 50));
   EXPECT_EQ(cluster.store().restores, 1);
@@ -476,12 +479,14 @@ TEST(CoordinatorMemoryTest, AServerWithAllOfItsJournalGoesOn) {
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
   cluster.coordinator().OnJournalState(1, {.end = 60}, cluster.now());
   // A call over an old connection arrives late, and its journal end is older.
-  EXPECT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now(),
-                                                  JournalPlace{.first_segment = 1, .end = 40}));
+  EXPECT_OK(
+      cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now(),
+                                            shards::JournalPlace{.first_segment = 1, .end = 40}));
   ASSERT_TRUE(script.Step());
   cluster.Restart();
-  EXPECT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now(),
-                                                  JournalPlace{.first_segment = 1, .end = 61}));
+  EXPECT_OK(
+      cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now(),
+                                            shards::JournalPlace{.first_segment = 1, .end = 61}));
   EXPECT_EQ(cluster.store().restores, 1);
 }
 
@@ -493,7 +498,7 @@ TEST(CoordinatorMemoryTest, AProcessWhoseJournalAnotherGoesOnWithIsLetInNoMore) 
   const auto attach = [&](uint64_t first_segment, const std::string& address) {
     return cluster.coordinator().OnShardAttached(
         1, 2, 71, 1000, address, cluster.now(),
-        JournalPlace{.first_segment = first_segment, .end = 0});
+        shards::JournalPlace{.first_segment = first_segment, .end = 0});
   };
   ASSERT_OK(attach(3, "old:1"));
   ASSERT_OK(attach(3, "old:1")) << "its connection was cut";
@@ -523,8 +528,8 @@ TEST(CoordinatorMemoryTest, WorkersFollowAServerToItsAddressWithTheirNextHeartbe
   cluster.Start();
   TestWorker worker = cluster.Add("follows");
   TestWorker old = cluster.Add("does-not");
-  HeartbeatCall call{.life = worker.life, .activity = "push", .map_version = 0};
-  ASSERT_OK_AND_ASSIGN(HeartbeatAnswer answer,
+  messages::HeartbeatCall call{.life = worker.life, .activity = "push", .map_version = 0};
+  ASSERT_OK_AND_ASSIGN(messages::HeartbeatAnswer answer,
                        cluster.coordinator().Heartbeat(call, cluster.now()));
   EXPECT_FALSE(answer.servers.has_value()) << "they are where they were";
   ASSERT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "other:9", cluster.now()));
@@ -540,11 +545,11 @@ TEST(CoordinatorMemoryTest, WorkersFollowAServerToItsAddressWithTheirNextHeartbe
   EXPECT_FALSE(answer.servers.has_value());
   // A worker that does not accept addresses in answers to heartbeats must begin a new life. It
   // learns the address from its registration.
-  HeartbeatCall plain;
+  messages::HeartbeatCall plain;
   plain.life = old.life;
   EXPECT_THAT(cluster.coordinator().Heartbeat(plain, cluster.now()),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("another address")));
-  ASSERT_OK_AND_ASSIGN(const Registration again, cluster.Register(old));
+  ASSERT_OK_AND_ASSIGN(const messages::Registration again, cluster.Register(old));
   EXPECT_EQ(again.servers()[1].address, "other:9");
   plain.life = old.life;
   EXPECT_OK(cluster.coordinator().Heartbeat(plain, cluster.now()));
@@ -558,7 +563,7 @@ TEST(CoordinatorMemoryTest, ThereIsNoneBeforeTheServersAreReadyNorOnceTheJobIsSa
   EXPECT_FALSE(cluster.coordinator().Memory().has_value());
   cluster.AttachAll();
   cluster.coordinator().OnRestoreChosen(
-      RestoreChoice{.source = InitialSource{}, .server_incarnation = 1000}, cluster.now());
+      RestoreChoice{.source = shards::InitialSource{}, .server_incarnation = 1000}, cluster.now());
   EXPECT_FALSE(cluster.coordinator().Memory().has_value()) << "loading";
   cluster.LoadAll();
   EXPECT_TRUE(cluster.coordinator().Memory().has_value());
@@ -577,13 +582,13 @@ TEST(CoordinatorMemoryTest, WhatCouldNotBeSavedOutlivesAServerThatCouldNotGoOn) 
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   Coordinator& coordinator = cluster.coordinator();
-  coordinator.OnShardEvent(1, ShardFailing{1000, absl::ResourceExhaustedError("no memory")},
+  coordinator.OnShardEvent(1, shards::ShardFailing{1000, absl::ResourceExhaustedError("no memory")},
                            cluster.now());
   for (int i = 0; i < 10 && coordinator.phase() != CoordinatorPhase::kFailed; ++i) {
     if (!cluster.sent().save_directories.empty()) {
       coordinator.OnShardEvent(0,
-                               ShardSaved{1000, cluster.sent().save_directories.back(),
-                                          absl::ResourceExhaustedError("the disk is full")},
+                               shards::ShardSaved{1000, cluster.sent().save_directories.back(),
+                                                  absl::ResourceExhaustedError("the disk is full")},
                                cluster.now());
     }
     cluster.Pass(absl::Seconds(9), {a});
@@ -687,7 +692,7 @@ TEST(CoordinatorMemoryJsonTest, AChangeIsAsLongAsWhatHasChanged) {
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   CoordinatorMemory memory;
   for (int id = 1; id <= 5000; ++id) {
-    WorkerRecord worker;
+    membership::WorkerRecord worker;
     worker.id = WorkerId(id);
     worker.name = absl::StrCat("worker-", id);
     memory.membership.table.workers.push_back(worker);
@@ -712,16 +717,16 @@ TEST(CoordinatorMemoryJsonTest, AChangeIsAsLongAsWhatHasChanged) {
 }
 
 TEST(CoordinatorMemoryJsonTest, WhatALayoutMarksIsKept) {
-  TensorSpec weight;
+  params::TensorSpec weight;
   weight.name = "weight";
   weight.decay = true;
-  TensorSpec mean;
+  params::TensorSpec mean;
   mean.name = "mean";
   mean.block = 1;
   mean.averaged = true;
   weight.embedding = true;
   CoordinatorMemory memory;
-  memory.model.layout = *Layout::FromTensors({weight, mean});
+  memory.model.layout = *params::Layout::FromTensors({weight, mean});
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   const auto back = CoordinatorMemoryFromRecords({CoordinatorMemoryToJson(memory, now)}, now);
   ASSERT_OK(back);
@@ -739,4 +744,4 @@ TEST(CoordinatorMemoryJsonTest, NoneIsNone) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -13,7 +13,7 @@
 #include "server/coordinator/coordinator_state_json.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::Contains;
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 class CoordinatorOrdersTest : public ::testing::Test {
  protected:
-  static Coordinator::Config Config(int workers = 2, Mode mode = Mode::kSync) {
+  static Coordinator::Config Config(int workers = 2, job::Mode mode = job::Mode::kSync) {
     Coordinator::Config config = TestConfig(workers);
     config.job.mode = mode;
     config.job.schedule.peak = 0.4;
@@ -49,8 +49,8 @@ class CoordinatorOrdersTest : public ::testing::Test {
     }
   }
 
-  static RestoreChoice ChoiceOf(const CheckpointRecord& record) {
-    return RestoreChoice{.source = CheckpointSource{record.final_directory},
+  static RestoreChoice ChoiceOf(const checkpoints::CheckpointRecord& record) {
+    return RestoreChoice{.source = shards::CheckpointSource{record.final_directory},
                          .state = *CoordinatorStateFromJson(CoordinatorStateToJson(record.state)),
                          .layout = record.layout,
                          .server_incarnation = 2000};
@@ -93,7 +93,7 @@ TEST_F(CoordinatorOrdersTest, APausedJobEndsItsRoundAndOpensNone) {
 }
 
 TEST_F(CoordinatorOrdersTest, AsynchronousWorkersWaitAsWell) {
-  Start(Config(2, Mode::kAsync));
+  Start(Config(2, job::Mode::kAsync));
   AskAll();
   ASSERT_OK(coordinator().Pause("", cluster_->now()));
   ReportAll();
@@ -114,7 +114,7 @@ TEST_F(CoordinatorOrdersTest, APauseComesBeforeTheFinalEvaluation) {
   EXPECT_EQ(Snapshot().state, "paused");
   cluster_->FinishSave();
   ASSERT_OK(coordinator().Resume(cluster_->now()));
-  const std::optional<Grant> grant = cluster_->Ask(workers_[0]).grant;
+  const std::optional<messages::Grant> grant = cluster_->Ask(workers_[0]).grant;
   ASSERT_TRUE(grant.has_value());
   EXPECT_GT(grant->num_heldout_samples, 0);
 }
@@ -133,9 +133,9 @@ TEST_F(CoordinatorOrdersTest, APausedJobTakesCheckpointsAndCanBeStopped) {
   coordinator().RequestStop("enough", cluster_->now());
   EXPECT_FALSE(Snapshot().pause.has_value());
   cluster_->FinishSave();
-  const std::optional<Grant> grant = cluster_->Ask(workers_[0]).grant;
+  const std::optional<messages::Grant> grant = cluster_->Ask(workers_[0]).grant;
   ASSERT_TRUE(grant.has_value());
-  EXPECT_EQ(grant->kind, Grant::Kind::kDone);
+  EXPECT_EQ(grant->kind, messages::Grant::Kind::kDone);
   EXPECT_THAT(coordinator().Pause("", cluster_->now()),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("enough")));
 }
@@ -147,7 +147,7 @@ TEST_F(CoordinatorOrdersTest, AProcessThatGoesOnStaysPaused) {
   ASSERT_OK(coordinator().Pause("over night", cluster_->now()));
   ReportAll();
   cluster_->FinishSave();
-  const CheckpointRecord saved = cluster_->store().published.back();
+  const checkpoints::CheckpointRecord saved = cluster_->store().published.back();
   cluster_->Restart();
   cluster_->AttachAgain();
   EXPECT_FALSE(cluster_->Ask(workers_[0]).grant.has_value());
@@ -168,7 +168,7 @@ TEST_F(CoordinatorOrdersTest, AProcessThatGoesOnStaysPaused) {
 
 TEST_F(CoordinatorOrdersTest, TheScheduleGoesOnFromTheRateThatIsSet) {
   Coordinator::Config config = Config(1);
-  config.job.schedule.kind = ScheduleKind::kCosine;
+  config.job.schedule.kind = job::ScheduleKind::kCosine;
   config.job.schedule.minimum = 0.1;
   Start(config);
   const double before = cluster_->Ask(workers_[0]).grant->learning_rates[0];
@@ -192,12 +192,12 @@ TEST_F(CoordinatorOrdersTest, ARestartAndARollbackKeepTheRate) {
   ASSERT_OK(coordinator().RequestCheckpoint(cluster_->now()).status());
   ReportAll();
   cluster_->FinishSave();
-  const CheckpointRecord before = cluster_->store().published.back();
+  const checkpoints::CheckpointRecord before = cluster_->store().published.back();
   ASSERT_OK(coordinator().SetLearningRate(0.1, cluster_->now()).status());
   ReportAll();
   ASSERT_EQ(cluster_->sent().save_directories.size(), 2) << "out of turn";
   cluster_->FinishSave();
-  const CheckpointRecord after = cluster_->store().published.back();
+  const checkpoints::CheckpointRecord after = cluster_->store().published.back();
 
   CoordinatorHarness restarted(config);
   restarted.Start(ChoiceOf(after));
@@ -245,7 +245,7 @@ TEST_F(CoordinatorOrdersTest, AJobThatIsOverIsNotPaused) {
   config.job.schedule.total_rounds = 1;
   cluster_.emplace(config);
   cluster_->Start();
-  DatasetInfo without_heldout = TestDataset();
+  messages::DatasetInfo without_heldout = TestDataset();
   without_heldout.num_heldout_samples = 0;
   workers_.push_back(cluster_->Add("a", without_heldout));
   AskAll();
@@ -284,7 +284,7 @@ TEST_F(CoordinatorOrdersTest, ARateThatCannotBeIsRefused) {
   EXPECT_EQ(Snapshot().learning_rate_scale, 1.0);
   cluster_.reset();
   workers_.clear();
-  Start(Config(1, Mode::kAsync));
+  Start(Config(1, job::Mode::kAsync));
   EXPECT_THAT(coordinator().SetLearningRate(0.1, cluster_->now()),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--mode=async")));
 }
@@ -304,7 +304,7 @@ TEST_F(CoordinatorOrdersTest, WhoIsEvictedStaysOut) {
   // The round is closed without the evicted worker.
   cluster_->Ask(workers_[0], CoordinatorHarness::ReportOf(*cluster_->Ask(workers_[0]).grant));
   cluster_->FinishSave();
-  const CheckpointRecord saved = cluster_->store().published.back();
+  const checkpoints::CheckpointRecord saved = cluster_->store().published.back();
 
   const auto is_shown = ::testing::Contains(::testing::AllOf(
       ::testing::Field(&WorkerSnapshot::name, "b"),
@@ -326,4 +326,4 @@ TEST_F(CoordinatorOrdersTest, WhoIsEvictedStaysOut) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

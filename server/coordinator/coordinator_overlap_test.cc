@@ -10,7 +10,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
@@ -18,8 +18,8 @@ using ::testing::HasSubstr;
 // Returns the config of a job with windows of two steps per fragment, with 3 samples each.
 Coordinator::Config OverlapConfig(int min_workers = 1, int fragments = 1) {
   Coordinator::Config config = TestConfig(min_workers);
-  JobSpec& job = config.job;
-  job.mode = Mode::kLocalSgd;
+  job::JobSpec& job = config.job;
+  job.mode = job::Mode::kLocalSgd;
   job.local_steps = 2 * fragments;
   job.fragments = fragments;
   job.overlap_steps = 1;
@@ -33,8 +33,8 @@ Coordinator::Config OverlapConfig(int min_workers = 1, int fragments = 1) {
 constexpr int64_t kWindow = 6;  // samples per window
 
 // Returns the report of a worker that has computed `computed` samples before this grant.
-RoundReport ReportOf(const Grant& grant, int64_t computed) {
-  RoundReport report;
+messages::RoundReport ReportOf(const messages::Grant& grant, int64_t computed) {
+  messages::RoundReport report;
   report.round = grant.round;
   report.num_samples = computed;
   report.num_predictions = computed;
@@ -49,9 +49,9 @@ TEST(CoordinatorOverlapTest, ARoundTakesWhatTheGrantBeforeHasGivenToCompute) {
   const TestWorker a = cluster.Add("a");
   int64_t computed = 0;
   int64_t counted = 0;
-  std::optional<RoundReport> report;
+  std::optional<messages::RoundReport> report;
   for (int round = 0; round < 6; ++round) {
-    const Grant grant = *cluster.Ask(a, report).grant;
+    const messages::Grant grant = *cluster.Ask(a, report).grant;
     EXPECT_EQ(cluster.sent().plans.back().roster[0].num_samples, computed);
     EXPECT_EQ(grant.round_samples, computed);
     EXPECT_EQ(grant.num_samples, round < 5 ? kWindow : 0);
@@ -71,13 +71,13 @@ TEST(CoordinatorOverlapTest, WhatIsInHandIsUnderWayUntilARoundTakesLess) {
   const auto untrained = [&] {
     return cluster.coordinator().Snapshot(cluster.now()).untrained_samples;
   };
-  const Grant first = *cluster.Ask(a).grant;
+  const messages::Grant first = *cluster.Ask(a).grant;
   EXPECT_EQ(untrained(), 0);
-  const Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
+  const messages::Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
   EXPECT_EQ(untrained(), 0) << "a window is in hand, and another one is granted";
   // The worker is told to stop in the window of the first grant. It computes nothing on the second
   // grant.
-  RoundReport last = ReportOf(second, 2);
+  messages::RoundReport last = ReportOf(second, 2);
   last.leaves_nothing_in_hand = true;
   ASSERT_OK(cluster.coordinator().Leave(a.life, "told to stop", last, cluster.now()));
   EXPECT_EQ(untrained(), kWindow - 2 + kWindow);
@@ -88,9 +88,9 @@ TEST(CoordinatorOverlapTest, WithFragmentsItStandsForTheWindowsOfACycle) {
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   const TestWorker b = cluster.Add("b");
-  std::optional<RoundReport> report;
+  std::optional<messages::RoundReport> report;
   for (const int64_t windows : {0, 1, 2, 2}) {
-    const Grant grant = *cluster.Ask(a, report).grant;
+    const messages::Grant grant = *cluster.Ask(a, report).grant;
     EXPECT_EQ(cluster.sent().plans.back().roster[0].num_samples, windows * kWindow);
     report = ReportOf(grant, windows == 0 ? 0 : kWindow);
   }
@@ -100,10 +100,10 @@ TEST(CoordinatorOverlapTest, MoreThanWasGrantedBeforeIsRefused) {
   CoordinatorHarness cluster(OverlapConfig());
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  const Grant first = *cluster.Ask(a).grant;
+  const messages::Grant first = *cluster.Ask(a).grant;
   EXPECT_THAT(cluster.coordinator().RequestGrant(a.life, ReportOf(first, 1), cluster.now()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("granted were 0")));
-  const Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
+  const messages::Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
   EXPECT_THAT(
       cluster.coordinator().RequestGrant(a.life, ReportOf(second, kWindow + 1), cluster.now()),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("granted were 6")));
@@ -113,11 +113,11 @@ TEST(CoordinatorOverlapTest, AStopTakesWhatIsInHandAndGivesNothingMore) {
   CoordinatorHarness cluster(OverlapConfig());
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  const Grant first = *cluster.Ask(a).grant;
-  const Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
+  const messages::Grant first = *cluster.Ask(a).grant;
+  const messages::Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
   cluster.coordinator().RequestStop("enough", cluster.now());
-  const Grant last = *cluster.Ask(a, ReportOf(second, kWindow)).grant;
-  EXPECT_EQ(last.kind, Grant::Kind::kTrain);
+  const messages::Grant last = *cluster.Ask(a, ReportOf(second, kWindow)).grant;
+  EXPECT_EQ(last.kind, messages::Grant::Kind::kTrain);
   EXPECT_EQ(last.num_samples, 0);
   EXPECT_EQ(last.local_steps, 0);
   cluster.Ask(a, ReportOf(last, kWindow));
@@ -142,7 +142,7 @@ TEST(CoordinatorOverlapTest, AStopDoesNotWaitForWhoNeverComesWithWhatIsInHand) {
   for (int i = 0; i < 13; ++i) cluster.Pass(absl::Seconds(3), {a, b});
   EXPECT_FALSE(cluster.Ask(a).grant.has_value());
   cluster.Pass(absl::Seconds(3), {a});
-  const Grant last = *cluster.Ask(a).grant;
+  const messages::Grant last = *cluster.Ask(a).grant;
   EXPECT_EQ(last.num_samples, 0);
   cluster.Ask(a, ReportOf(last, kWindow));
   EXPECT_NE(cluster.coordinator().phase(), CoordinatorPhase::kRunning);
@@ -159,7 +159,7 @@ TEST(CoordinatorOverlapTest, AStopDoesNotWaitForWhoHasNothingInHandAndNeverAsks)
   for (const TestWorker& worker : {b, a}) {
     cluster.Ask(worker, ReportOf(*cluster.Ask(worker).grant, 0));
   }
-  const Grant second = *cluster.Ask(a).grant;
+  const messages::Grant second = *cluster.Ask(a).grant;
   // b is lost and comes back. The job needs two workers for a round.
   for (int i = 0; i < 30; ++i) cluster.Pass(absl::Seconds(3), {a});
   ASSERT_OK(cluster.Register(b));
@@ -174,38 +174,38 @@ TEST(CoordinatorOverlapTest, WhoLeavesIsInOneMoreRoundForWhatItHasInHand) {
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   const TestWorker b = cluster.Add("b");
-  const Grant of_a = *cluster.Ask(a).grant;
+  const messages::Grant of_a = *cluster.Ask(a).grant;
   EXPECT_FALSE(cluster.Ask(b).grant.has_value());
-  const Grant second_of_a = *cluster.Ask(a, ReportOf(of_a, 0)).grant;
-  const Grant of_b = *cluster.Ask(b).grant;
+  const messages::Grant second_of_a = *cluster.Ask(a, ReportOf(of_a, 0)).grant;
+  const messages::Grant of_b = *cluster.Ask(b).grant;
   // b computes on its grant and is told to leave. a has not finished its round.
   EXPECT_FALSE(cluster.Ask(b, ReportOf(of_b, 0)).grant.has_value());
   ASSERT_OK(cluster.coordinator().BeginLeave(b.life, cluster.now()));
   EXPECT_FALSE(cluster.Ask(b).grant.has_value());
   cluster.Ask(a, ReportOf(second_of_a, kWindow));
-  const Grant last = *cluster.Ask(b).grant;
-  EXPECT_EQ(last.kind, Grant::Kind::kTrain);
-  RoundReport report = ReportOf(last, kWindow);
+  const messages::Grant last = *cluster.Ask(b).grant;
+  EXPECT_EQ(last.kind, messages::Grant::Kind::kTrain);
+  messages::RoundReport report = ReportOf(last, kWindow);
   report.leaves_nothing_in_hand = true;
-  EXPECT_EQ(cluster.Ask(b, report).grant->kind, Grant::Kind::kDone);
+  EXPECT_EQ(cluster.Ask(b, report).grant->kind, messages::Grant::Kind::kDone);
 }
 
 TEST(CoordinatorOverlapTest, WhoHasNothingInHandLeavesAtOnce) {
   CoordinatorHarness cluster(OverlapConfig(/*min_workers=*/1));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  const Grant grant = *cluster.Ask(a).grant;
+  const messages::Grant grant = *cluster.Ask(a).grant;
   ASSERT_OK(cluster.coordinator().BeginLeave(a.life, cluster.now()));
-  RoundReport report = ReportOf(grant, 0);
+  messages::RoundReport report = ReportOf(grant, 0);
   report.leaves_nothing_in_hand = true;
-  EXPECT_EQ(cluster.Ask(a, report).grant->kind, Grant::Kind::kDone);
+  EXPECT_EQ(cluster.Ask(a, report).grant->kind, messages::Grant::Kind::kDone);
 }
 
 TEST(CoordinatorOverlapTest, ANewLifeHasNothingInHand) {
   CoordinatorHarness cluster(OverlapConfig());
   cluster.Start();
   TestWorker a = cluster.Add("a");
-  const Grant first = *cluster.Ask(a).grant;
+  const messages::Grant first = *cluster.Ask(a).grant;
   cluster.Ask(a, ReportOf(first, 0));
   cluster.Pass(absl::Minutes(1));
   ASSERT_OK(cluster.Register(a));
@@ -218,8 +218,8 @@ TEST(CoordinatorOverlapTest, WhatIsInHandOutlivesTheCoordinatorsProcess) {
   CoordinatorHarness cluster(OverlapConfig());
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  const Grant first = *cluster.Ask(a).grant;
-  const Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
+  const messages::Grant first = *cluster.Ask(a).grant;
+  const messages::Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
   cluster.Restart();
   cluster.AttachAgain();
   EXPECT_EQ(*cluster.Ask(a).grant, second);
@@ -229,10 +229,10 @@ TEST(CoordinatorOverlapTest, WhatIsInHandOutlivesTheCoordinatorsProcess) {
 
 TEST(CoordinatorOverlapTest, MoreFragmentsThanBucketsAreRefused) {
   Coordinator::Config config = OverlapConfig(1, /*fragments=*/64);
-  config.job.bucket_bytes = kDefaultBucketBytes;
+  config.job.bucket_bytes = params::kDefaultBucketBytes;
   EXPECT_THAT(Coordinator::Create(config, absl::UnixEpoch()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--fragments=64")));
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

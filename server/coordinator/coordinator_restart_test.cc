@@ -14,7 +14,7 @@
 #include "server/coordinator/coordinator_state_json.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -34,26 +34,26 @@ Coordinator::Config SavingConfig(int64_t every = 2) {
 }
 
 // Runs one worker until it gets the grant of `round`. Returns this grant.
-Grant RunUntil(CoordinatorHarness& cluster, const TestWorker& worker, int64_t round) {
+messages::Grant RunUntil(CoordinatorHarness& cluster, const TestWorker& worker, int64_t round) {
   GrantAnswer answer = cluster.Ask(worker);
   while (answer.grant.has_value() && answer.grant->round.value() < round) {
     answer = cluster.Ask(worker, CoordinatorHarness::ReportOf(*answer.grant));
   }
   EXPECT_TRUE(answer.grant.has_value()) << answer.pending_reason;
-  return answer.grant.value_or(Grant{});
+  return answer.grant.value_or(messages::Grant{});
 }
 
-Layout OneTensor(const std::vector<int64_t>& shape) {
-  TensorSpec tensor;
+params::Layout OneTensor(const std::vector<int64_t>& shape) {
+  params::TensorSpec tensor;
   tensor.name = "w";
   tensor.shape = shape;
-  return *Layout::FromTensors({tensor});
+  return *params::Layout::FromTensors({tensor});
 }
 
-RestoreChoice ChoiceOf(const CheckpointRecord& record) {
+RestoreChoice ChoiceOf(const checkpoints::CheckpointRecord& record) {
   const auto state = CoordinatorStateFromJson(CoordinatorStateToJson(record.state));
   EXPECT_TRUE(state.ok()) << state.status();
-  return {.source = CheckpointSource{record.final_directory},
+  return {.source = shards::CheckpointSource{record.final_directory},
           .state = *state,
           .server_incarnation = 5,
           .alarm = ""};
@@ -68,7 +68,7 @@ TEST(CoordinatorRestartTest, SaveComesBeforeTheRoundItBelongsTo) {
                           "close 1 by 1", "save 2", "open 2"));
   EXPECT_EQ(cluster.sent().save_directories.at(0), "ckpt/round-00000002.1000-1.tmp");
   cluster.FinishSave();
-  const CheckpointRecord& record = cluster.store().published.at(0);
+  const checkpoints::CheckpointRecord& record = cluster.store().published.at(0);
   EXPECT_EQ(record.final_directory, "ckpt/round-00000002");
   EXPECT_THAT(record.manifest_parts, ElementsAre("part 0", "part 1"));
   EXPECT_EQ(record.state.ledger.next_round, 2);
@@ -79,9 +79,10 @@ TEST(CoordinatorRestartTest, SaveComesBeforeTheRoundItBelongsTo) {
 
 TEST(CoordinatorRestartTest, WhatItGoesOnFromIsAsOldAsItWasWritten) {
   CoordinatorHarness cluster(SavingConfig());
-  const CheckpointSource source = {
+  const shards::CheckpointSource source = {
       .directory = "ckpt/round-00000002", .bytes = 77, .age = absl::Hours(3)};
-  cluster.Start({.source = source, .state = CoordinatorState{}, .server_incarnation = 5});
+  cluster.Start(
+      {.source = source, .state = checkpoints::CoordinatorState{}, .server_incarnation = 5});
   const absl::Time start = cluster.now();
   cluster.Pass(absl::Minutes(2));
   const std::optional<CheckpointSnapshot> last =
@@ -96,8 +97,8 @@ TEST(CoordinatorRestartTest, AServerThatGoesAwayWhileItLoadsIsWaitedForByName) {
   CoordinatorHarness cluster(SavingConfig());
   cluster.AttachAll();
   Coordinator& coordinator = cluster.coordinator();
-  coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 1000},
-                              cluster.now());
+  coordinator.OnRestoreChosen(
+      RestoreChoice{.source = shards::InitialSource{}, .server_incarnation = 1000}, cluster.now());
   coordinator.OnShardDisconnected(1, 71, cluster.now());
   TestWorker worker{"a", 1, {}};
   const absl::Status refused = cluster.Register(worker).status();
@@ -117,7 +118,7 @@ TEST(CoordinatorRestartTest, ByTimeACheckpointComesBetweenTheRoundsWhereItIsDue)
   CoordinatorHarness cluster(config);
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  Grant grant = *cluster.Ask(a).grant;
+  messages::Grant grant = *cluster.Ask(a).grant;
   EXPECT_THAT(cluster.sent().save_directories, ::testing::IsEmpty()) << "no round is complete";
   grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
   EXPECT_THAT(cluster.sent().save_directories, ElementsAre("ckpt/round-00000001.1000-1.tmp"));
@@ -140,7 +141,7 @@ TEST(CoordinatorRestartTest, JournalThatWouldCostNextToNothingIsSuggestedOnce) {
   CoordinatorHarness cluster(config);
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  Grant grant = *cluster.Ask(a).grant;
+  messages::Grant grant = *cluster.Ask(a).grant;
   size_t num_saves = 0;
   for (int round = 0; round < 10; ++round) {
     cluster.Pass(absl::Seconds(6), {a});
@@ -159,12 +160,12 @@ TEST(CoordinatorRestartTest, JournalThatWouldCostNextToNothingIsSuggestedOnce) {
 
 TEST(CoordinatorRestartTest, ByTimeACheckpointOfAnAsynchronousJobWaitsForTheFirstUpdate) {
   Coordinator::Config config = SavingConfig(0);
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   config.checkpoint_schedule.interval = absl::Minutes(5);
   CoordinatorHarness cluster(config);
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  const Grant grant = *cluster.Ask(a).grant;
+  const messages::Grant grant = *cluster.Ask(a).grant;
   cluster.Pass(absl::Seconds(5), {a});
   EXPECT_THAT(cluster.sent().save_directories, ::testing::IsEmpty());
   cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
@@ -205,18 +206,18 @@ TEST(CoordinatorRestartTest, ResumedJobGivesTheGrantsOfAnUninterruptedOne) {
   pair.job.min_workers = 2;
   CoordinatorHarness whole(pair);
   whole.Start();
-  const std::vector<Grant> expected = whole.RunToEnd({whole.Add("a"), whole.Add("b")});
+  const std::vector<messages::Grant> expected = whole.RunToEnd({whole.Add("a"), whole.Add("b")});
 
   CoordinatorHarness first(SavingConfig());
   first.Start();
   RunUntil(first, first.Add("x"), 4);
-  const CheckpointRecord record = [&] {
+  const checkpoints::CheckpointRecord record = [&] {
     first.FinishSave();
     return first.store().published.back();
   }();
   CoordinatorHarness second(pair);
   second.Start(ChoiceOf(record));
-  const std::vector<Grant> resumed = second.RunToEnd({second.Add("a"), second.Add("b")});
+  const std::vector<messages::Grant> resumed = second.RunToEnd({second.Add("a"), second.Add("b")});
 
   const int64_t round = record.round.value();
   ASSERT_GT(round, 0);
@@ -226,13 +227,13 @@ TEST(CoordinatorRestartTest, ResumedJobGivesTheGrantsOfAnUninterruptedOne) {
             first.observer().rounds[round - 1].total_samples);
   EXPECT_FALSE(second.observer().restored[0].is_evaluated);
   EXPECT_EQ(second.observer().restored[0].loss, record.state.progress.loss);
-  std::vector<Grant> rest;
-  for (Grant grant : expected) {
+  std::vector<messages::Grant> rest;
+  for (messages::Grant grant : expected) {
     if (grant.round.value() >= round) rest.push_back(grant);
   }
   ASSERT_EQ(resumed.size(), rest.size());
   for (size_t i = 0; i < rest.size(); ++i) {
-    Grant got = resumed[i];
+    messages::Grant got = resumed[i];
     got.view = rest[i].view;
     EXPECT_EQ(got, rest[i]) << "grant " << i << " of round " << rest[i].round;
   }
@@ -253,7 +254,7 @@ TEST(CoordinatorRestartTest, RunningJobThatStartsAnewGivesItsWorkersALeaseToCome
   EXPECT_FALSE(cluster.coordinator().Snapshot(cluster.now()).open_round.has_value())
       << "it is void";
   cluster.coordinator().OnRestoreChosen(
-      RestoreChoice{.source = InitialSource{}, .server_incarnation = 5000}, cluster.now());
+      RestoreChoice{.source = shards::InitialSource{}, .server_incarnation = 5000}, cluster.now());
   cluster.LoadAll();
   ASSERT_TRUE(cluster.Register(a).ok());
   ASSERT_TRUE(cluster.Join(a).ok());
@@ -270,7 +271,7 @@ TEST(CoordinatorRestartTest, ResumeBeginsNewLivesButKeepsIds) {
   const TestWorker a = first.Add("a");
   const TestWorker b = first.Add("b");
   RunUntil(first, a, 0);
-  CheckpointRecord record;
+  checkpoints::CheckpointRecord record;
   record.final_directory = "ckpt/round-00000000";
   record.state.server_incarnation = 1000;
   record.state.membership = {.names = {{"a", WorkerId(1)}, {"b", WorkerId(2)}},
@@ -302,13 +303,14 @@ TEST(CoordinatorRestartTest, FailedCheckpointIsAnAlarmAndTrainingGoesOn) {
   CoordinatorHarness cluster(SavingConfig());
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  Grant grant = RunUntil(cluster, a, 2);
+  messages::Grant grant = RunUntil(cluster, a, 2);
   cluster.coordinator().OnShardEvent(
-      0, ShardSaved{1000, "ckpt/round-00000002.1000-1.tmp", std::string("part")}, cluster.now());
-  cluster.coordinator().OnShardEvent(
-      1,
-      ShardSaved{1000, "ckpt/round-00000002.1000-1.tmp", absl::ResourceExhaustedError("disk full")},
+      0, shards::ShardSaved{1000, "ckpt/round-00000002.1000-1.tmp", std::string("part")},
       cluster.now());
+  cluster.coordinator().OnShardEvent(1,
+                                     shards::ShardSaved{1000, "ckpt/round-00000002.1000-1.tmp",
+                                                        absl::ResourceExhaustedError("disk full")},
+                                     cluster.now());
   EXPECT_THAT(cluster.store().discarded, ElementsAre("ckpt/round-00000002.1000-1.tmp"));
   EXPECT_TRUE(cluster.store().published.empty());
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).alarms.at(0).text,
@@ -326,7 +328,7 @@ TEST(CoordinatorRestartTest, RequestedCheckpointIsTakenBetweenRounds) {
   CoordinatorHarness cluster(SavingConfig(0));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  const Grant grant = RunUntil(cluster, a, 1);
+  const messages::Grant grant = RunUntil(cluster, a, 1);
   const auto ticket = cluster.coordinator().RequestCheckpoint(cluster.now());
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   EXPECT_TRUE(cluster.sent().save_directories.empty()) << "round 1 is open";
@@ -360,12 +362,13 @@ TEST(CoordinatorRestartTest, OneAskedForBehindAnotherEndsWithTheServerThatItNeed
   CoordinatorHarness cluster(SavingConfig(0));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  const Grant grant = RunUntil(cluster, a, 1);
+  const messages::Grant grant = RunUntil(cluster, a, 1);
   const auto first = cluster.coordinator().RequestCheckpoint(cluster.now());
   cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
   for (int shard = 0; shard < 2; ++shard) {
     cluster.coordinator().OnShardEvent(
-        shard, ShardSaved{1000, cluster.sent().save_directories.back(), std::string("part")},
+        shard,
+        shards::ShardSaved{1000, cluster.sent().save_directories.back(), std::string("part")},
         cluster.now());
   }
   const auto second = cluster.coordinator().RequestCheckpoint(cluster.now());
@@ -409,7 +412,7 @@ TEST(CoordinatorRestartTest, LastCheckpointComesAfterTheFinalEvaluation) {
   cluster.Start();
   cluster.RunToEnd({cluster.Add("a")});
   ASSERT_EQ(cluster.store().published.size(), 1);
-  const CheckpointRecord& record = cluster.store().published[0];
+  const checkpoints::CheckpointRecord& record = cluster.store().published[0];
   EXPECT_EQ(record.round, Round(8));
   EXPECT_EQ(record.state.ledger.final_evaluation_round, 8);
   EXPECT_EQ(cluster.sent().commands.back(), "published 8");
@@ -418,7 +421,7 @@ TEST(CoordinatorRestartTest, LastCheckpointComesAfterTheFinalEvaluation) {
   resumed.Start(ChoiceOf(record));
   EXPECT_EQ(resumed.coordinator().phase(), CoordinatorPhase::kDone) << "nothing is left to do";
   EXPECT_TRUE(resumed.sent().save_directories.empty());
-  EXPECT_EQ(resumed.Ask(resumed.Add("a")).grant->kind, Grant::Kind::kDone);
+  EXPECT_EQ(resumed.Ask(resumed.Add("a")).grant->kind, messages::Grant::Kind::kDone);
 }
 
 TEST(CoordinatorRestartTest, AJobThatIsCompleteAlreadySaysSoAndWhatFollows) {
@@ -426,7 +429,8 @@ TEST(CoordinatorRestartTest, AJobThatIsCompleteAlreadySaysSoAndWhatFollows) {
     Coordinator::Config config = SavingConfig(0);
     config.exit_when_done = exit_when_done;
     CoordinatorHarness cluster(config);
-    RestoreChoice choice{.source = CheckpointSource{"ckpt/round"}, .state = CoordinatorState{}};
+    RestoreChoice choice{.source = shards::CheckpointSource{"ckpt/round"},
+                         .state = checkpoints::CoordinatorState{}};
     choice.state->ledger.next_round = rounds_done;
     cluster.Start(choice);
     return cluster.observer().events;
@@ -442,7 +446,7 @@ TEST(CoordinatorRestartTest, StopEndsTheJobAfterTheOpenRoundWithACheckpoint) {
   CoordinatorHarness cluster(SavingConfig(0));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  const Grant grant = RunUntil(cluster, a, 3);
+  const messages::Grant grant = RunUntil(cluster, a, 3);
   cluster.coordinator().RequestStop("maintenance", cluster.now());
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).state, "stopping");
   cluster.FinishSave();  // checkpoint of the complete rounds
@@ -455,8 +459,8 @@ TEST(CoordinatorRestartTest, StopEndsTheJobAfterTheOpenRoundWithACheckpoint) {
   EXPECT_EQ(ending->text, "stopped after 4 of 8 rounds");
   EXPECT_EQ(ending->saved->path, "ckpt/round-00000004");
   EXPECT_EQ(cluster.store().published.back().round, Round(4));
-  const Grant done = *cluster.Ask(a).grant;
-  EXPECT_EQ(done.kind, Grant::Kind::kDone);
+  const messages::Grant done = *cluster.Ask(a).grant;
+  EXPECT_EQ(done.kind, messages::Grant::Kind::kDone);
   EXPECT_THAT(done.reason, HasSubstr("maintenance"));
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for, "waits for a to leave");
   EXPECT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
@@ -483,7 +487,7 @@ TEST(CoordinatorRestartTest, StopBeforeTheServersAreReadyEndsAtOnce) {
 
 // Returns the choice of a checkpoint of a job in which "a" was a worker and which "b" had left.
 RestoreChoice ChoiceWithA() {
-  CheckpointRecord record;
+  checkpoints::CheckpointRecord record;
   record.final_directory = "ckpt/round-00000000";
   record.state.membership.names = {{"a", WorkerId(1)}, {"b", WorkerId(2), /*was_alive=*/false}};
   record.state.membership.last_id = WorkerId(2);
@@ -498,7 +502,7 @@ TEST(CoordinatorRestartTest, StopBehindARestartIsToldToThoseWhoWereThere) {
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
             "waits for a to come back, as they may not know that the job is over");
   const TestWorker a = cluster.Add("a");
-  EXPECT_EQ(cluster.Ask(a).grant->kind, Grant::Kind::kDone);
+  EXPECT_EQ(cluster.Ask(a).grant->kind, messages::Grant::Kind::kDone);
   EXPECT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
   EXPECT_TRUE(cluster.coordinator().outcome().has_value());
 }
@@ -521,8 +525,8 @@ TEST(CoordinatorRestartTest, ServerThatIsStartedAnewSendsAllBackToTheCheckpoint)
   TestWorker a = cluster.Add("a");
   RunUntil(cluster, a, 2);
   cluster.FinishSave();
-  const CheckpointRecord record = cluster.store().published.back();
-  const Grant grant = *cluster.Ask(a).grant;
+  const checkpoints::CheckpointRecord record = cluster.store().published.back();
+  const messages::Grant grant = *cluster.Ask(a).grant;
   cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
   cluster.Pass(absl::Seconds(3), {a});
   ASSERT_TRUE(cluster.coordinator().OnShardAttached(1, 2, 88, 0, "host:9", cluster.now()).ok());
@@ -551,7 +555,7 @@ TEST(CoordinatorRestartTest, StopRightAfterAStartWaitsForWorkersThatItCannotKnow
               HasSubstr("workers of an earlier server"));
   cluster.Pass(absl::Seconds(5));
   const TestWorker a = cluster.Add("a");
-  EXPECT_EQ(cluster.Ask(a).grant->kind, Grant::Kind::kDone);
+  EXPECT_EQ(cluster.Ask(a).grant->kind, messages::Grant::Kind::kDone);
   EXPECT_FALSE(cluster.coordinator().outcome().has_value());
   ASSERT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
   EXPECT_TRUE(cluster.coordinator().outcome().has_value());
@@ -574,7 +578,7 @@ TEST(CoordinatorRestartTest, AJobThatStopsShortOfWhereItOnceWasSaysWhatIsLost) {
   RunUntil(cluster, a, 2);
   cluster.FinishSave();
   RunUntil(cluster, a, 4);
-  const CheckpointRecord record = cluster.store().published.back();
+  const checkpoints::CheckpointRecord record = cluster.store().published.back();
   ASSERT_EQ(record.round, Round(2));
   const auto go_back = [&](uint64_t instance) {
     ASSERT_TRUE(
@@ -588,7 +592,7 @@ TEST(CoordinatorRestartTest, AJobThatStopsShortOfWhereItOnceWasSaysWhatIsLost) {
   EXPECT_THAT(cluster.observer().events,
               Contains("rounds 2 to 3 were lost when the server of shard 1 was started anew and "
                        "has lost its memory"));
-  const Grant grant = RunUntil(cluster, a, 3);
+  const messages::Grant grant = RunUntil(cluster, a, 3);
   cluster.coordinator().OnShardDisconnected(1, 88, cluster.now());
   go_back(99);
   EXPECT_THAT(cluster.coordinator().Lost(), HasSubstr("rounds 2 to 3 were lost"));
@@ -605,7 +609,7 @@ TEST(CoordinatorRestartTest, RoundsThatWereDoneAgainAreNotLost) {
   cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
   ASSERT_TRUE(cluster.coordinator().OnShardAttached(1, 2, 88, 0, "host:9", cluster.now()).ok());
   cluster.coordinator().OnRestoreChosen(
-      RestoreChoice{.source = InitialSource{}, .server_incarnation = 2000}, cluster.now());
+      RestoreChoice{.source = shards::InitialSource{}, .server_incarnation = 2000}, cluster.now());
   cluster.LoadAll();
   EXPECT_THAT(cluster.coordinator().Lost(), HasSubstr("rounds 0 to 1 were lost"));
   RunUntil(cluster, cluster.Add("a"), 2);
@@ -631,7 +635,7 @@ class AwayShardTest : public testing::Test {
 
   CoordinatorHarness cluster_;
   TestWorker a_;
-  Grant grant_;
+  messages::Grant grant_;
 };
 
 TEST_F(AwayShardTest, ACutConnectionHoldsUpTheNextRoundAndSendsNobodyBack) {
@@ -657,8 +661,8 @@ TEST_F(AwayShardTest, ACutConnectionHoldsUpTheNextRoundAndSendsNobodyBack) {
 
 TEST_F(AwayShardTest, WhatItMayHaveMissedIsRepeatedToItAlone) {
   const TestWorker b = cluster_.Add("b");
-  coordinator().OnShardEvent(0, ShardSquareSums{1000, Round(1), {1.0}}, cluster_.now());
-  coordinator().OnShardEvent(1, ShardSquareSums{1000, Round(1), {2.0}}, cluster_.now());
+  coordinator().OnShardEvent(0, shards::ShardSquareSums{1000, Round(1), {1.0}}, cluster_.now());
+  coordinator().OnShardEvent(1, shards::ShardSquareSums{1000, Round(1), {2.0}}, cluster_.now());
   EXPECT_EQ(cluster_.sent().commands.back(), "norm 1 3");
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   ASSERT_TRUE(coordinator().Leave(b.life, "done", {}, cluster_.now()).ok());
@@ -670,11 +674,11 @@ TEST_F(AwayShardTest, WhatItMayHaveMissedIsRepeatedToItAlone) {
 }
 
 TEST_F(AwayShardTest, SumsOfAnEarlierLifeOfTheServersDoNotCount) {
-  coordinator().OnShardEvent(0, ShardSquareSums{1000, Round(2), {1.0}}, cluster_.now());
+  coordinator().OnShardEvent(0, shards::ShardSquareSums{1000, Round(2), {1.0}}, cluster_.now());
   cluster_.sent().commands.clear();
-  coordinator().OnShardEvent(1, ShardSquareSums{999, Round(2), {2.0}}, cluster_.now());
+  coordinator().OnShardEvent(1, shards::ShardSquareSums{999, Round(2), {2.0}}, cluster_.now());
   EXPECT_THAT(cluster_.sent().commands, ::testing::IsEmpty());
-  coordinator().OnShardEvent(1, ShardSquareSums{1000, Round(2), {3.0}}, cluster_.now());
+  coordinator().OnShardEvent(1, shards::ShardSquareSums{1000, Round(2), {3.0}}, cluster_.now());
   EXPECT_THAT(cluster_.sent().commands, ElementsAre("norm 2 4"));
 }
 
@@ -737,7 +741,7 @@ TEST(CoordinatorRestartTest, WhatALostServerHadIsSaidAsItIs) {
   };
   const auto load_with = [&](uint64_t server_incarnation) {
     coordinator.OnRestoreChosen(
-        RestoreChoice{.source = InitialSource{}, .server_incarnation = server_incarnation},
+        RestoreChoice{.source = shards::InitialSource{}, .server_incarnation = server_incarnation},
         cluster.now());
     EXPECT_EQ(coordinator.phase(), CoordinatorPhase::kLoading);
   };
@@ -767,7 +771,8 @@ TEST(CoordinatorRestartTest, CheckpointUnderWayFailsWithItsShard) {
   cluster.coordinator().OnShardDisconnected(0, 70, cluster.now());
   EXPECT_THAT(cluster.store().discarded, ElementsAre("ckpt/round-00000002.1000-1.tmp"));
   cluster.coordinator().OnShardEvent(
-      1, ShardSaved{1000, "ckpt/round-00000002.1000-1.tmp", std::string("late")}, cluster.now());
+      1, shards::ShardSaved{1000, "ckpt/round-00000002.1000-1.tmp", std::string("late")},
+      cluster.now());
   EXPECT_TRUE(cluster.store().published.empty());
 }
 
@@ -801,9 +806,10 @@ TEST(CoordinatorRestartTest, WeightsThatCannotBeLoadedAreAFailure) {
   CoordinatorHarness cluster;
   cluster.AttachAll();
   cluster.coordinator().OnRestoreChosen(
-      RestoreChoice{.source = SafetensorsSource{"w"}, .server_incarnation = 9}, cluster.now());
-  cluster.coordinator().OnShardEvent(0, ShardLoaded{9, absl::NotFoundError("tensor x is missing")},
-                                     cluster.now());
+      RestoreChoice{.source = shards::SafetensorsSource{"w"}, .server_incarnation = 9},
+      cluster.now());
+  cluster.coordinator().OnShardEvent(
+      0, shards::ShardLoaded{9, absl::NotFoundError("tensor x is missing")}, cluster.now());
   EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kFailed);
   EXPECT_THAT(std::string(cluster.coordinator().outcome()->message()), HasSubstr("tensor x"));
 }
@@ -818,9 +824,10 @@ TEST(CoordinatorRestartTest, AJobThatWasUnderWayWaitsForAServerThatCanLoad) {
   coordinator.OnRestoreChosen(RestoreChoice{.server_incarnation = first_life + 1}, cluster.now());
   ASSERT_EQ(coordinator.phase(), CoordinatorPhase::kLoading);
   const uint64_t life = coordinator.server_incarnation();
-  coordinator.OnShardEvent(0, ShardLoaded{life, absl::OkStatus()}, cluster.now());
-  coordinator.OnShardEvent(1, ShardLoaded{life, absl::ResourceExhaustedError("too little memory")},
-                           cluster.now());
+  coordinator.OnShardEvent(0, shards::ShardLoaded{life, absl::OkStatus()}, cluster.now());
+  coordinator.OnShardEvent(
+      1, shards::ShardLoaded{life, absl::ResourceExhaustedError("too little memory")},
+      cluster.now());
   EXPECT_EQ(coordinator.phase(), CoordinatorPhase::kAwaitingShards);
   EXPECT_FALSE(coordinator.outcome().has_value());
   EXPECT_THAT(cluster.sent().commands.back(),
@@ -834,8 +841,9 @@ TEST(CoordinatorRestartTest, AJobThatWasUnderWayWaitsForAServerThatCanLoad) {
   coordinator.OnRestoreChosen(RestoreChoice{.server_incarnation = life + 1}, cluster.now());
   ASSERT_EQ(coordinator.phase(), CoordinatorPhase::kLoading);
   for (const int shard : {0, 1}) {
-    coordinator.OnShardEvent(shard, ShardLoaded{coordinator.server_incarnation(), absl::OkStatus()},
-                             cluster.now());
+    coordinator.OnShardEvent(
+        shard, shards::ShardLoaded{coordinator.server_incarnation(), absl::OkStatus()},
+        cluster.now());
   }
   EXPECT_EQ(coordinator.phase(), CoordinatorPhase::kRunning);
   int num_over = 0;
@@ -847,13 +855,14 @@ TEST(CoordinatorRestartTest, AJobThatWasUnderWayWaitsForAServerThatCanLoad) {
 
 TEST(CoordinatorRestartTest, WorkersOfBeforeLearnThatWeightsCannotBeLoaded) {
   CoordinatorHarness cluster;
-  RestoreChoice choice{.source = CheckpointSource{"ckpt/round"}, .state = CoordinatorState{}};
+  RestoreChoice choice{.source = shards::CheckpointSource{"ckpt/round"},
+                       .state = checkpoints::CoordinatorState{}};
   choice.server_incarnation = 9;
   choice.state->membership.names = {{"a", WorkerId(1)}};
   cluster.AttachAll();
   Coordinator& coordinator = cluster.coordinator();
   coordinator.OnRestoreChosen(choice, cluster.now());
-  coordinator.OnShardEvent(0, ShardLoaded{9, absl::ResourceExhaustedError("too little")},
+  coordinator.OnShardEvent(0, shards::ShardLoaded{9, absl::ResourceExhaustedError("too little")},
                            cluster.now());
   EXPECT_FALSE(coordinator.outcome().has_value());
   EXPECT_THAT(coordinator.Snapshot(cluster.now()).waiting_for,
@@ -908,7 +917,7 @@ TEST(CoordinatorRestartTest, AServerThatMayNotHaveHeardOfTheEndIsWaitedFor) {
   }
   cluster.Pass(absl::Seconds(14));
   EXPECT_TRUE(coordinator.AwaitsServers(cluster.now()));
-  coordinator.OnShardEvent(1, ShardExiting{}, cluster.now());
+  coordinator.OnShardEvent(1, shards::ShardExiting{}, cluster.now());
   EXPECT_FALSE(coordinator.AwaitsServers(cluster.now()));
   EXPECT_EQ(coordinator.Snapshot(cluster.now()).waiting_for, "");
 }
@@ -936,14 +945,15 @@ TEST(CoordinatorRestartTest, AServerThatCannotHearOfTheEndIsWaitedForOnlySoLong)
 
 TEST(CoordinatorRestartTest, FirstClientBringsLayoutAndWeights) {
   Coordinator::Config config = TestConfig();
-  config.job.model = *ModelPreset("client");
+  config.job.model = *params::ModelPreset("client");
   CoordinatorHarness cluster(config);
-  cluster.Start({.source = ClientSource{}, .server_incarnation = 9});
+  cluster.Start({.source = shards::ClientSource{}, .server_incarnation = 9});
   EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kAwaitingLayout);
   TestWorker plain{"plain", 1, {}};
   EXPECT_EQ(cluster.Register(plain).status().code(), absl::StatusCode::kUnavailable);
 
-  RegisterCall call{.name = "a", .instance_id = 1, .device = "", .peer = "", .layout = {}};
+  messages::RegisterCall call{
+      .name = "a", .instance_id = 1, .device = "", .peer = "", .layout = {}};
   call.layout = OneTensor({8, 8});
   EXPECT_EQ(cluster.coordinator().Register(call, cluster.now()).status().code(),
             absl::StatusCode::kUnavailable)
@@ -971,34 +981,35 @@ TEST(CoordinatorRestartTest, FirstClientBringsLayoutAndWeights) {
 
 TEST(CoordinatorRestartTest, AClientThatGoesByTheJobsLayoutNeedsTheSameTensorsOnly) {
   const auto tensor = [](const char* name, std::vector<int64_t> shape) {
-    TensorSpec spec;
+    params::TensorSpec spec;
     spec.name = name;
     spec.shape = std::move(shape);
     return spec;
   };
   for (const char* model : {"client", "mlp"}) {
     Coordinator::Config config = TestConfig();
-    if (model == std::string("client")) config.job.model = *ModelPreset(model);
+    if (model == std::string("client")) config.job.model = *params::ModelPreset(model);
     CoordinatorHarness cluster(config);
-    RestoreChoice choice{.source = InitialSource{}, .server_incarnation = 9};
+    RestoreChoice choice{.source = shards::InitialSource{}, .server_incarnation = 9};
     if (model == std::string("client")) {
-      choice.source = ClientSource{};
-      choice.layout = *Layout::FromTensors({tensor("w", {8, 8}), tensor("b", {8})});
+      choice.source = shards::ClientSource{};
+      choice.layout = *params::Layout::FromTensors({tensor("w", {8, 8}), tensor("b", {8})});
     }
     cluster.Start(choice);
-    const Layout job = cluster.coordinator().map()->layout;
+    const params::Layout job = cluster.coordinator().map()->layout;
     // Register another client first, which will supply the weights if a client must. So the next
     // client may bring another layout.
     TestWorker first{"first", 7, {}};
     ASSERT_TRUE(cluster.Register(first).ok());
-    std::vector<TensorSpec> tensors = job.tensors();
+    std::vector<params::TensorSpec> tensors = job.tensors();
     std::reverse(tensors.begin(), tensors.end());
-    for (TensorSpec& reversed : tensors) {
+    for (params::TensorSpec& reversed : tensors) {
       reversed.block = 0;
       reversed.name.insert(0, "transformer.");
     }
-    RegisterCall call{.name = "a", .instance_id = 1, .device = "", .peer = "", .layout = {}};
-    call.layout = *Layout::FromTensors(tensors);
+    messages::RegisterCall call{
+        .name = "a", .instance_id = 1, .device = "", .peer = "", .layout = {}};
+    call.layout = *params::Layout::FromTensors(tensors);
     EXPECT_EQ(cluster.coordinator().Register(call, cluster.now()).status().code(),
               absl::StatusCode::kInvalidArgument);
     call.adopts_order = true;
@@ -1006,7 +1017,7 @@ TEST(CoordinatorRestartTest, AClientThatGoesByTheJobsLayoutNeedsTheSameTensorsOn
     ASSERT_TRUE(registered.ok()) << registered.status();
     EXPECT_EQ(registered->layout().hash(), job.hash());
     tensors.pop_back();
-    call.layout = *Layout::FromTensors(tensors);
+    call.layout = *params::Layout::FromTensors(tensors);
     const absl::Status refused = cluster.coordinator().Register(call, cluster.now()).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(Message(refused),
@@ -1017,7 +1028,7 @@ TEST(CoordinatorRestartTest, AClientThatGoesByTheJobsLayoutNeedsTheSameTensorsOn
 TEST(CoordinatorRestartTest, OtherFrozenWeightsAreRefusedBeforeAndAfterRestart) {
   CoordinatorHarness cluster;
   cluster.Start();
-  RegisterCall call;
+  messages::RegisterCall call;
   call.name = "a";
   call.frozen_hash = "x";
   ASSERT_OK(cluster.coordinator().Register(call, cluster.now()).status());
@@ -1034,9 +1045,9 @@ TEST(CoordinatorRestartTest, OtherFrozenWeightsAreRefusedBeforeAndAfterRestart) 
 
 TEST(CoordinatorRestartTest, AnotherClientSuppliesIfTheFirstIsLost) {
   Coordinator::Config config = TestConfig();
-  config.job.model = *ModelPreset("client");
+  config.job.model = *params::ModelPreset("client");
   CoordinatorHarness cluster(config);
-  RestoreChoice choice{.source = ClientSource{}, .server_incarnation = 9};
+  RestoreChoice choice{.source = shards::ClientSource{}, .server_incarnation = 9};
   choice.layout = OneTensor({8, 8});
   cluster.Start(choice);
   TestWorker a{"a", 1, {}};
@@ -1051,4 +1062,4 @@ TEST(CoordinatorRestartTest, AnotherClientSuppliesIfTheFirstIsLost) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -11,7 +11,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -21,7 +21,7 @@ using ::testing::Not;
 
 Coordinator::Config ClientConfig() {
   Coordinator::Config config = TestConfig();
-  config.job.model = *ModelPreset("client");
+  config.job.model = *params::ModelPreset("client");
   config.job.global_batch_size = 0;
   config.job.batch_size = 12;
   config.num_shards = 2;
@@ -32,50 +32,53 @@ class CoordinatorSettingsTest : public testing::Test {
  protected:
   void Start(const Coordinator::Config& config = ClientConfig()) {
     cluster_ = std::make_unique<CoordinatorHarness>(config);
-    cluster_->Start({.source = ClientSource{}, .server_incarnation = 9});
+    cluster_->Start({.source = shards::ClientSource{}, .server_incarnation = 9});
     ASSERT_EQ(coordinator().phase(), CoordinatorPhase::kAwaitingLayout);
   }
 
   Coordinator& coordinator() { return cluster_->coordinator(); }
 
-  static RegisterCall CallOf(const std::string& name, ProposedSettings proposed,
-                             const std::string& tensor_name = "w") {
-    TensorSpec tensor;
+  static messages::RegisterCall CallOf(const std::string& name, job::ProposedSettings proposed,
+                                       const std::string& tensor_name = "w") {
+    params::TensorSpec tensor;
     tensor.name = tensor_name;
     tensor.shape = {8, 8};
-    RegisterCall call = {.name = name,
-                         .instance_id = std::hash<std::string>()(name),
-                         .device = "",
-                         .peer = "ipv4:10.0.0.1:5",
-                         .layout = *Layout::FromTensors({tensor})};
+    messages::RegisterCall call = {.name = name,
+                                   .instance_id = std::hash<std::string>()(name),
+                                   .device = "",
+                                   .peer = "ipv4:10.0.0.1:5",
+                                   .layout = *params::Layout::FromTensors({tensor})};
     call.proposed = proposed;
     return call;
   }
 
-  absl::StatusOr<Registration> Register(const std::string& name, ProposedSettings proposed) {
+  absl::StatusOr<messages::Registration> Register(const std::string& name,
+                                                  job::ProposedSettings proposed) {
     return coordinator().Register(CallOf(name, proposed), cluster_->now());
   }
 
   // Registers a client that proposes settings. Registers it again once the servers are ready.
-  Registration Enter(const std::string& name, ProposedSettings proposed) {
+  messages::Registration Enter(const std::string& name, job::ProposedSettings proposed) {
     EXPECT_THAT(Register(name, proposed), StatusIs(absl::StatusCode::kUnavailable));
     cluster_->LoadAll();
-    const absl::StatusOr<Registration> entered = Register(name, proposed);
+    const absl::StatusOr<messages::Registration> entered = Register(name, proposed);
     EXPECT_OK(entered);
-    return entered.value_or(Registration());
+    return entered.value_or(messages::Registration());
   }
 
   std::unique_ptr<CoordinatorHarness> cluster_;
 };
 
-const ProposedSettings kMomentum = {
-    .optimizer = OptimizerKind::kMomentum, .momentum = 0.5, .learning_rate = 0.25, .batch_size = 3};
-const ProposedSettings kSgd = {.optimizer = OptimizerKind::kSgd, .learning_rate = 2.0};
+const job::ProposedSettings kMomentum = {.optimizer = job::OptimizerKind::kMomentum,
+                                         .momentum = 0.5,
+                                         .learning_rate = 0.25,
+                                         .batch_size = 3};
+const job::ProposedSettings kSgd = {.optimizer = job::OptimizerKind::kSgd, .learning_rate = 2.0};
 
 TEST_F(CoordinatorSettingsTest, ThoseOfTheFirstClientAreTheJobs) {
   Start();
-  const Registration first = Enter("first", kMomentum);
-  EXPECT_EQ(first.job.optimizer.kind, OptimizerKind::kMomentum);
+  const messages::Registration first = Enter("first", kMomentum);
+  EXPECT_EQ(first.job.optimizer.kind, job::OptimizerKind::kMomentum);
   EXPECT_EQ(first.job.optimizer.momentum, 0.5);
   EXPECT_EQ(first.job.schedule.peak, 0.25);
   EXPECT_EQ(first.job.batch_size, 3);
@@ -89,7 +92,7 @@ TEST_F(CoordinatorSettingsTest, ThoseOfTheFirstClientAreTheJobs) {
               Contains(AllOf(HasSubstr("proposed by name=first peer=ipv4:10.0.0.1:5: taken "),
                              HasSubstr("optimizer=momentum"), HasSubstr("batch_size=3"))));
   // The settings that other clients propose are ignored.
-  const absl::StatusOr<Registration> second = Register("second", kSgd);
+  const absl::StatusOr<messages::Registration> second = Register("second", kSgd);
   ASSERT_OK(second);
   EXPECT_EQ(second->job.optimizer, first.job.optimizer);
   // The work that is handed out uses the settings of the first client.
@@ -103,10 +106,10 @@ TEST_F(CoordinatorSettingsTest, ThoseOfTheFirstClientAreTheJobs) {
 
 TEST_F(CoordinatorSettingsTest, TheOperatorsStay) {
   Coordinator::Config config = ClientConfig();
-  config.job.optimizer.kind = OptimizerKind::kAdamW;
+  config.job.optimizer.kind = job::OptimizerKind::kAdamW;
   config.given = {"optimizer", "batch_size"};
   Start(config);
-  const Registration first = Enter("first", kMomentum);
+  const messages::Registration first = Enter("first", kMomentum);
   EXPECT_EQ(first.job.optimizer, config.job.optimizer);
   EXPECT_EQ(first.job.batch_size, 12);
   EXPECT_EQ(first.job.schedule.peak, 0.25);
@@ -117,21 +120,21 @@ TEST_F(CoordinatorSettingsTest, TheOperatorsStay) {
 
 TEST_F(CoordinatorSettingsTest, WithoutProposalTheDefaultsStay) {
   Start();
-  const Registration first = Enter("first", {});
+  const messages::Registration first = Enter("first", {});
   EXPECT_EQ(first.job.optimizer, ClientConfig().job.optimizer);
   EXPECT_THAT(cluster_->observer().events, Not(Contains(HasSubstr("proposed"))));
 }
 
 TEST_F(CoordinatorSettingsTest, WhatTheJobCannotHaveIsRefusedAndTheNextOnesCount) {
   Start();
-  ProposedSettings bad = kMomentum;
+  job::ProposedSettings bad = kMomentum;
   bad.momentum = 1.5;
   EXPECT_THAT(Register("first", bad),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("settings that this client proposes are refused"),
                              HasSubstr("--momentum=1.5"))));
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kAwaitingLayout);
-  EXPECT_EQ(Enter("second", kSgd).job.optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(Enter("second", kSgd).job.optimizer.kind, job::OptimizerKind::kSgd);
 }
 
 TEST_F(CoordinatorSettingsTest, MemoryIsCountedWithTheOptimizerThatResults) {
@@ -142,47 +145,48 @@ TEST_F(CoordinatorSettingsTest, MemoryIsCountedWithTheOptimizerThatResults) {
   config.job.bucket_bytes = 32 * 4;
   config.staging_bytes = 1;
   Start(config);
-  EXPECT_THAT(Register("first", {.optimizer = OptimizerKind::kAdamW}),
+  EXPECT_THAT(Register("first", {.optimizer = job::OptimizerKind::kAdamW}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("optimizer state")));
-  EXPECT_EQ(Enter("second", kSgd).job.optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(Enter("second", kSgd).job.optimizer.kind, job::OptimizerKind::kSgd);
 }
 
 TEST_F(CoordinatorSettingsTest, IfTheFirstIsLostBeforeItsWeightsCameTheNextOnesCount) {
   Start();
-  const Registration first = Enter("first", kMomentum);
+  const messages::Registration first = Enter("first", kMomentum);
   ASSERT_TRUE(first.needs_initial_weights);
   cluster_->Pass(absl::Seconds(11));
   EXPECT_THAT(Register("second", kSgd), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_EQ(cluster_->store().restores, 2);
   // A third client that comes meanwhile changes nothing.
   EXPECT_THAT(Register("third", kMomentum), StatusIs(absl::StatusCode::kUnavailable));
-  coordinator().OnRestoreChosen({{.source = ClientSource{}, .server_incarnation = 9}},
+  coordinator().OnRestoreChosen({{.source = shards::ClientSource{}, .server_incarnation = 9}},
                                 cluster_->now());
   cluster_->LoadAll();
-  const absl::StatusOr<Registration> second = Register("second", kSgd);
+  const absl::StatusOr<messages::Registration> second = Register("second", kSgd);
   ASSERT_OK(second);
   EXPECT_TRUE(second->needs_initial_weights);
   EXPECT_GT(second->server_incarnation, first.server_incarnation);
-  EXPECT_EQ(second->job.optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(second->job.optimizer.kind, job::OptimizerKind::kSgd);
   EXPECT_EQ(second->job.optimizer.momentum, ClientConfig().job.optimizer.momentum)
       << "nothing is left of the first one's";
-  EXPECT_EQ(cluster_->sent().assignments.back().job.optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(cluster_->sent().assignments.back().job.optimizer.kind, job::OptimizerKind::kSgd);
 }
 
 TEST_F(CoordinatorSettingsTest, IfTheFirstIsLostBeforeItsWeightsCameTheNextLayoutCounts) {
   Start();
   Enter("first", kSgd);
-  const RegisterCall other = CallOf("second", kSgd, "v");
+  const messages::RegisterCall other = CallOf("second", kSgd, "v");
   EXPECT_THAT(coordinator().Register(other, cluster_->now()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'w'")))
       << "the first one is there, and may bring the weights";
   cluster_->Pass(absl::Seconds(11));
   EXPECT_THAT(coordinator().Register(other, cluster_->now()),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("start over")));
-  coordinator().OnRestoreChosen({{.source = ClientSource{}, .server_incarnation = 9}},
+  coordinator().OnRestoreChosen({{.source = shards::ClientSource{}, .server_incarnation = 9}},
                                 cluster_->now());
   cluster_->LoadAll();
-  const absl::StatusOr<Registration> second = coordinator().Register(other, cluster_->now());
+  const absl::StatusOr<messages::Registration> second =
+      coordinator().Register(other, cluster_->now());
   ASSERT_OK(second);
   EXPECT_TRUE(second->needs_initial_weights);
   EXPECT_EQ(second->map->layout.tensors()[0].name, "v");
@@ -191,10 +195,10 @@ TEST_F(CoordinatorSettingsTest, IfTheFirstIsLostBeforeItsWeightsCameTheNextLayou
 
 TEST_F(CoordinatorSettingsTest, AnotherOneSuppliesTheWeightsThatTheFirstHoldsBack) {
   Start();
-  const Registration first = Enter("first", kSgd);
+  const messages::Registration first = Enter("first", kSgd);
   cluster_->Pass(absl::Minutes(30), {{"first", 1, first.life}});
   EXPECT_TRUE(Register("first", kSgd)->needs_initial_weights) << "nobody waits for it";
-  const absl::StatusOr<Registration> second = Register("second", kSgd);
+  const absl::StatusOr<messages::Registration> second = Register("second", kSgd);
   ASSERT_OK(second);
   EXPECT_FALSE(second->needs_initial_weights);
   EXPECT_THAT(coordinator().Snapshot(cluster_->now()).waiting_for,
@@ -203,7 +207,7 @@ TEST_F(CoordinatorSettingsTest, AnotherOneSuppliesTheWeightsThatTheFirstHoldsBac
   EXPECT_THAT(Register("first", kSgd),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("held up the others")));
   EXPECT_TRUE(Register("second", kSgd)->needs_initial_weights);
-  const absl::StatusOr<Registration> again = Register("first", kSgd);
+  const absl::StatusOr<messages::Registration> again = Register("first", kSgd);
   ASSERT_OK(again);
   EXPECT_FALSE(again->needs_initial_weights);
 }
@@ -221,15 +225,15 @@ TEST_F(CoordinatorSettingsTest, WhoDoesNotComeBackWithTheWeightsIsWaitedForOnlyS
   EXPECT_THAT(Register("second", kSgd),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("start over")));
   EXPECT_EQ(cluster_->store().restores, 2);
-  coordinator().OnRestoreChosen({{.source = ClientSource{}, .server_incarnation = 9}},
+  coordinator().OnRestoreChosen({{.source = shards::ClientSource{}, .server_incarnation = 9}},
                                 cluster_->now());
   cluster_->LoadAll();
   EXPECT_THAT(Register("first", kMomentum), StatusIs(absl::StatusCode::kUnavailable))
       << "now it is the other way round";
-  const absl::StatusOr<Registration> second = Register("second", kSgd);
+  const absl::StatusOr<messages::Registration> second = Register("second", kSgd);
   ASSERT_OK(second);
   EXPECT_TRUE(second->needs_initial_weights);
-  EXPECT_EQ(second->job.optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(second->job.optimizer.kind, job::OptimizerKind::kSgd);
   // Once the second client has been told to bring the weights, the first client can register too.
   EXPECT_OK(Register("first", kMomentum));
 }
@@ -238,7 +242,7 @@ TEST_F(CoordinatorSettingsTest, WhoProposesTheSameAsTheOneLostIsNotHeldUp) {
   Start();
   Enter("first", kMomentum);
   cluster_->Pass(absl::Seconds(11));
-  const absl::StatusOr<Registration> second = Register("second", kMomentum);
+  const absl::StatusOr<messages::Registration> second = Register("second", kMomentum);
   ASSERT_OK(second);
   EXPECT_TRUE(second->needs_initial_weights);
   EXPECT_EQ(cluster_->store().restores, 1);
@@ -246,13 +250,13 @@ TEST_F(CoordinatorSettingsTest, WhoProposesTheSameAsTheOneLostIsNotHeldUp) {
 
 TEST_F(CoordinatorSettingsTest, AProcessThatGoesOnFromItsMemoryHasThem) {
   Start();
-  const Registration first = Enter("first", kMomentum);
+  const messages::Registration first = Enter("first", kMomentum);
   cluster_->Restart();
   if (HasFatalFailure()) return;
   cluster_->AttachAgain();
   EXPECT_EQ(coordinator().job().optimizer, first.job.optimizer);
   EXPECT_EQ(coordinator().job().batch_size, 3);
-  const absl::StatusOr<Registration> second = Register("second", kSgd);
+  const absl::StatusOr<messages::Registration> second = Register("second", kSgd);
   ASSERT_OK(second);
   EXPECT_EQ(second->job.optimizer, first.job.optimizer);
   EXPECT_EQ(cluster_->store().restores, 1);
@@ -263,26 +267,26 @@ TEST_F(CoordinatorSettingsTest, ACheckpointHasItsOwnAndTakesNoOthers) {
   config.checkpoint_dir = "ckpt";
   config.checkpoint_schedule.every_rounds = 1;
   Start(config);
-  const Registration first = Enter("first", kMomentum);
+  const messages::Registration first = Enter("first", kMomentum);
   TestWorker worker{"first", 1, first.life};
   ASSERT_OK(cluster_->Join(worker));
   const GrantAnswer answer = cluster_->Ask(worker);
   ASSERT_TRUE(answer.grant.has_value()) << answer.pending_reason;
   cluster_->Ask(worker, CoordinatorHarness::ReportOf(*answer.grant));
   cluster_->FinishSave();
-  const CheckpointRecord record = cluster_->store().published.back();
+  const checkpoints::CheckpointRecord record = cluster_->store().published.back();
   EXPECT_EQ(record.job.optimizer, first.job.optimizer);
 
   CoordinatorHarness next(config);
   next.AttachAll();
-  next.coordinator().OnRestoreChosen({{.source = CheckpointSource{record.final_directory},
+  next.coordinator().OnRestoreChosen({{.source = shards::CheckpointSource{record.final_directory},
                                        .state = record.state,
                                        .job = record.job,
                                        .layout = record.layout,
                                        .server_incarnation = 20}},
                                      next.now());
   next.LoadAll();
-  const absl::StatusOr<Registration> second =
+  const absl::StatusOr<messages::Registration> second =
       next.coordinator().Register(CallOf("second", kSgd), next.now());
   ASSERT_OK(second);
   EXPECT_EQ(second->job.optimizer, first.job.optimizer);
@@ -290,4 +294,4 @@ TEST_F(CoordinatorSettingsTest, ACheckpointHasItsOwnAndTakesNoOthers) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -16,34 +16,36 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/shards/journal_comparison.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, absl::Time now) {
-  RETURN_IF_ERROR(ValidateJobSpec(config.job));
-  if (config.num_shards < 1 || config.num_shards > kMaxServers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--shard=0/", config.num_shards, ": the number of shards must be 1 to ", kMaxServers));
+  RETURN_IF_ERROR(job::ValidateJobSpec(config.job));
+  if (config.num_shards < 1 || config.num_shards > params::kMaxServers) {
+    return absl::InvalidArgumentError(absl::StrCat("--shard=0/", config.num_shards,
+                                                   ": the number of shards must be 1 to ",
+                                                   params::kMaxServers));
   }
   if (config.lease < absl::Milliseconds(100)) {
     return absl::InvalidArgumentError(absl::StrCat("--lease=", absl::FormatDuration(config.lease),
                                                    " is too short; at least 100ms"));
   }
-  ASSIGN_OR_RETURN(JobModel model,
-                   JobModel::Create({.job = config.job,
-                                     .given = config.given,
-                                     .open_settings = config.open_settings,
-                                     .divergence = config.divergence,
-                                     .room = {.num_shards = config.num_shards,
-                                              .memory = config.memory,
-                                              .staging_bytes = config.staging_bytes},
-                                     .caller_patience = kCallerPatience}));
+  ASSIGN_OR_RETURN(model::JobModel model,
+                   model::JobModel::Create({.job = config.job,
+                                            .given = config.given,
+                                            .open_settings = config.open_settings,
+                                            .divergence = config.divergence,
+                                            .room = {.num_shards = config.num_shards,
+                                                     .memory = config.memory,
+                                                     .staging_bytes = config.staging_bytes},
+                                            .caller_patience = kCallerPatience}));
   return std::unique_ptr<Coordinator>(new Coordinator(std::move(config), std::move(model), now));
 }
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Resume(Config config,
                                                                  CoordinatorMemory memory,
                                                                  absl::Time now) {
-  const JobSpec job = JobOf(memory.model, config.job, config.given, config.open_settings);
+  const job::JobSpec job =
+      model::JobOf(memory.model, config.job, config.given, config.open_settings);
   RETURN_IF_ERROR(CheckSameJob(memory, job, config.num_shards));
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, Create(std::move(config), now));
   RETURN_IF_ERROR(coordinator->GoOnFrom(std::move(memory), now));
@@ -69,15 +71,15 @@ void Coordinator::CompareOnceAllAttached(absl::Time now) {
     return;
   }
   if (!state_.shards.all_attached() || state_.is_shard_away()) return;
-  const JournalFacts& facts = state_.config.journal;
+  const shards::JournalFacts& facts = state_.config.journal;
   std::optional<Round> next_round;
   if (state_.comparison.is_resumed) next_round = state_.rounds.ledger().next_round();
-  const std::optional<JournalLoss> loss = state_.shards.Compare(facts, next_round);
+  const std::optional<shards::JournalLoss> loss = state_.shards.Compare(facts, next_round);
   if (!loss.has_value()) return EndComparison(now);
-  const LossAcceptance acceptance = AcceptanceOf(facts, *loss);
-  if (acceptance == LossAcceptance::kAccepted) return AcceptLoss(*loss, now);
+  const shards::LossAcceptance acceptance = shards::AcceptanceOf(facts, *loss);
+  if (acceptance == shards::LossAcceptance::kAccepted) return AcceptLoss(*loss, now);
   state_.comparison.loss = loss;
-  if (acceptance == LossAcceptance::kOfAnotherRound) {
+  if (acceptance == shards::LossAcceptance::kOfAnotherRound) {
     state_.comparison.refusal = AcceptedOtherLoss(facts, *loss);
   }
   outbox_.RaiseAlarm(JournalLossText(facts, *loss), now);
@@ -87,7 +89,7 @@ void Coordinator::CompareOnceAllAttached(absl::Time now) {
   Advance(now);
 }
 
-void Coordinator::AcceptLoss(const JournalLoss& loss, absl::Time now) {
+void Coordinator::AcceptLoss(const shards::JournalLoss& loss, absl::Time now) {
   state_.comparison.is_over = true;
   state_.comparison.is_accepted = true;
   // The journal gets a new ID: in the old one, new records would have the same numbers as the lost
@@ -107,13 +109,13 @@ void Coordinator::AcceptLoss(const JournalLoss& loss, absl::Time now) {
   BeginRestoring({.accepts_loss = true});
 }
 
-void Coordinator::Command(ShardCommand command) {
+void Coordinator::Command(shards::ShardCommand command) {
   if (!state_.is_comparing()) outbox_.Command(std::move(command));
 }
 
-absl::Status Coordinator::RefuseAcknowledged(const RegisterCall& call, absl::Time now) {
-  const AcknowledgedReport& report = *call.process.acknowledged;
-  const WorkerRecord* const record = state_.membership.table().FindByName(call.name);
+absl::Status Coordinator::RefuseAcknowledged(const messages::RegisterCall& call, absl::Time now) {
+  const messages::AcknowledgedReport& report = *call.process.acknowledged;
+  const membership::WorkerRecord* const record = state_.membership.table().FindByName(call.name);
   if (record != nullptr && record->is_alive()) {
     DropWorker(record->id, "it has contributed to a round that these servers do not have", now);
   }
@@ -175,11 +177,11 @@ void Coordinator::EndComparison(absl::Time now) {
 }
 
 bool Coordinator::AwaitsReopening() {
-  const Reopening reopening = state_.checkpoints.AwaitReopening(state_.journal_id);
-  if (reopening == Reopening::kBegin) {
+  const checkpoints::Reopening reopening = state_.checkpoints.AwaitReopening(state_.journal_id);
+  if (reopening == checkpoints::Reopening::kBegin) {
     outbox_.Do(MarkTask{state_.checkpoints.complete(), /*is_complete=*/false});
   }
-  return reopening != Reopening::kNone;
+  return reopening != checkpoints::Reopening::kNone;
 }
 
 void Coordinator::OnCheckpointMarked(bool is_complete, const absl::Status& status, absl::Time now) {
@@ -194,4 +196,4 @@ void Coordinator::OnCheckpointMarked(bool is_complete, const absl::Status& statu
       now);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -12,18 +12,18 @@
 #include "common/runtime/status_macros.h"
 #include "server/coordinator/faults/quarantine.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 // A data set in a checkpoint of version 0.1.0. Such a checkpoint has the position of the cursor in
 // its ledger.
 struct InFirstVersion {
   template <typename Archive>
-  static void Fields(Archive& archive, DataSetState& set) {
+  static void Fields(Archive& archive, checkpoints::DataSetState& set) {
     archive("fingerprint", set.info.fingerprint);
-    archive("num_train_samples", As<AtLeast<0>>(set.info.num_train_samples));
-    archive("num_heldout_samples", As<AtLeast<0>>(set.info.num_heldout_samples));
-    archive("tokens_per_sample", As<AtLeast<0>>(set.info.tokens_per_sample));
+    archive("num_train_samples", archive::As<archive::AtLeast<0>>(set.info.num_train_samples));
+    archive("num_heldout_samples", archive::As<archive::AtLeast<0>>(set.info.num_heldout_samples));
+    archive("tokens_per_sample", archive::As<archive::AtLeast<0>>(set.info.tokens_per_sample));
     archive("own_partition", set.info.own_partition);
     archive.Optional("claimant", set.claimant);
   }
@@ -32,28 +32,30 @@ struct InFirstVersion {
 // The fields in a checkpoint's manifest. Records of the journal have other fields.
 struct InManifest {
   template <typename Archive>
-  static void Fields(Archive& archive, DataSetState& set) {
+  static void Fields(Archive& archive, checkpoints::DataSetState& set) {
     InFirstVersion::Fields(archive, set);
-    archive("next_sample", As<AtLeast<0>>(set.next_sample));
+    archive("next_sample", archive::As<archive::AtLeast<0>>(set.next_sample));
   }
 
   template <typename Archive>
-  static void Fields(Archive& archive, LedgerState& ledger) {
-    archive("next_round", As<AtLeast<0>>(ledger.next_round));
-    archive.Optional("lost_rounds", As<AtLeast<0>>(ledger.lost_rounds));
-    archive("next_sample", As<AtLeast<0>>(ledger.next_sample));
-    archive("trained_samples", As<AtLeast<0>>(ledger.trained_samples));
-    archive("final_evaluation_round", As<AtLeast<-1>>(ledger.final_evaluation_round));
+  static void Fields(Archive& archive, checkpoints::LedgerState& ledger) {
+    archive("next_round", archive::As<archive::AtLeast<0>>(ledger.next_round));
+    archive.Optional("lost_rounds", archive::As<archive::AtLeast<0>>(ledger.lost_rounds));
+    archive("next_sample", archive::As<archive::AtLeast<0>>(ledger.next_sample));
+    archive("trained_samples", archive::As<archive::AtLeast<0>>(ledger.trained_samples));
+    archive("final_evaluation_round",
+            archive::As<archive::AtLeast<-1>>(ledger.final_evaluation_round));
     if (archive.Has("rollbacks", /*is_written=*/true)) {
-      archive("rollbacks", As<AtLeast<0>>(ledger.rollbacks));
-      archive("learning_rate_scale", As<AtLeast<0>>(ledger.learning_rate_scale));
+      archive("rollbacks", archive::As<archive::AtLeast<0>>(ledger.rollbacks));
+      archive("learning_rate_scale", archive::As<archive::AtLeast<0>>(ledger.learning_rate_scale));
     }
-    archive.Optional("scale_by_operators", As<AtLeast<0>>(ledger.scale_by_operators));
+    archive.Optional("scale_by_operators",
+                     archive::As<archive::AtLeast<0>>(ledger.scale_by_operators));
     // A checkpoint of version 0.1.0 has one data set, that of the worker that joined first. The
     // cursor of this data set is the job's next_sample.
-    std::optional<DataSetState> first;
-    if (!archive.Legacy("dataset", As<InFirstVersion>(first))) {
-      archive("data_sets", As<InManifest>(ledger.data_sets));
+    std::optional<checkpoints::DataSetState> first;
+    if (!archive.Legacy("dataset", archive::As<InFirstVersion>(first))) {
+      archive("data_sets", archive::As<InManifest>(ledger.data_sets));
     } else if (first.has_value() && ledger.next_sample > 0) {
       first->next_sample = ledger.next_sample;
       ledger.data_sets = {*std::move(first)};
@@ -61,34 +63,34 @@ struct InManifest {
   }
 
   template <typename Archive>
-  static void Fields(Archive& archive, MembershipState::Name& name) {
+  static void Fields(Archive& archive, membership::MembershipState::Name& name) {
     archive("name", name.name);
-    archive("id", As<AtLeast<1>>(name.id));
+    archive("id", archive::As<archive::AtLeast<1>>(name.id));
     bool is_gone = !name.was_alive;
     archive.Flag("gone", is_gone);
     if constexpr (Archive::kReads) name.was_alive = !is_gone;
   }
 
   template <typename Archive>
-  static void Fields(Archive& archive, MembershipState& membership) {
+  static void Fields(Archive& archive, membership::MembershipState& membership) {
     archive("last_incarnation", membership.last_incarnation);
     archive.Optional("last_id", membership.last_id);
     archive("view", membership.view);
-    archive("workers", As<InManifest>(membership.names));
+    archive("workers", archive::As<InManifest>(membership.names));
   }
 
   template <typename Archive>
-  static void Fields(Archive& archive, ProgressState& progress) {
-    archive("trained_ms", As<MillisecondsForm>(progress.trained_time));
-    archive("train_loss", As<FiniteForm>(progress.loss.train));
-    archive("train_loss_round", As<AtLeast<0>>(progress.loss.train_round));
-    archive("heldout_loss", As<FiniteForm>(progress.loss.heldout));
-    archive("heldout_accuracy", As<FiniteForm>(progress.loss.heldout_accuracy));
-    archive("heldout_round", As<AtLeast<0>>(progress.loss.heldout_round));
+  static void Fields(Archive& archive, checkpoints::ProgressState& progress) {
+    archive("trained_ms", archive::As<archive::MillisecondsForm>(progress.trained_time));
+    archive("train_loss", archive::As<archive::FiniteForm>(progress.loss.train));
+    archive("train_loss_round", archive::As<archive::AtLeast<0>>(progress.loss.train_round));
+    archive("heldout_loss", archive::As<archive::FiniteForm>(progress.loss.heldout));
+    archive("heldout_accuracy", archive::As<archive::FiniteForm>(progress.loss.heldout_accuracy));
+    archive("heldout_round", archive::As<archive::AtLeast<0>>(progress.loss.heldout_round));
   }
 
   template <typename Archive>
-  static void Fields(Archive& archive, Quarantine::Entry& entry) {
+  static void Fields(Archive& archive, faults::Quarantine::Entry& entry) {
     archive("name", entry.name);
     archive("reason", entry.reason);
     archive.Flag("is_identity", entry.is_identity);
@@ -97,48 +99,50 @@ struct InManifest {
 
   // A checkpoint of an earlier release has no progress, shuts no worker out and is not paused.
   template <typename Archive>
-  static void Fields(Archive& archive, CoordinatorState& state) {
+  static void Fields(Archive& archive, checkpoints::CoordinatorState& state) {
     archive("server_incarnation", state.server_incarnation);
-    archive("ledger", As<InManifest>(state.ledger));
-    archive("membership", As<InManifest>(state.membership));
-    archive.Optional("progress", As<InManifest>(state.progress));
-    archive.Optional("quarantine", As<InManifest>(state.orders.quarantine));
+    archive("ledger", archive::As<InManifest>(state.ledger));
+    archive("membership", archive::As<InManifest>(state.membership));
+    archive.Optional("progress", archive::As<InManifest>(state.progress));
+    archive.Optional("quarantine", archive::As<InManifest>(state.orders.quarantine));
     archive.Sparse("pause", state.orders.pause);
   }
 };
 
-absl::Status Check(const CoordinatorState& state) {
+absl::Status Check(const checkpoints::CoordinatorState& state) {
   if (state.ledger.lost_rounds > state.ledger.next_round) {
-    return InField("ledger.lost_rounds", NotA(absl::StrCat("at most ", state.ledger.next_round)));
+    return archive::InField("ledger.lost_rounds",
+                            archive::NotA(absl::StrCat("at most ", state.ledger.next_round)));
   }
   if (state.progress.trained_time < absl::ZeroDuration()) {
-    return InField("progress.trained_ms", NotA("at least 0"));
+    return archive::InField("progress.trained_ms", archive::NotA("at least 0"));
   }
-  if (state.orders.quarantine.size() > Quarantine::kMaxNames) {
-    return InField("quarantine", NotA(absl::StrCat("of at most ", Quarantine::kMaxNames)));
+  if (state.orders.quarantine.size() > faults::Quarantine::kMaxNames) {
+    return archive::InField(
+        "quarantine", archive::NotA(absl::StrCat("of at most ", faults::Quarantine::kMaxNames)));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<CoordinatorState> Parse(absl::string_view text) {
+absl::StatusOr<checkpoints::CoordinatorState> Parse(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text));
-  CoordinatorState state;
-  RETURN_IF_ERROR(ReadRecord(json, As<InManifest>(state)));
+  checkpoints::CoordinatorState state;
+  RETURN_IF_ERROR(archive::ReadRecord(json, archive::As<InManifest>(state)));
   RETURN_IF_ERROR(Check(state));
   return state;
 }
 
 }  // namespace
 
-std::string CoordinatorStateToJson(const CoordinatorState& state) {
-  return FormatSortedJson(BasicJsonWriter<SortedJson>().WriteAs<InManifest>(state));
+std::string CoordinatorStateToJson(const checkpoints::CoordinatorState& state) {
+  return FormatSortedJson(archive::BasicJsonWriter<SortedJson>().WriteAs<InManifest>(state));
 }
 
-absl::StatusOr<CoordinatorState> CoordinatorStateFromJson(absl::string_view text) {
-  absl::StatusOr<CoordinatorState> state = Parse(text);
+absl::StatusOr<checkpoints::CoordinatorState> CoordinatorStateFromJson(absl::string_view text) {
+  absl::StatusOr<checkpoints::CoordinatorState> state = Parse(text);
   if (state.ok()) return state;
   return absl::DataLossError(absl::StrCat("the coordinator's state: ", state.status().message(),
                                           "; use an older checkpoint"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -7,13 +7,13 @@
 #include "absl/strings/string_view.h"
 #include "server/coordinator/checkpoints/coordinator_state.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 // Returns one JSON object, in which every number is exact.
-std::string CoordinatorStateToJson(const CoordinatorState& state);
+std::string CoordinatorStateToJson(const checkpoints::CoordinatorState& state);
 
 // Returns the state that the JSON object `text` has. Errors: DataLoss (a field, which the message
 // names, is not JSON, missing, of another type or out of range).
-absl::StatusOr<CoordinatorState> CoordinatorStateFromJson(absl::string_view text);
+absl::StatusOr<checkpoints::CoordinatorState> CoordinatorStateFromJson(absl::string_view text);
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -8,19 +8,19 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
-CoordinatorState SomeState() {
-  CoordinatorState state;
+checkpoints::CoordinatorState SomeState() {
+  checkpoints::CoordinatorState state;
   state.server_incarnation = std::numeric_limits<uint64_t>::max();
   state.ledger.next_round = 12;
   state.ledger.lost_rounds = 5;
   state.ledger.next_sample = int64_t{1} << 60;
   state.ledger.trained_samples = 3;
   state.ledger.final_evaluation_round = -1;
-  state.ledger.data_sets = {{DatasetInfo{"f\"00d", 10, 2, 65, false}, 7, "a"},
-                            {DatasetInfo{"own", 20, 0, 65, true}, int64_t{1} << 59}};
+  state.ledger.data_sets = {{messages::DatasetInfo{"f\"00d", 10, 2, 65, false}, 7, "a"},
+                            {messages::DatasetInfo{"own", 20, 0, 65, true}, int64_t{1} << 59}};
   state.ledger.rollbacks = 2;
   state.ledger.learning_rate_scale = 0.09;
   state.ledger.scale_by_operators = 0.3;
@@ -35,16 +35,17 @@ CoordinatorState SomeState() {
 }
 
 TEST(CoordinatorStateJsonTest, KeepsEveryNumberExactly) {
-  const CoordinatorState state = SomeState();
+  const checkpoints::CoordinatorState state = SomeState();
   const auto back = CoordinatorStateFromJson(CoordinatorStateToJson(state));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(*back, state);
 }
 
 TEST(CoordinatorStateJsonTest, KeepsAJobWithoutData) {
-  const auto back = CoordinatorStateFromJson(CoordinatorStateToJson(CoordinatorState{}));
+  const auto back =
+      CoordinatorStateFromJson(CoordinatorStateToJson(checkpoints::CoordinatorState{}));
   ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(*back, CoordinatorState{});
+  EXPECT_EQ(*back, checkpoints::CoordinatorState{});
 }
 
 TEST(CoordinatorStateJsonTest, ReadsTheOneDataSetOfVersion010) {
@@ -58,12 +59,12 @@ TEST(CoordinatorStateJsonTest, ReadsTheOneDataSetOfVersion010) {
       read(R"({"fingerprint":"f00d","num_heldout_samples":7,"num_train_samples":12,)"
            R"("own_partition":false,"tokens_per_sample":1})");
   ASSERT_TRUE(with_data.ok()) << with_data.status();
-  const DataSetState set = {{.fingerprint = "f00d",
-                             .num_train_samples = 12,
-                             .num_heldout_samples = 7,
-                             .tokens_per_sample = 1},
-                            12};
-  EXPECT_EQ(with_data->ledger.data_sets, std::vector<DataSetState>({set}));
+  const checkpoints::DataSetState set = {{.fingerprint = "f00d",
+                                          .num_train_samples = 12,
+                                          .num_heldout_samples = 7,
+                                          .tokens_per_sample = 1},
+                                         12};
+  EXPECT_EQ(with_data->ledger.data_sets, std::vector<checkpoints::DataSetState>({set}));
   EXPECT_EQ(with_data->ledger.next_sample, 12);
   const auto without_data = read("null");
   ASSERT_TRUE(without_data.ok()) << without_data.status();
@@ -72,7 +73,7 @@ TEST(CoordinatorStateJsonTest, ReadsTheOneDataSetOfVersion010) {
 }
 
 TEST(CoordinatorStateJsonTest, ADivergedLossIsUnknownAfterwards) {
-  CoordinatorState state;
+  checkpoints::CoordinatorState state;
   state.progress.loss.train = std::numeric_limits<double>::quiet_NaN();
   const auto back = CoordinatorStateFromJson(CoordinatorStateToJson(state));
   ASSERT_TRUE(back.ok()) << back.status();
@@ -119,4 +120,4 @@ TEST(CoordinatorStateJsonTest, SurvivesAnyTruncation) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

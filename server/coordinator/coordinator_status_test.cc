@@ -9,7 +9,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
@@ -21,7 +21,7 @@ using ::testing::StartsWith;
 // Adds a worker that trains two rounds in two seconds. It has the grant of the next round.
 TestWorker WorkTwoRounds(CoordinatorHarness& cluster) {
   TestWorker worker = cluster.Add("a");
-  Grant grant = *cluster.Ask(worker).grant;
+  messages::Grant grant = *cluster.Ask(worker).grant;
   for (int round = 0; round < 2; ++round) {
     cluster.Pass(absl::Seconds(1), {worker});
     grant = *cluster.Ask(worker, CoordinatorHarness::ReportOf(grant)).grant;
@@ -33,7 +33,7 @@ TEST(CoordinatorStatusTest, SnapshotTellsRatesSharesAndEta) {
   CoordinatorHarness cluster;
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  Grant grant = *cluster.Ask(a).grant;
+  messages::Grant grant = *cluster.Ask(a).grant;
   for (int round = 0; round < 3; ++round) {
     cluster.Pass(absl::Seconds(1), {a});
     grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
@@ -57,11 +57,11 @@ TEST(CoordinatorStatusTest, ExposedCommunicationIsAMeanOfTheLastRounds) {
   CoordinatorHarness cluster;
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  Grant grant = *cluster.Ask(a).grant;
+  messages::Grant grant = *cluster.Ask(a).grant;
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).workers.at(0).exposed_per_round,
             absl::ZeroDuration());
   for (const double exposed : {0.3, 0.1}) {
-    RoundReport report = CoordinatorHarness::ReportOf(grant);
+    messages::RoundReport report = CoordinatorHarness::ReportOf(grant);
     report.compute = absl::Seconds(1) - absl::Seconds(exposed);
     report.communication = absl::Seconds(exposed);
     report.wait = absl::ZeroDuration();
@@ -85,14 +85,14 @@ TEST(CoordinatorStatusTest, ARoundIsSummedUpWithItsOwnTimesAlone) {
     for (const TestWorker& worker : workers) cluster.Ask(worker);  // all ask before the round opens
     cluster.Pass(absl::Seconds(1), workers);
     for (const size_t i : {0, 1}) {
-      RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(workers[i]).grant);
+      messages::RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(workers[i]).grant);
       report.compute = absl::Seconds(round == 0 ? 50 : 3);
       report.communication = absl::Seconds(i == 0 ? 1 : 2);
       report.wait = absl::Seconds(i == 0 ? 1 : -1);
       cluster.Ask(workers[i], report);
     }
   }
-  const std::vector<RoundSummary>& summaries = cluster.observer().rounds;
+  const std::vector<rounds::RoundSummary>& summaries = cluster.observer().rounds;
   ASSERT_EQ(summaries.size(), 2);
   EXPECT_EQ(summaries[0].worker_times.compute, absl::Seconds(50));
   EXPECT_EQ(summaries[1].worker_times.compute, absl::Seconds(3));
@@ -104,7 +104,7 @@ TEST(CoordinatorStatusTest, AWorkerTellsHowLongItTookUntilItsFirstContribution) 
   CoordinatorHarness cluster;
   cluster.Start();
   const auto worker = [&] { return cluster.coordinator().Snapshot(cluster.now()).workers.at(0); };
-  RegisterCall call;
+  messages::RegisterCall call;
   call.name = "a";
   call.instance_id = 5;
   call.process.age = absl::Seconds(3);
@@ -113,7 +113,7 @@ TEST(CoordinatorStatusTest, AWorkerTellsHowLongItTookUntilItsFirstContribution) 
   const TestWorker a = {"a", 5, life->life};
   cluster.Pass(absl::Seconds(2), {a});
   ASSERT_TRUE(cluster.Join(a).ok());
-  Grant grant = *cluster.Ask(a).grant;
+  messages::Grant grant = *cluster.Ask(a).grant;
   EXPECT_EQ(worker().start_to_contribution, std::nullopt);
   cluster.Pass(absl::Seconds(1), {a});
   grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
@@ -149,8 +149,8 @@ TEST(CoordinatorStatusTest, SamplesThatWereHandedOutAreTrainedOnUnderWayOrLost) 
   const TestWorker a = cluster.Add("a");
   const TestWorker b = cluster.Add("b");
   cluster.Ask(a);
-  const Grant of_b = *cluster.Ask(b).grant;
-  const Grant of_a = *cluster.Ask(a).grant;
+  const messages::Grant of_b = *cluster.Ask(b).grant;
+  const messages::Grant of_a = *cluster.Ask(a).grant;
   const auto expect_samples = [&](int64_t all, int64_t trained, int64_t untrained) {
     const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
     EXPECT_EQ(snapshot.samples, all);
@@ -158,7 +158,7 @@ TEST(CoordinatorStatusTest, SamplesThatWereHandedOutAreTrainedOnUnderWayOrLost) 
     EXPECT_EQ(snapshot.untrained_samples, untrained);
   };
   expect_samples(6, 0, 0);
-  RoundReport part = CoordinatorHarness::ReportOf(of_a);
+  messages::RoundReport part = CoordinatorHarness::ReportOf(of_a);
   part.num_samples = 1;  // of 3, because the worker was told to stop
   EXPECT_TRUE(cluster.coordinator().Leave(a.life, "told to stop", part, cluster.now()).ok());
   expect_samples(6, 0, 2);
@@ -172,7 +172,7 @@ TEST(CoordinatorStatusTest, AProcessThatTakesPartAgainHearsOfTheRoundsBeforeAndT
   CoordinatorHarness cluster(TestConfig());
   cluster.Start();
   const TestWorker first = cluster.Add("a");
-  const Grant grant = *cluster.Ask(first).grant;
+  const messages::Grant grant = *cluster.Ask(first).grant;
   cluster.Ask(first, CoordinatorHarness::ReportOf(grant));
   ASSERT_TRUE(cluster.coordinator().Leave(first.life, "killed", {}, cluster.now()).ok());
   TestWorker second = {"a", first.instance_id + 1, {}};
@@ -180,7 +180,7 @@ TEST(CoordinatorStatusTest, AProcessThatTakesPartAgainHearsOfTheRoundsBeforeAndT
   ASSERT_TRUE(registration.ok()) << registration.status();
   EXPECT_EQ(registration->rounds_completed, 1);
   ASSERT_TRUE(cluster.Join(second).ok());
-  RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(second).grant);
+  messages::RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(second).grant);
   report.lost_residual_rounds = 1;
   const auto lost = [&] {
     return cluster.coordinator().Snapshot(cluster.now()).workers.at(0).residuals_lost;
@@ -195,17 +195,17 @@ TEST(CoordinatorStatusTest, MetricsAreMeansOverThoseWhoTellThem) {
   CoordinatorHarness cluster(TestConfig(/*min_workers=*/2));
   cluster.Start();
   const std::vector<TestWorker> workers = {cluster.Add("a"), cluster.Add("b")};
-  std::vector<Grant> grants;
+  std::vector<messages::Grant> grants;
   for (const TestWorker& worker : workers) cluster.Ask(worker);
   for (const TestWorker& worker : workers) grants.push_back(*cluster.Ask(worker).grant);
-  RoundReport report = CoordinatorHarness::ReportOf(grants[0]);
+  messages::RoundReport report = CoordinatorHarness::ReportOf(grants[0]);
   report.metrics = {{"both", 1.0}, {"a", 5.0}};
   cluster.Ask(workers[0], report);
   cluster.Ask(workers[0], report);  // the report is repeated
   report = CoordinatorHarness::ReportOf(grants[1]);
   report.metrics = {{"both", 2.0}, {"bad", std::nan("")}};
   cluster.Ask(workers[1], report);
-  const RoundSummary& round = cluster.observer().rounds.at(0);
+  const rounds::RoundSummary& round = cluster.observer().rounds.at(0);
   EXPECT_THAT(round.metrics, ElementsAre(Pair("a", 5.0), Pair("both", 1.5)));
   EXPECT_EQ(round.metrics_dropped, 1);
   const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
@@ -218,7 +218,7 @@ TEST(CoordinatorStatusTest, AFloodOfNamesLeavesTheStatusReadable) {
   cluster.Start();
   const TestWorker worker = cluster.Add("worker");
   for (int i = 0; i < 300; ++i) {
-    RegisterCall call;
+    messages::RegisterCall call;
     call.name = absl::StrCat("flood-", i);
     call.instance_id = 1000 + i;
     ASSERT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
@@ -320,7 +320,7 @@ TEST(CoordinatorStatusTest, AnAlarmAboutAJournalIsOverOnceItsServerTellsOfNoTrou
   cluster.Start();
   Coordinator& coordinator = cluster.coordinator();
   const auto over = [&] { return coordinator.Snapshot(cluster.now()).alarms.at(0).over_age; };
-  coordinator.OnShardEvent(1, ShardAlarm{"disk full"}, cluster.now());
+  coordinator.OnShardEvent(1, shards::ShardAlarm{"disk full"}, cluster.now());
   coordinator.OnJournalState(1, {}, cluster.now());
   EXPECT_FALSE(over().has_value()) << "it has been said before";
   cluster.Pass(absl::Seconds(4));
@@ -335,7 +335,8 @@ TEST(CoordinatorStatusTest, AnAlarmAboutAServerThatNeverEndsStays) {
   CoordinatorHarness cluster;
   cluster.Start();
   Coordinator& coordinator = cluster.coordinator();
-  coordinator.OnShardEvent(1, ShardAlarm{"no key", ShardAlarm::Ends::kNever}, cluster.now());
+  coordinator.OnShardEvent(1, shards::ShardAlarm{"no key", shards::ShardAlarm::Ends::kNever},
+                           cluster.now());
   cluster.Pass(absl::Seconds(4));
   coordinator.OnJournalState(1, {}, cluster.now());
   const std::vector<AlarmSnapshot> alarms = coordinator.Snapshot(cluster.now()).alarms;
@@ -350,8 +351,9 @@ TEST(CoordinatorStatusTest, AnAlarmAboutCertificatesIsOverOnceTheNextComes) {
   Coordinator& coordinator = cluster.coordinator();
   const auto tell = [&](int shard, const std::string& text) {
     cluster.Pass(absl::Seconds(4));
-    coordinator.OnShardEvent(shard, ShardAlarm{text, ShardAlarm::Ends::kWithNextOfCertificate},
-                             cluster.now());
+    coordinator.OnShardEvent(
+        shard, shards::ShardAlarm{text, shards::ShardAlarm::Ends::kWithNextOfCertificate},
+        cluster.now());
     return coordinator.Snapshot(cluster.now()).alarms;
   };
   EXPECT_EQ(tell(1, "").size(), 0);
@@ -432,7 +434,7 @@ TEST(CoordinatorStatusTest, ACheckpointThatWasAskedForShowsUntilItIsThere) {
   CoordinatorHarness cluster(config);
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  const Grant grant = *cluster.Ask(a).grant;
+  const messages::Grant grant = *cluster.Ask(a).grant;
   ASSERT_TRUE(cluster.coordinator().RequestCheckpoint(cluster.now()).ok());
   cluster.Pass(absl::Seconds(2), {a});
   ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
@@ -449,4 +451,4 @@ TEST(CoordinatorStatusTest, ACheckpointThatWasAskedForShowsUntilItIsThere) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -9,7 +9,7 @@
 
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -23,12 +23,12 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
   CoordinatorHarness cluster(config);
   cluster.Start();
   const std::vector<TestWorker> workers = {cluster.Add("a"), cluster.Add("b")};
-  const std::vector<Grant> grants = cluster.RunToEnd(workers);
+  const std::vector<messages::Grant> grants = cluster.RunToEnd(workers);
 
   ASSERT_EQ(grants.size(), 2 * (4 + 1));
   EXPECT_EQ(cluster.sent().plans.size(), 4);
   for (int64_t round = 0; round < 4; ++round) {
-    const RoundPlan& plan = cluster.sent().plans[round];
+    const sync::RoundPlan& plan = cluster.sent().plans[round];
     EXPECT_EQ(plan.round, Round(round));
     EXPECT_EQ(plan.roster.size(), 2);
     EXPECT_EQ(plan.total_samples(), 6);
@@ -36,18 +36,18 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
     EXPECT_EQ(grants[2 * round].first_sample, 6 * round);
     EXPECT_EQ(grants[2 * round + 1].first_sample, 6 * round + 3);
     // Each grant tells the worker the job's loss in the previous round.
-    const JobLoss& told = grants[2 * round + 1].loss;
+    const job::JobLoss& told = grants[2 * round + 1].loss;
     EXPECT_EQ(told.train.has_value(), round > 0);
     EXPECT_EQ(told.train_round, Round(std::max<int64_t>(0, round - 1)));
   }
   ASSERT_EQ(cluster.observer().rounds.size(), 5);
-  const RoundSummary& trained = cluster.observer().rounds[3];
+  const rounds::RoundSummary& trained = cluster.observer().rounds[3];
   EXPECT_EQ(trained.train_loss, 2.0);
   EXPECT_EQ(trained.samples, 6);
   EXPECT_EQ(trained.total_samples, 24);
   EXPECT_EQ(trained.epoch, 2.0);
   EXPECT_EQ(trained.workers, 2);
-  const RoundSummary& evaluated = cluster.observer().rounds[4];
+  const rounds::RoundSummary& evaluated = cluster.observer().rounds[4];
   EXPECT_FALSE(evaluated.trained);
   EXPECT_EQ(evaluated.round, Round(4));
   EXPECT_EQ(evaluated.heldout_loss, 3.0);
@@ -56,7 +56,7 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
 
   EXPECT_FALSE(cluster.coordinator().outcome().has_value()) << "the workers are still there";
   for (const TestWorker& worker : workers) {
-    const JobLoss told = cluster.Ask(worker).grant->loss;
+    const job::JobLoss told = cluster.Ask(worker).grant->loss;
     EXPECT_EQ(told.heldout, 3.0);
     EXPECT_EQ(told.heldout_round, Round(4));
     EXPECT_TRUE(cluster.coordinator().Leave(worker.life, "done", {}, cluster.now()).ok());
@@ -69,7 +69,7 @@ TEST(CoordinatorTest, TheCommittedVersionIsThatOfTheRoundsThatAreOver) {
   CoordinatorHarness cluster;
   cluster.Start();
   const TestWorker worker = cluster.Add("a");
-  std::optional<RoundReport> report;
+  std::optional<messages::RoundReport> report;
   for (int64_t round = 0; round < 4; ++round) {
     EXPECT_EQ(cluster.coordinator().committed_round(), Round(round > 0 ? round - 1 : 0));
     const GrantAnswer answer = cluster.Ask(worker, report);
@@ -80,7 +80,7 @@ TEST(CoordinatorTest, TheCommittedVersionIsThatOfTheRoundsThatAreOver) {
   // The final evaluation opens a round, but this round does not update the weights.
   const GrantAnswer answer = cluster.Ask(worker, report);
   ASSERT_TRUE(answer.grant.has_value());
-  EXPECT_EQ(answer.grant->kind, Grant::Kind::kEvaluate);
+  EXPECT_EQ(answer.grant->kind, messages::Grant::Kind::kEvaluate);
   EXPECT_EQ(cluster.coordinator().committed_round(), Round(4));
   cluster.RunToEnd({worker});
   EXPECT_EQ(cluster.coordinator().committed_round(), Round(4));
@@ -88,7 +88,7 @@ TEST(CoordinatorTest, TheCommittedVersionIsThatOfTheRoundsThatAreOver) {
 
 TEST(CoordinatorTest, WithoutRostersAnyVersionWillDo) {
   Coordinator::Config config = TestConfig();
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   CoordinatorHarness cluster(config);
   cluster.Start();
   cluster.RunToEnd({cluster.Add("a")});
@@ -104,12 +104,12 @@ TEST(CoordinatorTest, RegistrationIsUnavailableUntilEveryShardServes) {
   cluster.AttachAll();
   EXPECT_EQ(cluster.store().restores, 1);
   cluster.coordinator().OnRestoreChosen(
-      RestoreChoice{.source = InitialSource{}, .server_incarnation = 50}, cluster.now());
-  cluster.coordinator().OnShardEvent(0, ShardLoaded{50, absl::OkStatus()}, cluster.now());
+      RestoreChoice{.source = shards::InitialSource{}, .server_incarnation = 50}, cluster.now());
+  cluster.coordinator().OnShardEvent(0, shards::ShardLoaded{50, absl::OkStatus()}, cluster.now());
   EXPECT_THAT(Message(cluster.Register(worker).status()), HasSubstr("shard 1 (loading"));
-  cluster.coordinator().OnShardEvent(1, ShardLoaded{49, absl::OkStatus()}, cluster.now());
+  cluster.coordinator().OnShardEvent(1, shards::ShardLoaded{49, absl::OkStatus()}, cluster.now());
   EXPECT_FALSE(cluster.Register(worker).ok()) << "an answer to an earlier assignment";
-  cluster.coordinator().OnShardEvent(1, ShardLoaded{50, absl::OkStatus()}, cluster.now());
+  cluster.coordinator().OnShardEvent(1, shards::ShardLoaded{50, absl::OkStatus()}, cluster.now());
   const auto answer = cluster.Register(worker);
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(answer->server_incarnation, 50);
@@ -135,10 +135,10 @@ TEST(CoordinatorTest, LostReplyIsAnsweredWithTheSameGrant) {
   CoordinatorHarness cluster;
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  const Grant first = *cluster.Ask(a).grant;
+  const messages::Grant first = *cluster.Ask(a).grant;
   EXPECT_EQ(*cluster.Ask(a).grant, first);
-  const RoundReport report = CoordinatorHarness::ReportOf(first);
-  const Grant second = *cluster.Ask(a, report).grant;
+  const messages::RoundReport report = CoordinatorHarness::ReportOf(first);
+  const messages::Grant second = *cluster.Ask(a, report).grant;
   EXPECT_EQ(second.round, Round(1));
   EXPECT_EQ(*cluster.Ask(a, report).grant, second) << "a repeated report";
   EXPECT_EQ(cluster.observer().rounds.size(), 1) << "counted once";
@@ -148,8 +148,8 @@ TEST(CoordinatorTest, ReportsThatFitNoGrantAreRefused) {
   CoordinatorHarness cluster;
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  const Grant grant = *cluster.Ask(a).grant;
-  RoundReport report = CoordinatorHarness::ReportOf(grant);
+  const messages::Grant grant = *cluster.Ask(a).grant;
+  messages::RoundReport report = CoordinatorHarness::ReportOf(grant);
   report.round = Round(3);
   const auto ahead = cluster.coordinator().RequestGrant(a.life, report, cluster.now());
   EXPECT_EQ(ahead.status().code(), absl::StatusCode::kInvalidArgument);
@@ -169,7 +169,7 @@ TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
   const TestWorker c = cluster.Add("c");
   for (const TestWorker& worker : {a, b, c}) cluster.Ask(worker);
   ASSERT_EQ(cluster.sent().plans[0].roster.size(), 2) << "c came after the opening";
-  const RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
+  const messages::RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
   EXPECT_THAT(cluster.Ask(a, report).pending_reason, HasSubstr("waits for b"));
   cluster.Pass(absl::Seconds(6), {a, c});
   const ClusterSnapshot waiting = cluster.coordinator().Snapshot(cluster.now());
@@ -179,7 +179,7 @@ TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
   cluster.Pass(absl::Seconds(5), {a, c});
 
   EXPECT_THAT(cluster.sent().commands, Contains("drop 2"));
-  const RoundSummary& round = cluster.observer().rounds.at(0);
+  const rounds::RoundSummary& round = cluster.observer().rounds.at(0);
   EXPECT_TRUE(round.committed_short);
   EXPECT_EQ(round.samples, 3);
   EXPECT_EQ(round.workers, 1);
@@ -221,13 +221,15 @@ TEST(CoordinatorTest, WorkerThatLeavesFinishesWhatItWasGrantedAndGetsNothingNew)
   // The round was opened, but b does not know this, because its connection was lost before the
   // answer.
   ASSERT_TRUE(cluster.coordinator().BeginLeave(b.life, cluster.now()).ok());
-  const Grant grant = *cluster.Ask(b).grant;
-  EXPECT_EQ(grant.kind, Grant::Kind::kTrain);
+  const messages::Grant grant = *cluster.Ask(b).grant;
+  EXPECT_EQ(grant.kind, messages::Grant::Kind::kTrain);
   cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
-  EXPECT_EQ(cluster.Ask(b, CoordinatorHarness::ReportOf(grant)).grant->kind, Grant::Kind::kDone);
+  EXPECT_EQ(cluster.Ask(b, CoordinatorHarness::ReportOf(grant)).grant->kind,
+            messages::Grant::Kind::kDone);
   ASSERT_EQ(cluster.observer().rounds.size(), 1);
   EXPECT_FALSE(cluster.observer().rounds[0].committed_short);
-  EXPECT_EQ(cluster.Ask(b).grant->kind, Grant::Kind::kDone) << "and no part in the next round";
+  EXPECT_EQ(cluster.Ask(b).grant->kind, messages::Grant::Kind::kDone)
+      << "and no part in the next round";
   EXPECT_TRUE(cluster.coordinator().Leave(b.life, "told to stop", {}, cluster.now()).ok());
   EXPECT_EQ(cluster.Ask(a).grant->round, Round(1));
   EXPECT_EQ(cluster.sent().plans.back().roster.size(), 1);
@@ -242,7 +244,7 @@ TEST(CoordinatorTest, QuorumGoesOnWithoutTheStraggler) {
   const TestWorker b = cluster.Add("b");
   const TestWorker c = cluster.Add("c");
   for (const TestWorker& worker : {a, b, c}) cluster.Ask(worker);
-  const Grant slow = *cluster.Ask(c).grant;
+  const messages::Grant slow = *cluster.Ask(c).grant;
   cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
   cluster.Ask(b, CoordinatorHarness::ReportOf(*cluster.Ask(b).grant));
   ASSERT_EQ(cluster.sent().plans.size(), 2);
@@ -267,18 +269,19 @@ TEST(CoordinatorTest, FinalEvaluationIsRepeatedIfAWorkerIsLostDuringIt) {
   for (const TestWorker& worker : {a, b}) {
     cluster.Ask(worker, CoordinatorHarness::ReportOf(*cluster.Ask(worker).grant));
   }
-  const Grant part = *cluster.Ask(a).grant;
-  EXPECT_EQ(part.kind, Grant::Kind::kEvaluate);
+  const messages::Grant part = *cluster.Ask(a).grant;
+  EXPECT_EQ(part.kind, messages::Grant::Kind::kEvaluate);
   EXPECT_EQ(part.num_heldout_samples, 4);
   EXPECT_EQ(part.min_round, Round(1));
   EXPECT_THAT(cluster.Ask(a, CoordinatorHarness::ReportOf(part)).pending_reason,
               HasSubstr("the final evaluation waits for b"));
   cluster.Pass(absl::Seconds(6), {a});
   cluster.Pass(absl::Seconds(6), {a});
-  const Grant whole = *cluster.Ask(a, CoordinatorHarness::ReportOf(part)).grant;
+  const messages::Grant whole = *cluster.Ask(a, CoordinatorHarness::ReportOf(part)).grant;
   EXPECT_EQ(whole.num_heldout_samples, 7);
   EXPECT_EQ(whole.min_round, Round(1));
-  EXPECT_EQ(cluster.Ask(a, CoordinatorHarness::ReportOf(whole)).grant->kind, Grant::Kind::kDone);
+  EXPECT_EQ(cluster.Ask(a, CoordinatorHarness::ReportOf(whole)).grant->kind,
+            messages::Grant::Kind::kDone);
   EXPECT_TRUE(cluster.observer().rounds.back().heldout_complete);
   EXPECT_EQ(cluster.observer().rounds.back().heldout_loss, 3.0);
 }
@@ -294,17 +297,17 @@ TEST(CoordinatorTest, EvaluationThatAWorkerHasLeftOutIsNotComplete) {
   for (const TestWorker& worker : {a, b}) {
     cluster.Ask(worker, CoordinatorHarness::ReportOf(*cluster.Ask(worker).grant));
   }
-  RoundReport told_to_stop = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
+  messages::RoundReport told_to_stop = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
   ASSERT_GT(told_to_stop.heldout_predictions, 0);
   told_to_stop.heldout_loss_sum = 0.0;
   told_to_stop.heldout_correct = 0;
   told_to_stop.heldout_predictions = 0;
   cluster.Ask(a, told_to_stop);
   cluster.Ask(b, CoordinatorHarness::ReportOf(*cluster.Ask(b).grant));
-  const RoundSummary& evaluated = cluster.observer().rounds.back();
+  const rounds::RoundSummary& evaluated = cluster.observer().rounds.back();
   EXPECT_EQ(evaluated.heldout_loss, 3.0) << "of what is there";
   EXPECT_FALSE(evaluated.heldout_complete);
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -12,7 +12,7 @@
 #include "server/coordinator/model/exchange_tuning.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -26,15 +26,15 @@ Coordinator::Config AutoConfig() {
   Coordinator::Config config = TestConfig(/*min_workers=*/2);
   config.job.schedule.total_rounds = 4000;
   config.job.eval_every = 400;
-  config.open_settings = OpenSettings::All();
+  config.open_settings = job::OpenSettings::All();
   config.checkpoint_dir = "ckpt";
   return config;
 }
 
 // Runs the trial. A step takes 10 ms. The path has 10 Mbit/s and a round trip of 100 ms.
 void RunTrial(CoordinatorHarness& cluster, const std::vector<TestWorker>& workers) {
-  for (int round = 0; round < ExchangeTuning::kTrialRounds; ++round) {
-    std::vector<RoundReport> reports;
+  for (int round = 0; round < model::ExchangeTuning::kTrialRounds; ++round) {
+    std::vector<messages::RoundReport> reports;
     // A round is opened for the members that have asked for work.
     for (const TestWorker& worker : workers) cluster.Ask(worker);
     for (const TestWorker& worker : workers) {
@@ -46,7 +46,7 @@ void RunTrial(CoordinatorHarness& cluster, const std::vector<TestWorker>& worker
     for (size_t i = 0; i < workers.size(); ++i) cluster.Ask(workers[i], reports[i]);
   }
   for (const TestWorker& worker : workers) {
-    HeartbeatCall call;
+    messages::HeartbeatCall call;
     call.life = worker.life;
     call.path = {.up_bytes_per_second = 1.25e6,
                  .down_bytes_per_second = 1.25e6,
@@ -72,7 +72,7 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
       << "a trial has no length of its own";
   // The servers do not start over before the open round is complete.
   EXPECT_EQ(cluster.store().restores, 1);
-  std::vector<RoundReport> reports;
+  std::vector<messages::RoundReport> reports;
   for (const TestWorker& worker : {a, b}) {
     reports.push_back(CoordinatorHarness::ReportOf(*cluster.Ask(worker).grant));
   }
@@ -85,11 +85,11 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   EXPECT_TRUE(cluster.store().published.empty()) << "a trial is not kept";
 
   cluster.coordinator().OnRestoreChosen(
-      RestoreChoice{.source = InitialSource{}, .server_incarnation = 2000}, cluster.now());
+      RestoreChoice{.source = shards::InitialSource{}, .server_incarnation = 2000}, cluster.now());
   cluster.LoadAll();
-  ASSERT_OK_AND_ASSIGN(const Registration again, cluster.Register(a));
-  EXPECT_EQ(again.job.mode, Mode::kLocalSgd);
-  EXPECT_GT(again.job.local_steps, TrialOf({}).local_steps);
+  ASSERT_OK_AND_ASSIGN(const messages::Registration again, cluster.Register(a));
+  EXPECT_EQ(again.job.mode, job::Mode::kLocalSgd);
+  EXPECT_GT(again.job.local_steps, job::TrialOf({}).local_steps);
   EXPECT_LT(again.job.schedule.total_rounds, 4000);
   EXPECT_GT(again.job.eval_every, 0);
   EXPECT_LT(again.job.eval_every, 400);
@@ -139,10 +139,10 @@ TEST(CoordinatorTuningTest, AJobThatIsShorterThanItsTrialIsNotOverWithIt) {
   cluster.Start();
   const std::vector<TestWorker> workers = {cluster.Add("a"), cluster.Add("b")};
   // A step has one sample, so the other worker never gets work.
-  for (int round = 0; round < 2 * ExchangeTuning::kTrialRounds; ++round) {
+  for (int round = 0; round < 2 * model::ExchangeTuning::kTrialRounds; ++round) {
     const GrantAnswer answer = cluster.Ask(workers[0]);
     ASSERT_TRUE(answer.grant.has_value()) << round;
-    ASSERT_EQ(answer.grant->kind, Grant::Kind::kTrain) << round;
+    ASSERT_EQ(answer.grant->kind, messages::Grant::Kind::kTrain) << round;
     EXPECT_EQ(answer.grant->num_heldout_samples, 0);
     cluster.Ask(workers[0], CoordinatorHarness::ReportOf(*answer.grant));
   }
@@ -157,18 +157,18 @@ TEST(CoordinatorTuningTest, AJobThatIsShorterThanItsTrialIsNotOverWithIt) {
 
 TEST(CoordinatorTuningTest, WhatACheckpointHasIsNotMeasuredAgain) {
   CoordinatorHarness cluster(AutoConfig());
-  JobSpec saved = TrialOf(AutoConfig().job);
+  job::JobSpec saved = job::TrialOf(AutoConfig().job);
   saved.local_steps = 40;
-  RestoreChoice choice{.source = InitialSource{}, .server_incarnation = 1000};
-  choice.state = CoordinatorState();
+  RestoreChoice choice{.source = shards::InitialSource{}, .server_incarnation = 1000};
+  choice.state = checkpoints::CoordinatorState();
   choice.job = saved;
   cluster.Start(choice);
   TestWorker a = cluster.Add("a");
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
               StartsWith("as the checkpoint and the flags have it: --mode=local_sgd"));
-  ASSERT_OK_AND_ASSIGN(const Registration registration, cluster.Register(a));
+  ASSERT_OK_AND_ASSIGN(const messages::Registration registration, cluster.Register(a));
   EXPECT_EQ(registration.job.local_steps, 40);
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

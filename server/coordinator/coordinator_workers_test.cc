@@ -15,7 +15,7 @@
 #include "server/coordinator/stragglers/straggler_watch.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -31,7 +31,7 @@ TEST(CoordinatorWorkersTest, NamesTheWorkersThatDoNotReachAServerAndTheAddresses
   TestWorker worker{"afar", 7, {}};
   ASSERT_TRUE(cluster.Register(worker).ok());
   const auto waiting_for = [&](const std::string& activity) {
-    const HeartbeatCall call{.life = worker.life, .activity = activity};
+    const messages::HeartbeatCall call{.life = worker.life, .activity = activity};
     EXPECT_TRUE(cluster.coordinator().Heartbeat(call, cluster.now()).ok());
     return cluster.coordinator().Snapshot(cluster.now()).waiting_for;
   };
@@ -46,7 +46,7 @@ class AcknowledgedReportTest : public testing::Test {
   AcknowledgedReportTest() : cluster_(TestConfig()) {
     cluster_.Start();
     worker_ = cluster_.Add("a");
-    const std::optional<Grant> grant = cluster_.Ask(worker_).grant;
+    const std::optional<messages::Grant> grant = cluster_.Ask(worker_).grant;
     EXPECT_TRUE(grant.has_value());
     EXPECT_TRUE(cluster_.Ask(worker_, CoordinatorHarness::ReportOf(*grant)).grant.has_value());
     worker_.acknowledged = {.server_incarnation = cluster_.coordinator().server_incarnation(),
@@ -59,7 +59,7 @@ class AcknowledgedReportTest : public testing::Test {
 };
 
 TEST_F(AcknowledgedReportTest, WhatIsKnownOrOfAnEarlierLifeOfTheServersIsTaken) {
-  const WorkerLife life = worker_.life;
+  const messages::WorkerLife life = worker_.life;
   EXPECT_OK(cluster_.Register(worker_));
   EXPECT_EQ(worker_.life, life) << "the life goes on";
   worker_.acknowledged->server_incarnation -= 1;
@@ -71,15 +71,15 @@ TEST_F(AcknowledgedReportTest, WhatIsKnownOrOfAnEarlierLifeOfTheServersIsTaken) 
 }
 
 TEST_F(AcknowledgedReportTest, WhatIsNotKnownBeginsAnotherLifeWithAnAlarm) {
-  const AcknowledgedReport known = *worker_.acknowledged;
-  AcknowledgedReport later_round = known;
+  const messages::AcknowledgedReport known = *worker_.acknowledged;
+  messages::AcknowledgedReport later_round = known;
   later_round.round = Round(1);
-  AcknowledgedReport later_life = known;
+  messages::AcknowledgedReport later_life = known;
   later_life.life = Incarnation(known.life.value() + 100);
-  AcknowledgedReport later_servers = known;
+  messages::AcknowledgedReport later_servers = known;
   later_servers.server_incarnation += 1;
-  for (AcknowledgedReport lacking : {later_round, later_life, later_servers}) {
-    const WorkerLife former = worker_.life;
+  for (messages::AcknowledgedReport lacking : {later_round, later_life, later_servers}) {
+    const messages::WorkerLife former = worker_.life;
     const int64_t next_round = cluster_.coordinator().Snapshot(cluster_.now()).round;
     if (lacking.life == known.life) lacking.life = former.incarnation;
     worker_.acknowledged = lacking;
@@ -110,7 +110,7 @@ TEST_F(AcknowledgedReportTest, LiarsCannotDriveOtherAlarmsOut) {
 }
 
 TEST_F(AcknowledgedReportTest, HeartbeatThatTellsOfWhatIsNotKnownHasItsWorkerRegisterAgain) {
-  HeartbeatCall call = {worker_.life, 0, 0, "pull"};
+  messages::HeartbeatCall call = {worker_.life, 0, 0, "pull"};
   call.acknowledged = Round(0);
   EXPECT_OK(cluster_.coordinator().Heartbeat(call, cluster_.now()));
   call.acknowledged = Round(1);
@@ -127,11 +127,12 @@ TEST_F(AcknowledgedReportTest, StrangerCannotEndTheLifeOfAName) {
 }
 
 TEST(CoordinatorWorkersTest, AnEmptyFolderBesideAWorkerThatRemembersAJobIsAnAlarm) {
-  const AcknowledgedReport known = {
+  const messages::AcknowledgedReport known = {
       .server_incarnation = 900, .life = Incarnation(3), .round = Round(57)};
   for (const std::string folder : {"/runs/1", ""}) {
     CoordinatorHarness cluster(TestConfig());
-    cluster.Start({.source = InitialSource{}, .server_incarnation = 1000, .empty_folder = folder});
+    cluster.Start(
+        {.source = shards::InitialSource{}, .server_incarnation = 1000, .empty_folder = folder});
     TestWorker first = {"a", 1, {}, "", known};
     TestWorker second = {"b", 2, {}, "", known};
     ASSERT_OK(cluster.Register(first));
@@ -148,21 +149,24 @@ TEST(CoordinatorWorkersTest, AnEmptyFolderBesideAWorkerThatRemembersAJobIsAnAlar
 class OtherServersTest : public testing::Test {
  protected:
   OtherServersTest() : cluster_(TestConfig()) {
-    CoordinatorState state;
+    checkpoints::CoordinatorState state;
     state.server_incarnation = 700;
     state.ledger.next_round = 10;
     state.membership.names = {{"known", WorkerId(1), false}};
     state.membership.last_id = WorkerId(1);
     state.membership.last_incarnation = Incarnation(5);
-    cluster_.Start({.source = CheckpointSource{"ckpt/round-00000010"},
+    cluster_.Start({.source = shards::CheckpointSource{"ckpt/round-00000010"},
                     .state = state,
                     .server_incarnation = 1000});
   }
   // Registers a worker whose last report was acknowledged by servers of the incarnation
   // `server_incarnation`. Returns the number of alarms since the cluster began.
   size_t AlarmsAfter(const std::string& name, uint64_t server_incarnation, int64_t round) {
-    worker_ = {
-        name, 1, {}, "", AcknowledgedReport{server_incarnation, Incarnation(3), Round(round)}};
+    worker_ = {name,
+               1,
+               {},
+               "",
+               messages::AcknowledgedReport{server_incarnation, Incarnation(3), Round(round)}};
     EXPECT_OK(cluster_.Register(worker_));
     return cluster_.observer().alarms.size();
   }
@@ -229,13 +233,13 @@ TEST(CoordinatorWorkersTest, NamesAWorkerThatHasRegisteredAndDoesNotJoin) {
 
 TEST(CoordinatorWorkersTest, ARobustMeanLetsInAsManyWorkersAsItCombines) {
   Coordinator::Config config = TestConfig();
-  config.job.robust_mean = *ParseRobustMean("trimmed:1");
+  config.job.robust_mean = *job::ParseRobustMean("trimmed:1");
   config.job.global_batch_size = 0;
   config.job.batch_size = 1;
   CoordinatorHarness cluster(config);
   cluster.Start();
   std::vector<TestWorker> workers;
-  for (int i = 0; i < kMaxRobustContributions; ++i) {
+  for (int i = 0; i < job::kMaxRobustContributions; ++i) {
     workers.push_back(cluster.Add(absl::StrCat("w", i)));
   }
   TestWorker late = {"late", 99, {}};
@@ -249,18 +253,18 @@ TEST(CoordinatorWorkersTest, ARobustMeanLetsInAsManyWorkersAsItCombines) {
 
 TEST(CoordinatorWorkersTest, WhoNeverJoinsTakesNoRoomOfARobustMean) {
   Coordinator::Config config = TestConfig();
-  config.job.robust_mean = *ParseRobustMean("median");
+  config.job.robust_mean = *job::ParseRobustMean("median");
   config.job.global_batch_size = 0;
   config.job.batch_size = 1;
   CoordinatorHarness cluster(config);
   cluster.Start();
   std::vector<TestWorker> idle;
-  for (int i = 0; i < kMaxRobustContributions; ++i) {
+  for (int i = 0; i < job::kMaxRobustContributions; ++i) {
     idle.push_back({absl::StrCat("idle", i), static_cast<uint64_t>(1000 + i), {}});
     ASSERT_TRUE(cluster.Register(idle.back()).ok());
   }
   std::vector<TestWorker> workers;
-  for (int i = 0; i < kMaxRobustContributions; ++i) {
+  for (int i = 0; i < job::kMaxRobustContributions; ++i) {
     workers.push_back(cluster.Add(absl::StrCat("w", i)));
   }
   EXPECT_THAT(cluster.Join(idle[0]),
@@ -272,7 +276,7 @@ TEST(CoordinatorWorkersTest, WhoNeverJoinsTakesNoRoomOfARobustMean) {
 
 TEST(CoordinatorWorkersTest, RoundsOfTooFewForARobustMeanAreAnAlarm) {
   Coordinator::Config config = TestConfig(2);
-  config.job.robust_mean = *ParseRobustMean("trimmed:1");
+  config.job.robust_mean = *job::ParseRobustMean("trimmed:1");
   CoordinatorHarness cluster(config);
   cluster.Start();
   const TestWorker a = cluster.Add("a");
@@ -297,7 +301,7 @@ TEST(CoordinatorWorkersTest, MinWorkersIsForTheStartAndKeepWorkersForGoingOn) {
   cluster.Ask(a);
   cluster.Ask(b);
   cluster.Pass(absl::Seconds(11), {a});  // b is lost
-  const RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
+  const messages::RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
   const GrantAnswer next = cluster.Ask(a, report);
   ASSERT_TRUE(next.grant.has_value()) << next.pending_reason;
   EXPECT_EQ(next.grant->round, Round(1));
@@ -319,7 +323,7 @@ TEST(CoordinatorWorkersTest, JobThatHasFewerThanKeepWorkersWaits) {
   const TestWorker b = cluster.Add("b");
   const TestWorker c = cluster.Add("c");
   for (const TestWorker& worker : {a, b, c}) cluster.Ask(worker);
-  const Grant first = *cluster.Ask(a).grant;
+  const messages::Grant first = *cluster.Ask(a).grant;
   cluster.Pass(absl::Seconds(11), {a});
   EXPECT_THAT(cluster.Ask(a, CoordinatorHarness::ReportOf(first)).pending_reason,
               HasSubstr("waits for 1 more worker to join (1 of --keep_workers=2)"));
@@ -334,7 +338,7 @@ TEST(CoordinatorWorkersTest, WorkersThatAreGoneAreShownForAWhileWithTheReason) {
   ASSERT_TRUE(cluster.coordinator().Leave(leaves.life, "told to stop", {}, cluster.now()).ok());
   TestWorker other{"other", 9, {}};
   ASSERT_TRUE(cluster.Register(other).ok());
-  DatasetInfo dataset = TestDataset();
+  messages::DatasetInfo dataset = TestDataset();
   dataset.fingerprint = "beef";
   ASSERT_FALSE(cluster.Join(other, dataset).ok());
   ASSERT_TRUE(cluster.coordinator().Leave(other.life, "refused", {}, cluster.now()).ok());
@@ -395,10 +399,10 @@ TEST(CoordinatorWorkersTest, AWorkerThatRoundsWaitForIsToldToTheLogOnce) {
   const TestWorker a = cluster.Add("a");
   const TestWorker slow = cluster.Add("slow");
   cluster.observer().events.clear();
-  for (int round = 0; round < 2 * StragglerWatch::kRounds; ++round) {
+  for (int round = 0; round < 2 * stragglers::StragglerWatch::kRounds; ++round) {
     for (const TestWorker& worker : {a, slow}) cluster.Ask(worker);
-    RoundReport of_a = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
-    RoundReport of_slow = CoordinatorHarness::ReportOf(*cluster.Ask(slow).grant);
+    messages::RoundReport of_a = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
+    messages::RoundReport of_slow = CoordinatorHarness::ReportOf(*cluster.Ask(slow).grant);
     of_slow.compute = 10 * of_a.compute;
     cluster.Ask(a, of_a);
     cluster.Ask(slow, of_slow);
@@ -455,7 +459,7 @@ TEST(CoordinatorWorkersTest, LostWorkerComesBackUnderItsIdWithANewIncarnation) {
   CoordinatorHarness cluster;
   cluster.Start();
   TestWorker a = cluster.Add("a");
-  const WorkerLife old = a.life;
+  const messages::WorkerLife old = a.life;
   cluster.Ask(a);
   cluster.Pass(absl::Seconds(11));
   ASSERT_TRUE(cluster.Register(a).ok());
@@ -469,8 +473,8 @@ TEST(CoordinatorWorkersTest, ReconnectKeepsTheGrant) {
   CoordinatorHarness cluster;
   cluster.Start();
   TestWorker a = cluster.Add("a");
-  const Grant grant = *cluster.Ask(a).grant;
-  const WorkerLife before = a.life;
+  const messages::Grant grant = *cluster.Ask(a).grant;
+  const messages::WorkerLife before = a.life;
   ASSERT_TRUE(cluster.Register(a).ok());
   EXPECT_EQ(a.life.incarnation, before.incarnation);
   ASSERT_TRUE(cluster.Join(a).ok());
@@ -485,7 +489,7 @@ TEST(CoordinatorWorkersTest, TakenNameAndOtherDataAreRefused) {
   EXPECT_EQ(cluster.Register(impostor).status().code(), absl::StatusCode::kAlreadyExists);
   TestWorker b{"b", 2, {}};
   ASSERT_TRUE(cluster.Register(b).ok());
-  DatasetInfo other = TestDataset();
+  messages::DatasetInfo other = TestDataset();
   other.fingerprint = "beef";
   const absl::Status refused = cluster.Join(b, other);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
@@ -502,10 +506,10 @@ TEST(CoordinatorWorkersTest, LateJoinerIsInTheNextRound) {
   CoordinatorHarness cluster;
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  const Grant first = *cluster.Ask(a).grant;
+  const messages::Grant first = *cluster.Ask(a).grant;
   const TestWorker b = cluster.Add("b");
   EXPECT_FALSE(cluster.Ask(b).grant.has_value());
-  const Grant second = *cluster.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
+  const messages::Grant second = *cluster.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
   EXPECT_EQ(second.num_samples, 3);
   EXPECT_EQ(cluster.Ask(b).grant->first_sample, 9);
   EXPECT_EQ(cluster.sent().plans[1].roster.size(), 2);
@@ -515,7 +519,7 @@ TEST(CoordinatorWorkersTest, LeaveHandsOverItsReport) {
   CoordinatorHarness cluster(TestConfig(1));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  const Grant grant = *cluster.Ask(a).grant;
+  const messages::Grant grant = *cluster.Ask(a).grant;
   EXPECT_TRUE(cluster.coordinator()
                   .Leave(a.life, "SIGTERM", CoordinatorHarness::ReportOf(grant), cluster.now())
                   .ok());
@@ -562,7 +566,7 @@ class StalledWorkerTest : public testing::Test {
   // Lets a second pass. Then all workers report their grants, and so request the next ones.
   void FinishRound() {
     cluster_.Pass(absl::Seconds(1));
-    std::vector<Grant> grants;
+    std::vector<messages::Grant> grants;
     for (const TestWorker& worker : workers_) grants.push_back(*cluster_.Ask(worker).grant);
     for (size_t i = 0; i < workers_.size(); ++i) {
       cluster_.Ask(workers_[i], CoordinatorHarness::ReportOf(grants[i]));
@@ -585,7 +589,7 @@ class StalledWorkerTest : public testing::Test {
     cluster_.Pass(absl::ZeroDuration());
   }
   void Send(const TestWorker& worker, const Beat& beat) {
-    HeartbeatCall call{worker.life, beat.moves ? ++bytes_ : 7, 0, beat.activity, {}};
+    messages::HeartbeatCall call{worker.life, beat.moves ? ++bytes_ : 7, 0, beat.activity, {}};
     const uint64_t key = worker.life.worker.value();
     if (beat.still_shard < 0) {
       still_since_.erase(key);
@@ -655,7 +659,7 @@ TEST_F(StalledWorkerTest, WhoWasDroppedBeforeItReportedGetsMoreTimeButLetsOthers
     still_since_.clear();
   };
   const auto report = [&](int index) {
-    const Grant held = *cluster_.Ask(workers_[index]).grant;
+    const messages::Grant held = *cluster_.Ask(workers_[index]).grant;
     cluster_.Ask(workers_[index], CoordinatorHarness::ReportOf(held));
   };
   const auto come_back_after = [&](int seconds) {
@@ -779,7 +783,7 @@ TEST_F(StalledWorkerTest, AStandstillWhileThisProcessDidNotRunIsNobodysFault) {
 TEST_F(StalledWorkerTest, WorkerWithTwoStallsThatAreOverIsDroppedOnceInATick) {
   FinishRound();
   for (int i : {0, 1}) {
-    const Grant held = *cluster_.Ask(workers_[i]).grant;
+    const messages::Grant held = *cluster_.Ask(workers_[i]).grant;
     cluster_.Ask(workers_[i], CoordinatorHarness::ReportOf(held));
   }
   // In one second, the report is overdue. The transfer is overdue as soon as the worker reports its
@@ -796,7 +800,8 @@ TEST_F(StalledWorkerTest, WorkerWithTwoStallsThatAreOverIsDroppedOnceInATick) {
 }
 
 TEST_F(StalledWorkerTest, AStandstillOfAShardThatThereIsNotIsRefused) {
-  HeartbeatCall call{workers_[0].life, 0, 0, "push", Standstill{.shard = 2, .age = {}}};
+  messages::HeartbeatCall call{workers_[0].life, 0, 0, "push",
+                               messages::Standstill{.shard = 2, .age = {}}};
   EXPECT_EQ(cluster_.coordinator().Heartbeat(call, cluster_.now()).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
@@ -867,7 +872,7 @@ class HeldRoundTest : public testing::Test {
   std::vector<TestWorker> workers_;
   std::map<std::string, std::string> activities_;
   std::map<std::string, uint64_t> pushed_;
-  PushSpace space_;
+  sync::PushSpace space_;
 };
 
 TEST_F(HeldRoundTest, AMemberThatOnlySaysThatItComputesIsDroppedAfterMuchMoreThanItsUsualTime) {
@@ -989,7 +994,7 @@ TEST_F(HeldRoundTest, TimeWithoutAServerIsNobodysFault) {
 }
 
 TEST_F(HeldRoundTest, EndsLifeWithItsProcessAndNoOther) {
-  const WorkerLife former = Find('b').life;
+  const messages::WorkerLife former = Find('b').life;
   cluster_.coordinator().OnProcessEnded(
       {former.worker, Incarnation(former.incarnation.value() - 1)}, cluster_.now());
   cluster_.coordinator().OnProcessEnded({WorkerId(77), former.incarnation}, cluster_.now());
@@ -1018,8 +1023,8 @@ class PushSpaceTest : public HeldRoundTest {
     space_.unfinished = {Unfinished('c', 3, kBucketBytes / 16)};
     space_.held = {PusherOf('a'), PusherOf('b')};
   }
-  Pusher PusherOf(char name) { return {Find(name).life.worker, Find(name).life.incarnation}; }
-  UnfinishedPush Unfinished(char name, uint32_t bucket, int64_t received_bytes) {
+  sync::Pusher PusherOf(char name) { return {Find(name).life.worker, Find(name).life.incarnation}; }
+  sync::UnfinishedPush Unfinished(char name, uint32_t bucket, int64_t received_bytes) {
     return {PusherOf(name), Round(4), bucket, received_bytes, kBucketBytes};
   }
   // Lets `duration` pass, in which the server receives `bytes_per_second` of the push of c.
@@ -1074,8 +1079,8 @@ TEST_F(PushSpaceTest, DropsPushThatIsAbandonedForALease) {
 
 TEST_F(PushSpaceTest, AWorkerThatKnowsThatItsTransferStandsStillIsNotTakenForOneThatAbandonedIt) {
   space_.unfinished[0].silence = absl::Seconds(20);
-  HeartbeatCall call = {Find('c').life, 5, 0, "push", {}};
-  call.standstill = Standstill{.shard = 0, .age = absl::Seconds(9)};
+  messages::HeartbeatCall call = {Find('c').life, 5, 0, "push", {}};
+  call.standstill = messages::Standstill{.shard = 0, .age = absl::Seconds(9)};
   ASSERT_OK(cluster_.coordinator().Heartbeat(call, cluster_.now()).status());
   cluster_.coordinator().OnPushSpace(0, space_, cluster_.now());
   cluster_.Pass(absl::Seconds(1));
@@ -1101,7 +1106,7 @@ TEST_F(PushSpaceTest, NobodyIsBlamedForBeingHeldHoweverLong) {
 
 TEST_F(PushSpaceTest, APushThatIsBegunAnewGainsAndLosesNothing) {
   Send(3, absl::Minutes(2));
-  const std::vector<UnfinishedPush> before = std::exchange(space_.unfinished, {});
+  const std::vector<sync::UnfinishedPush> before = std::exchange(space_.unfinished, {});
   Pass(absl::Seconds(2));
   space_.unfinished = {Unfinished('c', 3, 0)};
   Pass(absl::Seconds(160));
@@ -1196,9 +1201,9 @@ TEST_F(PushSpaceTest, NobodyIsDroppedWhereNobodyGetsOn) {
       cluster_.coordinator().OnPushSpace(1, space_, cluster_.now());
       for (const TestWorker& worker : workers_) {
         if (Alive().find(worker.name) == std::string::npos) continue;
-        HeartbeatCall call = {worker.life, 5, 0, "push", {}};
+        messages::HeartbeatCall call = {worker.life, 5, 0, "push", {}};
         if (still.find(worker.name) != std::string_view::npos) {
-          call.standstill = Standstill{.shard = 1, .age = absl::Seconds(9)};
+          call.standstill = messages::Standstill{.shard = 1, .age = absl::Seconds(9)};
         }
         ASSERT_OK(cluster_.coordinator().Heartbeat(call, cluster_.now()).status());
       }
@@ -1297,7 +1302,7 @@ TEST(HeldJobTest, AMemberThatDoesNotAskForWorkIsDropped) {
 
 TEST(HeldJobTest, TheBoundOfStalenessWaitsNoLongerThanTheTimeout) {
   Coordinator::Config config = TestConfig(2);
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   config.job.max_rounds_ahead = 1;
   config.job.schedule.total_rounds = 100;
   config.round_timeout = absl::Minutes(1);
@@ -1366,15 +1371,15 @@ TEST(CoordinatorWorkersTest, ANameIsFreeOnceTheConnectionOfItsHolderIsClosed) {
   const TestWorker a = cluster.Add("a");
   const TestWorker b = cluster.Add("b");
   cluster.Ask(a);
-  const std::optional<Grant> grant = cluster.Ask(b).grant;
+  const std::optional<messages::Grant> grant = cluster.Ask(b).grant;
   ASSERT_TRUE(grant.has_value());
   const auto call_of = [](const std::string& name, uint64_t instance_id) {
-    RegisterCall call;
+    messages::RegisterCall call;
     call.name = name;
     call.instance_id = instance_id;
     return call;
   };
-  RegisterCall again = call_of("a", 99);
+  messages::RegisterCall again = call_of("a", 99);
   EXPECT_EQ(cluster.coordinator().PeerOfHolder(again), std::nullopt) << "not heard of by address";
   again.holder_is_gone = true;
   EXPECT_EQ(cluster.coordinator().Register(again, cluster.now()).status().code(),
@@ -1397,7 +1402,7 @@ TEST(CoordinatorWorkersTest, ANameIsFreeOnceTheConnectionOfItsHolderIsClosed) {
   EXPECT_EQ(cluster.coordinator().Register(again, cluster.now()).status().code(),
             absl::StatusCode::kAlreadyExists);
   cluster.Pass(absl::Seconds(1), {b});
-  const absl::StatusOr<Registration> admitted =
+  const absl::StatusOr<messages::Registration> admitted =
       cluster.coordinator().Register(again, cluster.now());
   ASSERT_TRUE(admitted.ok()) << admitted.status();
   EXPECT_EQ(admitted->life.worker, a.life.worker);
@@ -1439,9 +1444,9 @@ TEST(CoordinatorWorkersTest, WhoIsDroppedShortlyBeforeTheEndLearnsOfIt) {
               HasSubstr("waits for a to come back"));
   ASSERT_TRUE(cluster.Register(a).ok());
   ASSERT_TRUE(cluster.Join(a).ok());
-  const std::optional<Grant> grant = cluster.Ask(a).grant;
+  const std::optional<messages::Grant> grant = cluster.Ask(a).grant;
   ASSERT_TRUE(grant.has_value());
-  EXPECT_EQ(grant->kind, Grant::Kind::kDone);
+  EXPECT_EQ(grant->kind, messages::Grant::Kind::kDone);
   EXPECT_TRUE(cluster.coordinator().Leave(a.life, "done", std::nullopt, cluster.now()).ok());
   EXPECT_TRUE(cluster.coordinator().outcome().has_value());
 }
@@ -1473,4 +1478,4 @@ TEST(CoordinatorWorkersTest, AJobThatIsOverNeedsNoLeaseToEndToSaySo) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -2,15 +2,15 @@
 
 #include <string>
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
-void Outbox::Command(ShardCommand command) {
+void Outbox::Command(shards::ShardCommand command) {
   effects_.emplace_back(std::move(command));
   Remember();
 }
 
-void Outbox::Repeat(int shard, ShardCommand command) {
-  effects_.emplace_back(RepeatedCommand{shard, std::move(command)});
+void Outbox::Repeat(int shard, shards::ShardCommand command) {
+  effects_.emplace_back(shards::RepeatedCommand{shard, std::move(command)});
 }
 
 void Outbox::Do(CheckpointTask task) {
@@ -35,4 +35,4 @@ void Outbox::SetAlarm(absl::string_view subject, const absl::Status& status, abs
   Touch();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

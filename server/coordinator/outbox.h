@@ -15,20 +15,21 @@
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/shards/shard_command.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 // One effect of a call to the coordinator. The owner carries the effects out in order, before the
 // answer of the call is sent.
-using Effect = std::variant<ShardCommand, RepeatedCommand, CheckpointTask, Announcement>;
+using Effect =
+    std::variant<shards::ShardCommand, shards::RepeatedCommand, CheckpointTask, Announcement>;
 
 class Outbox {
  public:
   // `alarms` keeps the alarms that are raised. It must outlive this object.
   explicit Outbox(AlarmBook* alarms) : alarms_(*alarms) {}
 
-  void Command(ShardCommand command);
+  void Command(shards::ShardCommand command);
   // Sends the command to one server, which may have missed it.
-  void Repeat(int shard, ShardCommand command);
+  void Repeat(int shard, shards::ShardCommand command);
   void Do(CheckpointTask task);
   void Announce(Announcement announcement);
   void Tell(absl::string_view event);
@@ -57,4 +58,4 @@ class Outbox {
   std::vector<Effect> effects_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

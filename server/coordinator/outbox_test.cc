@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/alarm_book.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 TEST(OutboxTest, AlarmOfASubjectIsOverOnceThereIsNoError) {
@@ -32,4 +32,4 @@ TEST(OutboxTest, AlarmOfASubjectIsOverOnceThereIsNoError) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

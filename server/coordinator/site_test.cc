@@ -10,7 +10,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -25,8 +25,8 @@ Coordinator::Config SiteConfig(int min_workers = 2) {
   return config;
 }
 
-SiteOrder Training(int64_t first_sample, int64_t num_samples, double learning_rate) {
-  SiteOrder order;
+rounds::SiteOrder Training(int64_t first_sample, int64_t num_samples, double learning_rate) {
+  rounds::SiteOrder order;
   order.first_sample = first_sample;
   order.first_position = 100 + first_sample;
   order.num_samples = num_samples;
@@ -41,10 +41,12 @@ class SiteTest : public testing::Test {
     harness_->Start();
   }
   Coordinator& coordinator() { return harness_->coordinator(); }
-  uint64_t Order(const SiteOrder& order) { return coordinator().TakeOrder(order, harness_->now()); }
+  uint64_t Order(const rounds::SiteOrder& order) {
+    return coordinator().TakeOrder(order, harness_->now());
+  }
   // Reports that the worker has computed all of its grant. Returns the answer to its next request
   // for work.
-  GrantAnswer Complete(const TestWorker& worker, const Grant& grant) {
+  GrantAnswer Complete(const TestWorker& worker, const messages::Grant& grant) {
     return harness_->Ask(worker, CoordinatorHarness::ReportOf(grant));
   }
 
@@ -77,8 +79,8 @@ TEST_F(SiteTest, AnOrderIsARoundOfItsSamplesCutOverTheMembers) {
   harness_->Ask(a);
   harness_->Ask(b);
   const uint64_t number = Order(Training(40, 5, 0.25));
-  const Grant of_a = *harness_->Ask(a).grant;
-  const Grant of_b = *harness_->Ask(b).grant;
+  const messages::Grant of_a = *harness_->Ask(a).grant;
+  const messages::Grant of_b = *harness_->Ask(b).grant;
   EXPECT_EQ(of_a.first_sample, 40);
   EXPECT_EQ(of_a.num_samples, 3);
   EXPECT_EQ(of_a.first_position, 140);
@@ -106,10 +108,10 @@ TEST_F(SiteTest, RoundsGoOnAsLongAsThereAreOrders) {
   const TestWorker a = harness_->Add("a");
   harness_->Ask(a);
   for (int64_t i = 0; i < 7; ++i) {
-    SiteOrder order = Training(6 * i, 6, 0.1);
+    rounds::SiteOrder order = Training(6 * i, 6, 0.1);
     order.has_new_weights = i % 3 == 0;
     const uint64_t number = Order(order);
-    const Grant grant = *harness_->Ask(a).grant;
+    const messages::Grant grant = *harness_->Ask(a).grant;
     EXPECT_EQ(grant.first_sample, 6 * i);
     // If the order has new weights, min_round is 0, so that weights that were pulled ahead of the
     // grant are not used.
@@ -123,18 +125,18 @@ TEST_F(SiteTest, RoundsGoOnAsLongAsThereAreOrders) {
 // The workers of this site make local steps.
 TEST_F(SiteTest, AnOrderMayHaveSeveralLocalSteps) {
   Coordinator::Config config = SiteConfig();
-  config.job.mode = Mode::kLocalSgd;
+  config.job.mode = job::Mode::kLocalSgd;
   config.job.local_steps = 3;
   Start(config);
   const TestWorker a = harness_->Add("a");
   const TestWorker b = harness_->Add("b");
   harness_->Ask(a);
   harness_->Ask(b);
-  SiteOrder order = Training(30, 15, 0.1);
+  rounds::SiteOrder order = Training(30, 15, 0.1);
   order.learning_rates = {0.1, 0.2, 0.3};
   Order(order);
-  const Grant of_a = *harness_->Ask(a).grant;
-  const Grant of_b = *harness_->Ask(b).grant;
+  const messages::Grant of_a = *harness_->Ask(a).grant;
+  const messages::Grant of_b = *harness_->Ask(b).grant;
   EXPECT_EQ(of_a.local_steps, 3);
   EXPECT_EQ(of_a.num_samples, 9);
   EXPECT_EQ(of_b.first_sample, 39);
@@ -148,16 +150,16 @@ TEST_F(SiteTest, EvaluatesPartsOfTheEvaluationSetInARoundThatNobodyContributesTo
   const TestWorker b = harness_->Add("b");
   harness_->Ask(a);
   harness_->Ask(b);
-  SiteOrder order;
-  order.kind = SiteOrder::Kind::kEvaluate;
+  rounds::SiteOrder order;
+  order.kind = rounds::SiteOrder::Kind::kEvaluate;
   order.first_heldout_sample = 2;
   order.num_heldout_samples = 5;
   order.evaluation_set_size = 7;
   const uint64_t number = Order(order);
   EXPECT_THAT(harness_->sent().plans.back().roster, IsEmpty());
-  const Grant of_a = *harness_->Ask(a).grant;
-  const Grant of_b = *harness_->Ask(b).grant;
-  EXPECT_EQ(of_a.kind, Grant::Kind::kEvaluate);
+  const messages::Grant of_a = *harness_->Ask(a).grant;
+  const messages::Grant of_b = *harness_->Ask(b).grant;
+  EXPECT_EQ(of_a.kind, messages::Grant::Kind::kEvaluate);
   EXPECT_EQ(of_a.first_heldout_sample, 2);
   EXPECT_EQ(of_a.num_heldout_samples, 3);
   EXPECT_EQ(of_b.first_heldout_sample, 5);
@@ -181,7 +183,7 @@ TEST_F(SiteTest, OfALostMemberTheSamplesAreNotInTheOutcome) {
   harness_->Ask(a);
   harness_->Ask(b);
   const uint64_t number = Order(Training(0, 6, 0.1));
-  const Grant of_a = *harness_->Ask(a).grant;
+  const messages::Grant of_a = *harness_->Ask(a).grant;
   Complete(a, of_a);
   ASSERT_OK(coordinator().Leave(b.life, "killed", std::nullopt, harness_->now()));
   const auto outcome = coordinator().OrderOutcome(number);
@@ -198,7 +200,7 @@ TEST_F(SiteTest, AnOrderThatAllAreLostFromIsGivenToThoseWhoComeThen) {
   ASSERT_OK(coordinator().Leave(a.life, "killed", std::nullopt, harness_->now()));
   EXPECT_EQ(coordinator().OrderOutcome(number), std::nullopt);
   const TestWorker b = harness_->Add("b");
-  const Grant of_b = *harness_->Ask(b).grant;
+  const messages::Grant of_b = *harness_->Ask(b).grant;
   EXPECT_EQ(of_b.first_sample, 18);
   EXPECT_EQ(of_b.num_samples, 6);
   Complete(b, of_b);
@@ -212,11 +214,11 @@ TEST_F(SiteTest, AWithdrawnOrderIsNotOpenedAndOneThatIsOpenGoesOnForNobody) {
   EXPECT_TRUE(coordinator().WithdrawUnlessBegun(first));
   EXPECT_THAT(harness_->Ask(a).pending_reason, HasSubstr("waits for upstream"));
   const uint64_t second = Order(Training(6, 6, 0.1));
-  const Grant grant = *harness_->Ask(a).grant;
+  const messages::Grant grant = *harness_->Ask(a).grant;
   EXPECT_FALSE(coordinator().WithdrawUnlessBegun(second));
   const uint64_t third = Order(Training(12, 6, 0.1));
   EXPECT_EQ(coordinator().OrderOutcome(third), std::nullopt);
-  const Grant next = *Complete(a, grant).grant;
+  const messages::Grant next = *Complete(a, grant).grant;
   EXPECT_EQ(next.first_sample, 12);
   ASSERT_TRUE(coordinator().OrderOutcome(second).has_value());
   EXPECT_THAT(coordinator().OrderOutcome(second)->status(), StatusIs(absl::StatusCode::kCancelled));
@@ -232,7 +234,7 @@ TEST_F(SiteTest, AStoppedSiteAnswersNoOrderAndItsWorkersAreToldThatItIsOver) {
   coordinator().OnUpstreamEnd(absl::OkStatus(), harness_->now());
   EXPECT_EQ(coordinator().OrderOutcome(number), std::nullopt) << "the round at hand";
   const GrantAnswer done = Complete(a, *harness_->Ask(a).grant);
-  EXPECT_EQ(done.grant->kind, Grant::Kind::kDone);
+  EXPECT_EQ(done.grant->kind, messages::Grant::Kind::kDone);
   EXPECT_THAT(done.grant->reason, HasSubstr("the job upstream is over"));
   const uint64_t late = Order(Training(6, 6, 0.1));
   const auto outcome = coordinator().OrderOutcome(late);
@@ -263,7 +265,7 @@ TEST_F(SiteTest, GoesBackNowhereButUpstream) {
   Complete(a, *harness_->Ask(a).grant);
   harness_->FinishSave();
   const uint64_t number = Order(Training(6, 6, 0.1));
-  const Grant grant = *harness_->Ask(a).grant;
+  const messages::Grant grant = *harness_->Ask(a).grant;
   EXPECT_THAT(coordinator().RollBack(Round(0), "", harness_->now()),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("10.0.0.1:50051"), HasSubstr("psctl rollback"))));
@@ -285,12 +287,12 @@ TEST_F(SiteTest, AStoppedSiteDoesNotFailOfWhatItsUplinkHasLost) {
   const TestWorker a = harness_->Add("a");
   harness_->Ask(a);
   Order(Training(0, 6, 0.1));
-  const Grant grant = *harness_->Ask(a).grant;
+  const messages::Grant grant = *harness_->Ask(a).grant;
   coordinator().RequestStop("an operator asked for it", harness_->now());
   coordinator().OnUpstreamEnd(absl::DeadlineExceededError("round 5 is not handed in"),
                               harness_->now());
   const GrantAnswer done = Complete(a, grant);
-  EXPECT_EQ(done.grant->kind, Grant::Kind::kDone);
+  EXPECT_EQ(done.grant->kind, messages::Grant::Kind::kDone);
   EXPECT_FALSE(done.grant->has_failed);
   EXPECT_THAT(done.grant->reason, HasSubstr("an operator asked for it"));
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kDone);
@@ -300,10 +302,10 @@ TEST_F(SiteTest, RefusesWorkersWithDataOfTheirOwn) {
   Start();
   TestWorker a{"a", 7, {}};
   ASSERT_OK(harness_->Register(a));
-  DatasetInfo own = TestDataset();
+  messages::DatasetInfo own = TestDataset();
   own.own_partition = true;
   EXPECT_THAT(harness_->Join(a, own), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

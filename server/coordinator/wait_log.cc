@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 bool WaitLog::IsDue(absl::Time now) {
   if (now - looked_at_ < kLookInterval) return false;
@@ -20,4 +20,4 @@ bool WaitLog::Look(absl::string_view wait, absl::Duration patience, absl::Time n
   return !std::exchange(is_told_, true);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 class WaitLog {
  public:
@@ -29,4 +29,4 @@ class WaitLog {
   bool is_told_ = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -79,7 +79,7 @@ ConnectionLimits LimitToThisProcess(const ConnectionLimits& wanted) {
   const int64_t max_files = MaxFiles();
   const ConnectionLimits limits = LimitToFiles(wanted, max_files);
   if (limits.max_connections < wanted.max_connections) {
-    LogWarn(
+    logging::LogWarn(
         "at most {} connections instead of --max_connections={}: this process may have {} open "
         "files; ulimit -n raises that",
         limits.max_connections, wanted.max_connections, max_files);
@@ -89,7 +89,7 @@ ConnectionLimits LimitToThisProcess(const ConnectionLimits& wanted) {
 
 // Returns the address of a peer. An IPv4 address is returned as IPv4, even if it came to a socket
 // for both families.
-HostPort HostPortOf(const sockaddr_storage& storage) {
+net::HostPort HostPortOf(const sockaddr_storage& storage) {
   char text[INET6_ADDRSTRLEN] = {};
   if (storage.ss_family == AF_INET) {
     const auto& address = reinterpret_cast<const sockaddr_in&>(storage);
@@ -109,12 +109,12 @@ HostPort HostPortOf(const sockaddr_storage& storage) {
 // Parses "ipv4:10.0.0.1:4242" or "ipv6:[2001:db8::1]:4242", whose brackets gRPC may write as "%5B"
 // and "%5D". The result is not set for other texts, and for addresses with a zone, which this file
 // does not use.
-std::optional<HostPort> HostPortOfGrpc(absl::string_view peer) {
+std::optional<net::HostPort> HostPortOfGrpc(absl::string_view peer) {
   const bool is_ipv6 = absl::ConsumePrefix(&peer, "ipv6:");
   if (!is_ipv6 && !absl::ConsumePrefix(&peer, "ipv4:")) return std::nullopt;
   const std::string plain = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
   if (absl::StrContains(plain, '%')) return std::nullopt;
-  absl::StatusOr<HostPort> parsed = ParseHostPort("peer", plain, /*lowest_port=*/1);
+  absl::StatusOr<net::HostPort> parsed = net::ParseHostPort("peer", plain, /*lowest_port=*/1);
   if (!parsed.ok()) return std::nullopt;
   return *std::move(parsed);
 }
@@ -142,16 +142,16 @@ std::string RefusalsText(const ConnectionCounts& counts, const ConnectionCounts&
 
 absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(Config config) {
   config.limits = LimitToThisProcess(config.limits);
-  ASSIGN_OR_RETURN(
-      ListeningSockets sockets,
-      lodestar::Listen(config.listen, "--listen", absl::Milliseconds(wire::kServerPingTimeoutMs)));
+  ASSIGN_OR_RETURN(net::ListeningSockets sockets,
+                   lodestar::net::Listen(config.listen, "--listen",
+                                         absl::Milliseconds(wire::kServerPingTimeoutMs)));
   std::unique_ptr<ConnectionAcceptor> acceptor(
       new ConnectionAcceptor(std::move(config), std::move(sockets)));
   RETURN_IF_ERROR(acceptor->Start());
   return acceptor;
 }
 
-ConnectionAcceptor::ConnectionAcceptor(Config config, ListeningSockets sockets)
+ConnectionAcceptor::ConnectionAcceptor(Config config, net::ListeningSockets sockets)
     : config_(std::move(config)),
       port_(sockets.port),
       table_(config_.limits, IdentityOf, WasClosedByPeer),
@@ -194,7 +194,7 @@ ConnectionCounts ConnectionAcceptor::counts() {
 }
 
 bool ConnectionAcceptor::IsOpen(absl::string_view peer) {
-  const std::optional<HostPort> address = HostPortOfGrpc(peer);
+  const std::optional<net::HostPort> address = HostPortOfGrpc(peer);
   if (!address.has_value()) return true;
   absl::MutexLock lock(&mutex_);
   const std::optional<int> fd = table_.Find(*address);
@@ -203,14 +203,14 @@ bool ConnectionAcceptor::IsOpen(absl::string_view peer) {
 }
 
 ConnectionState ConnectionAcceptor::StateOf(absl::string_view peer) {
-  const std::optional<HostPort> address = HostPortOfGrpc(peer);
+  const std::optional<net::HostPort> address = HostPortOfGrpc(peer);
   if (!address.has_value()) return ConnectionState::kUnknown;
   absl::MutexLock lock(&mutex_);
   return table_.StateOf(*address);
 }
 
 std::optional<uint64_t> ConnectionAcceptor::BytesReceived(absl::string_view peer) {
-  const std::optional<HostPort> address = HostPortOfGrpc(peer);
+  const std::optional<net::HostPort> address = HostPortOfGrpc(peer);
   if (!address.has_value()) return std::nullopt;
   absl::MutexLock lock(&mutex_);
   const std::optional<int> fd = table_.Find(*address);
@@ -300,7 +300,7 @@ void ConnectionAcceptor::LookAtPaths(absl::Time now) {
   table_.Sweep(now);
   table_.ForEachLetIn([](int connection, const std::string& address) {
     const std::string mended = MendCongestionControl(connection);
-    if (!mended.empty()) LogInfo("a connection of {}: {}", address, mended);
+    if (!mended.empty()) logging::LogInfo("a connection of {}: {}", address, mended);
   });
 }
 
@@ -358,7 +358,7 @@ bool ConnectionAcceptor::MakeRoom(int listener) {
   return spare_.is_open();
 }
 
-void ConnectionAcceptor::Add(int fd, int listener, const HostPort& peer) {
+void ConnectionAcceptor::Add(int fd, int listener, const net::HostPort& peer) {
   std::optional<int> leaving;
   size_t num_let_in = 0;
   {
@@ -604,9 +604,9 @@ void ConnectionAcceptor::LogRefusals(absl::Time now) {
     if (counts_.refused == logged_.refused) return;
   }
   const ConnectionCounts current = counts();
-  LogWarn("port {}: refused {}; the last from {}; {} of at most {} connections", port_,
-          RefusalsText(current, logged_), last_refused_, current.connections,
-          current.max_connections);
+  logging::LogWarn("port {}: refused {}; the last from {}; {} of at most {} connections", port_,
+                   RefusalsText(current, logged_), last_refused_, current.connections,
+                   current.max_connections);
   logged_ = current;
   next_log_ = now + kLogInterval;
 }

@@ -41,7 +41,7 @@ class ConnectionAcceptor {
  public:
   enum class Transport : uint8_t { kPlain, kTls };
   struct Config {
-    HostPort listen;  // port 0 means that the system chooses a port
+    net::HostPort listen;  // port 0 means that the system chooses a port
     Transport transport = Transport::kPlain;
     // Limits, lowered to what the process's limit of open files allows.
     ConnectionLimits limits;
@@ -99,7 +99,7 @@ class ConnectionAcceptor {
     size_t bytes_ignored = 0;               // for kLeaving
   };
 
-  ConnectionAcceptor(Config config, ListeningSockets sockets);
+  ConnectionAcceptor(Config config, net::ListeningSockets sockets);
   absl::Status Start();
   void Run();
   // Returns how long to wait for events until something is due.
@@ -114,7 +114,7 @@ class ConnectionAcceptor {
   // Closes one connection, because the process may not open another file. Returns true if another
   // connection may be accepted now.
   bool MakeRoom(int listener);
-  void Add(int fd, int listener, const HostPort& peer);
+  void Add(int fd, int listener, const net::HostPort& peer);
   void OnEvent(int fd, uint32_t events);
   // Each of these functions may close `fd`, which destroys `waiting`.
   void OnFirstBytes(int fd, Waiting& waiting);
@@ -149,7 +149,7 @@ class ConnectionAcceptor {
   ConnectionCounts counts_ ABSL_GUARDED_BY(mutex_);  // without the counts that table_ has
 
   // Only the acceptor's thread uses the members below.
-  ListeningSockets sockets_;
+  net::ListeningSockets sockets_;
   FileDescriptor epoll_;
   // A spare descriptor. If no other is free, it is closed, so that one connection can be accepted
   // and refused.

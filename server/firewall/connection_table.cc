@@ -66,7 +66,7 @@ ConnectionTable::ConnectionTable(const ConnectionLimits& limits, Identify identi
                                  WasClosed was_closed)
     : limits_(limits), identify_(std::move(identify)), was_closed_(std::move(was_closed)) {}
 
-std::optional<int> ConnectionTable::OnAccepted(int fd, HostPort peer, absl::Time now) {
+std::optional<int> ConnectionTable::OnAccepted(int fd, net::HostPort peer, absl::Time now) {
   // If an earlier connection had the same file descriptor, that connection has ended.
   if (const auto former = let_in_.find(fd); former != let_in_.end()) Erase(former);
   std::optional<int> leaving;
@@ -145,14 +145,14 @@ std::optional<RefusalReason> ConnectionTable::LetIn(int fd, absl::Time now) {
   return std::nullopt;
 }
 
-std::optional<int> ConnectionTable::Find(const HostPort& peer) const {
+std::optional<int> ConnectionTable::Find(const net::HostPort& peer) const {
   for (const auto& [fd, connection] : let_in_) {
     if (connection.peer == peer && identify_(fd) == connection.identity) return fd;
   }
   return std::nullopt;
 }
 
-ConnectionState ConnectionTable::StateOf(const HostPort& peer) const {
+ConnectionState ConnectionTable::StateOf(const net::HostPort& peer) const {
   const std::optional<int> open = Find(peer);
   if (open.has_value()) {
     const bool was_closed = was_closed_(let_in_.at(*open).identity);

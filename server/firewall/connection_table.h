@@ -100,7 +100,7 @@ class ConnectionTable {
   // Otherwise the choice falls on the address with the most connections, so that many connections
   // from one address make room only for each other. Of that address, refused connections are chosen
   // first, then silent ones, the oldest first.
-  std::optional<int> OnAccepted(int fd, HostPort peer, absl::Time now);
+  std::optional<int> OnAccepted(int fd, net::HostPort peer, absl::Time now);
   // Returns the connection that OnAccepted() would choose, if it is not held. It is forgotten and
   // must be closed.
   std::optional<int> MakeRoom();
@@ -116,10 +116,10 @@ class ConnectionTable {
   // goes on waiting.
   std::optional<RefusalReason> LetIn(int fd, absl::Time now);
   // Returns the open connection of `peer` that was let in.
-  std::optional<int> Find(const HostPort& peer) const;
+  std::optional<int> Find(const net::HostPort& peer) const;
   // Returns the state of the newest connection of `peer`. It is also kOpen if the other end is gone
   // and gRPC has not noticed it yet.
-  ConnectionState StateOf(const HostPort& peer) const;
+  ConnectionState StateOf(const net::HostPort& peer) const;
 
   // Returns the connections that have waited for too long.
   std::vector<int> Overdue(absl::Time now) const;
@@ -140,14 +140,14 @@ class ConnectionTable {
   // The states are in the order in which waiting connections make room for others.
   enum class State : uint8_t { kRefused, kSilent, kHeld };
   struct Waiting {
-    HostPort peer;
+    net::HostPort peer;
     absl::Time since;
     absl::Time deadline;
     State state = State::kSilent;
   };
   using WaitingMap = std::map<int, Waiting>;
   struct LetInConnection {
-    HostPort peer;
+    net::HostPort peer;
     FileIdentity identity;
   };
   using LetInMap = std::map<int, LetInConnection>;
@@ -173,7 +173,7 @@ class ConnectionTable {
   // The keys of the two maps are file descriptors.
   WaitingMap waiting_;
   LetInMap let_in_;
-  std::deque<HostPort> closed_;  // peers of the last connections that the other end has closed
+  std::deque<net::HostPort> closed_;  // peers of the last connections that the other end has closed
   std::map<std::string, int> num_of_address_;  // number of connections that were let in
   std::map<std::string, Pace> paces_;          // addresses whose Pace is below its maximum
   absl::Time last_sweep_ = absl::InfinitePast();

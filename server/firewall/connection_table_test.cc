@@ -250,7 +250,7 @@ TEST(RefusalTest, EachHasAName) {
 
 TEST_F(ConnectionTableTest, TellsWhetherTheOtherEndHasClosedTheNewestConnectionOfAPeer) {
   ConnectionTable table = NewTable(10, 10);
-  const HostPort peer = {"10.0.0.1", 1005};
+  const net::HostPort peer = {"10.0.0.1", 1005};
   EXPECT_EQ(table.StateOf(peer), ConnectionState::kUnknown);
   LetIn(table, 5, "10.0.0.1");
   EXPECT_EQ(table.StateOf(peer), ConnectionState::kOpen);

@@ -30,16 +30,18 @@
 namespace lodestar::host {
 namespace {
 
-Json SettingsOf(const JobSpec& job) {
+Json SettingsOf(const job::JobSpec& job) {
   Json settings = Json::object();
-  for (const JobSetting& setting : JobSettings(job)) settings[setting.flag] = setting.value;
+  for (const job::JobSetting& setting : job::JobSettings(job))
+    settings[setting.flag] = setting.value;
   return settings;
 }
 
 // Returns the age of the checkpoint. The result is not set if the file system does not know it.
-std::optional<absl::Duration> AgeOf(FileSystem& file_system, const std::string& directory) {
+std::optional<absl::Duration> AgeOf(storage::FileSystem& file_system,
+                                    const std::string& directory) {
   const std::optional<absl::Duration> age =
-      file_system.AgeOf(absl::StrCat(directory, "/", kManifestName));
+      file_system.AgeOf(absl::StrCat(directory, "/", checkpoints::kManifestName));
   if (!age.has_value()) return std::nullopt;
   return std::max(*age, absl::ZeroDuration());  // the clock of a file server may be ahead
 }
@@ -53,7 +55,7 @@ std::string AgeText(std::optional<absl::Duration> age) {
 
 // Says in `changes` if rollbacks or an operator have changed the learning rate, because then
 // --learning_rate alone does not give the rate.
-void NameLearningRateScale(const LedgerState& ledger, const JobSpec& job,
+void NameLearningRateScale(const checkpoints::LedgerState& ledger, const job::JobSpec& job,
                            std::vector<checkpoint::SettingChange>& changes) {
   if (ledger.learning_rate_scale == 1.0) return;
   const std::string effect = absl::StrCat(
@@ -74,8 +76,9 @@ void NameLearningRateScale(const LedgerState& ledger, const JobSpec& job,
 
 // Returns "the learning rate of round 3 is 0.004, ..." if rollbacks or an operator have changed the
 // rate, else an empty text.
-std::string ScaledRateText(const LedgerState& ledger, const JobSpec& job, Round round) {
-  if (ledger.learning_rate_scale == 1.0 || ReducesOnly(job)) return "";
+std::string ScaledRateText(const checkpoints::LedgerState& ledger, const job::JobSpec& job,
+                           Round round) {
+  if (ledger.learning_rate_scale == 1.0 || job::ReducesOnly(job)) return "";
   const int64_t place = std::max<int64_t>(round.value() - ledger.lost_rounds, 0);
   const double scheduled = job.schedule.At(static_cast<double>(place));
   return absl::StrCat("the learning rate of round ", round.value(), " is ",
@@ -86,9 +89,9 @@ std::string ScaledRateText(const LedgerState& ledger, const JobSpec& job, Round 
                       " has left; give another rate with psctl set-learning-rate");
 }
 
-uint64_t TotalBytes(const Manifest& manifest) {
+uint64_t TotalBytes(const checkpoints::Manifest& manifest) {
   uint64_t bytes = 0;
-  for (const ShardManifest& shard : manifest.shards) {
+  for (const checkpoints::ShardManifest& shard : manifest.shards) {
     bytes += shard.weights.num_bytes + shard.optimizer.num_bytes;
   }
   return bytes;
@@ -112,10 +115,11 @@ CheckpointKeeper::CheckpointKeeper(Config config, Deps deps)
 
 absl::Status CheckpointKeeper::OutrankCheckpoints() {
   for (const std::string& folder : folders_) {
-    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
-                     ListWholeCheckpoints(*deps_.file_system, folder));
-    for (const CheckpointEntry& entry : entries) {
-      const absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, entry.path);
+    ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries,
+                     checkpoints::ListWholeCheckpoints(*deps_.file_system, folder));
+    for (const checkpoints::CheckpointEntry& entry : entries) {
+      const absl::StatusOr<checkpoints::Manifest> manifest =
+          checkpoints::ReadManifest(*deps_.file_system, entry.path);
       if (!manifest.ok() || manifest->lease_revision == 0) continue;
       lease_revision_ = std::max(lease_revision_, manifest->lease_revision + 1);
     }
@@ -124,7 +128,8 @@ absl::Status CheckpointKeeper::OutrankCheckpoints() {
 }
 
 absl::Status CheckpointKeeper::CheckMayTouch(const std::string& path) const {
-  const absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, path);
+  const absl::StatusOr<checkpoints::Manifest> manifest =
+      checkpoints::ReadManifest(*deps_.file_system, path);
   if (manifest.ok() && manifest->lease_revision > lease_revision_) {
     return absl::AbortedError(absl::StrCat(path, " is of a later leader, with revision ",
                                            manifest->lease_revision, "; this server has ",
@@ -142,7 +147,8 @@ bool CheckpointKeeper::IsInFallback(const std::string& path) const {
 
 std::string CheckpointKeeper::OtherRunOf(const std::string& path) const {
   if (!IsInFallback(path)) return "";
-  const absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, path);
+  const absl::StatusOr<checkpoints::Manifest> manifest =
+      checkpoints::ReadManifest(*deps_.file_system, path);
   if (!manifest.ok() || manifest->run_folder.empty()) return "";
   const bool is_ours = manifest->run_folder == config_.root ||
                        deps_.file_system->AreSame(manifest->run_folder, config_.root) ||
@@ -153,10 +159,10 @@ std::string CheckpointKeeper::OtherRunOf(const std::string& path) const {
 std::vector<std::string> CheckpointKeeper::OfOtherRuns() const {
   std::vector<std::string> paths;
   if (config_.fallback.empty()) return paths;
-  const absl::StatusOr<std::vector<CheckpointEntry>> entries =
-      ListWholeCheckpoints(*deps_.file_system, config_.fallback);
+  const absl::StatusOr<std::vector<checkpoints::CheckpointEntry>> entries =
+      checkpoints::ListWholeCheckpoints(*deps_.file_system, config_.fallback);
   if (!entries.ok()) return paths;
-  for (const CheckpointEntry& entry : *entries) {
+  for (const checkpoints::CheckpointEntry& entry : *entries) {
     if (!OtherRunOf(entry.path).empty()) paths.push_back(entry.path);
   }
   return paths;
@@ -173,7 +179,7 @@ uint64_t CheckpointKeeper::NewServerIncarnation() {
   return (milliseconds << 16) | (random() & 0xffff);
 }
 
-void CheckpointKeeper::Do(CheckpointTask task) {
+void CheckpointKeeper::Do(coordinator::CheckpointTask task) {
   deps_.executor->Schedule([this, task = std::move(task)] {
     std::visit([this](const auto& kind) { Carry(kind); }, task);
   });
@@ -186,8 +192,9 @@ void CheckpointKeeper::Watch(std::string path) {
 void CheckpointKeeper::Look() {
   if (is_looking_.exchange(true)) return;
   deps_.executor->Schedule([this] {
-    const bool is_there = watched_path_.empty() || deps_.file_system->Exists(absl::StrCat(
-                                                       watched_path_, "/", kManifestName));
+    const bool is_there =
+        watched_path_.empty() ||
+        deps_.file_system->Exists(absl::StrCat(watched_path_, "/", checkpoints::kManifestName));
     is_looking_ = false;
     if (is_there) return;
     // If the folder belongs to another server now, that server may have removed the checkpoint.
@@ -197,8 +204,8 @@ void CheckpointKeeper::Look() {
   });
 }
 
-void CheckpointKeeper::Carry(const CheckpointRecord& record) {
-  const absl::StatusOr<PublishedCheckpoint> published = Publish(record);
+void CheckpointKeeper::Carry(const checkpoints::CheckpointRecord& record) {
+  const absl::StatusOr<checkpoints::PublishedCheckpoint> published = Publish(record);
   has_published_ |= published.ok();
   if (published.ok()) {
     watched_path_ = published->path;
@@ -211,18 +218,21 @@ void CheckpointKeeper::Carry(const CheckpointRecord& record) {
   deps_.reports->OnCheckpointPublished(record.directory, published);
 }
 
-absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::Publish(const CheckpointRecord& record) {
+absl::StatusOr<checkpoints::PublishedCheckpoint> CheckpointKeeper::Publish(
+    const checkpoints::CheckpointRecord& record) {
   const auto may_touch = [this](const std::string& path) { return CheckMayTouch(path); };
-  Manifest manifest;
+  checkpoints::Manifest manifest;
   manifest.round = record.round;
   manifest.layout = record.layout;
   for (const std::string& part : record.manifest_parts) {
-    ASSIGN_OR_RETURN(manifest.shards.emplace_back(), ParseShardManifest(part));
+    ASSIGN_OR_RETURN(manifest.shards.emplace_back(), checkpoints::ParseShardManifest(part));
   }
-  ASSIGN_OR_RETURN(manifest.coordinator, ParseJson(CoordinatorStateToJson(record.state)));
+  ASSIGN_OR_RETURN(manifest.coordinator,
+                   ParseJson(coordinator::CoordinatorStateToJson(record.state)));
   manifest.settings = SettingsOf(record.job);
-  for (const JobSetting& setting : config_.saving) manifest.settings[setting.flag] = setting.value;
-  manifest.model = ModelSpecToJson(record.job.model);
+  for (const job::JobSetting& setting : config_.saving)
+    manifest.settings[setting.flag] = setting.value;
+  manifest.model = params::ModelSpecToJson(record.job.model);
   manifest.lease_revision = lease_revision_;
   manifest.journal = record.journal;
   if (IsInFallback(record.directory)) manifest.run_folder = config_.root;
@@ -230,7 +240,8 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::Publish(const CheckpointRe
       std::string path,
       checkpoint::PublishCheckpoint(*deps_.file_system, record.directory, manifest, may_touch));
   std::string alarm = TidyUp(path, record.round);
-  return PublishedCheckpoint{std::move(path), record.round, TotalBytes(manifest), std::move(alarm)};
+  return checkpoints::PublishedCheckpoint{std::move(path), record.round, TotalBytes(manifest),
+                                          std::move(alarm)};
 }
 
 std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) const {
@@ -245,7 +256,7 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
                                           WithOthers({config_.resume_path, awaited_path_}),
                                           may_touch));
     }
-    if (!tidied.ok()) LogWarn("{} keeps what is not needed: {}", folder, tidied.message());
+    if (!tidied.ok()) logging::LogWarn("{} keeps what is not needed: {}", folder, tidied.message());
     const absl::Status aside = checkpoint::SetAsideNewer(
         *deps_.file_system, folder, round, WithOthers({config_.resume_path}), may_touch);
     if (aside.ok()) continue;
@@ -256,13 +267,14 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
   return absl::StrJoin(alarms, "; ");
 }
 
-void CheckpointKeeper::Carry(const DiscardTask& task) {
+void CheckpointKeeper::Carry(const coordinator::DiscardTask& task) {
   checkpoint::DiscardCheckpoint(*deps_.file_system, task.directory);
 }
 
 absl::Status CheckpointKeeper::CheckSettings() const {
   if (!config_.resume_path.empty()) {
-    const absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, config_.resume_path);
+    const absl::StatusOr<checkpoints::Manifest> manifest =
+        checkpoints::ReadManifest(*deps_.file_system, config_.resume_path);
     if (!manifest.ok()) {
       return absl::Status(
           manifest.status().code(),
@@ -275,14 +287,17 @@ absl::Status CheckpointKeeper::CheckSettings() const {
   }
   if (!config_.resume) return CheckInitFrom();
   std::string newest_path;
-  std::optional<Manifest> newest;
+  std::optional<checkpoints::Manifest> newest;
   // The newest checkpoint that may be complete, although this process cannot read it.
   std::optional<std::pair<Round, absl::Status>> unread;
   for (const std::string& folder : folders_) {
-    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListToRestore(folder));
-    for (const CheckpointEntry& entry : entries) {
-      absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, entry.path);
-      if (MayBeWhole(manifest.status()) && (!unread.has_value() || entry.round > unread->first)) {
+    ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries,
+                     ListToRestore(folder));
+    for (const checkpoints::CheckpointEntry& entry : entries) {
+      absl::StatusOr<checkpoints::Manifest> manifest =
+          checkpoints::ReadManifest(*deps_.file_system, entry.path);
+      if (checkpoints::MayBeWhole(manifest.status()) &&
+          (!unread.has_value() || entry.round > unread->first)) {
         unread.emplace(entry.round, checkpoint::UnreadCheckpoint(entry.path, manifest.status()));
       }
       if (!manifest.ok() || (newest.has_value() && newest->round >= manifest->round)) continue;
@@ -312,29 +327,31 @@ absl::Status CheckpointKeeper::CheckInitFrom() const {
   // Only safetensors files are checked now. To check a checkpoint, all of it would have to be read.
   if (!absl::EndsWith(path, ".safetensors")) return absl::OkStatus();
   const absl::Status fits = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const Layout layout, BuildLayout(config_.job.model));
-    ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> trained,
-                     TrainedWeights::Open(*deps_.file_system, path));
+    ASSIGN_OR_RETURN(const params::Layout layout, params::BuildLayout(config_.job.model));
+    ASSIGN_OR_RETURN(const std::unique_ptr<checkpoints::TrainedWeights> trained,
+                     checkpoints::TrainedWeights::Open(*deps_.file_system, path));
     RETURN_IF_ERROR(trained->CheckHeads(config_.job.model));
     return trained->CheckTensors(layout);
   }();
   return absl::Status(fits.code(), fits.ok() ? "" : absl::StrCat("--init_from: ", fits.message()));
 }
 
-absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
-                                                  const std::string& path) const {
-  const bool is_client = std::holds_alternative<ClientModelSpec>(config_.job.model.architecture);
-  const OpenSettings& open = config_.open_settings;
+absl::StatusOr<job::JobSpec> CheckpointKeeper::JobFrom(const checkpoints::Manifest& manifest,
+                                                       const std::string& path) const {
+  const bool is_client =
+      std::holds_alternative<params::ClientModelSpec>(config_.job.model.architecture);
+  const job::OpenSettings& open = config_.open_settings;
   if (!is_client && !open.any()) return config_.job;
-  std::vector<JobSetting> saved;
+  std::vector<job::JobSetting> saved;
   for (const auto& [flag, value] : manifest.settings.items()) {
     saved.push_back({flag, value.is_string() ? value.get<std::string>() : FormatJson(value)});
   }
   if (is_client) {
-    const JobSpec job = Settle(config_.job, config_.given, ProposedBySaved(saved)).job;
+    const job::JobSpec job =
+        job::Settle(config_.job, config_.given, job::ProposedBySaved(saved)).job;
     // If the settings of `job` contradict each other, they cannot be those of the saved job. Then
     // the caller compares the checkpoint with the job that the operator asked for.
-    return ValidateJobSpec(job).ok() ? job : config_.job;
+    return job::ValidateJobSpec(job).ok() ? job : config_.job;
   }
   const auto contradicts = [&path](const absl::Status& why) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -344,24 +361,25 @@ absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
         "--resume=never --init_from=",
         path));
   };
-  const absl::StatusOr<JobSpec> chosen = WithExchangeOf(saved, config_.job);
+  const absl::StatusOr<job::JobSpec> chosen = job::WithExchangeOf(saved, config_.job);
   if (!chosen.ok()) return contradicts(chosen.status());
-  const std::vector<Mode> modes = ModesToChooseFrom();
+  const std::vector<job::Mode> modes = job::ModesToChooseFrom();
   // If the saved run has a mode that the job cannot choose, the job is left as asked for, and the
   // comparison of settings then refuses it.
   if (std::count(modes.begin(), modes.end(), chosen->mode) == 0) return config_.job;
-  const JobSpec job = InRounds(WithOpenOf(*chosen, config_.job, open), open);
-  if (const absl::Status valid = ValidateJobSpec(job); !valid.ok()) return contradicts(valid);
+  const job::JobSpec job = job::InRounds(job::WithOpenOf(*chosen, config_.job, open), open);
+  if (const absl::Status valid = job::ValidateJobSpec(job); !valid.ok()) return contradicts(valid);
   // --rounds counts rounds. If a round had another number of steps now, the rounds that are done
   // would count wrongly.
-  if (open.are_lengths_in_steps() && StepsPerRound(job) != StepsPerRound(*chosen)) {
-    return contradicts(absl::FailedPreconditionError(absl::StrCat(
-        "its rounds have ", StepsPerRound(*chosen), " steps, and those of this job would have ",
-        StepsPerRound(job), ", of which --rounds says how many there are in all")));
+  if (open.are_lengths_in_steps() && job::StepsPerRound(job) != job::StepsPerRound(*chosen)) {
+    return contradicts(absl::FailedPreconditionError(
+        absl::StrCat("its rounds have ", job::StepsPerRound(*chosen),
+                     " steps, and those of this job would have ", job::StepsPerRound(job),
+                     ", of which --rounds says how many there are in all")));
   }
-  const auto saved_rounds = std::find_if(saved.begin(), saved.end(), [](const JobSetting& setting) {
-    return setting.flag == "rounds";
-  });
+  const auto saved_rounds =
+      std::find_if(saved.begin(), saved.end(),
+                   [](const job::JobSetting& setting) { return setting.flag == "rounds"; });
   int64_t total_rounds = 0;
   const bool had_rounds_left = saved_rounds != saved.end() &&
                                absl::SimpleAtoi(saved_rounds->value, &total_rounds) &&
@@ -376,10 +394,10 @@ absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
 }
 
 absl::StatusOr<std::vector<checkpoint::SettingChange>> CheckpointKeeper::Compare(
-    const Manifest& manifest, const std::string& path, bool may_rate_rise) const {
-  ASSIGN_OR_RETURN(const JobSpec job, JobFrom(manifest, path));
+    const checkpoints::Manifest& manifest, const std::string& path, bool may_rate_rise) const {
+  ASSIGN_OR_RETURN(const job::JobSpec job, JobFrom(manifest, path));
   checkpoint::RateAtResume rate = {.place = manifest.round.value(), .may_rise = may_rate_rise};
-  const auto state = CoordinatorStateFromJson(FormatJson(manifest.coordinator));
+  const auto state = coordinator::CoordinatorStateFromJson(FormatJson(manifest.coordinator));
   if (state.ok()) {
     rate.place = std::max<int64_t>(rate.place - state->ledger.lost_rounds, 0);
     rate.scale = state->ledger.learning_rate_scale;
@@ -388,7 +406,7 @@ absl::StatusOr<std::vector<checkpoint::SettingChange>> CheckpointKeeper::Compare
       manifest, job, optimizer::MakeServerOptimizer(job)->state_names(), rate, config_.saving);
 }
 
-void CheckpointKeeper::Carry(const SetAsideTask& task) {
+void CheckpointKeeper::Carry(const coordinator::SetAsideTask& task) {
   set_aside_ = absl::OkStatus();
   watched_path_.clear();  // a rollback chooses another checkpoint next
   // If the run does not start from its folders, the checkpoints in them belong to other runs.
@@ -405,15 +423,16 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
       set_aside_.code(),
       absl::StrCat("checkpoints of round ", task.first_bad.value(), " and later ", task.why,
                    " and cannot be set aside: ", set_aside_.message(), "; move them away"));
-  LogWarn("{}", set_aside_.message());
+  logging::LogWarn("{}", set_aside_.message());
 }
 
-void CheckpointKeeper::Carry(const MarkTask& task) {
+void CheckpointKeeper::Carry(const coordinator::MarkTask& task) {
   // If another server has the folder now, that server itself marks which checkpoint is complete.
   absl::Status marked = CheckMayTouch(task.path);
   if (marked.ok()) {
-    marked = task.is_complete ? MarkComplete(*deps_.file_system, task.path)
-                              : MarkIncomplete(*deps_.file_system, task.path,
+    marked = task.is_complete
+                 ? checkpoints::MarkComplete(*deps_.file_system, task.path)
+                 : checkpoints::MarkIncomplete(*deps_.file_system, task.path,
                                                task.follows.journal_id, task.follows.number);
   }
   // If an operator has removed the checkpoint, its mark is not needed any more.
@@ -421,11 +440,12 @@ void CheckpointKeeper::Carry(const MarkTask& task) {
   deps_.reports->OnCheckpointMarked(task.is_complete, marked);
 }
 
-void CheckpointKeeper::Carry(const ChooseRestoreTask& task) {
-  absl::StatusOr<RestoreChoice> choice = Choose();
-  const auto* source = choice.ok() ? std::get_if<CheckpointSource>(&choice->source) : nullptr;
+void CheckpointKeeper::Carry(const coordinator::ChooseRestoreTask& task) {
+  absl::StatusOr<coordinator::RestoreChoice> choice = Choose();
+  const auto* source =
+      choice.ok() ? std::get_if<shards::CheckpointSource>(&choice->source) : nullptr;
   if (task.accepts_loss && source != nullptr) {
-    const absl::Status marked = MarkComplete(*deps_.file_system, source->directory);
+    const absl::Status marked = checkpoints::MarkComplete(*deps_.file_system, source->directory);
     if (marked.ok()) {
       choice->is_complete = true;
     } else {
@@ -454,7 +474,8 @@ bool CheckpointKeeper::StartsFromFolders() const {
 
 std::optional<Round> CheckpointKeeper::RoundOfResumePath() const {
   if (config_.resume_path.empty()) return std::nullopt;
-  const absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, config_.resume_path);
+  const absl::StatusOr<checkpoints::Manifest> manifest =
+      checkpoints::ReadManifest(*deps_.file_system, config_.resume_path);
   return manifest.ok() ? std::optional(manifest->round) : std::nullopt;
 }
 
@@ -463,7 +484,7 @@ std::vector<std::string> CheckpointKeeper::LeftBehind() const {
   return {config_.resume_path};
 }
 
-absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
+absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::Choose() {
   for (const std::string& folder : folders_)
     RETURN_IF_ERROR(checkpoint::RemoveUnfinished(
         *deps_.file_system, folder,
@@ -482,12 +503,13 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
     }
     return FromCheckpoint(*found);
   }
-  RestoreChoice choice = FreshStart();
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
-                   ListCheckpoints(*deps_.file_system, config_.root));
-  const auto aside = std::find_if(entries.begin(), entries.end(), [](const CheckpointEntry& entry) {
-    return entry.suffix == kAbandonedSuffix;
-  });
+  coordinator::RestoreChoice choice = FreshStart();
+  ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries,
+                   checkpoints::ListCheckpoints(*deps_.file_system, config_.root));
+  const auto aside =
+      std::find_if(entries.begin(), entries.end(), [](const checkpoints::CheckpointEntry& entry) {
+        return entry.suffix == checkpoints::kAbandonedSuffix;
+      });
   if (aside != entries.end()) {
     choice.alarm = absl::StrCat(
         "begins anew at round 0: all checkpoints in ", config_.root,
@@ -502,12 +524,14 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
   return choice;
 }
 
-absl::StatusOr<RestoreChoice> CheckpointKeeper::FromPath() const {
+absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::FromPath() const {
   checkpoint::FoundCheckpoint found = {config_.resume_path, {}, {}};
-  ASSIGN_OR_RETURN(found.manifest, VerifyCheckpoint(*deps_.file_system, config_.resume_path));
+  ASSIGN_OR_RETURN(found.manifest,
+                   checkpoints::VerifyCheckpoint(*deps_.file_system, config_.resume_path));
   for (const std::string& folder : folders_) {
-    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> others, ListToRestore(folder));
-    if (others.empty() || WrittenRound(*deps_.file_system, others.front()) <= found.manifest.round)
+    ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> others, ListToRestore(folder));
+    if (others.empty() ||
+        checkpoints::WrittenRound(*deps_.file_system, others.front()) <= found.manifest.round)
       continue;
     found.alarms.push_back(absl::StrCat(
         "starts from round ", found.manifest.round.value(), ", because of --resume=",
@@ -517,11 +541,11 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromPath() const {
   return FromCheckpoint(found);
 }
 
-absl::StatusOr<RestoreChoice> CheckpointKeeper::Anew() const {
-  RestoreChoice choice = FreshStart();
+absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::Anew() const {
+  coordinator::RestoreChoice choice = FreshStart();
   if (config_.root.empty()) return choice;
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> others,
-                   ListWholeCheckpoints(*deps_.file_system, config_.root));
+  ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> others,
+                   checkpoints::ListWholeCheckpoints(*deps_.file_system, config_.root));
   if (others.empty()) return choice;
   choice.alarm = absl::StrCat(
       "begins anew at round 0, because of --resume=never, beside checkpoints of an earlier run: "
@@ -533,11 +557,11 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Anew() const {
 absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> CheckpointKeeper::FindNewest() const {
   absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> found =
       checkpoint::FindNewestCheckpoint(*deps_.file_system, config_.root, LeftBehind());
-  if (config_.fallback.empty() || MayBeWhole(found.status())) return found;
+  if (config_.fallback.empty() || checkpoints::MayBeWhole(found.status())) return found;
   absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> in_fallback =
       checkpoint::FindNewestCheckpoint(*deps_.file_system, config_.fallback,
                                        WithOthers(LeftBehind()));
-  if (MayBeWhole(in_fallback.status())) return in_fallback;
+  if (checkpoints::MayBeWhole(in_fallback.status())) return in_fallback;
   if (!in_fallback.ok()) {
     // A damaged checkpoint in one folder must not prevent the use of a complete one in the other.
     if (!found.ok() || !found->has_value()) return in_fallback;
@@ -550,10 +574,10 @@ absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> CheckpointKeeper::Fin
   if (!found.ok()) {
     alarms.emplace_back(found.status().message());
   } else if (found->has_value()) {
-    const Manifest& in_root = (*found)->manifest;
-    const bool counts_more =
-        IsOvertaken(spare->manifest, in_root) ||
-        (in_root.round >= spare->manifest.round && !IsOvertaken(in_root, spare->manifest));
+    const checkpoints::Manifest& in_root = (*found)->manifest;
+    const bool counts_more = checkpoints::IsOvertaken(spare->manifest, in_root) ||
+                             (in_root.round >= spare->manifest.round &&
+                              !checkpoints::IsOvertaken(in_root, spare->manifest));
     if (counts_more) return found;
     alarms = (*found)->alarms;
   }
@@ -562,8 +586,8 @@ absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> CheckpointKeeper::Fin
   return spare;
 }
 
-absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::NewestUpTo(Round round) {
-  absl::StatusOr<PublishedCheckpoint> found = absl::UnknownError("");
+absl::StatusOr<checkpoints::PublishedCheckpoint> CheckpointKeeper::NewestUpTo(Round round) {
+  absl::StatusOr<checkpoints::PublishedCheckpoint> found = absl::UnknownError("");
   absl::Notification done;
   deps_.executor->Schedule([&] {
     found = FindUpTo(round);
@@ -576,54 +600,59 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::NewestUpTo(Round round) {
   return found;
 }
 
-absl::StatusOr<std::vector<CheckpointEntry>> CheckpointKeeper::ListToRestore(
+absl::StatusOr<std::vector<checkpoints::CheckpointEntry>> CheckpointKeeper::ListToRestore(
     const std::string& folder) const {
-  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries,
-                   ListWholeCheckpoints(*deps_.file_system, folder));
-  std::erase_if(entries,
-                [this](const CheckpointEntry& entry) { return !OtherRunOf(entry.path).empty(); });
-  TakeOutOvertaken(*deps_.file_system, entries);
+  ASSIGN_OR_RETURN(std::vector<checkpoints::CheckpointEntry> entries,
+                   checkpoints::ListWholeCheckpoints(*deps_.file_system, folder));
+  std::erase_if(entries, [this](const checkpoints::CheckpointEntry& entry) {
+    return !OtherRunOf(entry.path).empty();
+  });
+  checkpoints::TakeOutOvertaken(*deps_.file_system, entries);
   return entries;
 }
 
-absl::StatusOr<std::vector<CheckpointEntry>> CheckpointKeeper::ListToGoBackTo() const {
-  std::vector<CheckpointEntry> all;
+absl::StatusOr<std::vector<checkpoints::CheckpointEntry>> CheckpointKeeper::ListToGoBackTo() const {
+  std::vector<checkpoints::CheckpointEntry> all;
   if (!StartsFromFolders()) return all;
   for (const std::string& folder : folders_) {
-    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListToRestore(folder));
-    for (const CheckpointEntry& entry : entries) {
+    ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries,
+                     ListToRestore(folder));
+    for (const checkpoints::CheckpointEntry& entry : entries) {
       if (is_path_left_behind_ && deps_.file_system->AreSame(entry.path, config_.resume_path))
         continue;
       all.push_back(entry);
-      all.back().round = WrittenRound(*deps_.file_system, entry);
+      all.back().round = checkpoints::WrittenRound(*deps_.file_system, entry);
     }
   }
-  std::stable_sort(all.begin(), all.end(), [](const CheckpointEntry& a, const CheckpointEntry& b) {
-    return a.round > b.round;
-  });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const checkpoints::CheckpointEntry& a,
+                      const checkpoints::CheckpointEntry& b) { return a.round > b.round; });
   return all;
 }
 
-absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::FindUpTo(Round round) const {
-  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListToGoBackTo());
+absl::StatusOr<checkpoints::PublishedCheckpoint> CheckpointKeeper::FindUpTo(Round round) const {
+  ASSIGN_OR_RETURN(std::vector<checkpoints::CheckpointEntry> entries, ListToGoBackTo());
   const std::string oldest =
       entries.empty() ? "none was written"
                       : absl::StrCat("the oldest is of round ", entries.back().round.value(),
                                      " (--checkpoint_keep says how many stay)");
-  std::erase_if(entries, [round](const CheckpointEntry& entry) { return entry.round > round; });
+  std::erase_if(entries,
+                [round](const checkpoints::CheckpointEntry& entry) { return entry.round > round; });
   if (entries.empty()) {
     return absl::NotFoundError(absl::StrCat("there is no checkpoint of at most ", round.value(),
                                             " rounds to go back to; ", oldest));
   }
   std::vector<std::string> damages;
-  for (const CheckpointEntry& entry : entries) {
-    const absl::Status verified = VerifyCheckpoint(*deps_.file_system, entry.path).status();
+  for (const checkpoints::CheckpointEntry& entry : entries) {
+    const absl::Status verified =
+        checkpoints::VerifyCheckpoint(*deps_.file_system, entry.path).status();
     if (!verified.ok()) {
       damages.push_back(absl::StrCat(entry.path, " cannot be used: ", verified.message()));
       continue;
     }
     // Another complete checkpoint of the same round is equally good.
-    if (entry.round == entries.front().round) return PublishedCheckpoint{entry.path, entry.round};
+    if (entry.round == entries.front().round)
+      return checkpoints::PublishedCheckpoint{entry.path, entry.round};
     return absl::DataLossError(
         absl::StrCat(absl::StrJoin(damages, "; "), "; nothing was changed. The newest before ",
                      damages.size() == 1 ? "it" : "them", " that is whole is ", entry.path,
@@ -634,15 +663,16 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::FindUpTo(Round round) cons
                    "; nothing was changed. No older one is whole: bring one back from a copy"));
 }
 
-absl::StatusOr<std::optional<KnownCheckpoint>> CheckpointKeeper::Newest() const {
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListToGoBackTo());
-  for (const CheckpointEntry& entry : entries) {
-    absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, entry.path);
+absl::StatusOr<std::optional<shards::KnownCheckpoint>> CheckpointKeeper::Newest() const {
+  ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries, ListToGoBackTo());
+  for (const checkpoints::CheckpointEntry& entry : entries) {
+    absl::StatusOr<checkpoints::Manifest> manifest =
+        checkpoints::ReadManifest(*deps_.file_system, entry.path);
     if (!manifest.ok()) continue;
-    const auto state = CoordinatorStateFromJson(FormatJson(manifest->coordinator));
+    const auto state = coordinator::CoordinatorStateFromJson(FormatJson(manifest->coordinator));
     if (!state.ok()) continue;
-    return KnownCheckpoint{entry.path, manifest->round, state->server_incarnation,
-                           std::move(manifest->journal)};
+    return shards::KnownCheckpoint{entry.path, manifest->round, state->server_incarnation,
+                                   std::move(manifest->journal)};
   }
   return std::nullopt;
 }
@@ -650,22 +680,23 @@ absl::StatusOr<std::optional<KnownCheckpoint>> CheckpointKeeper::Newest() const 
 absl::StatusOr<uint64_t> CheckpointKeeper::LastServerIncarnation() const {
   uint64_t last = 0;
   for (const std::string& folder : folders_) {
-    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
-                     ListWholeCheckpoints(*deps_.file_system, folder));
-    for (const CheckpointEntry& entry : entries) {
-      const absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, entry.path);
+    ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries,
+                     checkpoints::ListWholeCheckpoints(*deps_.file_system, folder));
+    for (const checkpoints::CheckpointEntry& entry : entries) {
+      const absl::StatusOr<checkpoints::Manifest> manifest =
+          checkpoints::ReadManifest(*deps_.file_system, entry.path);
       if (!manifest.ok()) continue;
-      const auto state = CoordinatorStateFromJson(FormatJson(manifest->coordinator));
+      const auto state = coordinator::CoordinatorStateFromJson(FormatJson(manifest->coordinator));
       if (state.ok()) last = std::max(last, state->server_incarnation);
     }
   }
   return last;
 }
 
-absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(
+absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::FromCheckpoint(
     const checkpoint::FoundCheckpoint& found) const {
   const std::string& path = found.directory;
-  const Manifest& manifest = found.manifest;
+  const checkpoints::Manifest& manifest = found.manifest;
   ASSIGN_OR_RETURN(std::vector<checkpoint::SettingChange> changes,
                    Compare(manifest, path, config_.accepts_higher_rate || has_published_));
   RETURN_IF_ERROR(checkpoint::CheckNoneRefused(changes, manifest, path));
@@ -673,17 +704,18 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(
     changes.push_back({"init_from", "", config_.init_from,
                        "not used: the weights are the checkpoint's; --resume=never uses it"});
   }
-  RestoreChoice choice;
+  coordinator::RestoreChoice choice;
   const std::optional<absl::Duration> age = AgeOf(*deps_.file_system, path);
-  choice.source = CheckpointSource{
+  choice.source = shards::CheckpointSource{
       .directory = path, .bytes = TotalBytes(manifest), .age = age.value_or(absl::ZeroDuration())};
   choice.layout = manifest.layout;
-  ASSIGN_OR_RETURN(const JobSpec job, JobFrom(manifest, path));
+  ASSIGN_OR_RETURN(const job::JobSpec job, JobFrom(manifest, path));
   if (config_.open_settings.any() ||
-      std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
+      std::holds_alternative<params::ClientModelSpec>(job.model.architecture)) {
     choice.job = job;
   }
-  ASSIGN_OR_RETURN(choice.state, CoordinatorStateFromJson(FormatJson(manifest.coordinator)));
+  ASSIGN_OR_RETURN(choice.state,
+                   coordinator::CoordinatorStateFromJson(FormatJson(manifest.coordinator)));
   NameLearningRateScale(choice.state->ledger, job, changes);
   choice.alarm = absl::StrJoin(found.alarms, "; ");
   choice.is_complete = manifest.journal.is_complete;
@@ -691,12 +723,12 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(
   const bool has_rounds_left = manifest.round.value() < total_rounds;
   choice.note = absl::StrCat(
       has_rounds_left ? "resumes from" : "takes the weights of", " path=", path,
-      " round=", RoundOfText(manifest.round.value(), total_rounds, " of "), AgeText(age),
+      " round=", job::RoundOfText(manifest.round.value(), total_rounds, " of "), AgeText(age),
       changes.empty() ? "; its settings are those asked for" : "; settings that differ:",
       checkpoint::SettingsTable(changes));
   const std::string rate = ScaledRateText(choice.state->ledger, job, manifest.round);
   if (has_rounds_left && !rate.empty()) absl::StrAppend(&choice.note, "\n  ", rate);
-  choice.resumed.emplace(ResumeSnapshot{path, manifest.round, {}});
+  choice.resumed.emplace(model::ResumeSnapshot{path, manifest.round, {}});
   for (checkpoint::SettingChange& change : changes) {
     choice.resumed->changes.push_back({std::move(change.flag), std::move(change.saved),
                                        std::move(change.asked), std::move(change.effect)});
@@ -704,17 +736,17 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(
   return choice;
 }
 
-RestoreChoice CheckpointKeeper::FreshStart() const {
-  RestoreChoice choice;
-  if (std::holds_alternative<ClientModelSpec>(config_.job.model.architecture)) {
-    choice.source = ClientSource{};
+coordinator::RestoreChoice CheckpointKeeper::FreshStart() const {
+  coordinator::RestoreChoice choice;
+  if (std::holds_alternative<params::ClientModelSpec>(config_.job.model.architecture)) {
+    choice.source = shards::ClientSource{};
   } else if (!config_.init_from.empty()) {
-    choice.source = SafetensorsSource{config_.init_from};
+    choice.source = shards::SafetensorsSource{config_.init_from};
   } else {
-    choice.source = InitialSource{};
+    choice.source = shards::InitialSource{};
   }
   choice.note = absl::StrCat(
-      "begins at round ", RoundOfText(0, config_.job.schedule.total_rounds, " of "),
+      "begins at round ", job::RoundOfText(0, config_.job.schedule.total_rounds, " of "),
       config_.init_from.empty() ? "" : absl::StrCat(" with the weights of ", config_.init_from),
       config_.root.empty() ? "" : absl::StrCat("; checkpoints go to ", config_.root));
   return choice;

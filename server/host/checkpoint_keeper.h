@@ -34,9 +34,10 @@ namespace lodestar::host {
 class CheckpointReports {
  public:
   virtual ~CheckpointReports() = default;
-  virtual void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) = 0;
-  virtual void OnCheckpointPublished(const std::string& directory,
-                                     const absl::StatusOr<PublishedCheckpoint>& published) = 0;
+  virtual void OnRestoreChosen(const absl::StatusOr<coordinator::RestoreChoice>& choice) = 0;
+  virtual void OnCheckpointPublished(
+      const std::string& directory,
+      const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) = 0;
   virtual void OnCheckpointMarked(bool is_complete, const absl::Status& status) = 0;
   // Called when the checkpoint from which a restart would begin is no longer at `path`, although
   // this process has not removed it.
@@ -65,19 +66,19 @@ class CheckpointKeeper {
     // Description of the server that held `root` before this process and did not release it. Empty
     // means that there was none.
     std::string crashed_holder;
-    JobSpec job;
+    job::JobSpec job;
     // Flags that say which checkpoints are written and kept. A checkpoint stores them beside the
     // job's settings.
-    std::vector<JobSetting> saving = {};
+    std::vector<job::JobSetting> saving = {};
     std::set<std::string> given = {};  // see CoordinatorConfig, also for the next member
-    OpenSettings open_settings;
+    job::OpenSettings open_settings;
   };
 
   // The pointers are not owned. Their objects must outlive the keeper, and the keeper must outlive
   // the tasks that it has scheduled.
   struct Deps {
     Executor* executor = nullptr;  // must run one task at a time, first in, first out
-    FileSystem* file_system = &FileSystem::Real();
+    storage::FileSystem* file_system = &storage::FileSystem::Real();
     CheckpointReports* reports = nullptr;
     // Returns a number for the next incarnation of the servers. Numbers must ascend, also over
     // restarts of this process.
@@ -104,14 +105,14 @@ class CheckpointKeeper {
 
   // Returns the checkpoint that the cluster would be restored from, according to the manifests.
   // Blocks for the disk. Errors: those of files.
-  absl::StatusOr<std::optional<KnownCheckpoint>> Newest() const;
+  absl::StatusOr<std::optional<shards::KnownCheckpoint>> Newest() const;
 
   // Returns the checkpoint with the most rounds up to `round`, which a rollback would go to. The
   // checkpoint is verified. It is kept even beyond Config::retention, until the cluster is restored
   // or this is called again. Blocks for queued tasks and for the disk. Errors: NotFound, naming the
   // oldest checkpoint; DataLoss (it does not verify; the text names the newest before it that
   // does); those of files.
-  absl::StatusOr<PublishedCheckpoint> NewestUpTo(Round round);
+  absl::StatusOr<checkpoints::PublishedCheckpoint> NewestUpTo(Round round);
 
   // Makes `path` the checkpoint to watch. It is the checkpoint that the journal of this process
   // begins from. Only queues.
@@ -122,17 +123,18 @@ class CheckpointKeeper {
   void Look();
 
   // Queues the task and returns.
-  void Do(CheckpointTask task);
+  void Do(coordinator::CheckpointTask task);
 
  private:
   // Returns a number that is made from the time and a random part.
   static uint64_t NewServerIncarnation();
-  void Carry(const CheckpointRecord& record);
-  void Carry(const DiscardTask& task);
-  void Carry(const SetAsideTask& task);
-  void Carry(const MarkTask& task);
-  void Carry(const ChooseRestoreTask& task);
-  absl::StatusOr<PublishedCheckpoint> Publish(const CheckpointRecord& record);
+  void Carry(const checkpoints::CheckpointRecord& record);
+  void Carry(const coordinator::DiscardTask& task);
+  void Carry(const coordinator::SetAsideTask& task);
+  void Carry(const coordinator::MarkTask& task);
+  void Carry(const coordinator::ChooseRestoreTask& task);
+  absl::StatusOr<checkpoints::PublishedCheckpoint> Publish(
+      const checkpoints::CheckpointRecord& record);
   // Removes what is not needed beside the checkpoint that was published. Returns an alarm if a
   // checkpoint that stays may later be taken for the newest one.
   std::string TidyUp(const std::string& published, Round round) const;
@@ -151,17 +153,17 @@ class CheckpointKeeper {
   // Returns the job that goes on from this checkpoint: the job that was asked for, with what a
   // client had proposed to the saved job. If the operator leaves a setting open, the job takes what
   // the saved job had chosen itself.
-  absl::StatusOr<JobSpec> JobFrom(const Manifest& manifest, const std::string& path) const;
-  absl::StatusOr<std::vector<checkpoint::SettingChange>> Compare(const Manifest& manifest,
-                                                                 const std::string& path,
-                                                                 bool may_rate_rise) const;
+  absl::StatusOr<job::JobSpec> JobFrom(const checkpoints::Manifest& manifest,
+                                       const std::string& path) const;
+  absl::StatusOr<std::vector<checkpoint::SettingChange>> Compare(
+      const checkpoints::Manifest& manifest, const std::string& path, bool may_rate_rise) const;
   // Returns true if the cluster starts from what is in the folders, and not from where the flags
   // say.
   bool StartsFromFolders() const;
   absl::Status CheckInitFrom() const;
-  absl::StatusOr<RestoreChoice> Choose();
-  absl::StatusOr<RestoreChoice> FromPath() const;
-  absl::StatusOr<RestoreChoice> Anew() const;
+  absl::StatusOr<coordinator::RestoreChoice> Choose();
+  absl::StatusOr<coordinator::RestoreChoice> FromPath() const;
+  absl::StatusOr<coordinator::RestoreChoice> Anew() const;
   // Returns the round of the checkpoint that --resume=PATH names. The result is not set if there is
   // no such flag, or if the round cannot be read.
   std::optional<Round> RoundOfResumePath() const;
@@ -169,14 +171,16 @@ class CheckpointKeeper {
   // checkpoint is not renamed, and must not count as the newest.
   std::vector<std::string> LeftBehind() const;
   absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> FindNewest() const;
-  absl::StatusOr<PublishedCheckpoint> FindUpTo(Round round) const;
+  absl::StatusOr<checkpoints::PublishedCheckpoint> FindUpTo(Round round) const;
   // Returns the checkpoints in one folder that the cluster may be restored from.
-  absl::StatusOr<std::vector<CheckpointEntry>> ListToRestore(const std::string& folder) const;
+  absl::StatusOr<std::vector<checkpoints::CheckpointEntry>> ListToRestore(
+      const std::string& folder) const;
   // Returns the checkpoints in all folders that the cluster could be restored from. They are sorted
   // by the rounds in their manifests, newest first.
-  absl::StatusOr<std::vector<CheckpointEntry>> ListToGoBackTo() const;
-  absl::StatusOr<RestoreChoice> FromCheckpoint(const checkpoint::FoundCheckpoint& found) const;
-  RestoreChoice FreshStart() const;
+  absl::StatusOr<std::vector<checkpoints::CheckpointEntry>> ListToGoBackTo() const;
+  absl::StatusOr<coordinator::RestoreChoice> FromCheckpoint(
+      const checkpoint::FoundCheckpoint& found) const;
+  coordinator::RestoreChoice FreshStart() const;
 
   const Config config_;
   const std::vector<std::string> folders_;  // the root and the fallback, if they are given

@@ -45,16 +45,19 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
  protected:
   CheckpointKeeperTest() {
     config_.root = root_;
-    config_.job.model = {"small-mlp", MlpSpec{{3, 2}}};
-    config_.job.optimizer.kind = OptimizerKind::kSgd;
+    config_.job.model = {"small-mlp", params::MlpSpec{{3, 2}}};
+    config_.job.optimizer.kind = job::OptimizerKind::kSgd;
     config_.job.schedule.total_rounds = 100;
-    layout_ = *BuildLayout(config_.job.model);
+    layout_ = *params::BuildLayout(config_.job.model);
     StartProcess();
   }
 
-  void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override { choice_ = choice; }
-  void OnCheckpointPublished(const std::string&,
-                             const absl::StatusOr<PublishedCheckpoint>& published) override {
+  void OnRestoreChosen(const absl::StatusOr<coordinator::RestoreChoice>& choice) override {
+    choice_ = choice;
+  }
+  void OnCheckpointPublished(
+      const std::string&,
+      const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) override {
     published_ = published;
   }
   void OnCheckpointMarked(bool, const absl::Status& status) override { marked_ = status; }
@@ -82,15 +85,15 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     std::fill_n(page->data(), state.range.size(), weight);
     bucket.weights = page;
     ASSIGN_OR_RETURN(
-        const ShardManifest part,
-        checkpoint::WriteShardFiles(*disk_, {directory, 0, 1, ModelSpecToJson(config_.job.model)},
-                                    layout_, state));
-    return FormatShardManifest(part);
+        const checkpoints::ShardManifest part,
+        checkpoint::WriteShardFiles(
+            *disk_, {directory, 0, 1, params::ModelSpecToJson(config_.job.model)}, layout_, state));
+    return checkpoints::FormatShardManifest(part);
   }
 
   // Saves a checkpoint. The result is in published_.
-  void TrySave(int64_t round, const LedgerState& ledger = {}, float weight = 0) {
-    CheckpointRecord record;
+  void TrySave(int64_t round, const checkpoints::LedgerState& ledger = {}, float weight = 0) {
+    checkpoints::CheckpointRecord record;
     record.directory = Path(round) + ".7-1.tmp";
     record.round = Round(round);
     record.state.ledger = ledger;
@@ -106,20 +109,20 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     record.manifest_parts = {*part};
     keeper_->Do(std::move(record));
   }
-  void Save(int64_t round, const LedgerState& ledger = {}, float weight = 0) {
+  void Save(int64_t round, const checkpoints::LedgerState& ledger = {}, float weight = 0) {
     TrySave(round, ledger, weight);
     ASSERT_OK(published_);
     EXPECT_THAT(published_->alarm, IsEmpty());
   }
-  RestoreChoice Choose(bool accepts_loss = false) {
-    keeper_->Do(ChooseRestoreTask{.accepts_loss = accepts_loss});
+  coordinator::RestoreChoice Choose(bool accepts_loss = false) {
+    keeper_->Do(coordinator::ChooseRestoreTask{.accepts_loss = accepts_loss});
     EXPECT_OK(choice_) << choice_.status();
-    return choice_.value_or(RestoreChoice());
+    return choice_.value_or(coordinator::RestoreChoice());
   }
   // Returns the checkpoint's directory. It is empty if the choice is to start with the first
   // weights.
-  static std::string SourceOf(const RestoreChoice& choice) {
-    const auto* const checkpoint = std::get_if<CheckpointSource>(&choice.source);
+  static std::string SourceOf(const coordinator::RestoreChoice& choice) {
+    const auto* const checkpoint = std::get_if<shards::CheckpointSource>(&choice.source);
     return checkpoint == nullptr ? "" : checkpoint->directory;
   }
 
@@ -127,13 +130,13 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   InlineExecutor executor_;
   std::string root_ = "/checkpoints";
   CheckpointKeeper::Config config_;
-  Layout layout_;
-  absl::StatusOr<RestoreChoice> choice_;
-  absl::StatusOr<PublishedCheckpoint> published_;
+  params::Layout layout_;
+  absl::StatusOr<coordinator::RestoreChoice> choice_;
+  absl::StatusOr<checkpoints::PublishedCheckpoint> published_;
   absl::Status marked_ = absl::UnknownError("not asked");
   std::vector<std::string> gone_;
-  JournalManifest journal_;          // journal of what is saved
-  uint64_t server_incarnation_ = 7;  // incarnation of what is saved
+  checkpoints::JournalManifest journal_;  // journal of what is saved
+  uint64_t server_incarnation_ = 7;       // incarnation of what is saved
   std::unique_ptr<CheckpointKeeper> keeper_;
 };
 
@@ -203,10 +206,11 @@ TEST_F(CheckpointKeeperTest, CheckpointOfAnOvertakenLeaderIsNotRestored) {
   EXPECT_TRUE(disk_->Exists(Path(20)));
   config_.lease_revision = 13;
   StartProcess();
-  const RestoreChoice choice = Choose();
-  EXPECT_EQ(std::get<CheckpointSource>(choice.source).directory, Path(20));
+  const coordinator::RestoreChoice choice = Choose();
+  EXPECT_EQ(std::get<shards::CheckpointSource>(choice.source).directory, Path(20));
   EXPECT_THAT(choice.alarm, HasSubstr(Path(30)));
-  ASSERT_OK_AND_ASSIGN(const PublishedCheckpoint newest, keeper_->NewestUpTo(Round(30)));
+  ASSERT_OK_AND_ASSIGN(const checkpoints::PublishedCheckpoint newest,
+                       keeper_->NewestUpTo(Round(30)));
   EXPECT_EQ(newest.path, Path(20));
 }
 
@@ -217,7 +221,7 @@ TEST_F(CheckpointKeeperTest, CheckpointWithoutARevisionCountsBehindOneThatHasOne
   config_.lease_revision = 0;  // an earlier release writes none
   StartProcess();
   TrySave(20);
-  EXPECT_EQ(std::get<CheckpointSource>(Choose().source).directory, Path(20));
+  EXPECT_EQ(std::get<shards::CheckpointSource>(Choose().source).directory, Path(20));
 }
 
 TEST_F(CheckpointKeeperTest, OvertakenLeaderTouchesNothingOfALaterOne) {
@@ -232,7 +236,7 @@ TEST_F(CheckpointKeeperTest, OvertakenLeaderTouchesNothingOfALaterOne) {
   TrySave(30, {}, 9);
   ASSERT_OK(published_);
   EXPECT_THAT(published_->alarm, HasSubstr(Path(40))) << "it would set that aside";
-  EXPECT_EQ(std::get<CheckpointSource>(Choose().source).directory, Path(40));
+  EXPECT_EQ(std::get<shards::CheckpointSource>(Choose().source).directory, Path(40));
 }
 
 TEST_F(CheckpointKeeperTest, EachEntryIsMovedOrRemovedOnlyWhileTheFolderIsHeld) {
@@ -261,7 +265,7 @@ TEST_F(CheckpointKeeperTest, CheckpointsCountMoreThanAllThatAreThere) {
   StartProcess();
   ASSERT_OK(keeper_->OutrankCheckpoints());
   Save(20);
-  EXPECT_EQ(ReadManifest(*disk_, Path(20))->lease_revision, 901);
+  EXPECT_EQ(checkpoints::ReadManifest(*disk_, Path(20))->lease_revision, 901);
 }
 
 TEST_F(CheckpointKeeperTest, NewestTellsWhichRecordTheCheckpointFollows) {
@@ -290,11 +294,12 @@ TEST_F(CheckpointKeeperTest, MarksCheckpointAsCompleteAndTakesThatBack) {
   Save(2);
   EXPECT_TRUE(Choose().is_complete);
   // The mark is taken back, and names another journal, because a new journal may have begun since.
-  keeper_->Do(MarkTask{Path(2), /*is_complete=*/false, {.journal_id = 12, .number = 3}});
+  keeper_->Do(
+      coordinator::MarkTask{Path(2), /*is_complete=*/false, {.journal_id = 12, .number = 3}});
   EXPECT_OK(marked_);
   std::mt19937_64 chance(1);
   disk_->Crash(chance);
-  const JournalManifest reopened = (*keeper_->Newest())->journal;
+  const checkpoints::JournalManifest reopened = (*keeper_->Newest())->journal;
   EXPECT_FALSE(reopened.is_complete);
   EXPECT_EQ(reopened.journal_id, 12);
   EXPECT_EQ(reopened.record, 3);
@@ -303,13 +308,13 @@ TEST_F(CheckpointKeeperTest, MarksCheckpointAsCompleteAndTakesThatBack) {
     return operation == FileOperation::kCreate ? absl::UnknownError("Input/output error")
                                                : absl::OkStatus();
   });
-  keeper_->Do(ChooseRestoreTask{.accepts_loss = true});
+  keeper_->Do(coordinator::ChooseRestoreTask{.accepts_loss = true});
   EXPECT_THAT(choice_.status(), StatusIs(absl::StatusCode::kUnknown, HasSubstr(Path(2))));
   disk_->SetFaultHook(nullptr);
   EXPECT_TRUE(Choose(/*accepts_loss=*/true).is_complete);
   EXPECT_TRUE((*keeper_->Newest())->journal.is_complete);
   // A checkpoint that an operator has removed gives no error.
-  keeper_->Do(MarkTask{Path(3), /*is_complete=*/false, {}});
+  keeper_->Do(coordinator::MarkTask{Path(3), /*is_complete=*/false, {}});
   EXPECT_OK(marked_);
 }
 
@@ -318,7 +323,7 @@ TEST_F(CheckpointKeeperTest, DoesNotMarkCheckpointInFolderOfAnotherServer) {
   Save(2);
   config_.confirm_folder = [](absl::string_view) { return absl::AlreadyExistsError("held"); };
   StartProcess();
-  keeper_->Do(MarkTask{Path(2), /*is_complete=*/false, {}});
+  keeper_->Do(coordinator::MarkTask{Path(2), /*is_complete=*/false, {}});
   EXPECT_THAT(marked_, StatusIs(absl::StatusCode::kAlreadyExists));
   EXPECT_TRUE((*keeper_->Newest())->journal.is_complete);
 }
@@ -338,7 +343,7 @@ TEST_F(CheckpointKeeperTest, ADamagedFallbackIsNoReasonNotToUseWhatIsWhole) {
   ASSERT_OK(WriteShard("/spare/round-00000004", 4, 0));  // without a manifest
   config_.fallback = "/spare";
   StartProcess();
-  const RestoreChoice choice = Choose();
+  const coordinator::RestoreChoice choice = Choose();
   EXPECT_EQ(SourceOf(choice), Path(2));
   EXPECT_THAT(choice.alarm, HasSubstr("CHECKPOINT /spare/round-00000004 IS DAMAGED"));
 }
@@ -358,9 +363,9 @@ TEST_F(CheckpointKeeperTest, LeavesCheckpointsOfAnotherRunInFallbackAlone) {
   Save(2);
   EXPECT_TRUE(disk_->Exists(others)) << "a later round is set aside in this run's folders only";
   EXPECT_THAT(keeper_->NewestUpTo(Round(9)),
-              IsOkAndHolds(Field(&PublishedCheckpoint::path, Path(2))));
+              IsOkAndHolds(Field(&checkpoints::PublishedCheckpoint::path, Path(2))));
   StartProcess();
-  const RestoreChoice choice = Choose();
+  const coordinator::RestoreChoice choice = Choose();
   EXPECT_EQ(SourceOf(choice), Path(2));
   EXPECT_THAT(choice.alarm, AllOf(HasSubstr(others), HasSubstr("/other")));
   EXPECT_THAT(Choose().alarm, IsEmpty()) << "said once";
@@ -384,7 +389,7 @@ TEST_F(CheckpointKeeperTest, ACheckpointThatMayNotBeReadIsNoReasonToTakeAnOlderO
       });
       const auto is_refused =
           StatusIs(refused.code(), AllOf(HasSubstr(Path(4)), HasSubstr("move")));
-      keeper_->Do(ChooseRestoreTask{.accepts_loss = true});
+      keeper_->Do(coordinator::ChooseRestoreTask{.accepts_loss = true});
       EXPECT_THAT(choice_.status(), is_refused);
       if (unread == "MANIFEST.json") {
         EXPECT_THAT(keeper_->CheckSettings(), is_refused);
@@ -401,13 +406,13 @@ TEST_F(CheckpointKeeperTest, ACheckpointThatMayNotBeReadIsNoReasonToTakeAnOlderO
 TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
   Save(2);
   Save(4);
-  keeper_->Do(SetAsideTask{Round(4), "are bad"});
+  keeper_->Do(coordinator::SetAsideTask{Round(4), "are bad"});
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   StartProcess();
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   EXPECT_TRUE(disk_->Exists(Path(4) + ".abandoned"));
-  keeper_->Do(SetAsideTask{Round(2), "are bad"});
-  const RestoreChoice choice = Choose();
+  keeper_->Do(coordinator::SetAsideTask{Round(2), "are bad"});
+  const coordinator::RestoreChoice choice = Choose();
   EXPECT_EQ(SourceOf(choice), "");
   EXPECT_THAT(choice.alarm, AllOf(HasSubstr("begins anew at round 0"), HasSubstr("--resume=PATH"),
                                   HasSubstr(Path(4) + ".abandoned")));
@@ -415,7 +420,8 @@ TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
 
 TEST_F(CheckpointKeeperTest, KnowsWhatThereIsToGoBackTo) {
   const auto round_of = [this](int64_t most) -> absl::StatusOr<int64_t> {
-    ASSIGN_OR_RETURN(const PublishedCheckpoint found, keeper_->NewestUpTo(Round(most)));
+    ASSIGN_OR_RETURN(const checkpoints::PublishedCheckpoint found,
+                     keeper_->NewestUpTo(Round(most)));
     EXPECT_EQ(found.path, Path(found.round.value()));
     return found.round.value();
   };
@@ -435,7 +441,8 @@ TEST_F(CheckpointKeeperTest, OnlyWhatIsWholeIsGoneBackTo) {
   for (const int64_t round : {2, 4, 6}) Save(round);
   const auto damage = [this](int64_t round) {
     const std::string path = Path(round) + "/shard-00000-of-00001.safetensors";
-    ASSERT_OK_AND_ASSIGN(SequentialFileWriter file, SequentialFileWriter::Create(*disk_, path));
+    ASSERT_OK_AND_ASSIGN(storage::SequentialFileWriter file,
+                         storage::SequentialFileWriter::Create(*disk_, path));
     ASSERT_OK(file.Append("short"));
     ASSERT_OK(file.Finish(/*sync=*/false));
   };
@@ -459,7 +466,7 @@ TEST_F(CheckpointKeeperTest, WhatIsGoneBackToStaysMeanwhile) {
   ASSERT_OK(keeper_->NewestUpTo(Round(3)));
   Save(6);
   EXPECT_TRUE(disk_->Exists(Path(2)));
-  keeper_->Do(SetAsideTask{Round(4), "are not to be gone on from"});
+  keeper_->Do(coordinator::SetAsideTask{Round(4), "are not to be gone on from"});
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   Save(4);
   Save(5);
@@ -473,21 +480,21 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromIsNotGoneBackToOnceItIsLeftBeh
   StartProcess();
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   Save(3);
-  ASSERT_OK_AND_ASSIGN(const PublishedCheckpoint found, keeper_->NewestUpTo(Round(1)));
+  ASSERT_OK_AND_ASSIGN(const checkpoints::PublishedCheckpoint found, keeper_->NewestUpTo(Round(1)));
   EXPECT_EQ(found.path, Path(1));
-  keeper_->Do(SetAsideTask{Round(2), "are not to be gone on from"});
-  const RestoreChoice back = Choose();
+  keeper_->Do(coordinator::SetAsideTask{Round(2), "are not to be gone on from"});
+  const coordinator::RestoreChoice back = Choose();
   EXPECT_EQ(SourceOf(back), Path(1));
   EXPECT_THAT(back.alarm, HasSubstr(Path(2) + " was left behind and stays where it is"));
   EXPECT_TRUE(disk_->Exists(Path(2)));
   EXPECT_EQ(SourceOf(Choose()), Path(1)) << "when a server is lost";
 
   Save(4);
-  ASSERT_OK_AND_ASSIGN(const PublishedCheckpoint older, keeper_->NewestUpTo(Round(3)));
+  ASSERT_OK_AND_ASSIGN(const checkpoints::PublishedCheckpoint older, keeper_->NewestUpTo(Round(3)));
   EXPECT_EQ(older.path, Path(1)) << "that of round 2 is of another past";
   Save(2);
-  keeper_->Do(SetAsideTask{Round(3), "are bad"});
-  const RestoreChoice replaced = Choose();
+  keeper_->Do(coordinator::SetAsideTask{Round(3), "are bad"});
+  const coordinator::RestoreChoice replaced = Choose();
   EXPECT_EQ(SourceOf(replaced), Path(2));
   EXPECT_THAT(replaced.alarm, IsEmpty());
 }
@@ -505,7 +512,7 @@ TEST_F(CheckpointKeeperTest, RunThatHasSavedNothingSpeaksAgainstNoCheckpoint) {
   Save(2);
   config_.resume = false;
   StartProcess();
-  keeper_->Do(SetAsideTask{Round(1), "are bad"});
+  keeper_->Do(coordinator::SetAsideTask{Round(1), "are bad"});
   EXPECT_THAT(Choose().alarm, HasSubstr("the newest is " + Path(2)));
   EXPECT_TRUE(disk_->Exists(Path(2)));
 }
@@ -521,7 +528,7 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromStaysAndWhatIsLaterIsNamed) {
   Save(3);
   EXPECT_FALSE(disk_->Exists(Path(2)));
   StartProcess();
-  const RestoreChoice again = Choose();
+  const coordinator::RestoreChoice again = Choose();
   EXPECT_EQ(SourceOf(again), Path(1));
   EXPECT_THAT(again.alarm,
               AllOf(HasSubstr("--resume=" + Path(1)), HasSubstr("the newest is " + Path(3)),
@@ -529,7 +536,7 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromStaysAndWhatIsLaterIsNamed) {
 }
 
 TEST_F(CheckpointKeeperTest, WhatRollbacksMadeOfTheLearningRateIsShown) {
-  LedgerState ledger;
+  checkpoints::LedgerState ledger;
   ledger.rollbacks = 2;
   ledger.learning_rate_scale = 0.25;
   Save(2, ledger);
@@ -539,33 +546,33 @@ TEST_F(CheckpointKeeperTest, WhatRollbacksMadeOfTheLearningRateIsShown) {
   config_.job.schedule.peak /= 2;
   config_.job.schedule.total_rounds = 2;
   StartProcess();
-  const RestoreChoice choice = Choose();
+  const coordinator::RestoreChoice choice = Choose();
   EXPECT_THAT(choice.note, HasSubstr("takes the weights of path="))
       << "there is nothing to go on with";
-  EXPECT_GT(std::get<CheckpointSource>(choice.source).bytes, 0);
+  EXPECT_GT(std::get<shards::CheckpointSource>(choice.source).bytes, 0);
   ASSERT_EQ(choice.resumed->changes.size(), 2);
   EXPECT_EQ(choice.resumed->changes[1].flag, "learning_rate");
   EXPECT_EQ(choice.resumed->changes[1].effect, "from round 2 on, times 0.25, after 2 rollbacks");
 }
 
 TEST_F(CheckpointKeeperTest, WhatAClientHadProposedIsTheCheckpointsUnlessTheOperatorGivesIt) {
-  const JobSpec asked = [this] {
-    JobSpec job = config_.job;
-    job.model = {"client", ClientModelSpec{}};
+  const job::JobSpec asked = [this] {
+    job::JobSpec job = config_.job;
+    job.model = {"client", params::ClientModelSpec{}};
     job.batch_size = 12;
     return job;
   }();
   config_.job = asked;
   // Settings that the client had proposed to the saved job.
-  config_.job.optimizer.kind = OptimizerKind::kMomentum;
+  config_.job.optimizer.kind = job::OptimizerKind::kMomentum;
   config_.job.optimizer.momentum = 0.3;
   config_.job.schedule.peak = 0.25;
   Save(2);
   config_.job = asked;
   StartProcess();
-  RestoreChoice choice = Choose();
+  coordinator::RestoreChoice choice = Choose();
   ASSERT_TRUE(choice.job.has_value());
-  EXPECT_EQ(choice.job->optimizer.kind, OptimizerKind::kMomentum);
+  EXPECT_EQ(choice.job->optimizer.kind, job::OptimizerKind::kMomentum);
   EXPECT_EQ(choice.job->optimizer.momentum, 0.3);
   EXPECT_EQ(choice.job->schedule.peak, 0.25);
   EXPECT_THAT(choice.resumed->changes, IsEmpty());
@@ -584,7 +591,7 @@ TEST_F(CheckpointKeeperTest, NamesFlagsOfSavingThatDifferFromTheCheckpoints) {
   Save(10);
   config_.saving = {{"checkpoint_every", "10"}, {"checkpoint_keep", "3"}};
   StartProcess();
-  const RestoreChoice choice = Choose();
+  const coordinator::RestoreChoice choice = Choose();
   ASSERT_TRUE(choice.resumed.has_value());
   ASSERT_EQ(choice.resumed->changes.size(), 1);
   EXPECT_EQ(choice.resumed->changes[0].flag, "checkpoint_keep");
@@ -593,7 +600,7 @@ TEST_F(CheckpointKeeperTest, NamesFlagsOfSavingThatDifferFromTheCheckpoints) {
 }
 
 TEST_F(CheckpointKeeperTest, HigherRateThanTheCheckpointsAsksForTheFlag) {
-  config_.job.schedule = {.kind = ScheduleKind::kCosine, .peak = 1, .total_rounds = 2};
+  config_.job.schedule = {.kind = job::ScheduleKind::kCosine, .peak = 1, .total_rounds = 2};
   Save(2);
   config_.job.schedule.total_rounds = 4;
   StartProcess();
@@ -605,51 +612,51 @@ TEST_F(CheckpointKeeperTest, HigherRateThanTheCheckpointsAsksForTheFlag) {
 }
 
 TEST_F(CheckpointKeeperTest, AJobThatChoosesItsExchangeGoesOnWithWhatTheCheckpointHas) {
-  JobSpec asked = config_.job;
+  job::JobSpec asked = config_.job;
   asked.batch_size = 12;
   asked.schedule.total_rounds = 4000;  // in steps
   asked.eval_every = 400;
   config_.job = asked;
-  config_.job.mode = Mode::kLocalSgd;
+  config_.job.mode = job::Mode::kLocalSgd;
   config_.job.local_steps = 40;
-  config_.job.push_encoding = Encoding::kInt4;
+  config_.job.push_encoding = params::Encoding::kInt4;
   Save(2);
   config_.job = asked;
-  config_.open_settings = OpenSettings::All();
+  config_.open_settings = job::OpenSettings::All();
   StartProcess();
-  RestoreChoice choice = Choose();
+  coordinator::RestoreChoice choice = Choose();
   ASSERT_TRUE(choice.job.has_value());
-  EXPECT_EQ(choice.job->mode, Mode::kLocalSgd);
+  EXPECT_EQ(choice.job->mode, job::Mode::kLocalSgd);
   EXPECT_EQ(choice.job->local_steps, 40);
-  EXPECT_EQ(choice.job->push_encoding, Encoding::kInt4);
+  EXPECT_EQ(choice.job->push_encoding, params::Encoding::kInt4);
   EXPECT_EQ(choice.job->schedule.total_rounds, 100);
   EXPECT_EQ(choice.job->eval_every, 10);
 }
 
 TEST_F(CheckpointKeeperTest, OfWhatACheckpointHasChosenTheJobTakesWhatIsOpen) {
-  JobSpec asked = config_.job;
+  job::JobSpec asked = config_.job;
   asked.batch_size = 12;
-  asked.mode = Mode::kLocalSgd;
-  asked.push_encoding = Encoding::kInt8;
+  asked.mode = job::Mode::kLocalSgd;
+  asked.push_encoding = params::Encoding::kInt8;
   asked.schedule.total_rounds = 4000;  // in steps
   config_.job = asked;
   config_.job.local_steps = 40;
-  config_.job.push_encoding = Encoding::kInt4;
+  config_.job.push_encoding = params::Encoding::kInt4;
   Save(2);
   config_.job = asked;
   config_.open_settings = {.local_steps = true};
   StartProcess();
-  const RestoreChoice choice = Choose();
+  const coordinator::RestoreChoice choice = Choose();
   ASSERT_TRUE(choice.job.has_value());
   EXPECT_EQ(choice.job->local_steps, 40);
-  EXPECT_EQ(choice.job->push_encoding, Encoding::kInt8);
+  EXPECT_EQ(choice.job->push_encoding, params::Encoding::kInt8);
   EXPECT_EQ(choice.job->schedule.total_rounds, 100);
   EXPECT_THAT(choice.note, AllOf(HasSubstr("push_encoding"), HasSubstr("int4")));
 }
 
 TEST_F(CheckpointKeeperTest, WhatACheckpointHasChosenDoesNotGoWithAllThatIsGiven) {
-  JobSpec asked = config_.job;
-  asked.mode = Mode::kLocalSgd;
+  job::JobSpec asked = config_.job;
+  asked.mode = job::Mode::kLocalSgd;
   asked.batch_size = 12;
   config_.job = asked;
   config_.job.local_steps = 8;
@@ -673,15 +680,15 @@ TEST_F(CheckpointKeeperTest, InitFromThatCannotBeLookedAtIsNotSaidToBeMissing) {
 }
 
 TEST_F(CheckpointKeeperTest, RoundsOfOtherLengthThanThoseThatAreDoneAreRefused) {
-  JobSpec asked = config_.job;
+  job::JobSpec asked = config_.job;
   asked.batch_size = 12;
   config_.job = asked;
-  config_.job.mode = Mode::kLocalSgd;
+  config_.job.mode = job::Mode::kLocalSgd;
   config_.job.local_steps = 8;
   Save(2);
   config_.job = asked;
   config_.job.local_steps = 4;
-  config_.open_settings = OpenSettings::All();
+  config_.open_settings = job::OpenSettings::All();
   config_.open_settings.local_steps = false;
   StartProcess();
   EXPECT_THAT(keeper_->CheckSettings(),
@@ -690,9 +697,9 @@ TEST_F(CheckpointKeeperTest, RoundsOfOtherLengthThanThoseThatAreDoneAreRefused) 
 }
 
 TEST_F(CheckpointKeeperTest, AJobIsNotOverBecauseItsLengthIsInStepsNow) {
-  JobSpec asked = config_.job;
+  job::JobSpec asked = config_.job;
   asked.batch_size = 12;
-  asked.mode = Mode::kLocalSgd;
+  asked.mode = job::Mode::kLocalSgd;
   asked.local_steps = 10;
   asked.schedule.total_rounds = 40;
   config_.job = asked;
@@ -710,11 +717,11 @@ TEST_F(CheckpointKeeperTest, AJobIsNotOverBecauseItsLengthIsInStepsNow) {
 
 TEST_F(CheckpointKeeperTest,
        AJobThatChoosesItsExchangeDoesNotGoOnWithARunOfAModeThatItDoesNotChoose) {
-  const JobSpec asked = config_.job;
-  config_.job.mode = Mode::kAsync;
+  const job::JobSpec asked = config_.job;
+  config_.job.mode = job::Mode::kAsync;
   Save(2);
   config_.job = asked;
-  config_.open_settings = OpenSettings::All();
+  config_.open_settings = job::OpenSettings::All();
   StartProcess();
   EXPECT_THAT(keeper_->CheckSettings(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("contradicts async")));
@@ -759,12 +766,13 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
     config_.retention.keep = 2;
   }
 
-  void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override {
+  void OnRestoreChosen(const absl::StatusOr<coordinator::RestoreChoice>& choice) override {
     CheckpointKeeperTest::OnRestoreChosen(choice);
     outcome_ = choice.status();
   }
-  void OnCheckpointPublished(const std::string& directory,
-                             const absl::StatusOr<PublishedCheckpoint>& published) override {
+  void OnCheckpointPublished(
+      const std::string& directory,
+      const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) override {
     CheckpointKeeperTest::OnCheckpointPublished(directory, published);
     outcome_ = published.status();
   }
@@ -780,8 +788,8 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
     };
     const auto set_aside = [this](int64_t first_bad, int newest, std::set<int> meanwhile) {
       return Step{[=, this] {
-                    keeper_->Do(SetAsideTask{Round(first_bad), "are bad"});
-                    keeper_->Do(ChooseRestoreTask{});
+                    keeper_->Do(coordinator::SetAsideTask{Round(first_bad), "are bad"});
+                    keeper_->Do(coordinator::ChooseRestoreTask{});
                   },
                   newest, std::move(meanwhile)};
     };
@@ -829,7 +837,7 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
   // Returns the number of the checkpoint that a new process starts from.
   int NewestNumber() {
     StartProcess();
-    const RestoreChoice choice = Choose();
+    const coordinator::RestoreChoice choice = Choose();
     const std::string path = SourceOf(choice);
     if (path.empty()) return 0;
     EXPECT_THAT(choice.alarm, IsEmpty());
@@ -847,11 +855,11 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
   // Expects that every checkpoint with a final name is complete, because programs that copy
   // checkpoints assume it. This must hold even while a server removes checkpoints.
   void ExpectWholeUnderTheirNames() {
-    const auto entries = ListCheckpoints(*disk_, root_);
+    const auto entries = checkpoints::ListCheckpoints(*disk_, root_);
     ASSERT_OK(entries);
-    for (const CheckpointEntry& entry : *entries) {
-      if (entry.suffix == kTemporarySuffix) continue;
-      EXPECT_OK(VerifyCheckpoint(*disk_, entry.path));
+    for (const checkpoints::CheckpointEntry& entry : *entries) {
+      if (entry.suffix == checkpoints::kTemporarySuffix) continue;
+      EXPECT_OK(checkpoints::VerifyCheckpoint(*disk_, entry.path));
     }
   }
 
@@ -878,7 +886,7 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
         EXPECT_EQ(NewestNumber(), 21);
         std::vector<std::string> names = disk_->List(root_).value_or(std::vector<std::string>());
         std::erase_if(names, [](const std::string& name) {
-          return IsAbandonedName(name) || absl::StartsWith(name, ".tried");
+          return checkpoints::IsAbandonedName(name) || absl::StartsWith(name, ".tried");
         });
         EXPECT_THAT(names, ElementsAre("round-00000020", "round-00000021"));
       }

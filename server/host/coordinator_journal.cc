@@ -8,8 +8,8 @@
 
 namespace lodestar::host {
 
-absl::StatusOr<CoordinatorJournal::Contents> CoordinatorJournal::Read(FileSystem& file_system,
-                                                                      const std::string& folder) {
+absl::StatusOr<CoordinatorJournal::Contents> CoordinatorJournal::Read(
+    storage::FileSystem& file_system, const std::string& folder) {
   Contents contents;
   ASSIGN_OR_RETURN(contents.end, journal::ReadJournal(file_system, folder,
                                                       [&](const journal::JournalRecord& record) {

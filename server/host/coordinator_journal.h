@@ -32,7 +32,7 @@ class CoordinatorJournal {
     std::vector<std::string> records;
   };
   // Reads the journal in a folder, which may be missing. Errors: those of ReadJournal().
-  static absl::StatusOr<Contents> Read(FileSystem& file_system, const std::string& folder);
+  static absl::StatusOr<Contents> Read(storage::FileSystem& file_system, const std::string& folder);
 
   // Errors: those of JournalWriter::Create().
   static absl::StatusOr<std::unique_ptr<CoordinatorJournal>> Create(

@@ -43,9 +43,10 @@ absl::Status CheckForm(const std::string& path) {
   return Refuse(path, "it is no absolute path without '..'; give the coordinator absolute paths");
 }
 
-std::optional<CheckpointEntry> EntryOf(const std::string& path) {
+std::optional<checkpoints::CheckpointEntry> EntryOf(const std::string& path) {
   const fs::path parsed(path);
-  return ParseCheckpointName(parsed.parent_path().string(), parsed.filename().string());
+  return checkpoints::ParseCheckpointName(parsed.parent_path().string(),
+                                          parsed.filename().string());
 }
 
 absl::Status CheckIsNoLink(const std::string& path) {
@@ -93,8 +94,8 @@ absl::Status FolderFence::CheckNamed(const std::string& path) const {
 absl::Status FolderFence::CheckCheckpoint(const std::string& path) const {
   RETURN_IF_ERROR(CheckForm(path));
   RETURN_IF_ERROR(CheckNamed(path));
-  const std::optional<CheckpointEntry> entry = EntryOf(path);
-  if (named_.empty() && (!entry.has_value() || entry->suffix == kTemporarySuffix)) {
+  const std::optional<checkpoints::CheckpointEntry> entry = EntryOf(path);
+  if (named_.empty() && (!entry.has_value() || entry->suffix == checkpoints::kTemporarySuffix)) {
     return Refuse(path,
                   "it is not named as a checkpoint, such as round-00001234; give this "
                   "server the same --resume or --init_from as the coordinator");
@@ -102,11 +103,11 @@ absl::Status FolderFence::CheckCheckpoint(const std::string& path) const {
   return CheckHasNoLinks(path);
 }
 
-absl::Status FolderFence::CheckSource(const WeightsSource& source) const {
-  if (const auto* checkpoint = std::get_if<CheckpointSource>(&source)) {
+absl::Status FolderFence::CheckSource(const shards::WeightsSource& source) const {
+  if (const auto* checkpoint = std::get_if<shards::CheckpointSource>(&source)) {
     return CheckCheckpoint(checkpoint->directory);
   }
-  const auto* file = std::get_if<SafetensorsSource>(&source);
+  const auto* file = std::get_if<shards::SafetensorsSource>(&source);
   if (file == nullptr) return absl::OkStatus();
   std::error_code error;
   if (fs::is_directory(file->path, error)) {
@@ -123,25 +124,25 @@ absl::Status FolderFence::CheckSource(const WeightsSource& source) const {
                 "coordinator");
 }
 
-absl::Status FolderFence::CheckFolder(const SharedFolder& folder) const {
+absl::Status FolderFence::CheckFolder(const shards::SharedFolder& folder) const {
   if (folder.path.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckForm(folder.path));
   return CheckNamed(folder.path);
 }
 
-absl::Status FolderFence::CheckSave(const SharedFolder& folder,
+absl::Status FolderFence::CheckSave(const shards::SharedFolder& folder,
                                     const std::string& directory) const {
   RETURN_IF_ERROR(CheckForm(directory));
   RETURN_IF_ERROR(CheckNamed(directory));
-  const std::optional<CheckpointEntry> entry = EntryOf(directory);
-  if (!entry.has_value() || entry->suffix != kTemporarySuffix) {
+  const std::optional<checkpoints::CheckpointEntry> entry = EntryOf(directory);
+  if (!entry.has_value() || entry->suffix != checkpoints::kTemporarySuffix) {
     return Refuse(directory,
                   "a checkpoint is written under a name such as round-00001234.<try>.tmp");
   }
   RETURN_IF_ERROR(CheckHasNoLinks(directory));
   if (!named_.empty()) return absl::OkStatus();
-  const absl::Status held =
-      CheckSameHolder(folder.path, folder.claim_id, fs::path(directory).parent_path().string());
+  const absl::Status held = storage::CheckSameHolder(folder.path, folder.claim_id,
+                                                     fs::path(directory).parent_path().string());
   return held.ok() ? held : Refuse(directory, held.message());
 }
 

@@ -26,11 +26,11 @@ class FolderFence {
   explicit FolderFence(std::vector<std::string> named);
 
   // All checks return FailedPrecondition, naming the path and what would be allowed.
-  absl::Status CheckSource(const WeightsSource& source) const;
+  absl::Status CheckSource(const shards::WeightsSource& source) const;
   // Checks the folder that an assignment names for saves.
-  absl::Status CheckFolder(const SharedFolder& folder) const;
+  absl::Status CheckFolder(const shards::SharedFolder& folder) const;
   // Checks the directory of a save. `folder` is that of the assignment.
-  absl::Status CheckSave(const SharedFolder& folder, const std::string& directory) const;
+  absl::Status CheckSave(const shards::SharedFolder& folder, const std::string& directory) const;
   absl::Status CheckPublished(const std::string& path) const;
 
  private:

@@ -26,7 +26,7 @@ class FolderFenceTest : public testing::Test {
       : root_(absl::StrCat(testing::TempDir(), "/",
                            testing::UnitTest::GetInstance()->current_test_info()->name())),
         runs_(MakeFolder("runs")),
-        lock_(*FolderLock::Take(runs_, NewFolderClaim(), {})) {}
+        lock_(*storage::FolderLock::Take(runs_, storage::NewFolderClaim(), {})) {}
   ~FolderFenceTest() override {
     lock_.reset();
     fs::remove_all(root_);
@@ -42,11 +42,11 @@ class FolderFenceTest : public testing::Test {
     std::ofstream(path) << "content";
     return path;
   }
-  SharedFolder shared() const { return {runs_, lock_->claim_id()}; }
+  shards::SharedFolder shared() const { return {runs_, lock_->claim_id()}; }
 
   const std::string root_;
   const std::string runs_;
-  std::unique_ptr<FolderLock> lock_;
+  std::unique_ptr<storage::FolderLock> lock_;
 };
 
 constexpr char kSave[] = "/round-00000007.a1.tmp";
@@ -63,7 +63,7 @@ TEST_F(FolderFenceTest, SavesGoIntoTheFolderThatTheCoordinatorHolds) {
   EXPECT_THAT(fence.CheckSave({other, lock_->claim_id()}, other + kSave), IsRefused("no "));
   EXPECT_THAT(fence.CheckSave({runs_, lock_->claim_id() + 1}, runs_ + kSave), IsRefused("LOCK"));
   EXPECT_THAT(fence.CheckSave({"", 0}, runs_ + kSave), IsRefused("LOCK"));
-  const auto fallback = FolderLock::Take(other, NewFolderClaim(), {});
+  const auto fallback = storage::FolderLock::Take(other, storage::NewFolderClaim(), {});
   EXPECT_OK(fence.CheckSave(shared(), other + kSave)) << "held by the same process";
 }
 
@@ -87,12 +87,12 @@ TEST_F(FolderFenceTest, LinksAreNotFollowed) {
   fs::create_directory_symlink(aim, runs_ + kSave);
   EXPECT_THAT(fence.CheckSave(shared(), runs_ + kSave), IsRefused("it is a link"));
   fs::create_directory_symlink(aim, runs_ + "/round-00000001");
-  EXPECT_THAT(fence.CheckSource(CheckpointSource{runs_ + "/round-00000001"}),
+  EXPECT_THAT(fence.CheckSource(shards::CheckpointSource{runs_ + "/round-00000001"}),
               IsRefused("it is a link"));
   fs::create_directory(runs_ + "/round-00000002");
-  EXPECT_OK(fence.CheckSource(CheckpointSource{runs_ + "/round-00000002"}));
+  EXPECT_OK(fence.CheckSource(shards::CheckpointSource{runs_ + "/round-00000002"}));
   fs::create_symlink(MakeFile("secret"), runs_ + "/round-00000002/shard.safetensors");
-  EXPECT_THAT(fence.CheckSource(CheckpointSource{runs_ + "/round-00000002"}),
+  EXPECT_THAT(fence.CheckSource(shards::CheckpointSource{runs_ + "/round-00000002"}),
               IsRefused("it is a link"));
   EXPECT_THAT(fence.CheckPublished(runs_ + "/round-00000002"), IsRefused("it is a link"));
   fs::create_directory_symlink(aim, runs_ + "/out");
@@ -104,18 +104,18 @@ TEST_F(FolderFenceTest, WhatTheOperatorHasNamedIsAllThereIs) {
   const std::string weights = MakeFile("weights.bin");
   const FolderFence fence({runs_, weights});
   EXPECT_OK(fence.CheckSave(shared(), runs_ + kSave));
-  EXPECT_OK(fence.CheckSource(SafetensorsSource{weights}));
-  EXPECT_OK(fence.CheckSource(CheckpointSource{MakeFolder("runs/mine")}));
-  EXPECT_OK(fence.CheckSource(InitialSource{}));
-  EXPECT_OK(fence.CheckSource(ClientSource{}));
+  EXPECT_OK(fence.CheckSource(shards::SafetensorsSource{weights}));
+  EXPECT_OK(fence.CheckSource(shards::CheckpointSource{MakeFolder("runs/mine")}));
+  EXPECT_OK(fence.CheckSource(shards::InitialSource{}));
+  EXPECT_OK(fence.CheckSource(shards::ClientSource{}));
   EXPECT_OK(fence.CheckFolder(shared()));
   EXPECT_OK(fence.CheckFolder({}));
   const std::string other = MakeFolder("runs2");
   EXPECT_THAT(fence.CheckFolder({other, 1}), IsRefused("its flags name"));
   EXPECT_THAT(fence.CheckSave(shared(), other + kSave), IsRefused("its flags name"));
-  EXPECT_THAT(fence.CheckSource(SafetensorsSource{MakeFile("other.safetensors")}),
+  EXPECT_THAT(fence.CheckSource(shards::SafetensorsSource{MakeFile("other.safetensors")}),
               IsRefused("its flags name"));
-  EXPECT_THAT(fence.CheckSource(CheckpointSource{MakeFolder("runs2/round-00000003")}),
+  EXPECT_THAT(fence.CheckSource(shards::CheckpointSource{MakeFolder("runs2/round-00000003")}),
               IsRefused("its flags name"));
   EXPECT_THAT(fence.CheckPublished(other + "/round-00000003"), IsRefused("its flags name"));
 }
@@ -123,26 +123,28 @@ TEST_F(FolderFenceTest, WhatTheOperatorHasNamedIsAllThereIs) {
 TEST_F(FolderFenceTest, LinksAreFollowedInAFolderOfWeightsThatTheOperatorHasNamed) {
   const std::string folder = MakeFolder("models/gpt2");
   fs::create_symlink(MakeFile("blob"), folder + "/model.safetensors");
-  EXPECT_OK(FolderFence({folder}).CheckSource(SafetensorsSource{folder}));
-  EXPECT_THAT(FolderFence({absl::StrCat(root_, "/models")}).CheckSource(SafetensorsSource{folder}),
-              IsRefused("it is a link"));
-  EXPECT_THAT(FolderFence({}).CheckSource(SafetensorsSource{folder}),
+  EXPECT_OK(FolderFence({folder}).CheckSource(shards::SafetensorsSource{folder}));
+  EXPECT_THAT(
+      FolderFence({absl::StrCat(root_, "/models")}).CheckSource(shards::SafetensorsSource{folder}),
+      IsRefused("it is a link"));
+  EXPECT_THAT(FolderFence({}).CheckSource(shards::SafetensorsSource{folder}),
               IsRefused("the same --resume or --init_from"));
 }
 
 TEST_F(FolderFenceTest, WithoutThatOnlyWeightsAreRead) {
   const FolderFence fence({});
-  EXPECT_OK(fence.CheckSource(SafetensorsSource{MakeFile("weights.safetensors")}));
-  EXPECT_OK(fence.CheckSource(SafetensorsSource{MakeFolder("round-00000004.abandoned")}));
+  EXPECT_OK(fence.CheckSource(shards::SafetensorsSource{MakeFile("weights.safetensors")}));
+  EXPECT_OK(fence.CheckSource(shards::SafetensorsSource{MakeFolder("round-00000004.abandoned")}));
   EXPECT_OK(fence.CheckPublished(runs_ + "/round-00000004"));
-  EXPECT_THAT(fence.CheckSource(SafetensorsSource{"/etc/passwd"}), IsRefused("*.safetensors"));
-  EXPECT_THAT(fence.CheckSource(SafetensorsSource{MakeFolder("secrets")}),
+  EXPECT_THAT(fence.CheckSource(shards::SafetensorsSource{"/etc/passwd"}),
+              IsRefused("*.safetensors"));
+  EXPECT_THAT(fence.CheckSource(shards::SafetensorsSource{MakeFolder("secrets")}),
               IsRefused("not named as a checkpoint"));
-  EXPECT_THAT(fence.CheckSource(CheckpointSource{runs_ + kSave}),
+  EXPECT_THAT(fence.CheckSource(shards::CheckpointSource{runs_ + kSave}),
               IsRefused("not named as a checkpoint"));
-  EXPECT_THAT(fence.CheckSource(SafetensorsSource{"weights.safetensors"}),
+  EXPECT_THAT(fence.CheckSource(shards::SafetensorsSource{"weights.safetensors"}),
               IsRefused("no absolute path"));
-  EXPECT_THAT(fence.CheckSource(SafetensorsSource{"a\x1b[2J"}), IsRefused("a\\x1b[2J"));
+  EXPECT_THAT(fence.CheckSource(shards::SafetensorsSource{"a\x1b[2J"}), IsRefused("a\\x1b[2J"));
 }
 
 }  // namespace

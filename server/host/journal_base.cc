@@ -53,20 +53,22 @@ std::vector<std::string> PlacesOf(const std::string& path, const JournalBase& ba
   return places;
 }
 
-absl::StatusOr<WeightsSource> FindCheckpoint(FileSystem& file_system,
-                                             const CheckpointSource& checkpoint,
-                                             const JournalBase& base, const RunFolders& folders) {
+absl::StatusOr<shards::WeightsSource> FindCheckpoint(storage::FileSystem& file_system,
+                                                     const shards::CheckpointSource& checkpoint,
+                                                     const JournalBase& base,
+                                                     const RunFolders& folders) {
   const std::vector<std::string> places = PlacesOf(checkpoint.directory, base, folders);
   std::vector<std::string> others;  // checkpoints of the same name
   for (const std::string& place : places) {
-    if (!file_system.Exists(absl::StrCat(place, "/", kManifestName))) continue;
-    ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(file_system, place));
+    if (!file_system.Exists(absl::StrCat(place, "/", checkpoints::kManifestName))) continue;
+    ASSIGN_OR_RETURN(const checkpoints::Manifest manifest,
+                     checkpoints::ReadManifest(file_system, place));
     if (base.checksum.has_value() && ContentChecksum(manifest) != *base.checksum) {
       others.push_back(place);
       continue;
     }
-    RETURN_IF_ERROR(VerifyCheckpoint(file_system, place).status());
-    CheckpointSource found = checkpoint;
+    RETURN_IF_ERROR(checkpoints::VerifyCheckpoint(file_system, place).status());
+    shards::CheckpointSource found = checkpoint;
     found.directory = place;
     return found;
   }
@@ -78,9 +80,9 @@ absl::StatusOr<WeightsSource> FindCheckpoint(FileSystem& file_system,
           : absl::StrCat(" (", absl::StrJoin(others, ", "), " has that name and other contents)"));
   const bool is_in_run = WasInRun(checkpoint.directory, base);
   ASSIGN_OR_RETURN(
-      const std::vector<CheckpointEntry> there,
-      ListWholeCheckpoints(file_system,
-                           DirectoryOf(is_in_run ? places.front() : checkpoint.directory)));
+      const std::vector<checkpoints::CheckpointEntry> there,
+      checkpoints::ListWholeCheckpoints(
+          file_system, DirectoryOf(is_in_run ? places.front() : checkpoint.directory)));
   if (!there.empty()) return absl::NotFoundError(text);
   return absl::UnavailableError(
       absl::StrCat(text,
@@ -90,20 +92,22 @@ absl::StatusOr<WeightsSource> FindCheckpoint(FileSystem& file_system,
 
 }  // namespace
 
-uint32_t ContentChecksum(const Manifest& manifest) {
+uint32_t ContentChecksum(const checkpoints::Manifest& manifest) {
   std::string contents = absl::StrCat(manifest.round.value());
-  for (const ShardManifest& shard : manifest.shards) {
-    for (const CheckpointFile& file : {shard.weights, shard.optimizer}) {
+  for (const checkpoints::ShardManifest& shard : manifest.shards) {
+    for (const checkpoints::CheckpointFile& file : {shard.weights, shard.optimizer}) {
       absl::StrAppend(&contents, " ", file.name, " ", file.num_bytes, " ", file.crc32c);
     }
   }
-  return Crc32c(contents.data(), contents.size());
+  return crc32c::Crc32c(contents.data(), contents.size());
 }
 
-std::optional<uint32_t> ChecksumOf(FileSystem& file_system, const WeightsSource& source) {
-  const auto* checkpoint = std::get_if<CheckpointSource>(&source);
+std::optional<uint32_t> ChecksumOf(storage::FileSystem& file_system,
+                                   const shards::WeightsSource& source) {
+  const auto* checkpoint = std::get_if<shards::CheckpointSource>(&source);
   if (checkpoint == nullptr) return std::nullopt;
-  const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, checkpoint->directory);
+  const absl::StatusOr<checkpoints::Manifest> manifest =
+      checkpoints::ReadManifest(file_system, checkpoint->directory);
   if (!manifest.ok()) return std::nullopt;
   return ContentChecksum(*manifest);
 }
@@ -113,16 +117,17 @@ std::string PathAfterMove(const std::string& path, const std::string& from, cons
   return absl::StrCat(to, absl::string_view(path).substr(from.size()));
 }
 
-absl::StatusOr<bool> IsJournalOfRun(FileSystem& file_system, const JournalBase& base,
+absl::StatusOr<bool> IsJournalOfRun(storage::FileSystem& file_system, const JournalBase& base,
                                     const RunFolders& folders) {
   const std::string& named = base.run_folder;
   if (named.empty() || folders.checkpoint_dir.empty() || MovesWithRun(folders)) return true;
   if (file_system.AreSame(named, folders.checkpoint_dir) || !file_system.Exists(named)) return true;
-  const auto* checkpoint = std::get_if<CheckpointSource>(&base.source);
+  const auto* checkpoint = std::get_if<shards::CheckpointSource>(&base.source);
   if (checkpoint != nullptr) {
     // Two runs with the same settings and data begin with equal checkpoints. So a copy in the
     // folder of this run counts only if the checkpoint has left the folder that the journal names.
-    const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, checkpoint->directory);
+    const absl::StatusOr<checkpoints::Manifest> manifest =
+        checkpoints::ReadManifest(file_system, checkpoint->directory);
     if (manifest.ok() && manifest->journal.is_complete) return false;
     if (!manifest.ok() && FindCheckpoint(file_system, *checkpoint, base, folders).ok()) return true;
   }
@@ -136,15 +141,15 @@ absl::StatusOr<bool> IsJournalOfRun(FileSystem& file_system, const JournalBase& 
       ", rename the folder that it was copied from"));
 }
 
-absl::StatusOr<WeightsSource> FindBase(FileSystem& file_system, const JournalBase& base,
-                                       const RunFolders& folders) {
-  if (const auto* checkpoint = std::get_if<CheckpointSource>(&base.source)) {
+absl::StatusOr<shards::WeightsSource> FindBase(storage::FileSystem& file_system,
+                                               const JournalBase& base, const RunFolders& folders) {
+  if (const auto* checkpoint = std::get_if<shards::CheckpointSource>(&base.source)) {
     return FindCheckpoint(file_system, *checkpoint, base, folders);
   }
-  const auto* file = std::get_if<SafetensorsSource>(&base.source);
+  const auto* file = std::get_if<shards::SafetensorsSource>(&base.source);
   if (file == nullptr) return base.source;
   const std::string moved = PathAfterMove(file->path, base.run_folder, folders.checkpoint_dir);
-  if (file_system.Exists(moved)) return SafetensorsSource{moved};
+  if (file_system.Exists(moved)) return shards::SafetensorsSource{moved};
   if (!MovesWithRun(folders) && file_system.Exists(file->path)) return base.source;
   return absl::UnavailableError(absl::StrCat(
       "the journal goes on from the weights of ", file->path, ", and there is no such file",

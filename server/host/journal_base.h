@@ -22,7 +22,7 @@ struct RunFolders {
 };
 
 struct JournalBase {
-  WeightsSource source;
+  shards::WeightsSource source;
   // --checkpoint_dir at the time when the journal named the source. Empty means not known.
   std::string run_folder;
   // ContentChecksum() of the checkpoint. Not set means that the release that wrote the journal had
@@ -32,10 +32,11 @@ struct JournalBase {
 
 // Returns a checksum over the round and the files of a checkpoint. Copies of a checkpoint have the
 // same checksum.
-uint32_t ContentChecksum(const Manifest& manifest);
+uint32_t ContentChecksum(const checkpoints::Manifest& manifest);
 // Returns the checksum of the source if it is a checkpoint that can be read. Otherwise the result
 // is not set. Blocks for the disk.
-std::optional<uint32_t> ChecksumOf(FileSystem& file_system, const WeightsSource& source);
+std::optional<uint32_t> ChecksumOf(storage::FileSystem& file_system,
+                                   const shards::WeightsSource& source);
 
 // Returns the new path of `path` after the folder `from` was renamed to `to`. A path outside of
 // `from` stays as it is. Every path stays as it is if either folder is empty.
@@ -46,7 +47,7 @@ std::string PathAfterMove(const std::string& path, const std::string& from, cons
 // folder it names. If that folder is gone, or has lost the checkpoint that the journal goes on
 // from, the folder was moved. Blocks for the disk. Errors: FailedPrecondition (the journal has
 // rounds of another run that may be in no checkpoint).
-absl::StatusOr<bool> IsJournalOfRun(FileSystem& file_system, const JournalBase& base,
+absl::StatusOr<bool> IsJournalOfRun(storage::FileSystem& file_system, const JournalBase& base,
                                     const RunFolders& folders);
 
 // Returns the base's source with its path of today: under its name in the folders of the run, or
@@ -55,7 +56,7 @@ absl::StatusOr<bool> IsJournalOfRun(FileSystem& file_system, const JournalBase& 
 // of a checkpoint. Blocks for the disk. Errors: Unavailable, naming the paths (the source is not
 // found, which an operator may repair); NotFound (the run has other checkpoints but not this one);
 // those of VerifyCheckpoint().
-absl::StatusOr<WeightsSource> FindBase(FileSystem& file_system, const JournalBase& base,
-                                       const RunFolders& folders);
+absl::StatusOr<shards::WeightsSource> FindBase(storage::FileSystem& file_system,
+                                               const JournalBase& base, const RunFolders& folders);
 
 }  // namespace lodestar::host

@@ -29,16 +29,16 @@ class JournalBaseTest : public testing::Test {
   // Returns what a journal of the run in `folder` names, once the checkpoint exists.
   JournalBase BaseIn(const std::string& folder) {
     JournalBase base;
-    base.source = CheckpointSource{absl::StrCat(folder, "/", kName)};
+    base.source = shards::CheckpointSource{absl::StrCat(folder, "/", kName)};
     base.run_folder = folder;
     base.checksum = ChecksumOf(disk_, base.source);
     EXPECT_TRUE(base.checksum.has_value());
     return base;
   }
   absl::StatusOr<std::string> Find(const JournalBase& base, const RunFolders& folders) {
-    absl::StatusOr<WeightsSource> found = FindBase(disk_, base, folders);
+    absl::StatusOr<shards::WeightsSource> found = FindBase(disk_, base, folders);
     if (!found.ok()) return found.status();
-    return std::get<CheckpointSource>(*found).directory;
+    return std::get<shards::CheckpointSource>(*found).directory;
   }
 
   SimulatedFileSystem disk_;
@@ -117,7 +117,7 @@ TEST_F(JournalBaseTest, RefusesJournalOfAnotherRun) {
   EXPECT_THAT(IsJournalOfRun(disk_, base, other), is_refused);
   Write("/b", "weights!");
   EXPECT_THAT(IsJournalOfRun(disk_, base, other), is_refused) << "equal beginnings";
-  base.source = InitialSource{};
+  base.source = shards::InitialSource{};
   EXPECT_THAT(IsJournalOfRun(disk_, base, other), is_refused) << "before the first checkpoint";
 }
 
@@ -142,7 +142,7 @@ TEST_F(JournalBaseTest, KnowsThatAnotherRunHasEndedInOrder) {
   WriteCheckpoint(disk_, "/a/round-00000050", 50, "weights!",
                   {.journal_id = 7, .record = 3, .shard_records = {}});
   const JournalBase base = BaseIn("/a");
-  ASSERT_OK(MarkComplete(disk_, "/a/round-00000050"));
+  ASSERT_OK(checkpoints::MarkComplete(disk_, "/a/round-00000050"));
   EXPECT_THAT(IsJournalOfRun(disk_, base, {.checkpoint_dir = "/b", .journal_dir = "/fast"}),
               IsOkAndHolds(false));
 }
@@ -170,10 +170,10 @@ TEST_F(JournalBaseTest, FindsWeightsInsideOfAMovedRun) {
   base.run_folder = "/a";
   const RunFolders moved = {.checkpoint_dir = "/b", .journal_dir = "/b/journal"};
   const auto find = [&](const std::string& path) -> absl::StatusOr<std::string> {
-    base.source = SafetensorsSource{path};
-    absl::StatusOr<WeightsSource> found = FindBase(disk_, base, moved);
+    base.source = shards::SafetensorsSource{path};
+    absl::StatusOr<shards::WeightsSource> found = FindBase(disk_, base, moved);
     if (!found.ok()) return found.status();
-    return std::get<SafetensorsSource>(*found).path;
+    return std::get<shards::SafetensorsSource>(*found).path;
   };
   EXPECT_THAT(find("/a/first.safetensors"), IsOkAndHolds("/b/first.safetensors"));
   EXPECT_THAT(find("/models/other.safetensors"), IsOkAndHolds("/models/other.safetensors"));

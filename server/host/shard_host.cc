@@ -22,7 +22,7 @@
 namespace lodestar::host {
 namespace {
 
-absl::Status LoadCheckpoint(FileSystem& file_system, const std::string& directory,
+absl::Status LoadCheckpoint(storage::FileSystem& file_system, const std::string& directory,
                             const shard::ParameterShard::Config& config,
                             shard::ParameterShard& shard) {
   ASSIGN_OR_RETURN(const std::unique_ptr<checkpoint::CheckpointReader> reader,
@@ -33,33 +33,34 @@ absl::Status LoadCheckpoint(FileSystem& file_system, const std::string& director
   RETURN_IF_ERROR(reader->CheckStateNames(state_names));
   // The state is read bucket by bucket, so that it is not in memory twice.
   return shard.Restore(
-      [&](const Bucket& bucket) { return reader->ReadBucket(bucket.range, state_names); },
+      [&](const params::Bucket& bucket) { return reader->ReadBucket(bucket.range, state_names); },
       reader->manifest().round);
 }
 
-absl::Status LoadTrained(FileSystem& file_system, const std::string& path, const Layout& layout,
-                         const ModelSpec& model, shard::ParameterShard& shard) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> trained,
-                   TrainedWeights::Open(file_system, path));
+absl::Status LoadTrained(storage::FileSystem& file_system, const std::string& path,
+                         const params::Layout& layout, const params::ModelSpec& model,
+                         shard::ParameterShard& shard) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<checkpoints::TrainedWeights> trained,
+                   checkpoints::TrainedWeights::Open(file_system, path));
   RETURN_IF_ERROR(trained->CheckHeads(model));
   RETURN_IF_ERROR(trained->CheckTensors(layout));
-  return shard.LoadWeights([&](ElementRange range, absl::Span<float> weights) {
+  return shard.LoadWeights([&](params::ElementRange range, absl::Span<float> weights) {
     return trained->Read(layout, range, weights);
   });
 }
 
-absl::Status LoadFrom(FileSystem& file_system, const WeightsSource& source,
+absl::Status LoadFrom(storage::FileSystem& file_system, const shards::WeightsSource& source,
                       const shard::ParameterShard::Config& config, shard::ParameterShard& shard) {
-  if (const auto* checkpoint = std::get_if<CheckpointSource>(&source)) {
+  if (const auto* checkpoint = std::get_if<shards::CheckpointSource>(&source)) {
     return LoadCheckpoint(file_system, checkpoint->directory, config, shard);
   }
-  if (const auto* file = std::get_if<SafetensorsSource>(&source)) {
+  if (const auto* file = std::get_if<shards::SafetensorsSource>(&source)) {
     const absl::Status loaded =
         LoadTrained(file_system, file->path, config.layout, config.job.model, shard);
     return absl::Status(loaded.code(),
                         loaded.ok() ? "" : "--init_from: " + std::string(loaded.message()));
   }
-  if (std::holds_alternative<ClientSource>(source)) {
+  if (std::holds_alternative<shards::ClientSource>(source)) {
     shard.AwaitClientWeights();
     return absl::OkStatus();
   }
@@ -90,10 +91,10 @@ class ShardHost::AssignedObserver final : public shard::ShardObserver {
 
   void OnDiverged(Round round, absl::string_view text) override {
     if (is_telling_) {
-      reports_->OnEvent(ShardDiverged{server_incarnation_, round, std::string(text)});
+      reports_->OnEvent(shards::ShardDiverged{server_incarnation_, round, std::string(text)});
     }
   }
-  void OnFault(const WorkerFault& fault) override {
+  void OnFault(const sync::WorkerFault& fault) override {
     if (is_telling_) reports_->OnEvent(fault);
   }
   void OnContributed(WorkerId worker, Incarnation incarnation, Round round) override {
@@ -101,7 +102,8 @@ class ShardHost::AssignedObserver final : public shard::ShardObserver {
   }
   void OnOutOfMemory(absl::string_view text) override {
     if (is_telling_) {
-      reports_->OnEvent(ShardFailing{server_incarnation_, absl::ResourceExhaustedError(text)});
+      reports_->OnEvent(
+          shards::ShardFailing{server_incarnation_, absl::ResourceExhaustedError(text)});
     }
   }
   void OnDropped(absl::string_view text) override {
@@ -133,7 +135,7 @@ void NormRelay::Submit(Round round, std::vector<double> segment_sums, DoneCallba
     if (!is_over) waiting_[round] = std::move(done);
   }
   if (is_over) return done(absl::AbortedError(kServersStartAnew));
-  reports_->OnEvent(ShardSquareSums{server_incarnation_, round, std::move(segment_sums)});
+  reports_->OnEvent(shards::ShardSquareSums{server_incarnation_, round, std::move(segment_sums)});
 }
 
 void NormRelay::OnTotal(Round round, double total_square_sum) {
@@ -154,7 +156,7 @@ ShardHost::ShardHost(int shard, const Deps& deps)
       instance_id_(deps.instance_id),
       current_(absl::UnavailableError(
           absl::StrCat("shard ", shard, " has no assignment from the coordinator yet"))),
-      follows_(deps.log == nullptr ? CoordinatorRecord() : deps.log->follows()),
+      follows_(deps.log == nullptr ? shards::CoordinatorRecord() : deps.log->follows()),
       writer_(deps.writer),
       commands_(deps.commands) {
   if (writer_ == nullptr) {
@@ -190,8 +192,8 @@ bool ShardHost::is_serving() const {
   return current.ok() && (*current)->HasWeights();
 }
 
-JournalPlace ShardHost::journal_place() const {
-  JournalPlace place;
+shards::JournalPlace ShardHost::journal_place() const {
+  shards::JournalPlace place;
   place.process_id = deps_.instance_id;
   {
     absl::MutexLock lock(&mutex_);
@@ -253,13 +255,13 @@ void ShardHost::GoOn() {
   // ShardLoaded names the incarnation of the servers in the journal. If a newer assignment has come
   // meanwhile, that assignment does not count as loaded.
   deps_.reports->OnEvent(
-      ShardLoaded{deps_.log->beginning()->assignment.server_incarnation, absl::OkStatus()});
+      shards::ShardLoaded{deps_.log->beginning()->assignment.server_incarnation, absl::OkStatus()});
   recovered_observer_->Begin();
   if (const auto recovered = shard(); recovered.ok()) (*recovered)->EndReplay();
 }
 
 absl::Status ShardHost::TakeOver(const ShardLog::Beginning& beginning) {
-  AssignCommand assignment = beginning.assignment;
+  shards::AssignCommand assignment = beginning.assignment;
   ASSIGN_OR_RETURN(assignment.source, FindBase(*deps_.file_system, beginning.base, deps_.folders));
   norms_ = std::make_shared<NormRelay>(assignment.server_incarnation, deps_.reports);
   recovered_observer_ = std::make_shared<AssignedObserver>(
@@ -273,9 +275,9 @@ absl::Status ShardHost::TakeOver(const ShardLog::Beginning& beginning) {
       }));
   instance_id_ = beginning.instance_id;
   assignment_ = assignment;
-  LogInfo("shard={} goes on from its journal: records={} round={}{}", shard_, num_records,
-          shard->stats().open_round.value(),
-          deps_.log->torn().empty() ? "" : absl::StrCat("; ", deps_.log->torn()));
+  logging::LogInfo("shard={} goes on from its journal: records={} round={}{}", shard_, num_records,
+                   shard->stats().open_round.value(),
+                   deps_.log->torn().empty() ? "" : absl::StrCat("; ", deps_.log->torn()));
   absl::MutexLock lock(&mutex_);
   server_incarnation_ = assignment.server_incarnation;
   current_ = shard;
@@ -300,48 +302,51 @@ void ShardHost::Shutdown(const absl::Status& status) {
   if (old.ok()) (*old)->Shutdown(status);
 }
 
-void ShardHost::Follow(const ShardCommand& command, const CoordinatorRecord& follows) {
+void ShardHost::Follow(const shards::ShardCommand& command,
+                       const shards::CoordinatorRecord& follows) {
   absl::MutexLock lock(&mutex_);
   if (follows.journal_id != 0) follows_ = follows;
-  if (std::holds_alternative<AssignCommand>(command)) highest_opened_ = -1;
-  if (const auto* open = std::get_if<OpenRoundCommand>(&command)) {
+  if (std::holds_alternative<shards::AssignCommand>(command)) highest_opened_ = -1;
+  if (const auto* open = std::get_if<shards::OpenRoundCommand>(&command)) {
     highest_opened_ = std::max(highest_opened_, open->plan.round.value());
   }
 }
 
-void ShardHost::Obey(const ShardCommand& command, const CoordinatorRecord& follows) {
+void ShardHost::Obey(const shards::ShardCommand& command,
+                     const shards::CoordinatorRecord& follows) {
   Follow(command, follows);
   if (deps_.log != nullptr) deps_.log->Follow(follows);
-  if (const auto* assign = std::get_if<AssignCommand>(&command)) return Assign(*assign);
-  if (const auto* save = std::get_if<SaveCommand>(&command)) return Save(*save);
-  if (const auto* ask = std::get_if<AskConnectionsCommand>(&command)) {
+  if (const auto* assign = std::get_if<shards::AssignCommand>(&command)) return Assign(*assign);
+  if (const auto* save = std::get_if<shards::SaveCommand>(&command)) return Save(*save);
+  if (const auto* ask = std::get_if<shards::AskConnectionsCommand>(&command)) {
     return commands_->Schedule([this, life = ask->life] {
-      deps_.reports->OnEvent(ShardConnections{life, deps_.are_connections_closed(life)});
+      deps_.reports->OnEvent(shards::ShardConnections{life, deps_.are_connections_closed(life)});
     });
   }
   commands_->Schedule([this, command] {
     const auto current = shard();
     if (!current.ok()) return;
     shard::ParameterShard& shard = **current;
-    std::visit(
-        Overloaded{
-            [&](const OpenRoundCommand& open) { shard.OpenRound(open.plan); },
-            [&](const CloseRoundCommand& close) { shard.CloseRound(close.round, close.reported); },
-            [&](const MembersCommand& members) {
-              shard.SetMembers(members.view, members.members);
-              if (deps_.log != nullptr) deps_.log->OnFollowed();
-            },
-            [&](const DropCommand& drop) {
-              shard.Drop(drop.worker, drop.incarnation, drop.reason);
-              if (deps_.log != nullptr) deps_.log->OnFollowed();
-            },
-            [&](const PublishedCommand& published) { OnPublished(published); },
-            [&](const NormTotalCommand& norm) {
-              norms_->OnTotal(norm.round, norm.total_square_sum);
-            },
-            [](const auto&) {},
-        },
-        command);
+    std::visit(Overloaded{
+                   [&](const shards::OpenRoundCommand& open) { shard.OpenRound(open.plan); },
+                   [&](const shards::CloseRoundCommand& close) {
+                     shard.CloseRound(close.round, close.reported);
+                   },
+                   [&](const shards::MembersCommand& members) {
+                     shard.SetMembers(members.view, members.members);
+                     if (deps_.log != nullptr) deps_.log->OnFollowed();
+                   },
+                   [&](const shards::DropCommand& drop) {
+                     shard.Drop(drop.worker, drop.incarnation, drop.reason);
+                     if (deps_.log != nullptr) deps_.log->OnFollowed();
+                   },
+                   [&](const shards::PublishedCommand& published) { OnPublished(published); },
+                   [&](const shards::NormTotalCommand& norm) {
+                     norms_->OnTotal(norm.round, norm.total_square_sum);
+                   },
+                   [](const auto&) {},
+               },
+               command);
   });
 }
 
@@ -354,7 +359,7 @@ void ShardHost::ReplaceWeights(Round round, absl::Span<const float> weights,
   });
 }
 
-void ShardHost::Assign(const AssignCommand& command) {
+void ShardHost::Assign(const shards::AssignCommand& command) {
   absl::StatusOr<std::shared_ptr<shard::ParameterShard>> current =
       absl::UnavailableError(absl::StrCat("shard ", shard_, " is loading its weights"));
   {
@@ -372,7 +377,7 @@ void ShardHost::Assign(const AssignCommand& command) {
   });
 }
 
-void ShardHost::Load(const AssignCommand& assignment) {
+void ShardHost::Load(const shards::AssignCommand& assignment) {
   assignment_ = assignment;
   if (norms_ != nullptr) norms_->End();
   norms_ = std::make_shared<NormRelay>(assignment.server_incarnation, deps_.reports);
@@ -391,7 +396,7 @@ void ShardHost::Load(const AssignCommand& assignment) {
   }
   const auto report = [reports = deps_.reports, incarnation = assignment.server_incarnation,
                        status] {
-    reports->OnEvent(ShardLoaded{incarnation, status});
+    reports->OnEvent(shards::ShardLoaded{incarnation, status});
   };
   // The assignment is logged before the shard can write any other record.
   const bool is_logged = deps_.log != nullptr && status.ok();
@@ -400,16 +405,17 @@ void ShardHost::Load(const AssignCommand& assignment) {
   if (!is_logged) report();
 }
 
-absl::Status ShardHost::CheckPaths(const AssignCommand& assignment) const {
-  const SharedFolder& folder = assignment.folder;
+absl::Status ShardHost::CheckPaths(const shards::AssignCommand& assignment) const {
+  const shards::SharedFolder& folder = assignment.folder;
   if (deps_.fence != nullptr) {
     RETURN_IF_ERROR(deps_.fence->CheckFolder(folder));
     RETURN_IF_ERROR(deps_.fence->CheckSource(assignment.source));
   }
-  return folder.claim_id == 0 ? absl::OkStatus() : CheckClaimIsIn(folder.path, folder.claim_id);
+  return folder.claim_id == 0 ? absl::OkStatus()
+                              : storage::CheckClaimIsIn(folder.path, folder.claim_id);
 }
 
-void ShardHost::OnPublished(const PublishedCommand& published) {
+void ShardHost::OnPublished(const shards::PublishedCommand& published) {
   if (deps_.log == nullptr) return;
   const absl::Status allowed =
       deps_.fence == nullptr ? absl::OkStatus() : deps_.fence->CheckPublished(published.path);
@@ -418,8 +424,8 @@ void ShardHost::OnPublished(const PublishedCommand& published) {
 }
 
 absl::StatusOr<std::shared_ptr<shard::ParameterShard>> ShardHost::BuildShard(
-    const AssignCommand& assignment, std::shared_ptr<AssignedObserver> observer) {
-  const ClusterMap& map = *assignment.map;
+    const shards::AssignCommand& assignment, std::shared_ptr<AssignedObserver> observer) {
+  const messages::ClusterMap& map = *assignment.map;
   if (shard_ >= static_cast<int>(map.servers.size())) {
     return absl::InvalidArgumentError(
         absl::StrCat("shard ", shard_, " is not one of the job's ", map.servers.size()));
@@ -431,7 +437,7 @@ absl::StatusOr<std::shared_ptr<shard::ParameterShard>> ShardHost::BuildShard(
   config.last_of_others = Incarnation(assignment.server_incarnation);
   config.staging_bytes = deps_.staging_bytes;
   config.life_key = assignment.life_key;
-  for (const Bucket& bucket : map.buckets) {
+  for (const params::Bucket& bucket : map.buckets) {
     if (bucket.shard == shard_) config.buckets.push_back(bucket);
   }
   ASSIGN_OR_RETURN(config.max_bytes, CheckResources(assignment, config.range.size()));
@@ -447,33 +453,34 @@ absl::StatusOr<std::shared_ptr<shard::ParameterShard>> ShardHost::BuildShard(
   return shard;
 }
 
-absl::StatusOr<int64_t> ShardHost::CheckResources(const AssignCommand& assignment,
+absl::StatusOr<int64_t> ShardHost::CheckResources(const shards::AssignCommand& assignment,
                                                   int64_t num_elements) {
-  const HostMemory host = deps_.read_memory();
+  const machine::HostMemory host = deps_.read_memory();
   // If the shard took more than the machine or the control group has, the system would end this
   // process.
   const int64_t max_bytes = host.total_bytes;
   // This is checked only once: later, the available memory no longer includes what this process has
   // taken and will use again.
   if (std::exchange(has_checked_resources_, true)) return max_bytes;
-  const ShardMemory memory = EstimateShardMemory(assignment.job, num_elements, deps_.staging_bytes);
-  ASSIGN_OR_RETURN(const std::string warning, CheckShardMemory(memory, host));
-  LogInfo("shard={} memory: {}", shard_, memory.Describe());
+  const plan::ShardMemory memory =
+      plan::EstimateShardMemory(assignment.job, num_elements, deps_.staging_bytes);
+  ASSIGN_OR_RETURN(const std::string warning, plan::CheckShardMemory(memory, host));
+  logging::LogInfo("shard={} memory: {}", shard_, memory.Describe());
   if (!warning.empty()) deps_.reports->OnNotice(warning);
   const absl::Status files = assignment.folder.path.empty()
                                  ? absl::OkStatus()
                                  : checkpoint::CheckShardFileSizes(shard_, memory);
   if (!files.ok()) {
-    deps_.reports->OnEvent(
-        ShardAlarm{absl::StrCat("NO CHECKPOINT CAN BE WRITTEN BY THIS SERVER: ", files.message()),
-                   ShardAlarm::Ends::kNever});
+    deps_.reports->OnEvent(shards::ShardAlarm{
+        absl::StrCat("NO CHECKPOINT CAN BE WRITTEN BY THIS SERVER: ", files.message()),
+        shards::ShardAlarm::Ends::kNever});
   }
   return max_bytes;
 }
 
-void ShardHost::Save(const SaveCommand& command) {
+void ShardHost::Save(const shards::SaveCommand& command) {
   commands_->Schedule([this, command] {
-    AssignCommand assignment = assignment_;
+    shards::AssignCommand assignment = assignment_;
     if (command.folder_claim_id != 0) assignment.folder.claim_id = command.folder_claim_id;
     const auto write = [this, assignment = std::move(assignment),
                         directory = command.directory](absl::StatusOr<shard::ShardState> state) {
@@ -496,7 +503,7 @@ void ShardHost::Save(const SaveCommand& command) {
   });
 }
 
-void ShardHost::WriteFiles(const AssignCommand& assignment, const std::string& directory,
+void ShardHost::WriteFiles(const shards::AssignCommand& assignment, const std::string& directory,
                            const absl::StatusOr<shard::ShardState>& state) {
   const auto write = [&]() -> absl::StatusOr<std::string> {
     RETURN_IF_ERROR(state.status());
@@ -508,13 +515,13 @@ void ShardHost::WriteFiles(const AssignCommand& assignment, const std::string& d
     spec.directory = directory;
     spec.shard = shard_;
     spec.num_shards = static_cast<int>(assignment.map->servers.size());
-    spec.model = ModelSpecToJson(assignment.job.model);
+    spec.model = params::ModelSpecToJson(assignment.job.model);
     ASSIGN_OR_RETURN(
-        const ShardManifest manifest,
+        const checkpoints::ShardManifest manifest,
         checkpoint::WriteShardFiles(*deps_.file_system, spec, assignment.map->layout, *state));
-    return FormatShardManifest(manifest);
+    return checkpoints::FormatShardManifest(manifest);
   };
-  deps_.reports->OnEvent(ShardSaved{assignment.server_incarnation, directory, write()});
+  deps_.reports->OnEvent(shards::ShardSaved{assignment.server_incarnation, directory, write()});
 }
 
 }  // namespace lodestar::host

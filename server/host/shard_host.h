@@ -40,9 +40,9 @@ namespace lodestar::host {
 class ShardReports {
  public:
   virtual ~ShardReports() = default;
-  virtual void OnEvent(ShardEvent event) = 0;
+  virtual void OnEvent(shards::ShardEvent event) = 0;
   // Called when all of a contribution is acknowledged by this shard: see ShardObserver.
-  virtual void OnContributed(uint64_t /*server_incarnation*/, const WorkerLife& /*life*/,
+  virtual void OnContributed(uint64_t /*server_incarnation*/, const messages::WorkerLife& /*life*/,
                              Round /*round*/) {}
   // Logs that the rounds go on without a worker.
   virtual void OnDropped(absl::string_view /*text*/) {}
@@ -91,8 +91,8 @@ class ShardHost {
     Executor* commands = nullptr;
     Executor* writer = nullptr;
     ShardReports* reports = nullptr;
-    TraceRecorder* trace = nullptr;  // null means that nothing is traced
-    FileSystem* file_system = &FileSystem::Real();
+    process::TraceRecorder* trace = nullptr;  // null means that nothing is traced
+    storage::FileSystem* file_system = &storage::FileSystem::Real();
     // Number by which the coordinator recognizes the state of this shard: a new number for a new
     // process, or the number of the earlier process whose journal this process goes on with.
     uint64_t instance_id = 0;
@@ -100,14 +100,13 @@ class ShardHost {
     RunFolders folders = {};  // folders in which the source of a journal is searched
     // Says which files commands may make this server read and write. Null means all.
     const FolderFence* fence = nullptr;
-    int64_t staging_bytes = kStagingBytes;  // see ParameterShard::Config
+    int64_t staging_bytes = plan::kStagingBytes;  // see ParameterShard::Config
     // Returns the memory that the shards may take. Zeros mean that the memory is not known, and not
     // checked.
-    std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
+    std::function<machine::HostMemory()> read_memory = [] { return machine::HostMemory{}; };
     // Returns true if the other end has closed all connections of this incarnation to this server.
-    std::function<bool(const WorkerLife&)> are_connections_closed = [](const WorkerLife&) {
-      return false;
-    };
+    std::function<bool(const messages::WorkerLife&)> are_connections_closed =
+        [](const messages::WorkerLife&) { return false; };
   };
 
   ShardHost(int shard, const Deps& deps);
@@ -134,7 +133,7 @@ class ShardHost {
   // Queues a command. After an AssignCommand, shard() is Unavailable until the shard has loaded.
   // StopCommand is for the owner of the process, which obeys it. `follows` is the record of the
   // coordinator's journal that the command follows from.
-  void Obey(const ShardCommand& command, const CoordinatorRecord& follows = {})
+  void Obey(const shards::ShardCommand& command, const shards::CoordinatorRecord& follows = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // See ParameterShard. The replacement is done after the commands that were given before.
@@ -152,7 +151,7 @@ class ShardHost {
   bool is_serving() const;
   // Returns the statistics of the shard, or zeros while there is no shard.
   shard::ShardStats stats() const;
-  JournalPlace journal_place() const ABSL_LOCKS_EXCLUDED(mutex_);
+  shards::JournalPlace journal_place() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the present path of a file of the run that was at `path` when the earlier process wrote
   // its journal. (The folder of the run may have been moved since.) Call after Recover().
   std::string PathToday(const std::string& path) const;
@@ -166,20 +165,21 @@ class ShardHost {
  private:
   class AssignedObserver;
 
-  void Follow(const ShardCommand& command, const CoordinatorRecord& follows)
+  void Follow(const shards::ShardCommand& command, const shards::CoordinatorRecord& follows)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void Assign(const AssignCommand& command);
-  void Save(const SaveCommand& command);
-  void OnPublished(const PublishedCommand& published);
+  void Assign(const shards::AssignCommand& command);
+  void Save(const shards::SaveCommand& command);
+  void OnPublished(const shards::PublishedCommand& published);
   absl::Status TakeOver(const ShardLog::Beginning& beginning) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Load(const AssignCommand& assignment);
+  void Load(const shards::AssignCommand& assignment);
   absl::StatusOr<std::shared_ptr<shard::ParameterShard>> BuildShard(
-      const AssignCommand& assignment, std::shared_ptr<AssignedObserver> observer);
-  absl::Status CheckPaths(const AssignCommand& assignment) const;
+      const shards::AssignCommand& assignment, std::shared_ptr<AssignedObserver> observer);
+  absl::Status CheckPaths(const shards::AssignCommand& assignment) const;
   // Returns the maximum memory of the shard. Raises an alarm if its checkpoints need larger files
   // than this process may write. Errors: ResourceExhausted (the shard does not fit).
-  absl::StatusOr<int64_t> CheckResources(const AssignCommand& assignment, int64_t num_elements);
-  void WriteFiles(const AssignCommand& assignment, const std::string& directory,
+  absl::StatusOr<int64_t> CheckResources(const shards::AssignCommand& assignment,
+                                         int64_t num_elements);
+  void WriteFiles(const shards::AssignCommand& assignment, const std::string& directory,
                   const absl::StatusOr<shard::ShardState>& state);
   // Makes `shard` the current shard. Returns false, and shuts `shard` down, if a later assignment
   // or Shutdown() has come meanwhile.
@@ -195,12 +195,12 @@ class ShardHost {
   absl::StatusOr<std::shared_ptr<shard::ParameterShard>> current_ ABSL_GUARDED_BY(mutex_);
   bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   // For these two members see JournalPlace.
-  CoordinatorRecord follows_ ABSL_GUARDED_BY(mutex_);
+  shards::CoordinatorRecord follows_ ABSL_GUARDED_BY(mutex_);
   int64_t highest_opened_ ABSL_GUARDED_BY(mutex_) = -1;
   std::shared_ptr<AssignedObserver> recovered_observer_;  // null means that nothing was taken over
   // After Recover(), only the executor of commands uses assignment_, norms_ and
   // has_checked_resources_.
-  AssignCommand assignment_;
+  shards::AssignCommand assignment_;
   std::string journal_refusal_;       // see journal_refusal()
   std::shared_ptr<NormRelay> norms_;  // null means that there was no assignment yet
   bool has_checked_resources_ = false;

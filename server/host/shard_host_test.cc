@@ -30,12 +30,12 @@ using ::testing::IsEmpty;
 // LockedReports blocks inside a report, as if it waited for the coordinator's lock.
 class LockedReports final : public ShardReports {
  public:
-  void OnEvent(ShardEvent event) override {
-    if (const auto* loaded = std::get_if<ShardLoaded>(&event)) {
+  void OnEvent(shards::ShardEvent event) override {
+    if (const auto* loaded = std::get_if<shards::ShardLoaded>(&event)) {
       EXPECT_OK(loaded->status);
       (loaded->server_incarnation == 1 ? first_loaded : second_loaded).Notify();
     }
-    if (!std::holds_alternative<ShardDiverged>(event)) return;
+    if (!std::holds_alternative<shards::ShardDiverged>(event)) return;
     diverged.Notify();
     // The time limit makes the test fail if Assign() waits for this report.
     was_unlocked = unlocked.WaitForNotificationWithTimeout(absl::Seconds(10));
@@ -47,32 +47,34 @@ class LockedReports final : public ShardReports {
 };
 
 // Returns an assignment of all of a small model to one shard.
-AssignCommand Assignment(uint64_t server_incarnation) {
-  JobSpec job;
-  job.model = {"small-mlp", MlpSpec{{13, 17, 9, 5}}};
-  auto map = std::make_shared<ClusterMap>();
-  map->layout = *BuildLayout(job.model);
-  const ElementRange all = {0, map->layout.num_elements()};
+shards::AssignCommand Assignment(uint64_t server_incarnation) {
+  job::JobSpec job;
+  job.model = {"small-mlp", params::MlpSpec{{13, 17, 9, 5}}};
+  auto map = std::make_shared<messages::ClusterMap>();
+  map->layout = *params::BuildLayout(job.model);
+  const params::ElementRange all = {0, map->layout.num_elements()};
   map->servers = {{0, "nowhere:1", all}};
-  map->buckets = *PlanBuckets(map->layout, {all}, /*bucket_bytes=*/256);
-  return {
-      .server_incarnation = server_incarnation, .job = job, .map = map, .source = InitialSource{}};
+  map->buckets = *params::PlanBuckets(map->layout, {all}, /*bucket_bytes=*/256);
+  return {.server_incarnation = server_incarnation,
+          .job = job,
+          .map = map,
+          .source = shards::InitialSource{}};
 }
 
 class RecordedReports final : public ShardReports {
  public:
-  void OnEvent(ShardEvent event) override {
-    if (const auto* of_load = std::get_if<ShardLoaded>(&event)) {
+  void OnEvent(shards::ShardEvent event) override {
+    if (const auto* of_load = std::get_if<shards::ShardLoaded>(&event)) {
       EXPECT_OK(of_load->status);
       loaded.push_back(of_load->server_incarnation);
-    } else if (const auto* of_save = std::get_if<ShardSaved>(&event)) {
+    } else if (const auto* of_save = std::get_if<shards::ShardSaved>(&event)) {
       EXPECT_OK(of_save->manifest_part);
       saved.push_back(of_save->directory);
-    } else if (const auto* sums = std::get_if<ShardSquareSums>(&event)) {
+    } else if (const auto* sums = std::get_if<shards::ShardSquareSums>(&event)) {
       sums_of.push_back(sums->server_incarnation);
-    } else if (const auto* alarm = std::get_if<ShardAlarm>(&event)) {
+    } else if (const auto* alarm = std::get_if<shards::ShardAlarm>(&event)) {
       alarms.push_back(alarm->text);
-    } else if (const auto* connections = std::get_if<ShardConnections>(&event)) {
+    } else if (const auto* connections = std::get_if<shards::ShardConnections>(&event)) {
       if (connections->are_closed) closed.push_back(connections->life.worker.value());
     }
   }
@@ -113,7 +115,7 @@ TEST(ShardHostTest, AShardWhoseAssignmentIsReplacedWhileItLoadsIsNeverServed) {
   ShardHost::Deps deps = {.executor = &executor, .commands = &commands, .reports = &reports};
   deps.read_memory = [&] {  // called during the first load
     assigned->Obey(Assignment(3));
-    return HostMemory{};
+    return machine::HostMemory{};
   };
   ShardHost host(0, deps);
   assigned = &host;
@@ -131,10 +133,12 @@ TEST(ShardHostTest, AnswersWhetherConnectionsAreClosedAlsoBeforeItHasLoaded) {
   InlineExecutor executor;
   RecordedReports reports;
   ShardHost::Deps deps = {.executor = &executor, .commands = &executor, .reports = &reports};
-  deps.are_connections_closed = [](const WorkerLife& life) { return life.worker == WorkerId(2); };
+  deps.are_connections_closed = [](const messages::WorkerLife& life) {
+    return life.worker == WorkerId(2);
+  };
   ShardHost host(0, deps);
   for (uint32_t worker : {1, 2}) {
-    host.Obey(AskConnectionsCommand{{WorkerId(worker), Incarnation(7)}});
+    host.Obey(shards::AskConnectionsCommand{{WorkerId(worker), Incarnation(7)}});
   }
   EXPECT_THAT(reports.closed, ElementsAre(2));
 }
@@ -143,12 +147,12 @@ TEST(ShardHostTest, AlarmIsRaisedWhenCheckpointsNeedLargerFilesThanAreAllowed) {
   InlineExecutor executor;
   RecordedReports reports;
   ShardHost host(2, {.executor = &executor, .commands = &executor, .reports = &reports});
-  AssignCommand assignment = Assignment(1);
+  shards::AssignCommand assignment = Assignment(1);
   assignment.folder.path = "/checkpoints";
-  auto map = std::make_shared<ClusterMap>(*assignment.map);
-  const ElementRange all = map->servers[0].range;
+  auto map = std::make_shared<messages::ClusterMap>(*assignment.map);
+  const params::ElementRange all = map->servers[0].range;
   map->servers = {{0, "a:1", {0, 0}}, {1, "b:1", {0, 0}}, {2, "c:1", all}};
-  for (Bucket& bucket : map->buckets) bucket.shard = 2;
+  for (params::Bucket& bucket : map->buckets) bucket.shard = 2;
   assignment.map = map;
   rlimit before = {};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -172,7 +176,7 @@ TEST(ShardHostTest, ARoundThatWasNeverOpenedHereDoesNotHoldUpTheCheckpointBehind
                      .reports = &reports,
                      .file_system = &disk});
   host.Obey(Assignment(1));
-  host.Obey(SaveCommand{.round = Round(1), .directory = "ckpt/round-00000001.tmp"});
+  host.Obey(shards::SaveCommand{.round = Round(1), .directory = "ckpt/round-00000001.tmp"});
   EXPECT_THAT(reports.saved, ElementsAre("ckpt/round-00000001.tmp"));
 }
 
@@ -184,7 +188,7 @@ TEST(ShardHostTest, SavesGoOnUnderACoordinatorThatWasStartedAgain) {
   SimulatedFileSystem disk;
   const std::string runs = absl::StrCat(testing::TempDir(), "/started_again");
   std::filesystem::create_directories(runs);
-  auto lock = FolderLock::Take(runs, NewFolderClaim(), {});
+  auto lock = storage::FolderLock::Take(runs, storage::NewFolderClaim(), {});
   ASSERT_OK(lock);
   const FolderFence fence({});
   ShardHost host(0, {.executor = &executor,
@@ -193,14 +197,14 @@ TEST(ShardHostTest, SavesGoOnUnderACoordinatorThatWasStartedAgain) {
                      .reports = &reports,
                      .file_system = &disk,
                      .fence = &fence});
-  AssignCommand command = Assignment(1);
+  shards::AssignCommand command = Assignment(1);
   command.folder = {runs, (*lock)->claim_id()};
   host.Obey(command);
   lock->reset();
-  lock = FolderLock::Take(runs, NewFolderClaim(), {});
+  lock = storage::FolderLock::Take(runs, storage::NewFolderClaim(), {});
   ASSERT_OK(lock);
   const std::string directory = absl::StrCat(runs, "/round-00000001.a1.tmp");
-  host.Obey(SaveCommand{
+  host.Obey(shards::SaveCommand{
       .round = Round(1), .directory = directory, .folder_claim_id = (*lock)->claim_id()});
   EXPECT_THAT(reports.saved, ElementsAre(directory));
 }
@@ -209,12 +213,12 @@ TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
   LockedReports reports;
   ThreadPool executor(1);
   ShardHost host(0, {.executor = &executor, .reports = &reports});
-  AssignCommand command = Assignment(1);
+  shards::AssignCommand command = Assignment(1);
   host.Obey(command);
   reports.first_loaded.WaitForNotification();
 
   // The update overflows.
-  const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(2), 1}};
+  const std::vector<sync::RosterMember> roster = {{WorkerId(1), Incarnation(2), 1}};
   shard::ContributionKey key;
   key.worker = WorkerId(1);
   key.incarnation = Incarnation(2);

@@ -50,9 +50,9 @@ absl::StatusOr<std::optional<shard::ShardRecord>> ParseRecord(absl::string_view 
 // Returns the round of the record's plan or contribution. The coordinator must have opened or
 // granted that round. -1 means that the record names no such round.
 int64_t RoundOf(const shard::ShardRecord& record) {
-  if (const auto* plan = std::get_if<RoundPlan>(&record)) return plan->round.value();
+  if (const auto* plan = std::get_if<sync::RoundPlan>(&record)) return plan->round.value();
   const auto* step = std::get_if<shard::StepRecord>(&record);
-  if (step == nullptr || step->key.kind == ContributionKind::kInitialWeights) return -1;
+  if (step == nullptr || step->key.kind == messages::ContributionKind::kInitialWeights) return -1;
   switch (step->step.kind) {
     case shard::BucketStep::Kind::kAccumulate:
     case shard::BucketStep::Kind::kApplyAlone:
@@ -112,9 +112,9 @@ absl::Status ShardLog::ReadBeginning() {
                                             ": its oldest file is missing or damaged"));
   }
   if (!assignment_.empty()) {
-    absl::StatusOr<AssignCommand> assignment = deps_.parse_assignment(assignment_);
+    absl::StatusOr<shards::AssignCommand> assignment = deps_.parse_assignment(assignment_);
     RETURN_IF_ERROR(Unknown(began_at_, assignment.status()));
-    if (!base_.empty()) assignment->source = CheckpointSource{base_};
+    if (!base_.empty()) assignment->source = shards::CheckpointSource{base_};
     if (run_folder_.empty()) run_folder_ = assignment->folder.path;
     const JournalBase base = {
         .source = assignment->source, .run_folder = run_folder_, .checksum = base_checksum_};
@@ -238,7 +238,7 @@ uint64_t ShardLog::BeginSegment(const Mark* save, std::function<void()> durable)
       std::move(durable));
 }
 
-void ShardLog::Begin(uint64_t instance_id, const AssignCommand& assignment,
+void ShardLog::Begin(uint64_t instance_id, const shards::AssignCommand& assignment,
                      std::function<void()> durable) {
   instance_id_ = instance_id;
   assignment_ = deps_.format_assignment(assignment);
@@ -256,13 +256,13 @@ void ShardLog::Begin(uint64_t instance_id, const AssignCommand& assignment,
   }
 }
 
-void ShardLog::Follow(const CoordinatorRecord& record) {
+void ShardLog::Follow(const shards::CoordinatorRecord& record) {
   absl::MutexLock lock(&knowledge_mutex_);
   const bool is_later = record.journal_id != follows_.journal_id || record.number > follows_.number;
   if (record.journal_id != 0 && is_later) follows_ = record;
 }
 
-CoordinatorRecord ShardLog::follows() const {
+shards::CoordinatorRecord ShardLog::follows() const {
   absl::MutexLock lock(&knowledge_mutex_);
   return follows_;
 }
@@ -291,7 +291,7 @@ void ShardLog::StampFollowed(Json& json) {
 absl::Status ShardLog::NoteFollowed(const Json& json) {
   // Earlier releases did not write which record of the coordinator they followed.
   if (!json.contains(kFollowsJournal)) return absl::OkStatus();
-  CoordinatorRecord record;
+  shards::CoordinatorRecord record;
   ASSIGN_OR_RETURN(record.journal_id, GetUint64(json, kFollowsJournal));
   ASSIGN_OR_RETURN(record.number, GetUint64(json, kFollowsRecord));
   Follow(record);
@@ -308,7 +308,7 @@ void ShardLog::NoteRound(int64_t round) {
   highest_round_ = std::max(highest_round_, round);
 }
 
-void ShardLog::OnSave(const SaveCommand& save) {
+void ShardLog::OnSave(const shards::SaveCommand& save) {
   Mark mark = {
       .sequence = 0, .round = save.round, .directory = save.directory, .num_bytes = num_bytes_};
   mark.sequence = BeginSegment(&mark, [] {});
@@ -326,7 +326,7 @@ void ShardLog::AppendOwn(Json json, std::function<void()> durable) {
   writer_->Append({.text = std::move(text)}, std::move(durable));
 }
 
-void ShardLog::OnPublished(const PublishedCommand& published) {
+void ShardLog::OnPublished(const shards::PublishedCommand& published) {
   // With rosters, the checkpoint's round may have begun before the checkpoint's save, but after the
   // save before it. So records are kept from the previous save on. Without rosters, they are kept
   // from the checkpoint's own save on.
@@ -339,7 +339,7 @@ void ShardLog::OnPublished(const PublishedCommand& published) {
   }
   base_ = published.path;
   if (!deps_.run_folder.empty()) run_folder_ = deps_.run_folder;
-  base_checksum_ = ChecksumOf(*deps_.file_system, CheckpointSource{base_});
+  base_checksum_ = ChecksumOf(*deps_.file_system, shards::CheckpointSource{base_});
   if (oldest_needed != nullptr) needed_from_ = oldest_needed->sequence;
   Json json = {{"kind", kBase}, {"directory", base_}, {"needed_from", needed_from_}};
   DescribeBase(json);
@@ -352,7 +352,7 @@ void ShardLog::Append(shard::ShardRecord record, absl::Span<const std::byte> pay
                       std::shared_ptr<const void> payload_owner, std::function<void()> durable) {
   NoteRound(RoundOf(record));
   Json json = ShardRecordToJson(record);
-  if (std::holds_alternative<RoundPlan>(record)) StampFollowed(json);
+  if (std::holds_alternative<sync::RoundPlan>(record)) StampFollowed(json);
   std::string text = FormatJson(json);
   num_bytes_ += static_cast<int64_t>(text.size() + payload.size());
   writer_->Append({.text = std::move(text), .payload = payload, .owner = std::move(payload_owner)},

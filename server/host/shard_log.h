@@ -41,11 +41,11 @@ class ShardLog final : public shard::ShardJournal {
  public:
   // The pointers are not owned, and their objects must outlive the log.
   struct Deps {
-    FileSystem* file_system = nullptr;
+    storage::FileSystem* file_system = nullptr;
     Clock* clock = &Clock::Real();
     Executor* executor = nullptr;  // see JournalWriter
-    std::function<std::string(const AssignCommand&)> format_assignment;
-    std::function<absl::StatusOr<AssignCommand>(absl::string_view)> parse_assignment;
+    std::function<std::string(const shards::AssignCommand&)> format_assignment;
+    std::function<absl::StatusOr<shards::AssignCommand>(absl::string_view)> parse_assignment;
     // For these functions see JournalWriter.
     std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
     std::function<absl::Status()> reclaim = [] { return absl::OkStatus(); };
@@ -57,8 +57,8 @@ class ShardLog final : public shard::ShardJournal {
   // A Beginning is the state that an earlier process has begun with. This process may go on with
   // it.
   struct Beginning {
-    uint64_t instance_id = 0;  // number of that process
-    AssignCommand assignment;  // its source is that of `base`
+    uint64_t instance_id = 0;          // number of that process
+    shards::AssignCommand assignment;  // its source is that of `base`
     // Newest checkpoint that was published after the assignment. If there is none, the source of
     // the assignment.
     JournalBase base;
@@ -89,25 +89,26 @@ class ShardLog final : public shard::ShardJournal {
   // Notes that the next command follows from `record` of the coordinator's journal. From then on,
   // plans and the records that ShardLog writes for itself name the highest such record.
   // Thread-safe.
-  void Follow(const CoordinatorRecord& record) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
+  void Follow(const shards::CoordinatorRecord& record) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
   // Writes the record that the last command follows from, unless another record has named it. Must
   // be called after obeying a command that writes nothing down.
   void OnFollowed() ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
   // Return the highest record of the coordinator that was followed, and the highest round in the
   // records of this incarnation of the servers. -1 means that there is none.
-  CoordinatorRecord follows() const ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
+  shards::CoordinatorRecord follows() const ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
   int64_t highest_round() const ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
 
   // Begins a new incarnation of the servers. Once its beginning is on disk, everything older is
   // removed.
-  void Begin(uint64_t instance_id, const AssignCommand& assignment, std::function<void()> durable);
+  void Begin(uint64_t instance_id, const shards::AssignCommand& assignment,
+             std::function<void()> durable);
   // Begins a segment for a save. Must be called before the buckets are captured.
-  void OnSave(const SaveCommand& save);
+  void OnSave(const shards::SaveCommand& save);
   // Notes that the buckets are captured. The checkpoint must not count before `durable` is called:
   // a process that goes on from it needs the records that were written with the captures.
   void OnCaptured(std::function<void()> durable);
   // Notes that a checkpoint is published, and removes the records that are no longer needed.
-  void OnPublished(const PublishedCommand& published);
+  void OnPublished(const shards::PublishedCommand& published);
 
   void Append(shard::ShardRecord record, absl::Span<const std::byte> payload,
               std::shared_ptr<const void> payload_owner, std::function<void()> durable) override;
@@ -174,8 +175,8 @@ class ShardLog final : public shard::ShardJournal {
   std::atomic<int64_t> checkpoint_bytes_ = 0;
   uint64_t first_segment_ = 0;
   mutable absl::Mutex knowledge_mutex_;  // a leaf: no other lock is taken under it
-  CoordinatorRecord follows_ ABSL_GUARDED_BY(knowledge_mutex_);
-  CoordinatorRecord written_down_ ABSL_GUARDED_BY(knowledge_mutex_);
+  shards::CoordinatorRecord follows_ ABSL_GUARDED_BY(knowledge_mutex_);
+  shards::CoordinatorRecord written_down_ ABSL_GUARDED_BY(knowledge_mutex_);
   int64_t highest_round_ ABSL_GUARDED_BY(knowledge_mutex_) = -1;
   std::unique_ptr<journal::JournalWriter> writer_;
 };

@@ -38,11 +38,11 @@ constexpr char kSave[] = "/checkpoints/round-00000001.tmp";
 
 class RecordedReports final : public ShardReports {
  public:
-  void OnEvent(ShardEvent event) override {
-    if (const auto* of_load = std::get_if<ShardLoaded>(&event)) {
+  void OnEvent(shards::ShardEvent event) override {
+    if (const auto* of_load = std::get_if<shards::ShardLoaded>(&event)) {
       EXPECT_OK(of_load->status);
       loaded.push_back(of_load->server_incarnation);
-    } else if (const auto* of_save = std::get_if<ShardSaved>(&event)) {
+    } else if (const auto* of_save = std::get_if<shards::ShardSaved>(&event)) {
       EXPECT_OK(of_save->manifest_part);
       ++num_saved;
     }
@@ -55,17 +55,19 @@ class RecordedReports final : public ShardReports {
 };
 
 // Returns an assignment of all of a small model to one shard with one bucket.
-AssignCommand Assignment(uint64_t server_incarnation) {
-  JobSpec job;
-  job.model = {"small-mlp", MlpSpec{{5, 3}}};
-  job.optimizer.kind = OptimizerKind::kMomentum;
-  auto map = std::make_shared<ClusterMap>();
-  map->layout = *BuildLayout(job.model);
-  const ElementRange all = {0, map->layout.num_elements()};
+shards::AssignCommand Assignment(uint64_t server_incarnation) {
+  job::JobSpec job;
+  job.model = {"small-mlp", params::MlpSpec{{5, 3}}};
+  job.optimizer.kind = job::OptimizerKind::kMomentum;
+  auto map = std::make_shared<messages::ClusterMap>();
+  map->layout = *params::BuildLayout(job.model);
+  const params::ElementRange all = {0, map->layout.num_elements()};
   map->servers = {{0, "nowhere:1", all}};
-  map->buckets = *PlanBuckets(map->layout, {all}, /*bucket_bytes=*/4096);
-  return {
-      .server_incarnation = server_incarnation, .job = job, .map = map, .source = InitialSource{}};
+  map->buckets = *params::PlanBuckets(map->layout, {all}, /*bucket_bytes=*/4096);
+  return {.server_incarnation = server_incarnation,
+          .job = job,
+          .map = map,
+          .source = shards::InitialSource{}};
 }
 
 // ShardLogTest runs processes, one after the other, that serve one shard to one worker.
@@ -97,10 +99,10 @@ class ShardLogTest : public testing::Test {
     ShardLog::Deps deps;
     deps.file_system = &disk_;
     deps.executor = &process_->journal;
-    deps.format_assignment = [](const AssignCommand& assignment) {
+    deps.format_assignment = [](const shards::AssignCommand& assignment) {
       return absl::StrCat(assignment.server_incarnation);
     };
-    deps.parse_assignment = [](absl::string_view bytes) -> absl::StatusOr<AssignCommand> {
+    deps.parse_assignment = [](absl::string_view bytes) -> absl::StatusOr<shards::AssignCommand> {
       if (bytes != absl::StrCat(kLife)) return absl::InvalidArgumentError("not an assignment");
       return Assignment(kLife);
     };
@@ -129,9 +131,9 @@ class ShardLogTest : public testing::Test {
 
   // Contributes to a round. Returns true if the contribution was acknowledged.
   bool Train(int64_t round) {
-    const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(9), 1}};
-    process_->host->Obey(MembersCommand{ViewId(1), roster});
-    process_->host->Obey(OpenRoundCommand{{Round(round), ViewId(1), roster, 0.1}});
+    const std::vector<sync::RosterMember> roster = {{WorkerId(1), Incarnation(9), 1}};
+    process_->host->Obey(shards::MembersCommand{ViewId(1), roster});
+    process_->host->Obey(shards::OpenRoundCommand{{Round(round), ViewId(1), roster, 0.1}});
     shard::ContributionKey key;
     key.worker = WorkerId(1);
     key.incarnation = Incarnation(9);
@@ -155,7 +157,7 @@ class ShardLogTest : public testing::Test {
   }
 
   void Save(int64_t round) {
-    process_->host->Obey(SaveCommand{Round(round), kSave});
+    process_->host->Obey(shards::SaveCommand{Round(round), kSave});
     process_->journal.RunAll();
     process_->journal.RunAll();
   }
@@ -172,7 +174,7 @@ class ShardLogTest : public testing::Test {
   }
 
   SimulatedFileSystem disk_;
-  HostMemory memory_;  // zeros: not known
+  machine::HostMemory memory_;  // zeros: not known
   std::unique_ptr<Process> process_;
 };
 
@@ -201,30 +203,30 @@ TEST_F(ShardLogTest, KnowsWhichRecordOfTheCoordinatorItFollowsAndItsHighestRound
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   process_->host->Obey(Assignment(kLife), {11, 3});
   process_->journal.RunAll();
-  EXPECT_EQ(process_->host->journal_place().follows, (CoordinatorRecord{11, 3}));
+  EXPECT_EQ(process_->host->journal_place().follows, (shards::CoordinatorRecord{11, 3}));
   EXPECT_EQ(process_->host->journal_place().highest_round, -1);
-  const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(9), 1}};
-  process_->host->Obey(OpenRoundCommand{{Round(4), ViewId(1), roster, 0.1}}, {11, 8});
+  const std::vector<sync::RosterMember> roster = {{WorkerId(1), Incarnation(9), 1}};
+  process_->host->Obey(shards::OpenRoundCommand{{Round(4), ViewId(1), roster, 0.1}}, {11, 8});
   process_->journal.RunAll();
   std::mt19937_64 chance(1);
   disk_.Crash(chance);
   EXPECT_THAT(Start(), IsOkAndHolds(true));
-  EXPECT_EQ(process_->host->journal_place().follows, (CoordinatorRecord{11, 8}));
+  EXPECT_EQ(process_->host->journal_place().follows, (shards::CoordinatorRecord{11, 8}));
   EXPECT_EQ(process_->host->journal_place().highest_round, 4);
   // A DropCommand writes no record of the shard. So ShardLog itself records which command was
   // followed.
-  process_->host->Obey(DropCommand{WorkerId(2), Incarnation(8), "gone"}, {11, 9});
+  process_->host->Obey(shards::DropCommand{WorkerId(2), Incarnation(8), "gone"}, {11, 9});
   process_->journal.RunAll();
   disk_.Crash(chance);
   EXPECT_THAT(Start(), IsOkAndHolds(true));
-  EXPECT_EQ(process_->host->journal_place().follows, (CoordinatorRecord{11, 9}));
+  EXPECT_EQ(process_->host->journal_place().follows, (shards::CoordinatorRecord{11, 9}));
   // In another journal or another incarnation of the servers, rounds and records are counted from
   // the beginning.
   process_->host->Obey(Assignment(kLife), {12, 2});
   process_->journal.RunAll();
   disk_.Crash(chance);
   EXPECT_THAT(Start(), IsOkAndHolds(true));
-  EXPECT_EQ(process_->host->journal_place().follows, (CoordinatorRecord{12, 2}));
+  EXPECT_EQ(process_->host->journal_place().follows, (shards::CoordinatorRecord{12, 2}));
   EXPECT_EQ(process_->host->journal_place().highest_round, -1);
 }
 
@@ -233,14 +235,14 @@ TEST_F(ShardLogTest, KeepsItsHighestRoundWhereCheckpointsLetGoOfIt) {
   Assign();
   EXPECT_TRUE(Train(0));
   Save(1);
-  process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
+  process_->host->Obey(shards::PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
   process_->journal.RunAll();
   EXPECT_EQ(process_->log->highest_round(), 0);
   process_->log.reset();
   ShardLog::Deps deps;
   deps.file_system = &disk_;
   deps.executor = &process_->journal;
-  deps.format_assignment = [](const AssignCommand&) { return std::string(); };
+  deps.format_assignment = [](const shards::AssignCommand&) { return std::string(); };
   deps.parse_assignment = [](absl::string_view) { return Assignment(kLife); };
   const auto log = ShardLog::Open(kFolder, std::move(deps));
   ASSERT_OK(log.status());
@@ -276,7 +278,7 @@ TEST_F(ShardLogTest, KnowsHowMuchWasWrittenSinceTheNewestCheckpoint) {
   Save(1);
   EXPECT_TRUE(Train(1));
   EXPECT_GE(written(), at_first + 2 * of_one);
-  process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
+  process_->host->Obey(shards::PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
   process_->journal.RunAll();
   const int64_t since = written();
   EXPECT_GE(since, of_one);
@@ -316,10 +318,10 @@ TEST_F(ShardLogTest, WhatACheckpointHoldsIsRemoved) {
   EXPECT_EQ(process_->reports.num_saved, 3);
   // The files of this checkpoint do not exist. Records are removed nevertheless, because
   // OnPublished() does not read them.
-  process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
+  process_->host->Obey(shards::PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
   process_->journal.RunAll();
   EXPECT_TRUE(disk_.Exists("/journal/00000001.journal"));
-  process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000003", Round(3)});
+  process_->host->Obey(shards::PublishedCommand{kSave, "/checkpoints/round-00000003", Round(3)});
   process_->journal.RunAll();
   EXPECT_FALSE(disk_.Exists("/journal/00000001.journal"));
   EXPECT_FALSE(disk_.Exists("/journal/00000002.journal"));
@@ -332,7 +334,7 @@ TEST_F(ShardLogTest, ACheckpointCountsOnceTheJournalHasWhatWasWrittenDownWithIt)
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   Assign();
   EXPECT_TRUE(Train(0));
-  process_->host->Obey(SaveCommand{Round(1), kSave});
+  process_->host->Obey(shards::SaveCommand{Round(1), kSave});
   EXPECT_EQ(process_->reports.num_saved, 0);
   process_->journal.RunAll();
   EXPECT_EQ(process_->reports.num_saved, 1);
@@ -347,7 +349,7 @@ class ShardLogAfterCheckpointTest : public ShardLogTest {
       EXPECT_TRUE(Train(round));
       Save(round + 1);
     }
-    process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000003", Round(3)});
+    process_->host->Obey(shards::PublishedCommand{kSave, "/checkpoints/round-00000003", Round(3)});
     process_->journal.RunAll();
   }
 };
@@ -423,7 +425,7 @@ TEST_F(ShardLogTest, TooLittleMemoryIsNoReasonToGiveUpTheJournal) {
   Assign();
   EXPECT_TRUE(Train(0));
   const int64_t needed = 1024;
-  const std::pair<HostMemory, absl::StatusCode> cases[] = {
+  const std::pair<machine::HostMemory, absl::StatusCode> cases[] = {
       {{.total_bytes = needed, .available_bytes = 16, .limited_by = ""},
        absl::StatusCode::kFailedPrecondition},
       {{.total_bytes = 16, .available_bytes = needed, .limited_by = ""},
@@ -444,17 +446,18 @@ TEST_F(ShardLogTest, NamesTheCheckpointSoThatItIsFoundAfterAMove) {
   EXPECT_TRUE(Train(0));
   Save(1);
   WriteCheckpoint(disk_, "/checkpoints/round-00000001", 1, "weights!");
-  process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
+  process_->host->Obey(shards::PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
   process_->journal.RunAll();
   const std::optional<uint32_t> checksum =
-      ChecksumOf(disk_, CheckpointSource{"/checkpoints/round-00000001"});
+      ChecksumOf(disk_, shards::CheckpointSource{"/checkpoints/round-00000001"});
   ASSERT_TRUE(checksum.has_value());
   // The segment that the second save began also names the checkpoint that the log goes on from.
   for (int process = 0; process < 2; ++process) {
     EXPECT_FALSE(Start(5, "/moved").ok()) << "the moved folder is empty";
     ASSERT_TRUE(process_->log->beginning().has_value());
     const JournalBase& base = process_->log->beginning()->base;
-    EXPECT_EQ(std::get<CheckpointSource>(base.source).directory, "/checkpoints/round-00000001");
+    EXPECT_EQ(std::get<shards::CheckpointSource>(base.source).directory,
+              "/checkpoints/round-00000001");
     EXPECT_EQ(base.run_folder, "/checkpoints");
     EXPECT_EQ(base.checksum, checksum);
     EXPECT_EQ(process_->host->PathToday("/checkpoints/round-00000001"), "/moved/round-00000001");
@@ -511,16 +514,16 @@ TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
               .incarnation = Incarnation(0xfedcba9876543210),
               .round = Round(41),
               .base_version = Version(39),
-              .kind = ContributionKind::kPseudoGradient,
+              .kind = messages::ContributionKind::kPseudoGradient,
               .scale = 1e-30f,
-              .encoding = Encoding::kInt8,
+              .encoding = params::Encoding::kInt8,
               .num_samples = 17};
   shard::StepRecord update;
   update.step = {.kind = shard::BucketStep::Kind::kApply,
                  .round = Round(41),
                  .has_update = true,
                  .call = {.step = 40, .learning_rate = 0.1 / 3, .gradient_scale = 0.7f}};
-  const RoundPlan plan = {
+  const sync::RoundPlan plan = {
       Round(41), ViewId(8), {{WorkerId(1), Incarnation(0xfedcba9876543210), 3}}, 0.1 / 7};
   for (const shard::ShardRecord& record :
        {shard::ShardRecord(step), shard::ShardRecord(update), shard::ShardRecord(plan),

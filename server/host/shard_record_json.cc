@@ -41,19 +41,19 @@ struct DelayedPart {
 
 struct InJournal {
   template <typename Archive>
-  static void Fields(Archive& archive, RosterMember& member) {
+  static void Fields(Archive& archive, sync::RosterMember& member) {
     archive("worker", member.worker);
     archive("incarnation", member.incarnation);
     archive("num_samples", member.num_samples);
   }
 
   template <typename Archive>
-  static void Fields(Archive& archive, RoundPlan& plan) {
+  static void Fields(Archive& archive, sync::RoundPlan& plan) {
     archive.Note("kind", std::string(kPlan));
     archive("round", plan.round);
     archive("view", plan.view);
     archive("learning_rate", plan.learning_rate);
-    archive("roster", As<InJournal>(plan.roster));
+    archive("roster", archive::As<InJournal>(plan.roster));
   }
 
   template <typename Archive>
@@ -62,9 +62,9 @@ struct InJournal {
     archive("incarnation", key.incarnation);
     archive("round", key.round);
     archive("base_version", key.base_version);
-    archive("kind", As<ContributionKindForm>(key.kind));
+    archive("kind", archive::As<messages::ContributionKindForm>(key.kind));
     archive("scale", key.scale);
-    archive("encoding", As<EncodingForm>(key.encoding));
+    archive("encoding", archive::As<messages::EncodingForm>(key.encoding));
     archive("num_samples", key.num_samples);
   }
 
@@ -83,7 +83,7 @@ struct InJournal {
   template <typename Archive>
   static void Fields(Archive& archive, shard::StepRecord& record) {
     shard::BucketStep& step = record.step;
-    archive("kind", As<NameForm<kStepNames>>(step.kind));
+    archive("kind", archive::As<archive::NameForm<kStepNames>>(step.kind));
     archive("bucket", record.bucket);
     archive("round", step.round);
     archive("weight", step.weight);
@@ -93,12 +93,12 @@ struct InJournal {
     archive("step", step.call.step);
     archive("learning_rate", step.call.learning_rate);
     archive("gradient_scale", step.call.gradient_scale);
-    if (HasContribution(step.kind)) archive("contribution", As<InJournal>(record.key));
+    if (HasContribution(step.kind)) archive("contribution", archive::As<InJournal>(record.key));
     archive.Sparse("norm", step.norm);
     archive.Sparse("clip", step.clip, 1.0f);
     if (archive.Has("delayed", step.delayed.has_value())) {
       DelayedPart delayed = {step.call.part, step.delayed.value_or(shard::DelayedStep::Memory())};
-      archive("delayed", As<InJournal>(delayed));
+      archive("delayed", archive::As<InJournal>(delayed));
       if constexpr (Archive::kReads) {
         step.call.part = delayed.part;
         step.delayed = delayed.after;
@@ -124,19 +124,20 @@ struct InJournal {
 template <typename Record>
 absl::StatusOr<shard::ShardRecord> Read(const Json& json) {
   Record record;
-  RETURN_IF_ERROR(ReadRecord(json, As<InJournal>(record)));
+  RETURN_IF_ERROR(archive::ReadRecord(json, archive::As<InJournal>(record)));
   return record;
 }
 
 }  // namespace
 
 Json ShardRecordToJson(const shard::ShardRecord& record) {
-  return std::visit([](const auto& one) { return RecordToJsonAs<InJournal>(one); }, record);
+  return std::visit([](const auto& one) { return archive::RecordToJsonAs<InJournal>(one); },
+                    record);
 }
 
 absl::StatusOr<shard::ShardRecord> ShardRecordFromJson(const Json& json) {
   ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
-  if (kind == kPlan) return Read<RoundPlan>(json);
+  if (kind == kPlan) return Read<sync::RoundPlan>(json);
   if (kind == kShadow) return Read<shard::ShadowRecord>(json);
   if (kind == kNorm) return Read<shard::NormRecord>(json);
   return Read<shard::StepRecord>(json);

@@ -59,7 +59,7 @@ class EventSource {
     if (++num_since_history_ < kEventsPerHistory || version == sent_version_) return events;
     num_since_history_ = 0;
     sent_version_ = version;
-    events.push_back({"history", HistoryJson(history_->Read())});
+    events.push_back({"history", history::HistoryJson(history_->Read())});
     return events;
   }
 
@@ -153,7 +153,8 @@ HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
     return HttpAnswer{.type = kPrometheusType, .body = PrometheusText(read_status())};
   };
   routes.pages["/api/history"] = [history](const HttpQuery&) {
-    return HttpAnswer{.type = kJson, .body = absl::StrCat(HistoryJson(history->Read()), "\n")};
+    return HttpAnswer{.type = kJson,
+                      .body = absl::StrCat(history::HistoryJson(history->Read()), "\n")};
   };
   routes.events_path = "/api/events";
   routes.begin_events = [read_status = std::move(read_status), history] {

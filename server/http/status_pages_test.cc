@@ -105,9 +105,9 @@ TEST_F(StatusPagesTest, AReaderGetsTheStatusAlwaysAndTheHistoryWhenItHasChanged)
   };
   EXPECT_THAT(names(), ElementsAre("status", "history"));
   for (int i = 0; i < 10; ++i) EXPECT_THAT(names(), ElementsAre("status"));
-  history_.Note(Event{"joined"}, absl::UnixEpoch());
+  history_.Note(coordinator::Event{"joined"}, absl::UnixEpoch());
   EXPECT_THAT(names(), ElementsAre("status", "history"));
-  history_.Note(Event{"left"}, absl::UnixEpoch());
+  history_.Note(coordinator::Event{"left"}, absl::UnixEpoch());
   EXPECT_THAT(names(), ElementsAre("status"));
   for (const HttpEvent& event : routes_.begin_events()()) {
     EXPECT_THAT(event.data, Not(HasSubstr("\n")));

@@ -7,7 +7,7 @@
 #include "common/runtime/status_hints.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 absl::string_view WorkerStateName(WorkerState state) {
   switch (state) {
     case WorkerState::kRegistered:
@@ -329,4 +329,4 @@ void MembershipTable::Forget(WorkerId id) {
   workers_.erase(id);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::membership

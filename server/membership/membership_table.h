@@ -35,7 +35,7 @@
 #include "common/runtime/ids.h"
 #include "common/runtime/worker_name.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 
 enum class WorkerState : uint8_t { kRegistered, kMember, kLeft, kExpired, kDropped };
 absl::string_view WorkerStateName(WorkerState state);
@@ -194,4 +194,4 @@ class MembershipTable {
   ViewId view_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::membership

@@ -7,7 +7,7 @@
 
 #include "common/runtime/status_hints.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 namespace {
 
 using ::testing::HasSubstr;
@@ -214,4 +214,4 @@ TEST_F(MembershipTableTest, RestoreRefusesStatesThatContradictThemselves) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::membership

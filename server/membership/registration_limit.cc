@@ -11,7 +11,7 @@
 #include "absl/strings/strip.h"
 #include "common/runtime/status_hints.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 namespace {
 
 constexpr absl::Duration kMinute = absl::Minutes(1);
@@ -96,4 +96,4 @@ void RegistrationLimit::ForgetOld(absl::Time now) {
   std::erase_if(origins_, [now](const auto& entry) { return now - entry.second.as_of > kMinute; });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::membership

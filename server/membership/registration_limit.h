@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 
 // Returns the part of a peer's address that the peer cannot change at will: for IPv6 the first 64
 // bits. Returns "loopback" for this machine. `peer` has gRPC's form ("ipv4:10.0.0.1:4242",
@@ -51,4 +51,4 @@ class RegistrationLimit {
   absl::Time looked_at_ = absl::InfinitePast();
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::membership

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "server/membership/membership_table.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 namespace {
 
 using ::testing::HasSubstr;
@@ -98,4 +98,4 @@ TEST_F(RegistrationLimitTest, NobodyIsShutOutByThoseWhoRegisterAndNeverJoin) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::membership

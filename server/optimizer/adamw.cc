@@ -7,7 +7,7 @@
 namespace lodestar::optimizer {
 
 bool AdamW::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-                  absl::Span<const ElementRange> decay) const {
+                  absl::Span<const params::ElementRange> decay) const {
   return ForEachDecayPiece(vectors, decay, [&](const OptimizerVectors& piece, bool decays) {
     const kernels::AdamWStep step = {
         .learning_rate = call.learning_rate,

@@ -22,7 +22,7 @@ class AdamW final : public Optimizer {
   // The names are those of PyTorch's state_dict.
   std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-             absl::Span<const ElementRange> decay) const override;
+             absl::Span<const params::ElementRange> decay) const override;
 
  private:
   const Config config_;

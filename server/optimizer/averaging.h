@@ -21,7 +21,7 @@ class Averaging final : public Optimizer {
 
   std::vector<std::string> state_names() const override { return state_names_; }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-             absl::Span<const ElementRange>) const override {
+             absl::Span<const params::ElementRange>) const override {
     return rule_->Apply({.step = call.step, .gradient_scale = call.part.factor, .part = call.part},
                         vectors, {});
   }

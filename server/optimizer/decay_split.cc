@@ -4,7 +4,7 @@
 
 namespace lodestar::optimizer {
 
-OptimizerVectors SubVectors(const OptimizerVectors& vectors, ElementRange range) {
+OptimizerVectors SubVectors(const OptimizerVectors& vectors, params::ElementRange range) {
   const size_t begin = range.begin;
   const size_t size = range.size();
   OptimizerVectors part = {
@@ -19,12 +19,13 @@ OptimizerVectors SubVectors(const OptimizerVectors& vectors, ElementRange range)
   return part;
 }
 
-bool ForEachDecayPiece(const OptimizerVectors& vectors, absl::Span<const ElementRange> decay,
+bool ForEachDecayPiece(const OptimizerVectors& vectors,
+                       absl::Span<const params::ElementRange> decay,
                        absl::FunctionRef<bool(const OptimizerVectors& piece, bool decays)> apply) {
   const auto num_elements = static_cast<int64_t>(vectors.gradient.size());
   bool all = true;
   int64_t done = 0;
-  for (const ElementRange& range : decay) {
+  for (const params::ElementRange& range : decay) {
     LODESTAR_CHECK(done <= range.begin && range.begin <= range.end && range.end <= num_elements)
         << "decay range " << range.begin << " to " << range.end << " of " << num_elements;
     if (done < range.begin) all &= apply(SubVectors(vectors, {done, range.begin}), false);

@@ -11,12 +11,13 @@
 namespace lodestar::optimizer {
 
 // Returns the elements `range` of every vector.
-OptimizerVectors SubVectors(const OptimizerVectors& vectors, ElementRange range);
+OptimizerVectors SubVectors(const OptimizerVectors& vectors, params::ElementRange range);
 
 // Calls `apply` for every piece in order, with each element in one piece. `decays` says whether the
 // piece lies in a decay range. Empty pieces are left out. Returns true if `apply` returned true for
 // all pieces.
-bool ForEachDecayPiece(const OptimizerVectors& vectors, absl::Span<const ElementRange> decay,
+bool ForEachDecayPiece(const OptimizerVectors& vectors,
+                       absl::Span<const params::ElementRange> decay,
                        absl::FunctionRef<bool(const OptimizerVectors& piece, bool decays)> apply);
 
 }  // namespace lodestar::optimizer

@@ -35,11 +35,11 @@ MomentumCorrection::Factors MomentumCorrection::FactorsOf(double length, double 
 }
 
 std::vector<MomentumCorrection::Factors> MomentumCorrection::FactorsOf(
-    absl::Span<const ElementRange> parts, const float* contribution, float scale,
+    absl::Span<const params::ElementRange> parts, const float* contribution, float scale,
     const float* momentum) const {
   std::vector<Factors> factors;
   factors.reserve(parts.size());
-  for (const ElementRange& part : parts) {
+  for (const params::ElementRange& part : parts) {
     const float* const d = contribution + part.begin;
     const float* const m = momentum + part.begin;
     factors.push_back(

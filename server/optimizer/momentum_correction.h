@@ -51,8 +51,9 @@ class MomentumCorrection {
 
   // Returns the factors of each of `parts`, which are ranges of both vectors. d is `contribution`
   // times `scale`. The factors of a part that stays as it is are {1, 0}.
-  std::vector<Factors> FactorsOf(absl::Span<const ElementRange> parts, const float* contribution,
-                                 float scale, const float* momentum) const;
+  std::vector<Factors> FactorsOf(absl::Span<const params::ElementRange> parts,
+                                 const float* contribution, float scale,
+                                 const float* momentum) const;
 
  private:
   const Config config_;

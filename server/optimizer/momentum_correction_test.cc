@@ -83,7 +83,7 @@ TEST(MomentumCorrectionTest, EachPartHasFactorsOfItsOwn) {
   const MomentumCorrection correction({.momentum = 0.5});
   const std::vector<float> contribution = {1, 2, 9, -3, 0};
   const std::vector<float> momentum = {4, 2, 9, 2, 1};
-  const std::vector<ElementRange> parts = {{0, 2}, {3, 5}};
+  const std::vector<params::ElementRange> parts = {{0, 2}, {3, 5}};
   for (const float scale : {1.0f, 0.5f, -2.0f}) {
     const std::vector<Factors> factors =
         correction.FactorsOf(parts, contribution.data(), scale, momentum.data());

@@ -55,7 +55,7 @@ class Optimizer {
   // Makes one update. Weight decay applies to the ranges `decay`, which are relative to the
   // vectors' start, ascending and disjoint. Returns true if the new weights and state are finite.
   virtual bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-                     absl::Span<const ElementRange> decay) const = 0;
+                     absl::Span<const params::ElementRange> decay) const = 0;
 };
 
 }  // namespace lodestar::optimizer

@@ -89,7 +89,8 @@ std::vector<Case> Cases() {
        AdamWReference},
       {"Reduce",
        [] {
-         return MakeGradientOptimizer({.kind = OptimizerKind::kReduce, .weight_decay = kDecay});
+         return MakeGradientOptimizer(
+             {.kind = job::OptimizerKind::kReduce, .weight_decay = kDecay});
        },
        [](const OptimizerCall&, double g, bool, ReferenceElement& e) { e.weight = g; },
        /*uses_decay=*/false},
@@ -101,16 +102,16 @@ std::vector<Case> Cases() {
        /*uses_decay=*/false},
       {"AveragingOfValues",
        [] {
-         JobSpec job;
-         job.optimizer = {.kind = OptimizerKind::kAdamW, .weight_decay = kDecay};
+         job::JobSpec job;
+         job.optimizer = {.kind = job::OptimizerKind::kAdamW, .weight_decay = kDecay};
          return MakeAveraging(job);
        },
        AveragingReference(/*is_of_changes=*/false), /*uses_decay=*/false},
       {"AveragingOfChanges",
        [] {
-         JobSpec job;
-         job.mode = Mode::kLocalSgd;
-         job.outer_optimizer = OuterOptimizerKind::kNesterov;
+         job::JobSpec job;
+         job.mode = job::Mode::kLocalSgd;
+         job.outer_optimizer = job::OuterOptimizerKind::kNesterov;
          return MakeAveraging(job);
        },
        AveragingReference(/*is_of_changes=*/true), /*uses_decay=*/false},
@@ -171,7 +172,7 @@ OptimizerCall CallOf(int step) {
       .part = {.is_first = step != 3, .is_last = step != 2, .rescale = step == 3 ? 0.625f : 1.0f}};
 }
 
-const std::vector<ElementRange> kDecayRanges = {{10, 75}, {75, 76}, {130, kSize}};
+const std::vector<params::ElementRange> kDecayRanges = {{10, 75}, {75, 76}, {130, kSize}};
 
 bool Decays(int i) { return (i >= 10 && i < 76) || i >= 130; }
 
@@ -202,7 +203,8 @@ class OptimizerConformanceTest : public testing::TestWithParam<Case> {
   }
 
   // Makes one update of the elements [begin, end).
-  void Apply(Vectors& vectors, int step, int begin, int end, std::vector<ElementRange> decay) {
+  void Apply(Vectors& vectors, int step, int begin, int end,
+             std::vector<params::ElementRange> decay) {
     const size_t n = end - begin;
     OptimizerVectors part = {
         .gradient = {gradients_[step].data() + begin, n},
@@ -303,27 +305,27 @@ INSTANTIATE_TEST_SUITE_P(All, OptimizerConformanceTest, testing::ValuesIn(Cases(
                          [](const auto& info) { return info.param.name; });
 
 TEST(OptimizerFactoryTest, GradientOptimizerInSyncAndAsyncOuterOneInLocalSgd) {
-  JobSpec job;
-  job.optimizer.kind = OptimizerKind::kAdamW;
-  job.outer_optimizer = OuterOptimizerKind::kNesterov;
-  job.mode = Mode::kSync;
+  job::JobSpec job;
+  job.optimizer.kind = job::OptimizerKind::kAdamW;
+  job.outer_optimizer = job::OuterOptimizerKind::kNesterov;
+  job.mode = job::Mode::kSync;
   EXPECT_EQ(MakeServerOptimizer(job)->num_state_vectors(), 2);
-  job.mode = Mode::kAsync;
+  job.mode = job::Mode::kAsync;
   EXPECT_EQ(MakeServerOptimizer(job)->num_state_vectors(), 2);
-  job.mode = Mode::kLocalSgd;
+  job.mode = job::Mode::kLocalSgd;
   EXPECT_EQ(MakeServerOptimizer(job)->state_names(), std::vector<std::string>{"outer_momentum"});
-  job.outer_optimizer = OuterOptimizerKind::kAverage;
+  job.outer_optimizer = job::OuterOptimizerKind::kAverage;
   EXPECT_EQ(MakeServerOptimizer(job)->num_state_vectors(), 0);
-  job.outer_optimizer = OuterOptimizerKind::kSgd;
+  job.outer_optimizer = job::OuterOptimizerKind::kSgd;
   EXPECT_EQ(MakeServerOptimizer(job)->num_state_vectors(), 0);
-  job.outer_optimizer = OuterOptimizerKind::kAdam;
+  job.outer_optimizer = job::OuterOptimizerKind::kAdam;
   EXPECT_EQ(MakeServerOptimizer(job)->num_state_vectors(), 2);
 }
 
 TEST(OptimizerFactoryTest, AverageTakesWhatTheJobsWorkersSend) {
-  JobSpec job;
-  job.mode = Mode::kLocalSgd;
-  job.outer_optimizer = OuterOptimizerKind::kAverage;
+  job::JobSpec job;
+  job.mode = job::Mode::kLocalSgd;
+  job.outer_optimizer = job::OuterOptimizerKind::kAverage;
   const std::vector<float> sent = {0.25f};
   const std::vector<float> old = {1.0f};
   std::vector<float> out(1);
@@ -331,41 +333,42 @@ TEST(OptimizerFactoryTest, AverageTakesWhatTheJobsWorkersSend) {
       .gradient = sent, .weights_in = old, .weights_out = absl::MakeSpan(out), .state = {}};
   MakeServerOptimizer(job)->Apply({}, vectors, {});
   EXPECT_EQ(out[0], 0.25f);
-  job.pull_encoding = Encoding::kBf16;
+  job.pull_encoding = params::Encoding::kBf16;
   MakeServerOptimizer(job)->Apply({}, vectors, {});
   EXPECT_EQ(out[0], 0.75f);
-  job.pull_encoding = Encoding::kFp32;
-  job.push_encoding = Encoding::kInt8;
+  job.pull_encoding = params::Encoding::kFp32;
+  job.push_encoding = params::Encoding::kInt8;
   MakeServerOptimizer(job)->Apply({}, vectors, {});
   EXPECT_EQ(out[0], 0.75f);
 }
 
 TEST(OptimizerFactoryTest, WhatIsAveragedHasTheStateOfTheJobsOptimizer) {
-  JobSpec job;
-  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum,
-                                   OptimizerKind::kAdamW, OptimizerKind::kReduce}) {
+  job::JobSpec job;
+  for (const job::OptimizerKind kind : {job::OptimizerKind::kSgd, job::OptimizerKind::kMomentum,
+                                        job::OptimizerKind::kAdamW, job::OptimizerKind::kReduce}) {
     job.optimizer.kind = kind;
     EXPECT_EQ(MakeAveraging(job)->state_names(), MakeServerOptimizer(job)->state_names());
   }
-  job.mode = Mode::kLocalSgd;
-  for (const OuterOptimizerKind kind : {OuterOptimizerKind::kAverage, OuterOptimizerKind::kSgd,
-                                        OuterOptimizerKind::kNesterov, OuterOptimizerKind::kAdam}) {
+  job.mode = job::Mode::kLocalSgd;
+  for (const job::OuterOptimizerKind kind :
+       {job::OuterOptimizerKind::kAverage, job::OuterOptimizerKind::kSgd,
+        job::OuterOptimizerKind::kNesterov, job::OuterOptimizerKind::kAdam}) {
     job.outer_optimizer = kind;
     EXPECT_EQ(MakeAveraging(job)->state_names(), MakeServerOptimizer(job)->state_names());
   }
 }
 
 TEST(OptimizerFactoryTest, SgdOfRateOneIsTheAverageOfChanges) {
-  JobSpec job;
-  job.mode = Mode::kLocalSgd;
-  job.outer_optimizer = OuterOptimizerKind::kSgd;
+  job::JobSpec job;
+  job.mode = job::Mode::kLocalSgd;
+  job.outer_optimizer = job::OuterOptimizerKind::kSgd;
   job.outer_learning_rate = 1.0;
   const std::vector<float> sent = {0.3f, -2e-7f};
   const std::vector<float> old = {1.0f, 0.1f};
   std::vector<float> stepped(2), averaged(2);
   MakeServerOptimizer(job)->Apply({}, {sent, old, absl::MakeSpan(stepped), {}}, {});
-  job.outer_optimizer = OuterOptimizerKind::kAverage;
-  job.push_encoding = Encoding::kInt8;  // so that workers send changes
+  job.outer_optimizer = job::OuterOptimizerKind::kAverage;
+  job.push_encoding = params::Encoding::kInt8;  // so that workers send changes
   MakeServerOptimizer(job)->Apply({}, {sent, old, absl::MakeSpan(averaged), {}}, {});
   EXPECT_EQ(stepped, averaged);
 }

@@ -11,10 +11,10 @@ namespace lodestar::optimizer {
 namespace {
 
 // Returns an optimizer that makes steps along mean pseudo-gradients, without momentum.
-std::unique_ptr<Optimizer> MakeOuterSgd(const JobSpec& job, double learning_rate) {
+std::unique_ptr<Optimizer> MakeOuterSgd(const job::JobSpec& job, double learning_rate) {
   // If each contribution is a part of a step, the parts may differ in weight. Then the divisor of
   // their mean is known only with the last part.
-  if (job.mode == Mode::kAsyncLocalSgd) {
+  if (job.mode == job::Mode::kAsyncLocalSgd) {
     return std::make_unique<OuterDelayedNesterov>(
         OuterNesterov::Config{.learning_rate = learning_rate, .momentum = 0.0});
   }
@@ -24,28 +24,30 @@ std::unique_ptr<Optimizer> MakeOuterSgd(const JobSpec& job, double learning_rate
 // Returns the optimizer that makes the weights the mean of what the workers of this job send. If
 // the workers send changes, it adds the mean change. Weights that are applied alone arrive here as
 // a change too.
-std::unique_ptr<Optimizer> MakeMean(const JobSpec& job) {
-  if (RoundContributionKind(job) == ContributionKind::kPseudoGradient || IsAnchoredAtServer(job)) {
+std::unique_ptr<Optimizer> MakeMean(const job::JobSpec& job) {
+  if (messages::RoundContributionKind(job) == messages::ContributionKind::kPseudoGradient ||
+      job::IsAnchoredAtServer(job)) {
     return MakeOuterSgd(job, /*learning_rate=*/1.0);
   }
   return std::make_unique<OuterAverage>();
 }
 
-std::unique_ptr<Optimizer> MakeOuterOptimizer(const JobSpec& job) {
+std::unique_ptr<Optimizer> MakeOuterOptimizer(const job::JobSpec& job) {
   switch (job.outer_optimizer) {
-    case OuterOptimizerKind::kAverage:
+    case job::OuterOptimizerKind::kAverage:
       return MakeMean(job);
-    case OuterOptimizerKind::kNesterov: {
+    case job::OuterOptimizerKind::kNesterov: {
       const OuterNesterov::Config config = {.learning_rate = job.outer_learning_rate,
                                             .momentum = job.outer_momentum};
-      if (job.mode == Mode::kAsyncLocalSgd) return std::make_unique<OuterDelayedNesterov>(config);
+      if (job.mode == job::Mode::kAsyncLocalSgd)
+        return std::make_unique<OuterDelayedNesterov>(config);
       return std::make_unique<OuterNesterov>(config);
     }
-    case OuterOptimizerKind::kSgd:
+    case job::OuterOptimizerKind::kSgd:
       return MakeOuterSgd(job, job.outer_learning_rate);
-    case OuterOptimizerKind::kEasgd:
+    case job::OuterOptimizerKind::kEasgd:
       return std::make_unique<OuterSgd>(job.outer_learning_rate);
-    case OuterOptimizerKind::kAdam:
+    case job::OuterOptimizerKind::kAdam:
       return std::make_unique<OuterAdam>(OuterAdam::Config{.learning_rate = job.outer_learning_rate,
                                                            .beta1 = job.outer_momentum,
                                                            .beta2 = job.outer_beta2,
@@ -57,34 +59,34 @@ std::unique_ptr<Optimizer> MakeOuterOptimizer(const JobSpec& job) {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeGradientOptimizer(const OptimizerSettings& settings) {
+std::unique_ptr<Optimizer> MakeGradientOptimizer(const job::OptimizerSettings& settings) {
   const Momentum::Config momentum = {.momentum = settings.momentum,
                                      .weight_decay = settings.weight_decay};
   switch (settings.kind) {
-    case OptimizerKind::kSgd:
+    case job::OptimizerKind::kSgd:
       return std::make_unique<Sgd>(Sgd::Config{.weight_decay = settings.weight_decay});
-    case OptimizerKind::kMomentum:
+    case job::OptimizerKind::kMomentum:
       return std::make_unique<Momentum>(momentum);
-    case OptimizerKind::kNesterov:
+    case job::OptimizerKind::kNesterov:
       return std::make_unique<Nesterov>(momentum);
-    case OptimizerKind::kAdamW:
+    case job::OptimizerKind::kAdamW:
       return std::make_unique<AdamW>(AdamW::Config{.beta1 = settings.beta1,
                                                    .beta2 = settings.beta2,
                                                    .epsilon = settings.epsilon,
                                                    .weight_decay = settings.weight_decay});
-    case OptimizerKind::kReduce:
+    case job::OptimizerKind::kReduce:
       return std::make_unique<OuterAverage>();
   }
   LODESTAR_CHECK(false) << "optimizer " << static_cast<int>(settings.kind);
   return nullptr;
 }
 
-std::unique_ptr<Optimizer> MakeAveraging(const JobSpec& job) {
+std::unique_ptr<Optimizer> MakeAveraging(const job::JobSpec& job) {
   return std::make_unique<Averaging>(MakeMean(job), MakeServerOptimizer(job)->state_names());
 }
 
-std::unique_ptr<Optimizer> MakeServerOptimizer(const JobSpec& job) {
-  if (RoundContributionKind(job) == ContributionKind::kGradient) {
+std::unique_ptr<Optimizer> MakeServerOptimizer(const job::JobSpec& job) {
+  if (messages::RoundContributionKind(job) == messages::ContributionKind::kGradient) {
     return MakeGradientOptimizer(job.optimizer);
   }
   return MakeOuterOptimizer(job);

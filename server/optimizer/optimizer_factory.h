@@ -10,12 +10,12 @@ namespace lodestar::optimizer {
 
 // Returns the optimizer that the servers of this job run: for gradients in sync and async, the
 // outer optimizer in local_sgd.
-std::unique_ptr<Optimizer> MakeServerOptimizer(const JobSpec& job);
+std::unique_ptr<Optimizer> MakeServerOptimizer(const job::JobSpec& job);
 
 // Returns the update rule for averaged tensors.
-std::unique_ptr<Optimizer> MakeAveraging(const JobSpec& job);
+std::unique_ptr<Optimizer> MakeAveraging(const job::JobSpec& job);
 // Returns the optimizer that `settings` describe. It updates weights with gradients, not with
 // results of local steps.
-std::unique_ptr<Optimizer> MakeGradientOptimizer(const OptimizerSettings& settings);
+std::unique_ptr<Optimizer> MakeGradientOptimizer(const job::OptimizerSettings& settings);
 
 }  // namespace lodestar::optimizer

@@ -9,13 +9,13 @@
 namespace lodestar::optimizer {
 
 bool OuterAverage::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-                         absl::Span<const ElementRange> /*decay*/) const {
+                         absl::Span<const params::ElementRange> /*decay*/) const {
   return vectors::WriteScaled(vectors.weights_out.data(), vectors.gradient.data(),
                               call.gradient_scale, static_cast<int64_t>(vectors.gradient.size()));
 }
 
 bool OuterSgd::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-                     absl::Span<const ElementRange> /*decay*/) const {
+                     absl::Span<const params::ElementRange> /*decay*/) const {
   const kernels::MomentumStep step = {.learning_rate = learning_rate_,
                                       .momentum = 0.0,
                                       .weight_decay = 0.0,
@@ -26,7 +26,7 @@ bool OuterSgd::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
 }
 
 bool OuterNesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-                          absl::Span<const ElementRange> /*decay*/) const {
+                          absl::Span<const params::ElementRange> /*decay*/) const {
   const kernels::MomentumStep step = {
       .learning_rate = config_.learning_rate,
       .momentum = config_.momentum,
@@ -39,7 +39,7 @@ bool OuterNesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vec
 }
 
 bool OuterDelayedNesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-                                 absl::Span<const ElementRange> /*decay*/) const {
+                                 absl::Span<const params::ElementRange> /*decay*/) const {
   const absl::Span<float> momentum = vectors.state[0];
   const absl::Span<float> sum = vectors.state[1];
   const absl::Span<float> anchor = vectors.state[2];
@@ -66,7 +66,7 @@ bool OuterDelayedNesterov::Apply(const OptimizerCall& call, const OptimizerVecto
 }
 
 bool OuterAdam::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-                      absl::Span<const ElementRange> /*decay*/) const {
+                      absl::Span<const params::ElementRange> /*decay*/) const {
   const kernels::AdamWStep step = {
       .learning_rate = config_.learning_rate,
       .beta1 = config_.beta1,

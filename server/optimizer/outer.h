@@ -16,7 +16,7 @@ class OuterAverage final : public Optimizer {
  public:
   std::vector<std::string> state_names() const override { return {}; }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-             absl::Span<const ElementRange> decay) const override;
+             absl::Span<const params::ElementRange> decay) const override;
 };
 
 // OuterSgd makes a step along the mean d of pseudo-gradients, which are the weights that a worker
@@ -30,7 +30,7 @@ class OuterSgd final : public Optimizer {
 
   std::vector<std::string> state_names() const override { return {}; }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-             absl::Span<const ElementRange> decay) const override;
+             absl::Span<const params::ElementRange> decay) const override;
 
  private:
   const double learning_rate_;
@@ -49,7 +49,7 @@ class OuterNesterov final : public Optimizer {
 
   std::vector<std::string> state_names() const override { return {"outer_momentum"}; }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-             absl::Span<const ElementRange> decay) const override;
+             absl::Span<const params::ElementRange> decay) const override;
 
  private:
   const Config config_;
@@ -68,7 +68,7 @@ class OuterDelayedNesterov final : public Optimizer {
     return {"outer_momentum", "outer_sum", "outer_anchor"};
   }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-             absl::Span<const ElementRange> decay) const override;
+             absl::Span<const params::ElementRange> decay) const override;
 
  private:
   const OuterNesterov::Config config_;
@@ -93,7 +93,7 @@ class OuterAdam final : public Optimizer {
     return {"outer_exp_avg", "outer_exp_avg_sq"};
   }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-             absl::Span<const ElementRange> decay) const override;
+             absl::Span<const params::ElementRange> decay) const override;
 
  private:
   const Config config_;

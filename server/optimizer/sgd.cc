@@ -8,7 +8,8 @@ namespace lodestar::optimizer {
 namespace {
 
 bool ApplySteps(const OptimizerCall& call, const OptimizerVectors& vectors,
-                absl::Span<const ElementRange> decay, const kernels::MomentumStep& settings) {
+                absl::Span<const params::ElementRange> decay,
+                const kernels::MomentumStep& settings) {
   return ForEachDecayPiece(vectors, decay, [&](const OptimizerVectors& piece, bool decays) {
     kernels::MomentumStep step = settings;
     step.learning_rate = call.learning_rate;
@@ -22,20 +23,20 @@ bool ApplySteps(const OptimizerCall& call, const OptimizerVectors& vectors,
 }  // namespace
 
 bool Sgd::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-                absl::Span<const ElementRange> decay) const {
+                absl::Span<const params::ElementRange> decay) const {
   return ApplySteps(call, vectors, decay,
                     {.learning_rate = 0.0, .momentum = 0.0, .weight_decay = config_.weight_decay});
 }
 
 bool Momentum::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-                     absl::Span<const ElementRange> decay) const {
+                     absl::Span<const params::ElementRange> decay) const {
   return ApplySteps(
       call, vectors, decay,
       {.learning_rate = 0.0, .momentum = config_.momentum, .weight_decay = config_.weight_decay});
 }
 
 bool Nesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-                     absl::Span<const ElementRange> decay) const {
+                     absl::Span<const params::ElementRange> decay) const {
   return ApplySteps(call, vectors, decay,
                     {.learning_rate = 0.0,
                      .momentum = config_.momentum,

@@ -20,7 +20,7 @@ class Sgd final : public Optimizer {
 
   std::vector<std::string> state_names() const override { return {}; }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-             absl::Span<const ElementRange> decay) const override;
+             absl::Span<const params::ElementRange> decay) const override;
 
  private:
   const Config config_;
@@ -37,7 +37,7 @@ class Momentum final : public Optimizer {
 
   std::vector<std::string> state_names() const override { return {"momentum"}; }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-             absl::Span<const ElementRange> decay) const override;
+             absl::Span<const params::ElementRange> decay) const override;
 
  private:
   const Config config_;
@@ -51,7 +51,7 @@ class Nesterov final : public Optimizer {
 
   std::vector<std::string> state_names() const override { return {"momentum"}; }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
-             absl::Span<const ElementRange> decay) const override;
+             absl::Span<const params::ElementRange> decay) const override;
 
  private:
   const Config config_;

@@ -11,13 +11,13 @@ namespace {
 
 struct Rule {
   absl::string_view methods;  // prefix of the methods; the first rule that matches counts
-  std::initializer_list<Role> roles;
+  std::initializer_list<security::Role> roles;
 };
 
-constexpr Role kServer = Role::kServer;
-constexpr Role kWorker = Role::kWorker;
-constexpr Role kOperator = Role::kOperator;
-constexpr Role kViewer = Role::kViewer;
+constexpr security::Role kServer = security::Role::kServer;
+constexpr security::Role kWorker = security::Role::kWorker;
+constexpr security::Role kOperator = security::Role::kOperator;
+constexpr security::Role kViewer = security::Role::kViewer;
 
 const std::initializer_list<Rule>& Rules() {
   static const std::initializer_list<Rule> rules = {
@@ -39,32 +39,34 @@ const std::initializer_list<Rule>& Rules() {
 
 }  // namespace
 
-absl::Status CheckAccess(const Identity& caller, absl::string_view method) {
+absl::Status CheckAccess(const security::Identity& caller, absl::string_view method) {
   for (const Rule& rule : Rules()) {
     if (!absl::StartsWith(method, rule.methods)) continue;
     std::string allowed;
-    for (const Role role : rule.roles) {
+    for (const security::Role role : rule.roles) {
       if (role == caller.role) return absl::OkStatus();
-      absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", RoleName(role));
+      absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", security::RoleName(role));
     }
     // A viewer is a person, and may ask an operator to make the call.
-    const bool may_ask = caller.role == kViewer && absl::StrContains(allowed, RoleName(kOperator));
-    return absl::PermissionDeniedError(
-        absl::StrCat(TextOf(caller), " may not call ", method, "; the role for that: ", allowed,
-                     may_ask ? ". Ask an operator for a join string of that role (psctl token "
-                               "create --role=operator), and give it with --join"
-                             : ""));
+    const bool may_ask =
+        caller.role == kViewer && absl::StrContains(allowed, security::RoleName(kOperator));
+    return absl::PermissionDeniedError(absl::StrCat(
+        security::TextOf(caller), " may not call ", method, "; the role for that: ", allowed,
+        may_ask ? ". Ask an operator for a join string of that role (psctl token "
+                  "create --role=operator), and give it with --join"
+                : ""));
   }
-  return absl::PermissionDeniedError(
-      absl::StrCat(TextOf(caller), " may not call ", method, ", which is no call of a ps_server"));
+  return absl::PermissionDeniedError(absl::StrCat(security::TextOf(caller), " may not call ",
+                                                  method, ", which is no call of a ps_server"));
 }
 
-absl::Status CheckActsAs(const std::optional<Identity>& caller, absl::string_view worker_name) {
-  if (!caller.has_value() || MayActAs(caller->name, worker_name)) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrCat("the certificate is that of ", TextOf(*caller), ", and the worker is called '",
-                   worker_name, "': its name must be '", caller->name, "', or begin with '",
-                   caller->name, ".'; change --name, or enrol under that name"));
+absl::Status CheckActsAs(const std::optional<security::Identity>& caller,
+                         absl::string_view worker_name) {
+  if (!caller.has_value() || security::MayActAs(caller->name, worker_name)) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      "the certificate is that of ", security::TextOf(*caller), ", and the worker is called '",
+      worker_name, "': its name must be '", caller->name, "', or begin with '", caller->name,
+      ".'; change --name, or enrol under that name"));
 }
 
 }  // namespace lodestar::rpc

@@ -23,10 +23,11 @@ namespace lodestar::rpc {
 // Checks that the caller may call the method. `method` is for instance
 // "/lodestar.v1.AdminService/Stop". Errors: PermissionDenied, naming the caller, its role, and the
 // roles that may call the method.
-absl::Status CheckAccess(const Identity& caller, absl::string_view method);
+absl::Status CheckAccess(const security::Identity& caller, absl::string_view method);
 
 // Checks that `caller` may speak for the worker of that name. If `caller` is not set, the wire is
 // plain text, and every caller may speak for every worker. Errors: PermissionDenied.
-absl::Status CheckActsAs(const std::optional<Identity>& caller, absl::string_view worker_name);
+absl::Status CheckActsAs(const std::optional<security::Identity>& caller,
+                         absl::string_view worker_name);
 
 }  // namespace lodestar::rpc

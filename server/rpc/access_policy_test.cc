@@ -22,8 +22,9 @@ using ::testing::HasSubstr;
 
 std::set<std::string> RolesThatMayCall(const std::string& method) {
   std::set<std::string> roles;
-  for (const Role role : {Role::kServer, Role::kWorker, Role::kOperator, Role::kViewer}) {
-    if (CheckAccess({role, "x", "1"}, method).ok()) roles.emplace(RoleName(role));
+  for (const security::Role role : {security::Role::kServer, security::Role::kWorker,
+                                    security::Role::kOperator, security::Role::kViewer}) {
+    if (CheckAccess({role, "x", "1"}, method).ok()) roles.emplace(security::RoleName(role));
   }
   return roles;
 }
@@ -71,18 +72,18 @@ TEST(AccessPolicyTest, WhatIsNotKnownIsForNobody) {
 }
 
 TEST(AccessPolicyTest, ARefusalNamesTheCallerAndWhoMay) {
-  EXPECT_THAT(CheckAccess({Role::kWorker, "box", "1"}, "/lodestar.v1.AdminService/Stop"),
+  EXPECT_THAT(CheckAccess({security::Role::kWorker, "box", "1"}, "/lodestar.v1.AdminService/Stop"),
               StatusIs(absl::StatusCode::kPermissionDenied,
                        "worker box may not call /lodestar.v1.AdminService/Stop; the role for that: "
                        "operator"));
-  EXPECT_THAT(CheckAccess({Role::kViewer, "bob", "1"}, "/lodestar.v1.AdminService/Stop"),
+  EXPECT_THAT(CheckAccess({security::Role::kViewer, "bob", "1"}, "/lodestar.v1.AdminService/Stop"),
               StatusIs(absl::StatusCode::kPermissionDenied,
                        HasSubstr("the role for that: operator. Ask an operator for a join string "
                                  "of that role (psctl token create --role=operator)")));
 }
 
 TEST(AccessPolicyTest, AWorkerSpeaksForItself) {
-  const Identity box{Role::kWorker, "box", "1"};
+  const security::Identity box{security::Role::kWorker, "box", "1"};
   EXPECT_OK(CheckActsAs(box, "box"));
   EXPECT_OK(CheckActsAs(box, "box.7"));
   EXPECT_OK(CheckActsAs(std::nullopt, "box"));

@@ -34,7 +34,7 @@ constexpr int kMaxExports = 4;
 // Maximum time in which the client must read each piece of an export. Then the export is ended.
 constexpr absl::Duration kReaderPatience = absl::Seconds(30);
 
-v1::StopReply ReplyOf(const JobOutcome& ending, const std::string& model) {
+v1::StopReply ReplyOf(const coordinator::JobOutcome& ending, const std::string& model) {
   v1::StopReply reply;
   reply.set_model(model);
   reply.set_ending(ending.text);
@@ -52,14 +52,14 @@ v1::StopReply ReplyOf(const JobOutcome& ending, const std::string& model) {
 // Waits for the end of the job, and answers the call with it.
 CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUnaryReactor* reactor,
                                        v1::StopReply* reply) {
-  return [=](Coordinator& coordinator, absl::Time now,
+  return [=](coordinator::Coordinator& coordinator, absl::Time now,
              CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
     const auto finish = [reactor](const absl::Status& status) {
       return [reactor, status](const absl::Status& kept) {
         reactor->Finish(wire::ToGrpcStatus(kept.ok() ? status : kept));
       };
     };
-    const std::optional<absl::StatusOr<JobOutcome>> ending = coordinator.Ending();
+    const std::optional<absl::StatusOr<coordinator::JobOutcome>> ending = coordinator.Ending();
     if (ending.has_value()) {
       if (ending->ok()) *reply = ReplyOf(**ending, model);
       return finish(ending->status());
@@ -75,7 +75,7 @@ CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUna
       case CoordinatorStrand::Occasion::kStopping:
         break;
     }
-    const JobOutcome cut_off = coordinator.EndingIfCutOff();
+    const coordinator::JobOutcome cut_off = coordinator.EndingIfCutOff();
     if (cut_off.saved.ok()) {
       return finish(absl::UnavailableError(
           absl::StrCat("the coordinator was told to end before the job was over: ", cut_off.text,
@@ -109,8 +109,8 @@ class PlacedAnswer final : public grpc::ServerUnaryReactor {
 // Returns the worker's id in the form in which calls name workers. The id is empty if there is no
 // worker of that name.
 std::string WorkerIdOf(CoordinatorStrand& strand, absl::string_view name) {
-  return strand.Run([name](Coordinator& coordinator, absl::Time now) -> std::string {
-    for (const WorkerSnapshot& worker : coordinator.Snapshot(now).workers) {
+  return strand.Run([name](coordinator::Coordinator& coordinator, absl::Time now) -> std::string {
+    for (const coordinator::WorkerSnapshot& worker : coordinator.Snapshot(now).workers) {
       if (worker.name == name && worker.incarnation != Incarnation()) {
         return absl::StrCat(worker.worker.value());
       }
@@ -121,15 +121,16 @@ std::string WorkerIdOf(CoordinatorStrand& strand, absl::string_view name) {
 
 }  // namespace
 
-AdminRpc::AdminRpc(JobSpec job, Deps deps)
+AdminRpc::AdminRpc(job::JobSpec job, Deps deps)
     : job_(std::move(job)), deps_(std::move(deps)), exports_(kMaxExports, "export") {}
 
 grpc::ServerUnaryReactor* AdminRpc::Order(
     grpc::CallbackServerContext* context,
-    absl::FunctionRef<absl::Status(Coordinator&, absl::Time)> order) {
+    absl::FunctionRef<absl::Status(coordinator::Coordinator&, absl::Time)> order) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   deps_.strand->RunOrder(order, [reactor, who = WhoCalls(*context)](const absl::Status& status) {
-    if (!status.ok()) LogInfo("audit: what {} orders gets the answer: {}", who, status.message());
+    if (!status.ok())
+      logging::LogInfo("audit: what {} orders gets the answer: {}", who, status.message());
     reactor->Finish(wire::ToGrpcStatus(status));
   });
   return reactor;
@@ -138,16 +139,17 @@ grpc::ServerUnaryReactor* AdminRpc::Order(
 grpc::ServerUnaryReactor* AdminRpc::Checkpoint(grpc::CallbackServerContext* context,
                                                const v1::CheckpointRequest*,
                                                v1::CheckpointReply* reply) {
-  LogInfo("audit: {} asks for a checkpoint", WhoCalls(*context));
+  logging::LogInfo("audit: {} asks for a checkpoint", WhoCalls(*context));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  TakeCheckpoint(*deps_.strand, kCheckpointPatience,
-                 [reactor, reply](const absl::StatusOr<PublishedCheckpoint>& published) {
-                   if (published.ok()) {
-                     reply->set_path(published->path);
-                     reply->set_round(published->round.value());
-                   }
-                   reactor->Finish(wire::ToGrpcStatus(published.status()));
-                 });
+  TakeCheckpoint(
+      *deps_.strand, kCheckpointPatience,
+      [reactor, reply](const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) {
+        if (published.ok()) {
+          reply->set_path(published->path);
+          reply->set_round(published->round.value());
+        }
+        reactor->Finish(wire::ToGrpcStatus(published.status()));
+      });
   return reactor;
 }
 
@@ -162,10 +164,10 @@ grpc::ServerWriteReactor<v1::ExportChunk>* AdminRpc::Export(grpc::CallbackServer
                      "of them is over")));
     return stream.get();
   }
-  LogInfo("audit: {} exports the weights", WhoCalls(*context));
+  logging::LogInfo("audit: {} exports the weights", WhoCalls(*context));
   exports_.Schedule([this, stream, peer = context->peer()] {
     const absl::Status written = WriteTo(*stream);
-    if (!written.ok()) LogWarn("export to peer={} has failed: {}", peer, written);
+    if (!written.ok()) logging::LogWarn("export to peer={} has failed: {}", peer, written);
     --num_exports_;
     stream->End(written);
   });
@@ -173,32 +175,34 @@ grpc::ServerWriteReactor<v1::ExportChunk>* AdminRpc::Export(grpc::CallbackServer
 }
 
 absl::Status AdminRpc::WriteTo(ExportStream& stream) {
-  std::shared_ptr<const ClusterMap> map;
+  std::shared_ptr<const messages::ClusterMap> map;
   Round min_round;
   std::vector<uint64_t> export_keys;
   uint64_t server_incarnation = 0;
-  JobSpec job;
+  job::JobSpec job;
   v1::ExportSource source;
   source.set_model(job_.model.name);
   source.set_total_rounds(job_.schedule.total_rounds);
-  deps_.strand->Run([&](Coordinator& coordinator, absl::Time) {
+  deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time) {
     job = coordinator.job();
     map = coordinator.map();
     export_keys = coordinator.shard_instances();
     min_round = coordinator.committed_round();
     server_incarnation = coordinator.server_incarnation();
     source.set_round(coordinator.rounds_done());
-    source.set_is_over(coordinator.phase() == CoordinatorPhase::kDone);
+    source.set_is_over(coordinator.phase() == coordinator::CoordinatorPhase::kDone);
   });
   stream.Describe(source);
-  if (ReducesOnly(job)) return absl::FailedPreconditionError(kReducesOnly);
+  if (job::ReducesOnly(job)) return absl::FailedPreconditionError(job::kReducesOnly);
   if (map == nullptr) return absl::UnavailableError("the model's layout is not known yet");
   RETURN_IF_ERROR(
       WeightsExport(map, std::move(job), min_round, deps_.local, &calls_, deps_.security,
                     std::move(export_keys))
           .WriteTo([&stream](absl::string_view bytes) { return stream.WriteBlocking(bytes); }));
-  const uint64_t incarnation_now = deps_.strand->Run(
-      [](Coordinator& coordinator, absl::Time) { return coordinator.server_incarnation(); });
+  const uint64_t incarnation_now =
+      deps_.strand->Run([](coordinator::Coordinator& coordinator, absl::Time) {
+        return coordinator.server_incarnation();
+      });
   if (incarnation_now == server_incarnation) return absl::OkStatus();
   return absl::UnavailableError(
       "the servers went back to a checkpoint during the export, which has parts of before and "
@@ -208,25 +212,27 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
 grpc::ServerUnaryReactor* AdminRpc::Pause(grpc::CallbackServerContext* context,
                                           const v1::PauseRequest* request, v1::PauseReply*) {
   const std::string reason = ReasonIn(request->reason());
-  LogInfo("audit: {} orders a pause: {}", WhoCalls(*context), reason);
-  return Order(context, [&](Coordinator& coordinator, absl::Time now) {
+  logging::LogInfo("audit: {} orders a pause: {}", WhoCalls(*context), reason);
+  return Order(context, [&](coordinator::Coordinator& coordinator, absl::Time now) {
     return coordinator.Pause(reason, now);
   });
 }
 
 grpc::ServerUnaryReactor* AdminRpc::Resume(grpc::CallbackServerContext* context,
                                            const v1::ResumeRequest*, v1::ResumeReply*) {
-  LogInfo("audit: {} orders the job to go on", WhoCalls(*context));
-  return Order(context,
-               [](Coordinator& coordinator, absl::Time now) { return coordinator.Resume(now); });
+  logging::LogInfo("audit: {} orders the job to go on", WhoCalls(*context));
+  return Order(context, [](coordinator::Coordinator& coordinator, absl::Time now) {
+    return coordinator.Resume(now);
+  });
 }
 
 grpc::ServerUnaryReactor* AdminRpc::SetLearningRate(grpc::CallbackServerContext* context,
                                                     const v1::SetLearningRateRequest* request,
                                                     v1::SetLearningRateReply* reply) {
-  LogInfo("audit: {} orders a learning rate of {}", WhoCalls(*context), request->learning_rate());
-  return Order(context, [&](Coordinator& coordinator, absl::Time now) {
-    const absl::StatusOr<LearningRateChange> change =
+  logging::LogInfo("audit: {} orders a learning rate of {}", WhoCalls(*context),
+                   request->learning_rate());
+  return Order(context, [&](coordinator::Coordinator& coordinator, absl::Time now) {
+    const absl::StatusOr<coordinator::LearningRateChange> change =
         coordinator.SetLearningRate(request->learning_rate(), now);
     if (change.ok()) {
       reply->set_before(change->before);
@@ -239,10 +245,10 @@ grpc::ServerUnaryReactor* AdminRpc::SetLearningRate(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* AdminRpc::Evict(grpc::CallbackServerContext* context,
                                           const v1::EvictRequest* request, v1::EvictReply* reply) {
   const std::string reason = ReasonIn(request->reason());
-  LogInfo("audit: {} orders worker {}{} out: {}", WhoCalls(*context),
-          PeerText(request->worker_name(), kMaxReasonBytes),
-          request->with_certificate() ? " and all of its certificate" : "", reason);
-  return Order(context, [&](Coordinator& coordinator, absl::Time now) -> absl::Status {
+  logging::LogInfo("audit: {} orders worker {}{} out: {}", WhoCalls(*context),
+                   PeerText(request->worker_name(), kMaxReasonBytes),
+                   request->with_certificate() ? " and all of its certificate" : "", reason);
+  return Order(context, [&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::Status {
     if (!request->with_certificate()) return coordinator.Evict(request->worker_name(), reason, now);
     ASSIGN_OR_RETURN(const std::string certificate,
                      coordinator.EvictWithCertificate(request->worker_name(), reason, now));
@@ -261,7 +267,7 @@ grpc::ServerUnaryReactor* AdminRpc::GetDashboard(grpc::CallbackServerContext* co
         "there is no dashboard: start the server with --http=127.0.0.1:8080")));
     return reactor;
   }
-  LogInfo("audit: {} opens the dashboard", WhoCalls(*context));
+  logging::LogInfo("audit: {} opens the dashboard", WhoCalls(*context));
   reply->set_url(url);
   reactor->Finish(grpc::Status::OK);
   return reactor;
@@ -270,7 +276,7 @@ grpc::ServerUnaryReactor* AdminRpc::GetDashboard(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* AdminRpc::ReadLog(grpc::CallbackServerContext* context,
                                             const v1::ReadLogRequest* request,
                                             v1::ReadLogReply* reply) {
-  limits::OriginPlaces::Place place = log_answers_.Take(PeerOrigin(context->peer()));
+  limits::OriginPlaces::Place place = log_answers_.Take(membership::PeerOrigin(context->peer()));
   const bool has_place = place != nullptr;
   auto* const reactor = new PlacedAnswer(std::move(place));
   if (has_place) {
@@ -289,7 +295,7 @@ absl::Status AdminRpc::FillLog(const v1::ReadLogRequest& request, v1::ReadLogRep
   if (deps_.log == nullptr) {
     return absl::FailedPreconditionError("this server keeps no log; look at what it has written");
   }
-  ASSIGN_OR_RETURN(LogQuery query, wire::FromProto(request, deps_.log->id()));
+  ASSIGN_OR_RETURN(logging::LogQuery query, wire::FromProto(request, deps_.log->id()));
   if (!query.worker.empty()) query.worker_id = WorkerIdOf(*deps_.strand, query.worker);
   reply =
       wire::ToProto(wire::LogPage{deps_.log->id(), deps_.log->process(), deps_.log->Read(query)});
@@ -298,9 +304,9 @@ absl::Status AdminRpc::FillLog(const v1::ReadLogRequest& request, v1::ReadLogRep
 
 grpc::ServerUnaryReactor* AdminRpc::Readmit(grpc::CallbackServerContext* context,
                                             const v1::ReadmitRequest* request, v1::ReadmitReply*) {
-  LogInfo("audit: {} asks to let worker {} in again", WhoCalls(*context),
-          PeerText(request->worker_name(), kMaxReasonBytes));
-  return Order(context, [&](Coordinator& coordinator, absl::Time now) {
+  logging::LogInfo("audit: {} asks to let worker {} in again", WhoCalls(*context),
+                   PeerText(request->worker_name(), kMaxReasonBytes));
+  return Order(context, [&](coordinator::Coordinator& coordinator, absl::Time now) {
     return coordinator.Readmit(request->worker_name(), now);
   });
 }
@@ -308,9 +314,10 @@ grpc::ServerUnaryReactor* AdminRpc::Readmit(grpc::CallbackServerContext* context
 grpc::ServerUnaryReactor* AdminRpc::Stop(grpc::CallbackServerContext* context,
                                          const v1::StopRequest* request, v1::StopReply* reply) {
   const std::string reason = ReasonIn(request->reason());
-  LogInfo("audit: {} orders the job to stop: {}", WhoCalls(*context), reason);
-  deps_.strand->Run(
-      [&](Coordinator& coordinator, absl::Time now) { coordinator.RequestStop(reason, now); });
+  logging::LogInfo("audit: {} orders the job to stop: {}", WhoCalls(*context), reason);
+  deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
+    coordinator.RequestStop(reason, now);
+  });
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->Await(0, kStopPatience, StopAttempt(job_.model.name, reactor, reply));
   return reactor;
@@ -325,19 +332,20 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
     // removal until the job has gone back to it.
     const absl::Status may = CheckMayRollBack(*request);
     if (!may.ok()) return reactor->Finish(wire::ToGrpcStatus(may));
-    const absl::StatusOr<PublishedCheckpoint> found =
+    const absl::StatusOr<checkpoints::PublishedCheckpoint> found =
         deps_.find_checkpoint(Round(request->round()));
     if (!found.ok()) return reactor->Finish(wire::ToGrpcStatus(found.status()));
     if (request->only_check()) {
       reply->set_path(found->path);
       reply->set_round(found->round.value());
-      reply->set_rounds_undone(deps_.strand->Run([&](Coordinator& coordinator, absl::Time) {
-        return std::max<int64_t>(0, coordinator.rounds_done() - found->round.value());
-      }));
+      reply->set_rounds_undone(
+          deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time) {
+            return std::max<int64_t>(0, coordinator.rounds_done() - found->round.value());
+          }));
       return reactor->Finish(grpc::Status::OK);
     }
     const std::string why = ReasonIn(request->reason());
-    LogInfo("audit: {} orders the job back to {}: {}", who, found->path, why);
+    logging::LogInfo("audit: {} orders the job back to {}: {}", who, found->path, why);
     rpc::RollBack(*deps_.strand, Round(request->round()), why, kRollBackPatience,
                   [reactor, reply](const absl::StatusOr<RolledBack>& back) {
                     if (back.ok()) {
@@ -357,7 +365,7 @@ absl::Status AdminRpc::CheckMayRollBack(const v1::RollBackRequest& request) cons
         absl::StrCat("round is ", request.round(), "; wanted is at least 0"));
   }
   RETURN_IF_ERROR(deps_.strand->CheckCanOrder());
-  return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+  return deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
     return coordinator.CheckMayRollBack(Round(request.round()), now);
   });
 }

@@ -32,14 +32,14 @@ class AdminRpc final : public v1::AdminService::CallbackService {
     const host::ShardHost* local = nullptr;
     wire::TransportSecurity security;  // for calls to other servers
     // Finds a checkpoint: see CheckpointKeeper::NewestUpTo().
-    std::function<absl::StatusOr<PublishedCheckpoint>(Round round)> find_checkpoint;
+    std::function<absl::StatusOr<checkpoints::PublishedCheckpoint>(Round round)> find_checkpoint;
     // Returns the address of the dashboard, with the key for orders if they need one. The address
     // is empty if there is no dashboard.
     std::function<std::string()> dashboard_url;
-    const LogTail* log = nullptr;  // log of this process; null: there is none
+    const logging::LogTail* log = nullptr;  // log of this process; null: there is none
     std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
   };
-  AdminRpc(JobSpec job, Deps deps);
+  AdminRpc(job::JobSpec job, Deps deps);
 
   grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context,
                                        const v1::CheckpointRequest* request,
@@ -76,15 +76,16 @@ class AdminRpc final : public v1::AdminService::CallbackService {
 
  private:
   // Gives the order to the coordinator, and answers the call once the result is on disk.
-  grpc::ServerUnaryReactor* Order(grpc::CallbackServerContext* context,
-                                  absl::FunctionRef<absl::Status(Coordinator&, absl::Time)> order);
+  grpc::ServerUnaryReactor* Order(
+      grpc::CallbackServerContext* context,
+      absl::FunctionRef<absl::Status(coordinator::Coordinator&, absl::Time)> order);
   absl::Status WriteTo(ExportStream& stream);
   absl::Status FillLog(const v1::ReadLogRequest& request, v1::ReadLogReply& reply) const;
   // Checks that a roll-back is allowed now. Errors: InvalidArgument; those of
   // CoordinatorStrand::CheckCanOrder() and Coordinator::CheckMayRollBack().
   absl::Status CheckMayRollBack(const v1::RollBackRequest& request) const;
 
-  const JobSpec job_;
+  const job::JobSpec job_;
   const Deps deps_;
   std::atomic<int> num_exports_ = 0;  // number of exports under way
   OutgoingCalls calls_;               // calls that exports make

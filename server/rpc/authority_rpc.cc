@@ -48,7 +48,7 @@ authority::CertificateAuthority::Beginning BeginningFor(const Request& request) 
 v1::Token ToProto(const authority::TokenRecord& token) {
   v1::Token proto;
   proto.set_id(token.id);
-  proto.set_role(std::string(RoleName(token.terms.role)));
+  proto.set_role(std::string(security::RoleName(token.terms.role)));
   proto.set_name(token.terms.name);
   proto.set_created_unix_ms(absl::ToUnixMillis(token.created));
   proto.set_expires_unix_ms(absl::ToUnixMillis(token.expires()));
@@ -60,7 +60,7 @@ v1::Token ToProto(const authority::TokenRecord& token) {
 
 v1::PeerIdentity ToProto(const authority::IdentityRecord& record) {
   v1::PeerIdentity proto;
-  proto.set_role(std::string(RoleName(record.identity.role)));
+  proto.set_role(std::string(security::RoleName(record.identity.role)));
   proto.set_name(record.identity.name);
   proto.set_id(record.identity.id);
   proto.set_enrolled_unix_ms(absl::ToUnixMillis(record.enrolled));
@@ -80,20 +80,20 @@ AuthorityRpc::AuthorityRpc(Deps deps)
 void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
   const bool is_ipv6 = absl::StartsWith(peer, "[");
   limits::OriginPlaces::Place place =
-      enrolling_.Take(PeerOrigin(absl::StrCat(is_ipv6 ? "ipv6:" : "ipv4:", peer)));
+      enrolling_.Take(membership::PeerOrigin(absl::StrCat(is_ipv6 ? "ipv6:" : "ipv4:", peer)));
   if (place == nullptr) {
     deps_.refusals->Count(limits::LimitReached::kEnrolments);
     close(descriptor);
     return;
   }
   enrollments_.Schedule([this, descriptor, place = std::move(place), peer = std::move(peer)] {
-    Identity identity;
+    security::Identity identity;
     std::string token_id;
     const auto answer = [&](const v1::EnrollRequest& request) -> absl::StatusOr<v1::EnrollReply> {
-      if (request.wire_version() != kWireVersion) {
-        return absl::InvalidArgumentError(absl::StrCat("the client speaks wire version ",
-                                                       request.wire_version(), ", the server ",
-                                                       kWireVersion, ": use the same release"));
+      if (request.wire_version() != process::kWireVersion) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the client speaks wire version ", request.wire_version(), ", the server ",
+                         process::kWireVersion, ": use the same release"));
       }
       RETURN_IF_ERROR(CheckRequestSize(request.certificate_request()));
       authority::TokenLedger::Enrolment enrolment;
@@ -110,8 +110,8 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
       identity = issued.identity;
       token_id = enrolment.token_id;
       if (!issued.replaced_ids.empty()) {
-        LogInfo("audit: {} id={} has taken the place of id={}", TextOf(identity), identity.id,
-                absl::StrJoin(issued.replaced_ids, " "));
+        logging::LogInfo("audit: {} id={} has taken the place of id={}", security::TextOf(identity),
+                         identity.id, absl::StrJoin(issued.replaced_ids, " "));
         deps_.evict(identity.name, "another machine has enrolled under its name");
       }
       v1::EnrollReply reply;
@@ -119,7 +119,7 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
       reply.set_authority(deps_.authority->certificate());
       return reply;
     };
-    absl::StatusOr<Credentials> own = ReadCredentials(deps_.own);
+    absl::StatusOr<security::Credentials> own = security::ReadCredentials(deps_.own);
     absl::Status served = own.status();
     if (own.ok()) {
       served = wire::ServeEnrollment(descriptor, *own, kEnrollmentTimeout, answer);
@@ -127,11 +127,11 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
       close(descriptor);
     }
     if (!identity.name.empty()) {
-      LogInfo("audit: {} has enrolled from peer={} id={} token={}", TextOf(identity), peer,
-              identity.id, token_id);
+      logging::LogInfo("audit: {} has enrolled from peer={} id={} token={}",
+                       security::TextOf(identity), peer, identity.id, token_id);
     }
     if (!served.ok()) {
-      LogInfo("audit: enrolment from peer={} failed: {}", peer, served.message());
+      logging::LogInfo("audit: enrolment from peer={} failed: {}", peer, served.message());
       deps_.refusals->Count(limits::LimitReached::kFailedEnrolments);
     }
   });
@@ -139,9 +139,10 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
 
 grpc::ServerUnaryReactor* AuthorityRpc::Answer(
     grpc::CallbackServerContext* context,
-    std::function<absl::Status(const std::optional<Identity>& caller)> work) {
+    std::function<absl::Status(const std::optional<security::Identity>& caller)> work) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  absl::StatusOr<std::optional<Identity>> caller = wire::CallerOf(*context->auth_context());
+  absl::StatusOr<std::optional<security::Identity>> caller =
+      wire::CallerOf(*context->auth_context());
   if (!caller.ok()) {
     reactor->Finish(wire::ToGrpcStatus(caller.status()));
     return reactor;
@@ -185,15 +186,15 @@ grpc::ServerUnaryReactor* AuthorityRpc::CreateToken(grpc::CallbackServerContext*
                                                     v1::CreateTokenReply* reply) {
   return Answer(context, [this, request, reply](const auto& caller) -> absl::Status {
     authority::TokenTerms terms;
-    ASSIGN_OR_RETURN(terms.role, ParseRole("--role", request->role()));
+    ASSIGN_OR_RETURN(terms.role, security::ParseRole("--role", request->role()));
     terms.ttl = absl::Milliseconds(request->ttl_ms());
     terms.max_uses = request->max_uses();
     terms.name = request->name();
     ASSIGN_OR_RETURN(authority::CertificateAuthority::NewToken token,
                      deps_.authority->CreateToken(terms));
-    LogInfo("audit: {} has created token {} role={} ttl={} max_uses={} name={}",
-            wire::CallerText(caller), token.id, RoleName(terms.role),
-            absl::FormatDuration(terms.ttl), terms.max_uses, terms.name);
+    logging::LogInfo("audit: {} has created token {} role={} ttl={} max_uses={} name={}",
+                     wire::CallerText(caller), token.id, security::RoleName(terms.role),
+                     absl::FormatDuration(terms.ttl), terms.max_uses, terms.name);
     reply->set_token_id(token.id);
     reply->set_secret(token.secret);
     reply->set_authority_sha256(deps_.authority->sha256());
@@ -220,8 +221,8 @@ grpc::ServerUnaryReactor* AuthorityRpc::RevokeToken(grpc::CallbackServerContext*
                                                     v1::RevokeTokenReply*) {
   return Answer(context, [this, request](const auto& caller) -> absl::Status {
     RETURN_IF_ERROR(deps_.authority->RevokeToken(request->id()));
-    LogInfo("audit: {} has revoked token {}", wire::CallerText(caller),
-            PeerText(request->id(), kMaxNameBytes));
+    logging::LogInfo("audit: {} has revoked token {}", wire::CallerText(caller),
+                     PeerText(request->id(), kMaxNameBytes));
     return absl::OkStatus();
   });
 }
@@ -242,14 +243,14 @@ grpc::ServerUnaryReactor* AuthorityRpc::Revoke(grpc::CallbackServerContext* cont
                                                const v1::RevokeRequest* request,
                                                v1::RevokeReply* reply) {
   return Answer(context, [this, request, reply](const auto& caller) -> absl::Status {
-    ASSIGN_OR_RETURN(const CertificateFacts own, CheckCredentials(deps_.own));
+    ASSIGN_OR_RETURN(const security::CertificateFacts own, security::CheckCredentials(deps_.own));
     if (request->name() == own.identity.name) {
       return absl::FailedPreconditionError(absl::StrCat(
           "'", request->name(), "' is the coordinator itself; stop it instead (psctl stop)"));
     }
-    if (request->name() == kLocalOperator) {
+    if (request->name() == security::kLocalOperator) {
       return absl::FailedPreconditionError(
-          absl::StrCat("'", kLocalOperator,
+          absl::StrCat("'", security::kLocalOperator,
                        "' is whoever is the server's user on its machine, and would get another "
                        "certificate with the server's next start; change who may be that user"));
     }
@@ -258,7 +259,7 @@ grpc::ServerUnaryReactor* AuthorityRpc::Revoke(grpc::CallbackServerContext* cont
                      deps_.authority->Revoke(request->name(), because, request->with_tokens()));
     const int num_lives =
         deps_.evict(request->name(), absl::StrCat("its identity was revoked ", because));
-    LogInfo(
+    logging::LogInfo(
         "audit: {} has revoked the identity '{}': certificates={} lives_ended={} "
         "tokens_ended=[{}] tokens_open=[{}]",
         wire::CallerText(caller), request->name(), revocation.num_identities, num_lives,

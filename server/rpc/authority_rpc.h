@@ -23,7 +23,7 @@ class AuthorityRpc final : public v1::AuthorityService::CallbackService {
   struct Deps {
     authority::CertificateAuthority* authority = nullptr;
     // Certificate files of this server, and the address at which other programs reach it.
-    CredentialFiles own;
+    security::CredentialFiles own;
     std::function<std::string()> address;
     // Ends the incarnations of the workers of an identity. Returns how many there were.
     std::function<int(absl::string_view identity, absl::string_view reason)> evict;
@@ -62,7 +62,7 @@ class AuthorityRpc final : public v1::AuthorityService::CallbackService {
   // its result.
   grpc::ServerUnaryReactor* Answer(
       grpc::CallbackServerContext* context,
-      std::function<absl::Status(const std::optional<Identity>& caller)> work);
+      std::function<absl::Status(const std::optional<security::Identity>& caller)> work);
 
   const Deps deps_;
   limits::OriginPlaces enrolling_;

@@ -18,7 +18,8 @@ std::string RequestIdOf(const grpc::CallbackServerContext& context) {
 
 }  // namespace
 
-CallTrace::CallTrace(CallLog* log, grpc::CallbackServerContext* context, absl::string_view call)
+CallTrace::CallTrace(messages::CallLog* log, grpc::CallbackServerContext* context,
+                     absl::string_view call)
     : log_(log), context_(context) {
   facts_.call = std::string(call);
   facts_.request = RequestIdOf(*context);

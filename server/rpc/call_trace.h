@@ -15,20 +15,20 @@ namespace lodestar::rpc {
 class CallTrace {
  public:
   // `log` and `context` must outlive the call. `call` is the name of its method.
-  CallTrace(CallLog* log, grpc::CallbackServerContext* context, absl::string_view call);
+  CallTrace(messages::CallLog* log, grpc::CallbackServerContext* context, absl::string_view call);
 
   // Returns the facts about the caller that the log entry will have. The handler adds what it
   // knows.
-  CallFacts& facts() { return facts_; }
+  messages::CallFacts& facts() { return facts_; }
 
   // Logs that the call ends with `status`, and returns the status to finish the call with. A
   // refusal carries the id, so that the worker knows that the server has logged it.
   grpc::Status End(const absl::Status& status) const;
 
  private:
-  CallLog* const log_;
+  messages::CallLog* const log_;
   grpc::CallbackServerContext* const context_;
-  CallFacts facts_;
+  messages::CallFacts facts_;
 };
 
 }  // namespace lodestar::rpc

@@ -11,12 +11,12 @@ namespace lodestar::rpc {
 namespace {
 
 using Occasion = CoordinatorStrand::Occasion;
-using Outcome = std::optional<absl::StatusOr<PublishedCheckpoint>>;
+using Outcome = std::optional<absl::StatusOr<checkpoints::PublishedCheckpoint>>;
 
 // Delivers the outcome. If there is no outcome and the call is over, delivers the reason instead.
 CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& outcome,
                                     Occasion occasion, const std::string& unfinished) {
-  const auto finish = [done](const absl::StatusOr<PublishedCheckpoint>& answer) {
+  const auto finish = [done](const absl::StatusOr<checkpoints::PublishedCheckpoint>& answer) {
     return [done, answer](const absl::Status& kept) { done(kept.ok() ? answer : kept); };
   };
   if (outcome.has_value()) return finish(*outcome);
@@ -34,9 +34,9 @@ CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& o
 }
 
 // Returns where the job goes on after it went back. Before, it had done `rounds_done` rounds.
-absl::StatusOr<RolledBack> WhereItIsBack(const Coordinator& coordinator, Round round,
+absl::StatusOr<RolledBack> WhereItIsBack(const coordinator::Coordinator& coordinator, Round round,
                                          int64_t rounds_done, absl::Time now) {
-  const std::optional<ResumeSnapshot> resumed = coordinator.Snapshot(now).resumed;
+  const std::optional<model::ResumeSnapshot> resumed = coordinator.Snapshot(now).resumed;
   if (!resumed.has_value()) {
     return absl::DataLossError(
         absl::StrCat("there was no checkpoint of at most ", round.value(),
@@ -56,11 +56,14 @@ absl::StatusOr<RolledBack> WhereItIsBack(const Coordinator& coordinator, Round r
 }  // namespace
 
 void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, CheckpointDone done) {
-  const absl::StatusOr<uint64_t> ticket = strand.Run(
-      [](Coordinator& coordinator, absl::Time now) { return coordinator.RequestCheckpoint(now); });
+  const absl::StatusOr<uint64_t> ticket =
+      strand.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
+        return coordinator.RequestCheckpoint(now);
+      });
   if (!ticket.ok()) return done(ticket.status());
   strand.Await(0, patience,
-               [ticket = *ticket, done](Coordinator& coordinator, absl::Time, Occasion occasion) {
+               [ticket = *ticket, done](coordinator::Coordinator& coordinator, absl::Time,
+                                        Occasion occasion) {
                  return Deliver(done, coordinator.CheckpointOutcome(ticket), occasion,
                                 "the checkpoint is not finished yet; the status shows when it is");
                });
@@ -69,26 +72,27 @@ void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, Checkpoi
 void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::string& reason,
                         absl::Duration patience, CheckpointDone done) {
   // The patience counts from the first attempt.
-  strand.Await(asker, patience,
-               [=, until = absl::InfiniteFuture(), begun_in = uint64_t{0}](
-                   Coordinator& coordinator, absl::Time now, Occasion occasion) mutable {
-                 const bool is_first = until == absl::InfiniteFuture();
-                 // If the servers have gone back to a checkpoint since the save was begun, the
-                 // coordinator has forgotten the save. Then it is begun again. If the incarnation
-                 // of the servers is the same and the save is forgotten, another process has
-                 // replaced the server that asked: then the save is not begun again.
-                 const uint64_t life = coordinator.server_incarnation();
-                 if (occasion == Occasion::kChange &&
-                     (is_first || (life != begun_in && !coordinator.has_begun_last_save()))) {
-                   if (is_first) until = now + patience;
-                   begun_in = life;
-                   coordinator.BeginLastSave(reason, until - now, now);
-                 }
-                 return Deliver(
-                     done, coordinator.LastSaveOutcome(), occasion,
-                     absl::StrCat(coordinator.Unsaved(),
-                                  ": the last checkpoint was not finished within --stop_timeout"));
-               });
+  strand.Await(
+      asker, patience,
+      [=, until = absl::InfiniteFuture(), begun_in = uint64_t{0}](
+          coordinator::Coordinator& coordinator, absl::Time now, Occasion occasion) mutable {
+        const bool is_first = until == absl::InfiniteFuture();
+        // If the servers have gone back to a checkpoint since the save was begun, the
+        // coordinator has forgotten the save. Then it is begun again. If the incarnation
+        // of the servers is the same and the save is forgotten, another process has
+        // replaced the server that asked: then the save is not begun again.
+        const uint64_t life = coordinator.server_incarnation();
+        if (occasion == Occasion::kChange &&
+            (is_first || (life != begun_in && !coordinator.has_begun_last_save()))) {
+          if (is_first) until = now + patience;
+          begun_in = life;
+          coordinator.BeginLastSave(reason, until - now, now);
+        }
+        return Deliver(
+            done, coordinator.LastSaveOutcome(), occasion,
+            absl::StrCat(coordinator.Unsaved(),
+                         ": the last checkpoint was not finished within --stop_timeout"));
+      });
 }
 
 void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
@@ -101,7 +105,7 @@ void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
     if (!begun.ok()) return done(begun.status());
     strand.Await(
         0, patience,
-        [=, begun = *begun](Coordinator& coordinator, absl::Time now,
+        [=, begun = *begun](coordinator::Coordinator& coordinator, absl::Time now,
                             Occasion occasion) -> CoordinatorStrand::Delivery {
           const auto finish = [done](const absl::StatusOr<RolledBack>& answer) {
             return [done, answer](const absl::Status& kept) { done(kept.ok() ? answer : kept); };
@@ -133,7 +137,7 @@ void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
         });
   };
   strand.RunOrder(
-      [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<Begun> {
+      [&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::StatusOr<Begun> {
         const uint64_t life = coordinator.server_incarnation();
         ASSIGN_OR_RETURN(const int64_t rounds_done, coordinator.RollBack(round, why, now));
         return Begun{life, rounds_done};

@@ -14,7 +14,7 @@
 namespace lodestar::rpc {
 
 // Called once, from any thread.
-using CheckpointDone = std::function<void(const absl::StatusOr<PublishedCheckpoint>&)>;
+using CheckpointDone = std::function<void(const absl::StatusOr<checkpoints::PublishedCheckpoint>&)>;
 
 // Takes a checkpoint. Errors: those of Coordinator::RequestCheckpoint(); DeadlineExceeded (after
 // `patience`); Unavailable (the strand stops meanwhile).

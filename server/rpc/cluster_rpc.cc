@@ -62,10 +62,10 @@ CoordinatorStrand::Delivery Finish(grpc::ServerUnaryReactor* reactor, const Call
   };
 }
 
-absl::StatusOr<std::optional<RoundReport>> ReportOf(bool has_report,
-                                                    const v1::RoundReport& report) {
+absl::StatusOr<std::optional<messages::RoundReport>> ReportOf(bool has_report,
+                                                              const v1::RoundReport& report) {
   if (!has_report) return std::nullopt;
-  ASSIGN_OR_RETURN(RoundReport result, wire::FromProto(report));
+  ASSIGN_OR_RETURN(messages::RoundReport result, wire::FromProto(report));
   return result;
 }
 
@@ -89,19 +89,19 @@ class PlacedCall final : public grpc::ServerUnaryReactor {
   const limits::OriginPlaces::Place place_;
 };
 
-CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim, CallTrace trace,
-                                           grpc::ServerUnaryReactor* reactor,
+CoordinatorStrand::Attempt RegisterAttempt(messages::RegisterCall call, LifeClaim claim,
+                                           CallTrace trace, grpc::ServerUnaryReactor* reactor,
                                            grpc::ByteBuffer* reply, bool keeps_dialled_address,
                                            std::function<bool(const std::string& peer)> is_open,
                                            std::function<void(const absl::Status&)> on_refusal) {
   return [call = std::move(call), claim = std::move(claim), trace = std::move(trace), reactor,
           reply, keeps_dialled_address, is_open = std::move(is_open),
           on_refusal = std::move(on_refusal)](
-             Coordinator& coordinator, absl::Time now,
+             coordinator::Coordinator& coordinator, absl::Time now,
              CoordinatorStrand::Occasion occasion) mutable -> CoordinatorStrand::Delivery {
     const std::optional<std::string> holder = coordinator.PeerOfHolder(call);
     call.holder_is_gone = holder.has_value() && !is_open(*holder);
-    absl::StatusOr<Registration> answer = coordinator.Register(call, now);
+    absl::StatusOr<messages::Registration> answer = coordinator.Register(call, now);
     if (absl::IsUnavailable(answer.status()) && occasion == CoordinatorStrand::Occasion::kChange) {
       return nullptr;
     }
@@ -121,19 +121,21 @@ CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim, C
 }
 
 // Returns true if the log entry of this grant belongs to a round.
-bool HasRound(const Grant& grant) {
-  return grant.kind == Grant::Kind::kTrain || grant.kind == Grant::Kind::kEvaluate;
+bool HasRound(const messages::Grant& grant) {
+  return grant.kind == messages::Grant::Kind::kTrain ||
+         grant.kind == messages::Grant::Kind::kEvaluate;
 }
 
 // Asks the coordinator for a grant and answers the held call with it. Only the first attempt counts
 // as a sign of life, because the worker may have died before later attempts. If `is_ahead`, the
 // coordinator is asked only once all servers have the report's contribution. That attempt counts as
 // a sign of life too.
-CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundReport> report,
+CoordinatorStrand::Attempt GrantAttempt(messages::WorkerLife life,
+                                        std::optional<messages::RoundReport> report,
                                         bool is_leaving, bool is_ahead, CallTrace trace,
                                         grpc::ServerUnaryReactor* reactor, v1::Grant* reply) {
   return [=, has_asked = false](
-             Coordinator& coordinator, absl::Time now,
+             coordinator::Coordinator& coordinator, absl::Time now,
              CoordinatorStrand::Occasion occasion) mutable -> CoordinatorStrand::Delivery {
     using Occasion = CoordinatorStrand::Occasion;
     const auto finish = [&](const absl::Status& status) { return Finish(reactor, trace, status); };
@@ -145,14 +147,14 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundRepo
       const absl::Status begun = coordinator.BeginLeave(life, now);
       if (!begun.ok()) return finish(begun);
     }
-    if (is_ahead && DefersContributions(coordinator.job())) {
+    if (is_ahead && job::DefersContributions(coordinator.job())) {
       return finish(absl::InvalidArgumentError(
           "`ahead` is not for jobs whose contributions are deferred (--fragments, --overlap_steps, "
           "--overlap_rounds): nobody waits for them"));
     }
     if (is_ahead && !has_asked && coordinator.AwaitsContribution(life, report->round)) {
       if (occasion != Occasion::kPatienceOver) return nullptr;
-      GrantAnswer answer;
+      coordinator::GrantAnswer answer;
       answer.pending_reason = "the contribution is still on its way";
       *reply = wire::ToProto(answer.OrWait());
       return finish(absl::OkStatus());
@@ -166,9 +168,9 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundRepo
             report->round.value(), "; the same call again")));
       }
     }
-    absl::StatusOr<GrantAnswer> answer = std::exchange(has_asked, true)
-                                             ? coordinator.PollGrant(life, now)
-                                             : coordinator.RequestGrant(life, report, now);
+    absl::StatusOr<coordinator::GrantAnswer> answer =
+        std::exchange(has_asked, true) ? coordinator.PollGrant(life, now)
+                                       : coordinator.RequestGrant(life, report, now);
     if (!answer.ok()) return finish(answer.status());
     if (!answer->grant.has_value()) {
       if (occasion != Occasion::kPatienceOver) return nullptr;
@@ -196,27 +198,30 @@ absl::Status ClusterRpc::CheckNotDraining() const {
 }
 
 absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& context,
-                                        const WorkerLife& life, CallTrace& trace) const {
+                                        const messages::WorkerLife& life, CallTrace& trace) const {
   trace.facts().life = life;
-  ASSIGN_OR_RETURN(const std::optional<Identity> caller, wire::CallerOf(*context.auth_context()));
+  ASSIGN_OR_RETURN(const std::optional<security::Identity> caller,
+                   wire::CallerOf(*context.auth_context()));
   ASSIGN_OR_RETURN(const LifeClaim claim, LifeClaim::Of(context));
-  return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
-    // After a restart with an older journal, the coordinator may not know this incarnation and the
-    // key of its secret. Then this check returns an error before the secret is checked.
-    RETURN_IF_ERROR(coordinator.CheckCompared(now));
-    // If there is no such worker, the name is empty. The coordinator returns the error later.
-    const std::string name = coordinator.WorkerName(life.worker);
-    trace.facts().name = name;
-    if (!name.empty()) RETURN_IF_ERROR(CheckActsAs(caller, name));
-    absl::Status claimed = claim.Check(coordinator.life_key(), life);
-    if (claimed.ok()) {
-      coordinator.NoteConnection(life, context.peer());
-      return claimed;
-    }
-    // This error comes first: if the incarnation is over, it may have had a secret of another key.
-    RETURN_IF_ERROR(coordinator.CheckLife(life));
-    return claimed;
-  });
+  return deps_.strand->Run(
+      [&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::Status {
+        // After a restart with an older journal, the coordinator may not know this incarnation and
+        // the key of its secret. Then this check returns an error before the secret is checked.
+        RETURN_IF_ERROR(coordinator.CheckCompared(now));
+        // If there is no such worker, the name is empty. The coordinator returns the error later.
+        const std::string name = coordinator.WorkerName(life.worker);
+        trace.facts().name = name;
+        if (!name.empty()) RETURN_IF_ERROR(CheckActsAs(caller, name));
+        absl::Status claimed = claim.Check(coordinator.life_key(), life);
+        if (claimed.ok()) {
+          coordinator.NoteConnection(life, context.peer());
+          return claimed;
+        }
+        // This error comes first: if the incarnation is over, it may have had a secret of another
+        // key.
+        RETURN_IF_ERROR(coordinator.CheckLife(life));
+        return claimed;
+      });
 }
 
 absl::StatusOr<v1::RegisterRequest> ClusterRpc::ParseRegistration(
@@ -257,7 +262,7 @@ absl::StatusOr<v1::RegisterRequest> ClusterRpc::ParseRegistration(
 
 void ClusterRpc::CountRefusal(const v1::RegisterRequest& request, const absl::Status& refusal) {
   if (!absl::IsInvalidArgument(refusal)) return;
-  if (request.name().size() > MembershipTable::kMaxNameBytes) {
+  if (request.name().size() > membership::MembershipTable::kMaxNameBytes) {
     deps_.refusals->Count(limits::LimitReached::kNames);
   } else if (request.has_layout()) {
     deps_.refusals->Count(limits::LimitReached::kLayouts);
@@ -273,7 +278,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   absl::StatusOr<LifeClaim> claim = LifeClaim::Of(*context);
   if (!claim.ok()) return Answer(context, trace, claim.status());
   const std::string peer = context->peer();
-  const std::string origin = PeerOrigin(peer);
+  const std::string origin = membership::PeerOrigin(peer);
   limits::OriginPlaces::Place large;
   const absl::StatusOr<v1::RegisterRequest> parsed = ParseRegistration(*bytes, origin, large);
   if (!parsed.ok()) {
@@ -282,7 +287,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   }
   const v1::RegisterRequest* const request = &*parsed;
   trace.facts().name = request->name();
-  absl::StatusOr<RegisterCall> call = wire::FromProto(*request);
+  absl::StatusOr<messages::RegisterCall> call = wire::FromProto(*request);
   CountRefusal(*request, call.status());
   if (const absl::Status speaks = CheckActsAs(*caller, request->name());
       call.ok() && !speaks.ok()) {
@@ -294,7 +299,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   // checkpoint.
   bool goes_on = false;
   const absl::Status taken =
-      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
+      deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::Status {
         goes_on = call.ok() && coordinator.GoesOn(*call);
         if (!goes_on) {
           const absl::Status rate = coordinator.CheckRegistrationRate(peer, now);
@@ -324,7 +329,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
             kPlacePause));
   }
   v1::RegisterRequest facts;  // facts for the log of a refusal
-  facts.set_name(request->name().substr(0, MembershipTable::kMaxNameBytes + 1));
+  facts.set_name(request->name().substr(0, membership::MembershipTable::kMaxNameBytes + 1));
   if (request->has_layout()) facts.mutable_layout();
   // The place for large registrations is free once the call is answered and its layout is deleted.
   auto* const reactor = new PlacedCall(std::move(held));
@@ -340,15 +345,15 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,
                                            const v1::JoinRequest* request, v1::JoinReply* reply) {
   CallTrace trace(&calls_, context, "Join");
-  const absl::StatusOr<DatasetInfo> dataset = wire::FromProto(request->dataset());
+  const absl::StatusOr<messages::DatasetInfo> dataset = wire::FromProto(request->dataset());
   if (!dataset.ok()) return Answer(context, trace, dataset.status());
-  const WorkerLife life = wire::LifeFromProto(*request);
+  const messages::WorkerLife life = wire::LifeFromProto(*request);
   if (const absl::Status speaks = CheckSpeaksFor(*context, life, trace); !speaks.ok()) {
     return Answer(context, trace, speaks);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->RunAndTell(
-      [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<ViewId> {
+      [&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::StatusOr<ViewId> {
         if (!coordinator.IsMember(life)) RETURN_IF_ERROR(CheckNotDraining());
         return coordinator.Join(life, PeerText(request->layout_hash(), kMaxHashBytes), *dataset,
                                 now);
@@ -364,15 +369,17 @@ grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* con
                                                 const v1::HeartbeatRequest* request,
                                                 v1::HeartbeatReply* reply) {
   CallTrace trace(&calls_, context, "Heartbeat");
-  const absl::StatusOr<HeartbeatCall> call = wire::FromProto(*request);
+  const absl::StatusOr<messages::HeartbeatCall> call = wire::FromProto(*request);
   if (!call.ok()) return Answer(context, trace, call.status());
   if (const absl::Status speaks = CheckSpeaksFor(*context, call->life, trace); !speaks.ok()) {
     return Answer(context, trace, speaks);
   }
   // The heartbeat does not wait for the journal: a worker that waits for a slow disk is alive, and
   // the answer promises nothing.
-  const absl::StatusOr<HeartbeatAnswer> answer = deps_.strand->Run(
-      [&](Coordinator& coordinator, absl::Time now) { return coordinator.Heartbeat(*call, now); });
+  const absl::StatusOr<messages::HeartbeatAnswer> answer =
+      deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
+        return coordinator.Heartbeat(*call, now);
+      });
   if (answer.ok()) *reply = wire::ToProto(*answer);
   reply->set_keeps_dialled_address(deps_.is_address_guessed);
   return Answer(context, trace, answer.status());
@@ -383,14 +390,16 @@ grpc::ServerUnaryReactor* ClusterRpc::StayConnected(grpc::CallbackServerContext*
                                                     v1::StayConnectedReply*) {
   CallTrace trace(&calls_, context, "StayConnected");
   if (deps_.held_connections == nullptr) return Answer(context, trace, absl::OkStatus());
-  const WorkerLife life = wire::LifeFromProto(*request);
+  const messages::WorkerLife life = wire::LifeFromProto(*request);
   absl::Status speaks = CheckSpeaksFor(*context, life, trace);
   if (speaks.ok()) {
-    speaks = deps_.strand->Run(
-        [&](Coordinator& coordinator, absl::Time) { return coordinator.CheckLife(life); });
+    speaks = deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time) {
+      return coordinator.CheckLife(life);
+    });
   }
   if (!speaks.ok()) return Answer(context, trace, speaks);
-  limits::OriginPlaces::Place place = held_connections_.Take(PeerOrigin(context->peer()));
+  limits::OriginPlaces::Place place =
+      held_connections_.Take(membership::PeerOrigin(context->peer()));
   if (place == nullptr) {
     deps_.refusals->Count(limits::LimitReached::kHeldConnections);
     return Answer(context, trace,
@@ -411,7 +420,7 @@ grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* con
   auto report = ReportOf(request->has_report(), request->report());
   if (!report.ok()) return Answer(context, trace, report.status());
   if (report->has_value()) trace.facts().round = (*report)->round;
-  const WorkerLife life = wire::LifeFromProto(*request);
+  const messages::WorkerLife life = wire::LifeFromProto(*request);
   if (const absl::Status speaks = CheckSpeaksFor(*context, life, trace); !speaks.ok()) {
     return Answer(context, trace, speaks);
   }
@@ -436,13 +445,13 @@ grpc::ServerUnaryReactor* ClusterRpc::Leave(grpc::CallbackServerContext* context
   const auto report = ReportOf(request->has_report(), request->report());
   if (!report.ok()) return Answer(context, trace, report.status());
   if (report->has_value()) trace.facts().round = (*report)->round;
-  const WorkerLife life = wire::LifeFromProto(*request);
+  const messages::WorkerLife life = wire::LifeFromProto(*request);
   if (const absl::Status speaks = CheckSpeaksFor(*context, life, trace); !speaks.ok()) {
     return Answer(context, trace, speaks);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->RunAndTell(
-      [&](Coordinator& coordinator, absl::Time now) {
+      [&](coordinator::Coordinator& coordinator, absl::Time now) {
         return coordinator.Leave(life, PeerText(request->reason(), kMaxReasonBytes), *report, now);
       },
       [reactor, trace](const absl::Status& left) { reactor->Finish(trace.End(left)); });
@@ -466,20 +475,20 @@ grpc::ServerWriteReactor<v1::ShardCommand>* ClusterRpc::AttachShard(
 
 absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
                                   const std::shared_ptr<ShardStream>& stream) {
-  if (request.wire_version() != kWireVersion) {
+  if (request.wire_version() != process::kWireVersion) {
     return absl::InvalidArgumentError(
         absl::StrCat("shard ", request.shard(), " speaks wire version ", request.wire_version(),
-                     ", the coordinator ", kWireVersion, ": use the same release"));
+                     ", the coordinator ", process::kWireVersion, ": use the same release"));
   }
   if (request.shard() == 0) {
     return absl::InvalidArgumentError("shard 0 is the coordinator's own: start with --shard=1/K");
   }
   // The address is checked, because all workers and servers get it and would refuse a bad one.
-  RETURN_IF_ERROR(
-      CheckPeerAddress(absl::StrCat("the server of shard ", request.shard()), request.address()));
+  RETURN_IF_ERROR(net::CheckPeerAddress(absl::StrCat("the server of shard ", request.shard()),
+                                        request.address()));
   std::shared_ptr<ShardStream> old;
   const absl::Status status =
-      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
+      deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::Status {
         // While the coordinator is being stopped, a server may attach only if the same process was
         // attached before: the last checkpoint needs that server. With a new process, the job would
         // start over from a checkpoint.
@@ -500,7 +509,7 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
 }
 
 void ClusterRpc::OnStreamDone(int shard, uint64_t instance_id, const ShardStream* stream) {
-  deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+  deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
     if (!deps_.shards->Detach(shard, stream)) return;  // a newer stream has replaced this one
     coordinator.OnShardDisconnected(shard, instance_id, now);
   });
@@ -508,13 +517,13 @@ void ClusterRpc::OnStreamDone(int shard, uint64_t instance_id, const ShardStream
 
 // The answer does not wait for the journal, because it promises nothing.
 void ClusterRpc::TakeContributed(const v1::ShardReport& report) {
-  deps_.strand->ReportTo([&](Coordinator& coordinator, absl::Time) {
+  deps_.strand->ReportTo([&](coordinator::Coordinator& coordinator, absl::Time) {
     std::vector<uint64_t> answerable;
     coordinator.NoteJournalEnd(report.shard(), report.contributed().journal_end());
     for (const auto& contribution : report.contributed().contributions()) {
-      const WorkerLife life = wire::LifeFromProto(contribution);
-      LogDebug("contribution received shard={} worker={} incarnation={} round={}", report.shard(),
-               life.worker, life.incarnation, contribution.round());
+      const messages::WorkerLife life = wire::LifeFromProto(contribution);
+      logging::LogDebug("contribution received shard={} worker={} incarnation={} round={}",
+                        report.shard(), life.worker, life.incarnation, contribution.round());
       if (coordinator.OnContributed(report.shard(), report.server_incarnation(), life,
                                     Round(contribution.round()))) {
         answerable.push_back(KeyOf(life));
@@ -533,9 +542,10 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
     return Answer(context, absl::AbortedError(absl::StrCat("shard ", request->shard(),
                                                            " is not attached; attach again")));
   }
-  const absl::Status current = deps_.strand->Run([&](Coordinator& coordinator, absl::Time) {
-    return coordinator.CheckNotFollowed(request->shard(), request->first_segment());
-  });
+  const absl::Status current =
+      deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time) {
+        return coordinator.CheckNotFollowed(request->shard(), request->first_segment());
+      });
   if (!current.ok()) return Answer(context, current);
   if (request->has_stats()) stream->SendNumber();
   if (request->has_stopping()) return AwaitLastCheckpoint(context, *request, reply);
@@ -550,19 +560,19 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
   }
   // This is a sign of life. Its answer promises nothing.
   if (request->has_stats()) {
-    deps_.strand->Run(
-        [&, stats = FromProto(request->stats())](Coordinator& coordinator, absl::Time now) {
-          coordinator.OnShardHeard(request->shard(), request->instance_id(), now);
-          coordinator.OnJournalState(request->shard(), JournalOf(stats), now);
-          coordinator.OnPushSpace(request->shard(), stats.push_space, now);
-        });
+    deps_.strand->Run([&, stats = FromProto(request->stats())](
+                          coordinator::Coordinator& coordinator, absl::Time now) {
+      coordinator.OnShardHeard(request->shard(), request->instance_id(), now);
+      coordinator.OnJournalState(request->shard(), JournalOf(stats), now);
+      coordinator.OnPushSpace(request->shard(), stats.push_space, now);
+    });
     return Answer(context, absl::OkStatus());
   }
-  const absl::StatusOr<ShardEvent> event = EventOf(*request);
+  const absl::StatusOr<shards::ShardEvent> event = EventOf(*request);
   if (!event.ok()) return Answer(context, event.status());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->RunAndTell(
-      [&](Coordinator& coordinator, absl::Time now) {
+      [&](coordinator::Coordinator& coordinator, absl::Time now) {
         coordinator.OnShardEvent(request->shard(), *event, now);
         return absl::OkStatus();
       },
@@ -576,15 +586,16 @@ grpc::ServerUnaryReactor* ClusterRpc::AwaitLastCheckpoint(grpc::CallbackServerCo
   const absl::Duration patience = std::clamp(absl::Milliseconds(report.stopping().patience_ms()),
                                              absl::ZeroDuration(), kMaxStopPatience);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  TakeLastCheckpoint(*deps_.strand, report.instance_id(), ReasonOfStop(report.shard()), patience,
-                     [reactor, reply](const absl::StatusOr<PublishedCheckpoint>& published) {
-                       if (published.ok()) {
-                         reply->set_saved_path(published->path);
-                         reply->set_saved_round(published->round.value());
-                         reply->set_is_in_fallback(published->is_in_fallback);
-                       }
-                       reactor->Finish(wire::ToGrpcStatus(published.status()));
-                     });
+  TakeLastCheckpoint(
+      *deps_.strand, report.instance_id(), coordinator::ReasonOfStop(report.shard()), patience,
+      [reactor, reply](const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) {
+        if (published.ok()) {
+          reply->set_saved_path(published->path);
+          reply->set_saved_round(published->round.value());
+          reply->set_is_in_fallback(published->is_in_fallback);
+        }
+        reactor->Finish(wire::ToGrpcStatus(published.status()));
+      });
   return reactor;
 }
 

@@ -70,7 +70,7 @@ class ClusterRpc final
                                           const v1::StayConnectedRequest* request,
                                           v1::StayConnectedReply* reply) override;
   // Returns the key of the worker's call of NextGrant(), under which the call waits in the strand.
-  static uint64_t KeyOf(const WorkerLife& life) { return life.incarnation.value(); }
+  static uint64_t KeyOf(const messages::WorkerLife& life) { return life.incarnation.value(); }
   grpc::ServerUnaryReactor* NextGrant(grpc::CallbackServerContext* context,
                                       const v1::GrantRequest* request, v1::Grant* reply) override;
   grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
@@ -94,8 +94,8 @@ class ClusterRpc final
   void CountRefusal(const v1::RegisterRequest& request, const absl::Status& refusal);
   // Checks that the caller may speak for this worker, and adds the worker to `trace`. Errors:
   // PermissionDenied, Unauthenticated.
-  absl::Status CheckSpeaksFor(const grpc::CallbackServerContext& context, const WorkerLife& life,
-                              CallTrace& trace) const;
+  absl::Status CheckSpeaksFor(const grpc::CallbackServerContext& context,
+                              const messages::WorkerLife& life, CallTrace& trace) const;
   absl::Status DoAttach(const v1::AttachShardRequest& request,
                         const std::shared_ptr<ShardStream>& stream);
   void OnStreamDone(int shard, uint64_t instance_id, const ShardStream* stream);
@@ -109,7 +109,7 @@ class ClusterRpc final
   limits::OriginPlaces large_registrations_;
   limits::OriginPlaces held_registrations_;
   limits::OriginPlaces held_connections_;
-  CallLog calls_;  // log of workers' calls
+  messages::CallLog calls_;  // log of workers' calls
 };
 
 }  // namespace lodestar::rpc

@@ -42,23 +42,23 @@ class TellingClock final : public Clock {
   std::function<void()> on_asked;
 };
 
-CoordinatorConfig TwoServers() {
-  CoordinatorConfig config;
-  config.job.model = *ModelPreset("mlp");
+coordinator::CoordinatorConfig TwoServers() {
+  coordinator::CoordinatorConfig config;
+  config.job.model = *params::ModelPreset("mlp");
   config.job.global_batch_size = 6;
   config.num_shards = 2;
   return config;
 }
 
-CoordinatorConfig OneServer() {
-  CoordinatorConfig config = TwoServers();
+coordinator::CoordinatorConfig OneServer() {
+  coordinator::CoordinatorConfig config = TwoServers();
   config.num_shards = 1;
   return config;
 }
 
 v1::AttachShardRequest Shard1() {
   v1::AttachShardRequest request;
-  request.set_wire_version(kWireVersion);
+  request.set_wire_version(process::kWireVersion);
   request.set_shard(1);
   request.set_num_shards(2);
   request.set_instance_id(7);
@@ -71,8 +71,8 @@ v1::AttachShardRequest Shard1() {
 TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
   TellingClock clock;
   CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
-  strand.Start(*Coordinator::Create(TwoServers(), clock.Now()),
-               [](Effect, const CoordinatorRecord&) {});
+  strand.Start(*coordinator::Coordinator::Create(TwoServers(), clock.Now()),
+               [](coordinator::Effect, const shards::CoordinatorRecord&) {});
   CommandedShards shards(nullptr);
   ClusterRpc rpc({&strand, &shards, nullptr});
   const v1::AttachShardRequest request = Shard1();
@@ -85,7 +85,7 @@ TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
   clock.on_asked = nullptr;
   EXPECT_EQ(was_attached, true) << "when the strand was entered";
   EXPECT_EQ(shards.Find(1, 7), nullptr);
-  EXPECT_EQ(strand.Run([](Coordinator& coordinator, absl::Time now) {
+  EXPECT_EQ(strand.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     return coordinator.Snapshot(now).shards[1].state;
   }),
             "missing");
@@ -95,20 +95,20 @@ TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
 class ServedCluster {
  public:
   // Both sides use plain text, unless `own` and `client` say otherwise.
-  explicit ServedCluster(const CoordinatorConfig& config,
+  explicit ServedCluster(const coordinator::CoordinatorConfig& config,
                          const wire::TransportSecurity& own = wire::TransportSecurity(),
                          const wire::TransportSecurity& client = wire::TransportSecurity(),
                          HeldConnections* held = nullptr)
       : held_connections(held) {
-    strand.Start(*Coordinator::Create(config, clock.Now()),
-                 [](Effect, const CoordinatorRecord&) {});
+    strand.Start(*coordinator::Coordinator::Create(config, clock.Now()),
+                 [](coordinator::Effect, const shards::CoordinatorRecord&) {});
     int port = 0;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0",
-                             own.MakeServerCredentials([](const Identity&, absl::string_view) {
-                               return absl::OkStatus();
-                             }),
-                             &port);
+    builder.AddListeningPort(
+        "127.0.0.1:0", own.MakeServerCredentials([](const security::Identity&, absl::string_view) {
+          return absl::OkStatus();
+        }),
+        &port);
     builder.RegisterService(&rpc);
     builder.SetMaxReceiveMessageSize(8 << 20);
     server_ = builder.BuildAndStart();
@@ -117,7 +117,7 @@ class ServedCluster {
   }
   ~ServedCluster() { server_->Shutdown(); }
 
-  grpc::Status Register(const RegisterCall& call, v1::RegisterReply* reply) {
+  grpc::Status Register(const messages::RegisterCall& call, v1::RegisterReply* reply) {
     grpc::ClientContext context;
     return stub->Register(&context, wire::ToProto(call), reply);
   }
@@ -136,8 +136,9 @@ class ServedCluster {
     v1::JoinRequest request;
     request.set_worker_id(registered.worker_id());
     request.set_incarnation(registered.incarnation());
-    request.set_layout_hash(strand.Run(
-        [](Coordinator& coordinator, absl::Time) { return coordinator.map()->layout.hash(); }));
+    request.set_layout_hash(strand.Run([](coordinator::Coordinator& coordinator, absl::Time) {
+      return coordinator.map()->layout.hash();
+    }));
     request.mutable_dataset()->set_num_train_samples(6);
     grpc::ClientContext context;
     v1::JoinReply reply;
@@ -155,11 +156,12 @@ class ServedCluster {
   }
   // Makes shard 0 loaded.
   void Serve() {
-    strand.Run([](Coordinator& coordinator, absl::Time now) {
+    strand.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
       EXPECT_TRUE(coordinator.OnShardAttached(0, 1, 70, 0, "host:0", now).ok());
-      coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 9},
-                                  now);
-      coordinator.OnShardEvent(0, ShardLoaded{9, absl::OkStatus()}, now);
+      coordinator.OnRestoreChosen(
+          coordinator::RestoreChoice{.source = shards::InitialSource{}, .server_incarnation = 9},
+          now);
+      coordinator.OnShardEvent(0, shards::ShardLoaded{9, absl::OkStatus()}, now);
     });
   }
 
@@ -182,8 +184,8 @@ class ServedCluster {
 };
 
 TEST(ClusterRpcTest, ARefusalIsInTheLogUnderTheIdOfTheCallWhichIsOneShortWord) {
-  CoordinatorConfig config;
-  config.job.model = *ModelPreset("mlp");
+  coordinator::CoordinatorConfig config;
+  config.job.model = *params::ModelPreset("mlp");
   config.job.global_batch_size = 6;
   ServedCluster cluster(config);
   cluster.Serve();
@@ -215,28 +217,30 @@ TEST(ClusterRpcTest, ARefusalIsInTheLogUnderTheIdOfTheCallWhichIsOneShortWord) {
 }
 
 TEST(ClusterRpcTest, WhoIsShutOutDoesNotComeBackUnderAnotherNameOfItsCertificate) {
-  CoordinatorConfig config;
-  config.job.model = *ModelPreset("mlp");
+  coordinator::CoordinatorConfig config;
+  config.job.model = *params::ModelPreset("mlp");
   config.job.global_batch_size = 6;
   config.divergence.poison_limit = 1;
-  const TestAuthority authority;
+  const security::TestAuthority authority;
   ServedCluster cluster(
-      config, wire::TransportSecurity(authority.FilesFor({Role::kServer, "server-0", "01"})),
-      wire::TransportSecurity(authority.FilesFor({Role::kWorker, "card", "02"})));
+      config,
+      wire::TransportSecurity(authority.FilesFor({security::Role::kServer, "server-0", "01"})),
+      wire::TransportSecurity(authority.FilesFor({security::Role::kWorker, "card", "02"})));
   cluster.Serve();
-  RegisterCall call;
+  messages::RegisterCall call;
   call.name = "card.1";
   v1::RegisterReply registered;
   ASSERT_OK(wire::FromGrpcStatus(cluster.Register(call, &registered)));
   for (int64_t round = 0; round < 2; ++round) {
-    cluster.strand.Run([&](Coordinator& coordinator, absl::Time now) {
-      coordinator.OnShardEvent(0,
-                               WorkerFault{.worker = WorkerId(registered.worker_id()),
-                                           .incarnation = Incarnation(registered.incarnation()),
-                                           .round = Round(round),
-                                           .kind = WorkerFault::Kind::kTooLong,
-                                           .text = "a norm of 90"},
-                               now);
+    cluster.strand.Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
+      coordinator.OnShardEvent(
+          0,
+          sync::WorkerFault{.worker = WorkerId(registered.worker_id()),
+                            .incarnation = Incarnation(registered.incarnation()),
+                            .round = Round(round),
+                            .kind = sync::WorkerFault::Kind::kTooLong,
+                            .text = "a norm of 90"},
+          now);
     });
   }
   call.name = "card.2";
@@ -246,15 +250,16 @@ TEST(ClusterRpcTest, WhoIsShutOutDoesNotComeBackUnderAnotherNameOfItsCertificate
 }
 
 TEST(ClusterRpcTest, WhoComesUnderAnothersNameOrWithoutACertificateIsCounted) {
-  CoordinatorConfig config;
-  config.job.model = *ModelPreset("mlp");
+  coordinator::CoordinatorConfig config;
+  config.job.model = *params::ModelPreset("mlp");
   config.job.global_batch_size = 6;
-  const TestAuthority authority;
-  const wire::TransportSecurity own(authority.FilesFor({Role::kServer, "server-0", "01"}));
+  const security::TestAuthority authority;
+  const wire::TransportSecurity own(
+      authority.FilesFor({security::Role::kServer, "server-0", "01"}));
   const auto register_as = [&](const wire::TransportSecurity& client) {
     ServedCluster cluster(config, own, client);
     cluster.Serve();
-    RegisterCall call;
+    messages::RegisterCall call;
     call.name = "other";
     v1::RegisterReply registered;
     const absl::Status answer = wire::FromGrpcStatus(cluster.Register(call, &registered));
@@ -264,12 +269,13 @@ TEST(ClusterRpcTest, WhoComesUnderAnothersNameOrWithoutACertificateIsCounted) {
   };
   const http2::FailedHandshakes before = http2::ReadFailedHandshakes();
   EXPECT_THAT(
-      register_as(wire::TransportSecurity(authority.FilesFor({Role::kWorker, "card", "02"}))),
+      register_as(
+          wire::TransportSecurity(authority.FilesFor({security::Role::kWorker, "card", "02"}))),
       StatusIs(absl::StatusCode::kPermissionDenied, ::testing::HasSubstr("its name must be")));
   EXPECT_EQ(http2::ReadFailedHandshakes().count, before.count);
 #ifndef LODESTAR_SANITIZER  // see guarded_reads.h
   EXPECT_THAT(register_as(wire::TransportSecurity(
-                  authority.FilesFor({Role::kWorker, "card", "02"}, -absl::Minutes(1)))),
+                  authority.FilesFor({security::Role::kWorker, "card", "02"}, -absl::Minutes(1)))),
               StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_GT(http2::ReadFailedHandshakes().count, before.count);
   EXPECT_EQ(http2::ReadFailedHandshakes().last_reason, "certificate has expired");
@@ -298,13 +304,13 @@ class StayConnectedTest : public ::testing::Test {
  protected:
   // Told is what the coordinator is told about connections that have ended.
   struct Told {
-    WorkerLife life;
+    messages::WorkerLife life;
     firewall::ConnectionState end = firewall::ConnectionState::kUnknown;
   };
 
   StayConnectedTest() {
     cluster_.Serve();
-    RegisterCall call;
+    messages::RegisterCall call;
     call.name = "a";
     call.instance_id = 1;
     EXPECT_TRUE(cluster_.Register(call, &registered_).ok());
@@ -323,7 +329,7 @@ class StayConnectedTest : public ::testing::Test {
          absl::MutexLock lock(&mutex_);
          return state_;
        },
-       [this](const WorkerLife& life, const std::string&, firewall::ConnectionState end) {
+       [this](const messages::WorkerLife& life, const std::string&, firewall::ConnectionState end) {
          absl::MutexLock lock(&mutex_);
          told_.push_back({life, end});
        }}};
@@ -389,7 +395,7 @@ TEST_F(StayConnectedTest, TellsHowTheConnectionHasEndedUnlessItStays) {
 TEST(ClusterRpcTest, StayConnectedIsAnsweredAtOnceWhereNothingFollowsFromConnections) {
   ServedCluster cluster(OneServer());
   cluster.Serve();
-  RegisterCall call;
+  messages::RegisterCall call;
   call.name = "a";
   call.instance_id = 1;
   v1::RegisterReply registered;
@@ -442,8 +448,10 @@ TEST(ClusterRpcTest, ASignOfLifeTellsOfTheJournalAtNoGreatLength) {
   grpc::ClientContext report_context;
   v1::ShardReportReply reply;
   ASSERT_TRUE(cluster.stub->ReportShard(&report_context, report, &reply).ok());
-  const ClusterSnapshot snapshot = cluster.strand.Run(
-      [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
+  const coordinator::ClusterSnapshot snapshot =
+      cluster.strand.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
+        return coordinator.Snapshot(now);
+      });
   EXPECT_EQ(snapshot.shards[1].journal_replica,
             absl::StrCat("\\x1b[2J", std::string(256 - 4, 'x'), "..."));
   EXPECT_THAT(snapshot.waiting_for, ::testing::HasSubstr("the journal of shard 1: disk full"));
@@ -458,22 +466,22 @@ TEST(ClusterRpcTest, ASignOfLifeTellsWhoKeepsItsSpaceFromWhom) {
   EXPECT_EQ(FromProto(ToProto(stats, 0, 0)).push_space, stats.push_space);
 }
 
-RegisterCall WithLayout(int num_tensors, int name_bytes = 40) {
-  std::vector<TensorSpec> tensors(static_cast<size_t>(num_tensors));
+messages::RegisterCall WithLayout(int num_tensors, int name_bytes = 40) {
+  std::vector<params::TensorSpec> tensors(static_cast<size_t>(num_tensors));
   for (int i = 0; i < num_tensors; ++i) {
     tensors[i].name = absl::StrCat(i, std::string(static_cast<size_t>(name_bytes), 'x'));
     tensors[i].shape = {1};
   }
-  RegisterCall call;
+  messages::RegisterCall call;
   call.name = "a";
   call.instance_id = 1;
-  call.layout = *Layout::FromTensors(std::move(tensors));
+  call.layout = *params::Layout::FromTensors(std::move(tensors));
   return call;
 }
 
 TEST(ClusterRpcTest, RegistrationsAreRefusedBeforeTheyTakeMemoryAndCounted) {
-  CoordinatorConfig config = TwoServers();
-  config.job.model = *ModelPreset("client");
+  coordinator::CoordinatorConfig config = TwoServers();
+  config.job.model = *params::ModelPreset("client");
   config.registrations = {.per_origin = 5, .from_loopback = 5, .in_all = 5};
   ServedCluster cluster(config);
   const auto refused = [&](limits::LimitReached limit) { return cluster.refusals->of(limit); };
@@ -487,7 +495,7 @@ TEST(ClusterRpcTest, RegistrationsAreRefusedBeforeTheyTakeMemoryAndCounted) {
   status = cluster.Register(WithLayout(60'000, 100), &reply);
   EXPECT_THAT(status.error_message(), ::testing::HasSubstr("bytes; allowed are 5242880"));
   EXPECT_EQ(refused(limits::LimitReached::kLargeRegistrations), 1);
-  RegisterCall call;
+  messages::RegisterCall call;
   call.name = std::string(300, 'x');
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(cluster.Register(call, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
@@ -499,13 +507,13 @@ TEST(ClusterRpcTest, RegistrationsAreRefusedBeforeTheyTakeMemoryAndCounted) {
 
 // The layouts of registrations stay in memory until the servers have loaded.
 TEST(ClusterRpcTest, FewLargeRegistrationsWaitAtATime) {
-  CoordinatorConfig config = TwoServers();
-  config.job.model = *ModelPreset("client");
+  coordinator::CoordinatorConfig config = TwoServers();
+  config.job.model = *params::ModelPreset("client");
   ServedCluster cluster(config);
   std::vector<std::thread> callers;
   for (int i = 0; i < 3; ++i) {
     callers.emplace_back([&cluster, i] {
-      RegisterCall call = WithLayout(1000);
+      messages::RegisterCall call = WithLayout(1000);
       call.name = absl::StrCat("waits-", i);
       v1::RegisterReply reply;
       cluster.Register(call, &reply);
@@ -514,7 +522,7 @@ TEST(ClusterRpcTest, FewLargeRegistrationsWaitAtATime) {
   v1::RegisterReply reply;
   grpc::Status status;
   do {
-    RegisterCall call = WithLayout(1000);
+    messages::RegisterCall call = WithLayout(1000);
     call.name = "one-more";
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
@@ -528,14 +536,14 @@ TEST(ClusterRpcTest, FewLargeRegistrationsWaitAtATime) {
 }
 
 TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoStillHaveARoundToHandIn) {
-  CoordinatorConfig config = TwoServers();
+  coordinator::CoordinatorConfig config = TwoServers();
   config.num_shards = 1;
   ServedCluster cluster(config);
   cluster.Serve();
-  RegisterCall worker;
+  messages::RegisterCall worker;
   worker.name = "a";
   worker.instance_id = 1;
-  RegisterCall newcomer;
+  messages::RegisterCall newcomer;
   newcomer.name = "b";
   newcomer.instance_id = 2;
   v1::RegisterReply reply;
@@ -553,12 +561,12 @@ TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoStillHaveARoundToHandIn) {
 
 // Ids and incarnations prove nothing, because every program that reads the status knows them.
 TEST(ClusterRpcTest, NobodyLeavesInTheNameOfAnother) {
-  CoordinatorConfig config = TwoServers();
+  coordinator::CoordinatorConfig config = TwoServers();
   config.num_shards = 1;
   config.life_key = "a key";
   ServedCluster cluster(config);
   cluster.Serve();
-  RegisterCall call;
+  messages::RegisterCall call;
   call.name = "a";
   call.instance_id = 1;
   v1::RegisterReply a;
@@ -570,7 +578,7 @@ TEST(ClusterRpcTest, NobodyLeavesInTheNameOfAnother) {
   EXPECT_EQ(cluster.Leave(a, b.life_secret()).error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(cluster.Join(a).error_code(), grpc::StatusCode::UNAUTHENTICATED);
   const auto state_of_a = [&] {
-    return cluster.strand.Run([](Coordinator& coordinator, absl::Time now) {
+    return cluster.strand.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
       return coordinator.Snapshot(now).workers.front().state;
     });
   };
@@ -582,8 +590,8 @@ TEST(ClusterRpcTest, NobodyLeavesInTheNameOfAnother) {
 TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoseWeightsItsLastCheckpointNeeds) {
   TellingClock clock;
   CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
-  strand.Start(*Coordinator::Create(TwoServers(), clock.Now()),
-               [](Effect, const CoordinatorRecord&) {});
+  strand.Start(*coordinator::Coordinator::Create(TwoServers(), clock.Now()),
+               [](coordinator::Effect, const shards::CoordinatorRecord&) {});
   CommandedShards shards(nullptr);
   ClusterRpc rpc({&strand, &shards, nullptr});
   v1::AttachShardRequest request = Shard1();
@@ -594,12 +602,13 @@ TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoseWeightsItsLastCheckpointNee
     return attached != nullptr && attached.get() == streams.back();
   };
   EXPECT_TRUE(attach());
-  strand.Run([](Coordinator& coordinator, absl::Time now) {
+  strand.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     EXPECT_TRUE(coordinator.OnShardAttached(0, 2, 70, 0, "host:0", now).ok());
-    coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 9},
-                                now);
-    coordinator.OnShardEvent(0, ShardLoaded{9, absl::OkStatus()}, now);
-    coordinator.OnShardEvent(1, ShardLoaded{9, absl::OkStatus()}, now);
+    coordinator.OnRestoreChosen(
+        coordinator::RestoreChoice{.source = shards::InitialSource{}, .server_incarnation = 9},
+        now);
+    coordinator.OnShardEvent(0, shards::ShardLoaded{9, absl::OkStatus()}, now);
+    coordinator.OnShardEvent(1, shards::ShardLoaded{9, absl::OkStatus()}, now);
   });
   rpc.BeginDrain();
   request.set_server_incarnation(9);

@@ -11,7 +11,7 @@
 namespace lodestar::rpc {
 namespace {
 
-void AddWorker(const WorkerSnapshot& worker, v1::ClusterStatus* status) {
+void AddWorker(const coordinator::WorkerSnapshot& worker, v1::ClusterStatus* status) {
   v1::WorkerStatus* line = status->add_workers();
   line->set_name(worker.name);
   line->set_worker_id(worker.worker.value());
@@ -77,7 +77,7 @@ void AddShard(const status::ShardLine& shard, v1::ClusterStatus* status) {
   line->set_journal_replica(shard.place.journal_replica);
 }
 
-void SetOpenRound(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
+void SetOpenRound(const coordinator::ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   v1::OpenRoundStatus* open = status->mutable_open_round();
   open->set_waiting_for(cluster.waiting_for);
   open->set_is_held_up(cluster.is_held_up);
@@ -86,7 +86,7 @@ void SetOpenRound(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   open->set_round(cluster.open_round->round.value());
   open->set_age_seconds(absl::ToDoubleSeconds(cluster.open_round->age));
   for (const std::string& name : cluster.open_round->arrived) open->add_arrived(name);
-  for (const MissingSnapshot& missing : cluster.open_round->missing) {
+  for (const coordinator::MissingSnapshot& missing : cluster.open_round->missing) {
     v1::MissingContribution* line = open->add_missing();
     line->set_worker(missing.worker);
     line->set_age_seconds(absl::ToDoubleSeconds(missing.age));
@@ -97,7 +97,7 @@ void SetOpenRound(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   }
 }
 
-void SetProgress(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
+void SetProgress(const coordinator::ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   status->set_server_incarnation(cluster.server_incarnation);
   status->set_uptime_seconds(absl::ToDoubleSeconds(cluster.uptime));
   status->set_state(cluster.state);
@@ -130,22 +130,22 @@ void SetProgress(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   if (cluster.eta.has_value()) status->set_eta_seconds(absl::ToDoubleSeconds(*cluster.eta));
 }
 
-void SetLoss(const JobLoss& loss, LossUnit unit, v1::ClusterStatus* status) {
-  const bool has_bits = unit == LossUnit::kBitsPerByte;
+void SetLoss(const job::JobLoss& loss, job::LossUnit unit, v1::ClusterStatus* status) {
+  const bool has_bits = unit == job::LossUnit::kBitsPerByte;
   if (loss.train.has_value()) {
     status->set_train_loss(*loss.train);
-    if (has_bits) status->set_train_bits_per_byte(BitsFromNats(*loss.train));
+    if (has_bits) status->set_train_bits_per_byte(job::BitsFromNats(*loss.train));
   }
   status->set_train_loss_round(loss.train_round.value());
   if (loss.heldout.has_value()) {
     status->set_heldout_loss(*loss.heldout);
-    if (has_bits) status->set_heldout_bits_per_byte(BitsFromNats(*loss.heldout));
+    if (has_bits) status->set_heldout_bits_per_byte(job::BitsFromNats(*loss.heldout));
   }
   if (loss.heldout_accuracy.has_value()) status->set_heldout_accuracy(*loss.heldout_accuracy);
   status->set_heldout_round(loss.heldout_round.value());
 }
 
-void SetMetrics(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
+void SetMetrics(const coordinator::ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   for (const auto& [name, metric] : cluster.metrics) {
     v1::ProgramMetric* line = status->add_metrics();
     line->set_name(name);
@@ -155,11 +155,11 @@ void SetMetrics(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   status->set_metrics_dropped(cluster.metrics_dropped);
 }
 
-void SetResumed(const ResumeSnapshot& resumed, v1::ClusterStatus* status) {
+void SetResumed(const model::ResumeSnapshot& resumed, v1::ClusterStatus* status) {
   v1::ResumeStatus* line = status->mutable_resumed();
   line->set_path(resumed.path);
   line->set_round(resumed.round.value());
-  for (const SettingSnapshot& setting : resumed.changes) {
+  for (const model::SettingSnapshot& setting : resumed.changes) {
     v1::SettingChange* change = line->add_changes();
     change->set_flag(setting.flag);
     change->set_saved(setting.saved);
@@ -229,19 +229,20 @@ void SetPort(const firewall::ConnectionCounts& counts, v1::ClusterStatus* status
   }
 }
 
-v1::ClusterStatus ToProto(const status::ClusterReport& report, const JobSpec& job) {
+v1::ClusterStatus ToProto(const status::ClusterReport& report, const job::JobSpec& job) {
   v1::ClusterStatus status;
-  status.set_software_version(SoftwareVersion());
+  status.set_software_version(process::SoftwareVersion());
   *status.mutable_job() = wire::ToProto(job);
   SetProgress(report.cluster, &status);
-  SetLoss(report.cluster.loss, LossUnitOf(job.model), &status);
+  SetLoss(report.cluster.loss, job::LossUnitOf(job.model), &status);
   SetMetrics(report.cluster, &status);
   SetOpenRound(report.cluster, &status);
-  for (const WorkerSnapshot& worker : report.cluster.workers) AddWorker(worker, &status);
+  for (const coordinator::WorkerSnapshot& worker : report.cluster.workers)
+    AddWorker(worker, &status);
   for (const status::ShardLine& shard : report.shards) AddShard(shard, &status);
   status.set_upstream(report.cluster.upstream);
   if (report.cluster.last_checkpoint.has_value()) {
-    const CheckpointSnapshot& checkpoint = *report.cluster.last_checkpoint;
+    const coordinator::CheckpointSnapshot& checkpoint = *report.cluster.last_checkpoint;
     v1::CheckpointStatus* line = status.mutable_last_checkpoint();
     line->set_path(checkpoint.path);
     line->set_round(checkpoint.round.value());
@@ -250,7 +251,7 @@ v1::ClusterStatus ToProto(const status::ClusterReport& report, const JobSpec& jo
     line->set_write_seconds(absl::ToDoubleSeconds(checkpoint.write_time));
   }
   if (report.cluster.resumed.has_value()) SetResumed(*report.cluster.resumed, &status);
-  for (const AlarmSnapshot& alarm : report.cluster.alarms) {
+  for (const coordinator::AlarmSnapshot& alarm : report.cluster.alarms) {
     v1::Alarm* line = status.add_alarms();
     line->set_text(alarm.text);
     line->set_age_seconds(absl::ToDoubleSeconds(alarm.age));
@@ -260,7 +261,7 @@ v1::ClusterStatus ToProto(const status::ClusterReport& report, const JobSpec& jo
       line->set_over_age_seconds(absl::ToDoubleSeconds(*alarm.over_age));
     }
   }
-  for (const RequestSnapshot& request : report.cluster.requests) {
+  for (const coordinator::RequestSnapshot& request : report.cluster.requests) {
     v1::PendingRequest* line = status.add_requests();
     line->set_what(request.what);
     line->set_reason(request.reason);

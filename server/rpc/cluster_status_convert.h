@@ -20,6 +20,6 @@ void SetPort(const firewall::ConnectionCounts& counts, v1::ClusterStatus* status
 void SetLimits(const limits::ServerLimits& limits, const limits::MemoryBound& bound,
                int64_t memory_bytes, const limits::RefusalCounts& refusals,
                v1::ClusterStatus* status);
-v1::ClusterStatus ToProto(const status::ClusterReport& report, const JobSpec& job);
+v1::ClusterStatus ToProto(const status::ClusterReport& report, const job::JobSpec& job);
 
 }  // namespace lodestar::rpc

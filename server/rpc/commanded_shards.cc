@@ -41,14 +41,16 @@ void CommandedShards::EndAll(const absl::Status& status) {
   for (auto& [shard, remote] : remotes) remote.stream->End(status);
 }
 
-void CommandedShards::Send(const ShardCommand& command, const CoordinatorRecord& follows) {
+void CommandedShards::Send(const shards::ShardCommand& command,
+                           const shards::CoordinatorRecord& follows) {
   local_->Obey(command, follows);
   const v1::ShardCommand wire = ToProto(command, follows);
   absl::MutexLock lock(&mutex_);
   for (auto& [shard, remote] : remotes_) remote.stream->Send(wire);
 }
 
-void CommandedShards::Repeat(const RepeatedCommand& repeated, const CoordinatorRecord& follows) {
+void CommandedShards::Repeat(const shards::RepeatedCommand& repeated,
+                             const shards::CoordinatorRecord& follows) {
   if (repeated.shard == 0) return local_->Obey(repeated.command, follows);
   absl::MutexLock lock(&mutex_);
   const auto remote = remotes_.find(repeated.shard);

@@ -33,11 +33,11 @@ class CommandedShards {
 
   // Sends the command to all shards. StopCommand goes only to the other servers: the coordinator's
   // owner stops this process. For `follows` see ShardHost::Obey().
-  void Send(const ShardCommand& command, const CoordinatorRecord& follows)
+  void Send(const shards::ShardCommand& command, const shards::CoordinatorRecord& follows)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Sends the command to one shard if that shard is attached. The shard of this process is always
   // attached.
-  void Repeat(const RepeatedCommand& repeated, const CoordinatorRecord& follows)
+  void Repeat(const shards::RepeatedCommand& repeated, const shards::CoordinatorRecord& follows)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

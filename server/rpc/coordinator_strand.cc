@@ -49,8 +49,8 @@ CoordinatorStrand::CoordinatorStrand(Clock* clock, absl::Duration tick)
 
 CoordinatorStrand::~CoordinatorStrand() { Stop(); }
 
-void CoordinatorStrand::Start(std::unique_ptr<Coordinator> coordinator, CarryOut carry_out,
-                              host::CoordinatorJournal* journal) {
+void CoordinatorStrand::Start(std::unique_ptr<coordinator::Coordinator> coordinator,
+                              CarryOut carry_out, host::CoordinatorJournal* journal) {
   {
     absl::MutexLock lock(&mutex_);
     LODESTAR_CHECK(coordinator_ == nullptr) << "started twice";
@@ -69,7 +69,8 @@ absl::Time CoordinatorStrand::Now() {
   return time_.now();
 }
 
-void CoordinatorStrand::RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Time)> call) {
+void CoordinatorStrand::RunUntyped(
+    absl::FunctionRef<void(coordinator::Coordinator&, absl::Time)> call) {
   std::vector<Answer> answers;
   {
     absl::MutexLock lock(&mutex_);
@@ -81,7 +82,8 @@ void CoordinatorStrand::RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Ti
   Deliver(answers);
 }
 
-void CoordinatorStrand::Report(absl::FunctionRef<void(Coordinator&, absl::Time)> report) {
+void CoordinatorStrand::Report(
+    absl::FunctionRef<void(coordinator::Coordinator&, absl::Time)> report) {
   std::vector<Answer> answers;
   {
     absl::MutexLock lock(&mutex_);
@@ -95,7 +97,7 @@ void CoordinatorStrand::Report(absl::FunctionRef<void(Coordinator&, absl::Time)>
 }
 
 void CoordinatorStrand::ReportTo(
-    absl::FunctionRef<std::vector<uint64_t>(Coordinator&, absl::Time)> report) {
+    absl::FunctionRef<std::vector<uint64_t>(coordinator::Coordinator&, absl::Time)> report) {
   std::vector<Answer> answers;
   {
     absl::MutexLock lock(&mutex_);
@@ -177,12 +179,14 @@ void CoordinatorStrand::EndWaiters(absl::Time now, Occasion occasion,
 std::vector<CoordinatorStrand::Answer> CoordinatorStrand::Release() {
   Batch batch = {coordinator_->TakeEffects(), std::exchange(answered_, {})};
   if (journal_ == nullptr && !has_left_journal_) return CarryOutAll(std::move(batch));
-  std::erase_if(batch.effects, [this](Effect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const auto* announcement = std::get_if<Announcement>(&effect);
-    if (announcement == nullptr || !std::holds_alternative<Alarm>(*announcement)) return false;
-    carry_out_(std::move(effect), kept_record_);
-    return true;
-  });
+  std::erase_if(
+      batch.effects, [this](coordinator::Effect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        const auto* announcement = std::get_if<coordinator::Announcement>(&effect);
+        if (announcement == nullptr || !std::holds_alternative<coordinator::Alarm>(*announcement))
+          return false;
+        carry_out_(std::move(effect), kept_record_);
+        return true;
+      });
   if (has_left_journal_) {
     for (Answer& answer : batch.answers) {
       answer.deliver = [deliver = std::move(answer.deliver)](const absl::Status&) {
@@ -202,7 +206,7 @@ std::vector<CoordinatorStrand::Answer> CoordinatorStrand::Release() {
 }
 
 std::vector<CoordinatorStrand::Answer> CoordinatorStrand::CarryOutAll(Batch batch) {
-  for (Effect& effect : batch.effects) carry_out_(std::move(effect), kept_record_);
+  for (coordinator::Effect& effect : batch.effects) carry_out_(std::move(effect), kept_record_);
   return std::move(batch.answers);
 }
 
@@ -210,7 +214,7 @@ void CoordinatorStrand::Keep() {
   keeping_ = std::exchange(next_, {});
   kept_version_ = coordinator_->memory_version();
   keeping_record_.journal_id = coordinator_->journal_id();
-  MemoryRecords::Record record =
+  coordinator::MemoryRecords::Record record =
       records_.Next(coordinator_->Memory(), time_.now(), keeping_record_.journal_id,
                     /*must_be_whole=*/journal_->wants_whole());
   keeping_record_.number =

@@ -39,11 +39,12 @@ class CoordinatorStrand {
   using Delivery = std::function<void(const absl::Status& kept)>;
   // Tries to find an answer. Called with the lock. Must return one unless the occasion is kChange.
   // Returns null to go on waiting.
-  using Attempt = std::function<Delivery(Coordinator&, absl::Time now, Occasion)>;
+  using Attempt = std::function<Delivery(coordinator::Coordinator&, absl::Time now, Occasion)>;
 
   // Carries out an effect. It is called with the lock, so that effects keep their order, and must
   // only queue. `follows` is the record of the journal that the effect follows from.
-  using CarryOut = std::function<void(Effect, const CoordinatorRecord& follows)>;
+  using CarryOut =
+      std::function<void(coordinator::Effect, const shards::CoordinatorRecord& follows)>;
 
   // Leases and patience are checked every `tick`. If `tick` is infinite, they are checked whenever
   // the owner calls Tick(). In both cases a check must happen at least every
@@ -54,7 +55,7 @@ class CoordinatorStrand {
   // Starts the strand. Must be called before any other method. It is separate from the constructor
   // because answers to effects come back to this object. `journal` must not call back from within
   // its calls, and must outlive all calls but Stop(). If `journal` is null, nothing is written.
-  void Start(std::unique_ptr<Coordinator> coordinator, CarryOut carry_out,
+  void Start(std::unique_ptr<coordinator::Coordinator> coordinator, CarryOut carry_out,
              host::CoordinatorJournal* journal = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Runs call(coordinator, now), then wakes all calls that wait for a change. Returns the call's
@@ -62,12 +63,12 @@ class CoordinatorStrand {
   // on disk yet.
   template <typename Call>
   auto Run(Call&& call) {
-    using Result = std::invoke_result_t<Call, Coordinator&, absl::Time>;
+    using Result = std::invoke_result_t<Call, coordinator::Coordinator&, absl::Time>;
     if constexpr (std::is_void_v<Result>) {
       RunUntyped(call);
     } else {
       std::optional<Result> result;
-      RunUntyped([&](Coordinator& coordinator, absl::Time now) {
+      RunUntyped([&](coordinator::Coordinator& coordinator, absl::Time now) {
         result.emplace(call(coordinator, now));
       });
       return *std::move(result);
@@ -78,8 +79,8 @@ class CoordinatorStrand {
   // status, or has one.
   template <typename Call, typename Deliver>
   void RunAndTell(Call&& call, Deliver deliver) {
-    using Result = std::invoke_result_t<Call, Coordinator&, absl::Time>;
-    RunUntyped([&](Coordinator& coordinator, absl::Time now) {
+    using Result = std::invoke_result_t<Call, coordinator::Coordinator&, absl::Time>;
+    RunUntyped([&](coordinator::Coordinator& coordinator, absl::Time now) {
       mutex_.AssertHeld();
       answered_.push_back(
           {[deliver = std::move(deliver), result = call(coordinator, now)](
@@ -104,9 +105,9 @@ class CoordinatorStrand {
   // Errors of `call` are returned as they are.
   template <typename Call, typename Deliver>
   void RunOrder(Call&& call, Deliver deliver, Unwritable unwritable = Unwritable::kRefuse) {
-    using Result = std::invoke_result_t<Call, Coordinator&, absl::Time>;
+    using Result = std::invoke_result_t<Call, coordinator::Coordinator&, absl::Time>;
     if (const absl::Status can = CheckCanOrder(unwritable); !can.ok()) return deliver(Result(can));
-    RunUntyped([&](Coordinator& coordinator, absl::Time now) {
+    RunUntyped([&](coordinator::Coordinator& coordinator, absl::Time now) {
       mutex_.AssertHeld();
       answered_.push_back({[deliver = std::move(deliver),
                             result = call(coordinator, now)](const absl::Status& kept) {
@@ -118,11 +119,13 @@ class CoordinatorStrand {
 
   // Does the same as Run(), for results that threads of this process report. Does nothing once the
   // strand is stopped, because the objects that the coordinator commands are being destroyed.
-  void Report(absl::FunctionRef<void(Coordinator&, absl::Time)> report) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Report(absl::FunctionRef<void(coordinator::Coordinator&, absl::Time)> report)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Does the same as Report(). Then tries again the calls that wait under the keys that `report`
   // returns, even if nothing has changed.
-  void ReportTo(absl::FunctionRef<std::vector<uint64_t>(Coordinator&, absl::Time)> report)
+  void ReportTo(
+      absl::FunctionRef<std::vector<uint64_t>(coordinator::Coordinator&, absl::Time)> report)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Calls `attempt` at once, then after every change, and a last time when `patience` is over.
@@ -157,7 +160,7 @@ class CoordinatorStrand {
                                                     // disk or not
   };
 
-  void RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Time)> call)
+  void RunUntyped(absl::FunctionRef<void(coordinator::Coordinator&, absl::Time)> call)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTimer() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the time for the coordinator. If this process did not run until now, reports the length
@@ -172,7 +175,7 @@ class CoordinatorStrand {
 
   // A Batch has the effects and answers that leave together once the journal has their record.
   struct Batch {
-    std::vector<Effect> effects;
+    std::vector<coordinator::Effect> effects;
     std::vector<Answer> answers;
   };
   // Called at the end of each call. Carries out the effects, or holds them until the journal has
@@ -188,7 +191,7 @@ class CoordinatorStrand {
   const absl::Duration tick_;
   mutable absl::Mutex mutex_;
   RunningTime time_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Coordinator> coordinator_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<coordinator::Coordinator> coordinator_ ABSL_GUARDED_BY(mutex_);
   CarryOut carry_out_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   std::vector<Answer> answered_ ABSL_GUARDED_BY(mutex_);  // answers of the call that runs
@@ -197,11 +200,11 @@ class CoordinatorStrand {
   // True: the strand is stopped. Nothing is written any more, and no effect leaves.
   bool has_left_journal_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time journal_ticked_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  MemoryRecords records_ ABSL_GUARDED_BY(mutex_);
+  coordinator::MemoryRecords records_ ABSL_GUARDED_BY(mutex_);
   // Version of the state that was written last.
   uint64_t kept_version_ ABSL_GUARDED_BY(mutex_) = 0;
-  CoordinatorRecord keeping_record_ ABSL_GUARDED_BY(mutex_);  // the record of that state
-  CoordinatorRecord kept_record_ ABSL_GUARDED_BY(mutex_);     // the last one that is on disk
+  shards::CoordinatorRecord keeping_record_ ABSL_GUARDED_BY(mutex_);  // the record of that state
+  shards::CoordinatorRecord kept_record_ ABSL_GUARDED_BY(mutex_);  // the last one that is on disk
   // The batch that leaves once keeping_record_ is on disk.
   std::optional<Batch> keeping_ ABSL_GUARDED_BY(mutex_);
   Batch next_ ABSL_GUARDED_BY(mutex_);

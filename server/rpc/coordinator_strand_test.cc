@@ -39,23 +39,25 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 class CoordinatorStrandTest : public testing::Test {
  protected:
   CoordinatorStrandTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {
-    CoordinatorConfig config;
-    config.job.model = *ModelPreset("mlp");
+    coordinator::CoordinatorConfig config;
+    config.job.model = *params::ModelPreset("mlp");
     config.job.global_batch_size = 6;
     config.lease = absl::Seconds(2);
     config.num_shards = 2;
-    strand_.Start(*Coordinator::Create(config, clock_.Now()),
-                  [this](Effect effect, const CoordinatorRecord&) {
-                    if (const auto* told = std::get_if<Announcement>(&effect)) Note(*told);
+    strand_.Start(*coordinator::Coordinator::Create(config, clock_.Now()),
+                  [this](coordinator::Effect effect, const shards::CoordinatorRecord&) {
+                    if (const auto* told = std::get_if<coordinator::Announcement>(&effect))
+                      Note(*told);
                   });
-    strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+    strand_.Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
       EXPECT_OK(coordinator.OnShardAttached(0, 2, 70, 0, "host:0", now));
       EXPECT_OK(coordinator.OnShardAttached(1, 2, 71, 0, "host:1", now));
-      coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 9},
-                                  now);
-      coordinator.OnShardEvent(0, ShardLoaded{9, absl::OkStatus()}, now);
-      coordinator.OnShardEvent(1, ShardLoaded{9, absl::OkStatus()}, now);
-      RegisterCall call;
+      coordinator.OnRestoreChosen(
+          coordinator::RestoreChoice{.source = shards::InitialSource{}, .server_incarnation = 9},
+          now);
+      coordinator.OnShardEvent(0, shards::ShardLoaded{9, absl::OkStatus()}, now);
+      coordinator.OnShardEvent(1, shards::ShardLoaded{9, absl::OkStatus()}, now);
+      messages::RegisterCall call;
       call.name = "a";
       call.instance_id = 1;
       const auto registered = coordinator.Register(call, now);
@@ -65,8 +67,8 @@ class CoordinatorStrandTest : public testing::Test {
   }
   ~CoordinatorStrandTest() override { strand_.Stop(); }
 
-  void Note(const Announcement& told) {
-    if (const auto* event = std::get_if<Event>(&told)) events_.push_back(event->text);
+  void Note(const coordinator::Announcement& told) {
+    if (const auto* event = std::get_if<coordinator::Event>(&told)) events_.push_back(event->text);
   }
   // Lets the process run for `duration`.
   void Run(absl::Duration duration) {
@@ -76,14 +78,15 @@ class CoordinatorStrandTest : public testing::Test {
     }
   }
   void Freeze(absl::Duration duration) { clock_.AdvanceTime(duration); }
-  ClusterSnapshot Snapshot() {
-    return strand_.Run(
-        [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
+  coordinator::ClusterSnapshot Snapshot() {
+    return strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
+      return coordinator.Snapshot(now);
+    });
   }
   std::string WorkerState() { return Snapshot().workers.at(0).state; }
   absl::Status Beat() {
     return strand_
-        .Run([&](Coordinator& coordinator, absl::Time now) {
+        .Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
           return coordinator.Heartbeat({life_, 0, 0, "wait"}, now);
         })
         .status();
@@ -92,7 +95,7 @@ class CoordinatorStrandTest : public testing::Test {
   SimulatedClock clock_;
   std::vector<std::string> events_;
   CoordinatorStrand strand_;
-  WorkerLife life_;
+  messages::WorkerLife life_;
 };
 
 TEST_F(CoordinatorStrandTest, NobodyIsSilentBecauseThisProcessDidNotRun) {
@@ -137,19 +140,21 @@ TEST_F(CoordinatorStrandTest, ABusyProcessThatLooksLateCountsAllTime) {
 // Server 0 is told to stop, and asks for a last save. Meanwhile a new process replaces the server
 // of shard 1, so all servers go back to a checkpoint. The last save must still be answered.
 TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
-  absl::StatusOr<PublishedCheckpoint> saved = absl::UnknownError("not answered");
-  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+  absl::StatusOr<checkpoints::PublishedCheckpoint> saved = absl::UnknownError("not answered");
+  strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardDisconnected(1, 71, now);
   });
-  TakeLastCheckpoint(strand_, /*asker=*/0, "test", absl::Minutes(1),
-                     [&](const absl::StatusOr<PublishedCheckpoint>& answer) { saved = answer; });
+  TakeLastCheckpoint(
+      strand_, /*asker=*/0, "test", absl::Minutes(1),
+      [&](const absl::StatusOr<checkpoints::PublishedCheckpoint>& answer) { saved = answer; });
   EXPECT_THAT(saved, StatusIs(absl::StatusCode::kUnknown)) << "it may come back";
-  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+  strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     EXPECT_OK(coordinator.OnShardAttached(1, 2, 72, 0, "host:1", now));
-    coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 10},
-                                now);
-    coordinator.OnShardEvent(0, ShardLoaded{10, absl::OkStatus()}, now);
-    coordinator.OnShardEvent(1, ShardLoaded{10, absl::OkStatus()}, now);
+    coordinator.OnRestoreChosen(
+        coordinator::RestoreChoice{.source = shards::InitialSource{}, .server_incarnation = 10},
+        now);
+    coordinator.OnShardEvent(0, shards::ShardLoaded{10, absl::OkStatus()}, now);
+    coordinator.OnShardEvent(1, shards::ShardLoaded{10, absl::OkStatus()}, now);
   });
   EXPECT_THAT(saved, Not(StatusIs(absl::StatusCode::kUnknown))) << "not after a minute";
 }
@@ -157,17 +162,18 @@ TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
 // The first process of server 1 has asked for a last save and was stopped. A second process goes on
 // with its state. The old request must not stop the job any more.
 TEST_F(CoordinatorStrandTest, AServerThatIsBackIsNotHeldUpByTheStopOfTheProcessBefore) {
-  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+  strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardDisconnected(1, 71, now);
   });
-  TakeLastCheckpoint(strand_, /*asker=*/71, ReasonOfStop(1), absl::Minutes(1),
-                     [](const absl::StatusOr<PublishedCheckpoint>&) {});
+  TakeLastCheckpoint(strand_, /*asker=*/71, coordinator::ReasonOfStop(1), absl::Minutes(1),
+                     [](const absl::StatusOr<checkpoints::PublishedCheckpoint>&) {});
   const auto is_held = [this] {
-    return strand_.Run(
-        [](Coordinator& coordinator, absl::Time) { return coordinator.has_begun_last_save(); });
+    return strand_.Run([](coordinator::Coordinator& coordinator, absl::Time) {
+      return coordinator.has_begun_last_save();
+    });
   };
   EXPECT_TRUE(is_held());
-  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+  strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     EXPECT_OK(coordinator.OnShardAttached(1, 2, 71, coordinator.server_incarnation(), "host:1", now,
                                           {.first_segment = 2}));
   });
@@ -176,7 +182,7 @@ TEST_F(CoordinatorStrandTest, AServerThatIsBackIsNotHeldUpByTheStopOfTheProcessB
 }
 
 TEST_F(CoordinatorStrandTest, AServerThatAsksAgainForItsLastSaveLeavesNoCallBehind) {
-  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+  strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardDisconnected(1, 71, now);
   });
   std::vector<absl::Status> answers;
@@ -196,27 +202,28 @@ class KeepingStrandTest : public testing::Test {
     EXPECT_OK(disk_.CreateDirectories("/journal"));
     journal_ = *host::CoordinatorJournal::Create(
         {"/journal", {}}, {.file_system = &disk_, .clock = &clock_, .executor = &executor_});
-    config_.job.model = *ModelPreset("mlp");
+    config_.job.model = *params::ModelPreset("mlp");
     config_.job.global_batch_size = 6;
     config_.job.schedule.total_rounds = 10;
     config_.checkpoint_dir = "/run";
     strand_.Start(
-        *Coordinator::Create(config_, clock_.Now()),
-        [this](Effect effect, const CoordinatorRecord&) {
-          if (std::holds_alternative<ShardCommand>(effect)) left_.push_back("command");
-          const auto* task = std::get_if<CheckpointTask>(&effect);
-          if (task != nullptr && std::holds_alternative<SetAsideTask>(*task)) {
+        *coordinator::Coordinator::Create(config_, clock_.Now()),
+        [this](coordinator::Effect effect, const shards::CoordinatorRecord&) {
+          if (std::holds_alternative<shards::ShardCommand>(effect)) left_.push_back("command");
+          const auto* task = std::get_if<coordinator::CheckpointTask>(&effect);
+          if (task != nullptr && std::holds_alternative<coordinator::SetAsideTask>(*task)) {
             left_.push_back("set aside");
           }
-          if (const auto* told = std::get_if<Announcement>(&effect)) {
-            if (const auto* alarm = std::get_if<Alarm>(told)) left_.push_back(alarm->text);
+          if (const auto* told = std::get_if<coordinator::Announcement>(&effect)) {
+            if (const auto* alarm = std::get_if<coordinator::Alarm>(told))
+              left_.push_back(alarm->text);
           }
         },
         journal_.get());
-    strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+    strand_.Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
       EXPECT_OK(coordinator.OnShardAttached(0, 1, 70, 0, "host:0", now));
       coordinator.OnRestoreChosen(BackTo(5, /*server_incarnation=*/9), now);
-      coordinator.OnShardEvent(0, ShardLoaded{9, absl::OkStatus()}, now);
+      coordinator.OnShardEvent(0, shards::ShardLoaded{9, absl::OkStatus()}, now);
     });
     executor_.RunAll();
     left_.clear();
@@ -226,56 +233,58 @@ class KeepingStrandTest : public testing::Test {
   // Registers a worker. The answer is recorded when it leaves: the name, or the error.
   void Register(const std::string& name) {
     strand_.RunAndTell(
-        [&](Coordinator& coordinator, absl::Time now) {
-          RegisterCall call;
+        [&](coordinator::Coordinator& coordinator, absl::Time now) {
+          messages::RegisterCall call;
           call.name = name;
           call.instance_id = std::hash<std::string>()(name);
           return coordinator.Register(call, now);
         },
-        [this, name](const absl::StatusOr<Registration>& answer) {
+        [this, name](const absl::StatusOr<messages::Registration>& answer) {
           left_.push_back(answer.ok() ? name : std::string(answer.status().message()));
         });
   }
-  static RestoreChoice BackTo(int64_t round, uint64_t server_incarnation) {
+  static coordinator::RestoreChoice BackTo(int64_t round, uint64_t server_incarnation) {
     const std::string path = absl::StrFormat("/run/round-%08d", round);
-    RestoreChoice choice = {.source = CheckpointSource{path},
-                            .state = CoordinatorState(),
-                            .server_incarnation = server_incarnation,
-                            .resumed = ResumeSnapshot{path, Round(round), {}}};
+    coordinator::RestoreChoice choice = {.source = shards::CheckpointSource{path},
+                                         .state = checkpoints::CoordinatorState(),
+                                         .server_incarnation = server_incarnation,
+                                         .resumed = model::ResumeSnapshot{path, Round(round), {}}};
     choice.state->ledger.next_round = round;
     return choice;
   }
   // Pauses the job. The answer is "paused", or the error.
   void Pause(CoordinatorStrand::Unwritable unwritable = CoordinatorStrand::Unwritable::kRefuse) {
-    strand_.RunOrder(
-        [](Coordinator& coordinator, absl::Time now) { return coordinator.Pause("test", now); },
-        [this](const absl::Status& answer) {
-          left_.push_back(answer.ok() ? "paused" : std::string(answer.message()));
-        },
-        unwritable);
+    strand_.RunOrder([](coordinator::Coordinator& coordinator,
+                        absl::Time now) { return coordinator.Pause("test", now); },
+                     [this](const absl::Status& answer) {
+                       left_.push_back(answer.ok() ? "paused" : std::string(answer.message()));
+                     },
+                     unwritable);
   }
   bool IsPaused() {
-    return strand_.Run([](Coordinator& coordinator, absl::Time now) {
+    return strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
       return coordinator.Snapshot(now).state == "paused";
     });
   }
-  absl::Status Beat(const WorkerLife& life) {
+  absl::Status Beat(const messages::WorkerLife& life) {
     const auto status = std::make_shared<absl::Status>(absl::UnknownError("not answered"));
     strand_.RunAndTell(
-        [&](Coordinator& coordinator, absl::Time now) {
+        [&](coordinator::Coordinator& coordinator, absl::Time now) {
           return coordinator.Heartbeat({life, 0, 0, "wait"}, now);
         },
-        [status](const absl::StatusOr<HeartbeatAnswer>& answer) { *status = answer.status(); });
+        [status](const absl::StatusOr<messages::HeartbeatAnswer>& answer) {
+          *status = answer.status();
+        });
     return *status;
   }
   std::vector<std::string> Names() {
     std::vector<std::string> names;
     const auto contents = host::CoordinatorJournal::Read(disk_, "/journal");
     EXPECT_OK(contents);
-    const auto memory = CoordinatorMemoryFromRecords(contents->records, clock_.Now());
+    const auto memory = coordinator::CoordinatorMemoryFromRecords(contents->records, clock_.Now());
     EXPECT_OK(memory);
     if (!memory.ok() || !memory->has_value()) return {"no memory"};
-    for (const WorkerRecord& worker : (*memory)->membership.table.workers)
+    for (const membership::WorkerRecord& worker : (*memory)->membership.table.workers)
       names.push_back(worker.name);
     return names;
   }
@@ -283,7 +292,7 @@ class KeepingStrandTest : public testing::Test {
   SimulatedClock clock_;
   SimulatedFileSystem disk_;
   QueueExecutor executor_;
-  CoordinatorConfig config_;
+  coordinator::CoordinatorConfig config_;
   std::vector<std::string> left_;
   std::unique_ptr<host::CoordinatorJournal> journal_;
   CoordinatorStrand strand_;
@@ -304,9 +313,9 @@ TEST_F(KeepingStrandTest, NothingLeavesBeforeItIsKept) {
 }
 
 TEST_F(KeepingStrandTest, AnswersThatTellNothingNewWaitOnlyForWhatIsBeingKept) {
-  WorkerLife life;
-  strand_.Run([&](Coordinator& coordinator, absl::Time now) {
-    RegisterCall call;
+  messages::WorkerLife life;
+  strand_.Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
+    messages::RegisterCall call;
     call.name = "a";
     call.instance_id = 1;
     life = coordinator.Register(call, now)->life;
@@ -322,11 +331,11 @@ TEST_F(KeepingStrandTest, AnswersThatTellNothingNewWaitOnlyForWhatIsBeingKept) {
 
 TEST_F(KeepingStrandTest, CommandsLeaveInOrderAndBeforeAnswersThatFollowFromThem) {
   strand_.RunAndTell(
-      [](Coordinator& coordinator, absl::Time now) {
-        RegisterCall call;
+      [](coordinator::Coordinator& coordinator, absl::Time now) {
+        messages::RegisterCall call;
         call.name = "a";
         call.instance_id = 1;
-        const WorkerLife life = coordinator.Register(call, now)->life;
+        const messages::WorkerLife life = coordinator.Register(call, now)->life;
         return coordinator.Join(life, coordinator.map()->layout.hash(), {}, now).status();
       },
       [this](const absl::Status& joined) {
@@ -339,13 +348,13 @@ TEST_F(KeepingStrandTest, CommandsLeaveInOrderAndBeforeAnswersThatFollowFromThem
 
 TEST_F(KeepingStrandTest, ARollbackIsAnsweredWithWhatWasRestored) {
   uint64_t life = 9;
-  const auto roll_back = [&](int64_t round, const RestoreChoice& choice) {
+  const auto roll_back = [&](int64_t round, const coordinator::RestoreChoice& choice) {
     absl::StatusOr<RolledBack> answer = absl::UnknownError("not answered");
     RollBack(strand_, Round(round), "test", absl::Minutes(1),
              [&answer](const absl::StatusOr<RolledBack>& back) { answer = back; });
-    strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+    strand_.Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
       coordinator.OnRestoreChosen(choice, now);
-      coordinator.OnShardEvent(0, ShardLoaded{life, absl::OkStatus()}, now);
+      coordinator.OnShardEvent(0, shards::ShardLoaded{life, absl::OkStatus()}, now);
     });
     executor_.RunAll();
     return answer;
@@ -358,7 +367,8 @@ TEST_F(KeepingStrandTest, ARollbackIsAnsweredWithWhatWasRestored) {
   EXPECT_EQ(back.path, "/run/round-00000002");
   EXPECT_EQ(back.round, Round(2));
   EXPECT_EQ(back.rounds_undone, 2);
-  const RestoreChoice anew = {.source = InitialSource{}, .server_incarnation = ++life};
+  const coordinator::RestoreChoice anew = {.source = shards::InitialSource{},
+                                           .server_incarnation = ++life};
   EXPECT_THAT(roll_back(2, anew),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("it has done 2 rounds, and is to go back to round 2")));
@@ -379,17 +389,17 @@ TEST_F(KeepingStrandTest, ARollbackIsAnsweredOnceNoRestartUndoesIt) {
   EXPECT_THAT(left_, ElementsAre("set aside")) << "that may fail";
   roll_back(4);
   EXPECT_THAT(left_.back(), HasSubstr("cannot go back now"));
-  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+  strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnRestoreChosen(BackTo(4, /*server_incarnation=*/10), now);
   });
   executor_.RunAll();
   EXPECT_EQ(left_.back(), "/run/round-00000004");
-  strand_.Run([](Coordinator& coordinator, absl::Time now) {
-    coordinator.OnShardEvent(0, ShardLoaded{10, absl::OkStatus()}, now);
+  strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
+    coordinator.OnShardEvent(0, shards::ShardLoaded{10, absl::OkStatus()}, now);
   });
   executor_.RunAll();
   roll_back(3);
-  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+  strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnRestoreChosen(absl::DataLossError("it cannot be set aside"), now);
   });
   executor_.RunAll();
@@ -402,7 +412,7 @@ TEST_F(KeepingStrandTest, WhileTheDiskRefusesOnlyAlarmsLeave) {
   });
   Register("a");
   executor_.RunAll();
-  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+  strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.RaiseAlarm("the disk is full", now);
   });
   strand_.Tick();
@@ -456,7 +466,7 @@ TEST_F(KeepingStrandTest, AnOrderThatIsNotKeptSoonIsToldAsTakenAndNotKept) {
 TEST_F(KeepingStrandTest, AnOrderThatWasRefusedIsNotToldAsTaken) {
   Register("a");  // the disk does not answer
   strand_.RunOrder(
-      [](Coordinator& coordinator, absl::Time now) { return coordinator.Resume(now); },
+      [](coordinator::Coordinator& coordinator, absl::Time now) { return coordinator.Resume(now); },
       [this](const absl::Status& answer) { left_.push_back(std::string(answer.message())); });
   clock_.AdvanceTime(CoordinatorStrand::kOrderPatience);
   strand_.Tick();
@@ -505,7 +515,7 @@ TEST_F(CoordinatorStrandTest, AReportToSomebodyAsksNobodyElse) {
   int num_answered = 0;
   for (const int key : {1, 2}) {
     strand_.Await(key, absl::Seconds(10),
-                  [&, key](Coordinator&, absl::Time,
+                  [&, key](coordinator::Coordinator&, absl::Time,
                            CoordinatorStrand::Occasion) -> CoordinatorStrand::Delivery {
                     ++asked[key];
                     if (!may_answer) return nullptr;
@@ -513,14 +523,16 @@ TEST_F(CoordinatorStrandTest, AReportToSomebodyAsksNobodyElse) {
                   });
   }
   const std::vector<int> before = asked;
-  strand_.ReportTo([](Coordinator&, absl::Time) { return std::vector<uint64_t>{2, 3}; });
+  strand_.ReportTo([](coordinator::Coordinator&, absl::Time) {
+    return std::vector<uint64_t>{2, 3};
+  });
   EXPECT_EQ(asked, (std::vector{0, before[1], before[2] + 1})) << "has no answer, and waits on";
   may_answer = true;
-  strand_.ReportTo([](Coordinator&, absl::Time) { return std::vector<uint64_t>{2}; });
-  strand_.ReportTo([](Coordinator&, absl::Time) { return std::vector<uint64_t>{2}; });
+  strand_.ReportTo([](coordinator::Coordinator&, absl::Time) { return std::vector<uint64_t>{2}; });
+  strand_.ReportTo([](coordinator::Coordinator&, absl::Time) { return std::vector<uint64_t>{2}; });
   EXPECT_EQ(asked, (std::vector{0, before[1], before[2] + 2}));
   EXPECT_EQ(num_answered, 1);
-  strand_.ReportTo([](Coordinator&, absl::Time) { return std::vector<uint64_t>{1}; });
+  strand_.ReportTo([](coordinator::Coordinator&, absl::Time) { return std::vector<uint64_t>{1}; });
   EXPECT_EQ(num_answered, 2);
 }
 
@@ -528,7 +540,7 @@ TEST_F(CoordinatorStrandTest, AHeldCallIsAnsweredWhenItsCallersPatienceIsOver) {
   Run(absl::Seconds(1));
   std::vector<CoordinatorStrand::Occasion> occasions;
   strand_.Await(0, absl::Seconds(10),
-                [&](Coordinator&, absl::Time,
+                [&](coordinator::Coordinator&, absl::Time,
                     CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
                   occasions.push_back(occasion);
                   if (occasion == CoordinatorStrand::Occasion::kChange) return nullptr;

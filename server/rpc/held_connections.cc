@@ -7,11 +7,11 @@ namespace lodestar::rpc {
 
 class HeldConnections::Call final : public grpc::ServerUnaryReactor {
  public:
-  Call(HeldConnections* owner, const WorkerLife& life, std::string peer,
+  Call(HeldConnections* owner, const messages::WorkerLife& life, std::string peer,
        limits::OriginPlaces::Place place)
       : owner_(owner), life_(life), peer_(std::move(peer)), place_(std::move(place)) {}
 
-  const WorkerLife& life() const { return life_; }
+  const messages::WorkerLife& life() const { return life_; }
   const std::string& peer() const { return peer_; }
 
   void OnCancel() override { owner_->OnCancelled(*this); }
@@ -19,12 +19,12 @@ class HeldConnections::Call final : public grpc::ServerUnaryReactor {
 
  private:
   HeldConnections* const owner_;
-  const WorkerLife life_;
+  const messages::WorkerLife life_;
   const std::string peer_;
   const limits::OriginPlaces::Place place_;
 };
 
-grpc::ServerUnaryReactor* HeldConnections::Hold(const WorkerLife& life, std::string peer,
+grpc::ServerUnaryReactor* HeldConnections::Hold(const messages::WorkerLife& life, std::string peer,
                                                 limits::OriginPlaces::Place place) {
   auto* const call = new Call(this, life, std::move(peer), std::move(place));
   Call* former = nullptr;
@@ -61,7 +61,7 @@ bool HeldConnections::Release(Call& call) {
 
 void HeldConnections::OnCancelled(Call& call) {
   if (!Release(call)) return;
-  const WorkerLife life = call.life();
+  const messages::WorkerLife life = call.life();
   const std::string peer = call.peer();
   // The state is read before Finish(), after which gRPC may close the file that shows the state.
   const firewall::ConnectionState state = deps_.state_of(peer);

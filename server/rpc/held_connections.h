@@ -27,7 +27,7 @@ class HeldConnections {
     // Returns the state of the connection from this grpc::ServerContext::peer().
     std::function<firewall::ConnectionState(const std::string& peer)> state_of;
     // Called once for each call whose connection has ended, without a lock held.
-    std::function<void(const WorkerLife& life, const std::string& peer,
+    std::function<void(const messages::WorkerLife& life, const std::string& peer,
                        firewall::ConnectionState end)>
         on_ended;
   };
@@ -37,7 +37,7 @@ class HeldConnections {
   // Holds a call of this incarnation. If another call is held for the worker, that call is answered
   // with Cancelled. Requires that the incarnation `life` is alive and that the caller may speak for
   // it. `place` is released at the end of the call.
-  grpc::ServerUnaryReactor* Hold(const WorkerLife& life, std::string peer,
+  grpc::ServerUnaryReactor* Hold(const messages::WorkerLife& life, std::string peer,
                                  limits::OriginPlaces::Place place) ABSL_LOCKS_EXCLUDED(mutex_);
   // Answers all held calls with OK. Later calls are answered with OK at once.
   void EndAll() ABSL_LOCKS_EXCLUDED(mutex_);

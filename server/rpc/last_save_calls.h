@@ -16,7 +16,7 @@ namespace lodestar::rpc {
 
 class LastSaveCalls {
  public:
-  using Outcome = absl::StatusOr<PublishedCheckpoint>;
+  using Outcome = absl::StatusOr<checkpoints::PublishedCheckpoint>;
 
   // Maximum length of one call. A connection can lose a call without breaking. So after this time
   // the server asks again, and the coordinator continues the save that it has begun.

@@ -23,7 +23,8 @@ constexpr int kSecretBytes = 16;
 }  // namespace
 
 absl::StatusOr<LifeClaim> LifeClaim::Of(const grpc::CallbackServerContext& context) {
-  ASSIGN_OR_RETURN(const std::optional<Identity> caller, wire::CallerOf(*context.auth_context()));
+  ASSIGN_OR_RETURN(const std::optional<security::Identity> caller,
+                   wire::CallerOf(*context.auth_context()));
   const auto& metadata = context.client_metadata();
   const auto entry = metadata.find(wire::kLifeSecretKey);
   std::string secret;
@@ -31,7 +32,7 @@ absl::StatusOr<LifeClaim> LifeClaim::Of(const grpc::CallbackServerContext& conte
   return LifeClaim(caller.has_value() ? caller->name : "", std::move(secret));
 }
 
-std::string LifeClaim::SecretOf(absl::string_view key, const WorkerLife& life) const {
+std::string LifeClaim::SecretOf(absl::string_view key, const messages::WorkerLife& life) const {
   // The name comes last, so that different fields never make the same text.
   const std::string text =
       absl::StrCat(life.worker.value(), "/", life.incarnation.value(), "/", holder_);
@@ -45,14 +46,14 @@ std::string LifeClaim::SecretOf(absl::string_view key, const WorkerLife& life) c
       absl::string_view(reinterpret_cast<const char*>(digest), kSecretBytes));
 }
 
-absl::Status LifeClaim::Check(absl::string_view key, const WorkerLife& life) const {
+absl::Status LifeClaim::Check(absl::string_view key, const messages::WorkerLife& life) const {
   if (key.empty()) return absl::OkStatus();
   if (secret_.empty()) {
     return absl::UnauthenticatedError(
         absl::StrCat("the call shows no secret in its metadata ", wire::kLifeSecretKey,
                      ": calls in a worker's name carry RegisterReply.life_secret there"));
   }
-  if (AreEqualSecrets(secret_, SecretOf(key, life))) return absl::OkStatus();
+  if (security::AreEqualSecrets(secret_, SecretOf(key, life))) return absl::OkStatus();
   return absl::UnauthenticatedError(
       absl::StrCat("incarnation ", life.incarnation.value(), " of worker ", life.worker.value(),
                    " has another secret on this server: the server belongs to another job than the "

@@ -31,11 +31,11 @@ class LifeClaim {
 
   // Returns the secret of an incarnation that is given to this caller. `key` is
   // CoordinatorConfig::life_key.
-  std::string SecretOf(absl::string_view key, const WorkerLife& life) const;
+  std::string SecretOf(absl::string_view key, const messages::WorkerLife& life) const;
   // Checks that the incarnation is the caller's. If `key` is empty, every caller passes: the
   // servers began with a release that had no key. Errors: Unauthenticated (the secret is wrong, or
   // was damaged on its way).
-  absl::Status Check(absl::string_view key, const WorkerLife& life) const;
+  absl::Status Check(absl::string_view key, const messages::WorkerLife& life) const;
 
  private:
   std::string holder_;

@@ -14,14 +14,14 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kKey[] = "a key";
-const WorkerLife kLife{WorkerId(3), Incarnation(17)};
+const messages::WorkerLife kLife{WorkerId(3), Incarnation(17)};
 
 absl::Status Show(const std::string& holder, const std::string& secret,
-                  const WorkerLife& life = kLife, absl::string_view key = kKey) {
+                  const messages::WorkerLife& life = kLife, absl::string_view key = kKey) {
   return LifeClaim(holder, secret).Check(key, life);
 }
 
-std::string SecretOf(const std::string& holder, const WorkerLife& life = kLife,
+std::string SecretOf(const std::string& holder, const messages::WorkerLife& life = kLife,
                      absl::string_view key = kKey) {
   return LifeClaim(holder, "").SecretOf(key, life);
 }
@@ -37,8 +37,8 @@ TEST(LifeSecretTest, WhoeverWasToldTheSecretMayCall) {
 }
 
 TEST(LifeSecretTest, AnotherLifeHolderOrKeyHasAnotherSecret) {
-  const WorkerLife next{kLife.worker, Incarnation(18)};
-  const WorkerLife other{WorkerId(4), kLife.incarnation};
+  const messages::WorkerLife next{kLife.worker, Incarnation(18)};
+  const messages::WorkerLife other{WorkerId(4), kLife.incarnation};
   const std::set<std::string> secrets = {SecretOf("a"),        SecretOf("b"),
                                          SecretOf(""),         SecretOf("a", next),
                                          SecretOf("a", other), SecretOf("a", kLife, "other key")};

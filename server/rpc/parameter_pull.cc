@@ -95,7 +95,7 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
   if (request_.crc32c() != 0 && request_.crc32c() != wire::ChecksumOf(request_)) {
     return absl::DataLossError("pull: the request was damaged on its way; send it again");
   }
-  if (absl::StatusOr<Encoding::Kind> encoding = wire::FromProto(request_.encoding());
+  if (absl::StatusOr<params::Encoding::Kind> encoding = wire::FromProto(request_.encoding());
       !encoding.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("pull: ", encoding.status().message()));
   }
@@ -105,10 +105,10 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
                                                    " buckets and ", request_.held_versions_size(),
                                                    " versions held; one for each, or none"));
   }
-  if (request_.min_round() < 0 || request_.buckets_size() > kMaxBuckets) {
+  if (request_.min_round() < 0 || request_.buckets_size() > params::kMaxBuckets) {
     return absl::InvalidArgumentError(absl::StrCat(
         "pull: ", request_.buckets_size(), " buckets from round ", request_.min_round(),
-        ", allowed are at most ", kMaxBuckets, " and no negative round"));
+        ", allowed are at most ", params::kMaxBuckets, " and no negative round"));
   }
   if (request_.max_chunk_bytes() != 0) {
     if (request_.max_chunk_bytes() < wire::kMinChunkLimitBytes) {
@@ -156,17 +156,17 @@ absl::Status PullStream::Admit(const StreamGuard& guard) {
 }
 
 absl::Status PullStream::CheckEncoding() const {
-  const Encoding wanted = shard_->pull_encoding();
+  const params::Encoding wanted = shard_->pull_encoding();
   if (request_.encoding() == v1::ENCODING_FP32 ||
       request_.encoding() == wire::ToProto(wanted.kind())) {
     return absl::OkStatus();
   }
   return shard_->RefusalFor(
       WorkerId(request_.worker_id()), Incarnation(request_.incarnation()),
-      absl::InvalidArgumentError(
-          absl::StrCat("pull: wanted is ", EncodingKindName(*wire::FromProto(request_.encoding())),
-                       ", this job has fp32 and ", EncodingName(wanted),
-                       "; use pull_encoding of the registration")));
+      absl::InvalidArgumentError(absl::StrCat(
+          "pull: wanted is ", params::EncodingKindName(*wire::FromProto(request_.encoding())),
+          ", this job has fp32 and ", params::EncodingName(wanted),
+          "; use pull_encoding of the registration")));
 }
 
 void PullStream::ReadNext() {
@@ -225,17 +225,17 @@ bool PullStream::CutChunk(Chunk& chunk) {
   }
   const size_t chunk_bytes = shared_ == nullptr ? chunk_bytes_ : block.memory.size();
   const shard::PublishedBucket& published = cutting_.published;
-  const Encoding encoding = published.encoding;
+  const params::Encoding encoding = published.encoding;
   // Index of the change that is cut now, or 0 if the whole bucket is sent.
   const int64_t part = cutting_.begin / published.num_elements;
   const int64_t begin = cutting_.begin % published.num_elements;
   const std::shared_ptr<const shard::Page>& page =
       published.changes.empty() ? published.page : published.changes[part];
-  const int64_t size = std::min(ChunkElements(encoding, static_cast<int64_t>(chunk_bytes)),
+  const int64_t size = std::min(params::ChunkElements(encoding, static_cast<int64_t>(chunk_bytes)),
                                 published.num_elements - begin);
   const std::byte* const data =
-      reinterpret_cast<const std::byte*>(page->data()) + EncodedBytes(encoding, begin);
-  chunk.data_bytes = EncodedBytes(encoding, size);
+      reinterpret_cast<const std::byte*>(page->data()) + params::EncodedBytes(encoding, begin);
+  chunk.data_bytes = params::EncodedBytes(encoding, size);
   wire::PullChunkHeader header{cutting_.bucket, published.version,
                                static_cast<uint64_t>(cutting_.begin),
                                wire::ToProto(encoding.kind())};
@@ -244,10 +244,10 @@ bool PullStream::CutChunk(Chunk& chunk) {
         Version(published.version.value() - static_cast<int64_t>(published.changes.size()));
   }
   if (shared_ == nullptr) {
-    header.crc32c = page->Crc32cOf(EncodedBytes(encoding, begin), chunk.data_bytes);
+    header.crc32c = page->Crc32cOf(params::EncodedBytes(encoding, begin), chunk.data_bytes);
     chunk.message = wire::EncodePullChunk(header, data, chunk.data_bytes, page);
   } else {
-    header.crc32c = Crc32cCopy(block.memory.data(), data, chunk.data_bytes);
+    header.crc32c = crc32c::Crc32cCopy(block.memory.data(), data, chunk.data_bytes);
     header.place = {request_.shared_region(), block.offset, chunk.data_bytes};
     chunk.message = wire::EncodePullChunk(header);
   }

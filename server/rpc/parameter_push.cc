@@ -32,14 +32,16 @@ std::string Describe(const wire::PushChunkHeader& header) {
 
 // Returns the encoding of the chunk, with the job's parameters. If a chunk was encoded with other
 // parameters, its size is wrong.
-absl::StatusOr<Encoding> EncodingOf(const wire::PushChunkHeader& header, Encoding of_job) {
-  ASSIGN_OR_RETURN(const Encoding::Kind kind, wire::FromProto(header.encoding));
+absl::StatusOr<params::Encoding> EncodingOf(const wire::PushChunkHeader& header,
+                                            params::Encoding of_job) {
+  ASSIGN_OR_RETURN(const params::Encoding::Kind kind, wire::FromProto(header.encoding));
   if (of_job.kind() == kind) return of_job;
-  return *std::find_if(std::begin(kAllEncodings), std::end(kAllEncodings),
-                       [kind](Encoding encoding) { return encoding.kind() == kind; });
+  return *std::find_if(std::begin(params::kAllEncodings), std::end(params::kAllEncodings),
+                       [kind](params::Encoding encoding) { return encoding.kind() == kind; });
 }
 
-absl::StatusOr<shard::ContributionKey> KeyOf(const wire::PushChunkHeader& header, Encoding of_job) {
+absl::StatusOr<shard::ContributionKey> KeyOf(const wire::PushChunkHeader& header,
+                                             params::Encoding of_job) {
   const auto refuse = [&header](auto... text) {
     return absl::InvalidArgumentError(absl::StrCat(Describe(header), text...));
   };
@@ -50,17 +52,17 @@ absl::StatusOr<shard::ContributionKey> KeyOf(const wire::PushChunkHeader& header
     return refuse("round and base_version must not be negative, base_version is ",
                   header.base_version.value());
   }
-  if (!(header.scale >= 0 && header.scale <= kMaxContributionScale)) {
+  if (!(header.scale >= 0 && header.scale <= messages::kMaxContributionScale)) {
     return refuse("scale is ", header.scale, ", wanted is a number above 0 and at most ",
-                  kMaxContributionScale);
+                  messages::kMaxContributionScale);
   }
-  if (header.num_samples < 0 && header.num_samples != kSkippedSamples) {
+  if (header.num_samples < 0 && header.num_samples != messages::kSkippedSamples) {
     return refuse("num_samples is ", header.num_samples, ", wanted is at least 0, or ",
-                  kSkippedSamples, " of a skipped step");
+                  messages::kSkippedSamples, " of a skipped step");
   }
-  absl::StatusOr<Encoding> encoding = EncodingOf(header, of_job);
+  absl::StatusOr<params::Encoding> encoding = EncodingOf(header, of_job);
   if (!encoding.ok()) return refuse(encoding.status().message());
-  absl::StatusOr<ContributionKind> kind = wire::FromProto(header.kind);
+  absl::StatusOr<messages::ContributionKind> kind = wire::FromProto(header.kind);
   if (!kind.ok()) return refuse(kind.status().message());
   return shard::ContributionKey{header.worker, header.incarnation,
                                 header.round,  header.base_version,
@@ -90,7 +92,7 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
     stream->Fail(shard.status());
   } else {
     stream->shard_ = *std::move(shard);
-    if (absl::Status status = stream->TakeSeat(WorkerLife()); !status.ok()) {
+    if (absl::Status status = stream->TakeSeat(messages::WorkerLife()); !status.ok()) {
       stream->Fail(status);
     } else {
       stream->ReadNext();
@@ -108,7 +110,7 @@ PushStream::PushStream(std::shared_ptr<TrafficCounters> traffic,
       guard_(std::move(guard)),
       reply_(reply) {}
 
-absl::Status PushStream::TakeSeat(const WorkerLife& life) {
+absl::Status PushStream::TakeSeat(const messages::WorkerLife& life) {
   caller_ = shard_->IsAnnounced(life.worker, life.incarnation) ? StreamQuota::Caller::kMember
                                                                : StreamQuota::Caller::kStranger;
   if (seat_ != nullptr && seat_->IsFor(life.worker, caller_)) return absl::OkStatus();
@@ -162,7 +164,7 @@ void PushStream::BeginBucket() {
     return Fail(BrokenOrder(header, "the first chunk is at element ", header.offset,
                             ", wanted is 0; send the chunks of a bucket in order on one stream"));
   }
-  const WorkerLife life{key->worker, key->incarnation};
+  const messages::WorkerLife life{key->worker, key->incarnation};
   if (life != speaker_) {
     if (absl::Status status = guard_.CheckLife(*shard_, life); !status.ok()) return Fail(status);
     speaker_ = life;
@@ -231,13 +233,13 @@ absl::Status PushStream::CheckContinues() const {
     return refuse("chunk at element ", header.offset, ", wanted is ", incoming_->received,
                   "; chunks come in order and without holes");
   }
-  const Encoding encoding = incoming_->staged.key().encoding;
+  const params::Encoding encoding = incoming_->staged.key().encoding;
   const int64_t room = incoming_->staged.num_elements() - incoming_->received;
-  if (ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()), room) < 1) {
+  if (params::ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()), room) < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         Describe(header), "chunk of ", reader_->data_bytes(), " bytes at element ", header.offset,
-        ", wanted are whole ", EncodingText(encoding), " elements in blocks of ",
-        BlockElements(encoding), " and at most ", room, "; compare the layout hashes"));
+        ", wanted are whole ", params::EncodingText(encoding), " elements in blocks of ",
+        params::BlockElements(encoding), " and at most ", room, "; compare the layout hashes"));
   }
   return absl::OkStatus();
 }
@@ -258,12 +260,13 @@ absl::Status PushStream::CheckKeepsSpace() const {
 absl::Status PushStream::CopyChunk() {
   RETURN_IF_ERROR(CheckContinues());
   RETURN_IF_ERROR(CheckKeepsSpace());
-  const Encoding encoding = incoming_->staged.key().encoding;
+  const params::Encoding encoding = incoming_->staged.key().encoding;
   const int64_t begin = incoming_->received;
-  const int64_t end = begin + ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()),
-                                         incoming_->staged.num_elements() - begin);
+  const int64_t end =
+      begin + params::ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()),
+                                 incoming_->staged.num_elements() - begin);
   if (!incoming_->staged.is_discard()) {
-    const int64_t begin_bytes = EncodedBytes(encoding, begin);
+    const int64_t begin_bytes = params::EncodedBytes(encoding, begin);
     std::byte* const place = incoming_->staged.bytes().data() + begin_bytes;
     const auto look = [&](const wire::ArrivedBytes& arrived) {
       incoming_->staged.OnArrived(begin_bytes + static_cast<int64_t>(arrived.end), arrived.last);
@@ -273,8 +276,9 @@ absl::Status PushStream::CopyChunk() {
     const bool is_long = incoming_->staged.bytes().size() >= kLongBucketBytes;
     ASSIGN_OR_RETURN(
         const uint32_t seen,
-        reader_->ReadData(place, shared_ == nullptr ? nullptr : &shared_->region(), look,
-                          is_long && shared_ == nullptr ? CopyTo::kMemory : CopyTo::kCaches));
+        reader_->ReadData(
+            place, shared_ == nullptr ? nullptr : &shared_->region(), look,
+            is_long && shared_ == nullptr ? crc32c::CopyTo::kMemory : crc32c::CopyTo::kCaches));
     if (seen != reader_->header().crc32c) {
       return absl::DataLossError(absl::StrCat(Describe(reader_->header()), "elements ", begin, "..",
                                               end, " arrived with crc32c ", absl::Hex(seen),

@@ -56,7 +56,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
              std::shared_ptr<BulkCall> call, StreamGuard guard, grpc::ByteBuffer* reply);
 
   // Takes a seat of StreamQuota for the worker, unless the stream already has one.
-  absl::Status TakeSeat(const WorkerLife& life);
+  absl::Status TakeSeat(const messages::WorkerLife& life);
 
   void BeginBucket() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnSpace(absl::StatusOr<shard::StagedBucket> staged) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -101,7 +101,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   limits::OriginPlaces::Place strangers_place_;
   bool gives_checksums_ = false;  // true: a header of this stream came with a checksum
   // The last incarnation that the caller was allowed to speak for.
-  WorkerLife speaker_;
+  messages::WorkerLife speaker_;
 
   absl::Mutex mutex_;
   shard::PendingCall waiting_ ABSL_GUARDED_BY(mutex_);

@@ -69,11 +69,10 @@ StreamGuard ParameterRpc::GuardOf(const grpc::CallbackServerContext& context) co
                        export_key_,
                        LifeClaim::Of(context),
                        strangers_,
-                       PeerOrigin(context.peer()),
+                       membership::PeerOrigin(context.peer()),
                        refusal_pause_};
-  guard.on_life = [connections = connections_, peer = context.peer()](const WorkerLife& life) {
-    connections->Note(life, peer);
-  };
+  guard.on_life = [connections = connections_, peer = context.peer()](
+                      const messages::WorkerLife& life) { connections->Note(life, peer); };
   if (connection_bytes_ != nullptr) {
     guard.connection_bytes = [bytes = connection_bytes_, peer = context.peer()] {
       return bytes(peer);
@@ -98,7 +97,7 @@ grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* Paramet
     grpc::CallbackServerContext* context) {
   return SharedMemoryStream::Start(
       regions_, watch_, processes_,
-      [shards = shards_, guard = GuardOf(*context)](const WorkerLife& life) {
+      [shards = shards_, guard = GuardOf(*context)](const messages::WorkerLife& life) {
         const absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard = shards();
         return shard.ok() ? guard.CheckLife(**shard, life) : shard.status();
       });

@@ -72,9 +72,11 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   void EndStalled(absl::Time now);
   // Returns the incarnations of workers that share memory with this server and whose process has
   // ended since the last call. Thread-safe.
-  std::vector<WorkerLife> TakeEndedProcesses() { return processes_->TakeEnded(); }
+  std::vector<messages::WorkerLife> TakeEndedProcesses() { return processes_->TakeEnded(); }
   // See WorkerConnections::AreClosed(). Thread-safe.
-  bool AreConnectionsClosed(const WorkerLife& life) const { return connections_->AreClosed(life); }
+  bool AreConnectionsClosed(const messages::WorkerLife& life) const {
+    return connections_->AreClosed(life);
+  }
   // Ends the calls of ShareMemory, which would otherwise last as long as their clients. Must be
   // called before the gRPC server is shut down.
   void EndSharing() { regions_->Close(); }

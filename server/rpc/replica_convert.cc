@@ -19,7 +19,7 @@ constexpr size_t kMaxServerBytes = 256;
 // Returns the checksum of the bytes and of the number of their file. A number that was damaged on
 // its way would lead the bytes to another file.
 uint32_t ChecksumOf(uint64_t file, absl::string_view bytes) {
-  return Crc32c(bytes.data(), bytes.size(), Crc32c(&file, sizeof(file)));
+  return crc32c::Crc32c(bytes.data(), bytes.size(), crc32c::Crc32c(&file, sizeof(file)));
 }
 
 }  // namespace
@@ -81,15 +81,15 @@ v1::BeginTermRequest ToProto(const replica::TermRequest& request) {
   proto.set_num_shards(request.num_shards);
   proto.set_checkpoint_dir(request.checkpoint_dir);
   proto.set_server(request.server);
-  proto.set_wire_version(kWireVersion);
+  proto.set_wire_version(process::kWireVersion);
   return proto;
 }
 
 absl::StatusOr<replica::TermRequest> FromProto(const v1::BeginTermRequest& request) {
-  if (request.wire_version() != kWireVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the server speaks wire version ",
-                                                      request.wire_version(), ", the replica ",
-                                                      kWireVersion, ": use the same release"));
+  if (request.wire_version() != process::kWireVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the server speaks wire version ", request.wire_version(), ", the replica ",
+                     process::kWireVersion, ": use the same release"));
   }
   replica::TermRequest native;
   native.term = request.term().id();

@@ -57,15 +57,15 @@ grpc::Status ReplicaRpc::BeginTerm(grpc::ServerContext* /*context*/,
   const auto begin = [&]() -> absl::StatusOr<replica::TermGrant> {
     ASSIGN_OR_RETURN(const replica::TermRequest native, FromProto(*request));
     ASSIGN_OR_RETURN(const replica::TermGrant grant, store_->BeginTerm(native));
-    LogInfo(
+    logging::LogInfo(
         "shard={} is written by the server on {}{}", native.shard, native.server,
         grant.verdict == replica::TermVerdict::kFetch ? ", which takes what is here first" : "");
     return grant;
   };
   const absl::StatusOr<replica::TermGrant> grant = begin();
   if (!grant.ok()) {
-    LogWarn("refuses the server on {}: {}", PeerText(request->server(), kMaxServerBytes),
-            grant.status().message());
+    logging::LogWarn("refuses the server on {}: {}", PeerText(request->server(), kMaxServerBytes),
+                     grant.status().message());
     return wire::ToGrpcStatus(grant.status());
   }
   reply->set_is_to_fetch(grant->verdict == replica::TermVerdict::kFetch);
@@ -114,7 +114,7 @@ grpc::Status ReplicaRpc::ReadFile(grpc::ServerContext* /*context*/,
 
 grpc::Status ReplicaRpc::Mirror(grpc::ServerContext* /*context*/, MirrorStream* stream) {
   const absl::Status status = CarryAll(*store_, *stream);
-  if (!status.ok() && !absl::IsCancelled(status)) LogWarn("{}", status.message());
+  if (!status.ok() && !absl::IsCancelled(status)) logging::LogWarn("{}", status.message());
   return wire::ToGrpcStatus(status);
 }
 

@@ -36,7 +36,7 @@ RevocationWatch::~RevocationWatch() {
   thread_.join();
 }
 
-absl::Status RevocationWatch::CheckNotRevoked(const Identity& identity) const {
+absl::Status RevocationWatch::CheckNotRevoked(const security::Identity& identity) const {
   absl::MutexLock lock(&mutex_);
   const auto found = revoked_.find(identity.id);
   return found == revoked_.end() ? absl::OkStatus() : absl::UnauthenticatedError(found->second);
@@ -65,14 +65,14 @@ absl::Status RevocationWatch::AskAt(const std::string& server) {
 }
 
 void RevocationWatch::Run() {
-  ChangeLogger logger;
+  logging::ChangeLogger logger;
   while (true) {
     const absl::Status asked =
-        AskCoordinator(servers_, [this](const std::string& server) { return AskAt(server); });
+        net::AskCoordinator(servers_, [this](const std::string& server) { return AskAt(server); });
     if (asked.ok()) {
       logger.Forget("revoked");
     } else {
-      logger.Log(LogLevel::kWarn, "revoked",
+      logger.Log(logging::LogLevel::kWarn, "revoked",
                  absl::StrCat(absl::IsUnauthenticated(asked)
                                   ? "the coordinator turns this server away: "
                                   : "cannot ask the coordinator who was revoked: ",

@@ -31,7 +31,8 @@ class RevocationWatch {
 
   // Checks that the identity is not revoked. Errors: Unauthenticated, with the time and the reason
   // of the revocation.
-  absl::Status CheckNotRevoked(const Identity& identity) const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckNotRevoked(const security::Identity& identity) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);

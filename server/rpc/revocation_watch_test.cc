@@ -75,14 +75,14 @@ TEST(RevocationWatchTest, KnowsWhoIsRevokedAndStaysWithThatWhileTheAuthorityIsAw
   FakeAuthority authority;
   const RevocationWatch watch(wire::TransportSecurity(), authority.address(),
                               absl::Milliseconds(1));
-  const Identity identity{Role::kServer, "server-1", "0af3"};
+  const security::Identity identity{security::Role::kServer, "server-1", "0af3"};
   const auto is_revoked =
       StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("it was lost\\x1b[2J"));
   authority.Say("");
   EXPECT_OK(watch.CheckNotRevoked(identity));
   authority.Say("0af3");
   EXPECT_THAT(watch.CheckNotRevoked(identity), is_revoked);
-  EXPECT_OK(watch.CheckNotRevoked({Role::kServer, "server-1", "0af4"}));
+  EXPECT_OK(watch.CheckNotRevoked({security::Role::kServer, "server-1", "0af4"}));
   authority.Say("", /*is_away=*/true);
   EXPECT_THAT(watch.CheckNotRevoked(identity), is_revoked);
   authority.Say("");
@@ -97,7 +97,7 @@ TEST(RevocationWatchTest, FollowsTheCoordinatorToAnotherServer) {
   authority.Say("");
   authority.HandOver(standby);
   standby.Say("0af3");
-  EXPECT_THAT(watch.CheckNotRevoked({Role::kServer, "server-1", "0af3"}),
+  EXPECT_THAT(watch.CheckNotRevoked({security::Role::kServer, "server-1", "0af3"}),
               StatusIs(absl::StatusCode::kUnauthenticated));
 }
 

@@ -41,25 +41,25 @@ std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator
 
 // Returns the status with which a server ends that is told to stop. It is Unavailable if the server
 // may be started again.
-absl::Status StatusOf(const StopCommand& stop) {
+absl::Status StatusOf(const shards::StopCommand& stop) {
   if (stop.instance_id != 0) return absl::UnavailableError(stop.failure);
   return stop.failure.empty() ? absl::OkStatus() : absl::FailedPreconditionError(stop.failure);
 }
 
 // Returns a message for the log of this machine's operator. It is empty if there is nothing to
 // report.
-std::string FailureText(const ShardEvent& event) {
-  if (const auto* diverged = std::get_if<ShardDiverged>(&event)) return diverged->text;
-  if (const auto* failing = std::get_if<ShardFailing>(&event)) {
+std::string FailureText(const shards::ShardEvent& event) {
+  if (const auto* diverged = std::get_if<shards::ShardDiverged>(&event)) return diverged->text;
+  if (const auto* failing = std::get_if<shards::ShardFailing>(&event)) {
     return std::string(failing->error.message());
   }
-  if (const auto* alarm = std::get_if<ShardAlarm>(&event)) return alarm->text;
+  if (const auto* alarm = std::get_if<shards::ShardAlarm>(&event)) return alarm->text;
   return "";
 }
 
 }  // namespace
 
-absl::Status ShardAgent::AwaitCoordinator(const AddressList& coordinator,
+absl::Status ShardAgent::AwaitCoordinator(const net::AddressList& coordinator,
                                           const wire::TransportSecurity& security,
                                           const std::function<bool()>& is_interrupted) {
   std::vector<std::shared_ptr<grpc::Channel>> channels;
@@ -102,10 +102,10 @@ void ShardAgent::CancelCalls() {
   is_stopping_ = true;
 }
 
-absl::StatusOr<PublishedCheckpoint> ShardAgent::SaveBeforeStop(
+absl::StatusOr<checkpoints::PublishedCheckpoint> ShardAgent::SaveBeforeStop(
     absl::Duration patience, const std::function<bool()>& is_interrupted) {
-  LogInfo("shard={} serves until the last checkpoint is written, at most {}", config_.shard,
-          absl::FormatDuration(patience));
+  logging::LogInfo("shard={} serves until the last checkpoint is written, at most {}",
+                   config_.shard, absl::FormatDuration(patience));
   LastSaveCalls calls(patience, absl::Now(), config_.longest_last_save_call);
   const auto loaded = [this] { return host_ == nullptr ? 0 : host_->server_incarnation(); };
   while (true) {
@@ -124,7 +124,7 @@ absl::StatusOr<PublishedCheckpoint> ShardAgent::SaveBeforeStop(
   }
 }
 
-absl::StatusOr<PublishedCheckpoint> ShardAgent::CallForLastSave(
+absl::StatusOr<checkpoints::PublishedCheckpoint> ShardAgent::CallForLastSave(
     const LastSaveCalls::Call& last_save, const std::function<bool()>& is_interrupted) {
   v1::ShardReport report = NewReport();
   report.mutable_stopping()->set_patience_ms(absl::ToInt64Milliseconds(last_save.patience));
@@ -143,9 +143,9 @@ absl::StatusOr<PublishedCheckpoint> ShardAgent::CallForLastSave(
   call.join();
   if (was_interrupted) return absl::CancelledError("told to stop at once");
   RETURN_IF_ERROR(reply.status());
-  return PublishedCheckpoint{.path = reply->saved_path(),
-                             .round = Round(reply->saved_round()),
-                             .is_in_fallback = reply->is_in_fallback()};
+  return checkpoints::PublishedCheckpoint{.path = reply->saved_path(),
+                                          .round = Round(reply->saved_round()),
+                                          .is_in_fallback = reply->is_in_fallback()};
 }
 
 void ShardAgent::Stop() {
@@ -206,8 +206,8 @@ bool ShardAgent::PauseBefore(absl::Duration pause) {
 
 void ShardAgent::RunAttachments() {
   const std::string coordinator = config_.coordinator.ToString();
-  LogInfo("shard={} coordinator={} state=connecting", config_.shard, coordinator);
-  ChangeLogger log;
+  logging::LogInfo("shard={} coordinator={} state=connecting", config_.shard, coordinator);
+  logging::ChangeLogger log;
   UnknownCalls unknown_calls;
   absl::Duration pause = kFirstPause;
   while (true) {
@@ -226,11 +226,11 @@ void ShardAgent::RunAttachments() {
     }
     if (!PauseBefore(absl::ZeroDuration())) return;
     const auto tell = [&](absl::string_view what_follows) {
-      log.Log(LogLevel::kWarn, "coordinator",
+      log.Log(logging::LogLevel::kWarn, "coordinator",
               absl::StrCat("shard=", config_.shard, " coordinator=", coordinator,
                            " state=disconnected reason=\"", ended.message(), "\"", what_follows));
     };
-    if (AddressList::IsElsewhere(ended) && !was_attached && LookElsewhere()) {
+    if (net::AddressList::IsElsewhere(ended) && !was_attached && LookElsewhere()) {
       tell("; trying again");
       continue;
     }
@@ -254,7 +254,7 @@ absl::Status ShardAgent::RunOneAttachment() {
     return absl::UnavailableError(held.message());
   }
   v1::AttachShardRequest request;
-  request.set_wire_version(kWireVersion);
+  request.set_wire_version(process::kWireVersion);
   request.set_shard(config_.shard);
   request.set_num_shards(config_.num_shards);
   request.set_address(address_);
@@ -277,7 +277,8 @@ absl::Status ShardAgent::RunOneAttachment() {
     NoteMessage();
     if (!connection().ok()) {
       SetConnection(absl::OkStatus());
-      LogInfo("shard={} coordinator={} state=attached", config_.shard, this->coordinator());
+      logging::LogInfo("shard={} coordinator={} state=attached", config_.shard,
+                       this->coordinator());
     }
     obeyed = order.Take(command.number());
     const bool is_number = command.command_case() == v1::ShardCommand::COMMAND_NOT_SET;
@@ -322,19 +323,19 @@ void ShardAgent::CountUnanswered(int num_intervals) {
 }
 
 absl::Status ShardAgent::Obey(const v1::ShardCommand& wire) {
-  ASSIGN_OR_RETURN(const ShardCommand command, FromProto(wire));
-  if (const auto* assign = std::get_if<AssignCommand>(&command)) {
+  ASSIGN_OR_RETURN(const shards::ShardCommand command, FromProto(wire));
+  if (const auto* assign = std::get_if<shards::AssignCommand>(&command)) {
     absl::MutexLock lock(&mutex_);
     advertised_coordinator_ = assign->map->servers.front().address;
   }
-  if (const auto* stop = std::get_if<StopCommand>(&command)) {
+  if (const auto* stop = std::get_if<shards::StopCommand>(&command)) {
     // The command may be for an earlier process of this server. Then this process ignores it.
     if (stop->instance_id != 0 && stop->instance_id != host_->instance_id()) {
       return absl::OkStatus();
     }
     // The result is ignored: a coordinator that does not get the report only ends a little later.
     v1::ShardReport report = NewReport();
-    SetEvent(ShardExiting{}, &report);
+    SetEvent(shards::ShardExiting{}, &report);
     SendNow(report, DeadlineOf(kReportDeadline)).IgnoreError();
     deps_.on_stop(StatusOf(*stop));
   }
@@ -380,25 +381,26 @@ void ShardAgent::SendUntilAnswered(const v1::ShardReport& report) {
     // If the coordinator refuses the report, it would refuse it every time. So the report is not
     // repeated.
     const bool is_refused = RemedyFor(answer) == Remedy::kGiveUp;
-    if (is_refused) LogWarn("shard={} report refused: {}", config_.shard, answer);
+    if (is_refused) logging::LogWarn("shard={} report refused: {}", config_.shard, answer);
     if (is_refused || !PauseBefore(pause)) return;
     pause = std::min(pause * 2, kLongestPause);
   }
 }
 
-void ShardAgent::OnEvent(ShardEvent event) {
+void ShardAgent::OnEvent(shards::ShardEvent event) {
   const std::string text = FailureText(event);
-  if (!text.empty()) LogError("shard={} {}", config_.shard, text);
+  if (!text.empty()) logging::LogError("shard={} {}", config_.shard, text);
   // The coordinator logs the fault, once for all buckets of a round.
-  if (const auto* fault = std::get_if<WorkerFault>(&event)) {
-    LogDebug("shard={} {}", config_.shard, fault->text);
+  if (const auto* fault = std::get_if<sync::WorkerFault>(&event)) {
+    logging::LogDebug("shard={} {}", config_.shard, fault->text);
   }
   v1::ShardReport report = NewReport();
   SetEvent(event, &report);
   SendLater(std::move(report));
 }
 
-void ShardAgent::OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) {
+void ShardAgent::OnContributed(uint64_t server_incarnation, const messages::WorkerLife& life,
+                               Round round) {
   v1::ShardReport::Contributed::Contribution contribution;
   wire::SetLife(life, &contribution);
   contribution.set_round(round.value());
@@ -428,10 +430,12 @@ void ShardAgent::SendContributed() {
   SendUntilAnswered(report);
 }
 
-void ShardAgent::OnDropped(absl::string_view text) { LogInfo("shard={} {}", config_.shard, text); }
+void ShardAgent::OnDropped(absl::string_view text) {
+  logging::LogInfo("shard={} {}", config_.shard, text);
+}
 
 void ShardAgent::OnNotice(absl::string_view text) {
-  notices_.Log(LogLevel::kWarn, "shard", absl::StrCat("shard=", config_.shard, " ", text));
+  notices_.Log(logging::LogLevel::kWarn, "shard", absl::StrCat("shard=", config_.shard, " ", text));
 }
 
 void ShardAgent::RunStats() {

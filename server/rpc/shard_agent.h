@@ -32,7 +32,7 @@ namespace lodestar::rpc {
 class ShardAgent : public host::ShardReports {
  public:
   struct Config {
-    AddressList coordinator;
+    net::AddressList coordinator;
     wire::TransportSecurity security = {};
     int shard = 1;
     int num_shards = 2;
@@ -54,7 +54,7 @@ class ShardAgent : public host::ShardReports {
   };
 
   // Blocks until a server serves at one of the addresses. Errors: Cancelled (interrupted).
-  static absl::Status AwaitCoordinator(const AddressList& coordinator,
+  static absl::Status AwaitCoordinator(const net::AddressList& coordinator,
                                        const wire::TransportSecurity& security,
                                        const std::function<bool()>& is_interrupted);
 
@@ -70,8 +70,8 @@ class ShardAgent : public host::ShardReports {
   // (after `patience`); Unavailable (the coordinator did not answer at any time); Aborted (the
   // coordinator has given up this server, so nothing of it can be saved); Cancelled
   // (`is_interrupted`; then only Stop() may be called).
-  absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(absl::Duration patience,
-                                                     const std::function<bool()>& is_interrupted)
+  absl::StatusOr<checkpoints::PublishedCheckpoint> SaveBeforeStop(
+      absl::Duration patience, const std::function<bool()>& is_interrupted)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Detaches and joins the threads. Repeats are harmless.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -83,15 +83,15 @@ class ShardAgent : public host::ShardReports {
   // said so.
   std::string coordinator() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  void OnEvent(ShardEvent event) override;
-  void OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) override
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnEvent(shards::ShardEvent event) override;
+  void OnContributed(uint64_t server_incarnation, const messages::WorkerLife& life,
+                     Round round) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
 
  private:
-  absl::StatusOr<PublishedCheckpoint> CallForLastSave(const LastSaveCalls::Call& last_save,
-                                                      const std::function<bool()>& is_interrupted);
+  absl::StatusOr<checkpoints::PublishedCheckpoint> CallForLastSave(
+      const LastSaveCalls::Call& last_save, const std::function<bool()>& is_interrupted);
   void RunAttachments();
   void RunStats();
   // Runs one attachment until its stream ends. Returns how the stream ended.
@@ -131,15 +131,15 @@ class ShardAgent : public host::ShardReports {
 
   const Config config_;
   const Deps deps_;
-  ChangeLogger notices_;
+  logging::ChangeLogger notices_;
   host::ShardHost* host_ = nullptr;
   std::string address_;
   OutgoingCalls calls_;
 
   mutable absl::Mutex mutex_;
-  AddressList addresses_ ABSL_GUARDED_BY(mutex_);
+  net::AddressList addresses_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  RoundTripTime path_ ABSL_GUARDED_BY(mutex_);  // measured by the signs of life
+  net::RoundTripTime path_ ABSL_GUARDED_BY(mutex_);  // measured by the signs of life
   // The stub and its connection may be replaced while other threads have calls under way.
   std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   absl::Status connection_ ABSL_GUARDED_BY(mutex_);

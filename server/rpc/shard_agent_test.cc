@@ -134,16 +134,16 @@ class IdleExecutor final : public Executor {
 
 // Does the last save of a server that has weights. The server is told to stop while it connects, or
 // once it is attached.
-absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(
+absl::StatusOr<checkpoints::PublishedCheckpoint> SaveBeforeStop(
     const std::string& coordinator, absl::Duration patience, bool is_attached = false,
     absl::Duration longest_call = LastSaveCalls::kLongestCall,
     const std::function<void(host::ShardHost&)>& begin = [](host::ShardHost&) {}) {
   IdleExecutor commands;
   ShardAgent agent(
-      {.coordinator = AddressList::Of(coordinator), .longest_last_save_call = longest_call},
+      {.coordinator = net::AddressList::Of(coordinator), .longest_last_save_call = longest_call},
       {.read_stats = [] { return status::ShardReading{}; }, .on_stop = [](const auto&) {}});
   host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
-  AssignCommand assignment;
+  shards::AssignCommand assignment;
   assignment.server_incarnation = 3;
   host.Obey(assignment);
   begin(host);
@@ -167,11 +167,11 @@ TEST(ShardAgentTest, TheCoordinatorHearsOfAlarmsWhereverItIs) {
                                               coordinator.address};
   IdleExecutor commands;
   ShardAgent agent(
-      {.coordinator = AddressList(addresses)},
+      {.coordinator = net::AddressList(addresses)},
       {.read_stats = [] { return status::ShardReading{}; }, .on_stop = [](const auto&) {}});
   host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
-  agent.OnEvent(ShardAlarm{"the disk is full"});
+  agent.OnEvent(shards::ShardAlarm{"the disk is full"});
   coordinator.alarmed.WaitForNotification();
   EXPECT_EQ(coordinator.alarm, "the disk is full");
   agent.Stop();
@@ -181,7 +181,7 @@ TEST(ShardAgentTest, TheCoordinatorHearsOfWholeContributions) {
   ScriptedCoordinator coordinator;
   IdleExecutor commands;
   ShardAgent agent(
-      {.coordinator = AddressList::Of(coordinator.address)},
+      {.coordinator = net::AddressList::Of(coordinator.address)},
       {.read_stats = [] { return status::ShardReading{}; }, .on_stop = [](const auto&) {}});
   host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
@@ -247,7 +247,7 @@ TEST(ShardAgentTest, WhatWasSaidBeforeAServerHasLoadedAgainIsNotBelieved) {
       SaveBeforeStop(coordinator.address, kNeverOver, /*is_attached=*/true,
                      LastSaveCalls::kLongestCall, [&coordinator](host::ShardHost& host) {
                        coordinator.before_first_answer = [&host] {
-                         AssignCommand assignment;
+                         shards::AssignCommand assignment;
                          assignment.server_incarnation = 4;
                          host.Obey(assignment);
                        };
@@ -264,7 +264,7 @@ TEST(ShardAgentTest, WhereACommandIsMissingAServerObeysNoneAfterItAndConnectsAga
   coordinator.first_stream.back().mutable_stop();
   std::atomic<bool> is_told_to_stop = false;
   IdleExecutor commands;
-  ShardAgent agent({.coordinator = AddressList::Of(coordinator.address)},
+  ShardAgent agent({.coordinator = net::AddressList::Of(coordinator.address)},
                    {.read_stats = [] { return status::ShardReading{}; },
                     .on_stop = [&](const absl::Status&) { is_told_to_stop = true; }});
   host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
@@ -281,7 +281,7 @@ TEST(ShardAgentTest, AServerSaysThatItGoesBeforeItDoes) {
   coordinator.first_stream.back().mutable_stop();
   absl::Notification goes;
   IdleExecutor commands;
-  ShardAgent agent({.coordinator = AddressList::Of(coordinator.address)},
+  ShardAgent agent({.coordinator = net::AddressList::Of(coordinator.address)},
                    {.read_stats = [] { return status::ShardReading{}; },
                     .on_stop =
                         [&](const absl::Status& status) {
@@ -303,7 +303,7 @@ TEST(ShardAgentTest, AStreamOnWhichNothingComesIsOpenedAgain) {
   coordinator.first_stream.clear();
   IdleExecutor commands;
   ShardAgent agent(
-      {.coordinator = AddressList::Of(coordinator.address),
+      {.coordinator = net::AddressList::Of(coordinator.address),
        .stats_interval = absl::Milliseconds(50),
        .max_unanswered = 2},
       {.read_stats = [] { return status::ShardReading{}; }, .on_stop = [](const auto&) {}});
@@ -320,7 +320,7 @@ TEST(ShardAgentTest, AConnectionThatSwallowsEverythingIsGivenUpAfterAFewSignsOfL
   coordinator.swallows_signs_of_life = true;
   IdleExecutor commands;
   ShardAgent agent(
-      {.coordinator = AddressList::Of(coordinator.address),
+      {.coordinator = net::AddressList::Of(coordinator.address),
        .stats_interval = absl::Milliseconds(20),
        .max_unanswered = 8},
       {.read_stats = [] { return status::ShardReading{}; }, .on_stop = [](const auto&) {}});
@@ -346,7 +346,8 @@ class LastSaveCallsTest : public testing::Test {
 
   absl::Time now_ = absl::UnixEpoch();
   LastSaveCalls calls_{kPatience, now_};
-  const PublishedCheckpoint saved_ = {.path = "ckpt/round-00000004", .round = Round(4)};
+  const checkpoints::PublishedCheckpoint saved_ = {.path = "ckpt/round-00000004",
+                                                   .round = Round(4)};
 };
 
 TEST_F(LastSaveCallsTest, NoCallIsWaitedForLongAndTheLastOneForItsAnswer) {

@@ -21,7 +21,7 @@ Event SentAndReceived(const Event& event) {
   SetEvent(event, &report);
   v1::ShardReport received;
   EXPECT_TRUE(received.ParseFromString(report.SerializeAsString()));
-  const absl::StatusOr<ShardEvent> of_report = EventOf(received);
+  const absl::StatusOr<shards::ShardEvent> of_report = EventOf(received);
   EXPECT_OK(of_report);
   if (!of_report.ok() || !std::holds_alternative<Event>(*of_report)) {
     ADD_FAILURE() << "it comes as another event";
@@ -31,60 +31,64 @@ Event SentAndReceived(const Event& event) {
 }
 
 TEST(ShardConvertTest, AnswersToCommandsArriveWithTheirLifeOfTheServers) {
-  EXPECT_OK(SentAndReceived(ShardLoaded{7, absl::OkStatus()}).status);
-  const auto failed = SentAndReceived(ShardLoaded{7, absl::DataLossError("tensor x")});
+  EXPECT_OK(SentAndReceived(shards::ShardLoaded{7, absl::OkStatus()}).status);
+  const auto failed = SentAndReceived(shards::ShardLoaded{7, absl::DataLossError("tensor x")});
   EXPECT_EQ(failed.server_incarnation, 7);
   EXPECT_THAT(failed.status, StatusIs(absl::StatusCode::kInternal, "tensor x"));
 
-  const auto saved = SentAndReceived(ShardSaved{7, "runs/round-00000001.tmp", "part"});
+  const auto saved = SentAndReceived(shards::ShardSaved{7, "runs/round-00000001.tmp", "part"});
   EXPECT_EQ(saved.server_incarnation, 7);
   EXPECT_EQ(saved.directory, "runs/round-00000001.tmp");
   EXPECT_THAT(saved.manifest_part, IsOkAndHolds("part"));
-  EXPECT_THAT(SentAndReceived(ShardSaved{7, "runs", absl::DataLossError("full")}).manifest_part,
-              StatusIs(absl::StatusCode::kInternal, "full"));
-  EXPECT_THAT(SentAndReceived(ShardSaved{7, "runs", std::string(8 << 20, 'x')}).manifest_part,
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("shard 3")));
+  EXPECT_THAT(
+      SentAndReceived(shards::ShardSaved{7, "runs", absl::DataLossError("full")}).manifest_part,
+      StatusIs(absl::StatusCode::kInternal, "full"));
+  EXPECT_THAT(
+      SentAndReceived(shards::ShardSaved{7, "runs", std::string(8 << 20, 'x')}).manifest_part,
+      StatusIs(absl::StatusCode::kInternal, HasSubstr("shard 3")));
 
-  const auto sums = SentAndReceived(ShardSquareSums{7, Round(5), {1.5, 2.5}});
+  const auto sums = SentAndReceived(shards::ShardSquareSums{7, Round(5), {1.5, 2.5}});
   EXPECT_EQ(sums.server_incarnation, 7);
   EXPECT_EQ(sums.round, Round(5));
   EXPECT_THAT(sums.sums, ElementsAre(1.5, 2.5));
 }
 
 TEST(ShardConvertTest, WhatAShardFindsByItselfArrives) {
-  const auto diverged = SentAndReceived(ShardDiverged{7, Round(5), "bucket 2"});
+  const auto diverged = SentAndReceived(shards::ShardDiverged{7, Round(5), "bucket 2"});
   EXPECT_EQ(diverged.server_incarnation, 7);
   EXPECT_EQ(diverged.round, Round(5));
   EXPECT_EQ(diverged.text, "bucket 2");
 
-  const auto failing = SentAndReceived(ShardFailing{7, absl::ResourceExhaustedError("memory")});
+  const auto failing =
+      SentAndReceived(shards::ShardFailing{7, absl::ResourceExhaustedError("memory")});
   EXPECT_EQ(failing.server_incarnation, 7);
   EXPECT_THAT(failing.error, StatusIs(absl::StatusCode::kResourceExhausted, "memory"));
 
-  const WorkerLife life = {WorkerId(2), Incarnation(9)};
-  EXPECT_EQ(SentAndReceived(ShardConnections{life, true}).life, life);
-  EXPECT_TRUE(SentAndReceived(ShardConnections{life, true}).are_closed);
-  EXPECT_FALSE(SentAndReceived(ShardConnections{life, false}).are_closed);
+  const messages::WorkerLife life = {WorkerId(2), Incarnation(9)};
+  EXPECT_EQ(SentAndReceived(shards::ShardConnections{life, true}).life, life);
+  EXPECT_TRUE(SentAndReceived(shards::ShardConnections{life, true}).are_closed);
+  EXPECT_FALSE(SentAndReceived(shards::ShardConnections{life, false}).are_closed);
 
-  for (const ShardAlarm::Ends ends :
-       {ShardAlarm::Ends::kNever, ShardAlarm::Ends::kWithJournalTrouble,
-        ShardAlarm::Ends::kWithNextOfCertificate}) {
-    const auto alarm = SentAndReceived(ShardAlarm{"the disk is full", ends});
+  for (const shards::ShardAlarm::Ends ends :
+       {shards::ShardAlarm::Ends::kNever, shards::ShardAlarm::Ends::kWithJournalTrouble,
+        shards::ShardAlarm::Ends::kWithNextOfCertificate}) {
+    const auto alarm = SentAndReceived(shards::ShardAlarm{"the disk is full", ends});
     EXPECT_EQ(alarm.text, "the disk is full");
     EXPECT_EQ(alarm.ends, ends);
   }
-  SentAndReceived(ShardExiting{});
+  SentAndReceived(shards::ShardExiting{});
 }
 
 TEST(ShardConvertTest, FaultsOfEveryKindArriveAndNameTheShard) {
-  for (const WorkerFault::Kind kind :
-       {WorkerFault::Kind::kNotFinite, WorkerFault::Kind::kNotPushed, WorkerFault::Kind::kTooLong,
-        WorkerFault::Kind::kOpposed, WorkerFault::Kind::kUnrelated}) {
-    const auto fault = SentAndReceived(WorkerFault{.worker = WorkerId(2),
-                                                   .incarnation = Incarnation(9),
-                                                   .round = Round(5),
-                                                   .kind = kind,
-                                                   .text = "NaN"});
+  for (const sync::WorkerFault::Kind kind :
+       {sync::WorkerFault::Kind::kNotFinite, sync::WorkerFault::Kind::kNotPushed,
+        sync::WorkerFault::Kind::kTooLong, sync::WorkerFault::Kind::kOpposed,
+        sync::WorkerFault::Kind::kUnrelated}) {
+    const auto fault = SentAndReceived(sync::WorkerFault{.worker = WorkerId(2),
+                                                         .incarnation = Incarnation(9),
+                                                         .round = Round(5),
+                                                         .kind = kind,
+                                                         .text = "NaN"});
     EXPECT_EQ(fault.worker, WorkerId(2));
     EXPECT_EQ(fault.incarnation, Incarnation(9));
     EXPECT_EQ(fault.round, Round(5));

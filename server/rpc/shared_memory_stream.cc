@@ -153,7 +153,7 @@ SharedMemoryStream::SharedMemoryStream(std::shared_ptr<SharedMemoryRegions> regi
 
 absl::Status SharedMemoryStream::Open() {
   worker_ = WorkerId(request_.worker_id());
-  const WorkerLife life = {worker_, Incarnation(request_.incarnation())};
+  const messages::WorkerLife life = {worker_, Incarnation(request_.incarnation())};
   RETURN_IF_ERROR(check_life_(life));
   if (request_.block_bytes() < kMinBlockBytes || request_.block_bytes() > wire::kMaxChunkBytes ||
       request_.block_bytes() % sizeof(float) != 0) {
@@ -167,9 +167,9 @@ absl::Status SharedMemoryStream::Open() {
   // that no other process can have the number meanwhile.
   FileDescriptor process;
   if (!request_.outlives_process()) process = WorkerProcesses::Find(request_.process_id());
-  ASSIGN_OR_RETURN(SharedRegion region,
-                   SharedRegion::Open({request_.process_id(), request_.file_descriptor(),
-                                       request_.nonce(), request_.bytes()}));
+  ASSIGN_OR_RETURN(storage::SharedRegion region,
+                   storage::SharedRegion::Open({request_.process_id(), request_.file_descriptor(),
+                                                request_.nonce(), request_.bytes()}));
   region_.emplace(std::move(region));
   processes_->Watch(life, std::move(process));
   RETURN_IF_ERROR(TakeGrants());

@@ -84,14 +84,14 @@ class SharedMemoryStream final
 
   // Checks that the caller may speak for an incarnation. Errors: those of StreamGuard::CheckLife();
   // Unavailable (there is no shard).
-  using LifeCheck = std::function<absl::Status(const WorkerLife& life)>;
+  using LifeCheck = std::function<absl::Status(const messages::WorkerLife& life)>;
 
   static grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* Start(
       std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<StreamWatch> watch,
       std::shared_ptr<WorkerProcesses> processes, LifeCheck check_life);
 
   WorkerId worker() const { return worker_; }
-  const SharedRegion& region() const { return *region_; }
+  const storage::SharedRegion& region() const { return *region_; }
   int64_t block_bytes() const { return block_bytes_; }
 
   // Notes that a pushed chunk has been copied, so that the worker may write there again.
@@ -128,7 +128,7 @@ class SharedMemoryStream final
 
   // The members below are set by the first request, and constant afterwards.
   WorkerId worker_;
-  std::optional<SharedRegion> region_;
+  std::optional<storage::SharedRegion> region_;
   int64_t block_bytes_ = 0;
 
   absl::Mutex mutex_;

@@ -29,8 +29,8 @@ constexpr char kStopping[] = "the server is stopping";
 // only under `mutex_` and before Finish().
 class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
  public:
-  StatusWatch(StatusRpc* owner, absl::StatusOr<std::optional<Identity>> caller, int64_t interval_ms,
-              limits::OriginPlaces::Place place)
+  StatusWatch(StatusRpc* owner, absl::StatusOr<std::optional<security::Identity>> caller,
+              int64_t interval_ms, limits::OriginPlaces::Place place)
       : owner_(owner),
         caller_(std::move(caller)),
         interval_ms_(interval_ms),
@@ -83,7 +83,7 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
   }
 
   StatusRpc* const owner_;
-  const absl::StatusOr<std::optional<Identity>> caller_;
+  const absl::StatusOr<std::optional<security::Identity>> caller_;
   const int64_t interval_ms_;
   const limits::OriginPlaces::Place place_;
   std::atomic<int> references_ = 1;
@@ -106,7 +106,7 @@ class StatusCall final : public grpc::ServerUnaryReactor {
 
 grpc::ServerUnaryReactor* StatusRpc::Answer(grpc::CallbackServerContext* context,
                                             absl::FunctionRef<void()> fill) {
-  limits::OriginPlaces::Place place = answers_.Take(PeerOrigin(context->peer()));
+  limits::OriginPlaces::Place place = answers_.Take(membership::PeerOrigin(context->peer()));
   const bool has_place = place != nullptr;
   auto* const reactor = new StatusCall(std::move(place));
   if (!has_place) {
@@ -130,7 +130,8 @@ grpc::ServerUnaryReactor* StatusRpc::GetHistory(grpc::CallbackServerContext* con
   return Answer(context, [&] { *reply = wire::HistoryToProto(read_history_(), *request); });
 }
 
-absl::Status StatusRpc::Check(const absl::StatusOr<std::optional<Identity>>& caller) const {
+absl::Status StatusRpc::Check(
+    const absl::StatusOr<std::optional<security::Identity>>& caller) const {
   if (!caller.ok()) return caller.status();
   return check_ == nullptr || !caller->has_value() ? absl::OkStatus() : check_(**caller);
 }
@@ -145,7 +146,7 @@ grpc::Status StatusRpc::Refuse(const limits::OriginPlaces& places, absl::string_
 
 grpc::ServerWriteReactor<v1::ClusterStatus>* StatusRpc::WatchStatus(
     grpc::CallbackServerContext* context, const v1::WatchStatusRequest* request) {
-  limits::OriginPlaces::Place place = watching_.Take(PeerOrigin(context->peer()));
+  limits::OriginPlaces::Place place = watching_.Take(membership::PeerOrigin(context->peer()));
   const bool has_place = place != nullptr;
   const int64_t asked = request->interval_ms() == 0 ? kDefaultIntervalMs : request->interval_ms();
   auto* watch =

@@ -28,10 +28,10 @@ class StatusRpc final : public v1::StatusService::CallbackService {
  public:
   // Returns the status. Called from any thread. Must not block for long.
   using StatusReader = std::function<v1::ClusterStatus()>;
-  using HistoryReader = std::function<RunHistory()>;
+  using HistoryReader = std::function<history::RunHistory()>;
   // Checks that the caller of a watch may still read the status. Called before each answer, from
   // any thread.
-  using CallerCheck = std::function<absl::Status(const Identity& caller)>;
+  using CallerCheck = std::function<absl::Status(const security::Identity& caller)>;
 
   // `check` may be null, which means that every caller may.
   StatusRpc(
@@ -65,7 +65,7 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   grpc::Status Refuse(const limits::OriginPlaces& places, absl::string_view what);
   void Forget(StatusWatch* watch) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  absl::Status Check(const absl::StatusOr<std::optional<Identity>>& caller) const;
+  absl::Status Check(const absl::StatusOr<std::optional<security::Identity>>& caller) const;
 
   const StatusReader read_;
   const HistoryReader read_history_;

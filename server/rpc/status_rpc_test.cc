@@ -30,7 +30,7 @@ TEST(StatusRpcTest, NoStatusIsReadAfterStop) {
         }
         return v1::ClusterStatus();
       },
-      [] { return RunHistory(); });
+      [] { return history::RunHistory(); });
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);

@@ -41,7 +41,7 @@ struct StreamGuard {
   // that is not set, means that the number is not known. Thread-safe.
   std::function<std::optional<uint64_t>()> connection_bytes = nullptr;
   // Called with each incarnation that the caller may speak for. Thread-safe.
-  std::function<void(const WorkerLife&)> on_life = [](const WorkerLife&) {};
+  std::function<void(const messages::WorkerLife&)> on_life = [](const messages::WorkerLife&) {};
 
   // Takes one of the places in `strangers`. Errors: ResourceExhausted, which is counted.
   absl::StatusOr<limits::OriginPlaces::Place> TakeStrangersPlace() const {
@@ -54,7 +54,8 @@ struct StreamGuard {
   }
   // Checks that the caller may speak for this incarnation. Errors: those of LifeClaim; Aborted (the
   // incarnation is over, for example because earlier servers had another key).
-  absl::Status CheckLife(const shard::ParameterShard& shard, const WorkerLife& life) const {
+  absl::Status CheckLife(const shard::ParameterShard& shard,
+                         const messages::WorkerLife& life) const {
     if (!claim.ok()) return claim.status();
     absl::Status claimed = claim->Check(shard.life_key(), life);
     if (claimed.ok()) {

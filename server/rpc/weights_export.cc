@@ -24,7 +24,7 @@ namespace {
 constexpr absl::Duration kUpdatePatience = absl::Minutes(1);
 constexpr double kSlowestBytesPerSecond = 1 << 20;
 
-absl::Duration PatienceFor(const Bucket& bucket) {
+absl::Duration PatienceFor(const params::Bucket& bucket) {
   const auto bytes = static_cast<double>(bucket.range.size()) * sizeof(float);
   return kUpdatePatience + absl::Seconds(bytes / kSlowestBytesPerSecond);
 }
@@ -50,28 +50,28 @@ absl::Status StoppingStatus() {
 absl::Status WeightsExport::WriteTo(Sink sink) const {
   RETURN_IF_ERROR(WriteHeader(sink));
   // Buckets are in the order of the parameter space, and so are the tensors of the file.
-  for (const Bucket& bucket : map_->buckets) {
+  for (const params::Bucket& bucket : map_->buckets) {
     if (bucket.shard == 0) RETURN_IF_ERROR(WriteLocalBucket(bucket, sink));
   }
-  for (const ServerAddress& server : map_->servers) {
+  for (const messages::ServerAddress& server : map_->servers) {
     if (server.shard != 0) RETURN_IF_ERROR(WriteRemoteBuckets(server, sink));
   }
   return absl::OkStatus();
 }
 
 absl::Status WeightsExport::WriteHeader(Sink sink) const {
-  std::vector<SafetensorsEntry> entries;
-  for (const TensorSpec& tensor : map_->layout.tensors()) {
+  std::vector<storage::SafetensorsEntry> entries;
+  for (const params::TensorSpec& tensor : map_->layout.tensors()) {
     entries.push_back({tensor.name, tensor.shape});
   }
-  const SafetensorsMetadata metadata = {{"format", "pt"},
-                                        {kModelMetadataKey, ModelSpecToJson(job_.model)}};
-  ASSIGN_OR_RETURN(const SafetensorsHeader header,
-                   FormatSafetensorsHeader("the export", entries, metadata));
+  const storage::SafetensorsMetadata metadata = {
+      {"format", "pt"}, {params::kModelMetadataKey, params::ModelSpecToJson(job_.model)}};
+  ASSIGN_OR_RETURN(const storage::SafetensorsHeader header,
+                   storage::FormatSafetensorsHeader("the export", entries, metadata));
   return WritePieces(header.bytes, sink);
 }
 
-absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) const {
+absl::Status WeightsExport::WriteLocalBucket(const params::Bucket& bucket, Sink sink) const {
   ASSIGN_OR_RETURN(const std::shared_ptr<shard::ParameterShard> shard, local_->shard());
   // The answer is shared, because it may come after this function has given up the call.
   struct Answer {
@@ -95,10 +95,11 @@ absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) co
   return WritePieces(AsBytes(answer->bucket->data()), sink);
 }
 
-absl::Status WeightsExport::WriteRemoteBuckets(const ServerAddress& server, Sink sink) const {
+absl::Status WeightsExport::WriteRemoteBuckets(const messages::ServerAddress& server,
+                                               Sink sink) const {
   const auto stub = v1::ParameterService::NewStub(grpc::CreateCustomChannel(
       server.address, security_.channel_credentials(), wire::DataChannelArguments()));
-  for (const Bucket& bucket : map_->buckets) {
+  for (const params::Bucket& bucket : map_->buckets) {
     if (bucket.shard != server.shard) continue;
     // The bucket is received completely before any of it is passed on, so that a slow reader does
     // not look like a slow server.
@@ -114,7 +115,7 @@ absl::Status WeightsExport::WriteRemoteBuckets(const ServerAddress& server, Sink
 }
 
 absl::StatusOr<std::string> WeightsExport::PullBucket(v1::ParameterService::Stub& stub,
-                                                      const Bucket& bucket) const {
+                                                      const params::Bucket& bucket) const {
   v1::PullRequest request;
   if (static_cast<size_t>(bucket.shard) < export_keys_.size()) {
     request.set_incarnation(export_keys_[bucket.shard]);
@@ -133,7 +134,8 @@ absl::StatusOr<std::string> WeightsExport::PullBucket(v1::ParameterService::Stub
   v1::PullChunk chunk;
   absl::Status fits;
   while (fits.ok() && reader->Read(&chunk)) {
-    if (Crc32c(chunk.data().data(), chunk.data().size()) != static_cast<uint32_t>(chunk.crc32c()) ||
+    if (crc32c::Crc32c(chunk.data().data(), chunk.data().size()) !=
+            static_cast<uint32_t>(chunk.crc32c()) ||
         chunk.data().size() > wanted - bytes.size()) {
       fits = absl::DataLossError(absl::StrCat("the checksum or size of the chunk at element ",
                                               chunk.offset(), " does not hold; export again"));

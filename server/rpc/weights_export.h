@@ -28,7 +28,7 @@ class WeightsExport {
   // The exported weights include all rounds before `min_round`. `local` has the buckets of shard 0.
   // The other servers are called at their addresses until `calls` are cancelled. `local` and
   // `calls` must outlive the object. `export_keys` has one key per shard: see StreamGuard.
-  WeightsExport(std::shared_ptr<const ClusterMap> map, JobSpec job, Round min_round,
+  WeightsExport(std::shared_ptr<const messages::ClusterMap> map, job::JobSpec job, Round min_round,
                 const host::ShardHost* local, OutgoingCalls* calls,
                 wire::TransportSecurity security, std::vector<uint64_t> export_keys = {})
       : map_(std::move(map)),
@@ -47,13 +47,13 @@ class WeightsExport {
 
  private:
   absl::Status WriteHeader(Sink sink) const;
-  absl::Status WriteLocalBucket(const Bucket& bucket, Sink sink) const;
-  absl::Status WriteRemoteBuckets(const ServerAddress& server, Sink sink) const;
+  absl::Status WriteLocalBucket(const params::Bucket& bucket, Sink sink) const;
+  absl::Status WriteRemoteBuckets(const messages::ServerAddress& server, Sink sink) const;
   absl::StatusOr<std::string> PullBucket(v1::ParameterService::Stub& stub,
-                                         const Bucket& bucket) const;
+                                         const params::Bucket& bucket) const;
 
-  const std::shared_ptr<const ClusterMap> map_;
-  const JobSpec job_;
+  const std::shared_ptr<const messages::ClusterMap> map_;
+  const job::JobSpec job_;
   const Round min_round_;
   const host::ShardHost* const local_;
   OutgoingCalls* const calls_;

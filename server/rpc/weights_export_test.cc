@@ -61,8 +61,8 @@ class FrozenServer final : public v1::ParameterService::CallbackService {
 
 class LoadWaiter final : public host::ShardReports {
  public:
-  void OnEvent(ShardEvent event) override {
-    const auto* loaded = std::get_if<ShardLoaded>(&event);
+  void OnEvent(shards::ShardEvent event) override {
+    const auto* loaded = std::get_if<shards::ShardLoaded>(&event);
     if (loaded == nullptr) return;
     EXPECT_OK(loaded->status);
     loaded_.Notify();
@@ -75,34 +75,34 @@ class LoadWaiter final : public host::ShardReports {
 class WeightsExportTest : public ::testing::Test {
  protected:
   WeightsExportTest() : executor_(1), host_(0, {.executor = &executor_, .reports = &loads_}) {
-    job_.model = {"small-mlp", MlpSpec{{13, 17, 9, 5}}};
-    auto map = std::make_shared<ClusterMap>();
-    map->layout = *BuildLayout(job_.model);
-    const ElementRange all = {0, map->layout.num_elements()};
+    job_.model = {"small-mlp", params::MlpSpec{{13, 17, 9, 5}}};
+    auto map = std::make_shared<messages::ClusterMap>();
+    map->layout = *params::BuildLayout(job_.model);
+    const params::ElementRange all = {0, map->layout.num_elements()};
     map->servers = {{0, "nowhere:1", all}};
-    map->buckets = *PlanBuckets(map->layout, {all}, kBucketBytes);
+    map->buckets = *params::PlanBuckets(map->layout, {all}, kBucketBytes);
     map_ = map;
-    host_.Obey(AssignCommand{
-        .server_incarnation = 1, .job = job_, .map = map_, .source = InitialSource{}});
+    host_.Obey(shards::AssignCommand{
+        .server_incarnation = 1, .job = job_, .map = map_, .source = shards::InitialSource{}});
     loads_.loaded_.WaitForNotification();
   }
   ~WeightsExportTest() override { host_.Shutdown(absl::CancelledError("the test is over")); }
 
   // Does round 0 without any contribution.
   void DoRoundZero() {
-    const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(1), 1}};
-    host_.Obey(MembersCommand{ViewId(1), roster});
-    host_.Obey(OpenRoundCommand{
+    const std::vector<sync::RosterMember> roster = {{WorkerId(1), Incarnation(1), 1}};
+    host_.Obey(shards::MembersCommand{ViewId(1), roster});
+    host_.Obey(shards::OpenRoundCommand{
         {.round = Round(0), .view = ViewId(1), .roster = roster, .learning_rate = 0.1}});
-    host_.Obey(DropCommand{WorkerId(1), Incarnation(1), "left"});
+    host_.Obey(shards::DropCommand{WorkerId(1), Incarnation(1), "left"});
   }
 
   LoadWaiter loads_;
   ThreadPool executor_;
   host::ShardHost host_;
   OutgoingCalls calls_;
-  JobSpec job_;
-  std::shared_ptr<const ClusterMap> map_;
+  job::JobSpec job_;
+  std::shared_ptr<const messages::ClusterMap> map_;
 };
 
 TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheRoundWanted) {
@@ -132,7 +132,7 @@ TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheRoundWanted) {
 
 TEST_F(WeightsExportTest, DoesNotWaitForAFrozenServerOnceCancelled) {
   FrozenServer frozen;
-  auto map = std::make_shared<ClusterMap>(*map_);
+  auto map = std::make_shared<messages::ClusterMap>(*map_);
   map->servers.push_back({1, frozen.address(), {}});
   map->buckets.back().shard = 1;
   WeightsExport weights(map, job_, Round(0), &host_, &calls_, wire::TransportSecurity());
@@ -162,12 +162,12 @@ TEST_F(WeightsExportTest, EndsWithTheServer) {
 class AdminExportTest : public WeightsExportTest {
  protected:
   AdminExportTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {
-    CoordinatorConfig config;
+    coordinator::CoordinatorConfig config;
     config.job = job_;
     config.job.global_batch_size = 6;
     config.job.bucket_bytes = kBucketBytes;
-    strand_.Start(*Coordinator::Create(config, clock_.Now()),
-                  [](const Effect&, const CoordinatorRecord&) {});
+    strand_.Start(*coordinator::Coordinator::Create(config, clock_.Now()),
+                  [](const coordinator::Effect&, const shards::CoordinatorRecord&) {});
     Begin(/*instance_id=*/70, /*server_incarnation=*/9);
     AdminRpc::Deps deps;
     deps.strand = &strand_;
@@ -191,9 +191,9 @@ class AdminExportTest : public WeightsExportTest {
   }
 
   void Begin(uint64_t instance_id, uint64_t server_incarnation) {
-    strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+    strand_.Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
       EXPECT_OK(coordinator.OnShardAttached(0, 1, instance_id, 0, "host:0", now));
-      RestoreChoice choice = {.server_incarnation = server_incarnation};
+      coordinator::RestoreChoice choice = {.server_incarnation = server_incarnation};
       choice.state.emplace().ledger.next_round = 1;
       coordinator.OnRestoreChosen(choice, now);
     });
@@ -217,7 +217,7 @@ class AdminExportTest : public WeightsExportTest {
 TEST_F(AdminExportTest, HasTheRoundsThatItSays) { EXPECT_OK(Finish()); }
 
 TEST_F(AdminExportTest, FailsWhenTheServersHaveGoneBackMeanwhile) {
-  strand_.Run([](Coordinator& own, absl::Time now) {
+  strand_.Run([](coordinator::Coordinator& own, absl::Time now) {
     own.OnShardDisconnected(0, /*instance_id=*/70, now);
   });
   Begin(/*instance_id=*/71, /*server_incarnation=*/10);

@@ -4,7 +4,7 @@
 
 namespace lodestar::rpc {
 
-void WorkerConnections::Note(const WorkerLife& life, const std::string& peer) {
+void WorkerConnections::Note(const messages::WorkerLife& life, const std::string& peer) {
   absl::MutexLock lock(&mutex_);
   if (workers_.size() >= kMaxWorkers && !workers_.contains(life.worker)) {
     has_more_ = true;
@@ -24,7 +24,7 @@ void WorkerConnections::Note(const WorkerLife& life, const std::string& peer) {
   worker.peers.push_back(peer);
 }
 
-bool WorkerConnections::AreClosed(const WorkerLife& life) const {
+bool WorkerConnections::AreClosed(const messages::WorkerLife& life) const {
   std::vector<std::string> peers;
   {
     absl::MutexLock lock(&mutex_);

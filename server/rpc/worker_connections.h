@@ -32,10 +32,10 @@ class WorkerConnections {
 
   // Notes that a bulk call of this incarnation has begun over the connection from `peer`. Forgets
   // older incarnations of the worker, and those of its connections that are no longer open.
-  void Note(const WorkerLife& life, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Note(const messages::WorkerLife& life, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns true if the other end has closed all connections of this incarnation, or if there were
   // none. Returns false if there are too many workers or connections to remember all.
-  bool AreClosed(const WorkerLife& life) const ABSL_LOCKS_EXCLUDED(mutex_);
+  bool AreClosed(const messages::WorkerLife& life) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Worker {

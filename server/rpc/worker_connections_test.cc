@@ -9,7 +9,7 @@
 namespace lodestar::rpc {
 namespace {
 
-constexpr WorkerLife LifeOf(uint32_t worker, uint64_t incarnation) {
+constexpr messages::WorkerLife LifeOf(uint32_t worker, uint64_t incarnation) {
   return {WorkerId(worker), Incarnation(incarnation)};
 }
 

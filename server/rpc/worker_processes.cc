@@ -29,7 +29,7 @@ FileDescriptor WorkerProcesses::Find(int64_t process_id) {
       static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process_id), 0)));
 }
 
-void WorkerProcesses::Watch(const WorkerLife& life, FileDescriptor process) {
+void WorkerProcesses::Watch(const messages::WorkerLife& life, FileDescriptor process) {
   if (!process.is_open()) return;
   absl::MutexLock lock(&mutex_);
   const auto found = processes_.find(life.worker);
@@ -41,7 +41,7 @@ void WorkerProcesses::Watch(const WorkerLife& life, FileDescriptor process) {
   }
 }
 
-std::vector<WorkerLife> WorkerProcesses::TakeEnded() {
+std::vector<messages::WorkerLife> WorkerProcesses::TakeEnded() {
   absl::MutexLock lock(&mutex_);
   std::vector<pollfd> looks;
   std::vector<WorkerId> workers;
@@ -49,7 +49,7 @@ std::vector<WorkerLife> WorkerProcesses::TakeEnded() {
     looks.push_back({process.process.get(), POLLIN, 0});
     workers.push_back(worker);
   }
-  std::vector<WorkerLife> ended;
+  std::vector<messages::WorkerLife> ended;
   if (looks.empty() || poll(looks.data(), looks.size(), /*timeout=*/0) <= 0) return ended;
   for (size_t i = 0; i < looks.size(); ++i) {
     if (looks[i].revents == 0) continue;

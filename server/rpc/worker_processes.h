@@ -32,9 +32,9 @@ class WorkerProcesses {
 
   // Watches the process of an incarnation, instead of older incarnations of the worker. Requires:
   // `process` is from Find(), or is no descriptor, which is ignored.
-  void Watch(const WorkerLife& life, FileDescriptor process) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Watch(const messages::WorkerLife& life, FileDescriptor process) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the incarnations whose process has ended since the last call. Does not block.
-  std::vector<WorkerLife> TakeEnded() ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<messages::WorkerLife> TakeEnded() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Process {

@@ -39,13 +39,13 @@ class Child {
   bool is_killed_ = false;
 };
 
-constexpr WorkerLife LifeOf(uint32_t worker, uint64_t incarnation) {
+constexpr messages::WorkerLife LifeOf(uint32_t worker, uint64_t incarnation) {
   return {WorkerId(worker), Incarnation(incarnation)};
 }
 
 class WorkerProcessesTest : public testing::Test {
  protected:
-  void Watch(const WorkerLife& life, const Child& child) {
+  void Watch(const messages::WorkerLife& life, const Child& child) {
     FileDescriptor process = WorkerProcesses::Find(child.id());
     if (!process.is_open()) GTEST_SKIP() << "this kernel has no pidfd";
     processes_.Watch(life, std::move(process));

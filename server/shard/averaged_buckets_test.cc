@@ -20,12 +20,12 @@ using ::testing::IsEmpty;
 
 class FaultLog : public ShardObserver {
  public:
-  void OnFault(const WorkerFault& fault) override { faults.push_back(fault.text); }
+  void OnFault(const sync::WorkerFault& fault) override { faults.push_back(fault.text); }
   std::vector<std::string> faults;
 };
 
 bool IsAveraged(const TestCluster& cluster, int64_t element) {
-  const ElementRange range = cluster.layout().block(1);
+  const params::ElementRange range = cluster.layout().block(1);
   return element >= range.begin && element < range.end;
 }
 
@@ -38,16 +38,16 @@ std::vector<float> Contribution(const TestCluster& cluster, float gradient, floa
   return contribution;
 }
 
-JobSpec SyncJob() {
-  JobSpec job;
-  job.optimizer.kind = OptimizerKind::kSgd;
+job::JobSpec SyncJob() {
+  job::JobSpec job;
+  job.optimizer.kind = job::OptimizerKind::kSgd;
   job.norm_limit = 0.0;
   return job;
 }
 
 TEST(AveragedBucketsTest, TheMeanIsByTheSamplesOfThoseWhoCame) {
-  JobSpec job = SyncJob();
-  job.optimizer = {.kind = OptimizerKind::kAdamW, .weight_decay = 0.5};
+  job::JobSpec job = SyncJob();
+  job.optimizer = {.kind = job::OptimizerKind::kAdamW, .weight_decay = 0.5};
   TestCluster cluster({.job = job, .has_averaged = true, .num_shards = 2});
   cluster.LoadConstant(5.0f);
   cluster.SetMembers(3);
@@ -67,7 +67,7 @@ TEST(AveragedBucketsTest, TheMeanIsByTheSamplesOfThoseWhoCame) {
 
 TEST(AveragedBucketsTest, ClippingSeesGradientsOnly) {
   const auto train = [](float value) {
-    JobSpec job = SyncJob();
+    job::JobSpec job = SyncJob();
     job.clip_norm = 0.5;
     TestCluster cluster({.job = job, .has_averaged = true, .num_shards = 2});
     cluster.LoadConstant(1.0f);
@@ -84,7 +84,7 @@ TEST(AveragedBucketsTest, ClippingSeesGradientsOnly) {
 }
 
 TEST(AveragedBucketsTest, NobodyIsBlamedForValues) {
-  JobSpec job = SyncJob();
+  job::JobSpec job = SyncJob();
   job.norm_limit = 2.0;
   FaultLog log;
   TestCluster cluster({.job = job, .has_averaged = true, .observer = &log});
@@ -107,8 +107,8 @@ TEST(AveragedBucketsTest, NobodyIsBlamedForValues) {
 }
 
 TEST(AveragedBucketsTest, AMedianIsOneOfValues) {
-  JobSpec job = SyncJob();
-  job.robust_mean = *ParseRobustMean("median");
+  job::JobSpec job = SyncJob();
+  job.robust_mean = *job::ParseRobustMean("median");
   TestCluster cluster({.job = job, .has_averaged = true});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(3);
@@ -122,15 +122,15 @@ TEST(AveragedBucketsTest, AMedianIsOneOfValues) {
 }
 
 TEST(AveragedBucketsTest, ValuesTravelAsTheyAre) {
-  JobSpec job = SyncJob();
-  job.push_encoding = Encoding::kInt8;
+  job::JobSpec job = SyncJob();
+  job.push_encoding = params::Encoding::kInt8;
   TestCluster cluster({.job = job, .has_averaged = true});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(1);
   cluster.OpenRound(0, {1}, 0.0);
   uint32_t averaged = 0;
   while (!cluster.layout().is_averaged(cluster.buckets()[averaged].block)) ++averaged;
-  const auto refusal = [&](Encoding encoding, float scale) {
+  const auto refusal = [&](params::Encoding encoding, float scale) {
     ContributionKey key = TestCluster::Key(1, 0, 0);
     key.encoding = encoding;
     key.scale = scale;
@@ -141,10 +141,10 @@ TEST(AveragedBucketsTest, ValuesTravelAsTheyAre) {
     return refused;
   };
   EXPECT_THAT(
-      refusal(Encoding::kInt8, 1.0f),
+      refusal(params::Encoding::kInt8, 1.0f),
       StatusIs(absl::StatusCode::kInvalidArgument,
                AllOf(HasSubstr("in int8, this job takes fp32"), HasSubstr("which is averaged"))));
-  EXPECT_THAT(refusal(Encoding::kFp32, 0.5f),
+  EXPECT_THAT(refusal(params::Encoding::kFp32, 0.5f),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("scale is 0.5")));
 }
 

@@ -22,11 +22,12 @@ MeanShare ShareOf(const BucketStep& step, const ContributionKey& key) {
           .order = key.worker.value()};
 }
 
-WorkerFault FaultOf(const DirectionWatch::Finding& finding) {
+sync::WorkerFault FaultOf(const DirectionWatch::Finding& finding) {
   return {.worker = finding.worker,
           .incarnation = finding.incarnation,
           .round = finding.round,
-          .kind = finding.is_opposed ? WorkerFault::Kind::kOpposed : WorkerFault::Kind::kUnrelated,
+          .kind = finding.is_opposed ? sync::WorkerFault::Kind::kOpposed
+                                     : sync::WorkerFault::Kind::kUnrelated,
           .text = absl::StrFormat("worker %d: the cosine between what it sends and the sum of what "
                                   "the others send was %.3f in the mean of its last rounds; theirs "
                                   "were %.3f",
@@ -35,8 +36,9 @@ WorkerFault FaultOf(const DirectionWatch::Finding& finding) {
 
 }  // namespace
 
-BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const Bucket& bucket,
-                                   int position, FragmentTurn turn)
+BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context,
+                                   const params::Bucket& bucket, int position,
+                                   job::FragmentTurn turn)
     : context_(std::move(context)),
       bucket_(bucket),
       position_(position),
@@ -51,7 +53,7 @@ BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const 
                  .job = &context_->job,
                  .awaits_norm = context_->norm != nullptr,
                  .turn = turn,
-                 .divides_by_senders = !is_averaged_ && DividesBySenders(context_->job),
+                 .divides_by_senders = !is_averaged_ && job::DividesBySenders(context_->job),
                  .bucket = bucket.index}) {
   absl::MutexLock lock(&mutex_);
   protocol_.OnRoster(context_->roster.Now());
@@ -261,7 +263,7 @@ void BucketAggregator::RequestSlot(CallId id, bool in_turn, DeferredCalls& calls
   if (push->request != nullptr) {
     if (in_turn) slot = context_->staging->Promote(push->request);
   } else {
-    const Pusher pusher = {push->key.worker, push->key.incarnation};
+    const sync::Pusher pusher = {push->key.worker, push->key.incarnation};
     StagingPool::Acquired acquired = context_->staging->Acquire(
         pusher, in_turn, [self = shared_from_this(), push](std::shared_ptr<StagingSlot> granted) {
           self->OnSlot(push, std::move(granted));
@@ -344,7 +346,7 @@ void BucketAggregator::Finish(StagedBucket staged, DoneCallback done) {
 
 void BucketAggregator::Acknowledge(const BucketEffect& effect, DeferredCalls& calls) {
   Contribution& contribution = contributions_.at(effect.call);
-  if (contribution.key.kind == ContributionKind::kInitialWeights) {
+  if (contribution.key.kind == messages::ContributionKind::kInitialWeights) {
     return EndContribution(contributions_.Take(effect.call), effect.outcome, calls);
   }
   context_->counters.CountOutcome(effect.outcome);
@@ -514,7 +516,7 @@ void BucketAggregator::OnRosterChange() {
 
 void BucketAggregator::TakeRoster(std::shared_ptr<const RosterView> roster, DeferredCalls& calls) {
   const auto is_gone = [&roster](const Lent& lent) {
-    return roster->StandingOf(lent.worker, lent.incarnation) == Standing::kGone;
+    return roster->StandingOf(lent.worker, lent.incarnation) == sync::Standing::kGone;
   };
   RevokeIf(is_gone, calls);
   protocol_.OnRoster(std::move(roster));
@@ -616,8 +618,8 @@ void BucketAggregator::Run() {
 
 void BucketAggregator::Check(Contribution contribution) {
   const ContributionKey& key = contribution.key;
-  TraceSpan span(context_->trace, "shard", "check",
-                 {.round = key.round.value(), .bucket = bucket_.index});
+  process::TraceSpan span(context_->trace, "shard", "check",
+                          {.round = key.round.value(), .bucket = bucket_.index});
   std::optional<double> norm;
   absl::Status numbers;
   if (contribution.numbers.has_value()) {
@@ -645,7 +647,7 @@ void BucketAggregator::Check(Contribution contribution) {
     context_->observer->OnFault({.worker = key.worker,
                                  .incarnation = key.incarnation,
                                  .round = key.round,
-                                 .kind = WorkerFault::Kind::kNotFinite,
+                                 .kind = sync::WorkerFault::Kind::kNotFinite,
                                  .text = text});
   }
   contribution.done(absl::IsAborted(numbers)
@@ -658,8 +660,8 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
   static constexpr absl::string_view kStages[] = {"", "accumulate", "take", "apply", "norm",
                                                   // The names are indexed by kind.
                                                   "apply", "skip", "replace"};
-  TraceSpan span(context_->trace, "shard", kStages[static_cast<int>(step.kind)],
-                 {.round = step.round.value(), .bucket = bucket_.index});
+  process::TraceSpan span(context_->trace, "shard", kStages[static_cast<int>(step.kind)],
+                          {.round = step.round.value(), .bucket = bucket_.index});
   if (context_->journal != nullptr) WriteDown(step, contribution);
   switch (step.kind) {
     case BucketStep::Kind::kNone:
@@ -698,7 +700,7 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
 
 bool BucketAggregator::MeasuresNorm(const ContributionKey& key) const {
   return context_->job.norm_limit > 0.0 && !is_averaged_ &&
-         key.kind != ContributionKind::kInitialWeights;
+         key.kind != messages::ContributionKind::kInitialWeights;
 }
 
 double BucketAggregator::NormOf(const Contribution& contribution) const {
@@ -713,7 +715,7 @@ bool BucketAggregator::ApplyMean(const BucketStep& step) {
   // FinishAndApply() cannot take weights with a scale other than 1, because their change must be
   // scaled first. BucketWeights::Add() does that.
   const bool is_nearer = held_.has_value() && held_->share.scale != 1.0f &&
-                         held_->contribution.key.kind == ContributionKind::kWeights;
+                         held_->contribution.key.kind == messages::ContributionKind::kWeights;
   if (!step.has_update || step.clip != 1.0f || is_nearer) {
     AddHeld();
     weights_.FinishMean(step.rescale, step.clip);
@@ -731,13 +733,13 @@ void BucketAggregator::AddHeld() {
   const std::optional<Held> held = std::exchange(held_, std::nullopt);
   if (!held.has_value()) return;
   const ContributionKey& key = held->contribution.key;
-  TraceSpan span(context_->trace, "shard", "add",
-                 {.round = key.round.value(), .bucket = bucket_.index});
+  process::TraceSpan span(context_->trace, "shard", "add",
+                          {.round = key.round.value(), .bucket = bucket_.index});
   weights_.Add(key.kind, key.encoding, held->contribution.slot->bytes(), held->share);
 }
 
 const float* BucketAggregator::BaseOf(const ContributionKey& key) const {
-  const bool is_change = key.kind == ContributionKind::kWeights && weights_.has_weights();
+  const bool is_change = key.kind == messages::ContributionKind::kWeights && weights_.has_weights();
   return is_change ? weights_.data() : nullptr;
 }
 
@@ -844,11 +846,11 @@ std::vector<WorkerId> BucketAggregator::Missing() const {
   return protocol_.Missing();
 }
 
-std::vector<RosterMember> BucketAggregator::NotPushed(
-    Round round, absl::Span<const RosterMember> reported) const {
+std::vector<sync::RosterMember> BucketAggregator::NotPushed(
+    Round round, absl::Span<const sync::RosterMember> reported) const {
   absl::MutexLock lock(&mutex_);
-  std::vector<RosterMember> lacking;
-  for (const RosterMember& member : reported) {
+  std::vector<sync::RosterMember> lacking;
+  for (const sync::RosterMember& member : reported) {
     if (!protocol_.IsSettled(round, member.worker)) lacking.push_back(member);
   }
   return lacking;
@@ -859,8 +861,8 @@ std::string BucketAggregator::WaitingFor() const {
   return protocol_.WaitingFor();
 }
 
-void BucketAggregator::AddPushes(std::vector<UnfinishedPush>& unfinished,
-                                 std::vector<Pusher>& waiting) {
+void BucketAggregator::AddPushes(std::vector<sync::UnfinishedPush>& unfinished,
+                                 std::vector<sync::Pusher>& waiting) {
   // This function may become the last holder of a slot. Then the slot returns its space to the
   // pool, which must happen after the lock is released.
   std::vector<std::shared_ptr<StagingSlot>> slots;
@@ -880,7 +882,7 @@ void BucketAggregator::AddPushes(std::vector<UnfinishedPush>& unfinished,
                           .silence = silence});
   }
   pushes_.ForEach([&](CallId, const std::shared_ptr<PushCall>& push) {
-    const Pusher pusher = {push->key.worker, push->key.incarnation};
+    const sync::Pusher pusher = {push->key.worker, push->key.incarnation};
     const bool is_waiting = push->request != nullptr && !push->ticket->is_claimed();
     if (is_waiting && context_->staging->IsOwedMore(pusher)) waiting.push_back(pusher);
   });

@@ -57,9 +57,9 @@ namespace lodestar::shard {
 // A ShardContext holds what all buckets of a shard share. Every member is thread-safe or never
 // changes.
 struct ShardContext {
-  const JobSpec job;
-  const Layout layout;
-  const std::unique_ptr<const BucketPolicy> policy;
+  const job::JobSpec job;
+  const params::Layout layout;
+  const std::unique_ptr<const sync::BucketPolicy> policy;
   const std::unique_ptr<const optimizer::Optimizer> optimizer;
   const std::unique_ptr<const optimizer::Optimizer> averaging;  // for buckets of averaged tensors
   const std::shared_ptr<PagePool> pages;
@@ -68,7 +68,7 @@ struct ShardContext {
   const std::unique_ptr<DirectionWatch> directions;  // null: directions are not watched
   ShardJournal* const journal;                       // null: no step is written down
   Executor* const executor;
-  TraceRecorder* const trace;  // null: no trace
+  process::TraceRecorder* const trace;  // null: no trace
   // Null means that complete contributions are not reported.
   const std::unique_ptr<WholeContributions> contributions;
   ShardCounters counters;
@@ -83,13 +83,13 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   using DoneCallback = std::function<void(absl::StatusOr<PushOutcome>)>;
   using ReadCallback = std::function<void(absl::StatusOr<PublishedBucket>)>;
   using CaptureCallback = std::function<void(absl::StatusOr<BucketState>)>;
-  using Filler = std::function<absl::Status(ElementRange range, absl::Span<float> weights)>;
+  using Filler = std::function<absl::Status(params::ElementRange range, absl::Span<float> weights)>;
 
   // `position` counts from 0 within the shard.
-  BucketAggregator(std::shared_ptr<ShardContext> context, const Bucket& bucket, int position,
-                   FragmentTurn turn);
+  BucketAggregator(std::shared_ptr<ShardContext> context, const params::Bucket& bucket,
+                   int position, job::FragmentTurn turn);
 
-  const Bucket& bucket() const { return bucket_; }
+  const params::Bucket& bucket() const { return bucket_; }
 
   // These methods do for one bucket what the methods of ParameterShard with the same names do.
   absl::Status Load(const Filler& fill);
@@ -121,11 +121,12 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   std::vector<WorkerId> Missing() const;
   // Returns those members of `reported` whose part of `round` is not here. All members in
   // `reported` say that they have pushed all of `round`.
-  std::vector<RosterMember> NotPushed(Round round, absl::Span<const RosterMember> reported) const;
+  std::vector<sync::RosterMember> NotPushed(Round round,
+                                            absl::Span<const sync::RosterMember> reported) const;
   std::string WaitingFor() const;
   // Appends to `unfinished` the pushes that have space here and are incomplete. Appends to
   // `waiting` the workers whose pushes wait for space.
-  void AddPushes(std::vector<UnfinishedPush>& unfinished, std::vector<Pusher>& waiting);
+  void AddPushes(std::vector<sync::UnfinishedPush>& unfinished, std::vector<sync::Pusher>& waiting);
 
  private:
   // A contribution that counts, but whose numbers are not added to the mean yet. If the next step
@@ -222,7 +223,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<ShardContext> context_;
-  const Bucket bucket_;
+  const params::Bucket bucket_;
   const int position_;
   const bool is_averaged_;  // workers contribute values, whose norms are not watched
 

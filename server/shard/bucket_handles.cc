@@ -11,7 +11,7 @@ StagedBucket::~StagedBucket() = default;
 
 absl::Span<std::byte> StagedBucket::bytes() {
   if (slot_ == nullptr) return {};
-  return {slot_->bytes(), static_cast<size_t>(EncodedBytes(key_.encoding, num_elements_))};
+  return {slot_->bytes(), static_cast<size_t>(params::EncodedBytes(key_.encoding, num_elements_))};
 }
 
 void StagedBucket::OnArrived(int64_t num_bytes, absl::Span<const std::byte> last) {

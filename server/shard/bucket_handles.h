@@ -87,7 +87,7 @@ struct PublishedBucket {
   Version version;
   // If `changes` is not empty, there is no page: these changes of the shadow lead to `version`,
   // oldest first.
-  Encoding encoding = Encoding::kFp32;
+  params::Encoding encoding = params::Encoding::kFp32;
   std::vector<std::shared_ptr<const Page>> changes = {};
 
   absl::Span<const float> data() const { return {page->data(), static_cast<size_t>(num_elements)}; }

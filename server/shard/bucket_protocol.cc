@@ -16,11 +16,11 @@ namespace {
 using Effect = BucketEffect::Kind;
 using Step = BucketStep::Kind;
 
-absl::Status StatusOf(const Decision& refusal) {
+absl::Status StatusOf(const sync::Decision& refusal) {
   return absl::Status(refusal.code, refusal.reason);
 }
 
-PushOutcome OutcomeOf(const Decision& drop) {
+PushOutcome OutcomeOf(const sync::Decision& drop) {
   return drop.duplicate ? PushOutcome::kDuplicate : PushOutcome::kLate;
 }
 
@@ -69,7 +69,7 @@ BucketProtocol::RoundFacts BucketProtocol::FactsOf(Round round) const {
   return facts;
 }
 
-BucketFacts BucketProtocol::Facts() const {
+sync::BucketFacts BucketProtocol::Facts() const {
   return {.version = version_,
           .round = round_,
           .newest_opened = roster_->newest_round(),
@@ -80,7 +80,7 @@ BucketFacts BucketProtocol::Facts() const {
           .contributed = contributed_};
 }
 
-BucketFacts BucketProtocol::FactsForPush() const {
+sync::BucketFacts BucketProtocol::FactsForPush() const {
   if (phase_ == Phase::kCollecting) return Facts();
   return {.version = version_,
           .round = round_ + 1,
@@ -93,7 +93,8 @@ BucketFacts BucketProtocol::FactsForPush() const {
           .contributed = {}};
 }
 
-Decision BucketProtocol::Judge(const ContributionKey& key, const BucketFacts& facts) const {
+sync::Decision BucketProtocol::Judge(const ContributionKey& key,
+                                     const sync::BucketFacts& facts) const {
   return config_.policy->OnPush({.worker = key.worker,
                                  .incarnation = key.incarnation,
                                  .round = key.round,
@@ -107,10 +108,10 @@ Decision BucketProtocol::Judge(const ContributionKey& key, const BucketFacts& fa
 
 absl::Status BucketProtocol::CheckOpen(const ContributionKey& key) const {
   if (!closed_.ok()) return closed_;
-  if (key.kind == ContributionKind::kInitialWeights) {
+  if (key.kind == messages::ContributionKind::kInitialWeights) {
     // If the supplier's incarnation is over, another worker supplies the weights. This worker is
     // refused, because the buckets would otherwise be a mix of both workers' weights.
-    if (roster_->StandingOf(key.worker, key.incarnation) == Standing::kGone) {
+    if (roster_->StandingOf(key.worker, key.incarnation) == sync::Standing::kGone) {
       return roster_->RefusalFor(key.worker, key.incarnation,
                                  absl::FailedPreconditionError("another one supplies the weights"));
     }
@@ -123,7 +124,8 @@ absl::Status BucketProtocol::CheckOpen(const ContributionKey& key) const {
 }
 
 bool BucketProtocol::IsUnannounced(WorkerId worker, Incarnation incarnation) const {
-  return worker != WorkerId() && roster_->StandingOf(worker, incarnation) == Standing::kUnknown;
+  return worker != WorkerId() &&
+         roster_->StandingOf(worker, incarnation) == sync::Standing::kUnknown;
 }
 
 absl::Status BucketProtocol::CheckRoomFor(WorkerId worker, Incarnation incarnation) const {
@@ -136,7 +138,7 @@ absl::Status BucketProtocol::CheckRoomFor(WorkerId worker, Incarnation incarnati
     if (other == worker) ++of_worker;
   };
   for (const Push& push : pushes_) {
-    if (push.key.kind != ContributionKind::kInitialWeights) {
+    if (push.key.kind != messages::ContributionKind::kInitialWeights) {
       count(push.key.worker, push.key.incarnation);
     }
   }
@@ -151,28 +153,28 @@ absl::Status BucketProtocol::CheckRoomFor(WorkerId worker, Incarnation incarnati
 void BucketProtocol::OnPush(CallId call, const ContributionKey& key) {
   Push push = {.call = call, .key = key};
   if (AnswerPush(push, FactsForPush())) return;
-  absl::Status room = key.kind == ContributionKind::kInitialWeights
+  absl::Status room = key.kind == messages::ContributionKind::kInitialWeights
                           ? absl::OkStatus()
                           : CheckRoomFor(key.worker, key.incarnation);
   if (room.ok()) return pushes_.push_back(push);
   effects_.push_back({.kind = Effect::kRefusePush, .call = call, .status = std::move(room)});
 }
 
-bool BucketProtocol::AnswerPush(Push& push, const BucketFacts& facts) {
+bool BucketProtocol::AnswerPush(Push& push, const sync::BucketFacts& facts) {
   if (absl::Status status = CheckOpen(push.key); !status.ok()) {
     effects_.push_back(
         {.kind = Effect::kRefusePush, .call = push.call, .status = std::move(status)});
     return true;
   }
-  const Decision decision = push.key.kind == ContributionKind::kInitialWeights
-                                ? Decision::Apply()
-                                : Judge(push.key, facts);
-  if (decision.action == Action::kReject) {
+  const sync::Decision decision = push.key.kind == messages::ContributionKind::kInitialWeights
+                                      ? sync::Decision::Apply()
+                                      : Judge(push.key, facts);
+  if (decision.action == sync::Action::kReject) {
     effects_.push_back(
         {.kind = Effect::kRefusePush, .call = push.call, .status = StatusOf(decision)});
     return true;
   }
-  if (decision.action == Action::kDrop) {
+  if (decision.action == sync::Action::kDrop) {
     effects_.push_back(
         {.kind = Effect::kDiscardPush, .call = push.call, .outcome = OutcomeOf(decision)});
     return true;
@@ -224,15 +226,16 @@ bool BucketProtocol::AnswerRead(const Read& read) {
                   : absl::UnavailableError("no weights loaded yet");
   }
   if (refusal.ok()) {
-    const Standing standing = read.worker == WorkerId()
-                                  ? Standing::kMember
-                                  : roster_->StandingOf(read.worker, read.incarnation);
-    const Decision decision =
+    const sync::Standing standing = read.worker == WorkerId()
+                                        ? sync::Standing::kMember
+                                        : roster_->StandingOf(read.worker, read.incarnation);
+    const sync::Decision decision =
         config_.policy->OnPull({read.worker, read.incarnation, read.min_round, standing}, Facts());
-    if (decision.action == Action::kHold || (decision.action == Action::kApply && is_writing_)) {
+    if (decision.action == sync::Action::kHold ||
+        (decision.action == sync::Action::kApply && is_writing_)) {
       return false;
     }
-    if (decision.action == Action::kReject) refusal = StatusOf(decision);
+    if (decision.action == sync::Action::kReject) refusal = StatusOf(decision);
   }
   effects_.push_back({.kind = refusal.ok() ? Effect::kRead : Effect::kRefuseRead,
                       .call = read.call,
@@ -302,7 +305,7 @@ void BucketProtocol::Review() {
   // This review runs each time a contribution counts, and there may be many workers. So the facts
   // are computed once for all waiting pushes.
   if (!pushes_.empty()) {
-    const BucketFacts facts = FactsForPush();
+    const sync::BucketFacts facts = FactsForPush();
     std::erase_if(pushes_, [&](Push& push) { return AnswerPush(push, facts); });
   }
   std::erase_if(reads_, [this](const Read& read) { return AnswerRead(read); });
@@ -324,7 +327,7 @@ void BucketProtocol::OnTick() {
   };
   const auto refuse_contribution = [&refuse](Effect kind) {
     return [&refuse, kind](auto& waiting) {
-      return waiting.key.kind != ContributionKind::kInitialWeights &&
+      return waiting.key.kind != messages::ContributionKind::kInitialWeights &&
              refuse(waiting.key.worker, waiting.key.incarnation, waiting, kind);
     };
   };
@@ -348,11 +351,11 @@ BucketStep BucketProtocol::StepOfPhase() {
   if (!has_weights_) return {};
   if (phase_ == Phase::kCollecting && roster_changed_) {
     roster_changed_ = false;
-    const Decision decision = config_.policy->OnRosterChange(Facts());
-    if (decision.action == Action::kDrop && !decision.reason.empty()) {
+    const sync::Decision decision = config_.policy->OnRosterChange(Facts());
+    if (decision.action == sync::Action::kDrop && !decision.reason.empty()) {
       effects_.push_back({.kind = Effect::kNotice, .status = absl::AbortedError(decision.reason)});
     }
-    if (decision.action != Action::kHold) EndCollecting();
+    if (decision.action != sync::Action::kHold) EndCollecting();
   }
   if (BucketStep step = StepOfReplacement(); step.kind != Step::kNone) return step;
   // A round without contributions needs no plan, and its plan may never come.
@@ -372,7 +375,8 @@ BucketStep BucketProtocol::StepOfPhase() {
     }
     if (!is_rescaled_ && !IsAlone()) {
       const float scale = watch_.ScaleOfSum();
-      const bool is_of_weights = RoundContributionKind(*config_.job) == ContributionKind::kWeights;
+      const bool is_of_weights =
+          messages::RoundContributionKind(*config_.job) == messages::ContributionKind::kWeights;
       (is_of_weights ? step.clip : step.rescale) *= scale;
     }
   }
@@ -391,22 +395,22 @@ BucketStep BucketProtocol::StepOfPhase() {
 
 BucketStep BucketProtocol::StepOfHeld() {
   if (held_.empty()) return {};
-  const BucketFacts facts = FactsForPush();
+  const sync::BucketFacts facts = FactsForPush();
   for (auto it = held_.begin(); it != held_.end();) {
     const Held held = *it;
-    if (held.key.kind == ContributionKind::kInitialWeights) {
+    if (held.key.kind == messages::ContributionKind::kInitialWeights) {
       it = held_.erase(it);
       if (BucketStep step = TakeWeights(held); step.kind != Step::kNone) return step;
       continue;
     }
-    const Decision decision = Judge(held.key, facts);
-    if (decision.action == Action::kHold) {
+    const sync::Decision decision = Judge(held.key, facts);
+    if (decision.action == sync::Action::kHold) {
       ++it;
       continue;
     }
     it = held_.erase(it);
     if (decision.counts()) return Count(held, decision);
-    Answer(held.call, decision.action == Action::kReject
+    Answer(held.call, decision.action == sync::Action::kReject
                           ? absl::StatusOr<PushOutcome>(StatusOf(decision))
                           : OutcomeOf(decision));
   }
@@ -450,11 +454,11 @@ void BucketProtocol::OnTaken(CallId contribution, const absl::Status& status) {
   Answer(contribution, PushOutcome::kCounted);
 }
 
-BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
+BucketStep BucketProtocol::Count(const Held& held, const sync::Decision& decision) {
   const ContributionKey& key = held.key;
   counted_.Count(key.worker, {key.incarnation, key.round}, roster_->num_members(),
                  [this](WorkerId worker, Incarnation incarnation) {
-                   return roster_->StandingOf(worker, incarnation) == Standing::kMember;
+                   return roster_->StandingOf(worker, incarnation) == sync::Standing::kMember;
                  });
   const int64_t staleness = std::max<int64_t>(version_ - key.base_version, 0);
   effects_.push_back({.kind = Effect::kAcknowledge, .call = held.call, .staleness = staleness});
@@ -466,7 +470,7 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
     if (!IsAlone()) step.clip = watch_.ScaleOf(*held.norm);
     watch_.Count(key.worker, key.incarnation, key.round, *held.norm);
   }
-  if (decision.action == Action::kApplyAlone) {
+  if (decision.action == sync::Action::kApplyAlone) {
     ApplyAlone(key, staleness, step);
     return step;
   }
@@ -475,22 +479,22 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
   AddContributor(key.worker, step.weight);
   step.factor = static_cast<float>(static_cast<double>(step.weight) / now_.plan->total_weight());
   // If contributions are weights, their change is clipped, and not the weights.
-  if (key.kind != ContributionKind::kWeights) step.factor *= key.scale * step.clip;
-  if (decision.action == Action::kApply) EndCollecting();
+  if (key.kind != messages::ContributionKind::kWeights) step.factor *= key.scale * step.clip;
+  if (decision.action == sync::Action::kApply) EndCollecting();
   return step;
 }
 
 void BucketProtocol::ApplyAlone(const ContributionKey& key, int64_t staleness, BucketStep& step) {
-  const JobSpec& job = *config_.job;
+  const job::JobSpec& job = *config_.job;
   step.kind = Step::kApplyAlone;
   step.has_update = true;
   step.call = {.step = version_.value() + 1,
                .learning_rate = job.schedule.At(static_cast<double>(key.round.value())) *
-                                AsyncLearningRateFactor(job.staleness_scaling, staleness),
+                                sync::AsyncLearningRateFactor(job.staleness_scaling, staleness),
                .gradient_scale = key.scale * step.clip};
   if (const std::optional<int> parts = config_.policy->PartsOfStep(roster_->num_members());
       parts.has_value()) {
-    const int64_t usual = StepSamples(job) * job.local_steps;
+    const int64_t usual = job::StepSamples(job) * job.local_steps;
     const int64_t weight = key.num_samples == 0 ? usual : std::min(key.num_samples, usual);
     step.call.part = delayed_.Add(weight, usual, *parts);
     step.call.gradient_scale *= step.call.part.factor;
@@ -500,13 +504,13 @@ void BucketProtocol::ApplyAlone(const ContributionKey& key, int64_t staleness, B
   AddContributor(key.worker, 0);
 }
 
-BucketStep BucketProtocol::Skip(const Held& held, const Decision& decision) {
-  if (decision.action == Action::kApplyAlone) {
+BucketStep BucketProtocol::Skip(const Held& held, const sync::Decision& decision) {
+  if (decision.action == sync::Action::kApplyAlone) {
     // The published version already has all that this contribution changes.
     counted_.MarkPublished();
   } else {
     AddContributor(held.key.worker, 0);
-    if (decision.action == Action::kApply) EndCollecting();
+    if (decision.action == sync::Action::kApply) EndCollecting();
   }
   return {.kind = Step::kSkip, .contribution = held.call, .round = held.key.round};
 }
@@ -534,7 +538,7 @@ void BucketProtocol::EndWatchedRound() {
         .worker = finding.worker,
         .incarnation = finding.incarnation,
         .round = finding.round,
-        .kind = WorkerFault::Kind::kTooLong,
+        .kind = sync::WorkerFault::Kind::kTooLong,
         .text = absl::StrFormat("worker %d, bucket %d: a norm of %.3g, and usual is %.3g; more "
                                 "than %g times as much (--norm_limit) counts as once",
                                 finding.worker.value(), config_.bucket, finding.norm, finding.usual,
@@ -549,7 +553,7 @@ bool BucketProtocol::HasReplayed(const BucketStep& step, const ContributionKey& 
       if (config_.policy->uses_rosters() && step.round < round_) return true;
       // If contributions are applied alone, versions do not say which contributions are included.
       // Only the table of counted contributions does.
-      const std::optional<CountedContribution> last = counted_.Find(key.worker);
+      const std::optional<sync::CountedContribution> last = counted_.Find(key.worker);
       return last.has_value() &&
              std::pair(last->incarnation, last->round) >= std::pair(key.incarnation, key.round);
     }
@@ -628,7 +632,7 @@ void BucketProtocol::OnNorm(Round round, const absl::StatusOr<double>& total_squ
     norm_error_ = absl::StrCat("has no norm: ", total_square_sum.status().message());
     return;
   }
-  clip_scale_ = GradientClipScale(*total_square_sum, config_.job->clip_norm);
+  clip_scale_ = job::GradientClipScale(*total_square_sum, config_.job->clip_norm);
   phase_ = Phase::kNormKnown;
 }
 

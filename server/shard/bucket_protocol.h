@@ -69,7 +69,7 @@ struct BucketEffect {
   PushOutcome outcome = PushOutcome::kCounted;
   int64_t staleness = 0;
   absl::Status status = {};
-  WorkerFault fault = {};
+  sync::WorkerFault fault = {};
 };
 
 struct BucketStep {
@@ -105,10 +105,10 @@ struct BucketStep {
 class BucketProtocol {
  public:
   struct Config {
-    const BucketPolicy* policy = nullptr;
-    const JobSpec* job = nullptr;
-    bool awaits_norm = false;  // updates wait for the norm of the whole gradient
-    FragmentTurn turn = {};    // rounds in which the bucket takes part, if rounds have rosters
+    const sync::BucketPolicy* policy = nullptr;
+    const job::JobSpec* job = nullptr;
+    bool awaits_norm = false;     // updates wait for the norm of the whole gradient
+    job::FragmentTurn turn = {};  // rounds in which the bucket takes part, if rounds have rosters
     // True: an element's mean is over the workers that sent the element, so that a missing worker
     // leaves no gap.
     bool divides_by_senders = false;
@@ -245,16 +245,16 @@ class BucketProtocol {
   };
   // RoundFacts are what the policy is told about a round.
   struct RoundFacts {
-    std::shared_ptr<const RoundPlan> plan;
+    std::shared_ptr<const sync::RoundPlan> plan;
     std::vector<WorkerId> live;
   };
 
   RoundFacts FactsOf(Round round) const;
-  BucketFacts Facts() const;
+  sync::BucketFacts Facts() const;
   // Returns the facts for a push. A round that is decided, and whose update is under way, counts as
   // over.
-  BucketFacts FactsForPush() const;
-  Decision Judge(const ContributionKey& key, const BucketFacts& facts) const;
+  sync::BucketFacts FactsForPush() const;
+  sync::Decision Judge(const ContributionKey& key, const sync::BucketFacts& facts) const;
   // Checks that the bucket takes this contribution now: first weights only before there are
   // weights, all others only afterwards.
   absl::Status CheckOpen(const ContributionKey& key) const;
@@ -265,7 +265,7 @@ class BucketProtocol {
   absl::Status CheckRoomFor(WorkerId worker, Incarnation incarnation) const;
 
   // Returns true if the push is answered. A push that has requested a slot is not answered yet.
-  bool AnswerPush(Push& push, const BucketFacts& facts);
+  bool AnswerPush(Push& push, const sync::BucketFacts& facts);
   bool AnswerRead(const Read& read);
   bool AnswerCapture(const Capture& capture);
   void Review();
@@ -274,10 +274,10 @@ class BucketProtocol {
   BucketStep StepOfReplacement();
   BucketStep StepOfHeld();
   BucketStep TakeWeights(const Held& held);
-  BucketStep Count(const Held& held, const Decision& decision);
+  BucketStep Count(const Held& held, const sync::Decision& decision);
   // Completes a step that applies the contribution alone.
   void ApplyAlone(const ContributionKey& key, int64_t staleness, BucketStep& step);
-  BucketStep Skip(const Held& held, const Decision& decision);
+  BucketStep Skip(const Held& held, const sync::Decision& decision);
   // Ends collecting: the policy has decided that the round has all its contributions.
   void EndCollecting();
   void AddContributor(WorkerId worker, int64_t weight);

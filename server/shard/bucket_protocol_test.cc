@@ -30,8 +30,8 @@ using ::testing::IsEmpty;
 using Effect = BucketEffect::Kind;
 using Step = BucketStep::Kind;
 
-JobSpec JobOf(Mode mode, int quorum = 0) {
-  JobSpec job;
+job::JobSpec JobOf(job::Mode mode, int quorum = 0) {
+  job::JobSpec job;
   job.mode = mode;
   job.quorum = quorum;
   job.clip_norm = 1.0;
@@ -109,17 +109,17 @@ ContributionKey Key(int worker, int64_t round, int incarnation = 1) {
 // A bucket with weights. Its effects and steps are written as words, and it has no numbers.
 class BucketProtocolTest : public ::testing::Test {
  protected:
-  void Start(const JobSpec& job, int num_workers, bool awaits_norm = false,
-             const FragmentTurn& turn = {}) {
+  void Start(const job::JobSpec& job, int num_workers, bool awaits_norm = false,
+             const job::FragmentTurn& turn = {}) {
     job_ = job;
-    policy_ = MakeBucketPolicy(job_);
+    policy_ = sync::MakeBucketPolicy(job_);
     bucket_.emplace(BucketProtocol::Config{.policy = policy_.get(),
                                            .job = &job_,
                                            .awaits_norm = awaits_norm,
                                            .turn = turn,
                                            .bucket = 7});
     bucket_->OnWeights(Round(0), Version(0), {});
-    std::vector<RosterMember> members;
+    std::vector<sync::RosterMember> members;
     for (int worker = 1; worker <= num_workers; ++worker) {
       members.push_back({WorkerId(worker), Incarnation(1), 0});
     }
@@ -129,7 +129,8 @@ class BucketProtocolTest : public ::testing::Test {
   }
 
   void Open(int64_t round, const std::vector<int64_t>& samples) {
-    RoundPlan plan{.round = Round(round), .view = ViewId(1), .roster = {}, .learning_rate = 0.1};
+    sync::RoundPlan plan{
+        .round = Round(round), .view = ViewId(1), .roster = {}, .learning_rate = 0.1};
     for (size_t i = 0; i < samples.size(); ++i) {
       plan.roster.push_back({WorkerId(static_cast<uint32_t>(i + 1)), Incarnation(1), samples[i]});
     }
@@ -165,15 +166,15 @@ class BucketProtocolTest : public ::testing::Test {
     }
   }
 
-  JobSpec job_;
-  std::unique_ptr<const BucketPolicy> policy_;
+  job::JobSpec job_;
+  std::unique_ptr<const sync::BucketPolicy> policy_;
   ShardRoster roster_;
   std::optional<BucketProtocol> bucket_;
   bool holds_update_ = false;  // updates are under way until the test calls OnUpdated()
 };
 
 TEST_F(BucketProtocolTest, SumsInOrderOfWorkersWeighedBySamples) {
-  Start(JobOf(Mode::kSync), 2);
+  Start(JobOf(job::Mode::kSync), 2);
   Open(0, {1, 3});
   bucket_->OnPush(20, Key(2, 0));
   EXPECT_THAT(Words(), ElementsAre("slot for 20"));
@@ -192,7 +193,7 @@ TEST_F(BucketProtocolTest, SumsInOrderOfWorkersWeighedBySamples) {
 }
 
 TEST_F(BucketProtocolTest, ThoseWhoAreLostLeaveTheRightDivisorAndWhatTheyBroughtStays) {
-  Start(JobOf(Mode::kSync), 3);
+  Start(JobOf(job::Mode::kSync), 3);
   Open(0, {2, 3, 5});
   bucket_->OnArrived(1, Key(1, 0));
   bucket_->OnArrived(2, Key(2, 0));
@@ -204,7 +205,7 @@ TEST_F(BucketProtocolTest, ThoseWhoAreLostLeaveTheRightDivisorAndWhatTheyBrought
 }
 
 TEST_F(BucketProtocolTest, ARoundThatNobodyContributesToIsOverAndMakesNoVersion) {
-  Start(JobOf(Mode::kSync), 1);
+  Start(JobOf(job::Mode::kSync), 1);
   Open(0, {1});
   bucket_->OnRead(1, WorkerId(), Incarnation(), Round(1));
   Words();
@@ -216,12 +217,12 @@ TEST_F(BucketProtocolTest, ARoundThatNobodyContributesToIsOverAndMakesNoVersion)
 
 ContributionKey SkippedKey(int worker, int64_t round) {
   ContributionKey key = Key(worker, round);
-  key.num_samples = kSkippedSamples;
+  key.num_samples = messages::kSkippedSamples;
   return key;
 }
 
 TEST_F(BucketProtocolTest, ASkippedStepCountsWithoutWeight) {
-  Start(JobOf(Mode::kSync), 3);
+  Start(JobOf(job::Mode::kSync), 3);
   Open(0, {2, 3, 5});
   bucket_->OnArrived(1, Key(1, 0));
   bucket_->OnArrived(2, SkippedKey(2, 0));
@@ -240,7 +241,7 @@ TEST_F(BucketProtocolTest, ASkippedStepCountsWithoutWeight) {
 }
 
 TEST_F(BucketProtocolTest, NothingIsMissingFromARoundThatIsNotAboutTheBucket) {
-  JobSpec job = JobOf(Mode::kLocalSgd);
+  job::JobSpec job = JobOf(job::Mode::kLocalSgd);
   job.fragments = 2;
   Start(job, 1, /*awaits_norm=*/false, {.fragment = 0, .num_fragments = 2});
   Open(0, {1});
@@ -254,7 +255,7 @@ TEST_F(BucketProtocolTest, NothingIsMissingFromARoundThatIsNotAboutTheBucket) {
 }
 
 TEST_F(BucketProtocolTest, ARoundOfSkippedStepsMakesNoVersion) {
-  Start(JobOf(Mode::kSync), 2, /*awaits_norm=*/true);
+  Start(JobOf(job::Mode::kSync), 2, /*awaits_norm=*/true);
   Open(0, {1, 1});
   bucket_->OnArrived(1, SkippedKey(1, 0));
   bucket_->OnArrived(2, SkippedKey(2, 0));
@@ -268,7 +269,7 @@ TEST_F(BucketProtocolTest, ARoundOfSkippedStepsMakesNoVersion) {
 }
 
 TEST_F(BucketProtocolTest, AnAsynchronousSkippedStepMakesNoUpdate) {
-  Start(JobOf(Mode::kAsync), 2);
+  Start(JobOf(job::Mode::kAsync), 2);
   bucket_->OnArrived(1, SkippedKey(1, 0));
   ContributionKey next = Key(1, 1);
   next.base_version = Version(0);
@@ -281,7 +282,7 @@ TEST_F(BucketProtocolTest, AnAsynchronousSkippedStepMakesNoUpdate) {
 
 // The round was opened and ended while this server was not connected to the coordinator.
 TEST_F(BucketProtocolTest, ARoundWhoseOpeningHasMissedTheServerDoesNotHoldUpTheLastCheckpoint) {
-  Start(JobOf(Mode::kSync), 1);
+  Start(JobOf(job::Mode::kSync), 1);
   Drop(1);
   bucket_->OnCapture(1, Round(1));
   EXPECT_THAT(Words(), IsEmpty());
@@ -291,7 +292,7 @@ TEST_F(BucketProtocolTest, ARoundWhoseOpeningHasMissedTheServerDoesNotHoldUpTheL
 }
 
 TEST_F(BucketProtocolTest, ARepeatIsADuplicateBeforeAndAfterTheUpdate) {
-  Start(JobOf(Mode::kSync), 2);
+  Start(JobOf(job::Mode::kSync), 2);
   Open(0, {1, 1});
   Words();
   bucket_->OnArrived(1, Key(1, 0));
@@ -306,7 +307,7 @@ TEST_F(BucketProtocolTest, ARepeatIsADuplicateBeforeAndAfterTheUpdate) {
 }
 
 TEST_F(BucketProtocolTest, AQuorumIsEnoughAndTheRestIsLate) {
-  Start(JobOf(Mode::kSync, /*quorum=*/1), 2);
+  Start(JobOf(job::Mode::kSync, /*quorum=*/1), 2);
   Open(0, {1, 1});
   Words();
   bucket_->OnPush(1, Key(1, 0));
@@ -317,7 +318,7 @@ TEST_F(BucketProtocolTest, AQuorumIsEnoughAndTheRestIsLate) {
 }
 
 TEST_F(BucketProtocolTest, WhatComesDuringAnUpdateIsOfTheNextRoundOrLate) {
-  Start(JobOf(Mode::kSync, /*quorum=*/1), 2);
+  Start(JobOf(job::Mode::kSync, /*quorum=*/1), 2);
   holds_update_ = true;
   Open(0, {1, 1});
   bucket_->OnArrived(1, Key(1, 0));
@@ -334,7 +335,7 @@ TEST_F(BucketProtocolTest, WhatComesDuringAnUpdateIsOfTheNextRoundOrLate) {
 }
 
 TEST_F(BucketProtocolTest, TheNextRoundIsHeldUntilItIsOpenAndThoseBeyondAreRefused) {
-  Start(JobOf(Mode::kSync), 1);
+  Start(JobOf(job::Mode::kSync), 1);
   bucket_->OnPush(1, Key(1, 0));
   EXPECT_THAT(Words(), IsEmpty());
   Open(0, {1});
@@ -345,7 +346,7 @@ TEST_F(BucketProtocolTest, TheNextRoundIsHeldUntilItIsOpenAndThoseBeyondAreRefus
 }
 
 TEST_F(BucketProtocolTest, AClippedUpdateWaitsForTheNormOfItsRound) {
-  Start(JobOf(Mode::kSync), 1, /*awaits_norm=*/true);
+  Start(JobOf(job::Mode::kSync), 1, /*awaits_norm=*/true);
   Open(0, {1});
   bucket_->OnArrived(1, Key(1, 0));
   EXPECT_THAT(Words(), ElementsAre("counted 1", "add 1 times 1", "norm of round 0"));
@@ -358,13 +359,13 @@ TEST_F(BucketProtocolTest, AClippedUpdateWaitsForTheNormOfItsRound) {
 
 // This server knows the plan of neither round.
 TEST_F(BucketProtocolTest, ASumOfNothingThatIsReplayedAsksForItsNormAgain) {
-  Start(JobOf(Mode::kSync), 1, /*awaits_norm=*/true);
+  Start(JobOf(job::Mode::kSync), 1, /*awaits_norm=*/true);
   Drop(1);
   roster_.EndBefore(Round(1));
   bucket_->OnRoster(roster_.Now());
   const BucketStep sum = bucket_->NextStep();
   EXPECT_EQ(Text(sum), "norm of round 0");
-  Start(JobOf(Mode::kSync), 1, /*awaits_norm=*/true);
+  Start(JobOf(job::Mode::kSync), 1, /*awaits_norm=*/true);
   EXPECT_THAT(bucket_->Replay(sum, ContributionKey()), IsOkAndHolds(true));
   bucket_->OnRoster(roster_.Now());
   EXPECT_THAT(Words(), ElementsAre("norm of round 0"));
@@ -373,7 +374,7 @@ TEST_F(BucketProtocolTest, ASumOfNothingThatIsReplayedAsksForItsNormAgain) {
 }
 
 TEST_F(BucketProtocolTest, ANormThatIsNotToBeHadIsAskedForAgain) {
-  Start(JobOf(Mode::kSync), 2, /*awaits_norm=*/true);
+  Start(JobOf(job::Mode::kSync), 2, /*awaits_norm=*/true);
   Open(0, {1, 1});
   bucket_->OnArrived(1, Key(1, 0));
   Drop(2);
@@ -390,7 +391,7 @@ TEST_F(BucketProtocolTest, ANormThatIsNotToBeHadIsAskedForAgain) {
 }
 
 TEST_F(BucketProtocolTest, AnUnannouncedLifeIsHeldUntilItIsAnnouncedOrToldToTryAgain) {
-  Start(JobOf(Mode::kSync), 1);
+  Start(JobOf(job::Mode::kSync), 1);
   Open(0, {1});
   bucket_->OnPush(1, Key(9, 0));
   bucket_->OnPush(2, Key(1, 0, /*incarnation=*/5));
@@ -406,7 +407,7 @@ TEST_F(BucketProtocolTest, AnUnannouncedLifeIsHeldUntilItIsAnnouncedOrToldToTryA
 }
 
 TEST_F(BucketProtocolTest, AReadOfAnUnannouncedLifeThatWaitsIsToldToTryAgain) {
-  Start(JobOf(Mode::kSync), 1);
+  Start(JobOf(job::Mode::kSync), 1);
   Open(0, {1});
   bucket_->OnRead(1, WorkerId(9), Incarnation(1), Round(5));
   bucket_->OnRead(2, WorkerId(1), Incarnation(1), Round(5));
@@ -418,7 +419,7 @@ TEST_F(BucketProtocolTest, AReadOfAnUnannouncedLifeThatWaitsIsToldToTryAgain) {
 }
 
 TEST_F(BucketProtocolTest, CallsOfUnannouncedLivesAreHeldInABoundedNumber) {
-  Start(JobOf(Mode::kSync), 1);
+  Start(JobOf(job::Mode::kSync), 1);
   Open(0, {1});
   CallId call = 0;
   for (int i = 0; i < 8; ++i) bucket_->OnPush(++call, Key(9, 0));
@@ -437,7 +438,7 @@ TEST_F(BucketProtocolTest, CallsOfUnannouncedLivesAreHeldInABoundedNumber) {
 }
 
 TEST_F(BucketProtocolTest, ARestoredBucketCollectsTheClustersRoundWhateverItsVersion) {
-  Start(JobOf(Mode::kSync), 1);
+  Start(JobOf(job::Mode::kSync), 1);
   bucket_->OnWeights(Round(10000), Version(9998), {{WorkerId(1), {Incarnation(1), Round(9997)}}});
   Open(10000, {1});
   bucket_->OnRead(1, WorkerId(1), Incarnation(1), Round(10000));
@@ -450,7 +451,7 @@ TEST_F(BucketProtocolTest, ARestoredBucketCollectsTheClustersRoundWhateverItsVer
 }
 
 TEST_F(BucketProtocolTest, ACaptureHasWhatItsVersionHolds) {
-  Start(JobOf(Mode::kSync), 2);
+  Start(JobOf(job::Mode::kSync), 2);
   Open(0, {1, 1});
   bucket_->OnArrived(1, Key(1, 0));
   Words();
@@ -467,7 +468,7 @@ TEST_F(BucketProtocolTest, ACaptureHasWhatItsVersionHolds) {
 }
 
 TEST_F(BucketProtocolTest, NewWeightsWaitForTheEndOfTheRoundBeforeAndMakeNoVersion) {
-  Start(JobOf(Mode::kSync), 1);
+  Start(JobOf(job::Mode::kSync), 1);
   Open(0, {1});
   bucket_->OnReplacement(Round(1));
   EXPECT_THAT(Words(), IsEmpty());
@@ -483,7 +484,7 @@ TEST_F(BucketProtocolTest, NewWeightsWaitForTheEndOfTheRoundBeforeAndMakeNoVersi
 }
 
 TEST_F(BucketProtocolTest, NobodyReadsWhileNewWeightsAreWritten) {
-  Start(JobOf(Mode::kSync), 1);
+  Start(JobOf(job::Mode::kSync), 1);
   bucket_->OnReplacement(Round(0));
   EXPECT_EQ(bucket_->NextStep().kind, Step::kReplace);
   bucket_->OnRead(1, WorkerId(), Incarnation(), Round(0));
@@ -493,7 +494,7 @@ TEST_F(BucketProtocolTest, NobodyReadsWhileNewWeightsAreWritten) {
 }
 
 TEST_F(BucketProtocolTest, NewWeightsThatAreBeingWrittenAreNotRefusedWhenTheBucketCloses) {
-  Start(JobOf(Mode::kSync), 1);
+  Start(JobOf(job::Mode::kSync), 1);
   bucket_->OnReplacement(Round(0));
   ASSERT_EQ(bucket_->NextStep().kind, Step::kReplace);
   bucket_->Close(absl::AbortedError("diverged"));
@@ -505,7 +506,7 @@ TEST_F(BucketProtocolTest, NewWeightsThatAreBeingWrittenAreNotRefusedWhenTheBuck
 }
 
 TEST_F(BucketProtocolTest, NewWeightsComeTooLateForARoundThatHasBegun) {
-  Start(JobOf(Mode::kSync), 2);
+  Start(JobOf(job::Mode::kSync), 2);
   Open(0, {1, 1});
   bucket_->OnArrived(1, Key(1, 0));
   Words();
@@ -520,7 +521,7 @@ TEST_F(BucketProtocolTest, NewWeightsComeTooLateForARoundThatHasBegun) {
 }
 
 TEST_F(BucketProtocolTest, ARoundThatNobodyIsToContributeToIsOverWithoutAWord) {
-  Start(JobOf(Mode::kSync), 1);
+  Start(JobOf(job::Mode::kSync), 1);
   Open(0, {});
   EXPECT_THAT(Words(), ElementsAre("update 1 for round 0, with nothing"));
   EXPECT_EQ(bucket_->round(), Round(1));
@@ -528,8 +529,8 @@ TEST_F(BucketProtocolTest, ARoundThatNobodyIsToContributeToIsOverWithoutAWord) {
 }
 
 TEST_F(BucketProtocolTest, EachAsynchronousContributionIsAnUpdate) {
-  JobSpec job = JobOf(Mode::kAsync);
-  job.staleness_scaling = StalenessScaling::kInverse;
+  job::JobSpec job = JobOf(job::Mode::kAsync);
+  job.staleness_scaling = job::StalenessScaling::kInverse;
   Start(job, 2);
   bucket_->OnArrived(1, Key(1, 0));
   ContributionKey stale = Key(2, 1);
@@ -543,8 +544,8 @@ TEST_F(BucketProtocolTest, EachAsynchronousContributionIsAnUpdate) {
 }
 
 TEST_F(BucketProtocolTest, AClientSuppliesTheFirstWeightsOnceForEachLife) {
-  job_ = JobOf(Mode::kSync);
-  policy_ = MakeBucketPolicy(job_);
+  job_ = JobOf(job::Mode::kSync);
+  policy_ = sync::MakeBucketPolicy(job_);
   bucket_.emplace(BucketProtocol::Config{.policy = policy_.get(), .job = &job_});
   bucket_->OnRead(1, WorkerId(), Incarnation(), Round(0));
   bucket_->AwaitClientWeights();
@@ -553,7 +554,7 @@ TEST_F(BucketProtocolTest, AClientSuppliesTheFirstWeightsOnceForEachLife) {
   EXPECT_THAT(Words(), ElementsAre("no answer 1: UNAVAILABLE", "no answer 2: NOT_FOUND",
                                    "refuse 3: UNAVAILABLE"));
   ContributionKey first = Key(1, 0);
-  first.kind = ContributionKind::kInitialWeights;
+  first.kind = messages::ContributionKind::kInitialWeights;
   bucket_->OnPush(4, first);
   bucket_->OnArrived(5, first);
   bucket_->OnArrived(6, first);
@@ -567,12 +568,12 @@ TEST_F(BucketProtocolTest, AClientSuppliesTheFirstWeightsOnceForEachLife) {
 }
 
 TEST_F(BucketProtocolTest, WhoseLifeIsOverSuppliesNoWeightsBesideAnother) {
-  job_ = JobOf(Mode::kSync);
-  policy_ = MakeBucketPolicy(job_);
+  job_ = JobOf(job::Mode::kSync);
+  policy_ = sync::MakeBucketPolicy(job_);
   bucket_.emplace(BucketProtocol::Config{.policy = policy_.get(), .job = &job_});
   bucket_->AwaitClientWeights();
   ContributionKey late = Key(1, 0);
-  late.kind = ContributionKind::kInitialWeights;
+  late.kind = messages::ContributionKind::kInitialWeights;
   bucket_->OnPush(1, late);
   EXPECT_THAT(Words(), ElementsAre("slot for 1 in turn"));
   Drop(1);
@@ -581,7 +582,7 @@ TEST_F(BucketProtocolTest, WhoseLifeIsOverSuppliesNoWeightsBesideAnother) {
 }
 
 TEST_F(BucketProtocolTest, ClosingAnswersEveryCall) {
-  Start(JobOf(Mode::kSync), 2);
+  Start(JobOf(job::Mode::kSync), 2);
   Open(0, {1, 1});
   bucket_->OnPush(1, Key(1, 0));
   bucket_->OnArrived(2, Key(2, 0));
@@ -604,9 +605,9 @@ TEST_F(BucketProtocolTest, ClosingAnswersEveryCall) {
 // position of its own, so that the weights count how often each is included.
 class AnyOrder {
  public:
-  AnyOrder(const JobSpec& job, bool awaits_norm, uint64_t seed)
+  AnyOrder(const job::JobSpec& job, bool awaits_norm, uint64_t seed)
       : job_(job),
-        policy_(MakeBucketPolicy(job_)),
+        policy_(sync::MakeBucketPolicy(job_)),
         awaits_norm_(awaits_norm),
         random_(seed),
         workers_(1 + seed % 4) {
@@ -706,7 +707,7 @@ class AnyOrder {
   }
 
   bool Announce() {
-    std::vector<RosterMember> members;
+    std::vector<sync::RosterMember> members;
     for (size_t i = 0; i < workers_.size(); ++i) {
       members.push_back({WorkerId(static_cast<uint32_t>(i + 1)), workers_[i].incarnation, 0});
     }
@@ -723,7 +724,7 @@ class AnyOrder {
     if (next_round_ > bucket_->round().value() + (commits ? 1 : 0)) return true;
     // Some rounds open and end while this server is not connected.
     if (Flip(0.05)) ++next_round_;
-    RoundPlan plan{Round(next_round_++), ViewId(view_), {}, 0.1};
+    sync::RoundPlan plan{Round(next_round_++), ViewId(view_), {}, 0.1};
     for (size_t i = 0; i < workers_.size(); ++i) {
       plan.roster.push_back({WorkerId(static_cast<uint32_t>(i + 1)), workers_[i].incarnation,
                              static_cast<int64_t>(1 + i)});
@@ -742,7 +743,8 @@ class AnyOrder {
                            : worker.round - (worker.round > 0 && Flip(0.2) ? 1 : 0)),
         .base_version = Version(0)};
     // The same contribution always has the same number of samples.
-    if ((key.worker.value() + key.round.value()) % 5 == 0) key.num_samples = kSkippedSamples;
+    if ((key.worker.value() + key.round.value()) % 5 == 0)
+      key.num_samples = messages::kSkippedSamples;
     pushes_[next_call_] = key;
     bucket_->OnPush(next_call_++, key);
     return Settle();
@@ -881,7 +883,8 @@ class AnyOrder {
             const ContributionKey& key = arrived_.at(effect.call);
             EXPECT_EQ(weights_.count(NameOf(key)), 0) << "counted twice";
             for (const auto& [name, factor] : sum_) EXPECT_NE(name, NameOf(key));
-            EXPECT_EQ(roster_->Now()->StandingOf(key.worker, key.incarnation), Standing::kMember);
+            EXPECT_EQ(roster_->Now()->StandingOf(key.worker, key.incarnation),
+                      sync::Standing::kMember);
             GoOnAfter(key);
             acknowledged_[effect.call] = key;
             ++num_counted_;
@@ -939,8 +942,8 @@ class AnyOrder {
     return false;
   }
 
-  const JobSpec job_;
-  const std::unique_ptr<const BucketPolicy> policy_;
+  const job::JobSpec job_;
+  const std::unique_ptr<const sync::BucketPolicy> policy_;
   const bool awaits_norm_;
   std::mt19937_64 random_;
   std::vector<Worker> workers_;
@@ -970,12 +973,13 @@ class AnyOrder {
 };
 
 TEST(BucketProtocolAnyOrderTest, EveryAcknowledgedContributionIsInTheWeightsOnce) {
-  const JobSpec jobs[] = {JobOf(Mode::kSync), JobOf(Mode::kSync, 1), JobOf(Mode::kSync, 2),
-                          JobOf(Mode::kAsync), JobOf(Mode::kLocalSgd)};
+  const job::JobSpec jobs[] = {JobOf(job::Mode::kSync), JobOf(job::Mode::kSync, 1),
+                               JobOf(job::Mode::kSync, 2), JobOf(job::Mode::kAsync),
+                               JobOf(job::Mode::kLocalSgd)};
   int64_t num_counted = 0;
   for (uint64_t seed = 0; seed < 1000; ++seed) {
-    const JobSpec& job = jobs[seed % std::size(jobs)];
-    AnyOrder run(job, ClipsMean(job) && seed % 2 == 0, seed);
+    const job::JobSpec& job = jobs[seed % std::size(jobs)];
+    AnyOrder run(job, sync::ClipsMean(job) && seed % 2 == 0, seed);
     for (int event = 0; event < 400; ++event) {
       ASSERT_TRUE(run.Go()) << "seed " << seed << ", event " << event;
     }

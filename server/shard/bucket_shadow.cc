@@ -21,7 +21,7 @@ uint64_t NoiseKey(uint64_t seed) {
 
 }  // namespace
 
-BucketShadow::BucketShadow(const Config& config, ElementRange range, PagePool& pages)
+BucketShadow::BucketShadow(const Config& config, params::ElementRange range, PagePool& pages)
     : config_(config), range_(range), pages_(pages) {}
 
 bool BucketShadow::MakeWritable(std::shared_ptr<Page>& page) {
@@ -54,7 +54,7 @@ void BucketShadow::BeginAdvance(Version version) {
   LODESTAR_CHECK(shadow_ != nullptr && version == version_ + 1)
       << "version " << version << " after " << version_;
   version_ = version;
-  next_change_ = pages_.Allocate((EncodedBytes(config_.encoding, range_.size()) + 3) / 4);
+  next_change_ = pages_.Allocate((params::EncodedBytes(config_.encoding, range_.size()) + 3) / 4);
   if (!MakeWritable(shadow_)) next_change_ = nullptr;
 }
 
@@ -63,8 +63,8 @@ void BucketShadow::BeginAdvance(Version version) {
 void BucketShadow::AdvancePart(int64_t begin, absl::Span<const float> weights) {
   if (next_change_ == nullptr) return;
   const auto size = static_cast<int64_t>(weights.size());
-  std::byte* const encoded =
-      reinterpret_cast<std::byte*>(next_change_->data()) + EncodedBytes(config_.encoding, begin);
+  std::byte* const encoded = reinterpret_cast<std::byte*>(next_change_->data()) +
+                             params::EncodedBytes(config_.encoding, begin);
   float* const shadow = shadow_->data() + begin;
   const kernels::Rounding rounding = {.kind = config_.error_feedback
                                                   ? kernels::Rounding::Kind::kToNearest
@@ -87,7 +87,8 @@ void BucketShadow::EndAdvance() {
   if (next_change_ == nullptr) return changes_.clear();
   // No other thread has the page now. Once the page is lent, all its readers can use its checksums.
   changes_.push_back(Page::Lend(std::exchange(next_change_, nullptr)));
-  if (static_cast<int64_t>(changes_.size()) > ChangesKept(config_.encoding, range_.size())) {
+  if (static_cast<int64_t>(changes_.size()) >
+      params::ChangesKept(config_.encoding, range_.size())) {
     changes_.pop_front();
   }
 }

@@ -26,7 +26,7 @@ namespace lodestar::shard {
 class BucketShadow {
  public:
   struct Config {
-    Encoding encoding = Encoding::kInt8;
+    params::Encoding encoding = params::Encoding::kInt8;
     // With error feedback, what encoding loses of a change is part of the next change. Without
     // error feedback the loss stays, and the shadow drifts away from the weights.
     bool error_feedback = true;
@@ -34,7 +34,7 @@ class BucketShadow {
   };
 
   // `pages` must outlive the shadow.
-  BucketShadow(const Config& config, ElementRange range, PagePool& pages);
+  BucketShadow(const Config& config, params::ElementRange range, PagePool& pages);
 
   // Allocates pages for Reset(). Returns false if there is no memory for them.
   bool Allocate();
@@ -61,7 +61,7 @@ class BucketShadow {
   bool MakeWritable(std::shared_ptr<Page>& page);
 
   const Config config_;
-  const ElementRange range_;
+  const params::ElementRange range_;
   PagePool& pages_;
   std::shared_ptr<Page> shadow_;
   std::shared_ptr<Page> last_weights_;               // weights before the update; null with error

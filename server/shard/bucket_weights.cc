@@ -16,9 +16,10 @@ namespace {
 
 // Returns the parts of `range` that belong to tensors with decay, relative to the start of `range`.
 // Adjacent parts are joined.
-std::vector<ElementRange> DecayRanges(const Layout& layout, ElementRange range) {
-  std::vector<ElementRange> ranges;
-  for (const TensorSpec& tensor : layout.tensors()) {
+std::vector<params::ElementRange> DecayRanges(const params::Layout& layout,
+                                              params::ElementRange range) {
+  std::vector<params::ElementRange> ranges;
+  for (const params::TensorSpec& tensor : layout.tensors()) {
     const int64_t begin = std::max(tensor.offset, range.begin);
     const int64_t end = std::min(tensor.offset + tensor.num_elements(), range.end);
     if (!tensor.decay || begin >= end) continue;
@@ -31,19 +32,21 @@ std::vector<ElementRange> DecayRanges(const Layout& layout, ElementRange range) 
   return ranges;
 }
 
-MeanKind MeanOf(const JobSpec& job, const Layout& layout, ElementRange range, bool is_averaged) {
+MeanKind MeanOf(const job::JobSpec& job, const params::Layout& layout, params::ElementRange range,
+                bool is_averaged) {
   MeanKind kind = {.robust = job.robust_mean};
   // For averaged values neither a division by senders nor directions mean anything.
   if (is_averaged) return kind;
-  kind.divides_by_senders = DividesBySenders(job);
-  if (AveragesDirections(job)) kind.directions = layout.TensorParts(range);
+  kind.divides_by_senders = job::DividesBySenders(job);
+  if (job::AveragesDirections(job)) kind.directions = layout.TensorParts(range);
   return kind;
 }
 
 // Returns the parts of `ranges` that lie within `within`, relative to the start of `within`.
-std::vector<ElementRange> RangesWithin(absl::Span<const ElementRange> ranges, ElementRange within) {
-  std::vector<ElementRange> cut;
-  for (const ElementRange& range : ranges) {
+std::vector<params::ElementRange> RangesWithin(absl::Span<const params::ElementRange> ranges,
+                                               params::ElementRange within) {
+  std::vector<params::ElementRange> cut;
+  for (const params::ElementRange& range : ranges) {
     const int64_t begin = std::max(range.begin, within.begin);
     const int64_t end = std::min(range.end, within.end);
     if (begin < end) cut.push_back({begin - within.begin, end - within.begin});
@@ -57,8 +60,9 @@ void CopyPage(const Page& from, Page& to, int64_t elements) {
 
 }  // namespace
 
-BucketWeights::BucketWeights(const Part& part, const JobSpec& job, const Layout& layout,
-                             const optimizer::Optimizer& optimizer, PagePool& pages)
+BucketWeights::BucketWeights(const Part& part, const job::JobSpec& job,
+                             const params::Layout& layout, const optimizer::Optimizer& optimizer,
+                             PagePool& pages)
     : range_(part.range),
       is_averaged_(part.is_averaged),
       layout_(layout),
@@ -68,11 +72,11 @@ BucketWeights::BucketWeights(const Part& part, const JobSpec& job, const Layout&
       decay_(DecayRanges(layout, range_)),
       mean_(MakeContributionMean(MeanOf(job, layout, range_, is_averaged_), range_.size(), pages)) {
   if (is_averaged_) return;
-  if (job.momentum_correction == MomentumCorrectionKind::kHeloco) {
+  if (job.momentum_correction == job::MomentumCorrectionKind::kHeloco) {
     correction_.emplace(Correction{optimizer::MomentumCorrection({.momentum = job.outer_momentum}),
                                    layout.TensorParts(range_)});
   }
-  if (job.pull_encoding == Encoding::kFp32) return;
+  if (job.pull_encoding == params::Encoding::kFp32) return;
   shadow_.emplace(
       BucketShadow::Config{
           .encoding = job.pull_encoding, .error_feedback = job.error_feedback, .seed = job.seed},
@@ -137,7 +141,7 @@ absl::Status BucketWeights::Replace(absl::Span<const float> weights) {
 std::vector<double> BucketWeights::SegmentSquareSums() const {
   const Page* const mean = is_averaged_ ? nullptr : mean_->mean();
   std::vector<double> sums;
-  for (const ElementRange& segment : SegmentsOf(layout_, range_)) {
+  for (const params::ElementRange& segment : params::SegmentsOf(layout_, range_)) {
     sums.push_back(
         mean == nullptr
             ? 0.0
@@ -146,9 +150,9 @@ std::vector<double> BucketWeights::SegmentSquareSums() const {
   return sums;
 }
 
-void BucketWeights::Add(ContributionKind kind, Encoding encoding, const std::byte* values,
-                        const MeanShare& share) {
-  if (kind != ContributionKind::kWeights || share.scale == 1.0f) {
+void BucketWeights::Add(messages::ContributionKind kind, params::Encoding encoding,
+                        const std::byte* values, const MeanShare& share) {
+  if (kind != messages::ContributionKind::kWeights || share.scale == 1.0f) {
     return mean_->Add(encoding, values, share);
   }
   const std::shared_ptr<Page> nearer = pages_.Allocate(num_elements());
@@ -157,7 +161,7 @@ void BucketWeights::Add(ContributionKind kind, Encoding encoding, const std::byt
                            kernels::Accumulate::kSet);
   vectors::AccumulateScaled(nearer->data(), data(), 1.0f - share.scale, num_elements(),
                             kernels::Accumulate::kAdd);
-  mean_->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(nearer->data()),
+  mean_->Add(params::Encoding::kFp32, reinterpret_cast<const std::byte*>(nearer->data()),
              {.weight = share.weight, .factor = share.factor, .order = share.order});
 }
 
@@ -188,17 +192,19 @@ bool BucketWeights::FinishAndApply(const optimizer::OptimizerCall& call,
   return is_finite;
 }
 
-bool BucketWeights::ApplyAlone(const optimizer::OptimizerCall& call, ContributionKind kind,
-                               Encoding encoding, const std::byte* contribution) {
-  if (kind == ContributionKind::kWeights) {
-    LODESTAR_CHECK(encoding == Encoding::kFp32) << "weights in " << EncodingText(encoding);
+bool BucketWeights::ApplyAlone(const optimizer::OptimizerCall& call,
+                               messages::ContributionKind kind, params::Encoding encoding,
+                               const std::byte* contribution) {
+  if (kind == messages::ContributionKind::kWeights) {
+    LODESTAR_CHECK(encoding == params::Encoding::kFp32)
+        << "weights in " << params::EncodingText(encoding);
     const std::shared_ptr<Page> change = pages_.Allocate(num_elements());
     if (change == nullptr) return Apply(call, nullptr);
     vectors::Subtract(change->data(), data(), reinterpret_cast<const float*>(contribution),
                       num_elements());
     return ApplyAlone(call, change->data());
   }
-  if (encoding == Encoding::kFp32) {
+  if (encoding == params::Encoding::kFp32) {
     return ApplyAlone(call, reinterpret_cast<const float*>(contribution));
   }
   if (!correction_.has_value()) {
@@ -222,7 +228,7 @@ bool BucketWeights::ApplyAlone(const optimizer::OptimizerCall& call, const float
 
 std::shared_ptr<Page> BucketWeights::Corrected(const optimizer::OptimizerCall& call,
                                                const float* gradient) {
-  const std::vector<ElementRange>& parts = correction_->parts;
+  const std::vector<params::ElementRange>& parts = correction_->parts;
   const float* const momentum = state_[0]->data();
   // Scale of the contribution itself. It does not include the factor that a part of a step has.
   const float scale = call.gradient_scale / call.part.factor;
@@ -289,7 +295,7 @@ bool BucketWeights::UpdatePart(const optimizer::OptimizerCall& call, int64_t beg
     for (int i = 0; i < num_state_vectors_; ++i) {
       vectors.state[i] = state_[i]->mutable_span().subspan(first, piece.size());
     }
-    const ElementRange range = {first, first + static_cast<int64_t>(piece.size())};
+    const params::ElementRange range = {first, first + static_cast<int64_t>(piece.size())};
     if (!optimizer_.Apply(call, vectors, RangesWithin(decay_, range))) {
       is_finite = false;
     } else if (shadow_.has_value()) {

@@ -32,16 +32,16 @@ namespace lodestar::shard {
 class BucketWeights {
  public:
   struct Part {
-    ElementRange range;
+    params::ElementRange range;
     // True: contributions are values, and no part of a gradient. They travel without encoding.
     bool is_averaged = false;
   };
   // `layout`, `optimizer` and `pages` must outlive the object.
-  BucketWeights(const Part& part, const JobSpec& job, const Layout& layout,
+  BucketWeights(const Part& part, const job::JobSpec& job, const params::Layout& layout,
                 const optimizer::Optimizer& optimizer, PagePool& pages);
 
   int64_t num_elements() const { return range_.size(); }
-  ElementRange range() const { return range_; }
+  params::ElementRange range() const { return range_; }
   bool has_weights() const { return weights_ != nullptr; }
   const float* data() const { return weights_->data(); }
 
@@ -63,7 +63,7 @@ class BucketWeights {
   ContributionMean& mean() { return *mean_; }
   // Adds a contribution to the mean. Weights are not multiplied by share.scale, and share.factor
   // does not include the scale: their change is scaled instead.
-  void Add(ContributionKind kind, Encoding encoding, const std::byte* values,
+  void Add(messages::ContributionKind kind, params::Encoding encoding, const std::byte* values,
            const MeanShare& share);
   // Finishes the mean. If the mean is one of weights, `clip` is the share of the way from the
   // weights to the mean that counts.
@@ -83,8 +83,8 @@ class BucketWeights {
                       const std::optional<LastContribution>& last, float rescale);
   // Makes one update with a contribution alone, corrected by the momentum if the job wants that. If
   // the contribution is weights, the update uses their difference from the current weights.
-  bool ApplyAlone(const optimizer::OptimizerCall& call, ContributionKind kind, Encoding encoding,
-                  const std::byte* contribution);
+  bool ApplyAlone(const optimizer::OptimizerCall& call, messages::ContributionKind kind,
+                  params::Encoding encoding, const std::byte* contribution);
   // Checks weights and state, in one more pass over them.
   bool AreFinite() const;
 
@@ -105,7 +105,7 @@ class BucketWeights {
   // A Correction says by which rule an update is corrected, and in which parts.
   struct Correction {
     optimizer::MomentumCorrection rule;
-    std::vector<ElementRange> parts;
+    std::vector<params::ElementRange> parts;
   };
 
   // Makes one update with `gradient`, [num_elements()]. If `gradient` is null, the weights stay.
@@ -127,13 +127,13 @@ class BucketWeights {
   // Allocates pages for the weights and the optimizer state, in place of the current pages.
   absl::Status AllocateAll();
 
-  const ElementRange range_;
+  const params::ElementRange range_;
   const bool is_averaged_;
-  const Layout& layout_;
+  const params::Layout& layout_;
   const optimizer::Optimizer& optimizer_;
   PagePool& pages_;
   const int num_state_vectors_;
-  std::vector<ElementRange> decay_;  // relative to the bucket's start
+  std::vector<params::ElementRange> decay_;  // relative to the bucket's start
   std::shared_ptr<Page> weights_;
   std::vector<std::shared_ptr<Page>> state_;
   std::unique_ptr<ContributionMean> mean_;

@@ -32,21 +32,22 @@ std::vector<float> Random(int seed) {
   return values;
 }
 
-std::vector<std::byte> Encoded(Encoding encoding, int seed) {
-  std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+std::vector<std::byte> Encoded(params::Encoding encoding, int seed) {
+  std::vector<std::byte> bytes(params::EncodedBytes(encoding, kElements));
   codec::CodecOf(encoding).Encode(Random(seed).data(), kElements, {}, bytes.data());
   return bytes;
 }
 
 enum class First { kNone, kAdded, kAdopted };
 
-class BucketWeightsTest : public ::testing::TestWithParam<Encoding> {
+class BucketWeightsTest : public ::testing::TestWithParam<params::Encoding> {
  protected:
   BucketWeightsTest()
-      : layout_(*Layout::FromTensors({{"a", {kDecayBegin}, 0, 0, false, {}},
-                                      {"b", {kDecayEnd - kDecayBegin}, kDecayBegin, 0, true, {}},
-                                      {"c", {kElements - kDecayEnd}, kDecayEnd, 0, false, {}}})) {
-    job_.optimizer.kind = OptimizerKind::kAdamW;
+      : layout_(*params::Layout::FromTensors(
+            {{"a", {kDecayBegin}, 0, 0, false, {}},
+             {"b", {kDecayEnd - kDecayBegin}, kDecayBegin, 0, true, {}},
+             {"c", {kElements - kDecayEnd}, kDecayEnd, 0, false, {}}})) {
+    job_.optimizer.kind = job::OptimizerKind::kAdamW;
     job_.optimizer.weight_decay = 0.1;
     optimizer_ = optimizer::MakeServerOptimizer(job_);
   }
@@ -84,14 +85,14 @@ class BucketWeightsTest : public ::testing::TestWithParam<Encoding> {
     return all;
   }
 
-  JobSpec job_;
-  const Layout layout_;
+  job::JobSpec job_;
+  const params::Layout layout_;
   std::unique_ptr<const optimizer::Optimizer> optimizer_;
   PagePool pages_;
 };
 
 TEST_P(BucketWeightsTest, OnePassHasTheBitsOfItsSteps) {
-  const Encoding encoding = GetParam();
+  const params::Encoding encoding = GetParam();
   const std::vector<std::byte> last_bytes = Encoded(encoding, 3);
   const optimizer::OptimizerCall call = {.step = 3, .learning_rate = 0.1, .gradient_scale = 0.9f};
   for (const First first : {First::kNone, First::kAdded, First::kAdopted}) {
@@ -128,7 +129,8 @@ TEST_P(BucketWeightsTest, AContributionAloneHasTheBitsOfAMeanOfOne) {
   mean_of_one->FinishMean(/*rescale=*/1.0f, /*clip=*/1.0f);
   EXPECT_TRUE(mean_of_one->ApplyMean(call, /*has_update=*/true));
   const auto alone = Make(First::kNone);
-  EXPECT_TRUE(alone->ApplyAlone(call, ContributionKind::kGradient, GetParam(), bytes.data()));
+  EXPECT_TRUE(
+      alone->ApplyAlone(call, messages::ContributionKind::kGradient, GetParam(), bytes.data()));
   EXPECT_EQ(All(*alone), All(*mean_of_one));
 }
 
@@ -151,22 +153,22 @@ TEST_P(BucketWeightsTest, OnePassTellsOfWhatIsNotFinite) {
   values[16384 + 7] = 3e38f;
   const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
   EXPECT_FALSE(weights->FinishAndApply({.learning_rate = 0.1, .gradient_scale = 1e30f},
-                                       LastContribution{Encoding::kFp32, bytes, {}}, 1.0f));
+                                       LastContribution{params::Encoding::kFp32, bytes, {}}, 1.0f));
 }
 
-class BucketShadowTest : public ::testing::TestWithParam<std::tuple<Encoding, bool>> {};
+class BucketShadowTest : public ::testing::TestWithParam<std::tuple<params::Encoding, bool>> {};
 
 // Makes updates in every way: with a finished mean, in one pass, with one contribution alone, and
 // with an empty mean. The changes that workers get must equal those of a shadow that encodes whole
 // vectors after each update.
 TEST_P(BucketShadowTest, FollowsEveryKindOfUpdate) {
   const auto [encoding, error_feedback] = GetParam();
-  JobSpec job;
+  job::JobSpec job;
   job.pull_encoding = encoding;
   job.error_feedback = error_feedback;
   job.seed = 7;
-  const Layout layout =
-      *Layout::FromTensors({{"a", {kElements}, 0, 0, /*decay=*/false, /*init=*/{}}});
+  const params::Layout layout =
+      *params::Layout::FromTensors({{"a", {kElements}, 0, 0, /*decay=*/false, /*init=*/{}}});
   const std::unique_ptr<const optimizer::Optimizer> optimizer = optimizer::MakeServerOptimizer(job);
   PagePool pages;
   BucketWeights weights({.range = {0, kElements}}, job, layout, *optimizer, pages);
@@ -188,22 +190,23 @@ TEST_P(BucketShadowTest, FollowsEveryKindOfUpdate) {
     SCOPED_TRACE(step);
     const optimizer::OptimizerCall call = {.step = step, .learning_rate = 0.1};
     const std::vector<float> before(weights.data(), weights.data() + kElements);
-    const LastContribution last = {Encoding::kFp32, bytes, MeanShare()};
+    const LastContribution last = {params::Encoding::kFp32, bytes, MeanShare()};
     switch (step) {
       case 1:
         EXPECT_TRUE(weights.FinishAndApply(call, last, /*rescale=*/1.0f));
         break;
       case 2:
-        weights.mean().Add(Encoding::kFp32, bytes, MeanShare());
+        weights.mean().Add(params::Encoding::kFp32, bytes, MeanShare());
         EXPECT_TRUE(weights.FinishAndApply(call, std::nullopt, /*rescale=*/1.0f));
         break;
       case 3:
-        weights.mean().Add(Encoding::kFp32, bytes, MeanShare());
+        weights.mean().Add(params::Encoding::kFp32, bytes, MeanShare());
         weights.FinishMean(/*rescale=*/1.0f, /*clip=*/1.0f);
         EXPECT_TRUE(weights.ApplyMean(call, /*has_update=*/true));
         break;
       case 4:
-        EXPECT_TRUE(weights.ApplyAlone(call, ContributionKind::kGradient, Encoding::kFp32, bytes));
+        EXPECT_TRUE(weights.ApplyAlone(call, messages::ContributionKind::kGradient,
+                                       params::Encoding::kFp32, bytes));
         break;
       case 5:  // as if there had been no memory for the mean
         EXPECT_TRUE(weights.ApplyMean(call, /*has_update=*/true));
@@ -217,7 +220,7 @@ TEST_P(BucketShadowTest, FollowsEveryKindOfUpdate) {
       EXPECT_EQ(lent.version, Version(step));
       EXPECT_EQ(lent.changes.size(), 1u);
       const auto* const begin = reinterpret_cast<const std::byte*>(lent.changes.at(0)->data());
-      return std::vector<std::byte>(begin, begin + EncodedBytes(lent.encoding, kElements));
+      return std::vector<std::byte>(begin, begin + params::EncodedBytes(lent.encoding, kElements));
     };
     const ReadView view = {.shadow = true, .held = Version(step - 1)};
     EXPECT_EQ(change_of(weights.Lend(view, Version(step))),
@@ -230,10 +233,11 @@ TEST_P(BucketShadowTest, FollowsEveryKindOfUpdate) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Encodings, BucketShadowTest,
-                         ::testing::Combine(::testing::Values(Encoding::kBf16, Encoding::kInt8),
+                         ::testing::Combine(::testing::Values(params::Encoding::kBf16,
+                                                              params::Encoding::kInt8),
                                             ::testing::Bool()));
 
-INSTANTIATE_TEST_SUITE_P(Encodings, BucketWeightsTest, ::testing::ValuesIn(kAllEncodings));
+INSTANTIATE_TEST_SUITE_P(Encodings, BucketWeightsTest, ::testing::ValuesIn(params::kAllEncodings));
 
 }  // namespace
 }  // namespace lodestar::shard

@@ -16,22 +16,22 @@ namespace {
 float LimitOf(const ContributionKey& key) {
   constexpr float kLargest = std::numeric_limits<float>::infinity();
   const float scale = std::abs(key.scale);
-  return scale == 0.0f ? kLargest : std::min(kMaxContribution / scale, kLargest);
+  return scale == 0.0f ? kLargest : std::min(messages::kMaxContribution / scale, kLargest);
 }
 
 // Returns the error for the first bad element. `bad` is its position, or the number of elements if
 // none is bad: then the result is OK.
-absl::Status CheckFound(int64_t bad, const ContributionKey& key, const Layout& layout,
-                        const Bucket& bucket) {
+absl::Status CheckFound(int64_t bad, const ContributionKey& key, const params::Layout& layout,
+                        const params::Bucket& bucket) {
   if (bad == bucket.range.size()) return absl::OkStatus();
   const int64_t element = bucket.range.begin + bad;
-  const TensorSpec& tensor = layout.TensorAt(element);
+  const params::TensorSpec& tensor = layout.TensorAt(element);
   const std::string text =
       absl::StrCat("worker ", key.worker.value(), ", tensor '", tensor.name, "', element ",
                    element - tensor.offset, " (bucket ", bucket.index, ", element ", bad, ")",
                    key.scale == 1.0f ? "" : absl::StrCat(", times the scale ", key.scale),
-                   ": NaN, Inf or not below ", kMaxContribution);
-  if (key.kind == ContributionKind::kInitialWeights) {
+                   ": NaN, Inf or not below ", messages::kMaxContribution);
+  if (key.kind == messages::ContributionKind::kInitialWeights) {
     return absl::InvalidArgumentError(absl::StrCat(text, "; the first weights are not taken"));
   }
   return absl::AbortedError(
@@ -40,56 +40,58 @@ absl::Status CheckFound(int64_t bad, const ContributionKey& key, const Layout& l
 
 }  // namespace
 
-absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const JobSpec& job,
-                       bool is_averaged, bool awaits_first_weights) {
-  const bool is_first = key.kind == ContributionKind::kInitialWeights;
-  const ContributionKind wanted =
-      is_first && awaits_first_weights ? key.kind : RoundContributionKind(job);
+absl::Status CheckForm(const ContributionKey& key, const params::Bucket& bucket,
+                       const job::JobSpec& job, bool is_averaged, bool awaits_first_weights) {
+  const bool is_first = key.kind == messages::ContributionKind::kInitialWeights;
+  const messages::ContributionKind wanted =
+      is_first && awaits_first_weights ? key.kind : messages::RoundContributionKind(job);
   if (key.kind != wanted) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", key.worker.value(), " sent ", ContributionKindName(key.kind),
-                     ", this job takes ", ContributionKindName(wanted)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", key.worker.value(), " sent ", messages::ContributionKindName(key.kind),
+        ", this job takes ", messages::ContributionKindName(wanted)));
   }
-  const Encoding encoding = is_first || is_averaged ? Encoding::kFp32 : job.push_encoding;
+  const params::Encoding encoding =
+      is_first || is_averaged ? params::Encoding::kFp32 : job.push_encoding;
   if (key.encoding != encoding) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "worker ", key.worker.value(), " sent ", ContributionKindName(key.kind), " in ",
-        EncodingText(key.encoding), ", this job takes ", EncodingText(encoding),
+        "worker ", key.worker.value(), " sent ", messages::ContributionKindName(key.kind), " in ",
+        params::EncodingText(key.encoding), ", this job takes ", params::EncodingText(encoding),
         is_averaged ? absl::StrCat(" of bucket ", bucket.index,
                                    ", which is averaged; its values travel as they are")
                     : "; use push_encoding of the registration"));
   }
   // If contributions are deferred, a worker that has just begun skips its first one, because it has
   // none yet.
-  const bool may_be_skipped =
-      key.kind == ContributionKind::kGradient || (!is_first && DefersContributions(job));
+  const bool may_be_skipped = key.kind == messages::ContributionKind::kGradient ||
+                              (!is_first && job::DefersContributions(job));
   if (key.is_skipped() && !may_be_skipped) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "worker ", key.worker.value(), " sent ", ContributionKindName(key.kind),
+        "worker ", key.worker.value(), " sent ", messages::ContributionKindName(key.kind),
         " of a skipped step; only a step that makes a gradient can be skipped, and the first "
         "contribution of a life with --fragments, --overlap_steps, --overlap_rounds or "
         "--outer_optimizer=easgd"));
   }
-  if ((key.kind == ContributionKind::kWeights || is_averaged) && key.scale != 1.0f) {
+  if ((key.kind == messages::ContributionKind::kWeights || is_averaged) && key.scale != 1.0f) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", key.worker.value(), ", bucket ", bucket.index, ": scale is ", key.scale, "; ",
         is_averaged ? "averaged values" : "weights", " travel as they are, with scale 1"));
   }
-  if (std::abs(key.scale) <= kMaxContributionScale) return absl::OkStatus();
+  if (std::abs(key.scale) <= messages::kMaxContributionScale) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("worker ", key.worker.value(), ", bucket ", bucket.index, ": scale is ",
-                   key.scale, ", wanted is a number of at most ", kMaxContributionScale));
+                   key.scale, ", wanted is a number of at most ", messages::kMaxContributionScale));
 }
 
-absl::Status CheckBytes(const ContributionKey& key, const Bucket& bucket,
+absl::Status CheckBytes(const ContributionKey& key, const params::Bucket& bucket,
                         const std::byte* elements) {
   const int64_t bad = codec::FirstMalformed(key.encoding, elements, bucket.range.size());
   if (bad == bucket.range.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "worker ", key.worker.value(), ", bucket ", bucket.index, ", block of ",
-      BlockElements(key.encoding), " from element ", bad, ": the places of what was kept in ",
-      EncodingText(key.encoding), " are not ascending within the block; the contribution to round ",
-      key.round.value(), " is not counted; use the encoder of this release"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("worker ", key.worker.value(), ", bucket ", bucket.index, ", block of ",
+                   params::BlockElements(key.encoding), " from element ", bad,
+                   ": the places of what was kept in ", params::EncodingText(key.encoding),
+                   " are not ascending within the block; the contribution to round ",
+                   key.round.value(), " is not counted; use the encoder of this release"));
 }
 
 NumbersCheck::NumbersCheck(const ContributionKey& key, int64_t num_elements, bool measures_norm)
@@ -104,11 +106,11 @@ void NumbersCheck::Look(const std::byte* elements, int64_t num_bytes,
                         absl::Span<const std::byte> last) {
   const int64_t last_begin = num_bytes - static_cast<int64_t>(last.size());
   while (num_seen_ < num_elements_ && first_bad_ == num_elements_) {
-    const int64_t size = std::min(kWholeBlocks, num_elements_ - num_seen_);
-    const int64_t begin = EncodedBytes(encoding_, num_seen_);
-    if (EncodedBytes(encoding_, num_seen_ + size) > num_bytes) return;
+    const int64_t size = std::min(params::kWholeBlocks, num_elements_ - num_seen_);
+    const int64_t begin = params::EncodedBytes(encoding_, num_seen_);
+    if (params::EncodedBytes(encoding_, num_seen_ + size) > num_bytes) return;
     // Only whole blocks are read from `last`: their loops need no alignment.
-    const bool is_in_last = begin >= last_begin && size == kWholeBlocks;
+    const bool is_in_last = begin >= last_begin && size == params::kWholeBlocks;
     const std::byte* const part =
         is_in_last ? last.data() + (begin - last_begin) : elements + begin;
     double square_sum = 0.0;
@@ -121,8 +123,8 @@ void NumbersCheck::Look(const std::byte* elements, int64_t num_bytes,
   }
 }
 
-absl::Status NumbersCheck::Result(const ContributionKey& key, const Layout& layout,
-                                  const Bucket& bucket) const {
+absl::Status NumbersCheck::Result(const ContributionKey& key, const params::Layout& layout,
+                                  const params::Bucket& bucket) const {
   LODESTAR_CHECK(num_seen_ == num_elements_ || first_bad_ < num_elements_)
       << num_seen_ << " of " << num_elements_;
   return CheckFound(first_bad_, key, layout, bucket);

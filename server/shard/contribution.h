@@ -24,17 +24,17 @@ struct ContributionKey {
   Incarnation incarnation;
   Round round;           // round of the grant
   Version base_version;  // version that the contribution was computed on
-  ContributionKind kind = ContributionKind::kGradient;
+  messages::ContributionKind kind = messages::ContributionKind::kGradient;
   float scale = 1.0f;  // factor for the elements, for clients that clip
-  Encoding encoding = Encoding::kFp32;
+  params::Encoding encoding = params::Encoding::kFp32;
   // Number of samples that the contribution was computed on. 0 means all samples of the grant.
   // kSkippedSamples means that the contribution was skipped.
   int64_t num_samples = 0;
 
-  bool is_skipped() const { return num_samples == kSkippedSamples; }
+  bool is_skipped() const { return num_samples == messages::kSkippedSamples; }
   // Returns the size of one bucket in the key's encoding.
-  int64_t BytesOf(const Bucket& of) const {
-    return is_skipped() ? 0 : EncodedBytes(encoding, of.range.size());
+  int64_t BytesOf(const params::Bucket& of) const {
+    return is_skipped() ? 0 : params::EncodedBytes(encoding, of.range.size());
   }
 };
 
@@ -46,12 +46,12 @@ enum class PushOutcome : uint8_t {
 
 // Checks that the job takes contributions of this kind, encoding and scale. `is_averaged` says
 // whether the bucket holds averaged tensors. Errors: InvalidArgument.
-absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const JobSpec& job,
-                       bool is_averaged, bool awaits_first_weights);
+absl::Status CheckForm(const ContributionKey& key, const params::Bucket& bucket,
+                       const job::JobSpec& job, bool is_averaged, bool awaits_first_weights);
 
 // Checks that an encoder can have made these bytes. Errors: InvalidArgument, naming worker, bucket
 // and block.
-absl::Status CheckBytes(const ContributionKey& key, const Bucket& bucket,
+absl::Status CheckBytes(const ContributionKey& key, const params::Bucket& bucket,
                         const std::byte* elements);
 
 // NumbersCheck checks the numbers of one bucket of a contribution, while they arrive or all at
@@ -75,13 +75,14 @@ class NumbersCheck {
   //
   // Errors: Aborted, naming worker, tensor and element (the job must begin anew from other
   // weights); InvalidArgument (first weights are bad, and another start cannot repair them).
-  absl::Status Result(const ContributionKey& key, const Layout& layout, const Bucket& bucket) const;
+  absl::Status Result(const ContributionKey& key, const params::Layout& layout,
+                      const params::Bucket& bucket) const;
   // Returns the norm of the elements times the scale, if all are within the limit. The result
   // depends on the elements alone, not on how they arrived.
   double norm() const;
 
  private:
-  Encoding encoding_;
+  params::Encoding encoding_;
   float scale_;  // absolute value of the key's scale
   float limit_;  // limit for elements before they are scaled
   int64_t num_elements_;

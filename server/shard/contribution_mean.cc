@@ -12,7 +12,7 @@
 namespace lodestar::shard {
 namespace {
 
-static_assert(kMaxRobustContributions <= vectors::kMaxTrimmedValues);
+static_assert(job::kMaxRobustContributions <= vectors::kMaxTrimmedValues);
 
 // Returns true if most of the page is used. A page of staging space is as large as the largest
 // bucket.
@@ -32,15 +32,16 @@ void DivideWherePositive(float* sums, const float* weights, int64_t n) {
 
 // Computes values = factor * decoded. The encoded elements lie at the start of `values`. Works from
 // the end, because encoded elements take no more room than decoded ones.
-void DecodeInPlace(Encoding encoding, float factor, int64_t num_elements, float* values) {
-  constexpr int64_t kSize = kWholeBlocks;
+void DecodeInPlace(params::Encoding encoding, float factor, int64_t num_elements, float* values) {
+  constexpr int64_t kSize = params::kWholeBlocks;
   std::byte encoded[kSize * sizeof(float)];
   const auto* const all = reinterpret_cast<const std::byte*>(values);
   for (int64_t begin = (num_elements - 1) / kSize * kSize; begin >= 0; begin -= kSize) {
     const int64_t size = std::min(kSize, num_elements - begin);
-    const int64_t bytes = EncodedBytes(encoding, size);
-    LODESTAR_CHECK(bytes <= static_cast<int64_t>(sizeof(encoded))) << EncodingText(encoding);
-    std::copy_n(all + EncodedBytes(encoding, begin), bytes, encoded);
+    const int64_t bytes = params::EncodedBytes(encoding, size);
+    LODESTAR_CHECK(bytes <= static_cast<int64_t>(sizeof(encoded)))
+        << params::EncodingText(encoding);
+    std::copy_n(all + params::EncodedBytes(encoding, begin), bytes, encoded);
     codec::AccumulateDecoded(encoding, encoded, size, factor, values + begin,
                              kernels::Accumulate::kSet);
   }
@@ -54,16 +55,17 @@ class WeightedSum final : public ContributionMean {
   WeightedSum(int64_t num_elements, PagePool& pages)
       : ContributionMean(num_elements), pages_(pages) {}
 
-  void Add(Encoding encoding, const std::byte* values, const MeanShare& share) override {
+  void Add(params::Encoding encoding, const std::byte* values, const MeanShare& share) override {
     AddAdopted();
     AddTo(encoding, values, share.factor);
   }
 
-  bool CanAdopt(Encoding /*encoding*/, int64_t page_elements) const override {
+  bool CanAdopt(params::Encoding /*encoding*/, int64_t page_elements) const override {
     return sum_ == nullptr && !adopted_.has_value() && IsWellFilled(page_elements, num_elements_);
   }
 
-  void Adopt(std::shared_ptr<Page> values, Encoding encoding, const MeanShare& share) override {
+  void Adopt(std::shared_ptr<Page> values, params::Encoding encoding,
+             const MeanShare& share) override {
     LODESTAR_CHECK(CanAdopt(encoding, values->size()))
         << values->size() << " for " << num_elements_;
     adopted_ = Adopted{std::move(values), encoding, share.factor};
@@ -108,7 +110,7 @@ class WeightedSum final : public ContributionMean {
   // other sum.
   struct Adopted {
     std::shared_ptr<Page> values;
-    Encoding encoding;
+    params::Encoding encoding;
     float factor;
 
     const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(values->data()); }
@@ -118,11 +120,12 @@ class WeightedSum final : public ContributionMean {
     const std::optional<Adopted> adopted = std::exchange(adopted_, std::nullopt);
     if (!adopted.has_value()) return;
     sum_ = adopted->values;
-    if (adopted->encoding == Encoding::kFp32) return Scale(*sum_, adopted->factor, num_elements_);
+    if (adopted->encoding == params::Encoding::kFp32)
+      return Scale(*sum_, adopted->factor, num_elements_);
     DecodeInPlace(adopted->encoding, adopted->factor, num_elements_, sum_->data());
   }
 
-  void AddTo(Encoding encoding, const std::byte* values, float factor) {
+  void AddTo(params::Encoding encoding, const std::byte* values, float factor) {
     const bool is_first = sum_ == nullptr;
     if (is_first) sum_ = pages_.Allocate(num_elements_);
     if (sum_ == nullptr) return;
@@ -133,7 +136,7 @@ class WeightedSum final : public ContributionMean {
   // Returns the sum if it needs no computation, else null.
   const Page* WithoutArithmetic() const {
     if (!adopted_.has_value()) return sum_.get();
-    const bool is_sum = adopted_->encoding == Encoding::kFp32 && adopted_->factor == 1.0f;
+    const bool is_sum = adopted_->encoding == params::Encoding::kFp32 && adopted_->factor == 1.0f;
     return is_sum ? adopted_->values.get() : nullptr;
   }
 
@@ -141,13 +144,13 @@ class WeightedSum final : public ContributionMean {
   void FormPart(const std::optional<LastContribution>& last, float rescale, int64_t begin,
                 absl::Span<float> part) const {
     kernels::Accumulate next = kernels::Accumulate::kSet;
-    const auto add = [&](Encoding encoding, const std::byte* values, float factor) {
-      codec::AccumulateDecoded(encoding, values + EncodedBytes(encoding, begin),
+    const auto add = [&](params::Encoding encoding, const std::byte* values, float factor) {
+      codec::AccumulateDecoded(encoding, values + params::EncodedBytes(encoding, begin),
                                static_cast<int64_t>(part.size()), factor, part.data(), next);
       next = kernels::Accumulate::kAdd;
     };
     if (sum_ != nullptr) {
-      add(Encoding::kFp32, reinterpret_cast<const std::byte*>(sum_->data()), 1.0f);
+      add(params::Encoding::kFp32, reinterpret_cast<const std::byte*>(sum_->data()), 1.0f);
     }
     if (adopted_.has_value()) add(adopted_->encoding, adopted_->bytes(), adopted_->factor);
     if (last.has_value()) add(last->encoding, last->values, last->share.factor);
@@ -169,7 +172,7 @@ class MeanOfSenders final : public ContributionMean {
   MeanOfSenders(int64_t num_elements, PagePool& pages)
       : ContributionMean(num_elements), pages_(pages) {}
 
-  void Add(Encoding encoding, const std::byte* values, const MeanShare& share) override {
+  void Add(params::Encoding encoding, const std::byte* values, const MeanShare& share) override {
     if (share.weight <= 0) return;
     if (sum_ == nullptr) {
       sum_ = pages_.Allocate(num_elements_);
@@ -187,8 +190,9 @@ class MeanOfSenders final : public ContributionMean {
     codec::AddWhereKept(encoding, values, num_elements_, weight, weights_->data());
   }
 
-  bool CanAdopt(Encoding, int64_t) const override { return false; }
-  void Adopt(std::shared_ptr<Page> values, Encoding encoding, const MeanShare& share) override {
+  bool CanAdopt(params::Encoding, int64_t) const override { return false; }
+  void Adopt(std::shared_ptr<Page> values, params::Encoding encoding,
+             const MeanShare& share) override {
     Add(encoding, reinterpret_cast<const std::byte*>(values->data()), share);
   }
 
@@ -232,12 +236,12 @@ class MeanOfSenders final : public ContributionMean {
 // order. If there is only one contribution, it equals its mean in every bit.
 class DirectionMean final : public ContributionMean {
  public:
-  DirectionMean(std::vector<ElementRange> parts, int64_t num_elements, PagePool& pages)
+  DirectionMean(std::vector<params::ElementRange> parts, int64_t num_elements, PagePool& pages)
       : ContributionMean(num_elements), parts_(std::move(parts)), pages_(pages) {}
 
-  void Add(Encoding encoding, const std::byte* values, const MeanShare& share) override {
+  void Add(params::Encoding encoding, const std::byte* values, const MeanShare& share) override {
     if (share.weight <= 0) return;
-    if (encoding == Encoding::kFp32) {
+    if (encoding == params::Encoding::kFp32) {
       return AddElements(reinterpret_cast<const float*>(values), share);
     }
     const std::shared_ptr<Page> decoded = pages_.Allocate(num_elements_);
@@ -247,12 +251,13 @@ class DirectionMean final : public ContributionMean {
     AddElements(decoded->data(), share);
   }
 
-  bool CanAdopt(Encoding encoding, int64_t page_elements) const override {
-    return encoding == Encoding::kFp32 && sum_ == nullptr &&
+  bool CanAdopt(params::Encoding encoding, int64_t page_elements) const override {
+    return encoding == params::Encoding::kFp32 && sum_ == nullptr &&
            IsWellFilled(page_elements, num_elements_);
   }
 
-  void Adopt(std::shared_ptr<Page> values, Encoding encoding, const MeanShare& share) override {
+  void Adopt(std::shared_ptr<Page> values, params::Encoding encoding,
+             const MeanShare& share) override {
     LODESTAR_CHECK(CanAdopt(encoding, values->size()))
         << values->size() << " for " << num_elements_;
     if (share.weight <= 0) return;
@@ -317,7 +322,7 @@ class DirectionMean final : public ContributionMean {
     ++num_added_;
     total_weight_ += weight;
     for (size_t i = 0; i < parts_.size(); ++i) {
-      const ElementRange& part = parts_[i];
+      const params::ElementRange& part = parts_[i];
       const double length = std::sqrt(vectors::SumOfSquares(elements + part.begin, part.size()));
       lengths_[i] += std::abs(double{share.factor}) * length;
       if (length < kLeastLength || length * std::abs(double{share.scale}) < kLeastLength) continue;
@@ -328,7 +333,7 @@ class DirectionMean final : public ContributionMean {
   }
 
   void TakeDirection(size_t index, float rescale) {
-    const ElementRange& part = parts_[index];
+    const params::ElementRange& part = parts_[index];
     const float* const direction = directions_->data() + part.begin;
     const double length = std::sqrt(vectors::SumOfSquares(direction, part.size()));
     if (length <= kLeastDirection * total_weight_) return;
@@ -337,7 +342,7 @@ class DirectionMean final : public ContributionMean {
                               part.size(), kernels::Accumulate::kSet);
   }
 
-  const std::vector<ElementRange> parts_;
+  const std::vector<params::ElementRange> parts_;
   PagePool& pages_;
   std::shared_ptr<Page> sum_;
   std::shared_ptr<Page> directions_;  // null: sum_ is the mean
@@ -351,10 +356,10 @@ class DirectionMean final : public ContributionMean {
 // contributions gives the same bits.
 class TrimmedContributions final : public ContributionMean {
  public:
-  TrimmedContributions(const RobustMean& kind, int64_t num_elements, PagePool& pages)
+  TrimmedContributions(const job::RobustMean& kind, int64_t num_elements, PagePool& pages)
       : ContributionMean(num_elements), kind_(kind), pages_(pages) {}
 
-  void Add(Encoding encoding, const std::byte* values, const MeanShare& share) override {
+  void Add(params::Encoding encoding, const std::byte* values, const MeanShare& share) override {
     if (!IsWanted(share)) return;
     std::shared_ptr<Page> page = pages_.Allocate(num_elements_);
     if (page == nullptr) return;
@@ -363,11 +368,12 @@ class TrimmedContributions final : public ContributionMean {
     Keep(std::move(page), share);
   }
 
-  bool CanAdopt(Encoding encoding, int64_t page_elements) const override {
-    return encoding == Encoding::kFp32 && IsWellFilled(page_elements, num_elements_);
+  bool CanAdopt(params::Encoding encoding, int64_t page_elements) const override {
+    return encoding == params::Encoding::kFp32 && IsWellFilled(page_elements, num_elements_);
   }
 
-  void Adopt(std::shared_ptr<Page> values, Encoding encoding, const MeanShare& share) override {
+  void Adopt(std::shared_ptr<Page> values, params::Encoding encoding,
+             const MeanShare& share) override {
     LODESTAR_CHECK(CanAdopt(encoding, values->size())) << values->size();
     if (!IsWanted(share)) return;
     Scale(*values, share.scale, num_elements_);
@@ -411,7 +417,7 @@ class TrimmedContributions final : public ContributionMean {
 
   // The coordinator admits no more than kMaxRobustContributions to a round.
   bool IsWanted(const MeanShare& share) const {
-    return share.weight > 0 && contributions_.size() < kMaxRobustContributions;
+    return share.weight > 0 && contributions_.size() < job::kMaxRobustContributions;
   }
 
   void Keep(std::shared_ptr<Page> page, const MeanShare& share) {
@@ -421,7 +427,7 @@ class TrimmedContributions final : public ContributionMean {
     contributions_.insert(position, {share.order, share.weight, std::move(page)});
   }
 
-  const RobustMean kind_;
+  const job::RobustMean kind_;
   PagePool& pages_;
   std::vector<Contribution> contributions_;  // ascending by `order`
   std::shared_ptr<Page> mean_;

@@ -28,11 +28,11 @@ struct MeanShare {
 // Number of elements of a part, if a mean is computed part by part. A part, with the numbers it is
 // computed from and the numbers it goes to, fits into a second-level cache. It is a multiple of
 // whole blocks in every encoding.
-constexpr int64_t kMeanPartElements = 4 * kWholeBlocks;
+constexpr int64_t kMeanPartElements = 4 * params::kWholeBlocks;
 
 // The last contribution of a round. `values` is [num_elements] in the encoding.
 struct LastContribution {
-  Encoding encoding;
+  params::Encoding encoding;
   const std::byte* values;
   MeanShare share;
 };
@@ -44,13 +44,14 @@ class ContributionMean {
   explicit ContributionMean(int64_t num_elements) : num_elements_(num_elements) {}
   virtual ~ContributionMean() = default;
 
-  virtual void Add(Encoding encoding, const std::byte* values, const MeanShare& share) = 0;
+  virtual void Add(params::Encoding encoding, const std::byte* values, const MeanShare& share) = 0;
   // Returns true if the mean may keep a page of this size and encoding, instead of copying it to
   // another page. That saves a page if Add() would take one now. The page must not be much larger
   // than needed.
-  virtual bool CanAdopt(Encoding encoding, int64_t page_elements) const = 0;
+  virtual bool CanAdopt(params::Encoding encoding, int64_t page_elements) const = 0;
   // Adds elements as Add() does, but keeps their page instead of a copy.
-  virtual void Adopt(std::shared_ptr<Page> values, Encoding encoding, const MeanShare& share) = 0;
+  virtual void Adopt(std::shared_ptr<Page> values, params::Encoding encoding,
+                     const MeanShare& share) = 0;
   // Ends the round, so that mean() returns the mean of the contributions that came. `rescale` is
   // the weight of all contributions that were expected, divided by the weight of those that came. A
   // second call multiplies the finished mean by `rescale`.
@@ -76,14 +77,14 @@ class ContributionMean {
 };
 
 struct MeanKind {
-  RobustMean robust = {};
+  job::RobustMean robust = {};
   // True: the mean of an element is over the contributions that sent the element. Must be false for
   // a robust mean.
   bool divides_by_senders = false;
   // Within each of these ranges directions and lengths are averaged separately. Outside of the
   // ranges, elements are averaged. The ranges are relative to the vector's start, ascending and
   // disjoint. Must be empty for a robust mean.
-  std::vector<ElementRange> directions = {};
+  std::vector<params::ElementRange> directions = {};
 };
 
 // Returns the mean for `kind`. No other code depends on the kind. `pages` must outlive the result.

@@ -42,7 +42,7 @@ struct Contribution {
 // different length, and elements outside of all parts.
 MeanKind KindOf(const std::string& name) {
   if (name == "direction") return {.directions = {{0, 5}, {7, 8}, {8, kElements - 1}}};
-  return {.robust = *ParseRobustMean(name)};
+  return {.robust = *job::ParseRobustMean(name)};
 }
 
 class ContributionMeanTest : public testing::TestWithParam<std::string> {
@@ -62,7 +62,7 @@ class ContributionMeanTest : public testing::TestWithParam<std::string> {
     }
     for (const int i : order) {
       const auto& [values, weight, scale] = contributions[i];
-      mean.Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(values.data()),
+      mean.Add(params::Encoding::kFp32, reinterpret_cast<const std::byte*>(values.data()),
                {.scale = scale,
                 .weight = weight,
                 .factor = scale * static_cast<float>(weight) / total,
@@ -124,7 +124,7 @@ TEST_P(ContributionMeanTest, WhatDoesNotComeIsMadeUpFor) {
   const std::unique_ptr<ContributionMean> mean = Make();
   const std::vector<float> values = Vector(1);
   // The contribution has half of the round's weight. The other half did not come.
-  mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(values.data()),
+  mean->Add(params::Encoding::kFp32, reinterpret_cast<const std::byte*>(values.data()),
             {.weight = 2, .factor = 0.5f});
   mean->Finish(2.0f);
   EXPECT_EQ(Elements(*mean->mean()), values);
@@ -135,13 +135,15 @@ TEST_P(ContributionMeanTest, WhatDoesNotComeIsMadeUpFor) {
 TEST_P(ContributionMeanTest, AdoptedPagesAreTheSameAsValues) {
   const std::vector<Contribution> contributions = {{Vector(1), 2, 0.5f}, {Vector(2), 2, 0.25f}};
   const std::unique_ptr<ContributionMean> mean = Make();
-  ASSERT_TRUE(mean->CanAdopt(Encoding::kFp32, kElements));
-  EXPECT_FALSE(mean->CanAdopt(Encoding::kFp32, 2 * kElements)) << "half of the page would lie idle";
+  ASSERT_TRUE(mean->CanAdopt(params::Encoding::kFp32, kElements));
+  EXPECT_FALSE(mean->CanAdopt(params::Encoding::kFp32, 2 * kElements))
+      << "half of the page would lie idle";
   std::shared_ptr<Page> page = pages_.Allocate(kElements);
   std::copy_n(contributions[0].values.begin(), kElements, page->data());
-  mean->Adopt(std::move(page), Encoding::kFp32,
+  mean->Adopt(std::move(page), params::Encoding::kFp32,
               {.scale = 0.5f, .weight = 2, .factor = 0.25f, .order = 0});
-  mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(contributions[1].values.data()),
+  mean->Add(params::Encoding::kFp32,
+            reinterpret_cast<const std::byte*>(contributions[1].values.data()),
             {.scale = 0.25f, .weight = 2, .factor = 0.125f, .order = 1});
   mean->Finish(1.0f);
   EXPECT_EQ(Elements(*mean->mean()), MeanOf(contributions, {0, 1}));
@@ -150,8 +152,9 @@ TEST_P(ContributionMeanTest, AdoptedPagesAreTheSameAsValues) {
 TEST_P(ContributionMeanTest, AdoptedEncodedPagesAreTheSameAsValues) {
   const MeanShare first = {.scale = 0.5f, .weight = 2, .factor = 0.25f, .order = 0};
   const MeanShare second = {.scale = 0.25f, .weight = 2, .factor = 0.125f, .order = 1};
-  for (const Encoding encoding : {Encoding::kBf16, Encoding::kInt8, Encoding::TopK(2, 4)}) {
-    std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+  for (const params::Encoding encoding :
+       {params::Encoding::kBf16, params::Encoding::kInt8, params::Encoding::TopK(2, 4)}) {
+    std::vector<std::byte> bytes(params::EncodedBytes(encoding, kElements));
     codec::CodecOf(encoding).Encode(Vector(4).data(), kElements, {}, bytes.data());
     for (const bool has_second : {false, true}) {
       const std::unique_ptr<ContributionMean> added = Make();
@@ -167,22 +170,24 @@ TEST_P(ContributionMeanTest, AdoptedEncodedPagesAreTheSameAsValues) {
         if (has_second) mean->Add(encoding, bytes.data(), second);
         mean->Finish(0.7f);
       }
-      EXPECT_EQ(Elements(*adopted->mean()), Elements(*added->mean())) << EncodingText(encoding);
+      EXPECT_EQ(Elements(*adopted->mean()), Elements(*added->mean()))
+          << params::EncodingText(encoding);
     }
   }
 }
 
 TEST_P(ContributionMeanTest, EncodedValuesAreDecoded) {
-  for (const Encoding encoding :
-       {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4, Encoding::TopK(2, 4)}) {
-    std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+  for (const params::Encoding encoding :
+       {params::Encoding::kBf16, params::Encoding::kFp16, params::Encoding::kInt8,
+        params::Encoding::kInt4, params::Encoding::TopK(2, 4)}) {
+    std::vector<std::byte> bytes(params::EncodedBytes(encoding, kElements));
     codec::CodecOf(encoding).Encode(Vector(4).data(), kElements, {}, bytes.data());
     std::vector<float> decoded(kElements);
     codec::CodecOf(encoding).Decode(bytes.data(), kElements, decoded.data());
     const std::unique_ptr<ContributionMean> mean = Make();
     mean->Add(encoding, bytes.data(), MeanShare());
     mean->Finish(1.0f);
-    EXPECT_EQ(Elements(*mean->mean()), decoded) << EncodingText(encoding);
+    EXPECT_EQ(Elements(*mean->mean()), decoded) << params::EncodingText(encoding);
   }
 }
 
@@ -260,8 +265,9 @@ TEST_P(RobustContributionsTest, WhatWeighsNothingIsNoValueAmongTheOthers) {
 TEST_P(RobustContributionsTest, MoreThanARoundMayHaveAreLeftOut) {
   std::vector<Contribution> contributions;
   std::vector<int> order;
-  for (int i = 0; i < kMaxRobustContributions + 8; ++i) {
-    contributions.push_back({std::vector<float>(kElements, i < kMaxRobustContributions ? 1 : 9)});
+  for (int i = 0; i < job::kMaxRobustContributions + 8; ++i) {
+    contributions.push_back(
+        {std::vector<float>(kElements, i < job::kMaxRobustContributions ? 1 : 9)});
     order.push_back(i);
   }
   EXPECT_THAT(MeanOf(contributions, order), Each(1.0f));
@@ -270,10 +276,10 @@ TEST_P(RobustContributionsTest, MoreThanARoundMayHaveAreLeftOut) {
 class MeanOfSendersTest : public testing::Test {
  protected:
   static constexpr int64_t kSize = 6;
-  static constexpr Encoding kTwo = Encoding::TopK(2, 2);
+  static constexpr params::Encoding kTwo = params::Encoding::TopK(2, 2);
 
   void Add(const std::vector<float>& values, const MeanShare& share) {
-    std::vector<std::byte> bytes(EncodedBytes(kTwo, kSize));
+    std::vector<std::byte> bytes(params::EncodedBytes(kTwo, kSize));
     codec::CodecOf(kTwo).Encode(values.data(), kSize, {}, bytes.data());
     mean_->Add(kTwo, bytes.data(), share);
   }
@@ -318,7 +324,7 @@ TEST_F(MeanOfSendersTest, WithoutAPageTheMeanIsFormedWithoutIt) {
   }});
   const std::unique_ptr<ContributionMean> mean =
       MakeContributionMean({.divides_by_senders = true}, kSize, pages);
-  mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(Vector(1).data()), {});
+  mean->Add(params::Encoding::kFp32, reinterpret_cast<const std::byte*>(Vector(1).data()), {});
   mean->Finish(1.0f);
   EXPECT_EQ(mean->mean(), nullptr);
 }
@@ -333,7 +339,7 @@ class DirectionMeanTest : public testing::Test {
 
   // `planned` is the weight of all contributions that were to come. 0 means the weight of those
   // that do come.
-  std::vector<float> MeanOf(const std::vector<Sent>& sent, std::vector<ElementRange> parts,
+  std::vector<float> MeanOf(const std::vector<Sent>& sent, std::vector<params::ElementRange> parts,
                             int64_t planned = 0) {
     const auto size = static_cast<int64_t>(sent[0].values.size());
     int64_t arrived = 0;
@@ -343,7 +349,7 @@ class DirectionMeanTest : public testing::Test {
         MakeContributionMean({.directions = std::move(parts)}, size, pages_);
     for (uint32_t i = 0; i < sent.size(); ++i) {
       const auto weight = static_cast<float>(sent[i].weight);
-      mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(sent[i].values.data()),
+      mean->Add(params::Encoding::kFp32, reinterpret_cast<const std::byte*>(sent[i].values.data()),
                 {.scale = sent[i].scale,
                  .weight = sent[i].weight,
                  .factor = sent[i].scale * weight / static_cast<float>(planned),
@@ -407,10 +413,10 @@ TEST_F(DirectionMeanTest, NothingHasNoDirectionAndALengthOfNothing) {
 TEST(TrimmedMeanTest, IsTheMeanOfThoseBetween) {
   PagePool pages;
   const std::unique_ptr<ContributionMean> mean =
-      MakeContributionMean({.robust = *ParseRobustMean("trimmed:1")}, 2, pages);
+      MakeContributionMean({.robust = *job::ParseRobustMean("trimmed:1")}, 2, pages);
   const float values[4][2] = {{1, 40}, {2, 30}, {4, 20}, {9, -7}};
   for (uint32_t i = 0; i < 4; ++i) {
-    mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(values[i]),
+    mean->Add(params::Encoding::kFp32, reinterpret_cast<const std::byte*>(values[i]),
               {.weight = i == 1 ? 3 : 1, .order = i});
   }
   mean->Finish(1.0f);

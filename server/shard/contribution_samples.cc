@@ -28,7 +28,7 @@ ContributionSamples::ContributionSamples(int64_t num_elements, int64_t max_eleme
       stride_(StrideFor(num_elements, max_elements)) {}
 
 void ContributionSamples::Add(WorkerId worker, Incarnation incarnation, Round round,
-                              Encoding encoding, const std::byte* encoded, float scale,
+                              params::Encoding encoding, const std::byte* encoded, float scale,
                               const float* base) {
   if (!is_looked_at_ || samples_.size() == kMaxWorkers) return;
   Sample sample = {.worker = worker, .incarnation = incarnation};

@@ -40,7 +40,7 @@ class ContributionSamples {
 
   // Adds the sample of a contribution to the open round. `encoded` has all elements of the bucket.
   // The sampled value is scale * (encoded - base), or scale * encoded if `base` is null.
-  void Add(WorkerId worker, Incarnation incarnation, Round round, Encoding encoding,
+  void Add(WorkerId worker, Incarnation incarnation, Round round, params::Encoding encoding,
            const std::byte* encoded, float scale, const float* base);
   // Ends the round. Returns one part per worker, or nothing if fewer than two workers contributed.
   std::vector<DirectionPart> EndRound();

@@ -31,9 +31,10 @@ std::vector<float> Sum(const std::vector<float>& a, float factor, const std::vec
 }
 
 void Add(ContributionSamples& samples, uint32_t worker, const std::vector<float>& values,
-         Encoding encoding = Encoding::kFp32, const float* base = nullptr, int64_t round = 0) {
+         params::Encoding encoding = params::Encoding::kFp32, const float* base = nullptr,
+         int64_t round = 0) {
   const auto n = static_cast<int64_t>(values.size());
-  std::vector<std::byte> encoded(EncodedBytes(encoding, n));
+  std::vector<std::byte> encoded(params::EncodedBytes(encoding, n));
   codec::CodecOf(encoding).Encode(values.data(), n, {}, encoded.data());
   samples.Add(WorkerId(worker), Incarnation(worker + 10), Round(round), encoding, encoded.data(),
               0.5f, base);
@@ -45,7 +46,7 @@ double CosineOf(const DirectionPart& part) {
 
 TEST(ContributionSamplesTest, TheWholeOfASmallBucketIsLookedAtInEveryEncoding) {
   const std::vector<float> values = Random(1000, 1);
-  for (const Encoding encoding : kAllEncodings) {
+  for (const params::Encoding encoding : params::kAllEncodings) {
     ContributionSamples samples(1000, 1 << 16);
     Add(samples, 1, values, encoding);
     Add(samples, 2, Sum(values, -3.0f, values), encoding);
@@ -55,7 +56,7 @@ TEST(ContributionSamplesTest, TheWholeOfASmallBucketIsLookedAtInEveryEncoding) {
     EXPECT_EQ(parts[0].incarnation, Incarnation(11));
     EXPECT_NEAR(parts[0].own_square, 1.0, 1e-5);
     EXPECT_NEAR(parts[0].others_square, 1.0, 1e-5) << "however long it is";
-    const double lost = encoding == Encoding::kInt4 ? 0.05 : 1e-3;
+    const double lost = encoding == params::Encoding::kInt4 ? 0.05 : 1e-3;
     EXPECT_NEAR(CosineOf(parts[0]), -1.0, lost);
     EXPECT_NEAR(CosineOf(parts[1]), -1.0, lost);
   }
@@ -67,10 +68,10 @@ TEST(ContributionSamplesTest, ASampleTellsWhatTheWholeWould) {
   for (const int64_t round : {0, 1, 2, 3}) {
     ContributionSamples samples(kElements, 8192);
     for (const uint32_t worker : {1, 2, 3}) {
-      Add(samples, worker, Sum(Random(kElements, 100 + worker), 1.0f, common), Encoding::kFp32,
-          nullptr, round);
+      Add(samples, worker, Sum(Random(kElements, 100 + worker), 1.0f, common),
+          params::Encoding::kFp32, nullptr, round);
     }
-    Add(samples, 4, Random(kElements, 104), Encoding::kFp32, nullptr, round);
+    Add(samples, 4, Random(kElements, 104), params::Encoding::kFp32, nullptr, round);
     const std::vector<DirectionPart> parts = samples.EndRound();
     ASSERT_THAT(parts, SizeIs(4));
     // The first three have cosines of 1/2 with each other: (1/2 + 1/2) / sqrt(1 + 1 + 1 + 2 / 2).
@@ -90,8 +91,8 @@ TEST(ContributionSamplesTest, AllPlacesAreLookedAtInTime) {
       place[i] = static_cast<float>(i / ContributionSamples::kSampledBlock);
     }
     std::vector<float> ones(kElements, 1.0f);
-    Add(samples, 1, ones, Encoding::kFp32, nullptr, round);
-    Add(samples, 2, place, Encoding::kFp32, nullptr, round);
+    Add(samples, 1, ones, params::Encoding::kFp32, nullptr, round);
+    Add(samples, 2, place, params::Encoding::kFp32, nullptr, round);
     const std::vector<DirectionPart> parts = samples.EndRound();
     seen.insert(std::lround(parts[0].product * 1e9));
   }
@@ -104,8 +105,8 @@ TEST(ContributionSamplesTest, OfWeightsTheChangeIsLookedAt) {
   const std::vector<float> base = Random(3000, 1);
   const std::vector<float> change = Random(3000, 2);
   ContributionSamples samples(3000, 3000);
-  Add(samples, 1, Sum(base, 0.01f, change), Encoding::kFp32, base.data());
-  Add(samples, 2, Sum(base, -0.01f, change), Encoding::kFp32, base.data());
+  Add(samples, 1, Sum(base, 0.01f, change), params::Encoding::kFp32, base.data());
+  Add(samples, 2, Sum(base, -0.01f, change), params::Encoding::kFp32, base.data());
   const std::vector<DirectionPart> parts = samples.EndRound();
   ASSERT_THAT(parts, SizeIs(2));
   EXPECT_NEAR(CosineOf(parts[0]), -1.0, 1e-3);

@@ -19,12 +19,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kElements = 2 * kWholeBlocks + 100;
+constexpr int64_t kElements = 2 * params::kWholeBlocks + 100;
 
-class NumbersCheckTest : public ::testing::TestWithParam<Encoding> {
+class NumbersCheckTest : public ::testing::TestWithParam<params::Encoding> {
  protected:
   NumbersCheckTest()
-      : layout_(*Layout::FromTensors({{"w", {kElements}, 0, 0, false, {}}})),
+      : layout_(*params::Layout::FromTensors({{"w", {kElements}, 0, 0, false, {}}})),
         bucket_{.index = 0, .shard = 0, .block = 0, .range = {0, kElements}} {
     key_.worker = WorkerId(7);
     key_.encoding = GetParam();
@@ -37,7 +37,7 @@ class NumbersCheckTest : public ::testing::TestWithParam<Encoding> {
     std::vector<float> values(kElements);
     for (float& value : values) value = normal(generator);
     if (bad.has_value()) values[*bad] = std::numeric_limits<float>::quiet_NaN();
-    std::vector<std::byte> bytes(EncodedBytes(GetParam(), kElements));
+    std::vector<std::byte> bytes(params::EncodedBytes(GetParam(), kElements));
     codec::CodecOf(GetParam()).Encode(values.data(), kElements, {}, bytes.data());
     return bytes;
   }
@@ -67,9 +67,9 @@ class NumbersCheckTest : public ::testing::TestWithParam<Encoding> {
       std::vector<std::byte> piece(1 + end - begin);
       std::copy(bytes.begin() + begin, bytes.begin() + end, piece.begin() + 1);
       std::copy(bytes.begin() + begin, bytes.begin() + end, elements.begin() + begin);
-      for (int64_t block = 0; block < kElements / kWholeBlocks; ++block) {
-        const int64_t first = EncodedBytes(GetParam(), block * kWholeBlocks);
-        const int64_t behind = EncodedBytes(GetParam(), (block + 1) * kWholeBlocks);
+      for (int64_t block = 0; block < kElements / params::kWholeBlocks; ++block) {
+        const int64_t first = params::EncodedBytes(GetParam(), block * params::kWholeBlocks);
+        const int64_t behind = params::EncodedBytes(GetParam(), (block + 1) * params::kWholeBlocks);
         if (first < begin || behind > end) continue;
         std::fill(elements.begin() + first, elements.begin() + behind, std::byte{0xff});  // NaN
       }
@@ -80,14 +80,15 @@ class NumbersCheckTest : public ::testing::TestWithParam<Encoding> {
   }
 
   ContributionKey key_;
-  const Layout layout_;
-  const Bucket bucket_;
+  const params::Layout layout_;
+  const params::Bucket bucket_;
 };
 
 TEST_P(NumbersCheckTest, FindsTheSameHoweverTheNumbersArrive) {
   for (const std::optional<int64_t> bad :
-       {std::optional<int64_t>(), std::optional<int64_t>(0), std::optional(kWholeBlocks - 1),
-        std::optional(kWholeBlocks), std::optional(kElements - 1)}) {
+       {std::optional<int64_t>(), std::optional<int64_t>(0),
+        std::optional(params::kWholeBlocks - 1), std::optional(params::kWholeBlocks),
+        std::optional(kElements - 1)}) {
     const std::vector<std::byte> bytes = Encoded(bad);
     const NumbersCheck expected = AtOnce(bytes);
     EXPECT_EQ(expected.Result(key_, layout_, bucket_).ok(), !bad.has_value());
@@ -121,8 +122,8 @@ TEST_P(NumbersCheckTest, LooksAtNothingThatHasNotArrived) {
 }
 
 TEST(NumbersCheckOfFp32Test, NamesTheElementAndMeasuresTheScaledNorm) {
-  const Layout layout = *Layout::FromTensors({{"w", {kElements}, 0, 0, false, {}}});
-  const Bucket bucket = {.index = 0, .shard = 0, .block = 0, .range = {0, kElements}};
+  const params::Layout layout = *params::Layout::FromTensors({{"w", {kElements}, 0, 0, false, {}}});
+  const params::Bucket bucket = {.index = 0, .shard = 0, .block = 0, .range = {0, kElements}};
   std::vector<float> values(kElements, 2.0f);
   ContributionKey key;
   key.worker = WorkerId(7);
@@ -131,7 +132,7 @@ TEST(NumbersCheckOfFp32Test, NamesTheElementAndMeasuresTheScaledNorm) {
   NumbersCheck fine(key, kElements, /*measures_norm=*/true);
   fine.Look(bytes, kElements * sizeof(float));
   EXPECT_DOUBLE_EQ(fine.norm(), std::sqrt(double{kElements}));
-  values[kWholeBlocks + 3] = std::numeric_limits<float>::infinity();
+  values[params::kWholeBlocks + 3] = std::numeric_limits<float>::infinity();
   NumbersCheck check(key, kElements, /*measures_norm=*/false);
   check.Look(bytes, kElements * sizeof(float));
   const absl::Status status = check.Result(key, layout, bucket);
@@ -141,8 +142,9 @@ TEST(NumbersCheckOfFp32Test, NamesTheElementAndMeasuresTheScaledNorm) {
 
 // Top-k encodings also contain positions. Positions are checked first, and all at once.
 INSTANTIATE_TEST_SUITE_P(Encodings, NumbersCheckTest,
-                         ::testing::Values(Encoding::kFp32, Encoding::kBf16, Encoding::kFp16,
-                                           Encoding::kInt8, Encoding::kInt4));
+                         ::testing::Values(params::Encoding::kFp32, params::Encoding::kBf16,
+                                           params::Encoding::kFp16, params::Encoding::kInt8,
+                                           params::Encoding::kInt4));
 
 }  // namespace
 }  // namespace lodestar::shard

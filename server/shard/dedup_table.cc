@@ -11,8 +11,8 @@ void DedupTable::Restore(const std::vector<CountedWorker>& rows) {
   unpublished_.clear();
 }
 
-void DedupTable::Count(WorkerId worker, const CountedContribution& contribution, int num_members,
-                       IsMember is_member) {
+void DedupTable::Count(WorkerId worker, const sync::CountedContribution& contribution,
+                       int num_members, IsMember is_member) {
   const auto [row, is_new] = counted_.try_emplace(worker, contribution);
   unpublished_.emplace_back(worker, is_new ? std::nullopt : std::optional(row->second));
   row->second = contribution;
@@ -28,13 +28,13 @@ void DedupTable::Count(WorkerId worker, const CountedContribution& contribution,
   }
 }
 
-std::optional<CountedContribution> DedupTable::Find(WorkerId worker) const {
+std::optional<sync::CountedContribution> DedupTable::Find(WorkerId worker) const {
   const auto row = counted_.find(worker);
   return row == counted_.end() ? std::nullopt : std::optional(row->second);
 }
 
 std::vector<CountedWorker> DedupTable::Published() const {
-  std::map<WorkerId, CountedContribution> published = counted_;
+  std::map<WorkerId, sync::CountedContribution> published = counted_;
   for (auto entry = unpublished_.rbegin(); entry != unpublished_.rend(); ++entry) {
     const auto& [worker, replaced] = *entry;
     if (replaced.has_value()) {

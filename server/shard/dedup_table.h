@@ -24,9 +24,9 @@ class DedupTable {
   void Restore(const std::vector<CountedWorker>& rows);
   // Replaces the worker's row. If the table grows too long, calls `is_member` for all workers in
   // it.
-  void Count(WorkerId worker, const CountedContribution& contribution, int num_members,
+  void Count(WorkerId worker, const sync::CountedContribution& contribution, int num_members,
              IsMember is_member);
-  std::optional<CountedContribution> Find(WorkerId worker) const;
+  std::optional<sync::CountedContribution> Find(WorkerId worker) const;
 
   // Notes that a version is published, which includes all that has been counted so far.
   void MarkPublished() { unpublished_.clear(); }
@@ -34,10 +34,10 @@ class DedupTable {
   std::vector<CountedWorker> Published() const;
 
  private:
-  std::map<WorkerId, CountedContribution> counted_;
+  std::map<WorkerId, sync::CountedContribution> counted_;
   // Contributions counted since the last published version, oldest first, each with the row that it
   // replaced.
-  std::vector<std::pair<WorkerId, std::optional<CountedContribution>>> unpublished_;
+  std::vector<std::pair<WorkerId, std::optional<sync::CountedContribution>>> unpublished_;
 };
 
 }  // namespace lodestar::shard

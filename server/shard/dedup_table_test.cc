@@ -5,7 +5,7 @@
 namespace lodestar::shard {
 namespace {
 
-CountedContribution Row(int incarnation, int round) {
+sync::CountedContribution Row(int incarnation, int round) {
   return {Incarnation(incarnation), Round(round)};
 }
 

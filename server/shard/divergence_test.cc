@@ -24,22 +24,22 @@ using ::testing::Not;
 
 class Log final : public ShardObserver {
  public:
-  void OnFault(const WorkerFault& fault) override { faults.push_back(fault); }
+  void OnFault(const sync::WorkerFault& fault) override { faults.push_back(fault); }
   void OnDiverged(Round round, absl::string_view text) override {
     rounds.push_back(round.value());
     texts.emplace_back(text);
   }
-  std::vector<WorkerFault> faults;
+  std::vector<sync::WorkerFault> faults;
   std::vector<int64_t> rounds;
   std::vector<std::string> texts;
 };
 
-JobSpec Job(Mode mode) {
-  JobSpec job;
-  job.model = {"small-mlp", MlpSpec{{13, 17, 9, 5}}};
+job::JobSpec Job(job::Mode mode) {
+  job::JobSpec job;
+  job.model = {"small-mlp", params::MlpSpec{{13, 17, 9, 5}}};
   job.mode = mode;
-  job.optimizer.kind = OptimizerKind::kSgd;
-  job.outer_optimizer = OuterOptimizerKind::kAverage;
+  job.optimizer.kind = job::OptimizerKind::kSgd;
+  job.outer_optimizer = job::OuterOptimizerKind::kAverage;
   job.schedule.peak = 1.0;
   job.schedule.total_rounds = 100;
   job.batch_size = 1;
@@ -51,16 +51,16 @@ std::vector<float> Filled(const TestCluster& cluster, float value) {
   return std::vector<float>(cluster.layout().num_elements(), value);
 }
 
-ContributionKey KeyOf(const JobSpec& job, int worker, int64_t round = 0) {
+ContributionKey KeyOf(const job::JobSpec& job, int worker, int64_t round = 0) {
   ContributionKey key = TestCluster::Key(worker, round, round);
-  key.kind = RoundContributionKind(job);
+  key.kind = messages::RoundContributionKind(job);
   return key;
 }
 
 TEST(DivergenceTest, WhatIsBeyondAllReasonIsRefusedAtTheDoorByName) {
-  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
+  for (const job::Mode mode : {job::Mode::kSync, job::Mode::kAsync, job::Mode::kLocalSgd}) {
     Log log;
-    const JobSpec job = Job(mode);
+    const job::JobSpec job = Job(mode);
     TestCluster cluster({.job = job, .observer = &log});
     cluster.LoadConstant(0.0f);
     cluster.SetMembers(2);
@@ -81,9 +81,9 @@ TEST(DivergenceTest, WhatIsBeyondAllReasonIsRefusedAtTheDoorByName) {
     EXPECT_EQ(log.faults[0].worker, WorkerId(1));
     EXPECT_EQ(log.faults[0].incarnation, Incarnation(1));
     EXPECT_EQ(log.faults[0].round, Round(0));
-    EXPECT_EQ(log.faults[0].kind, WorkerFault::Kind::kNotFinite);
+    EXPECT_EQ(log.faults[0].kind, sync::WorkerFault::Kind::kNotFinite);
     EXPECT_THAT(log.faults[0].text, Not(HasSubstr("register again"))) << "that is for the worker";
-    if (mode == Mode::kLocalSgd) continue;  // weights have no scale
+    if (mode == job::Mode::kLocalSgd) continue;  // weights have no scale
     scaled.scale = 60000.0f;
     EXPECT_THAT(cluster.PushAll(scaled, Filled(cluster, 1e15f)),
                 StatusIs(absl::StatusCode::kAborted, HasSubstr("times the scale 60000")));
@@ -95,9 +95,9 @@ TEST(DivergenceTest, WhatIsBeyondAllReasonIsRefusedAtTheDoorByName) {
 
 // All contributions are finite, and yet the update overflows.
 TEST(DivergenceTest, UpdateThatSpoilsTheNumbersIsToldAndNobodyGetsThem) {
-  for (const Mode mode : {Mode::kSync, Mode::kAsync}) {
+  for (const job::Mode mode : {job::Mode::kSync, job::Mode::kAsync}) {
     Log log;
-    JobSpec job = Job(mode);
+    job::JobSpec job = Job(mode);
     job.schedule.peak = 1e30;
     TestCluster cluster({.job = job, .num_shards = 2, .observer = &log});
     cluster.LoadConstant(1.0f);
@@ -113,7 +113,7 @@ TEST(DivergenceTest, UpdateThatSpoilsTheNumbersIsToldAndNobodyGetsThem) {
                 StatusIs(absl::StatusCode::kAborted, HasSubstr("the run has diverged")));
     EXPECT_OK(cluster.Read(0, 1).status()) << "the other buckets are as they should be";
     for (const std::optional<Round> round :
-         {std::optional<Round>(), {Round(mode == Mode::kSync ? 1 : 0)}}) {
+         {std::optional<Round>(), {Round(mode == job::Mode::kSync ? 1 : 0)}}) {
       absl::Status saved;
       cluster.shard(1).Snapshot(round, [&](const auto& state) { saved = state.status(); });
       EXPECT_THAT(saved, StatusIs(absl::StatusCode::kAborted, HasSubstr("has diverged")));
@@ -126,10 +126,11 @@ TEST(DivergenceTest, UpdateThatSpoilsTheNumbersIsToldAndNobodyGetsThem) {
 }
 
 TEST(DivergenceTest, WeightsThatGrowBeyondTheRangeAreSeenInEveryOptimizer) {
-  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum,
-                                   OptimizerKind::kNesterov, OptimizerKind::kAdamW}) {
+  for (const job::OptimizerKind kind :
+       {job::OptimizerKind::kSgd, job::OptimizerKind::kMomentum, job::OptimizerKind::kNesterov,
+        job::OptimizerKind::kAdamW}) {
     Log log;
-    JobSpec job = Job(Mode::kSync);
+    job::JobSpec job = Job(job::Mode::kSync);
     job.optimizer.kind = kind;
     TestCluster cluster({.job = job, .observer = &log});
     cluster.LoadConstant(1.0f);
@@ -145,10 +146,11 @@ TEST(DivergenceTest, WeightsThatGrowBeyondTheRangeAreSeenInEveryOptimizer) {
 }
 
 TEST(DivergenceTest, OuterOptimizersAreCheckedToo) {
-  for (const OuterOptimizerKind outer :
-       {OuterOptimizerKind::kNesterov, OuterOptimizerKind::kAverage, OuterOptimizerKind::kSgd}) {
+  for (const job::OuterOptimizerKind outer :
+       {job::OuterOptimizerKind::kNesterov, job::OuterOptimizerKind::kAverage,
+        job::OuterOptimizerKind::kSgd}) {
     Log log;
-    JobSpec job = Job(Mode::kLocalSgd);
+    job::JobSpec job = Job(job::Mode::kLocalSgd);
     job.outer_optimizer = outer;
     job.outer_learning_rate = 3e38;
     TestCluster cluster({.job = job, .observer = &log});
@@ -156,8 +158,8 @@ TEST(DivergenceTest, OuterOptimizersAreCheckedToo) {
     cluster.SetMembers(1);
     cluster.OpenRound(0, {1}, 1.0);
     ContributionKey key = KeyOf(job, 1);
-    const bool is_average = outer == OuterOptimizerKind::kAverage;
-    if (!is_average) key.kind = ContributionKind::kPseudoGradient;
+    const bool is_average = outer == job::OuterOptimizerKind::kAverage;
+    if (!is_average) key.kind = messages::ContributionKind::kPseudoGradient;
     EXPECT_OK(cluster.PushAll(key, Filled(cluster, 10.0f)));
     EXPECT_EQ(log.rounds.size(), is_average ? 0 : cluster.buckets().size());
   }
@@ -165,7 +167,7 @@ TEST(DivergenceTest, OuterOptimizersAreCheckedToo) {
 
 TEST(DivergenceTest, ReportedRoundThatWasNotPushedIsAFaultOfThatWorker) {
   Log log;
-  const JobSpec job = Job(Mode::kSync);
+  const job::JobSpec job = Job(job::Mode::kSync);
   TestCluster cluster({.job = job, .observer = &log});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(3);
@@ -174,12 +176,12 @@ TEST(DivergenceTest, ReportedRoundThatWasNotPushedIsAFaultOfThatWorker) {
   // Worker 2 has pushed one bucket. Worker 3 waits, because its contribution is added after that of
   // worker 2.
   cluster.PushBucket(KeyOf(job, 2), 0, Filled(cluster, 1.0f));
-  const std::vector<RosterMember> reported = {{WorkerId(1), Incarnation(1), 1},
-                                              {WorkerId(2), Incarnation(1), 1}};
+  const std::vector<sync::RosterMember> reported = {{WorkerId(1), Incarnation(1), 1},
+                                                    {WorkerId(2), Incarnation(1), 1}};
   cluster.shard(0).CloseRound(Round(0), reported);
   ASSERT_EQ(log.faults.size(), 1);
   EXPECT_EQ(log.faults[0].worker, WorkerId(2));
-  EXPECT_EQ(log.faults[0].kind, WorkerFault::Kind::kNotPushed);
+  EXPECT_EQ(log.faults[0].kind, sync::WorkerFault::Kind::kNotPushed);
   EXPECT_THAT(log.faults[0].text,
               HasSubstr("reported round 0 and not pushed its part of bucket 1"));
 
@@ -194,33 +196,34 @@ TEST(DivergenceTest, ReportedRoundThatWasNotPushedIsAFaultOfThatWorker) {
 // usual length. It is reported once for each bucket.
 TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold) {
   for (const char* const robust : {"none", "median"}) {
-    for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
-      if (mode == Mode::kAsync && robust != std::string("none")) continue;
+    for (const job::Mode mode : {job::Mode::kSync, job::Mode::kAsync, job::Mode::kLocalSgd}) {
+      if (mode == job::Mode::kAsync && robust != std::string("none")) continue;
       SCOPED_TRACE(testing::Message() << "mode " << static_cast<int>(mode) << " " << robust);
       const auto train = [&](float wild, double norm_limit, Log& log) {
-        JobSpec job = Job(mode);
+        job::JobSpec job = Job(mode);
         job.norm_limit = norm_limit;
-        job.robust_mean = *ParseRobustMean(robust);
+        job.robust_mean = *job::ParseRobustMean(robust);
         job.schedule.peak = 0.01;
         TestCluster cluster({.job = job, .num_shards = 2, .observer = &log});
         cluster.LoadConstant(0.0f);
         cluster.SetMembers(3);
         int64_t version = 0;
-        const int64_t num_rounds = mode == Mode::kAsync ? 17 : 6;  // until the usual norm is known
+        const int64_t num_rounds =
+            mode == job::Mode::kAsync ? 17 : 6;  // until the usual norm is known
         for (int64_t round = 0; round < num_rounds; ++round) {
-          if (mode != Mode::kAsync) cluster.OpenRound(round, {1, 1, 1}, 0.01);
+          if (mode != job::Mode::kAsync) cluster.OpenRound(round, {1, 1, 1}, 0.01);
           for (const int worker : {1, 2, 3}) {
             // In asynchronous mode, each grant has a round number of its own.
-            const int64_t number = mode == Mode::kAsync ? version : round;
+            const int64_t number = mode == job::Mode::kAsync ? version : round;
             ContributionKey key = KeyOf(job, worker, number);
             key.base_version = Version(version);
-            if (mode == Mode::kAsync) ++version;
+            if (mode == job::Mode::kAsync) ++version;
             const bool is_wild = worker == 2 && round == num_rounds - 1;
             // If contributions are weights, their change must have the usual length.
-            const float usual = mode == Mode::kLocalSgd ? static_cast<float>(round + 1) : 1.0f;
+            const float usual = mode == job::Mode::kLocalSgd ? static_cast<float>(round + 1) : 1.0f;
             EXPECT_OK(cluster.PushAll(key, Filled(cluster, is_wild ? wild * usual : usual)));
           }
-          if (mode != Mode::kAsync) ++version;
+          if (mode != job::Mode::kAsync) ++version;
         }
         return *cluster.Weights(version);
       };
@@ -230,11 +233,11 @@ TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold)
       EXPECT_THAT(train(1000.0f, 10.0, loud),
                   testing::Pointwise(testing::FloatNear(1e-5f), wanted));
       // In asynchronous mode eight contributions are judged together.
-      if (mode != Mode::kAsync) {
+      if (mode != job::Mode::kAsync) {
         ASSERT_FALSE(loud.faults.empty());
         EXPECT_EQ(loud.faults[0].worker, WorkerId(2));
         EXPECT_EQ(loud.faults[0].round, Round(5));
-        EXPECT_EQ(loud.faults[0].kind, WorkerFault::Kind::kTooLong);
+        EXPECT_EQ(loud.faults[0].kind, sync::WorkerFault::Kind::kTooLong);
         EXPECT_THAT(loud.faults[0].text, HasSubstr("--norm_limit"));
       }
       const std::vector<float> unwatched = train(1000.0f, 0.0, off);
@@ -247,13 +250,13 @@ TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold)
 }
 
 TEST(DivergenceTest, WhoPointsAwayFromTheOthersIsToldOfAndCountsAllTheSame) {
-  for (const Mode mode : {Mode::kSync, Mode::kLocalSgd}) {
+  for (const job::Mode mode : {job::Mode::kSync, job::Mode::kLocalSgd}) {
     for (const double clip_norm : {0.0, 1.0}) {
-      if (mode == Mode::kLocalSgd && clip_norm > 0.0) continue;
+      if (mode == job::Mode::kLocalSgd && clip_norm > 0.0) continue;
       for (const double norm_limit : {0.0, 10.0}) {
         SCOPED_TRACE(testing::Message() << static_cast<int>(mode) << " " << clip_norm);
         Log log;
-        JobSpec job = Job(mode);
+        job::JobSpec job = Job(mode);
         job.norm_limit = norm_limit;
         job.clip_norm = clip_norm;
         job.schedule.peak = 0.01;
@@ -265,7 +268,7 @@ TEST(DivergenceTest, WhoPointsAwayFromTheOthersIsToldOfAndCountsAllTheSame) {
           const std::vector<float> weights = *cluster.Weights(round);
           for (const int worker : {1, 2, 3, 4}) {
             std::vector<float> sent = Filled(cluster, worker == 3 ? -0.25f : 0.25f);
-            if (mode == Mode::kLocalSgd) {
+            if (mode == job::Mode::kLocalSgd) {
               for (size_t i = 0; i < sent.size(); ++i) sent[i] = weights[i] - sent[i];
             }
             EXPECT_OK(cluster.PushAll(KeyOf(job, worker, round), sent));
@@ -278,10 +281,10 @@ TEST(DivergenceTest, WhoPointsAwayFromTheOthersIsToldOfAndCountsAllTheSame) {
         // Both shards find the worker from the 26th round on.
         ASSERT_EQ(log.faults.size(), 2u * (40 - 25));
         EXPECT_EQ(log.faults[0].round, Round(25));
-        for (const WorkerFault& fault : log.faults) {
+        for (const sync::WorkerFault& fault : log.faults) {
           EXPECT_EQ(fault.worker, WorkerId(3));
           EXPECT_EQ(fault.incarnation, Incarnation(1));
-          EXPECT_EQ(fault.kind, WorkerFault::Kind::kOpposed);
+          EXPECT_EQ(fault.kind, sync::WorkerFault::Kind::kOpposed);
           EXPECT_THAT(fault.text, HasSubstr("was -1.000 in the mean of its last rounds; theirs "
                                             "were 1.000"));
         }
@@ -293,9 +296,9 @@ TEST(DivergenceTest, WhoPointsAwayFromTheOthersIsToldOfAndCountsAllTheSame) {
 
 TEST(DivergenceTest, WorkersWithWeightsOfTheirOwnPullToAllSides) {
   Log log;
-  JobSpec job = Job(Mode::kLocalSgd);
+  job::JobSpec job = Job(job::Mode::kLocalSgd);
   job.norm_limit = 10.0;
-  job.outer_optimizer = OuterOptimizerKind::kEasgd;
+  job.outer_optimizer = job::OuterOptimizerKind::kEasgd;
   TestCluster cluster({.job = job, .observer = &log});
   cluster.LoadConstant(1.0f);
   cluster.SetMembers(4);
@@ -313,7 +316,7 @@ TEST(DivergenceTest, WorkersWithWeightsOfTheirOwnPullToAllSides) {
 // But its change is far longer than theirs, and would move the mean far away.
 TEST(DivergenceTest, OfWeightsTheChangeIsWhatIsLong) {
   Log log;
-  const JobSpec job = Job(Mode::kLocalSgd);
+  const job::JobSpec job = Job(job::Mode::kLocalSgd);
   TestCluster cluster({.job = job, .observer = &log});
   cluster.LoadConstant(100.0f);
   cluster.SetMembers(3);
@@ -329,14 +332,14 @@ TEST(DivergenceTest, OfWeightsTheChangeIsWhatIsLong) {
     EXPECT_LT(std::abs(change), 2.0f) << "round " << round;
   }
   ASSERT_FALSE(log.faults.empty());
-  for (const WorkerFault& fault : log.faults) {
+  for (const sync::WorkerFault& fault : log.faults) {
     EXPECT_EQ(fault.worker, WorkerId(3));
-    EXPECT_EQ(fault.kind, WorkerFault::Kind::kTooLong);
+    EXPECT_EQ(fault.kind, sync::WorkerFault::Kind::kTooLong);
   }
 }
 
 TEST(DivergenceTest, WeightsTravelAsTheyAre) {
-  const JobSpec job = Job(Mode::kLocalSgd);
+  const job::JobSpec job = Job(job::Mode::kLocalSgd);
   TestCluster cluster({.job = job});
   cluster.LoadConstant(1.0f);
   cluster.SetMembers(1);
@@ -351,7 +354,7 @@ TEST(DivergenceTest, WeightsTravelAsTheyAre) {
 // training with one worker equals plain training.
 TEST(DivergenceTest, AWorkerThatIsAloneIsComparedWithNobody) {
   Log log;
-  JobSpec job = Job(Mode::kSync);
+  job::JobSpec job = Job(job::Mode::kSync);
   TestCluster cluster({.job = job, .observer = &log});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(1);
@@ -364,13 +367,13 @@ TEST(DivergenceTest, AWorkerThatIsAloneIsComparedWithNobody) {
 }
 
 TEST(DivergenceTest, WhatIsLoadedMustBeFinite) {
-  const JobSpec job = Job(Mode::kSync);
+  const job::JobSpec job = Job(job::Mode::kSync);
   TestCluster cluster({.job = job});
   cluster.LoadConstant(1.0f);
   ShardState state;
   cluster.shard(0).Snapshot(std::nullopt, [&](const auto& saved) { state = *saved; });
   TestCluster other({.job = job});
-  EXPECT_THAT(other.shard(0).LoadWeights([](ElementRange, absl::Span<float> weights) {
+  EXPECT_THAT(other.shard(0).LoadWeights([](params::ElementRange, absl::Span<float> weights) {
     std::fill(weights.begin(), weights.end(), std::numeric_limits<float>::infinity());
     return absl::OkStatus();
   }),

@@ -19,16 +19,16 @@ using ::testing::HasSubstr;
 
 constexpr auto kCounted = PushOutcome::kCounted;
 
-JobSpec EncodedJob(Encoding push, Encoding pull) {
-  JobSpec job;
-  job.mode = Mode::kSync;
-  job.optimizer.kind = OptimizerKind::kSgd;
+job::JobSpec EncodedJob(params::Encoding push, params::Encoding pull) {
+  job::JobSpec job;
+  job.mode = job::Mode::kSync;
+  job.optimizer.kind = job::OptimizerKind::kSgd;
   job.push_encoding = push;
   job.pull_encoding = pull;
   return job;
 }
 
-ContributionKey EncodedKey(int worker, int64_t round, Encoding encoding) {
+ContributionKey EncodedKey(int worker, int64_t round, params::Encoding encoding) {
   ContributionKey key = TestCluster::Key(worker, round, round);
   key.encoding = encoding;
   return key;
@@ -45,7 +45,7 @@ class Shadow {
   // Updates the shadow to the newest version. Returns how many buckets came as changes.
   int Update(int64_t version) {
     int num_changed = 0;
-    for (const Bucket& bucket : cluster_->buckets()) {
+    for (const params::Bucket& bucket : cluster_->buckets()) {
       const ReadView view = {.shadow = true, .held = held_[bucket.index]};
       const absl::StatusOr<PublishedBucket> published = cluster_->Read(bucket.index, version, view);
       EXPECT_OK(published);
@@ -73,9 +73,9 @@ class Shadow {
   std::vector<std::optional<Version>> held_;
 };
 
-class EncodedShardTest : public testing::TestWithParam<Encoding> {
+class EncodedShardTest : public testing::TestWithParam<params::Encoding> {
  protected:
-  static void Train(TestCluster& cluster, int64_t round, Encoding push) {
+  static void Train(TestCluster& cluster, int64_t round, params::Encoding push) {
     cluster.OpenRound(round, {1}, 0.01);
     ASSERT_THAT(cluster.PushAll(EncodedKey(1, round, push), cluster.Vector(round)),
                 IsOkAndHolds(kCounted));
@@ -83,15 +83,17 @@ class EncodedShardTest : public testing::TestWithParam<Encoding> {
 };
 
 INSTANTIATE_TEST_SUITE_P(AllCodecs, EncodedShardTest,
-                         testing::Values(Encoding::kBf16, Encoding::kFp16, Encoding::kInt8,
-                                         Encoding::kInt4),
-                         [](const auto& info) { return std::string(EncodingName(info.param)); });
+                         testing::Values(params::Encoding::kBf16, params::Encoding::kFp16,
+                                         params::Encoding::kInt8, params::Encoding::kInt4),
+                         [](const auto& info) {
+                           return std::string(params::EncodingName(info.param));
+                         });
 
 // Every bit of the result must be as if decoded vectors had been pushed in fp32.
 TEST_P(EncodedShardTest, SumsDecodedContributions) {
-  const JobSpec job = EncodedJob(GetParam(), Encoding::kFp32);
+  const job::JobSpec job = EncodedJob(GetParam(), params::Encoding::kFp32);
   TestCluster encoded({.job = job});
-  TestCluster plain({.job = EncodedJob(Encoding::kFp32, Encoding::kFp32)});
+  TestCluster plain({.job = EncodedJob(params::Encoding::kFp32, params::Encoding::kFp32)});
   for (TestCluster* cluster : {&encoded, &plain}) {
     cluster->LoadConstant(1.0f);
     cluster->SetMembers(2);
@@ -100,8 +102,8 @@ TEST_P(EncodedShardTest, SumsDecodedContributions) {
   for (int worker : {1, 2}) {
     std::vector<float> values = encoded.Vector(worker);
     EXPECT_THAT(encoded.PushAll(EncodedKey(worker, 0, GetParam()), values), IsOkAndHolds(kCounted));
-    for (const Bucket& bucket : plain.buckets()) {
-      std::vector<std::byte> bytes(EncodedBytes(GetParam(), bucket.range.size()));
+    for (const params::Bucket& bucket : plain.buckets()) {
+      std::vector<std::byte> bytes(params::EncodedBytes(GetParam(), bucket.range.size()));
       float* const part = values.data() + bucket.range.begin;
       codec::CodecOf(GetParam()).Encode(part, bucket.range.size(), {}, bytes.data());
       codec::CodecOf(GetParam()).Decode(bytes.data(), bucket.range.size(), part);
@@ -114,8 +116,8 @@ TEST_P(EncodedShardTest, SumsDecodedContributions) {
 }
 
 TEST_P(EncodedShardTest, AppliesEachContributionInAsync) {
-  JobSpec job = EncodedJob(GetParam(), GetParam());
-  job.mode = Mode::kAsync;
+  job::JobSpec job = EncodedJob(GetParam(), GetParam());
+  job.mode = job::Mode::kAsync;
   job.schedule.peak = 0.5;
   TestCluster cluster({.job = job});
   cluster.LoadConstant(0.0f);
@@ -132,7 +134,7 @@ TEST_P(EncodedShardTest, AppliesEachContributionInAsync) {
 }
 
 TEST_P(EncodedShardTest, NonFiniteContributionIsRefused) {
-  TestCluster cluster({.job = EncodedJob(GetParam(), Encoding::kFp32)});
+  TestCluster cluster({.job = EncodedJob(GetParam(), params::Encoding::kFp32)});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(1);
   cluster.OpenRound(0, {1}, 1.0);
@@ -150,21 +152,21 @@ TEST_P(EncodedShardTest, NonFiniteContributionIsRefused) {
 }
 
 TEST_P(EncodedShardTest, AnotherEncodingThanTheJobsIsRefused) {
-  TestCluster cluster({.job = EncodedJob(GetParam(), Encoding::kFp32)});
+  TestCluster cluster({.job = EncodedJob(GetParam(), params::Encoding::kFp32)});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(1);
   cluster.OpenRound(0, {1}, 1.0);
-  EXPECT_THAT(
-      cluster.PushAll(TestCluster::Key(1, 0, 0), cluster.Vector(1)),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               AllOf(HasSubstr("in fp32"), HasSubstr(std::string(EncodingName(GetParam()))))));
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), cluster.Vector(1)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("in fp32"),
+                             HasSubstr(std::string(params::EncodingName(GetParam()))))));
 }
 
 TEST_P(EncodedShardTest, InitialWeightsOfAClientAreFp32) {
   TestCluster cluster({.job = EncodedJob(GetParam(), GetParam())});
   cluster.shard(0).AwaitClientWeights();
   ContributionKey key = TestCluster::Key(1, 0, 0);
-  key.kind = ContributionKind::kInitialWeights;
+  key.kind = messages::ContributionKind::kInitialWeights;
   EXPECT_THAT(cluster.PushAll(key, cluster.Vector(4)), IsOkAndHolds(kCounted));
   Shadow shadow(&cluster);
   shadow.Update(0);
@@ -174,7 +176,7 @@ TEST_P(EncodedShardTest, InitialWeightsOfAClientAreFp32) {
 // One reader takes every change, another reads only now and then, and a third reads the whole
 // shadow each time.
 TEST_P(EncodedShardTest, AllShadowsOfAVersionAreTheSame) {
-  TestCluster cluster({.job = EncodedJob(Encoding::kFp32, GetParam())});
+  TestCluster cluster({.job = EncodedJob(params::Encoding::kFp32, GetParam())});
   cluster.LoadInitial();
   cluster.SetMembers(1);
   Shadow steady(&cluster);
@@ -182,7 +184,7 @@ TEST_P(EncodedShardTest, AllShadowsOfAVersionAreTheSame) {
   EXPECT_EQ(steady.Update(0), 0);
   EXPECT_EQ(late.Update(0), 0);
   for (int round = 0; round < 24; ++round) {
-    Train(cluster, round, Encoding::kFp32);
+    Train(cluster, round, params::Encoding::kFp32);
     EXPECT_EQ(steady.Update(round + 1), cluster.buckets().size());
     Shadow fresh(&cluster);
     EXPECT_EQ(fresh.Update(round + 1), 0);
@@ -191,32 +193,33 @@ TEST_P(EncodedShardTest, AllShadowsOfAVersionAreTheSame) {
       // The late reader updates after two rounds and after ten, in turn. After two rounds it gets
       // changes, if two changes are kept. After ten rounds it gets the whole shadow.
       const int num_changed = late.Update(round + 1);
-      EXPECT_EQ(num_changed == 0, round % 12 == 11 || BlockElements(GetParam()) == 1) << round;
+      EXPECT_EQ(num_changed == 0, round % 12 == 11 || params::BlockElements(GetParam()) == 1)
+          << round;
       EXPECT_TRUE(SameBits(late.elements(), steady.elements())) << round;
     }
   }
 }
 
 TEST_P(EncodedShardTest, ShadowStaysNearTheWeights) {
-  TestCluster cluster({.job = EncodedJob(Encoding::kFp32, GetParam())});
+  TestCluster cluster({.job = EncodedJob(params::Encoding::kFp32, GetParam())});
   cluster.LoadInitial();
   cluster.SetMembers(1);
   Shadow shadow(&cluster);
   shadow.Update(0);
-  for (int round = 0; round < 50; ++round) Train(cluster, round, Encoding::kFp32);
+  for (int round = 0; round < 50; ++round) Train(cluster, round, params::Encoding::kFp32);
   shadow.Update(50);
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(50));
   for (size_t i = 0; i < weights.size(); ++i) {
     // A round moves an element by 0.01 at most. Rounding to the nearest code loses at most half of
     // 0.01 / 127 in int8, or half of 0.01 / 7 in int4. The tolerance is a little higher because of
     // losses of earlier rounds.
-    const int largest_code = GetParam() == Encoding::kInt4 ? 7 : 127;
+    const int largest_code = GetParam() == params::Encoding::kInt4 ? 7 : 127;
     ASSERT_NEAR(shadow.elements()[i], weights[i], 0.6 * 0.01 / largest_code) << i;
   }
 }
 
 TEST_P(EncodedShardTest, WithoutErrorFeedbackShadowsAgreeAndWander) {
-  JobSpec job = EncodedJob(Encoding::kFp32, GetParam());
+  job::JobSpec job = EncodedJob(params::Encoding::kFp32, GetParam());
   double error[2] = {0.0, 0.0};
   for (bool error_feedback : {false, true}) {
     job.error_feedback = error_feedback;
@@ -226,7 +229,7 @@ TEST_P(EncodedShardTest, WithoutErrorFeedbackShadowsAgreeAndWander) {
     Shadow steady(&cluster);
     steady.Update(0);
     for (int round = 0; round < 100; ++round) {
-      Train(cluster, round, Encoding::kFp32);
+      Train(cluster, round, params::Encoding::kFp32);
       steady.Update(round + 1);
     }
     Shadow fresh(&cluster);
@@ -241,19 +244,19 @@ TEST_P(EncodedShardTest, WithoutErrorFeedbackShadowsAgreeAndWander) {
 }
 
 TEST_P(EncodedShardTest, ReadsOfFp32GetTheWeights) {
-  TestCluster cluster({.job = EncodedJob(Encoding::kFp32, GetParam())});
+  TestCluster cluster({.job = EncodedJob(params::Encoding::kFp32, GetParam())});
   cluster.LoadInitial();
   cluster.SetMembers(1);
   Shadow shadow(&cluster);
   shadow.Update(0);
-  Train(cluster, 0, Encoding::kFp32);
+  Train(cluster, 0, params::Encoding::kFp32);
   shadow.Update(1);
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(1));
   EXPECT_FALSE(SameBits(weights, shadow.elements()));
 }
 
 TEST_P(EncodedShardTest, RestoredShardStartsFromItsWeights) {
-  const JobSpec job = EncodedJob(GetParam(), GetParam());
+  const job::JobSpec job = EncodedJob(GetParam(), GetParam());
   TestCluster cluster({.job = job});
   cluster.LoadInitial();
   cluster.SetMembers(1);
@@ -275,7 +278,7 @@ TEST_P(EncodedShardTest, RestoredShardStartsFromItsWeights) {
   EXPECT_EQ(shadow.Update(4), again.buckets().size());
 }
 
-constexpr Encoding kTopK = Encoding::TopK(64, 2);
+constexpr params::Encoding kTopK = params::Encoding::TopK(64, 2);
 
 // kTopK keeps the 64 largest elements of a block. Which elements are the largest depends on
 // `phase`.
@@ -289,8 +292,8 @@ std::vector<float> Peaks(const TestCluster& cluster, int phase) {
 
 // Returns the values after top-k encoding and decoding, bucket by bucket.
 std::vector<float> Received(const TestCluster& cluster, std::vector<float> values) {
-  for (const Bucket& bucket : cluster.buckets()) {
-    std::vector<std::byte> bytes(EncodedBytes(kTopK, bucket.range.size()));
+  for (const params::Bucket& bucket : cluster.buckets()) {
+    std::vector<std::byte> bytes(params::EncodedBytes(kTopK, bucket.range.size()));
     float* const part = values.data() + bucket.range.begin;
     codec::CodecOf(kTopK).Encode(part, bucket.range.size(), {}, bytes.data());
     codec::CodecOf(kTopK).Decode(bytes.data(), bucket.range.size(), part);
@@ -299,8 +302,8 @@ std::vector<float> Received(const TestCluster& cluster, std::vector<float> value
 }
 
 TEST(TopKShardTest, DividesByAllWorkersOrByTheSendersOfAnElement) {
-  for (const TopKDivisor divisor : {TopKDivisor::kWorkers, TopKDivisor::kSenders}) {
-    JobSpec job = EncodedJob(kTopK, Encoding::kFp32);
+  for (const job::TopKDivisor divisor : {job::TopKDivisor::kWorkers, job::TopKDivisor::kSenders}) {
+    job::JobSpec job = EncodedJob(kTopK, params::Encoding::kFp32);
     job.topk_divisor = divisor;
     TestCluster cluster({.job = job});
     cluster.LoadConstant(0.0f);
@@ -320,7 +323,7 @@ TEST(TopKShardTest, DividesByAllWorkersOrByTheSendersOfAnElement) {
       if (one != other) ++num_alone;
       const float sum = received[0][i] + 3 * received[1][i];
       const float senders = (one ? 1.0f : 0.0f) + (other ? 3.0f : 0.0f);
-      const float by = divisor == TopKDivisor::kWorkers ? 4.0f : std::max(senders, 1.0f);
+      const float by = divisor == job::TopKDivisor::kWorkers ? 4.0f : std::max(senders, 1.0f);
       ASSERT_NEAR(weights[i], -sum / by, 1e-4) << i;
     }
     EXPECT_GT(num_alone, 10) << "else nothing is shown";
@@ -330,8 +333,8 @@ TEST(TopKShardTest, DividesByAllWorkersOrByTheSendersOfAnElement) {
 // A worker was lost, and its contribution is missing. In both kinds of mean, the result must be the
 // mean of what came.
 TEST(TopKShardTest, WhoIsMissingLeavesNoGapInTheMeanOfSenders) {
-  for (const TopKDivisor divisor : {TopKDivisor::kWorkers, TopKDivisor::kSenders}) {
-    JobSpec job = EncodedJob(kTopK, Encoding::kFp32);
+  for (const job::TopKDivisor divisor : {job::TopKDivisor::kWorkers, job::TopKDivisor::kSenders}) {
+    job::JobSpec job = EncodedJob(kTopK, params::Encoding::kFp32);
     job.topk_divisor = divisor;
     TestCluster cluster({.job = job});
     cluster.LoadConstant(0.0f);
@@ -350,11 +353,11 @@ TEST(TopKShardTest, WhoIsMissingLeavesNoGapInTheMeanOfSenders) {
 // A contribution with bad positions is not added. If the worker then sends a good contribution,
 // that one counts.
 TEST(TopKShardTest, PlacesThatAreNotAscendingAreRefused) {
-  TestCluster cluster({.job = EncodedJob(kTopK, Encoding::kFp32)});
+  TestCluster cluster({.job = EncodedJob(kTopK, params::Encoding::kFp32)});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(1);
   cluster.OpenRound(0, {1}, 1.0);
-  const Bucket& bucket = cluster.buckets()[0];
+  const params::Bucket& bucket = cluster.buckets()[0];
   absl::Status refused;
   cluster.shard(bucket.shard)
       .BeginBucket(EncodedKey(1, 0, kTopK), bucket.index, [&](absl::StatusOr<StagedBucket> staged) {
@@ -377,19 +380,21 @@ TEST(TopKShardTest, PlacesThatAreNotAscendingAreRefused) {
 }
 
 TEST(TopKShardTest, OtherParametersAreAnotherEncoding) {
-  TestCluster cluster({.job = EncodedJob(kTopK, Encoding::kFp32)});
+  TestCluster cluster({.job = EncodedJob(kTopK, params::Encoding::kFp32)});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(1);
   cluster.OpenRound(0, {1}, 1.0);
-  for (const Encoding other : {Encoding::TopK(32, 2), Encoding::TopK(64, 4), Encoding::kInt4}) {
-    EXPECT_THAT(cluster.PushAll(EncodedKey(1, 0, other), Peaks(cluster, 5)).status(),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr(EncodingText(other)), HasSubstr("takes topk(64,2)"))));
+  for (const params::Encoding other :
+       {params::Encoding::TopK(32, 2), params::Encoding::TopK(64, 4), params::Encoding::kInt4}) {
+    EXPECT_THAT(
+        cluster.PushAll(EncodedKey(1, 0, other), Peaks(cluster, 5)).status(),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 AllOf(HasSubstr(params::EncodingText(other)), HasSubstr("takes topk(64,2)"))));
   }
 }
 
 TEST(TopKShardTest, ABlockOfNanIsRefusedAsOfOtherEncodings) {
-  TestCluster cluster({.job = EncodedJob(kTopK, Encoding::kFp32)});
+  TestCluster cluster({.job = EncodedJob(kTopK, params::Encoding::kFp32)});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(1);
   cluster.OpenRound(0, {1}, 1.0);

@@ -54,7 +54,9 @@ std::shared_ptr<const Page> Page::Lend(const std::shared_ptr<Page>& page) {
 }
 
 uint32_t Page::Crc32cOf(size_t begin, size_t size) const {
-  const auto compute = [&] { return Crc32c(reinterpret_cast<const char*>(data_) + begin, size); };
+  const auto compute = [&] {
+    return crc32c::Crc32c(reinterpret_cast<const char*>(data_) + begin, size);
+  };
   if (!is_lent()) return compute();
   {
     absl::MutexLock lock(&mutex_);

@@ -48,7 +48,7 @@ TEST(PageTest, AHandleKeepsThePageAlive) {
 
 TEST(PageTest, AChecksumIsKnownAsLongAsThePageIsLent) {
   std::shared_ptr<Page> page = Page::Create(100);
-  const auto sum = [&page] { return Crc32c(page->data() + 10, 200); };
+  const auto sum = [&page] { return crc32c::Crc32c(page->data() + 10, 200); };
   auto handle = Page::Lend(page);
   const uint32_t of_zeros = sum();
   EXPECT_EQ(handle->Crc32cOf(40, 200), of_zeros);
@@ -58,8 +58,8 @@ TEST(PageTest, AChecksumIsKnownAsLongAsThePageIsLent) {
   EXPECT_EQ(handle->Crc32cOf(40, 200), of_zeros);
   const auto other = Page::Lend(page);
   EXPECT_EQ(other->Crc32cOf(40, 200), of_zeros);
-  EXPECT_EQ(other->Crc32cOf(44, 200), Crc32c(page->data() + 11, 200));
-  EXPECT_EQ(other->Crc32cOf(40, 196), Crc32c(page->data() + 10, 196));
+  EXPECT_EQ(other->Crc32cOf(44, 200), crc32c::Crc32c(page->data() + 11, 200));
+  EXPECT_EQ(other->Crc32cOf(40, 196), crc32c::Crc32c(page->data() + 10, 196));
   handle.reset();
   EXPECT_EQ(other->Crc32cOf(40, 200), of_zeros);
 }
@@ -68,7 +68,7 @@ TEST(PageTest, AChecksumIsForgottenOnceThePageWasBack) {
   std::shared_ptr<Page> page = Page::Create(100);
   Page::Lend(page)->Crc32cOf(0, 400);
   page->data()[20] = 1.0f;
-  EXPECT_EQ(Page::Lend(page)->Crc32cOf(0, 400), Crc32c(page->data(), 400));
+  EXPECT_EQ(Page::Lend(page)->Crc32cOf(0, 400), crc32c::Crc32c(page->data(), 400));
 }
 
 TEST(PagePoolTest, UsesReturnedPagesAgain) {

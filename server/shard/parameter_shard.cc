@@ -20,10 +20,10 @@
 namespace lodestar::shard {
 namespace {
 
-absl::Status CheckBuckets(ElementRange range, const std::vector<Bucket>& buckets) {
+absl::Status CheckBuckets(params::ElementRange range, const std::vector<params::Bucket>& buckets) {
   int64_t end = range.begin;
   for (size_t i = 0; i < buckets.size(); ++i) {
-    const Bucket& bucket = buckets[i];
+    const params::Bucket& bucket = buckets[i];
     if (bucket.range.begin != end || bucket.range.size() < 1 ||
         bucket.index != buckets[0].index + i) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -37,15 +37,15 @@ absl::Status CheckBuckets(ElementRange range, const std::vector<Bucket>& buckets
                                                  end, " of a shard that ends at ", range.end));
 }
 
-std::shared_ptr<StagingPool> MakeStaging(const std::vector<Bucket>& buckets, int64_t max_bytes,
-                                         std::shared_ptr<PagePool> pages) {
+std::shared_ptr<StagingPool> MakeStaging(const std::vector<params::Bucket>& buckets,
+                                         int64_t max_bytes, std::shared_ptr<PagePool> pages) {
   int64_t slot_elements = 0, elements = 0;
-  for (const Bucket& bucket : buckets) {
+  for (const params::Bucket& bucket : buckets) {
     slot_elements = std::max(slot_elements, bucket.range.size());
     elements += bucket.range.size();
   }
   return std::make_shared<StagingPool>(
-      slot_elements, NumStagingSlots(elements, slot_elements, max_bytes), std::move(pages));
+      slot_elements, plan::NumStagingSlots(elements, slot_elements, max_bytes), std::move(pages));
 }
 
 std::string ShortageText(PagePool::Shortage shortage, int64_t wanted_bytes, int64_t max_bytes) {
@@ -122,7 +122,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
   }
   const int num_buckets = static_cast<int>(config.buckets.size());
   std::unique_ptr<RoundNorm> norm;
-  if (ClipsMean(config.job)) {
+  if (sync::ClipsMean(config.job)) {
     LODESTAR_CHECK(deps.norm_exchange != nullptr) << "clipping needs a NormExchange";
     RoundNorm::Note note;
     if (deps.journal != nullptr) {
@@ -135,16 +135,17 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
   std::unique_ptr<DirectionWatch> directions;
   // Directions are not watched in elastic averaging: the workers' own weights lie on all sides of
   // the servers' weights, so workers often oppose each other.
-  if (config.job.norm_limit > 0.0 && !IsElastic(config.job)) {
+  if (config.job.norm_limit > 0.0 && !job::IsElastic(config.job)) {
     directions = std::make_unique<DirectionWatch>(num_buckets);
   }
-  std::unique_ptr<const BucketPolicy> policy = MakeBucketPolicy(config.job);
+  std::unique_ptr<const sync::BucketPolicy> policy = sync::MakeBucketPolicy(config.job);
   std::unique_ptr<optimizer::Optimizer> optimizer = optimizer::MakeServerOptimizer(config.job);
   std::unique_ptr<optimizer::Optimizer> averaging = optimizer::MakeAveraging(config.job);
-  const FragmentPlan fragments(config.buckets, config.job.fragments);
+  const job::FragmentPlan fragments(config.buckets, config.job.fragments);
   // A deferred contribution need not have all buckets, so complete contributions are not reported.
-  auto contributions =
-      DefersContributions(config.job) ? nullptr : std::make_unique<WholeContributions>(num_buckets);
+  auto contributions = job::DefersContributions(config.job)
+                           ? nullptr
+                           : std::make_unique<WholeContributions>(num_buckets);
   const auto pages = std::make_shared<PagePool>(PagesOf(config.max_bytes, deps));
   std::shared_ptr<ShardContext> context(new ShardContext{
       .job = std::move(config.job),
@@ -174,7 +175,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
       config.range, std::move(config.life_key), std::move(context), std::move(buckets)));
 }
 
-ParameterShard::ParameterShard(ElementRange range, std::string life_key,
+ParameterShard::ParameterShard(params::ElementRange range, std::string life_key,
                                std::shared_ptr<ShardContext> context,
                                std::vector<std::shared_ptr<BucketAggregator>> buckets)
     : range_(range),
@@ -188,8 +189,8 @@ ParameterShard::~ParameterShard() {
 }
 
 absl::Status ParameterShard::LoadInitial(uint64_t seed) {
-  return LoadWeights([&](ElementRange range, absl::Span<float> weights) {
-    FillInitialRange(context_->layout, seed, range, weights);
+  return LoadWeights([&](params::ElementRange range, absl::Span<float> weights) {
+    params::FillInitialRange(context_->layout, seed, range, weights);
     return absl::OkStatus();
   });
 }
@@ -219,12 +220,12 @@ void ParameterShard::AwaitClientWeights() {
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->AwaitClientWeights();
 }
 
-Encoding ParameterShard::push_encoding() const { return context_->job.push_encoding; }
-Encoding ParameterShard::pull_encoding() const { return context_->job.pull_encoding; }
+params::Encoding ParameterShard::push_encoding() const { return context_->job.push_encoding; }
+params::Encoding ParameterShard::pull_encoding() const { return context_->job.pull_encoding; }
 
 bool ParameterShard::HasWeights() const { return context_->counters.AllHaveWeights(); }
 
-void ParameterShard::SetMembers(ViewId view, absl::Span<const RosterMember> members) {
+void ParameterShard::SetMembers(ViewId view, absl::Span<const sync::RosterMember> members) {
   context_->roster.SetMembers(view, members);
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
 }
@@ -232,7 +233,7 @@ void ParameterShard::SetMembers(ViewId view, absl::Span<const RosterMember> memb
 absl::Status ParameterShard::Replay(const ShardRecord& record,
                                     absl::Span<const std::byte> payload) {
   const auto replay = Overloaded{
-      [&](const RoundPlan& plan) {
+      [&](const sync::RoundPlan& plan) {
         context_->roster.Open(plan, context_->counters.lowest_round());
         return absl::OkStatus();
       },
@@ -263,7 +264,7 @@ void ParameterShard::EndReplay() {
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
 }
 
-void ParameterShard::OpenRound(const RoundPlan& plan) {
+void ParameterShard::OpenRound(const sync::RoundPlan& plan) {
   // The plan is written down before the steps that buckets take with it.
   if (context_->journal != nullptr) context_->journal->Append(plan, {}, nullptr, [] {});
   context_->roster.Open(plan, context_->counters.lowest_round());
@@ -275,16 +276,16 @@ void ParameterShard::EndRoundsBefore(Round round) {
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
 }
 
-void ParameterShard::CloseRound(Round round, absl::Span<const RosterMember> reported) {
+void ParameterShard::CloseRound(Round round, absl::Span<const sync::RosterMember> reported) {
   std::set<WorkerId> told;
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) {
-    for (const RosterMember& member : bucket->NotPushed(round, reported)) {
+    for (const sync::RosterMember& member : bucket->NotPushed(round, reported)) {
       if (!told.insert(member.worker).second) continue;
       context_->observer->OnFault(
           {.worker = member.worker,
            .incarnation = member.incarnation,
            .round = round,
-           .kind = WorkerFault::Kind::kNotPushed,
+           .kind = sync::WorkerFault::Kind::kNotPushed,
            .text =
                absl::StrCat("worker ", member.worker.value(), " has reported round ", round.value(),
                             " and not pushed its part of bucket ", bucket->bucket().index)});
@@ -308,7 +309,7 @@ absl::StatusOr<BucketAggregator*> ParameterShard::Find(uint32_t bucket) const {
 }
 
 bool ParameterShard::IsAnnounced(WorkerId worker, Incarnation incarnation) const {
-  return context_->roster.Now()->StandingOf(worker, incarnation) == Standing::kMember;
+  return context_->roster.Now()->StandingOf(worker, incarnation) == sync::Standing::kMember;
 }
 
 absl::Status ParameterShard::RefusalFor(WorkerId worker, Incarnation incarnation,
@@ -367,7 +368,7 @@ void ParameterShard::ReplaceWeights(Round round, absl::Span<const float> weights
   };
   auto outcome = std::make_shared<Outcome>(buckets_.size());
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) {
-    const ElementRange range = bucket->bucket().range;
+    const params::ElementRange range = bucket->bucket().range;
     bucket->Replace(round, weights.subspan(range.begin - range_.begin, range.size()),
                     [outcome, done](const absl::Status& replaced) {
                       absl::Status status;
@@ -398,13 +399,13 @@ ShardStats ParameterShard::stats() const {
   return stats;
 }
 
-PushSpace ParameterShard::ReadPushSpace() const {
-  std::vector<UnfinishedPush> unfinished;
-  std::vector<Pusher> waiting;
+sync::PushSpace ParameterShard::ReadPushSpace() const {
+  std::vector<sync::UnfinishedPush> unfinished;
+  std::vector<sync::Pusher> waiting;
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) {
     bucket->AddPushes(unfinished, waiting);
   }
-  return PushSpaceOf(unfinished, waiting);
+  return sync::PushSpaceOf(unfinished, waiting);
 }
 
 std::string ParameterShard::WaitingFor() const {

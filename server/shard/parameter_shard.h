@@ -42,17 +42,18 @@ struct ShardContext;
 class ParameterShard {
  public:
   struct Config {
-    ElementRange range;
-    std::vector<Bucket> buckets;  // buckets of this shard, in order; Bucket::index is their name
-    Layout layout;
-    JobSpec job;
+    params::ElementRange range;
+    std::vector<params::Bucket>
+        buckets;  // buckets of this shard, in order; Bucket::index is their name
+    params::Layout layout;
+    job::JobSpec job;
     // Worker incarnations up to this one were given by earlier incarnations of the servers, and are
     // over.
     Incarnation last_of_others = {};
     std::string life_key = {};  // see CoordinatorConfig; kept for callers of the shard
     // Number of bytes for contributions that are arriving. At least the size of two buckets is
     // used.
-    int64_t staging_bytes = kStagingBytes;
+    int64_t staging_bytes = plan::kStagingBytes;
     int64_t max_bytes = 0;  // see PagePool::Config
   };
   struct Deps {
@@ -60,7 +61,7 @@ class ParameterShard {
     std::shared_ptr<NormExchange> norm_exchange = nullptr;  // needed if ClipsMean()
     std::shared_ptr<ShardObserver> observer = nullptr;      // may be null
     // Null means that there is no trace. The recorder must outlive the shard.
-    TraceRecorder* trace = nullptr;
+    process::TraceRecorder* trace = nullptr;
     ShardJournal* journal = nullptr;  // null: no steps are written down; must outlive the shard
     std::function<std::unique_ptr<Page>(int64_t elements)> create_page = &Page::Create;
   };
@@ -69,9 +70,10 @@ class ParameterShard {
   using ReadCallback = std::function<void(absl::StatusOr<PublishedBucket>)>;
   using SnapshotCallback = std::function<void(absl::StatusOr<ShardState>)>;
   // Fills `weights` with the elements of `range`. Called from several threads.
-  using WeightsReader = std::function<absl::Status(ElementRange range, absl::Span<float> weights)>;
+  using WeightsReader =
+      std::function<absl::Status(params::ElementRange range, absl::Span<float> weights)>;
   // Returns the saved state of one bucket. Called from several threads.
-  using StateReader = std::function<absl::StatusOr<BucketState>(const Bucket& bucket)>;
+  using StateReader = std::function<absl::StatusOr<BucketState>(const params::Bucket& bucket)>;
 
   // Errors: InvalidArgument (the buckets do not cover the range).
   static absl::StatusOr<std::unique_ptr<ParameterShard>> Create(Config config, Deps deps);
@@ -99,8 +101,8 @@ class ParameterShard {
   void EndReplay();
   // Encodings in which workers push and pull. If pull_encoding() is fp32, workers pull weights
   // without encoding.
-  Encoding push_encoding() const;
-  Encoding pull_encoding() const;
+  params::Encoding push_encoding() const;
+  params::Encoding pull_encoding() const;
   int num_buckets() const { return static_cast<int>(buckets_.size()); }
   const std::string& life_key() const { return life_key_; }
   // Returns true once every bucket has weights.
@@ -108,15 +110,15 @@ class ParameterShard {
 
   // Sets the current members. Pushes of an older incarnation or of a former member are Aborted.
   // Pushes of an incarnation that is not known yet wait for a list that has it.
-  void SetMembers(ViewId view, absl::Span<const RosterMember> members);
+  void SetMembers(ViewId view, absl::Span<const sync::RosterMember> members);
   // Opens a round. Rounds must open in order.
-  void OpenRound(const RoundPlan& plan);
+  void OpenRound(const sync::RoundPlan& plan);
   // Ends the rounds before `round`: their reported contributions have all been counted, and no
   // other will come. Opening a round does the same for the rounds before it.
   void EndRoundsBefore(Round round);
   // Closes a round: the coordinator takes it as complete, because these members have reported it.
   // If the part of a member is missing here, that is a fault: see ShardObserver.
-  void CloseRound(Round round, absl::Span<const RosterMember> reported);
+  void CloseRound(Round round, absl::Span<const sync::RosterMember> reported);
   // Removes the worker from all rounds. Rounds go on without what the worker has not contributed
   // yet.
   void Drop(WorkerId worker, Incarnation incarnation, const std::string& reason);
@@ -176,16 +178,17 @@ class ParameterShard {
   void Shutdown(const absl::Status& status);
 
  private:
-  ParameterShard(ElementRange range, std::string life_key, std::shared_ptr<ShardContext> context,
+  ParameterShard(params::ElementRange range, std::string life_key,
+                 std::shared_ptr<ShardContext> context,
                  std::vector<std::shared_ptr<BucketAggregator>> buckets);
   // Errors: InvalidArgument (the bucket is not on this shard).
   absl::StatusOr<BucketAggregator*> Find(uint32_t bucket) const;
-  PushSpace ReadPushSpace() const;
+  sync::PushSpace ReadPushSpace() const;
   // Runs `function` for each bucket on the executor. Returns the first error in the order of the
   // buckets.
   absl::Status ForEachBucket(absl::FunctionRef<absl::Status(BucketAggregator&)> function);
 
-  const ElementRange range_;
+  const params::ElementRange range_;
   const std::string life_key_;
   const std::shared_ptr<ShardContext> context_;
   const std::vector<std::shared_ptr<BucketAggregator>> buckets_;

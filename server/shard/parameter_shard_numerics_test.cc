@@ -18,10 +18,10 @@
 namespace lodestar::shard {
 namespace {
 
-JobSpec SyncAdamW() {
-  JobSpec job;
-  job.mode = Mode::kSync;
-  job.optimizer.kind = OptimizerKind::kAdamW;
+job::JobSpec SyncAdamW() {
+  job::JobSpec job;
+  job.mode = job::Mode::kSync;
+  job.optimizer.kind = job::OptimizerKind::kAdamW;
   job.optimizer.weight_decay = 0.1;
   return job;
 }
@@ -29,7 +29,8 @@ JobSpec SyncAdamW() {
 // SequentialTraining does what a single process would do.
 class SequentialTraining {
  public:
-  SequentialTraining(const Layout& layout, const JobSpec& job, std::vector<float> weights)
+  SequentialTraining(const params::Layout& layout, const job::JobSpec& job,
+                     std::vector<float> weights)
       : layout_(layout),
         optimizer_(optimizer::MakeServerOptimizer(job)),
         weights_(std::move(weights)) {
@@ -44,8 +45,8 @@ class SequentialTraining {
     for (int i = 0; i < optimizer_->num_state_vectors(); ++i) {
       vectors.state[i] = absl::MakeSpan(state_[i]);
     }
-    std::vector<ElementRange> decay;
-    for (const TensorSpec& tensor : layout_.tensors()) {
+    std::vector<params::ElementRange> decay;
+    for (const params::TensorSpec& tensor : layout_.tensors()) {
       if (tensor.decay) decay.push_back({tensor.offset, tensor.offset + tensor.num_elements()});
     }
     optimizer_->Apply(call, vectors, decay);
@@ -53,7 +54,7 @@ class SequentialTraining {
   const std::vector<float>& weights() const { return weights_; }
 
  private:
-  const Layout layout_;
+  const params::Layout layout_;
   const std::unique_ptr<optimizer::Optimizer> optimizer_;
   std::vector<float> weights_;
   std::vector<float> state_[optimizer::kMaxStateVectors];
@@ -62,7 +63,8 @@ class SequentialTraining {
 constexpr int kRounds = 3;
 
 // Trains with three workers, which push their vectors in the given order, every bucket in turn.
-std::vector<float> TrainInOrder(const JobSpec& job, int num_shards, const std::vector<int>& order) {
+std::vector<float> TrainInOrder(const job::JobSpec& job, int num_shards,
+                                const std::vector<int>& order) {
   TestCluster cluster({.job = job, .num_shards = num_shards});
   cluster.LoadInitial();
   cluster.SetMembers(3);
@@ -74,9 +76,9 @@ std::vector<float> TrainInOrder(const JobSpec& job, int num_shards, const std::v
     }
     std::vector<std::shared_ptr<TestCluster::Push>> pushes;
     for (int worker : order) {
-      for (const Bucket& bucket : cluster.buckets()) {
+      for (const params::Bucket& bucket : cluster.buckets()) {
         ContributionKey key = TestCluster::Key(worker, round, round);
-        key.kind = RoundContributionKind(job);
+        key.kind = messages::RoundContributionKind(job);
         pushes.push_back(cluster.PushBucket(key, bucket.index, vectors[worker]));
       }
     }
@@ -93,33 +95,33 @@ TEST(ShardNumericsTest, AnyOrderOfArrivalGivesTheSameBits) {
   while (std::next_permutation(order.begin(), order.end())) {
     EXPECT_TRUE(SameBits(TrainInOrder(SyncAdamW(), 1, order), expected));
   }
-  JobSpec other = SyncAdamW();
+  job::JobSpec other = SyncAdamW();
   other.optimizer.weight_decay = 0.2;
   EXPECT_FALSE(SameBits(TrainInOrder(other, 1, order), expected));
 }
 
-JobSpec Directions() {
-  JobSpec job;
-  job.mode = Mode::kLocalSgd;
-  job.outer_optimizer = OuterOptimizerKind::kSgd;
+job::JobSpec Directions() {
+  job::JobSpec job;
+  job.mode = job::Mode::kLocalSgd;
+  job.outer_optimizer = job::OuterOptimizerKind::kSgd;
   job.outer_learning_rate = 1.0;
-  job.outer_reduction = OuterReduction::kDirection;
+  job.outer_reduction = job::OuterReduction::kDirection;
   return job;
 }
 
 TEST(ShardNumericsTest, MeanDirectionsHaveTheSameBitsInAnyOrderOfArrival) {
-  JobSpec job = Directions();
-  job.outer_optimizer = OuterOptimizerKind::kNesterov;
+  job::JobSpec job = Directions();
+  job.outer_optimizer = job::OuterOptimizerKind::kNesterov;
   const std::vector<float> expected = TrainInOrder(job, 1, {1, 2, 3});
   std::vector<int> order = {1, 2, 3};
   while (std::next_permutation(order.begin(), order.end())) {
     EXPECT_TRUE(SameBits(TrainInOrder(job, 1, order), expected));
   }
-  job.outer_reduction = OuterReduction::kMean;
+  job.outer_reduction = job::OuterReduction::kMean;
   EXPECT_FALSE(SameBits(TrainInOrder(job, 1, order), expected));
 }
 
-double NormOf(const std::vector<float>& values, ElementRange range) {
+double NormOf(const std::vector<float>& values, params::ElementRange range) {
   double square_sum = 0.0;
   for (int64_t e = range.begin; e < range.end; ++e) square_sum += double{values[e]} * values[e];
   return std::sqrt(square_sum);
@@ -137,15 +139,16 @@ TEST(ShardNumericsTest, EachTensorMovesInTheMeanDirectionAsFarAsInTheMean) {
   for (const int worker : {1, 2}) {
     sent.push_back(cluster.Vector(worker));
     ContributionKey key = TestCluster::Key(worker, 0, 0);
-    key.kind = ContributionKind::kPseudoGradient;
+    key.kind = messages::ContributionKind::kPseudoGradient;
     EXPECT_OK(cluster.PushAll(key, sent.back()));
   }
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(1));
   int num_cut = 0;
-  for (const Bucket& bucket : cluster.buckets()) {
-    for (const TensorSpec& tensor : cluster.layout().tensors()) {
-      const ElementRange part = {std::max(tensor.offset, bucket.range.begin),
-                                 std::min(tensor.offset + tensor.num_elements(), bucket.range.end)};
+  for (const params::Bucket& bucket : cluster.buckets()) {
+    for (const params::TensorSpec& tensor : cluster.layout().tensors()) {
+      const params::ElementRange part = {
+          std::max(tensor.offset, bucket.range.begin),
+          std::min(tensor.offset + tensor.num_elements(), bucket.range.end)};
       if (part.begin >= part.end) continue;
       if (part.size() < tensor.num_elements()) ++num_cut;
       const double norms[] = {NormOf(sent[0], part), NormOf(sent[1], part)};
@@ -173,8 +176,8 @@ TEST(ShardNumericsTest, EachTensorMovesInTheMeanDirectionAsFarAsInTheMean) {
 // The step has the same length with any number of workers. A plain mean gets shorter if directions
 // are at right angles.
 TEST(ShardNumericsTest, AStepAlongTheMeanDirectionIsAsLongWithFourWorkersAsWithOne) {
-  const auto length_with = [](int num_workers, OuterReduction reduction) {
-    JobSpec job = Directions();
+  const auto length_with = [](int num_workers, job::OuterReduction reduction) {
+    job::JobSpec job = Directions();
     job.outer_reduction = reduction;
     TestCluster cluster({.job = job});
     cluster.LoadConstant(0.0f);
@@ -183,28 +186,29 @@ TEST(ShardNumericsTest, AStepAlongTheMeanDirectionIsAsLongWithFourWorkersAsWithO
     const auto size = static_cast<size_t>(cluster.layout().num_elements());
     for (int worker = 1; worker <= num_workers; ++worker) {
       ContributionKey key = TestCluster::Key(worker, 0, 0);
-      key.kind = ContributionKind::kPseudoGradient;
+      key.kind = messages::ContributionKind::kPseudoGradient;
       std::vector<float> values(size, 0.0f);
-      for (const TensorSpec& tensor : cluster.layout().tensors()) {
+      for (const params::TensorSpec& tensor : cluster.layout().tensors()) {
         values[tensor.offset + worker] = 3.0f;
       }
       EXPECT_OK(cluster.PushAll(key, values));
     }
     return NormOf(*cluster.Weights(1), {0, static_cast<int64_t>(size)});
   };
-  const double alone = length_with(1, OuterReduction::kDirection);
-  EXPECT_NEAR(length_with(4, OuterReduction::kDirection), alone, 1e-5);
-  EXPECT_NEAR(length_with(4, OuterReduction::kMean), alone / 2, 1e-5);
+  const double alone = length_with(1, job::OuterReduction::kDirection);
+  EXPECT_NEAR(length_with(4, job::OuterReduction::kDirection), alone, 1e-5);
+  EXPECT_NEAR(length_with(4, job::OuterReduction::kMean), alone / 2, 1e-5);
 }
 
 // In delayed Nesterov, contributions that come one by one from all workers add up to the step along
 // their mean. This holds for windows of the planned length and for shorter ones.
 TEST(ShardNumericsTest, AsyncLocalSgdIsLocalSgdWhereAllReport) {
-  for (const OuterOptimizerKind outer : {OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd}) {
+  for (const job::OuterOptimizerKind outer :
+       {job::OuterOptimizerKind::kNesterov, job::OuterOptimizerKind::kSgd}) {
     for (const std::vector<int64_t>& samples :
          {std::vector<int64_t>{8, 8, 8}, std::vector<int64_t>{8, 4, 2}}) {
-      const auto train = [&](Mode mode) {
-        JobSpec job;
+      const auto train = [&](job::Mode mode) {
+        job::JobSpec job;
         job.mode = mode;
         job.batch_size = 4;
         job.local_steps = 2;
@@ -213,18 +217,18 @@ TEST(ShardNumericsTest, AsyncLocalSgdIsLocalSgdWhereAllReport) {
         cluster.LoadInitial();
         cluster.SetMembers(3);
         for (int round = 0; round < kRounds; ++round) {
-          if (HasRosters(job)) cluster.OpenRound(round, {8, 8, 8}, 0.01);
+          if (job::HasRosters(job)) cluster.OpenRound(round, {8, 8, 8}, 0.01);
           for (int worker = 1; worker <= 3; ++worker) {
-            const int base = HasRosters(job) ? round : 3 * round;
+            const int base = job::HasRosters(job) ? round : 3 * round;
             ContributionKey key = TestCluster::Key(worker, round, base);
-            key.kind = RoundContributionKind(job);
+            key.kind = messages::RoundContributionKind(job);
             key.num_samples = samples[worker - 1];
             EXPECT_OK(cluster.PushAll(key, cluster.Vector(10 * round + worker)));
           }
         }
-        return *cluster.Weights(HasRosters(job) ? kRounds : 3 * kRounds);
+        return *cluster.Weights(job::HasRosters(job) ? kRounds : 3 * kRounds);
       };
-      EXPECT_TRUE(SameBits(train(Mode::kAsyncLocalSgd), train(Mode::kLocalSgd)))
+      EXPECT_TRUE(SameBits(train(job::Mode::kAsyncLocalSgd), train(job::Mode::kLocalSgd)))
           << NameOf(outer) << " " << samples[1];
     }
   }
@@ -232,8 +236,9 @@ TEST(ShardNumericsTest, AsyncLocalSgdIsLocalSgdWhereAllReport) {
 
 // Returns the weights of a shard after a worker has sent Vector(1) and then `second` * Vector(1).
 // In every tensor, the second contribution is a multiple of the momentum.
-std::vector<float> AfterTwo(JobSpec job, float second, MomentumCorrectionKind correction) {
-  job.mode = Mode::kAsyncLocalSgd;
+std::vector<float> AfterTwo(job::JobSpec job, float second,
+                            job::MomentumCorrectionKind correction) {
+  job.mode = job::Mode::kAsyncLocalSgd;
   job.batch_size = 4;
   job.momentum_correction = correction;
   TestCluster cluster({.job = job, .has_averaged = true, .has_embedding = true, .num_shards = 2});
@@ -242,7 +247,7 @@ std::vector<float> AfterTwo(JobSpec job, float second, MomentumCorrectionKind co
   std::vector<float> values = cluster.Vector(1);
   for (const int round : {0, 1}) {
     ContributionKey key = TestCluster::Key(1, round, round);
-    key.kind = ContributionKind::kPseudoGradient;
+    key.kind = messages::ContributionKind::kPseudoGradient;
     key.encoding = job.push_encoding;
     EXPECT_OK(cluster.PushAll(key, values));
     for (float& value : values) value *= second;
@@ -253,10 +258,10 @@ std::vector<float> AfterTwo(JobSpec job, float second, MomentumCorrectionKind co
 TEST(ShardNumericsTest, AContributionAgainstTheMomentumIsCorrectedInEachTensorButEmbeddings) {
   constexpr double kRate = 0.5;
   constexpr double kBeta = 0.75;
-  JobSpec job;
+  job::JobSpec job;
   job.outer_learning_rate = kRate;
   job.outer_momentum = kBeta;
-  const Layout layout =
+  const params::Layout layout =
       TestCluster({.job = job, .has_averaged = true, .has_embedding = true}).layout();
   const std::vector<float> v = TestCluster({.job = job}).Vector(1);
   for (const double second : {-1.0, -3.0}) {
@@ -266,8 +271,8 @@ TEST(ShardNumericsTest, AContributionAgainstTheMomentumIsCorrectedInEachTensorBu
     const double length = -second;
     const double corrected = second * (1.0 - length / (length + 1.0 - kBeta));
     const std::vector<float> weights =
-        AfterTwo(job, static_cast<float>(second), MomentumCorrectionKind::kHeloco);
-    for (const TensorSpec& tensor : layout.tensors()) {
+        AfterTwo(job, static_cast<float>(second), job::MomentumCorrectionKind::kHeloco);
+    for (const params::TensorSpec& tensor : layout.tensors()) {
       const double d = tensor.embedding ? second : corrected;
       const double of_v =
           tensor.averaged ? -(1.0 + second) : -kRate * (1.0 + kBeta + d + kBeta * (kBeta + d));
@@ -279,19 +284,19 @@ TEST(ShardNumericsTest, AContributionAgainstTheMomentumIsCorrectedInEachTensorBu
 }
 
 TEST(ShardNumericsTest, AContributionWithTheMomentumKeepsItsBits) {
-  for (const Encoding encoding : {Encoding::kFp32, Encoding::kBf16}) {
-    JobSpec job;
+  for (const params::Encoding encoding : {params::Encoding::kFp32, params::Encoding::kBf16}) {
+    job::JobSpec job;
     job.push_encoding = encoding;
-    const std::vector<float> plain = AfterTwo(job, 0.5f, MomentumCorrectionKind::kNone);
-    EXPECT_TRUE(SameBits(AfterTwo(job, 0.5f, MomentumCorrectionKind::kHeloco), plain));
-    EXPECT_FALSE(SameBits(AfterTwo(job, -0.5f, MomentumCorrectionKind::kHeloco),
-                          AfterTwo(job, -0.5f, MomentumCorrectionKind::kNone)));
+    const std::vector<float> plain = AfterTwo(job, 0.5f, job::MomentumCorrectionKind::kNone);
+    EXPECT_TRUE(SameBits(AfterTwo(job, 0.5f, job::MomentumCorrectionKind::kHeloco), plain));
+    EXPECT_FALSE(SameBits(AfterTwo(job, -0.5f, job::MomentumCorrectionKind::kHeloco),
+                          AfterTwo(job, -0.5f, job::MomentumCorrectionKind::kNone)));
   }
 }
 
-JobSpec Anchored(Anchor anchor, OuterOptimizerKind outer) {
-  JobSpec job;
-  job.mode = Mode::kAsyncLocalSgd;
+job::JobSpec Anchored(job::Anchor anchor, job::OuterOptimizerKind outer) {
+  job::JobSpec job;
+  job.mode = job::Mode::kAsyncLocalSgd;
   job.batch_size = 4;
   job.outer_optimizer = outer;
   job.outer_learning_rate = 0.5;
@@ -300,24 +305,25 @@ JobSpec Anchored(Anchor anchor, OuterOptimizerKind outer) {
 }
 
 // Contributes a change of `base` by `change`, in the form that the job takes.
-void PushChange(TestCluster& cluster, const JobSpec& job, int worker, int64_t round,
+void PushChange(TestCluster& cluster, const job::JobSpec& job, int worker, int64_t round,
                 const std::vector<float>& base, const std::vector<float>& change) {
   ContributionKey key = TestCluster::Key(worker, round, round);
-  key.kind = RoundContributionKind(job);
+  key.kind = messages::RoundContributionKind(job);
   std::vector<float> values(base.size());
   for (size_t i = 0; i < base.size(); ++i) {
     const float local = base[i] - change[i];
     // Workers compute their pseudo-gradient with the same expression, so all bits are the same.
-    values[i] = key.kind == ContributionKind::kWeights ? local : base[i] - local;
+    values[i] = key.kind == messages::ContributionKind::kWeights ? local : base[i] - local;
   }
   EXPECT_OK(cluster.PushAll(key, values));
 }
 
 TEST(ShardNumericsTest, WhereNothingIsStaleBothAnchorsGiveTheSameBits) {
-  for (const OuterOptimizerKind outer : {OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd}) {
+  for (const job::OuterOptimizerKind outer :
+       {job::OuterOptimizerKind::kNesterov, job::OuterOptimizerKind::kSgd}) {
     std::vector<std::vector<float>> weights;
-    for (const Anchor anchor : {Anchor::kWorker, Anchor::kServer}) {
-      const JobSpec job = Anchored(anchor, outer);
+    for (const job::Anchor anchor : {job::Anchor::kWorker, job::Anchor::kServer}) {
+      const job::JobSpec job = Anchored(anchor, outer);
       TestCluster cluster({.job = job, .has_averaged = true, .num_shards = 2});
       cluster.LoadInitial();
       cluster.SetMembers(2);
@@ -333,7 +339,7 @@ TEST(ShardNumericsTest, WhereNothingIsStaleBothAnchorsGiveTheSameBits) {
 }
 
 TEST(ShardNumericsTest, TheServersAnchorLeadsTowardsTheWorkersWeights) {
-  const JobSpec job = Anchored(Anchor::kServer, OuterOptimizerKind::kSgd);
+  const job::JobSpec job = Anchored(job::Anchor::kServer, job::OuterOptimizerKind::kSgd);
   TestCluster cluster({.job = job, .has_averaged = true});
   cluster.LoadInitial();
   cluster.SetMembers(1);
@@ -353,11 +359,11 @@ TEST(ShardNumericsTest, TheServersAnchorLeadsTowardsTheWorkersWeights) {
 
 // Contributions are taken in any order of arrival: no worker waits for one with a lower id.
 TEST(ShardNumericsTest, ARobustMeanOfAQuorumHasTheSameBitsInAnyOrder) {
-  JobSpec job = SyncAdamW();
+  job::JobSpec job = SyncAdamW();
   job.quorum = 3;
   const std::vector<float> sum = TrainInOrder(job, 1, {1, 2, 3});
   EXPECT_FALSE(SameBits(TrainInOrder(job, 1, {3, 2, 1}), sum)) << "only the plain mean has one";
-  job.robust_mean = *ParseRobustMean("trimmed:1");
+  job.robust_mean = *job::ParseRobustMean("trimmed:1");
   const std::vector<float> expected = TrainInOrder(job, 1, {1, 2, 3});
   std::vector<int> order = {1, 2, 3};
   while (std::next_permutation(order.begin(), order.end())) {
@@ -370,10 +376,10 @@ TEST(ShardNumericsTest, ARobustMeanOfAQuorumHasTheSameBitsInAnyOrder) {
 TEST(ShardNumericsTest, OneWildContributionOfFourIsLeftOut) {
   for (const double clip_norm : {0.0, 0.5}) {
     for (const char* const kind : {"median", "trimmed:1"}) {
-      for (const Mode mode : {Mode::kSync, Mode::kLocalSgd}) {
+      for (const job::Mode mode : {job::Mode::kSync, job::Mode::kLocalSgd}) {
         SCOPED_TRACE(absl::StrCat(kind, " mode ", static_cast<int>(mode), " clip ", clip_norm));
-        JobSpec job = SyncAdamW();
-        job.optimizer.kind = OptimizerKind::kSgd;
+        job::JobSpec job = SyncAdamW();
+        job.optimizer.kind = job::OptimizerKind::kSgd;
         job.mode = mode;
         job.clip_norm = clip_norm;
         const auto train = [&job](const std::vector<float>& factors) {
@@ -385,7 +391,7 @@ TEST(ShardNumericsTest, OneWildContributionOfFourIsLeftOut) {
             cluster.OpenRound(round, std::vector<int64_t>(workers, 6), 0.01);
             for (int worker = 1; worker <= workers; ++worker) {
               ContributionKey key = TestCluster::Key(worker, round, round);
-              key.kind = RoundContributionKind(job);
+              key.kind = messages::RoundContributionKind(job);
               std::vector<float> values = cluster.Vector(round);
               for (float& value : values) value *= factors[worker - 1];
               EXPECT_OK(cluster.PushAll(key, values));
@@ -394,7 +400,7 @@ TEST(ShardNumericsTest, OneWildContributionOfFourIsLeftOut) {
           return *cluster.Weights(kRounds);
         };
         const std::vector<float> alone = train({1.0f});
-        job.robust_mean = *ParseRobustMean(kind);
+        job.robust_mean = *job::ParseRobustMean(kind);
         for (const float wild : {1.0f, -1.0f, 100.0f, 0.0f}) {
           // The mean of three equal values may be rounded.
           EXPECT_THAT(train({1.0f, wild, 1.0f, 1.0f}),
@@ -404,7 +410,7 @@ TEST(ShardNumericsTest, OneWildContributionOfFourIsLeftOut) {
         // With clipping, half of the gradient gives the same step as the whole gradient. So the
         // case that follows is tested without clipping only.
         if (clip_norm > 0.0) continue;
-        job.robust_mean = RobustMean();
+        job.robust_mean = job::RobustMean();
         EXPECT_THAT(train({1.0f, -1.0f, 1.0f, 1.0f}),
                     ::testing::Not(::testing::Pointwise(::testing::FloatNear(1e-6f), alone)))
             << "unless it is asked for";
@@ -415,7 +421,7 @@ TEST(ShardNumericsTest, OneWildContributionOfFourIsLeftOut) {
 
 TEST(ShardNumericsTest, AnyNumberOfShardsGivesTheSameBits) {
   for (double clip_norm : {0.0, 0.5}) {
-    JobSpec job = SyncAdamW();
+    job::JobSpec job = SyncAdamW();
     job.clip_norm = clip_norm;
     const std::vector<float> one = TrainInOrder(job, 1, {1, 2, 3});
     EXPECT_TRUE(SameBits(TrainInOrder(job, 2, {3, 1, 2}), one)) << "clip_norm=" << clip_norm;
@@ -425,7 +431,7 @@ TEST(ShardNumericsTest, AnyNumberOfShardsGivesTheSameBits) {
 
 // Returns the weights after a round of two workers that are granted these numbers of samples. The
 // second worker says that it has used only `used` samples.
-std::vector<float> TrainLocally(const JobSpec& job, const std::vector<int64_t>& granted,
+std::vector<float> TrainLocally(const job::JobSpec& job, const std::vector<int64_t>& granted,
                                 int64_t used) {
   TestCluster cluster({.job = job});
   cluster.LoadConstant(1.0f);
@@ -433,7 +439,7 @@ std::vector<float> TrainLocally(const JobSpec& job, const std::vector<int64_t>& 
   cluster.OpenRound(0, granted);
   for (int worker : {1, 2}) {
     ContributionKey key = TestCluster::Key(worker, 0, 0);
-    key.kind = RoundContributionKind(job);
+    key.kind = messages::RoundContributionKind(job);
     key.encoding = job.push_encoding;
     if (worker == 2) key.num_samples = used;
     EXPECT_OK(cluster.PushAll(key, cluster.Vector(worker)));
@@ -444,14 +450,16 @@ std::vector<float> TrainLocally(const JobSpec& job, const std::vector<int64_t>& 
 }
 
 TEST(ShardNumericsTest, ALocalRoundWeighsTheSamplesThatWereUsedAndAtMostThoseGranted) {
-  for (const OuterOptimizerKind outer :
-       {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd,
-        OuterOptimizerKind::kAdam}) {
-    for (const Encoding encoding :
-         {Encoding::kFp32, Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4}) {
-      SCOPED_TRACE(absl::StrCat("outer ", static_cast<int>(outer), " ", EncodingName(encoding)));
-      JobSpec job;
-      job.mode = Mode::kLocalSgd;
+  for (const job::OuterOptimizerKind outer :
+       {job::OuterOptimizerKind::kAverage, job::OuterOptimizerKind::kNesterov,
+        job::OuterOptimizerKind::kSgd, job::OuterOptimizerKind::kAdam}) {
+    for (const params::Encoding encoding :
+         {params::Encoding::kFp32, params::Encoding::kBf16, params::Encoding::kFp16,
+          params::Encoding::kInt8, params::Encoding::kInt4}) {
+      SCOPED_TRACE(
+          absl::StrCat("outer ", static_cast<int>(outer), " ", params::EncodingName(encoding)));
+      job::JobSpec job;
+      job.mode = job::Mode::kLocalSgd;
       job.outer_optimizer = outer;
       job.push_encoding = encoding;
       const std::vector<float> all = TrainLocally(job, {5, 3}, 0);
@@ -468,9 +476,9 @@ TEST(ShardNumericsTest, ALocalRoundWeighsTheSamplesThatWereUsedAndAtMostThoseGra
 }
 
 TEST(ShardNumericsTest, ClippingBoundsTheNormOfTheAverage) {
-  JobSpec job;
-  job.mode = Mode::kSync;
-  job.optimizer.kind = OptimizerKind::kSgd;
+  job::JobSpec job;
+  job.mode = job::Mode::kSync;
+  job.optimizer.kind = job::OptimizerKind::kSgd;
   job.clip_norm = 0.5;
   TestCluster cluster({.job = job, .num_shards = 2});
   cluster.LoadConstant(0.0f);
@@ -493,9 +501,9 @@ TEST(ShardNumericsTest, ClippingBoundsTheNormOfTheAverage) {
 }
 
 TEST(ShardNumericsTest, AsyncWithOneWorkerIsSequentialTraining) {
-  JobSpec job = SyncAdamW();
-  job.mode = Mode::kAsync;
-  job.schedule = {.kind = ScheduleKind::kCosine,
+  job::JobSpec job = SyncAdamW();
+  job.mode = job::Mode::kAsync;
+  job.schedule = {.kind = job::ScheduleKind::kCosine,
                   .peak = 0.02,
                   .minimum = 0.0,
                   .warmup_rounds = 2,
@@ -517,7 +525,7 @@ TEST(ShardNumericsTest, AsyncWithOneWorkerIsSequentialTraining) {
 }
 
 TEST(ShardNumericsTest, SyncWithOneWorkerIsSequentialTraining) {
-  const JobSpec job = SyncAdamW();
+  const job::JobSpec job = SyncAdamW();
   TestCluster cluster({.job = job});
   cluster.LoadInitial();
   cluster.SetMembers(1);
@@ -531,17 +539,17 @@ TEST(ShardNumericsTest, SyncWithOneWorkerIsSequentialTraining) {
 }
 
 TEST(ShardNumericsTest, LockStepAsyncIsSync) {
-  JobSpec sync = SyncAdamW();
-  JobSpec lock_step = sync;
-  lock_step.mode = Mode::kAsync;
+  job::JobSpec sync = SyncAdamW();
+  job::JobSpec lock_step = sync;
+  lock_step.mode = job::Mode::kAsync;
   lock_step.max_rounds_ahead = 0;
   EXPECT_TRUE(SameBits(TrainInOrder(lock_step, 1, {2, 1, 3}), TrainInOrder(sync, 1, {1, 2, 3})));
 }
 
 TEST(ShardNumericsTest, AveragingEqualWorkersChangesNoBit) {
-  JobSpec job;
-  job.mode = Mode::kLocalSgd;
-  job.outer_optimizer = OuterOptimizerKind::kAverage;
+  job::JobSpec job;
+  job.mode = job::Mode::kLocalSgd;
+  job.outer_optimizer = job::OuterOptimizerKind::kAverage;
   for (int num_workers : {1, 2, 4}) {
     TestCluster cluster({.job = job});
     cluster.LoadInitial();
@@ -550,7 +558,7 @@ TEST(ShardNumericsTest, AveragingEqualWorkersChangesNoBit) {
     const std::vector<float> now = cluster.Vector(5);
     for (int worker = 1; worker <= num_workers; ++worker) {
       ContributionKey key = TestCluster::Key(worker, 0, 0);
-      key.kind = ContributionKind::kWeights;
+      key.kind = messages::ContributionKind::kWeights;
       EXPECT_OK(cluster.PushAll(key, now));
     }
     EXPECT_TRUE(SameBits(*cluster.Weights(1), now)) << num_workers << " workers";
@@ -558,9 +566,9 @@ TEST(ShardNumericsTest, AveragingEqualWorkersChangesNoBit) {
 }
 
 TEST(ShardNumericsTest, OuterNesterovWithoutMomentumMovesToTheAverage) {
-  JobSpec job;
-  job.mode = Mode::kLocalSgd;
-  job.outer_optimizer = OuterOptimizerKind::kNesterov;
+  job::JobSpec job;
+  job.mode = job::Mode::kLocalSgd;
+  job.outer_optimizer = job::OuterOptimizerKind::kNesterov;
   job.outer_learning_rate = 1.0;
   job.outer_momentum = 0.0;
   TestCluster cluster({.job = job});
@@ -577,7 +585,7 @@ TEST(ShardNumericsTest, OuterNesterovWithoutMomentumMovesToTheAverage) {
       mean[i] += now[i] / 2;
     }
     ContributionKey key = TestCluster::Key(worker, 0, 0);
-    key.kind = ContributionKind::kPseudoGradient;
+    key.kind = messages::ContributionKind::kPseudoGradient;
     EXPECT_OK(cluster.PushAll(key, pseudo_gradient));
   }
   auto weights = cluster.Weights(1);
@@ -587,7 +595,7 @@ TEST(ShardNumericsTest, OuterNesterovWithoutMomentumMovesToTheAverage) {
 }
 
 TEST(ShardNumericsTest, GoesOnFromASnapshotWithTheSameBits) {
-  const JobSpec job = SyncAdamW();
+  const job::JobSpec job = SyncAdamW();
   TestCluster straight({.job = job, .num_shards = 2});
   TestCluster restored({.job = job, .num_shards = 2});
   straight.LoadInitial();

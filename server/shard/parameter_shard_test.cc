@@ -29,16 +29,16 @@ using ::testing::UnorderedElementsAre;
 
 constexpr auto kCounted = PushOutcome::kCounted;
 
-JobSpec SgdJob() {
-  JobSpec job;
-  job.mode = Mode::kSync;
-  job.optimizer.kind = OptimizerKind::kSgd;
+job::JobSpec SgdJob() {
+  job::JobSpec job;
+  job.mode = job::Mode::kSync;
+  job.optimizer.kind = job::OptimizerKind::kSgd;
   return job;
 }
 
-JobSpec AsyncJob() {
-  JobSpec job = SgdJob();
-  job.mode = Mode::kAsync;
+job::JobSpec AsyncJob() {
+  job::JobSpec job = SgdJob();
+  job.mode = job::Mode::kAsync;
   job.schedule.peak = 0.5;
   return job;
 }
@@ -92,7 +92,7 @@ TEST(ParameterShardTest, AWorkerThatOtherServersHaveKnownIsToldSoWhateverElseIsW
   const auto ready = [&](absl::StatusOr<StagedBucket> staged) { status = staged.status(); };
   cluster.shard(0).BeginBucket(key, /*bucket=*/99, ready);
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, HasSubstr("register again")));
-  key.encoding = Encoding::kInt8;
+  key.encoding = params::Encoding::kInt8;
   cluster.shard(0).BeginBucket(key, /*bucket=*/0, ready);
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, HasSubstr("register again")));
   cluster.shard(0).ReadBucket(
@@ -123,7 +123,7 @@ TEST(ParameterShardTest, ABrokenStreamLeavesNoTrace) {
 }
 
 TEST(ParameterShardTest, QuorumCommitsAndTheRestIsLate) {
-  JobSpec job = SgdJob();
+  job::JobSpec job = SgdJob();
   job.quorum = 2;
   TestCluster cluster({.job = job});
   cluster.LoadConstant(0.0f);
@@ -142,14 +142,14 @@ TEST(ParameterShardTest, QuorumCommitsAndTheRestIsLate) {
 
 TEST(ParameterShardTest, ASkippedStepLeavesTheMeanOfTheOthers) {
   for (const char* mean : {"none", "trimmed:1"}) {
-    JobSpec job = SgdJob();
-    job.robust_mean = *ParseRobustMean(mean);
+    job::JobSpec job = SgdJob();
+    job.robust_mean = *job::ParseRobustMean(mean);
     TestCluster cluster({.job = job});
     cluster.LoadConstant(0.0f);
     cluster.SetMembers(3);
     cluster.OpenRound(0, {2, 4, 2}, 1.0);
     ContributionKey skipped = TestCluster::Key(2, 0, 0);
-    skipped.num_samples = kSkippedSamples;
+    skipped.num_samples = messages::kSkippedSamples;
     // A skipped contribution has no numbers: this NaN must not be read.
     const std::vector<float> nothing = Ones(cluster, std::numeric_limits<float>::quiet_NaN());
     EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster, 3.0f)),
@@ -165,22 +165,22 @@ TEST(ParameterShardTest, ASkippedStepLeavesTheMeanOfTheOthers) {
 }
 
 TEST(ParameterShardTest, OnlyGradientsAreSkipped) {
-  JobSpec job = SgdJob();
-  job.mode = Mode::kLocalSgd;
+  job::JobSpec job = SgdJob();
+  job.mode = job::Mode::kLocalSgd;
   TestCluster cluster({.job = job});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(1);
   cluster.OpenRound(0, {1}, 1.0);
   ContributionKey key = TestCluster::Key(1, 0, 0);
-  key.kind = RoundContributionKind(job);
-  key.num_samples = kSkippedSamples;
+  key.kind = messages::RoundContributionKind(job);
+  key.num_samples = messages::kSkippedSamples;
   EXPECT_THAT(cluster.PushAll(key, Ones(cluster)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("skipped step")));
 }
 
 TEST(ParameterShardTest, NewWeightsTakeThePlaceOfOldOnesAndTheOptimizerGoesOn) {
-  JobSpec job = SgdJob();
-  job.optimizer.kind = OptimizerKind::kMomentum;
+  job::JobSpec job = SgdJob();
+  job.optimizer.kind = job::OptimizerKind::kMomentum;
   job.optimizer.momentum = 0.5;
   TestCluster cluster({.job = job});
   cluster.LoadConstant(0.0f);
@@ -272,7 +272,7 @@ TEST(ParameterShardTest, TellsWhoHasSpaceAndIsNotDoneAndWhoWaitsForIt) {
   cluster.SetMembers(2);
   cluster.OpenRound(0, {1, 1}, 1.0);
   ParameterShard& shard = cluster.shard(0);
-  EXPECT_EQ(shard.stats().push_space, PushSpace());
+  EXPECT_EQ(shard.stats().push_space, sync::PushSpace());
   // Worker 2 begins two buckets: one before its turn, and one after worker 1 has done its part.
   std::vector<StagedBucket> staged;
   const auto begin = [&](uint32_t bucket) {
@@ -290,17 +290,18 @@ TEST(ParameterShardTest, TellsWhoHasSpaceAndIsNotDoneAndWhoWaitsForIt) {
   ASSERT_FALSE(held->outcome.has_value()) << "although it is its turn";
   staged[0].OnArrived(8, {});
   staged[1].OnArrived(4, {});
-  const Pusher first = {WorkerId(1), Incarnation(1)};
-  const Pusher second = {WorkerId(2), Incarnation(1)};
+  const sync::Pusher first = {WorkerId(1), Incarnation(1)};
+  const sync::Pusher second = {WorkerId(2), Incarnation(1)};
   const int64_t total_bytes = cluster.buckets()[1].range.size() * sizeof(float);
-  EXPECT_EQ(shard.stats().push_space,
-            (PushSpace{.unfinished = {{second, Round(0), 1, 4, total_bytes}}, .held = {first}}));
+  EXPECT_EQ(
+      shard.stats().push_space,
+      (sync::PushSpace{.unfinished = {{second, Round(0), 1, 4, total_bytes}}, .held = {first}}));
 
   staged[1].OnArrived(total_bytes, {});
   EXPECT_EQ(shard.stats().push_space.unfinished[0].bucket, 0) << "the other is whole";
   staged.clear();
   EXPECT_TRUE(held->outcome.has_value());
-  EXPECT_EQ(shard.stats().push_space, PushSpace());
+  EXPECT_EQ(shard.stats().push_space, sync::PushSpace());
 }
 
 TEST(ParameterShardTest, WhoSendsABucketAgainDoesNotWaitForItsFormerCall) {
@@ -353,15 +354,15 @@ TEST(ParameterShardTest, LeavingIsToldAndOnlyARoundThatGetsNothingIsNoticed) {
 
 TEST(ParameterShardTest, ARoundThatLosesEveryoneIsOverWithoutAVersion) {
   for (double clip_norm : {0.0, 1.0}) {
-    JobSpec job = SgdJob();
-    job.optimizer.kind = OptimizerKind::kMomentum;
+    job::JobSpec job = SgdJob();
+    job.optimizer.kind = job::OptimizerKind::kMomentum;
     job.clip_norm = clip_norm;
     TestCluster cluster({.job = job, .num_shards = 2});
     cluster.LoadConstant(2.0f);
     cluster.SetMembers(1);
     cluster.OpenRound(0, {1}, 1.0);
     cluster.Drop(1);
-    for (const Bucket& bucket : cluster.buckets()) {
+    for (const params::Bucket& bucket : cluster.buckets()) {
       const absl::StatusOr<PublishedBucket> read = cluster.Read(bucket.index, /*round=*/1);
       ASSERT_OK(read);
       EXPECT_EQ(read->version, Version(0));
@@ -423,10 +424,10 @@ TEST(ParameterShardTest, WrongBucketsAndKindsAreRefused) {
       [&](absl::StatusOr<StagedBucket> staged) { status = staged.status(); });
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not on this")));
   ContributionKey key = TestCluster::Key(1, 0, 0);
-  key.kind = ContributionKind::kWeights;
+  key.kind = messages::ContributionKind::kWeights;
   EXPECT_THAT(cluster.PushAll(key, Ones(cluster)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("takes gradient")));
-  key.kind = ContributionKind::kInitialWeights;
+  key.kind = messages::ContributionKind::kInitialWeights;
   EXPECT_THAT(cluster.PushAll(key, Ones(cluster)), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
@@ -436,7 +437,7 @@ TEST(ParameterShardTest, AClientSuppliesTheWeightsOfVersionZero) {
   cluster.shard(0).AwaitClientWeights();
   EXPECT_THAT(cluster.Weights(0), StatusIs(absl::StatusCode::kNotFound));
   ContributionKey key = TestCluster::Key(7, 0, 0);
-  key.kind = ContributionKind::kInitialWeights;
+  key.kind = messages::ContributionKind::kInitialWeights;
   const std::vector<float> weights = cluster.Vector(3);
   EXPECT_TRUE(cluster.PushBucket(key, 0, weights)->outcome.has_value());
   EXPECT_FALSE(cluster.shard(0).HasWeights());
@@ -454,8 +455,8 @@ TEST(ParameterShardTest, AClientSuppliesTheWeightsOfVersionZero) {
 }
 
 TEST(ParameterShardTest, AsyncCountsStalenessAndScalesByIt) {
-  JobSpec job = AsyncJob();
-  job.staleness_scaling = StalenessScaling::kInverse;
+  job::JobSpec job = AsyncJob();
+  job.staleness_scaling = job::StalenessScaling::kInverse;
   TestCluster cluster({.job = job});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(2);
@@ -471,7 +472,7 @@ TEST(ParameterShardTest, AsyncCountsStalenessAndScalesByIt) {
 }
 
 TEST(ParameterShardTest, TheClientsScaleIsApplied) {
-  for (const JobSpec& job : {SgdJob(), AsyncJob()}) {
+  for (const job::JobSpec& job : {SgdJob(), AsyncJob()}) {
     TestCluster cluster({.job = job});
     cluster.LoadConstant(0.0f);
     cluster.SetMembers(1);
@@ -486,8 +487,8 @@ TEST(ParameterShardTest, TheClientsScaleIsApplied) {
 // Buckets learn of a plan one after the other. So a worker may finish its round in the buckets that
 // know the plan, and push for the next round to a bucket that does not know it yet.
 TEST(ParameterShardTest, ABucketThatHasNotHeardOfARoundYetHoldsThePushOfTheNext) {
-  JobSpec job = SgdJob();
-  job.mode = Mode::kLocalSgd;
+  job::JobSpec job = SgdJob();
+  job.mode = job::Mode::kLocalSgd;
   job.local_steps = 2;
   job.fragments = 2;
   TestCluster cluster({.job = job});
@@ -495,7 +496,7 @@ TEST(ParameterShardTest, ABucketThatHasNotHeardOfARoundYetHoldsThePushOfTheNext)
   cluster.SetMembers(1);
   const auto key = [](int64_t round) {
     ContributionKey key = TestCluster::Key(1, round, 0);
-    key.kind = ContributionKind::kPseudoGradient;
+    key.kind = messages::ContributionKind::kPseudoGradient;
     return key;
   };
   const auto last = static_cast<uint32_t>(cluster.buckets().size() - 1);
@@ -561,10 +562,10 @@ TEST(ParameterShardTest, ShutdownEndsWhateverWaits) {
 
 TEST(ParameterShardTest, ItsTraceShowsEveryStageOfEveryBucketOfARound) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/shard-", getpid(), ".json");
-  TraceRecorder trace({.path = path, .process = "server", .skip_rounds = 0, .num_rounds = 1},
-                      &Clock::Real());
-  JobSpec job;
-  job.optimizer.kind = OptimizerKind::kSgd;
+  process::TraceRecorder trace(
+      {.path = path, .process = "server", .skip_rounds = 0, .num_rounds = 1}, &Clock::Real());
+  job::JobSpec job;
+  job.optimizer.kind = job::OptimizerKind::kSgd;
   TestCluster cluster({.job = job, .trace = &trace});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(2);

@@ -17,16 +17,17 @@
 namespace lodestar::shard {
 namespace {
 
-JobSpec SgdJob() {
-  JobSpec job;
-  job.mode = Mode::kSync;
-  job.optimizer.kind = OptimizerKind::kSgd;
+job::JobSpec SgdJob() {
+  job::JobSpec job;
+  job.mode = job::Mode::kSync;
+  job.optimizer.kind = job::OptimizerKind::kSgd;
   return job;
 }
 
 // Pushes one bucket, and blocks until it is counted.
 absl::StatusOr<PushOutcome> PushAndWait(ParameterShard& shard, const ContributionKey& key,
-                                        const Bucket& bucket, const std::vector<float>& values) {
+                                        const params::Bucket& bucket,
+                                        const std::vector<float>& values) {
   absl::Notification done;
   absl::StatusOr<PushOutcome> result = absl::UnknownError("");
   shard.BeginBucket(key, bucket.index, [&](absl::StatusOr<StagedBucket> staged) {
@@ -63,7 +64,7 @@ TEST(ShardThreadsTest, EightWorkersShareTwoSlotsWithoutDeadlock) {
   constexpr int kRounds = 3;
   ThreadPool pool(3);
   for (double clip_norm : {0.0, 1e6}) {
-    JobSpec job = SgdJob();
+    job::JobSpec job = SgdJob();
     job.clip_norm = clip_norm;
     TestCluster cluster({.job = job, .num_shards = 2, .staging_bytes = 1, .executor = &pool});
     cluster.LoadConstant(0.0f);
@@ -75,7 +76,8 @@ TEST(ShardThreadsTest, EightWorkersShareTwoSlotsWithoutDeadlock) {
         for (int64_t round = 0; round < kRounds; ++round) {
           // Each worker pushes the buckets in an order of its own.
           for (size_t i = 0; i < cluster.buckets().size(); ++i) {
-            const Bucket& bucket = cluster.buckets()[(i + worker) % cluster.buckets().size()];
+            const params::Bucket& bucket =
+                cluster.buckets()[(i + worker) % cluster.buckets().size()];
             EXPECT_OK(PushAndWait(cluster.shard(bucket.shard),
                                   TestCluster::Key(worker, round, round), bucket, ones));
           }
@@ -84,7 +86,7 @@ TEST(ShardThreadsTest, EightWorkersShareTwoSlotsWithoutDeadlock) {
     }
     for (int64_t round = 0; round < kRounds; ++round) {
       cluster.OpenRound(round, std::vector<int64_t>(kWorkers, 1), 1.0);
-      for (const Bucket& bucket : cluster.buckets()) {
+      for (const params::Bucket& bucket : cluster.buckets()) {
         EXPECT_OK(ReadAndWait(cluster.shard(bucket.shard), bucket.index, Round(round + 1)));
       }
     }
@@ -101,8 +103,8 @@ TEST(ShardThreadsTest, EightWorkersShareTwoSlotsWithoutDeadlock) {
 
 TEST(ShardThreadsTest, ReadersSeeWholeVersionsOnly) {
   constexpr int64_t kUpdates = 300;
-  JobSpec job = SgdJob();
-  job.mode = Mode::kAsync;
+  job::JobSpec job = SgdJob();
+  job.mode = job::Mode::kAsync;
   job.schedule.peak = 1.0;
   ThreadPool pool(3);
   TestCluster cluster({.job = job, .executor = &pool});
@@ -110,7 +112,7 @@ TEST(ShardThreadsTest, ReadersSeeWholeVersionsOnly) {
   cluster.SetMembers(2);
   ParameterShard& shard = cluster.shard(0);
   const std::vector<float> ones(cluster.layout().num_elements(), 1.0f);
-  const Bucket& bucket = cluster.buckets()[0];
+  const params::Bucket& bucket = cluster.buckets()[0];
   std::atomic<bool> is_over{false};
   std::vector<std::thread> readers;
   for (int reader = 0; reader < 2; ++reader) {
@@ -166,7 +168,7 @@ TEST(ShardThreadsTest, DropsAndCancelledPushesLeaveNothingHanging) {
   // Worker 2 never sends. Worker 1 opens streams and breaks them, then sends.
   for (int worker : {1, 3, 4}) {
     workers.emplace_back([&, worker] {
-      for (const Bucket& bucket : cluster.buckets()) {
+      for (const params::Bucket& bucket : cluster.buckets()) {
         const ContributionKey key = TestCluster::Key(worker, 0, 0);
         if (worker == 1) {
           cluster.shard(0)
@@ -180,7 +182,7 @@ TEST(ShardThreadsTest, DropsAndCancelledPushesLeaveNothingHanging) {
   std::thread dropper([&] { cluster.Drop(2); });
   for (std::thread& worker : workers) worker.join();
   dropper.join();
-  for (const Bucket& bucket : cluster.buckets()) {
+  for (const params::Bucket& bucket : cluster.buckets()) {
     auto published = ReadAndWait(cluster.shard(0), bucket.index, Round(1));
     ASSERT_OK(published);
     EXPECT_FLOAT_EQ(published->data()[0], -1.0f);
@@ -189,8 +191,8 @@ TEST(ShardThreadsTest, DropsAndCancelledPushesLeaveNothingHanging) {
 
 TEST(ShardThreadsTest, ShuttingDownUnderLoadAnswersEveryone) {
   ThreadPool pool(2);
-  JobSpec job = SgdJob();
-  job.mode = Mode::kAsync;
+  job::JobSpec job = SgdJob();
+  job.mode = job::Mode::kAsync;
   TestCluster cluster({.job = job, .staging_bytes = 1, .executor = &pool});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(3);
@@ -200,7 +202,7 @@ TEST(ShardThreadsTest, ShuttingDownUnderLoadAnswersEveryone) {
   for (int worker = 1; worker <= 3; ++worker) {
     workers.emplace_back([&, worker] {
       for (int64_t round = 0;; ++round) {
-        for (const Bucket& bucket : cluster.buckets()) {
+        for (const params::Bucket& bucket : cluster.buckets()) {
           auto outcome =
               PushAndWait(cluster.shard(0), TestCluster::Key(worker, round, 0), bucket, ones);
           if (!outcome.ok()) {

@@ -40,7 +40,7 @@ struct NormRecord {
   double total_square_sum = 0.0;
 };
 
-using ShardRecord = std::variant<RoundPlan, StepRecord, ShadowRecord, NormRecord>;
+using ShardRecord = std::variant<sync::RoundPlan, StepRecord, ShadowRecord, NormRecord>;
 
 class ShardJournal {
  public:

@@ -56,71 +56,71 @@ class MemoryJournal final : public ShardJournal {
 
 struct Variant {
   std::string name;
-  JobSpec job;
+  job::JobSpec job;
   bool has_averaged = false;
 };
 
 std::vector<Variant> Variants() {
-  JobSpec job;
-  job.mode = Mode::kSync;
-  job.optimizer.kind = OptimizerKind::kAdamW;
+  job::JobSpec job;
+  job.mode = job::Mode::kSync;
+  job.optimizer.kind = job::OptimizerKind::kAdamW;
   std::vector<Variant> variants = {{"Sync", job}};
   job.clip_norm = 0.5;
   variants.push_back({"SyncClipped", job});
-  job.robust_mean = *ParseRobustMean("median");
+  job.robust_mean = *job::ParseRobustMean("median");
   variants.push_back({"SyncMedianClipped", job});
   job.clip_norm = 0.0;
-  job.robust_mean = *ParseRobustMean("trimmed:1");
+  job.robust_mean = *job::ParseRobustMean("trimmed:1");
   variants.push_back({"SyncTrimmed", job});
-  job.robust_mean = RobustMean();
-  job.push_encoding = Encoding::kInt8;
-  job.pull_encoding = Encoding::kInt8;
+  job.robust_mean = job::RobustMean();
+  job.push_encoding = params::Encoding::kInt8;
+  job.pull_encoding = params::Encoding::kInt8;
   variants.push_back({"SyncInt8", job});
   job.error_feedback = false;
   variants.push_back({"SyncInt8WithoutFeedback", job});
-  job = JobSpec();
-  job.mode = Mode::kLocalSgd;
+  job = job::JobSpec();
+  job.mode = job::Mode::kLocalSgd;
   job.local_steps = 5;
   variants.push_back({"LocalSgd", job});
-  job.outer_reduction = OuterReduction::kDirection;
+  job.outer_reduction = job::OuterReduction::kDirection;
   variants.push_back({"LocalSgdDirections", job});
-  job.push_encoding = Encoding::kInt4;
+  job.push_encoding = params::Encoding::kInt4;
   variants.push_back({"LocalSgdDirectionsInt4", job});
-  job.push_encoding = Encoding::kFp32;
-  job.outer_reduction = OuterReduction::kMean;
-  job.outer_optimizer = OuterOptimizerKind::kAverage;
+  job.push_encoding = params::Encoding::kFp32;
+  job.outer_reduction = job::OuterReduction::kMean;
+  job.outer_optimizer = job::OuterOptimizerKind::kAverage;
   variants.push_back({"LocalSgdWeights", job});
-  job.robust_mean = *ParseRobustMean("trimmed:1");
+  job.robust_mean = *job::ParseRobustMean("trimmed:1");
   variants.push_back({"LocalSgdWeightsTrimmed", job});
-  job.outer_optimizer = OuterOptimizerKind::kNesterov;
-  job.push_encoding = Encoding::kBf16;
-  job.robust_mean = *ParseRobustMean("median");
+  job.outer_optimizer = job::OuterOptimizerKind::kNesterov;
+  job.push_encoding = params::Encoding::kBf16;
+  job.robust_mean = *job::ParseRobustMean("median");
   variants.push_back({"LocalSgdMedianBf16", job});
-  job = JobSpec();
-  job.mode = Mode::kAsync;
-  job.optimizer.kind = OptimizerKind::kMomentum;
+  job = job::JobSpec();
+  job.mode = job::Mode::kAsync;
+  job.optimizer.kind = job::OptimizerKind::kMomentum;
   job.schedule.peak = 0.05;
   variants.push_back({"Async", job});
-  job.pull_encoding = Encoding::kBf16;
+  job.pull_encoding = params::Encoding::kBf16;
   variants.push_back({"AsyncBf16", job});
-  job = JobSpec();
-  job.mode = Mode::kAsync;
+  job = job::JobSpec();
+  job.mode = job::Mode::kAsync;
   job.max_rounds_ahead = 0;
-  job.optimizer.kind = OptimizerKind::kSgd;
+  job.optimizer.kind = job::OptimizerKind::kSgd;
   variants.push_back({"LockStep", job});
-  job = JobSpec();
-  job.mode = Mode::kAsyncLocalSgd;
+  job = job::JobSpec();
+  job.mode = job::Mode::kAsyncLocalSgd;
   job.batch_size = 2;
   job.local_steps = 5;
   variants.push_back({"AsyncLocalSgd", job});
-  job.momentum_correction = MomentumCorrectionKind::kHeloco;
+  job.momentum_correction = job::MomentumCorrectionKind::kHeloco;
   variants.push_back({"AsyncLocalSgdHeloco", job});
-  job.anchor = Anchor::kServer;
+  job.anchor = job::Anchor::kServer;
   variants.push_back({"AsyncLocalSgdHelocoServer", job});
-  job.anchor = Anchor::kWorker;
+  job.anchor = job::Anchor::kWorker;
   job.quorum = 2;
-  job.push_encoding = Encoding::kInt4;
-  job.pull_encoding = Encoding::kInt4;
+  job.push_encoding = params::Encoding::kInt4;
+  job.pull_encoding = params::Encoding::kInt4;
   variants.push_back({"AsyncLocalSgdInt4", job});
   for (const char* const name : {"SyncClipped", "SyncMedianClipped", "SyncInt8", "LocalSgd",
                                  "LocalSgdDirections", "LocalSgdWeights", "LocalSgdMedianBf16",
@@ -142,23 +142,23 @@ class ContributionLog final : public ShardObserver {
 
 class ShardJournalTest : public testing::TestWithParam<Variant> {
  protected:
-  const JobSpec& job() const { return GetParam().job; }
+  const job::JobSpec& job() const { return GetParam().job; }
 
   ContributionKey KeyOf(int worker, int round) const {
     // In asynchronous mode, each grant has a round number of its own.
-    const int64_t number = HasRosters(job()) ? round : kWorkers * round + worker - 1;
+    const int64_t number = job::HasRosters(job()) ? round : kWorkers * round + worker - 1;
     ContributionKey key = TestCluster::Key(worker, number, 0);
-    key.kind = RoundContributionKind(job());
+    key.kind = messages::RoundContributionKind(job());
     key.encoding = job().push_encoding;
     // A usual window has 10 samples.
-    if (job().mode == Mode::kAsyncLocalSgd) key.num_samples = 10 - worker;
-    if (IsSkipped(worker, round)) key.num_samples = kSkippedSamples;
+    if (job().mode == job::Mode::kAsyncLocalSgd) key.num_samples = 10 - worker;
+    if (IsSkipped(worker, round)) key.num_samples = messages::kSkippedSamples;
     return key;
   }
 
   // If contributions are gradients, worker 3 skips round 1 and all workers skip round 2.
   bool IsSkipped(int worker, int round) const {
-    return RoundContributionKind(job()) == ContributionKind::kGradient &&
+    return messages::RoundContributionKind(job()) == messages::ContributionKind::kGradient &&
            ((round == 1 && worker == 3) || round == 2);
   }
 
@@ -167,13 +167,13 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
   void Train(TestCluster& cluster) const {
     cluster.SetMembers(kWorkers);
     for (int round = 0; round < num_rounds(); ++round) {
-      if (HasRosters(job())) cluster.OpenRound(round, {3, 1, 2}, 0.1);
+      if (job::HasRosters(job())) cluster.OpenRound(round, {3, 1, 2}, 0.1);
       for (int worker = 1; worker <= kWorkers; ++worker) {
         std::vector<float> values = cluster.Vector(round * kWorkers + worker);
         // Worker 2 sends a long contribution in the first round, when the usual norm is unknown,
         // and in the last, when it is known. If weights are measured from the servers' weights, it
         // sends none in the first round, because all later contributions would then look too long.
-        const bool is_first = round == 0 && !IsAnchoredAtServer(job());
+        const bool is_first = round == 0 && !job::IsAnchoredAtServer(job());
         if ((is_first || round == num_rounds() - 1) && worker == 2) {
           for (float& value : values) value *= 1000.0f;
         }
@@ -184,22 +184,23 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
   }
 
   // If contributions are applied alone, more of them are needed until the usual norm is known.
-  int num_rounds() const { return HasRosters(job()) ? kRounds : 13; }
+  int num_rounds() const { return job::HasRosters(job()) ? kRounds : 13; }
   int64_t num_versions() const {
     int64_t versions = 0;
     for (int round = 0; round < num_rounds(); ++round) {
       int64_t num_skipped = 0;
       for (int worker = 1; worker <= kWorkers; ++worker) num_skipped += IsSkipped(worker, round);
-      versions += HasRosters(job()) ? (num_skipped < kWorkers ? 1 : 0) : kWorkers - num_skipped;
+      versions +=
+          job::HasRosters(job()) ? (num_skipped < kWorkers ? 1 : 0) : kWorkers - num_skipped;
     }
     return versions;
   }
   // Returns the weights after all rounds.
   absl::StatusOr<std::vector<float>> LastWeights(TestCluster& cluster) const {
     std::vector<float> weights;
-    for (const Bucket& bucket : cluster.buckets()) {
+    for (const params::Bucket& bucket : cluster.buckets()) {
       const absl::StatusOr<PublishedBucket> read =
-          cluster.Read(bucket.index, HasRosters(job()) ? num_rounds() : 0);
+          cluster.Read(bucket.index, job::HasRosters(job()) ? num_rounds() : 0);
       if (!read.ok()) return read.status();
       EXPECT_EQ(read->version, Version(num_versions()));
       weights.insert(weights.end(), read->data().begin(), read->data().end());
@@ -209,7 +210,7 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
 
   std::vector<float> ShadowOf(TestCluster& cluster) const {
     std::vector<float> all;
-    for (const Bucket& bucket : cluster.buckets()) {
+    for (const params::Bucket& bucket : cluster.buckets()) {
       const absl::StatusOr<PublishedBucket> read = cluster.Read(bucket.index, 0, {.shadow = true});
       EXPECT_OK(read.status());
       all.insert(all.end(), read->data().begin(), read->data().end());
@@ -267,7 +268,7 @@ TEST_P(ShardJournalTest, GoesOnFromACheckpoint) {
     ASSERT_OK(state.status());
     saved = *std::move(state);
   };
-  if (HasRosters(job())) {
+  if (job::HasRosters(job())) {
     undisturbed.shard(0).Snapshot(Round(saved_round), keep);
     Train(undisturbed);
   } else {
@@ -277,7 +278,7 @@ TEST_P(ShardJournalTest, GoesOnFromACheckpoint) {
   ASSERT_FALSE(saved.buckets.empty());
   ASSERT_OK_AND_ASSIGN(const std::vector<float> wanted, LastWeights(undisturbed));
   TestCluster cluster({.job = job(), .has_averaged = GetParam().has_averaged});
-  ASSERT_OK(RestoreFrom(saved, cluster.shard(0), Round(HasRosters(job()) ? saved_round : 0)));
+  ASSERT_OK(RestoreFrom(saved, cluster.shard(0), Round(job::HasRosters(job()) ? saved_round : 0)));
   for (const MemoryJournal::Entry& entry : journal.entries) {
     ASSERT_OK(cluster.shard(0).Replay(entry.record, entry.payload));
   }
@@ -293,7 +294,7 @@ TEST_P(ShardJournalTest, NothingIsToldBeforeItIsOnDisk) {
   TestCluster cluster({.job = job(), .has_averaged = GetParam().has_averaged, .journal = &journal});
   cluster.LoadInitial();
   cluster.SetMembers(1);
-  if (HasRosters(job())) cluster.OpenRound(0, {1}, 0.1);
+  if (job::HasRosters(job())) cluster.OpenRound(0, {1}, 0.1);
   const std::vector<float> values = cluster.Vector(1);
   ContributionKey key = KeyOf(1, 0);
   key.round = Round(0);
@@ -302,7 +303,7 @@ TEST_P(ShardJournalTest, NothingIsToldBeforeItIsOnDisk) {
   const auto repeat = cluster.PushBucket(key, 0, values);
   EXPECT_FALSE(repeat->outcome.has_value()) << "nor that it is a repeat";
   std::optional<absl::StatusOr<PublishedBucket>> read;
-  cluster.shard(0).ReadBucket(WorkerId(), Incarnation(), 0, Round(HasRosters(job()) ? 1 : 0),
+  cluster.shard(0).ReadBucket(WorkerId(), Incarnation(), 0, Round(job::HasRosters(job()) ? 1 : 0),
                               [&](absl::StatusOr<PublishedBucket> answer) { read = answer; });
   EXPECT_FALSE(read.has_value());
   journal.MakeDurable();
@@ -332,7 +333,7 @@ TEST_P(ShardJournalTest, AWholeContributionIsToldOfOnceAndWhenItIsOnDisk) {
                        .journal = &journal});
   cluster.LoadInitial();
   cluster.SetMembers(1);
-  if (HasRosters(job())) cluster.OpenRound(0, {1}, 0.1);
+  if (job::HasRosters(job())) cluster.OpenRound(0, {1}, 0.1);
   ContributionKey key = KeyOf(1, 0);
   key.round = Round(0);
   const auto push_all = [&](uint32_t first) {
@@ -388,7 +389,7 @@ TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
   // the journal's records show that. If contributions are applied alone, it cannot notice that a
   // skipped contribution is missing either, because a skipped contribution changes nothing.
   constexpr int kSkipped = kWorkers + 1;
-  EXPECT_GE(num_refused, HasRosters(job()) ? kRounds - 1 : num_left_out - kSkipped);
+  EXPECT_GE(num_refused, job::HasRosters(job()) ? kRounds - 1 : num_left_out - kSkipped);
   TestCluster cluster({.job = job(), .has_averaged = GetParam().has_averaged});
   cluster.LoadInitial();
   for (const MemoryJournal::Entry& entry : journal.entries) {

@@ -25,8 +25,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-JobSpec TestJob() {
-  JobSpec job;
+job::JobSpec TestJob() {
+  job::JobSpec job;
   job.schedule.total_rounds = 10;
   job.batch_size = 1;
   job.bucket_bytes = 2048;  // as in TestCluster
@@ -34,12 +34,13 @@ JobSpec TestJob() {
 }
 
 TEST(ShardMemoryTest, TheEstimateCoversWhatAShardAllocates) {
-  for (Encoding pull : {Encoding::kFp32, Encoding::kInt8, Encoding::kInt4}) {
-    for (OptimizerKind optimizer : {OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
-      JobSpec job = TestJob();
+  for (params::Encoding pull :
+       {params::Encoding::kFp32, params::Encoding::kInt8, params::Encoding::kInt4}) {
+    for (job::OptimizerKind optimizer : {job::OptimizerKind::kAdamW, job::OptimizerKind::kSgd}) {
+      job::JobSpec job = TestJob();
       job.optimizer.kind = optimizer;
       job.pull_encoding = pull;
-      TestCluster cluster({.job = job, .staging_bytes = kStagingBytes});
+      TestCluster cluster({.job = job, .staging_bytes = plan::kStagingBytes});
       cluster.LoadInitial();
       cluster.SetMembers(2);
       for (int64_t round = 0; round < 3; ++round) {
@@ -50,22 +51,24 @@ TEST(ShardMemoryTest, TheEstimateCoversWhatAShardAllocates) {
         }
       }
       const auto measured = static_cast<int64_t>(cluster.shard(0).stats().resident_bytes);
-      const ShardMemory estimate = EstimateShardMemory(job, cluster.layout().num_elements());
-      EXPECT_GE(estimate.steady(), measured) << EncodingName(pull) << estimate.Describe();
+      const plan::ShardMemory estimate =
+          plan::EstimateShardMemory(job, cluster.layout().num_elements());
+      EXPECT_GE(estimate.steady(), measured) << params::EncodingName(pull) << estimate.Describe();
       // The estimate is higher because not all slots are used here, and few changes of the weights
       // are kept.
-      EXPECT_LE(estimate.steady(), 2 * measured) << EncodingName(pull) << estimate.Describe();
+      EXPECT_LE(estimate.steady(), 2 * measured)
+          << params::EncodingName(pull) << estimate.Describe();
     }
   }
 }
 
 TEST(ShardMemoryTest, ARobustMeanTakesAPageForEveryWorker) {
-  JobSpec job = TestJob();
+  job::JobSpec job = TestJob();
   job.min_workers = 8;
-  const ShardMemory plain =
-      EstimateShardMemory(job, TestCluster({.job = job}).layout().num_elements());
-  job.robust_mean = *ParseRobustMean("median");
-  TestCluster cluster({.job = job, .staging_bytes = kStagingBytes});
+  const plan::ShardMemory plain =
+      plan::EstimateShardMemory(job, TestCluster({.job = job}).layout().num_elements());
+  job.robust_mean = *job::ParseRobustMean("median");
+  TestCluster cluster({.job = job, .staging_bytes = plan::kStagingBytes});
   cluster.LoadInitial();
   cluster.SetMembers(8);
   for (int64_t round = 0; round < 3; ++round) {
@@ -75,68 +78,72 @@ TEST(ShardMemoryTest, ARobustMeanTakesAPageForEveryWorker) {
     }
   }
   const auto measured = static_cast<int64_t>(cluster.shard(0).stats().resident_bytes);
-  const ShardMemory estimate = EstimateShardMemory(job, cluster.layout().num_elements());
+  const plan::ShardMemory estimate =
+      plan::EstimateShardMemory(job, cluster.layout().num_elements());
   EXPECT_EQ(estimate.sums, 8 * plain.sums);
   EXPECT_GE(estimate.steady(), measured) << estimate.Describe();
   EXPECT_LE(estimate.steady(), 2 * measured) << estimate.Describe();
 }
 
 TEST(ShardMemoryTest, WhoSentAnElementTakesAsMuchAsItsSum) {
-  JobSpec job = TestJob();
-  const ShardMemory plain = EstimateShardMemory(job, 250'000'000);
-  job.push_encoding = Encoding::TopK(64, 2);
-  EXPECT_EQ(EstimateShardMemory(job, 250'000'000).sums, plain.sums);
-  job.topk_divisor = TopKDivisor::kSenders;
-  EXPECT_EQ(EstimateShardMemory(job, 250'000'000).sums, 2 * plain.sums);
+  job::JobSpec job = TestJob();
+  const plan::ShardMemory plain = plan::EstimateShardMemory(job, 250'000'000);
+  job.push_encoding = params::Encoding::TopK(64, 2);
+  EXPECT_EQ(plan::EstimateShardMemory(job, 250'000'000).sums, plain.sums);
+  job.topk_divisor = job::TopKDivisor::kSenders;
+  EXPECT_EQ(plan::EstimateShardMemory(job, 250'000'000).sums, 2 * plain.sums);
 }
 
 TEST(ShardMemoryTest, DirectionsTakeAsMuchAsTheSum) {
-  JobSpec job = TestJob();
-  job.mode = Mode::kLocalSgd;
-  const ShardMemory plain = EstimateShardMemory(job, 250'000'000);
-  job.outer_reduction = OuterReduction::kDirection;
-  EXPECT_EQ(EstimateShardMemory(job, 250'000'000).sums, 2 * plain.sums);
+  job::JobSpec job = TestJob();
+  job.mode = job::Mode::kLocalSgd;
+  const plan::ShardMemory plain = plan::EstimateShardMemory(job, 250'000'000);
+  job.outer_reduction = job::OuterReduction::kDirection;
+  EXPECT_EQ(plan::EstimateShardMemory(job, 250'000'000).sums, 2 * plain.sums);
 }
 
 // The case is a 7B model on a machine of 24 GB.
 TEST(ShardMemoryTest, ALargeModelIsRefusedWithTheServersThatItTakes) {
-  JobSpec job = TestJob();
-  job.optimizer.kind = OptimizerKind::kAdamW;
-  job.bucket_bytes = kDefaultBucketBytes;
+  job::JobSpec job = TestJob();
+  job.optimizer.kind = job::OptimizerKind::kAdamW;
+  job.bucket_bytes = params::kDefaultBucketBytes;
   constexpr int64_t kElements = 6'658'596'864;
-  const HostMemory host{.total_bytes = 24'000'000'000,
-                        .available_bytes = 20'000'000'000,
-                        .limited_by = "this machine"};
-  const ShardMemory needed = EstimateShardMemory(job, kElements);
-  EXPECT_THAT(CheckShardMemory(needed, host),
+  const machine::HostMemory host{.total_bytes = 24'000'000'000,
+                                 .available_bytes = 20'000'000'000,
+                                 .limited_by = "this machine"};
+  const plan::ShardMemory needed = plan::EstimateShardMemory(job, kElements);
+  EXPECT_THAT(plan::CheckShardMemory(needed, host),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("needs 106.60 GB: weights 26.63 GB, optimizer state "
                                        "53.27 GB, sums 26.63 GB, staging 67.1 MB"),
                              HasSubstr("at least 6 servers"))));
-  EXPECT_OK(CheckShardMemory(EstimateShardMemory(job, kElements / 6), host));
+  EXPECT_OK(plan::CheckShardMemory(plan::EstimateShardMemory(job, kElements / 6), host));
 }
 
 // The numbers in common/plan/shard_memory about optimizers and rosters must agree with the servers'
 // own.
 TEST(ShardMemoryTest, StateIsThatOfTheServersOptimizer) {
-  JobSpec job = TestJob();
+  job::JobSpec job = TestJob();
   int num_jobs = 0;
-  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd, Mode::kAsyncLocalSgd}) {
-    for (const OptimizerKind kind :
-         {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kNesterov,
-          OptimizerKind::kAdamW, OptimizerKind::kReduce}) {
-      for (const OuterOptimizerKind outer :
-           {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd,
-            OuterOptimizerKind::kEasgd, OuterOptimizerKind::kAdam}) {
-        for (const Encoding push : {Encoding(Encoding::kFp32), Encoding(Encoding::kInt8)}) {
+  for (const job::Mode mode :
+       {job::Mode::kSync, job::Mode::kAsync, job::Mode::kLocalSgd, job::Mode::kAsyncLocalSgd}) {
+    for (const job::OptimizerKind kind :
+         {job::OptimizerKind::kSgd, job::OptimizerKind::kMomentum, job::OptimizerKind::kNesterov,
+          job::OptimizerKind::kAdamW, job::OptimizerKind::kReduce}) {
+      for (const job::OuterOptimizerKind outer :
+           {job::OuterOptimizerKind::kAverage, job::OuterOptimizerKind::kNesterov,
+            job::OuterOptimizerKind::kSgd, job::OuterOptimizerKind::kEasgd,
+            job::OuterOptimizerKind::kAdam}) {
+        for (const params::Encoding push : {params::Encoding(params::Encoding::kFp32),
+                                            params::Encoding(params::Encoding::kInt8)}) {
           job.mode = mode;
           job.optimizer.kind = kind;
           job.outer_optimizer = outer;
           job.push_encoding = push;
-          EXPECT_EQ(NumServerStateVectors(job),
+          EXPECT_EQ(plan::NumServerStateVectors(job),
                     optimizer::MakeServerOptimizer(job)->num_state_vectors())
               << NameOf(mode) << " " << NameOf(kind) << " " << NameOf(outer);
-          EXPECT_EQ(HasRosters(job), MakeBucketPolicy(job)->uses_rosters());
+          EXPECT_EQ(job::HasRosters(job), sync::MakeBucketPolicy(job)->uses_rosters());
           ++num_jobs;
         }
       }
@@ -146,10 +153,10 @@ TEST(ShardMemoryTest, StateIsThatOfTheServersOptimizer) {
 }
 
 TEST(ShardMemoryTest, EachPartIsNamed) {
-  JobSpec job = TestJob();
-  job.bucket_bytes = kDefaultBucketBytes;
-  job.pull_encoding = Encoding::kInt8;
-  const ShardMemory memory = EstimateShardMemory(job, 250'000'000);
+  job::JobSpec job = TestJob();
+  job.bucket_bytes = params::kDefaultBucketBytes;
+  job.pull_encoding = params::Encoding::kInt8;
+  const plan::ShardMemory memory = plan::EstimateShardMemory(job, 250'000'000);
   EXPECT_EQ(memory.weights, 1'000'000'000);
   EXPECT_EQ(memory.checkpoint(), 3'000'000'000);
   EXPECT_THAT(memory.Describe(),
@@ -158,32 +165,33 @@ TEST(ShardMemoryTest, EachPartIsNamed) {
 }
 
 TEST(ShardMemoryTest, WhatDoesNotFitIsRefusedWithBothNumbers) {
-  JobSpec job = TestJob();
-  job.bucket_bytes = kDefaultBucketBytes;
-  const ShardMemory needed = EstimateShardMemory(job, 250'000'000);
-  HostMemory host{.total_bytes = 4'000'000'000,
-                  .available_bytes = 3'500'000'000,
-                  .limited_by = "the control group /jobs/7"};
-  EXPECT_THAT(CheckShardMemory(needed, host),
+  job::JobSpec job = TestJob();
+  job.bucket_bytes = params::kDefaultBucketBytes;
+  const plan::ShardMemory needed = plan::EstimateShardMemory(job, 250'000'000);
+  machine::HostMemory host{.total_bytes = 4'000'000'000,
+                           .available_bytes = 3'500'000'000,
+                           .limited_by = "the control group /jobs/7"};
+  EXPECT_THAT(plan::CheckShardMemory(needed, host),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("needs 4.07 GB"), HasSubstr("/jobs/7 has 3.50 GB"),
                              HasSubstr("at least 2 servers"))));
   host.available_bytes = 5'000'000'000;
-  const auto warning = CheckShardMemory(needed, host);
+  const auto warning = plan::CheckShardMemory(needed, host);
   ASSERT_OK(warning);
   EXPECT_THAT(*warning, HasSubstr("while a checkpoint is written"));
   host.available_bytes = 8'000'000'000;
-  EXPECT_EQ(*CheckShardMemory(needed, host), "");
-  EXPECT_EQ(*CheckShardMemory(needed, HostMemory{}), "") << "nothing is known of the host";
+  EXPECT_EQ(*plan::CheckShardMemory(needed, host), "");
+  EXPECT_EQ(*plan::CheckShardMemory(needed, machine::HostMemory{}), "")
+      << "nothing is known of the host";
 }
 
 class OutOfMemoryTest : public testing::Test, public ShardObserver {
  protected:
   void OnOutOfMemory(absl::string_view text) override { texts_.emplace_back(text); }
 
-  static JobSpec Job() {
-    JobSpec job;
-    job.optimizer.kind = OptimizerKind::kMomentum;
+  static job::JobSpec Job() {
+    job::JobSpec job;
+    job.optimizer.kind = job::OptimizerKind::kMomentum;
     return job;
   }
 
@@ -192,7 +200,7 @@ class OutOfMemoryTest : public testing::Test, public ShardObserver {
     TestCluster unlimited({.job = Job()});
     unlimited.LoadConstant(0.0f);
     int64_t slot_bytes = 0;
-    for (const Bucket& bucket : unlimited.buckets()) {
+    for (const params::Bucket& bucket : unlimited.buckets()) {
       slot_bytes = std::max(slot_bytes, bucket.range.size() * int64_t{sizeof(float)});
     }
     return static_cast<int64_t>(unlimited.shard(0).stats().resident_bytes) + slots * slot_bytes;
@@ -215,7 +223,7 @@ TEST_F(OutOfMemoryTest, SumsThatDoNotFitAreToldAndTheRoundEndsWithoutThem) {
   cluster.OpenRound(0, {1, 1});
   const std::vector<float> ones(cluster.layout().num_elements(), 1.0f);
   EXPECT_THAT(texts_, IsEmpty());
-  for (const Bucket& bucket : cluster.buckets()) {
+  for (const params::Bucket& bucket : cluster.buckets()) {
     cluster.PushBucket(TestCluster::Key(1, 0, 0), bucket.index, ones);
   }
   EXPECT_THAT(texts_, ElementsAre(HasSubstr("the system does not give")));

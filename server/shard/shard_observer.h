@@ -21,7 +21,7 @@ class ShardObserver {
   virtual void OnWeightsComplete() {}
   // Called if a worker's part of a round is bad or missing: see WorkerFault. The shard goes on. The
   // coordinator decides what happens to the worker.
-  virtual void OnFault(const WorkerFault& /*fault*/) {}
+  virtual void OnFault(const sync::WorkerFault& /*fault*/) {}
   // Called when all buckets of a worker's contribution to `round` are acknowledged or about to be,
   // as counted or as too late. Not called if contributions are deferred (DefersContributions()).
   virtual void OnContributed(WorkerId /*worker*/, Incarnation /*incarnation*/, Round /*round*/) {}
@@ -63,7 +63,7 @@ struct ShardStats {
   std::vector<WorkerId> missing;              // workers whose contribution to open_round is missing
                                               // in some bucket
   std::string waiting_for;                    // what the round waits for; empty: nothing
-  PushSpace push_space;
+  sync::PushSpace push_space;
 };
 
 }  // namespace lodestar::shard

@@ -22,9 +22,9 @@ class RosterView {
   RosterView() = default;
   // For `last_of_others` see MemberDirectory.
   explicit RosterView(Incarnation last_of_others)
-      : directory_(std::make_shared<const MemberDirectory>(last_of_others)) {}
+      : directory_(std::make_shared<const sync::MemberDirectory>(last_of_others)) {}
 
-  Standing StandingOf(WorkerId worker, Incarnation incarnation) const;
+  sync::Standing StandingOf(WorkerId worker, Incarnation incarnation) const;
   // Returns the status for a caller whose request does not fit this job. If the caller's
   // incarnation is alive, that is `why`. If it is over, the caller only knows the job of earlier
   // servers: the status is Aborted, so that the worker registers again.
@@ -33,9 +33,9 @@ class RosterView {
   int num_members() const;
 
   // Returns null if the round has not been opened, or was forgotten because it is long over.
-  std::shared_ptr<const RoundPlan> PlanOf(Round round) const;
+  std::shared_ptr<const sync::RoundPlan> PlanOf(Round round) const;
   // Returns the workers of the plan's roster whose incarnation is not over, in ascending order.
-  std::vector<WorkerId> LiveOf(const RoundPlan& plan) const;
+  std::vector<WorkerId> LiveOf(const sync::RoundPlan& plan) const;
   // Returns the newest round that was opened. -1 means that there is none yet.
   Round newest_round() const { return newest_round_; }
   // Returns the first round that the coordinator has not ended. It ends all earlier rounds before
@@ -45,9 +45,10 @@ class RosterView {
  private:
   friend class ShardRoster;
 
-  std::shared_ptr<const MemberDirectory> directory_ = std::make_shared<const MemberDirectory>();
+  std::shared_ptr<const sync::MemberDirectory> directory_ =
+      std::make_shared<const sync::MemberDirectory>();
   bool has_members_ = false;  // there are members, or there were
-  std::vector<std::shared_ptr<const RoundPlan>> plans_;
+  std::vector<std::shared_ptr<const sync::RoundPlan>> plans_;
   Round newest_round_{-1};
   Round over_before_{-1};
 };
@@ -59,10 +60,10 @@ class ShardRoster {
   explicit ShardRoster(Incarnation last_of_others = Incarnation())
       : now_(std::make_shared<const RosterView>(last_of_others)) {}
 
-  void SetMembers(ViewId view, absl::Span<const RosterMember> members);
+  void SetMembers(ViewId view, absl::Span<const sync::RosterMember> members);
   void Drop(WorkerId worker, Incarnation incarnation);
   // Opens a round. Rounds must come in order. Forgets the plans of rounds before `oldest_needed`.
-  void Open(const RoundPlan& plan, Round oldest_needed);
+  void Open(const sync::RoundPlan& plan, Round oldest_needed);
   // Notes that all rounds before `round` are over.
   void EndBefore(Round round);
 

@@ -18,12 +18,12 @@ namespace lodestar::shard {
 // A CountedWorker is one row of a bucket's dedup table.
 struct CountedWorker {
   WorkerId worker;
-  CountedContribution last;
+  sync::CountedContribution last;
   friend bool operator==(const CountedWorker&, const CountedWorker&) = default;
 };
 
 struct BucketState {
-  ElementRange range;  // elements of the parameter space
+  params::ElementRange range;  // elements of the parameter space
   Version version;
   std::shared_ptr<const Page> weights;
   std::vector<std::shared_ptr<const Page>> optimizer_state;  // one page per ShardState::state_names
@@ -35,7 +35,7 @@ struct BucketState {
 };
 
 struct ShardState {
-  ElementRange range;
+  params::ElementRange range;
   std::vector<std::string> state_names;
   std::vector<BucketState> buckets;  // in order, covering `range` exactly
 };

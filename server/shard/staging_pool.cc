@@ -8,15 +8,15 @@ namespace lodestar::shard {
 
 class StagingPool::Request {
  public:
-  Request(const Pusher& pusher, bool in_turn, Granted granted)
+  Request(const sync::Pusher& pusher, bool in_turn, Granted granted)
       : pusher(pusher), in_turn(in_turn), granted(std::move(granted)) {}
 
-  const Pusher pusher;
+  const sync::Pusher pusher;
   bool in_turn;  // guarded by the pool's lock
   const Granted granted;
 };
 
-StagingSlot::StagingSlot(std::shared_ptr<StagingPool> pool, const Pusher& pusher,
+StagingSlot::StagingSlot(std::shared_ptr<StagingPool> pool, const sync::Pusher& pusher,
                          std::shared_ptr<Page> page)
     : pool_(std::move(pool)), pusher_(pusher), page_(std::move(page)) {}
 
@@ -33,17 +33,17 @@ StagingPool::StagingPool(int64_t slot_elements, int num_slots, std::shared_ptr<P
       most_of_one_(std::max(num_slots_ - 2, 2)),
       pages_(std::move(pages)) {}
 
-int StagingPool::NumOf(const Pusher& pusher) const {
+int StagingPool::NumOf(const sync::Pusher& pusher) const {
   const auto found = num_of_pusher_.find(pusher);
   return found == num_of_pusher_.end() ? 0 : found->second;
 }
 
-bool StagingPool::IsOwedMore(const Pusher& pusher) const {
+bool StagingPool::IsOwedMore(const sync::Pusher& pusher) const {
   absl::MutexLock lock(&mutex_);
   return NumOf(pusher) < most_of_one_;
 }
 
-std::shared_ptr<StagingSlot> StagingPool::TryTake(const Pusher& pusher, bool in_turn) {
+std::shared_ptr<StagingSlot> StagingPool::TryTake(const sync::Pusher& pusher, bool in_turn) {
   if (num_slots_ - num_used_ < (in_turn ? 1 : 2) || NumOf(pusher) >= most_of_one_) return nullptr;
   std::shared_ptr<Page> page = pages_->Allocate(slot_elements_);
   if (page == nullptr) return nullptr;
@@ -52,7 +52,8 @@ std::shared_ptr<StagingSlot> StagingPool::TryTake(const Pusher& pusher, bool in_
   return std::make_shared<StagingSlot>(shared_from_this(), pusher, std::move(page));
 }
 
-StagingPool::Acquired StagingPool::Acquire(const Pusher& pusher, bool in_turn, Granted granted) {
+StagingPool::Acquired StagingPool::Acquire(const sync::Pusher& pusher, bool in_turn,
+                                           Granted granted) {
   absl::MutexLock lock(&mutex_);
   if (auto slot = TryTake(pusher, in_turn); slot != nullptr) {
     return {.slot = std::move(slot), .request = nullptr};

@@ -49,7 +49,8 @@ class PushSilence {
 // place.
 class StagingSlot {
  public:
-  StagingSlot(std::shared_ptr<StagingPool> pool, const Pusher& pusher, std::shared_ptr<Page> page);
+  StagingSlot(std::shared_ptr<StagingPool> pool, const sync::Pusher& pusher,
+              std::shared_ptr<Page> page);
   ~StagingSlot();
   StagingSlot(const StagingSlot&) = delete;
   StagingSlot& operator=(const StagingSlot&) = delete;
@@ -75,7 +76,7 @@ class StagingSlot {
   friend class StagingPool;
 
   const std::shared_ptr<StagingPool> pool_;
-  const Pusher pusher_;
+  const sync::Pusher pusher_;
   std::shared_ptr<Page> page_;
   std::atomic<int64_t> received_bytes_ = 0;
   const std::shared_ptr<PushSilence> silence_ = std::make_shared<PushSilence>();
@@ -102,7 +103,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   // Returns a slot for a contribution of `pusher`, or a request in the queue. If it is a request,
   // `granted` is called once, later, without a lock held, by the thread that gives a slot back.
   // `in_turn` says whether it is the contribution's turn: see above.
-  Acquired Acquire(const Pusher& pusher, bool in_turn, Granted granted);
+  Acquired Acquire(const sync::Pusher& pusher, bool in_turn, Granted granted);
   // Notes that the turn of the request has come. Returns a slot if one is free for it. The request
   // is then out of the queue, and its callback will not be called.
   std::shared_ptr<StagingSlot> Promote(const std::shared_ptr<Request>& request);
@@ -111,7 +112,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
 
   // Returns true if requests of `pusher` wait because of other pushers, and not because of the
   // slots that it has itself.
-  bool IsOwedMore(const Pusher& pusher) const;
+  bool IsOwedMore(const sync::Pusher& pusher) const;
   int num_slots() const { return num_slots_; }
   int num_used() const;
 
@@ -120,9 +121,9 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   // Gives the slot's place back, and `page` too, before another pusher gets a slot. If `page` is
   // null, the holder keeps the page.
   void GiveBack(StagingSlot& slot, std::shared_ptr<Page> page);
-  int NumOf(const Pusher& pusher) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int NumOf(const sync::Pusher& pusher) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns null if no slot is free for this pusher, or if there is no memory for one.
-  std::shared_ptr<StagingSlot> TryTake(const Pusher& pusher, bool in_turn)
+  std::shared_ptr<StagingSlot> TryTake(const sync::Pusher& pusher, bool in_turn)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int64_t slot_elements_;
@@ -132,7 +133,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   mutable absl::Mutex mutex_;
   int num_used_ ABSL_GUARDED_BY(mutex_) = 0;
   // Number of slots of each pusher that has any.
-  std::map<Pusher, int> num_of_pusher_ ABSL_GUARDED_BY(mutex_);
+  std::map<sync::Pusher, int> num_of_pusher_ ABSL_GUARDED_BY(mutex_);
   std::list<std::shared_ptr<Request>> queue_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -15,13 +15,13 @@ class StagingPoolTest : public testing::Test {
   StagingPool::Acquired Acquire(bool in_turn, int tag) {
     return AcquireFor(PusherOf(static_cast<uint32_t>(100 + tag)), in_turn, tag);
   }
-  StagingPool::Acquired AcquireFor(const Pusher& pusher, bool in_turn, int tag) {
+  StagingPool::Acquired AcquireFor(const sync::Pusher& pusher, bool in_turn, int tag) {
     return pool_->Acquire(pusher, in_turn, [this, tag](std::shared_ptr<StagingSlot> slot) {
       granted_.push_back(tag);
       slots_.push_back(std::move(slot));
     });
   }
-  static Pusher PusherOf(uint32_t worker) { return {WorkerId(worker), Incarnation(1)}; }
+  static sync::Pusher PusherOf(uint32_t worker) { return {WorkerId(worker), Incarnation(1)}; }
 
   const std::shared_ptr<PagePool> pages_ = std::make_shared<PagePool>();
   const std::shared_ptr<StagingPool> pool_ = std::make_shared<StagingPool>(100, 3, pages_);
@@ -115,7 +115,7 @@ TEST_F(StagingPoolTest, NobodyHasTheLastTwo) {
   EXPECT_EQ(granted, std::vector<int>{12}) << "what is free is for others";
   hogs[0].slot.reset();
   EXPECT_EQ(granted, (std::vector<int>{12, 4}));
-  const Pusher next_life = {WorkerId(1), Incarnation(2)};
+  const sync::Pusher next_life = {WorkerId(1), Incarnation(2)};
   EXPECT_TRUE(pool->IsOwedMore(next_life));
 }
 

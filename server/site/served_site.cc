@@ -19,9 +19,10 @@ absl::Status Stopping() { return absl::CancelledError("this site is stopping"); 
 }  // namespace
 
 template <typename Result>
-absl::StatusOr<Result> ServedSite::Await(
-    std::function<std::optional<absl::StatusOr<Result>>(const Coordinator&, absl::Time)> find,
-    absl::FunctionRef<std::optional<absl::Status>()> give_up) {
+absl::StatusOr<Result> ServedSite::Await(std::function<std::optional<absl::StatusOr<Result>>(
+                                             const coordinator::Coordinator&, absl::Time)>
+                                             find,
+                                         absl::FunctionRef<std::optional<absl::Status>()> give_up) {
   // The answer is shared, because it may come after this function has returned.
   struct Answer {
     absl::Mutex mutex;
@@ -31,7 +32,7 @@ absl::StatusOr<Result> ServedSite::Await(
   const auto answer = std::make_shared<Answer>();
   const auto attempt =
       [answer, find = std::move(find)](
-          Coordinator& coordinator, absl::Time now,
+          coordinator::Coordinator& coordinator, absl::Time now,
           rpc::CoordinatorStrand::Occasion occasion) -> rpc::CoordinatorStrand::Delivery {
     std::optional<absl::StatusOr<Result>> found = find(coordinator, now);
     if (!found.has_value() && occasion == rpc::CoordinatorStrand::Occasion::kChange) return nullptr;
@@ -54,10 +55,10 @@ absl::StatusOr<Result> ServedSite::Await(
   }
 }
 
-absl::StatusOr<DatasetInfo> ServedSite::AwaitData(const Interrupted& is_interrupted) {
-  return Await<DatasetInfo>(
-      [](const Coordinator& coordinator,
-         absl::Time now) -> std::optional<absl::StatusOr<DatasetInfo>> {
+absl::StatusOr<messages::DatasetInfo> ServedSite::AwaitData(const Interrupted& is_interrupted) {
+  return Await<messages::DatasetInfo>(
+      [](const coordinator::Coordinator& coordinator,
+         absl::Time now) -> std::optional<absl::StatusOr<messages::DatasetInfo>> {
         if (auto data = coordinator.SiteData(now); data.has_value()) return *data;
         return std::nullopt;
       },
@@ -68,13 +69,15 @@ absl::StatusOr<DatasetInfo> ServedSite::AwaitData(const Interrupted& is_interrup
 }
 
 int ServedSite::StepsOfOrder() {
-  return strand_->Run(
-      [](Coordinator& coordinator, absl::Time) { return coordinator.job().local_steps; });
+  return strand_->Run([](coordinator::Coordinator& coordinator, absl::Time) {
+    return coordinator.job().local_steps;
+  });
 }
 
 absl::Status ServedSite::PutWeights(absl::Span<const float> weights) {
   const absl::StatusOr<Round> round = Await<Round>(
-      [](const Coordinator& coordinator, absl::Time) -> std::optional<absl::StatusOr<Round>> {
+      [](const coordinator::Coordinator& coordinator,
+         absl::Time) -> std::optional<absl::StatusOr<Round>> {
         if (!coordinator.is_between_rounds()) return std::nullopt;
         return coordinator.committed_round();
       },
@@ -95,13 +98,13 @@ absl::Status ServedSite::PutWeights(absl::Span<const float> weights) {
 
 absl::Status ServedSite::GetWeights(absl::Span<float> weights) {
   ASSIGN_OR_RETURN(const std::shared_ptr<shard::ParameterShard> shard, host_->shard());
-  const auto [map, round] = strand_->Run([](Coordinator& coordinator, absl::Time) {
+  const auto [map, round] = strand_->Run([](coordinator::Coordinator& coordinator, absl::Time) {
     return std::pair(coordinator.map(), coordinator.committed_round());
   });
   absl::Mutex mutex;
   absl::Status first_error;
   size_t remaining = map->buckets.size();
-  for (const Bucket& bucket : map->buckets) {
+  for (const params::Bucket& bucket : map->buckets) {
     shard->ReadBucket(
         WorkerId(), Incarnation(), bucket.index, round,
         [&, range = bucket.range](const absl::StatusOr<shard::PublishedBucket>& published) {
@@ -120,22 +123,24 @@ absl::Status ServedSite::GetWeights(absl::Span<float> weights) {
   return first_error;
 }
 
-absl::StatusOr<SiteOutcome> ServedSite::CarryOut(const SiteOrder& order,
-                                                 const Interrupted& is_interrupted) {
-  SiteOrder whole = order;
+absl::StatusOr<rounds::SiteOutcome> ServedSite::CarryOut(const rounds::SiteOrder& order,
+                                                         const Interrupted& is_interrupted) {
+  rounds::SiteOrder whole = order;
   whole.has_new_weights = std::exchange(has_new_weights_, false);
-  const uint64_t number = strand_->Run(
-      [&](Coordinator& coordinator, absl::Time now) { return coordinator.TakeOrder(whole, now); });
+  const uint64_t number = strand_->Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
+    return coordinator.TakeOrder(whole, now);
+  });
   absl::Duration waited;  // time since the interruption
-  return Await<SiteOutcome>(
-      [number](const Coordinator& coordinator, absl::Time) {
+  return Await<rounds::SiteOutcome>(
+      [number](const coordinator::Coordinator& coordinator, absl::Time) {
         return coordinator.OrderOutcome(number);
       },
       [&]() -> std::optional<absl::Status> {
         if (!is_interrupted()) return std::nullopt;
-        const bool is_withdrawn = strand_->Run([&](Coordinator& coordinator, absl::Time) {
-          return coordinator.WithdrawUnlessBegun(number);
-        });
+        const bool is_withdrawn =
+            strand_->Run([&](coordinator::Coordinator& coordinator, absl::Time) {
+              return coordinator.WithdrawUnlessBegun(number);
+            });
         if (is_withdrawn) return absl::CancelledError("told to stop before this step was begun");
         waited += kLook;
         if (waited < patience_) return std::nullopt;
@@ -144,13 +149,15 @@ absl::StatusOr<SiteOutcome> ServedSite::CarryOut(const SiteOrder& order,
 }
 
 void ServedSite::TellUpstream(absl::string_view words) {
-  strand_->Report(
-      [&](Coordinator& coordinator, absl::Time now) { coordinator.TellUpstream(words, now); });
+  strand_->Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
+    coordinator.TellUpstream(words, now);
+  });
 }
 
 void ServedSite::OnUpstreamEnd(const absl::Status& outcome) {
-  strand_->Report(
-      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnUpstreamEnd(outcome, now); });
+  strand_->Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
+    coordinator.OnUpstreamEnd(outcome, now);
+  });
 }
 
 }  // namespace lodestar::site

@@ -23,12 +23,12 @@ class ServedSite final : public Site {
              Clock* clock)
       : strand_(strand), host_(host), patience_(patience), clock_(clock) {}
 
-  absl::StatusOr<DatasetInfo> AwaitData(const Interrupted& is_interrupted) override;
+  absl::StatusOr<messages::DatasetInfo> AwaitData(const Interrupted& is_interrupted) override;
   int StepsOfOrder() override;
   absl::Status PutWeights(absl::Span<const float> weights) override;
   absl::Status GetWeights(absl::Span<float> weights) override;
-  absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order,
-                                       const Interrupted& is_interrupted) override;
+  absl::StatusOr<rounds::SiteOutcome> CarryOut(const rounds::SiteOrder& order,
+                                               const Interrupted& is_interrupted) override;
   void TellUpstream(absl::string_view words) override;
   void OnUpstreamEnd(const absl::Status& outcome) override;
 
@@ -36,9 +36,10 @@ class ServedSite final : public Site {
   // Calls `find` after every change until it returns an answer. Also calls `give_up` now and then:
   // if it returns an answer, that is the result.
   template <typename Result>
-  absl::StatusOr<Result> Await(
-      std::function<std::optional<absl::StatusOr<Result>>(const Coordinator&, absl::Time)> find,
-      absl::FunctionRef<std::optional<absl::Status>()> give_up);
+  absl::StatusOr<Result> Await(std::function<std::optional<absl::StatusOr<Result>>(
+                                   const coordinator::Coordinator&, absl::Time)>
+                                   find,
+                               absl::FunctionRef<std::optional<absl::Status>()> give_up);
 
   rpc::CoordinatorStrand* const strand_;
   host::ShardHost* const host_;

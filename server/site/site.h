@@ -27,7 +27,7 @@ class Site {
 
   // Waits until there are as many members as a round needs. Returns their data set. May be called
   // from any thread. Errors: Cancelled (interrupted).
-  virtual absl::StatusOr<DatasetInfo> AwaitData(const Interrupted& is_interrupted) = 0;
+  virtual absl::StatusOr<messages::DatasetInfo> AwaitData(const Interrupted& is_interrupted) = 0;
   // Returns the number of local steps that every training order must have.
   virtual int StepsOfOrder() = 0;
   // Sets the weights for the next order, f32 [parameters of the model]. Optimizer state stays.
@@ -39,8 +39,8 @@ class Site {
   // Blocks until members have carried out the order. If it is interrupted, an order that no member
   // has begun is withdrawn, and an order under way gets some more time. Errors: Cancelled (that
   // time was not enough, or the site hands out no more work); the failure of the job.
-  virtual absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order,
-                                               const Interrupted& is_interrupted) = 0;
+  virtual absl::StatusOr<rounds::SiteOutcome> CarryOut(const rounds::SiteOrder& order,
+                                                       const Interrupted& is_interrupted) = 0;
   // Reports, for operators, why the uplink gives no order at present. Empty means that nothing
   // prevents it. May be called from any thread.
   virtual void TellUpstream(absl::string_view words) = 0;

@@ -17,44 +17,44 @@ namespace {
 constexpr absl::string_view kSiteModes[] = {"sync", "local_sgd"};
 
 // Returns true if the site itself sets this field for its workers.
-bool IsOwn(const JobField& field, const JobSpec& asked) {
-  return field.site == JobField::Site::kOwn ||
-         (field.site == JobField::Site::kOwnWithLocalSteps && HasLocalSteps(asked));
+bool IsOwn(const job::JobField& field, const job::JobSpec& asked) {
+  return field.site == job::JobField::Site::kOwn ||
+         (field.site == job::JobField::Site::kOwnWithLocalSteps && job::HasLocalSteps(asked));
 }
 
 // Returns the flags that are always a site's own, as a text such as "--balance, --robust_mean".
 std::string OwnFlags() {
   std::vector<std::string> flags;
-  for (const JobField& field : JobFields()) {
-    if (field.site == JobField::Site::kOwn) flags.push_back(absl::StrCat("--", field.name));
+  for (const job::JobField& field : job::JobFields()) {
+    if (field.site == job::JobField::Site::kOwn) flags.push_back(absl::StrCat("--", field.name));
   }
   return absl::StrJoin(flags, ", ");
 }
 
 // Checks that sites can be workers of the job.
-absl::Status CheckMayHaveSites(const JobSpec& job) {
-  if (!HasLocalSteps(job)) {
+absl::Status CheckMayHaveSites(const job::JobSpec& job) {
+  if (!job::HasLocalSteps(job)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the servers upstream have --mode=", NameOf(job.mode),
                      "; a site hands in what its workers have made of the weights in --local_steps "
                      "steps, and needs --mode=local_sgd or async_local_sgd there"));
   }
-  if (HasRosters(job) && job.balance == Balance::kSpeed && job.global_batch_size == 0) {
+  if (job::HasRosters(job) && job.balance == job::Balance::kSpeed && job.global_batch_size == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the servers upstream have --balance=speed and --batch_size=", job.batch_size,
         ", by which a fast worker gets more samples of a step than that; a site cuts a step over "
         "its own workers, and needs a bound: give the servers upstream --global_batch_size, or "
         "--balance=equal"));
   }
-  if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
+  if (std::holds_alternative<params::ClientModelSpec>(job.model.architecture)) {
     return absl::FailedPreconditionError(
         "the servers upstream have --model=client; a site needs a model that servers know");
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckLayout(const Registration& upstream) {
-  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(upstream.job.model));
+absl::Status CheckLayout(const messages::Registration& upstream) {
+  ASSIGN_OR_RETURN(const params::Layout layout, params::BuildLayout(upstream.job.model));
   if (layout.hash() == upstream.layout().hash()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("the servers upstream lay out the model as ", upstream.layout().hash(),
@@ -62,18 +62,18 @@ absl::Status CheckLayout(const Registration& upstream) {
 }
 
 // Returns true if each window of the job can be divided into orders of this number of steps.
-bool MakeUpWindows(int steps_of_order, const JobSpec& job) {
+bool MakeUpWindows(int steps_of_order, const job::JobSpec& job) {
   return steps_of_order == 1 || job.local_steps % (int64_t{steps_of_order} * job.fragments) == 0;
 }
 
 // Returns the number of steps of a window of the job, for messages.
-std::string WindowText(const JobSpec& job) {
+std::string WindowText(const job::JobSpec& job) {
   return job.fragments == 1 ? absl::StrCat(job.local_steps)
                             : absl::StrCat(job.local_steps, " over --fragments=", job.fragments);
 }
 
 // Compares what the operator of the site has given with the job upstream.
-absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
+absl::Status CheckGiven(const job::JobSpec& upstream, const job::JobSpec& asked,
                         const std::set<std::string>& given) {
   std::vector<std::string> refused;
   const auto refuse = [&](absl::string_view flag, absl::string_view value,
@@ -86,7 +86,7 @@ absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
            absl::StrCat(absl::StrJoin(kSiteModes, " and "),
                         ", in which the workers of a site move together"));
   }
-  if (DefersContributions(asked)) {
+  if (job::DefersContributions(asked)) {
     refused.push_back(
         "--fragments, --overlap_steps, --overlap_rounds and --outer_optimizer=easgd contradict the "
         "rounds of a site's own workers, each of which ends before the next begins");
@@ -95,7 +95,8 @@ absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
     refuse("local_steps", absl::StrCat(asked.local_steps),
            absl::StrCat(WindowText(upstream), " upstream, which it must divide"));
   }
-  if (asked.local_steps > 1 && !HasRosters(upstream) && upstream.balance == Balance::kSpeed) {
+  if (asked.local_steps > 1 && !job::HasRosters(upstream) &&
+      upstream.balance == job::Balance::kSpeed) {
     refuse("local_steps", absl::StrCat(asked.local_steps),
            "--balance=speed upstream, by which rounds have any number of steps");
   }
@@ -106,18 +107,18 @@ absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
     refuse("quorum", absl::StrCat(asked.quorum),
            "0: the samples of a step are handed out once, and all of them are to count");
   }
-  if (asked.pull_encoding != Encoding::kFp32) {
-    refuse("pull_encoding", EncodingText(asked.pull_encoding),
+  if (asked.pull_encoding != params::Encoding::kFp32) {
+    refuse("pull_encoding", params::EncodingText(asked.pull_encoding),
            "fp32: a site's weights do not only change by its own updates");
   }
-  for (const JobField& field : JobFields()) {
+  for (const job::JobField& field : job::JobFields()) {
     const bool is_looked_at =
         field.name == "mode" || field.name == "quorum" || field.name == "pull_encoding";
     if (is_looked_at || !given.contains(std::string(field.name)) || IsOwn(field, asked)) continue;
-    const JobValue value = field.get(asked);
-    const JobValue wanted = field.get(upstream);
+    const job::JobValue value = field.get(asked);
+    const job::JobValue wanted = field.get(upstream);
     if (value != wanted) {
-      refuse(field.name, TextOf(value), absl::StrCat(TextOf(wanted), " upstream"));
+      refuse(field.name, job::TextOf(value), absl::StrCat(job::TextOf(wanted), " upstream"));
     }
   }
   if (refused.empty()) return absl::OkStatus();
@@ -127,27 +128,28 @@ absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
 }
 
 // Returns how often held-out samples are evaluated in all rounds of the job.
-int64_t NumEvaluations(const JobSpec& job) {
+int64_t NumEvaluations(const job::JobSpec& job) {
   const int64_t during = job.eval_every > 0 ? (job.schedule.total_rounds - 1) / job.eval_every : 0;
   return during + 1;
 }
 
 }  // namespace
 
-absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& asked,
-                                const std::set<std::string>& given) {
+absl::StatusOr<job::JobSpec> SiteJob(const messages::Registration& upstream,
+                                     const job::JobSpec& asked,
+                                     const std::set<std::string>& given) {
   RETURN_IF_ERROR(CheckMayHaveSites(upstream.job));
   RETURN_IF_ERROR(CheckLayout(upstream));
   RETURN_IF_ERROR(CheckGiven(upstream.job, asked, given));
   // `job` keeps all settings of the site that are not taken from upstream: the mode, defaults, and
   // settings about the exchange within the site.
-  JobSpec job = asked;
+  job::JobSpec job = asked;
   job.model = upstream.job.model;
   job.seed = upstream.job.seed;
   job.optimizer = upstream.job.optimizer;
   job.clip_norm = upstream.job.clip_norm;
   job.batch_size = 0;
-  job.global_batch_size = StepSamples(upstream.job);
+  job.global_batch_size = job::StepSamples(upstream.job);
   job.eval_every = 0;
   job.eval_samples = 0;
   // The schedule is used only in messages: each order brings its own learning rate. Its number of
@@ -159,11 +161,11 @@ absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& ask
   job.schedule.warmup_rounds = own_rounds(job.schedule.warmup_rounds);
   job.schedule.total_rounds = own_rounds(job.schedule.total_rounds);
   job.schedule.total_rounds += NumEvaluations(upstream.job);
-  RETURN_IF_ERROR(ValidateJobSpec(job));
+  RETURN_IF_ERROR(job::ValidateJobSpec(job));
   return job;
 }
 
-absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now, int steps_of_order) {
+absl::Status CheckGoesOn(const job::JobSpec& began, const job::JobSpec& now, int steps_of_order) {
   RETURN_IF_ERROR(CheckMayHaveSites(now));
   if (!MakeUpWindows(steps_of_order, now)) {
     return absl::FailedPreconditionError(
@@ -171,20 +173,20 @@ absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now, int steps_of_
                      " now, and those of this site, ", steps_of_order,
                      ", do not divide it; start the site again"));
   }
-  if (steps_of_order > 1 && !HasRosters(now) && now.balance == Balance::kSpeed) {
+  if (steps_of_order > 1 && !job::HasRosters(now) && now.balance == job::Balance::kSpeed) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the servers upstream have --balance=speed now, by which rounds have any number of steps, "
         "and this site has --local_steps=",
         steps_of_order, "; start the site again with 1"));
   }
-  for (const JobField& field : JobFields()) {
+  for (const job::JobField& field : job::JobFields()) {
     if (!field.is_site_state) continue;
-    const JobValue before = field.get(began);
-    const JobValue after = field.get(now);
+    const job::JobValue before = field.get(began);
+    const job::JobValue after = field.get(now);
     if (before == after) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        "the servers upstream had --", field.name, "=", TextOf(before),
-        " when this site began, and have ", TextOf(after), " now; start the site again"));
+        "the servers upstream had --", field.name, "=", job::TextOf(before),
+        " when this site began, and have ", job::TextOf(after), " now; start the site again"));
   }
   if (!(began.model == now.model)) {
     return absl::FailedPreconditionError(

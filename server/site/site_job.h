@@ -19,13 +19,13 @@ namespace lodestar::site {
 // operator has given. Errors: FailedPrecondition (the job upstream cannot have sites);
 // InvalidArgument (a given setting contradicts it). Each error names flag, value and what is
 // allowed.
-absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& asked,
-                                const std::set<std::string>& given);
+absl::StatusOr<job::JobSpec> SiteJob(const messages::Registration& upstream,
+                                     const job::JobSpec& asked, const std::set<std::string>& given);
 
 // Checks that a site that began with one job of its upstream can go on with another. Values that
 // come with each grant, such as learning rates, may differ. `steps_of_order` is the number of local
 // steps that the site's workers make between two of their own exchanges, at least 1. Errors:
 // FailedPrecondition, naming the setting (also if the other job cannot have sites).
-absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now, int steps_of_order);
+absl::Status CheckGoesOn(const job::JobSpec& began, const job::JobSpec& now, int steps_of_order);
 
 }  // namespace lodestar::site

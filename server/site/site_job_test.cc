@@ -20,11 +20,11 @@ using ::testing::Not;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kFailedPrecondition = absl::StatusCode::kFailedPrecondition;
 
-Registration Upstream() {
-  Registration upstream;
-  JobSpec& job = upstream.job;
-  job.model = *ModelPreset("gpt-nano");
-  job.mode = Mode::kLocalSgd;
+messages::Registration Upstream() {
+  messages::Registration upstream;
+  job::JobSpec& job = upstream.job;
+  job.model = *params::ModelPreset("gpt-nano");
+  job.mode = job::Mode::kLocalSgd;
   job.local_steps = 20;
   job.optimizer.weight_decay = 0.1;
   job.schedule.total_rounds = 100;
@@ -35,28 +35,28 @@ Registration Upstream() {
   job.seed = 7;
   job.eval_every = 25;
   job.min_workers = 3;
-  job.push_encoding = Encoding::kInt8;
-  auto map = std::make_shared<ClusterMap>();
-  map->layout = *BuildLayout(job.model);
+  job.push_encoding = params::Encoding::kInt8;
+  auto map = std::make_shared<messages::ClusterMap>();
+  map->layout = *params::BuildLayout(job.model);
   upstream.map = map;
   return upstream;
 }
 
-JobSpec Asked() {
-  JobSpec job;
+job::JobSpec Asked() {
+  job::JobSpec job;
   job.batch_size = 8;
   job.schedule.total_rounds = 1000;
   return job;
 }
 
 TEST(SiteJobTest, IsTheInnerTrainingOfTheJobUpstream) {
-  const Registration upstream = Upstream();
-  JobSpec asked = Asked();
+  const messages::Registration upstream = Upstream();
+  job::JobSpec asked = Asked();
   asked.min_workers = 2;
-  asked.push_encoding = Encoding::kBf16;
-  ASSERT_OK_AND_ASSIGN(const JobSpec job,
+  asked.push_encoding = params::Encoding::kBf16;
+  ASSERT_OK_AND_ASSIGN(const job::JobSpec job,
                        SiteJob(upstream, asked, {"min_workers", "push_encoding"}));
-  EXPECT_EQ(job.mode, Mode::kSync);
+  EXPECT_EQ(job.mode, job::Mode::kSync);
   EXPECT_EQ(job.model, upstream.job.model);
   EXPECT_EQ(job.seed, 7);
   EXPECT_EQ(job.optimizer, upstream.job.optimizer);
@@ -64,7 +64,7 @@ TEST(SiteJobTest, IsTheInnerTrainingOfTheJobUpstream) {
   EXPECT_EQ(job.global_batch_size, 12);
   EXPECT_EQ(job.batch_size, 0);
   EXPECT_EQ(job.min_workers, 2);
-  EXPECT_EQ(job.push_encoding, Encoding::kBf16);
+  EXPECT_EQ(job.push_encoding, params::Encoding::kBf16);
   // The job has 2000 training rounds, evaluations after 25, 50 and 75 rounds of the job upstream,
   // and a last evaluation.
   EXPECT_EQ(job.schedule.total_rounds, 2004);
@@ -72,25 +72,25 @@ TEST(SiteJobTest, IsTheInnerTrainingOfTheJobUpstream) {
 }
 
 TEST(SiteJobTest, MayHaveLocalStepsOfItsOwnThatDivideThoseUpstream) {
-  JobSpec asked = Asked();
-  asked.mode = Mode::kLocalSgd;
+  job::JobSpec asked = Asked();
+  asked.mode = job::Mode::kLocalSgd;
   asked.local_steps = 5;
-  asked.outer_optimizer = OuterOptimizerKind::kAverage;
-  ASSERT_OK_AND_ASSIGN(const JobSpec job,
+  asked.outer_optimizer = job::OuterOptimizerKind::kAverage;
+  ASSERT_OK_AND_ASSIGN(const job::JobSpec job,
                        SiteJob(Upstream(), asked, {"mode", "local_steps", "outer_optimizer"}));
-  EXPECT_EQ(job.mode, Mode::kLocalSgd);
+  EXPECT_EQ(job.mode, job::Mode::kLocalSgd);
   EXPECT_EQ(job.local_steps, 5);
-  EXPECT_EQ(job.outer_optimizer, OuterOptimizerKind::kAverage);
+  EXPECT_EQ(job.outer_optimizer, job::OuterOptimizerKind::kAverage);
   EXPECT_EQ(job.schedule.total_rounds, 404);
 }
 
 TEST(SiteJobTest, LocalStepsOfItsOwnDivideEachWindowOfAFragment) {
-  JobSpec asked = Asked();
-  asked.mode = Mode::kLocalSgd;
+  job::JobSpec asked = Asked();
+  asked.mode = job::Mode::kLocalSgd;
   asked.local_steps = 5;
-  Registration upstream = Upstream();
+  messages::Registration upstream = Upstream();
   upstream.job.fragments = 2;
-  ASSERT_OK_AND_ASSIGN(const JobSpec job, SiteJob(upstream, asked, {"mode", "local_steps"}));
+  ASSERT_OK_AND_ASSIGN(const job::JobSpec job, SiteJob(upstream, asked, {"mode", "local_steps"}));
   // There are 100 windows of 10 steps, and four evaluations.
   EXPECT_EQ(job.schedule.total_rounds, 204);
   EXPECT_OK(CheckGoesOn(upstream.job, upstream.job, 5));
@@ -105,29 +105,29 @@ TEST(SiteJobTest, LocalStepsOfItsOwnDivideEachWindowOfAFragment) {
 }
 
 TEST(SiteJobTest, RefusesByNameWhatContradicts) {
-  JobSpec asked = Asked();
+  job::JobSpec asked = Asked();
   asked.clip_norm = 1.0;
   asked.seed = 7;
-  asked.model = *ModelPreset("mlp");
+  asked.model = *params::ModelPreset("mlp");
   EXPECT_THAT(SiteJob(Upstream(), asked, {"clip_norm", "seed", "batch_size", "model"}),
               StatusIs(kInvalid, AllOf(HasSubstr("--clip_norm=1 contradicts 1.5 upstream"),
                                        HasSubstr("--batch_size=8 contradicts 12 upstream"),
                                        HasSubstr("--model=mlp contradicts gpt-nano upstream"),
                                        Not(HasSubstr("--seed=")))));
   asked = Asked();
-  asked.pull_encoding = Encoding::kInt8;
+  asked.pull_encoding = params::Encoding::kInt8;
   EXPECT_THAT(SiteJob(Upstream(), asked, {"pull_encoding"}),
               StatusIs(kInvalid, HasSubstr("--pull_encoding=int8 contradicts fp32")));
   asked = Asked();
-  asked.mode = Mode::kAsync;
+  asked.mode = job::Mode::kAsync;
   EXPECT_THAT(SiteJob(Upstream(), asked, {"mode"}),
               StatusIs(kInvalid, HasSubstr("--mode=async contradicts sync and local_sgd")));
-  asked.mode = Mode::kLocalSgd;
+  asked.mode = job::Mode::kLocalSgd;
   asked.local_steps = 3;
   EXPECT_THAT(SiteJob(Upstream(), asked, {"mode", "local_steps"}),
               StatusIs(kInvalid, HasSubstr("--local_steps=3 contradicts 20 upstream")));
   asked = Asked();
-  asked.mode = Mode::kLocalSgd;
+  asked.mode = job::Mode::kLocalSgd;
   asked.local_steps = 5;
   asked.overlap_steps = 2;
   EXPECT_THAT(SiteJob(Upstream(), asked, {"mode", "local_steps", "overlap_steps"}),
@@ -143,31 +143,31 @@ TEST(SiteJobTest, RefusesByNameWhatContradicts) {
 }
 
 TEST(SiteJobTest, RefusesJobsThatAreNoneForSites) {
-  Registration upstream = Upstream();
-  upstream.job.mode = Mode::kSync;
+  messages::Registration upstream = Upstream();
+  upstream.job.mode = job::Mode::kSync;
   EXPECT_THAT(SiteJob(upstream, Asked(), {}),
               StatusIs(kFailedPrecondition, HasSubstr("--mode=sync")));
   upstream = Upstream();
-  upstream.job.model = *ModelPreset("client");
+  upstream.job.model = *params::ModelPreset("client");
   EXPECT_THAT(SiteJob(upstream, Asked(), {}),
               StatusIs(kFailedPrecondition, HasSubstr("--model=client")));
 }
 
 TEST(SiteJobTest, SamplesOfAStepThatFollowTheSpeedOfASiteNeedABound) {
-  Registration upstream = Upstream();
-  upstream.job.balance = Balance::kSpeed;
+  messages::Registration upstream = Upstream();
+  upstream.job.balance = job::Balance::kSpeed;
   EXPECT_THAT(SiteJob(upstream, Asked(), {}),
               StatusIs(kFailedPrecondition,
                        AllOf(HasSubstr("--batch_size=12"), HasSubstr("--global_batch_size"))));
   upstream.job.batch_size = 0;
   upstream.job.global_batch_size = 48;
-  ASSERT_OK_AND_ASSIGN(const JobSpec job, SiteJob(upstream, Asked(), {}));
+  ASSERT_OK_AND_ASSIGN(const job::JobSpec job, SiteJob(upstream, Asked(), {}));
   EXPECT_EQ(job.global_batch_size, 48);
 }
 
 TEST(SiteJobTest, GoesOnWithOtherLearningRatesAndNotWithAnotherOptimizer) {
-  const JobSpec began = Upstream().job;
-  JobSpec now = began;
+  const job::JobSpec began = Upstream().job;
+  job::JobSpec now = began;
   now.schedule.peak = 1e-4;
   now.schedule.total_rounds = 200;
   now.local_steps = 30;
@@ -176,35 +176,35 @@ TEST(SiteJobTest, GoesOnWithOtherLearningRatesAndNotWithAnotherOptimizer) {
   EXPECT_THAT(CheckGoesOn(began, now, 1),
               StatusIs(kFailedPrecondition, HasSubstr("--beta2=0.95 when this site began")));
   now = began;
-  now.model = *ModelPreset("mlp");
+  now.model = *params::ModelPreset("mlp");
   EXPECT_THAT(CheckGoesOn(began, now, 1),
               StatusIs(kFailedPrecondition, HasSubstr("--model=gpt-nano when this site began")));
 }
 
 TEST(SiteJobTest, DoesNotGoOnWithAJobThatIsNoneForSites) {
-  const JobSpec began = Upstream().job;
-  const auto expect_refused = [&](const JobSpec& now, absl::string_view words) {
+  const job::JobSpec began = Upstream().job;
+  const auto expect_refused = [&](const job::JobSpec& now, absl::string_view words) {
     EXPECT_THAT(CheckGoesOn(began, now, 1),
                 StatusIs(kFailedPrecondition, HasSubstr(std::string(words))));
   };
-  JobSpec now = began;
-  now.mode = Mode::kSync;
+  job::JobSpec now = began;
+  now.mode = job::Mode::kSync;
   expect_refused(now, "--mode=sync");
   now = began;
-  now.balance = Balance::kSpeed;
+  now.balance = job::Balance::kSpeed;
   expect_refused(now, "--balance=speed");
 }
 
 TEST(SiteJobTest, DoesNotGoOnWithLocalStepsThatItsOwnDoNotDivide) {
-  const JobSpec began = Upstream().job;
-  JobSpec now = began;
+  const job::JobSpec began = Upstream().job;
+  job::JobSpec now = began;
   now.local_steps = 30;
   EXPECT_OK(CheckGoesOn(began, now, 10));
   EXPECT_THAT(CheckGoesOn(began, now, 20),
               StatusIs(kFailedPrecondition, HasSubstr("--local_steps=30 now")));
   now = began;
-  now.mode = Mode::kAsyncLocalSgd;
-  now.balance = Balance::kSpeed;
+  now.mode = job::Mode::kAsyncLocalSgd;
+  now.balance = job::Balance::kSpeed;
   EXPECT_THAT(CheckGoesOn(now, now, 10),
               StatusIs(kFailedPrecondition, HasSubstr("--balance=speed now")));
   EXPECT_OK(CheckGoesOn(now, now, 1));

@@ -12,11 +12,12 @@ namespace lodestar::status {
 
 HistoryKeeper::HistoryKeeper(std::string path, Deps deps)
     : path_(std::move(path)), deps_(std::move(deps)) {
-  if (const absl::StatusOr<RunHistory> history = ReadHistory(path_); history.ok()) {
+  if (const absl::StatusOr<history::RunHistory> history = history::ReadHistory(path_);
+      history.ok()) {
     deps_.recorder->GoOnFrom(*history);
   } else if (absl::IsDataLoss(history.status()) || absl::IsUnimplemented(history.status())) {
-    const std::string aside = UnusedPath(
-        FileSystem::Real(),
+    const std::string aside = storage::UnusedPath(
+        storage::FileSystem::Real(),
         absl::StrCat(path_, absl::IsDataLoss(history.status()) ? ".damaged" : ".later_release"));
     const bool is_moved = std::rename(path_.c_str(), aside.c_str()) == 0;
     lost_ = absl::StrCat("the curves of this run begin anew: ", history.status().message(), "; ",
@@ -51,7 +52,7 @@ void HistoryKeeper::WriteIfNew() {
   const uint64_t version = deps_.recorder->version();
   if (version == written_version_) return;
   absl::Status written = deps_.confirm();
-  if (written.ok()) written = WriteHistory(path_, deps_.recorder->Read());
+  if (written.ok()) written = history::WriteHistory(path_, deps_.recorder->Read());
   if (written.ok()) {
     written_version_ = version;
   } else {

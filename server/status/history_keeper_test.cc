@@ -40,15 +40,15 @@ class HistoryKeeperTest : public ::testing::Test {
 
 TEST_F(HistoryKeeperTest, AnotherProcessGoesOnFromWhatIsKept) {
   Keep();
-  RoundSummary round;
+  rounds::RoundSummary round;
   round.round = Round(3);
   round.train_loss = 2.5;
   round.total_samples = 40;
   recorder_.Note(round, absl::UnixEpoch());
-  recorder_.Note(Alarm{"disk full"}, absl::FromUnixSeconds(7));
+  recorder_.Note(coordinator::Alarm{"disk full"}, absl::FromUnixSeconds(7));
   keeper_.reset();
-  const RunHistory kept = recorder_.Read();
-  recorder_.Note(Event{"that is not kept"}, absl::UnixEpoch());
+  const history::RunHistory kept = recorder_.Read();
+  recorder_.Note(coordinator::Event{"that is not kept"}, absl::UnixEpoch());
   Keep();
   EXPECT_EQ(recorder_.Read(), kept);
   EXPECT_EQ(keeper_->lost(), "");
@@ -59,9 +59,9 @@ TEST_F(HistoryKeeperTest, AFileThatIsNoHistoryIsMovedAside) {
   std::ofstream(path_) << std::string(4096, 'x');
   Keep();
   EXPECT_THAT(keeper_->lost(), HasSubstr("it is kept as " + path_ + ".damaged"));
-  recorder_.Note(Event{"joined"}, absl::UnixEpoch());
+  recorder_.Note(coordinator::Event{"joined"}, absl::UnixEpoch());
   keeper_.reset();
-  ASSERT_OK_AND_ASSIGN(const RunHistory kept, ReadHistory(path_));
+  ASSERT_OK_AND_ASSIGN(const history::RunHistory kept, history::ReadHistory(path_));
   EXPECT_EQ(kept.events.size(), 1u);
 }
 
@@ -78,7 +78,7 @@ TEST_F(HistoryKeeperTest, NeverReplacesFileThatWasMovedAside) {
 TEST_F(HistoryKeeperTest, MovesFileOfLaterReleaseAsideAsThat) {
   for (const char* aside : {".later_release", ".later_release.2"}) {
     std::remove(path_.c_str());
-    ASSERT_OK(WriteHistory(path_, RunHistory()));
+    ASSERT_OK(history::WriteHistory(path_, history::RunHistory()));
     sqlite3* database = nullptr;
     ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
     sqlite3_exec(database, "CREATE TABLE more (x); PRAGMA user_version = 2", nullptr, nullptr,
@@ -87,7 +87,7 @@ TEST_F(HistoryKeeperTest, MovesFileOfLaterReleaseAsideAsThat) {
     Keep();
     EXPECT_THAT(keeper_->lost(), HasSubstr(path_ + aside));
     keeper_.reset();
-    EXPECT_THAT(ReadHistory(path_ + aside), StatusIs(absl::StatusCode::kUnimplemented));
+    EXPECT_THAT(history::ReadHistory(path_ + aside), StatusIs(absl::StatusCode::kUnimplemented));
   }
 }
 
@@ -96,7 +96,7 @@ TEST_F(HistoryKeeperTest, WhatCannotBeWrittenIsTold) {
   deps.recorder = &recorder_;
   deps.on_trouble = [this](absl::string_view text) { troubles_.emplace_back(text); };
   keeper_.emplace(absl::StrCat(path_, "/nowhere"), deps);
-  recorder_.Note(Event{"joined"}, absl::UnixEpoch());
+  recorder_.Note(coordinator::Event{"joined"}, absl::UnixEpoch());
   keeper_.reset();
   EXPECT_THAT(troubles_, ElementsAre(HasSubstr("are not kept: ")));
 }

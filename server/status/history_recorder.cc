@@ -12,9 +12,9 @@
 
 namespace lodestar::status {
 
-void HistoryRecorder::GoOnFrom(const RunHistory& history) {
-  RunHistory kept = history;
-  ThinCurves(kMaxPoints, kept);  // the history may come from a release with other limits
+void HistoryRecorder::GoOnFrom(const history::RunHistory& history) {
+  history::RunHistory kept = history;
+  history::ThinCurves(kMaxPoints, kept);  // the history may come from a release with other limits
   absl::MutexLock lock(&mutex_);
   ++version_;
   trained_ = std::move(kept.trained);
@@ -27,53 +27,53 @@ void HistoryRecorder::GoOnFrom(const RunHistory& history) {
   while (events_.size() > kMaxEvents) events_.pop_front();
 }
 
-void HistoryRecorder::Note(const Announcement& announcement, absl::Time now) {
+void HistoryRecorder::Note(const coordinator::Announcement& announcement, absl::Time now) {
   absl::MutexLock lock(&mutex_);
   ++version_;
   std::visit(Overloaded{
-                 [this](const RestoredPoint& point)
+                 [this](const coordinator::RestoredPoint& point)
                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { NoteRestored(point); },
-                 [this](const DecidedJob& decided)
+                 [this](const coordinator::DecidedJob& decided)
                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { NoteJob(decided.job); },
-                 [this](const RoundSummary& summary)
+                 [this](const rounds::RoundSummary& summary)
                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { NoteRound(summary); },
-                 [&](const Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                 [&](const coordinator::Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
                    NoteEvent({.time = now, .is_alarm = false, .text = event.text});
                  },
-                 [&](const Alarm& alarm) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                 [&](const coordinator::Alarm& alarm) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
                    NoteEvent({.time = now, .is_alarm = true, .text = alarm.text});
                  },
              },
              announcement);
 }
 
-void HistoryRecorder::NoteJob(const JobSpec& job) {
-  loss_unit_ = LossUnitOf(job.model);
+void HistoryRecorder::NoteJob(const job::JobSpec& job) {
+  loss_unit_ = job::LossUnitOf(job.model);
   settings_ = {{"model", job.model.name}};
-  const std::vector<IdleSetting> idle = IdleSettings(job);
-  for (JobSetting& setting : JobSettings(job)) {
-    const bool is_idle = std::any_of(idle.begin(), idle.end(), [&setting](const IdleSetting& it) {
-      return it.flag == setting.flag;
-    });
+  const std::vector<job::IdleSetting> idle = job::IdleSettings(job);
+  for (job::JobSetting& setting : job::JobSettings(job)) {
+    const bool is_idle =
+        std::any_of(idle.begin(), idle.end(),
+                    [&setting](const job::IdleSetting& it) { return it.flag == setting.flag; });
     if (!is_idle) settings_.push_back(std::move(setting));
   }
 }
 
-void HistoryRecorder::NoteRestored(const RestoredPoint& point) {
+void HistoryRecorder::NoteRestored(const coordinator::RestoredPoint& point) {
   if (!point.is_from_journal) return GoBackTo(point.next_round);
   // The earlier process may have recorded these rounds already. So they are removed and recorded
   // again.
   if (!point.last_rounds.empty()) GoBackTo(point.last_rounds.front().round);
-  for (const RoundSummary& summary : point.last_rounds) NoteRound(summary);
+  for (const rounds::RoundSummary& summary : point.last_rounds) NoteRound(summary);
 }
 
-void HistoryRecorder::NoteRound(const RoundSummary& summary) {
+void HistoryRecorder::NoteRound(const rounds::RoundSummary& summary) {
   // The number is not known while no worker with data is present, as in the last evaluation of a
   // job.
   if (summary.tokens_per_sample > 0) tokens_per_sample_ = summary.tokens_per_sample;
   const double seconds = absl::ToDoubleSeconds(summary.trained_time);
   if (summary.heldout_loss.has_value()) {
-    if (heldout_.size() == kMaxPoints) DropEveryOther(heldout_);
+    if (heldout_.size() == kMaxPoints) history::DropEveryOther(heldout_);
     const Round round =
         heldout_.empty() ? summary.round : std::max(summary.round, heldout_.back().round);
     heldout_.push_back(
@@ -84,22 +84,22 @@ void HistoryRecorder::NoteRound(const RoundSummary& summary) {
   // number of the last round, so that the curve never goes back.
   const Round round =
       trained_.empty() ? summary.round : std::max(summary.round, trained_.back().last_round);
-  const HistoryPoint point = {.first_round = round,
-                              .last_round = round,
-                              .samples = summary.total_samples,
-                              .seconds = seconds,
-                              .train_loss = summary.train_loss.value_or(0.0),
-                              .num_losses = summary.train_loss.has_value() ? 1 : 0,
-                              .learning_rate = summary.learning_rate};
+  const history::HistoryPoint point = {.first_round = round,
+                                       .last_round = round,
+                                       .samples = summary.total_samples,
+                                       .seconds = seconds,
+                                       .train_loss = summary.train_loss.value_or(0.0),
+                                       .num_losses = summary.train_loss.has_value() ? 1 : 0,
+                                       .learning_rate = summary.learning_rate};
   const bool fills_last =
       !trained_.empty() &&
       trained_.back().last_round - trained_.back().first_round + 1 < rounds_per_point_;
   if (fills_last) {
-    trained_.back() = Joined(trained_.back(), point);
+    trained_.back() = history::Joined(trained_.back(), point);
     return;
   }
   if (trained_.size() == kMaxPoints) {
-    JoinNeighbours(trained_);
+    history::JoinNeighbours(trained_);
     rounds_per_point_ *= 2;
   }
   trained_.push_back(point);
@@ -110,7 +110,7 @@ void HistoryRecorder::GoBackTo(Round next_round) {
   while (!heldout_.empty() && heldout_.back().round >= next_round) heldout_.pop_back();
 }
 
-void HistoryRecorder::NoteEvent(HistoryEvent event) {
+void HistoryRecorder::NoteEvent(history::HistoryEvent event) {
   event.text = OneLine(event.text);
   // Times are whole microseconds, as in the file, and ascend: a reader that has seen some events
   // asks for events after the last one.
@@ -122,7 +122,7 @@ void HistoryRecorder::NoteEvent(HistoryEvent event) {
   events_.push_back(std::move(event));
 }
 
-RunHistory HistoryRecorder::Read() const {
+history::RunHistory HistoryRecorder::Read() const {
   absl::MutexLock lock(&mutex_);
   return {.trained = trained_,
           .heldout = heldout_,

@@ -27,31 +27,32 @@ class HistoryRecorder {
   static constexpr size_t kMaxEvents = 512;
 
   // Loads the history of an earlier process. Must be called before anything is recorded.
-  void GoOnFrom(const RunHistory& history) ABSL_LOCKS_EXCLUDED(mutex_);
+  void GoOnFrom(const history::RunHistory& history) ABSL_LOCKS_EXCLUDED(mutex_);
   // Records what happened at `now`. If the servers went back, rounds that come again replace the
   // earlier ones.
-  void Note(const Announcement& announcement, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Note(const coordinator::Announcement& announcement, absl::Time now)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
-  RunHistory Read() const ABSL_LOCKS_EXCLUDED(mutex_);
+  history::RunHistory Read() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns a number that changes whenever there is something new to read.
   uint64_t version() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  void NoteJob(const JobSpec& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteRound(const RoundSummary& summary) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteRestored(const RestoredPoint& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteJob(const job::JobSpec& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteRound(const rounds::RoundSummary& summary) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteRestored(const coordinator::RestoredPoint& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GoBackTo(Round next_round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Adds an event, with a later time than the event before.
-  void NoteEvent(HistoryEvent event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteEvent(history::HistoryEvent event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
-  std::vector<HistoryPoint> trained_ ABSL_GUARDED_BY(mutex_);
+  std::vector<history::HistoryPoint> trained_ ABSL_GUARDED_BY(mutex_);
   int64_t rounds_per_point_ ABSL_GUARDED_BY(mutex_) = 1;
   int64_t tokens_per_sample_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<LossUnit> loss_unit_ ABSL_GUARDED_BY(mutex_);
-  std::vector<JobSetting> settings_ ABSL_GUARDED_BY(mutex_);
-  std::vector<HeldoutPoint> heldout_ ABSL_GUARDED_BY(mutex_);
-  std::deque<HistoryEvent> events_ ABSL_GUARDED_BY(mutex_);
+  std::optional<job::LossUnit> loss_unit_ ABSL_GUARDED_BY(mutex_);
+  std::vector<job::JobSetting> settings_ ABSL_GUARDED_BY(mutex_);
+  std::vector<history::HeldoutPoint> heldout_ ABSL_GUARDED_BY(mutex_);
+  std::deque<history::HistoryEvent> events_ ABSL_GUARDED_BY(mutex_);
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

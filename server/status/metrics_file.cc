@@ -69,19 +69,19 @@ struct Kept {
   int64_t samples = 0;            // samples of the job after these lines
   bool is_one_cut_early = false;  // true: a line of a round before the point is cut
   bool has_other_loss = false;    // true: a line's loss differs from the point's for the same round
-  std::vector<RoundSummary> missing = {};
+  std::vector<rounds::RoundSummary> missing = {};
 };
 
 // Returns the round and is_evaluation, as LineFacts has them for the round's line.
-std::pair<int64_t, bool> KeyOf(const RoundSummary& round) {
+std::pair<int64_t, bool> KeyOf(const rounds::RoundSummary& round) {
   return {round.round.value(), !std::isfinite(round.train_loss.value_or(NAN))};
 }
 
-Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
+Kept KeptBefore(std::istream& file, const coordinator::RestoredPoint& point) {
   const int64_t next = point.next_round.value();
   Kept kept;
   std::set<std::pair<int64_t, bool>> lines;  // keys of the rounds to look for: see KeyOf()
-  for (const RoundSummary& round : point.last_rounds) {
+  for (const rounds::RoundSummary& round : point.last_rounds) {
     lines.insert(KeyOf(round));
   }
   bool is_cutting = false;
@@ -110,14 +110,14 @@ Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
     kept.has_other_loss |= is_compared && *facts->train_loss != *point.loss.train;
     lines.erase({facts->round, facts->is_evaluation});
   }
-  for (const RoundSummary& round : point.last_rounds) {
+  for (const rounds::RoundSummary& round : point.last_rounds) {
     if (lines.contains(KeyOf(round))) kept.missing.push_back(round);
   }
   return kept;
 }
 
 // Returns true if the lines that are kept cannot belong to the run that continues at `point`.
-bool IsAnotherRun(const Kept& kept, const RestoredPoint& point) {
+bool IsAnotherRun(const Kept& kept, const coordinator::RestoredPoint& point) {
   if (point.next_round.value() == 0) return kept.bytes > 0 || kept.num_cut > 0;
   if (kept.last_round < 0) return kept.num_cut > 0 && !kept.is_one_cut_early;
   if (kept.has_other_loss) return true;
@@ -131,7 +131,7 @@ bool IsAnotherRun(const Kept& kept, const RestoredPoint& point) {
 }  // namespace
 
 absl::StatusOr<MetricsFile> MetricsFile::Open(const std::string& path, bool may_share) {
-  ASSIGN_OR_RETURN(const std::string target, ResolveOutput(path));
+  ASSIGN_OR_RETURN(const std::string target, output::ResolveOutput(path));
   std::string start(kLineStart.size(), '\0');
   std::ifstream there(target, std::ios::binary);
   there.read(start.data(), static_cast<std::streamsize>(start.size()));
@@ -141,11 +141,11 @@ absl::StatusOr<MetricsFile> MetricsFile::Open(const std::string& path, bool may_
         target, " is there and has no metrics in it: its first line does not begin with ",
         kLineStart, "; name another file, or a new one"));
   }
-  ASSIGN_OR_RETURN(LineFile file, LineFile::Open(path, may_share));
+  ASSIGN_OR_RETURN(output::LineFile file, output::LineFile::Open(path, may_share));
   return MetricsFile(std::move(file));
 }
 
-absl::StatusOr<MetricsFile::Change> MetricsFile::GoOnFrom(const RestoredPoint& point) {
+absl::StatusOr<MetricsFile::Change> MetricsFile::GoOnFrom(const coordinator::RestoredPoint& point) {
   std::ifstream there(file_.path(), std::ios::binary);
   if (!there) return ErrnoStatus(errno, "read", file_.path());
   const Kept kept = KeptBefore(there, point);
@@ -181,7 +181,7 @@ absl::StatusOr<std::string> MetricsFile::SetAside() {
   if (std::rename(path.c_str(), aside.c_str()) != 0) {
     return ErrnoStatus(errno, absl::StrCat("rename ", path, " to"), aside);
   }
-  ASSIGN_OR_RETURN(LineFile file, LineFile::Open(path));
+  ASSIGN_OR_RETURN(output::LineFile file, output::LineFile::Open(path));
   file_ = std::move(file);
   return aside;
 }

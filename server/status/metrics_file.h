@@ -28,23 +28,23 @@ class MetricsFile {
   struct Change {
     std::string text;  // message for the log; empty if nothing was done
     bool was_another_run = false;
-    std::vector<RoundSummary> missing = {};  // rounds of point.last_rounds whose lines must be
-                                             // appended
+    std::vector<rounds::RoundSummary> missing = {};  // rounds of point.last_rounds whose lines must
+                                                     // be appended
   };
   // Prepares the file for the rounds from `point` on. After an error the file is as it was. Errors:
   // those of files.
-  absl::StatusOr<Change> GoOnFrom(const RestoredPoint& point);
+  absl::StatusOr<Change> GoOnFrom(const coordinator::RestoredPoint& point);
 
   // Appends a line. `line` begins as MetricsLine() does, and has no line end. After an error the
   // file is as it was.
   absl::Status Append(absl::string_view line) { return file_.Append(line); }
 
  private:
-  explicit MetricsFile(LineFile file) : file_(std::move(file)) {}
+  explicit MetricsFile(output::LineFile file) : file_(std::move(file)) {}
   // Renames the file and begins a new one under its name. Returns the new name of the old file.
   absl::StatusOr<std::string> SetAside();
 
-  LineFile file_;
+  output::LineFile file_;
   bool is_of_this_run_ = false;  // true: its lines were found to belong to this run; stays true
 };
 

@@ -20,10 +20,10 @@ Json NumberOrNull(const std::optional<double>& value) {
 
 }  // namespace
 
-std::string MetricsLine(const RoundSummary& summary, LossUnit unit) {
+std::string MetricsLine(const rounds::RoundSummary& summary, job::LossUnit unit) {
   const auto bits = [unit](std::optional<double> nats) {
-    if (nats.has_value()) nats = BitsFromNats(*nats);
-    return unit == LossUnit::kBitsPerByte ? NumberOrNull(nats) : Json(nullptr);
+    if (nats.has_value()) nats = job::BitsFromNats(*nats);
+    return unit == job::LossUnit::kBitsPerByte ? NumberOrNull(nats) : Json(nullptr);
   };
   Json line = Json::object();
   line["round"] = summary.round.value();
@@ -42,10 +42,11 @@ std::string MetricsLine(const RoundSummary& summary, LossUnit unit) {
   return FormatJson(line);
 }
 
-std::string ProgressLine(const RoundSummary& summary, LossUnit unit, double samples_per_second) {
-  const JobLoss loss = {summary.train_loss, summary.round, summary.heldout_loss,
-                        summary.heldout_accuracy, summary.round};
-  std::string line = JobLossText(loss, summary.total_rounds, unit);
+std::string ProgressLine(const rounds::RoundSummary& summary, job::LossUnit unit,
+                         double samples_per_second) {
+  const job::JobLoss loss = {summary.train_loss, summary.round, summary.heldout_loss,
+                             summary.heldout_accuracy, summary.round};
+  std::string line = job::JobLossText(loss, summary.total_rounds, unit);
   if (samples_per_second > 0) absl::StrAppendFormat(&line, "  %.1f samples/s", samples_per_second);
   absl::StrAppendFormat(&line, "  %d %s", summary.workers,
                         summary.workers == 1 ? "worker" : "workers");
@@ -79,23 +80,24 @@ absl::StatusOr<std::unique_ptr<ProgressRecorder>> ProgressRecorder::Create(const
 ProgressRecorder::ProgressRecorder(const Config& config)
     : config_(config), writer_(1, "progress") {}
 
-void ProgressRecorder::Note(Announcement announcement) {
+void ProgressRecorder::Note(coordinator::Announcement announcement) {
   writer_.Schedule([this, announcement = std::move(announcement)] {
-    std::visit(Overloaded{
-                   [this](const RestoredPoint& point) {
-                     if (metrics_.has_value()) CutMetrics(point);
-                     RestartTensorBoard(point);
-                   },
-                   [](const DecidedJob&) {},
-                   [this](const RoundSummary& summary) { Record(summary); },
-                   [](const Event& event) { LogInfo("{}", event.text); },
-                   [](const Alarm& alarm) { LogError("alarm: {}", alarm.text); },
-               },
-               announcement);
+    std::visit(
+        Overloaded{
+            [this](const coordinator::RestoredPoint& point) {
+              if (metrics_.has_value()) CutMetrics(point);
+              RestartTensorBoard(point);
+            },
+            [](const coordinator::DecidedJob&) {},
+            [this](const rounds::RoundSummary& summary) { Record(summary); },
+            [](const coordinator::Event& event) { logging::LogInfo("{}", event.text); },
+            [](const coordinator::Alarm& alarm) { logging::LogError("alarm: {}", alarm.text); },
+        },
+        announcement);
   });
 }
 
-void ProgressRecorder::Record(const RoundSummary& summary) {
+void ProgressRecorder::Record(const rounds::RoundSummary& summary) {
   if (metrics_.has_value()) WriteMetrics(summary);
   ShowRound(summary);
   config_.on_recorded(summary);
@@ -111,11 +113,12 @@ void ProgressRecorder::Record(const RoundSummary& summary) {
   }
   const double seconds = absl::ToDoubleSeconds(now.time - rate_begins_.time);
   const auto samples = static_cast<double>(now.samples - rate_begins_.samples);
-  LogInfo("{}", ProgressLine(summary, config_.loss_unit, seconds > 0 ? samples / seconds : 0.0));
+  logging::LogInfo("{}",
+                   ProgressLine(summary, config_.loss_unit, seconds > 0 ? samples / seconds : 0.0));
   logged_ = now;
 }
 
-void ProgressRecorder::CutMetrics(const RestoredPoint& point) {
+void ProgressRecorder::CutMetrics(const coordinator::RestoredPoint& point) {
   const absl::StatusOr<MetricsFile::Change> done = metrics_->GoOnFrom(point);
   if (!done.ok()) {
     config_.on_failure(absl::StrCat("--metrics_out: ", done.status().message(), "; rounds from ",
@@ -126,16 +129,16 @@ void ProgressRecorder::CutMetrics(const RestoredPoint& point) {
                                     "run, --checkpoint_dir is not the "
                                     "folder that it had, or not mounted"));
   } else if (!done->text.empty()) {
-    LogWarn("--metrics_out: {}", done->text);
+    logging::LogWarn("--metrics_out: {}", done->text);
   }
   if (!done.ok()) return;
-  for (const RoundSummary& summary : done->missing) {
+  for (const rounds::RoundSummary& summary : done->missing) {
     WriteMetrics(summary);
     config_.on_recorded(summary);
   }
 }
 
-void ProgressRecorder::WriteMetrics(const RoundSummary& summary) {
+void ProgressRecorder::WriteMetrics(const rounds::RoundSummary& summary) {
   const absl::Status written = metrics_->Append(MetricsLine(summary, config_.loss_unit));
   if (!written.ok()) {
     if (num_lost_lines_++ == 0) {
@@ -143,20 +146,20 @@ void ProgressRecorder::WriteMetrics(const RoundSummary& summary) {
                                       "; rounds are missing from it until that is mended"));
     }
   } else if (num_lost_lines_ > 0) {
-    LogWarn("{} is written again; it lacks {} rounds before round={}", config_.metrics_out,
-            num_lost_lines_, summary.round);
+    logging::LogWarn("{} is written again; it lacks {} rounds before round={}", config_.metrics_out,
+                     num_lost_lines_, summary.round);
     num_lost_lines_ = 0;
   }
 }
 
-void ProgressRecorder::RestartTensorBoard(const RestoredPoint& point) {
+void ProgressRecorder::RestartTensorBoard(const coordinator::RestoredPoint& point) {
   const Round first =
       point.last_rounds.empty() ? point.next_round : point.last_rounds.front().round;
   WriteTensorBoard(TensorBoardRestart(first, config_.clock->Now()));
-  for (const RoundSummary& summary : point.last_rounds) ShowRound(summary);
+  for (const rounds::RoundSummary& summary : point.last_rounds) ShowRound(summary);
 }
 
-void ProgressRecorder::ShowRound(const RoundSummary& summary) {
+void ProgressRecorder::ShowRound(const rounds::RoundSummary& summary) {
   WriteTensorBoard(TensorBoardRound(summary.round, summary.completed_at, ScalarsOf(summary)));
 }
 
@@ -168,7 +171,7 @@ void ProgressRecorder::WriteTensorBoard(absl::string_view record) {
     config_.on_failure(absl::StrCat("--tensorboard_dir: ", written.message(),
                                     "; rounds are missing from it until that is mended"));
   } else if (written.ok() && was_failing) {
-    LogWarn("{} is written again", tensorboard_->path());
+    logging::LogWarn("{} is written again", tensorboard_->path());
   }
 }
 

@@ -28,11 +28,12 @@ namespace lodestar::status {
 // from the beginning of the job, over all restarts. The last three are those of this round alone:
 // means over its workers, by the workers' own clocks (RoundTimes). If programs have reported
 // numbers, "metrics" is an object with these numbers by name.
-std::string MetricsLine(const RoundSummary& summary, LossUnit unit);
+std::string MetricsLine(const rounds::RoundSummary& summary, job::LossUnit unit);
 
 // Returns a line such as "round 12/2000  loss 2.1000 nats  24.0 samples/s  2 workers", without the
 // parts that are unknown.
-std::string ProgressLine(const RoundSummary& summary, LossUnit unit, double samples_per_second);
+std::string ProgressLine(const rounds::RoundSummary& summary, job::LossUnit unit,
+                         double samples_per_second);
 
 class ProgressRecorder {
  public:
@@ -43,7 +44,7 @@ class ProgressRecorder {
     bool may_share_metrics = false;
     std::string tensorboard_dir = {};  // see TensorBoardFile; empty: no files
     Clock* clock = &Clock::Real();
-    LossUnit loss_unit = LossUnit::kNats;
+    job::LossUnit loss_unit = job::LossUnit::kNats;
     // Minimum time between lines of the log. Evaluations and the last round are always logged.
     absl::Duration log_interval = absl::Seconds(2);
     // Called on a thread of the recorder when metrics_out or the files in tensorboard_dir cannot be
@@ -52,22 +53,23 @@ class ProgressRecorder {
     // Called from the writer's thread once a round's line is in metrics_out. The line then survives
     // the end of this process, but perhaps not a loss of power. Also called if no line is to be
     // written.
-    std::function<void(const RoundSummary&)> on_recorded = [](const RoundSummary&) {};
+    std::function<void(const rounds::RoundSummary&)> on_recorded = [](const rounds::RoundSummary&) {
+    };
   };
 
   // Errors: those of opening metrics_out and of creating a file in tensorboard_dir.
   static absl::StatusOr<std::unique_ptr<ProgressRecorder>> Create(const Config& config);
 
   // Queues an announcement.
-  void Note(Announcement announcement);
+  void Note(coordinator::Announcement announcement);
 
  private:
   explicit ProgressRecorder(const Config& config);
-  void Record(const RoundSummary& summary);
-  void CutMetrics(const RestoredPoint& point);
-  void WriteMetrics(const RoundSummary& summary);
-  void RestartTensorBoard(const RestoredPoint& point);
-  void ShowRound(const RoundSummary& summary);  // writes it for TensorBoard
+  void Record(const rounds::RoundSummary& summary);
+  void CutMetrics(const coordinator::RestoredPoint& point);
+  void WriteMetrics(const rounds::RoundSummary& summary);
+  void RestartTensorBoard(const coordinator::RestoredPoint& point);
+  void ShowRound(const rounds::RoundSummary& summary);  // writes it for TensorBoard
   void WriteTensorBoard(absl::string_view record);
 
   const Config config_;

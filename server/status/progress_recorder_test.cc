@@ -20,8 +20,8 @@
 namespace lodestar::status {
 namespace {
 
-RoundSummary SummaryOf(int64_t round) {
-  RoundSummary summary;
+rounds::RoundSummary SummaryOf(int64_t round) {
+  rounds::RoundSummary summary;
   summary.round = Round(round);
   summary.total_rounds = 10;
   summary.train_loss = 2.5;
@@ -38,30 +38,30 @@ RoundSummary SummaryOf(int64_t round) {
 }
 
 TEST(ProgressRecorderTest, MetricsLineIsJsonWithNullForWhatIsUnknown) {
-  EXPECT_EQ(MetricsLine(SummaryOf(3), LossUnit::kNats),
+  EXPECT_EQ(MetricsLine(SummaryOf(3), job::LossUnit::kNats),
             R"({"round":3,"train_loss":2.5,"heldout_loss":null,"heldout_accuracy":null,)"
             R"("train_bits_per_byte":null,"heldout_bits_per_byte":null,)"
             R"("samples":96,"seconds":4.0,"workers":2,)"
             R"("compute_seconds":0.75,"communication_seconds":0.125,"wait_seconds":0.5})");
-  RoundSummary told = SummaryOf(3);
+  rounds::RoundSummary told = SummaryOf(3);
   told.metrics = {{"grad_norm", 1.5}, {"lr", 0.25}};
-  EXPECT_THAT(MetricsLine(told, LossUnit::kNats),
+  EXPECT_THAT(MetricsLine(told, job::LossUnit::kNats),
               testing::EndsWith(R"("wait_seconds":0.5,"metrics":{"grad_norm":1.5,"lr":0.25}})"));
-  RoundSummary text = SummaryOf(3);
+  rounds::RoundSummary text = SummaryOf(3);
   text.train_loss = std::numbers::ln2;
   text.heldout_loss = 2 * std::numbers::ln2;
-  EXPECT_THAT(MetricsLine(text, LossUnit::kBitsPerByte),
+  EXPECT_THAT(MetricsLine(text, job::LossUnit::kBitsPerByte),
               testing::HasSubstr(R"("train_bits_per_byte":1.0,"heldout_bits_per_byte":2.0,)"));
 }
 
 TEST(ProgressRecorderTest, ProgressLineLeavesOutWhatIsUnknown) {
-  RoundSummary summary = SummaryOf(3);
-  EXPECT_EQ(ProgressLine(summary, LossUnit::kNats, 24.0),
+  rounds::RoundSummary summary = SummaryOf(3);
+  EXPECT_EQ(ProgressLine(summary, job::LossUnit::kNats, 24.0),
             "round 3/10  loss 2.5000 nats  24.0 samples/s  2 workers");
   summary.heldout_loss = 2.0;
   summary.workers = 1;
   summary.committed_short = true;
-  EXPECT_EQ(ProgressLine(summary, LossUnit::kNats, 0.0),
+  EXPECT_EQ(ProgressLine(summary, job::LossUnit::kNats, 0.0),
             "round 3/10  loss 2.5000 nats  held-out 2.0000 nats  1 worker, not all of the round");
 }
 
@@ -77,7 +77,7 @@ TEST(ProgressRecorderTest, WritesOneLinePerRound) {
   content << file.rdbuf();
   std::string expected;
   for (int64_t round = 5; round < 8; ++round) {
-    expected += MetricsLine(SummaryOf(round), LossUnit::kNats) + "\n";
+    expected += MetricsLine(SummaryOf(round), job::LossUnit::kNats) + "\n";
   }
   EXPECT_EQ(content.str(), expected);
 }
@@ -85,19 +85,19 @@ TEST(ProgressRecorderTest, WritesOneLinePerRound) {
 // Rounds come with 24 samples a second. The last round, which is always logged, comes 1 ms after
 // another. Its rate must cover the time of both.
 TEST(ProgressRecorderTest, TheRateOfALineIsThatOfATimeThatTells) {
-  LogTail tail;
-  KeepLog(&tail);
+  logging::LogTail tail;
+  logging::KeepLog(&tail);
   {
     ASSERT_OK_AND_ASSIGN(const auto recorder, ProgressRecorder::Create({}));
     for (const int64_t round : {0, 1, 2}) recorder->Note(SummaryOf(round));
-    RoundSummary last = SummaryOf(9);
+    rounds::RoundSummary last = SummaryOf(9);
     last.total_samples = SummaryOf(2).total_samples + 24;
     last.completed_at = SummaryOf(2).completed_at + absl::Milliseconds(1);
     recorder->Note(last);
   }
-  KeepLog(nullptr);
+  logging::KeepLog(nullptr);
   std::vector<std::string> lines;
-  for (const LogLineRecord& line : tail.Read({}).lines) lines.push_back(line.text);
+  for (const logging::LogLineRecord& line : tail.Read({}).lines) lines.push_back(line.text);
   EXPECT_THAT(lines, testing::ElementsAre(testing::HasSubstr("24.0 samples/s"),
                                           testing::HasSubstr("24.0 samples/s"),
                                           testing::HasSubstr("36.0 samples/s")));
@@ -112,11 +112,11 @@ class MetricsFileTest : public testing::Test {
   static std::string Lines(int64_t begin, int64_t end) {
     std::string lines;
     for (int64_t round = begin; round < end; ++round) {
-      lines += MetricsLine(SummaryOf(round), LossUnit::kNats) + "\n";
+      lines += MetricsLine(SummaryOf(round), job::LossUnit::kNats) + "\n";
     }
     return lines;
   }
-  static RestoredPoint PointOf(int64_t next_round) {
+  static coordinator::RestoredPoint PointOf(int64_t next_round) {
     return {Round(next_round), 24 * next_round, /*is_evaluated=*/false};
   }
   void Write(const std::string& content) const { std::ofstream(path_) << content; }
@@ -127,11 +127,11 @@ class MetricsFileTest : public testing::Test {
     return content.str();
   }
   // Acts like a process that goes on from `point` and then writes the line of that round.
-  absl::StatusOr<std::string> GoOn(const RestoredPoint& point) const {
+  absl::StatusOr<std::string> GoOn(const coordinator::RestoredPoint& point) const {
     ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Open(path_));
     ASSIGN_OR_RETURN(const MetricsFile::Change done, file.GoOnFrom(point));
     const int64_t round = point.next_round.value();
-    RETURN_IF_ERROR(file.Append(MetricsLine(SummaryOf(round), LossUnit::kNats)));
+    RETURN_IF_ERROR(file.Append(MetricsLine(SummaryOf(round), job::LossUnit::kNats)));
     return done.text;
   }
 
@@ -153,7 +153,7 @@ TEST_F(MetricsFileTest, AnotherRunIsKeptUnderAnotherName) {
   EXPECT_EQ(ContentOf(path_), Lines(0, 1));
   EXPECT_EQ(ContentOf(path_ + ".1"), Lines(0, 3));
   // Round 2 of this job comes after another number of samples.
-  RestoredPoint other = PointOf(1);
+  coordinator::RestoredPoint other = PointOf(1);
   other.trained_samples = 7;
   EXPECT_THAT(GoOn(other), IsOkAndHolds(testing::HasSubstr("they are in " + path_ + ".2")));
   EXPECT_EQ(ContentOf(path_), Lines(1, 2));
@@ -161,7 +161,7 @@ TEST_F(MetricsFileTest, AnotherRunIsKeptUnderAnotherName) {
 
 TEST_F(MetricsFileTest, RunOfAsManySamplesWithAnotherLossIsKeptUnderAnotherName) {
   Write(Lines(0, 8));
-  RestoredPoint point = PointOf(5);
+  coordinator::RestoredPoint point = PointOf(5);
   point.loss.train = SummaryOf(4).train_loss;
   point.loss.train_round = Round(4);
   EXPECT_OK(GoOn(point));
@@ -183,7 +183,7 @@ TEST_F(MetricsFileTest, WhatThisProcessHasWrittenIsItsOwnRunWhereverItGoesBackTo
   ASSERT_OK_AND_ASSIGN(MetricsFile file, MetricsFile::Open(path_));
   ASSERT_OK(file.GoOnFrom(PointOf(0)).status());
   for (int64_t round = 0; round < 3; ++round) {
-    ASSERT_OK(file.Append(MetricsLine(SummaryOf(round), LossUnit::kNats)));
+    ASSERT_OK(file.Append(MetricsLine(SummaryOf(round), job::LossUnit::kNats)));
   }
   ASSERT_OK_AND_ASSIGN(const MetricsFile::Change change, file.GoOnFrom(PointOf(0)));
   EXPECT_THAT(change.text, testing::HasSubstr("3 lines less: rounds from 0 on come again"));
@@ -192,7 +192,7 @@ TEST_F(MetricsFileTest, WhatThisProcessHasWrittenIsItsOwnRunWhereverItGoesBackTo
 }
 
 TEST_F(MetricsFileTest, AsynchronousRoundsThatWereUnderWayAtTheCheckpointAreCut) {
-  RestoredPoint point = PointOf(2);
+  coordinator::RestoredPoint point = PointOf(2);
   point.is_in_order = false;
   point.trained_samples = 0;  // both grants were still out
   Write(Lines(0, 4));
@@ -214,15 +214,15 @@ TEST_F(MetricsFileTest, WhatAFullDiskLeftOutIsSaid) {
 }
 
 TEST_F(MetricsFileTest, WhatAProcessHadNoTimeToWriteIsMissing) {
-  RestoredPoint point = PointOf(5);
+  coordinator::RestoredPoint point = PointOf(5);
   for (int64_t round = 2; round < 5; ++round) point.last_rounds.push_back(SummaryOf(round));
   for (const int64_t written : {0, 3, 4, 5}) {
     Write(Lines(0, written) + R"({"round":)");
     ASSERT_OK_AND_ASSIGN(MetricsFile file, MetricsFile::Open(path_));
     ASSERT_OK_AND_ASSIGN(const MetricsFile::Change change, file.GoOnFrom(point));
     EXPECT_EQ(change.text, "");
-    for (const RoundSummary& round : change.missing) {
-      ASSERT_OK(file.Append(MetricsLine(round, LossUnit::kNats)));
+    for (const rounds::RoundSummary& round : change.missing) {
+      ASSERT_OK(file.Append(MetricsLine(round, job::LossUnit::kNats)));
     }
     EXPECT_EQ(ContentOf(path_), Lines(written == 0 ? 2 : 0, 5)) << written;
   }
@@ -231,13 +231,13 @@ TEST_F(MetricsFileTest, WhatAProcessHadNoTimeToWriteIsMissing) {
 }
 
 TEST_F(MetricsFileTest, TheFinalEvaluationStaysWhereItWasDone) {
-  RoundSummary evaluation = SummaryOf(2);
+  rounds::RoundSummary evaluation = SummaryOf(2);
   evaluation.train_loss.reset();
   evaluation.total_samples = 48;
   evaluation.heldout_loss = 1.0;
-  const std::string line = MetricsLine(evaluation, LossUnit::kNats) + "\n";
+  const std::string line = MetricsLine(evaluation, job::LossUnit::kNats) + "\n";
   Write(Lines(0, 2) + line);
-  RestoredPoint complete = PointOf(2);
+  coordinator::RestoredPoint complete = PointOf(2);
   complete.is_evaluated = true;
   EXPECT_OK(GoOn(complete));
   EXPECT_EQ(ContentOf(path_), Lines(0, 2) + line + Lines(2, 3));
@@ -268,15 +268,16 @@ std::vector<std::string> FailuresOnAFullDisk() {
 
 TEST(ProgressRecorderTest, WhatTheProcessBeforeHadNoTimeToWriteIsWritten) {
   const std::string path = testing::TempDir() + "/had_no_time.jsonl";
-  std::ofstream(path) << MetricsLine(SummaryOf(0), LossUnit::kNats) << "\n";
+  std::ofstream(path) << MetricsLine(SummaryOf(0), job::LossUnit::kNats) << "\n";
   std::vector<Round> recorded;
   {
-    ASSERT_OK_AND_ASSIGN(const auto recorder,
-                         ProgressRecorder::Create(
-                             {.metrics_out = path, .on_recorded = [&](const RoundSummary& round) {
-                                recorded.push_back(round.round);
-                              }}));
-    RestoredPoint point{Round(2), 48};
+    ASSERT_OK_AND_ASSIGN(
+        const auto recorder,
+        ProgressRecorder::Create(
+            {.metrics_out = path, .on_recorded = [&](const rounds::RoundSummary& round) {
+               recorded.push_back(round.round);
+             }}));
+    coordinator::RestoredPoint point{Round(2), 48};
     point.is_from_journal = true;
     point.last_rounds = {SummaryOf(0), SummaryOf(1)};
     recorder->Note(point);
@@ -287,7 +288,7 @@ TEST(ProgressRecorderTest, WhatTheProcessBeforeHadNoTimeToWriteIsWritten) {
   content << file.rdbuf();
   std::string expected;
   for (int64_t round = 0; round < 3; ++round) {
-    expected += MetricsLine(SummaryOf(round), LossUnit::kNats) + "\n";
+    expected += MetricsLine(SummaryOf(round), job::LossUnit::kNats) + "\n";
   }
   EXPECT_EQ(content.str(), expected);
   EXPECT_THAT(recorded, testing::ElementsAre(Round(1), Round(2)));

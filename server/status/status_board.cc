@@ -10,10 +10,10 @@ void StatusBoard::SetReading(int shard, ShardReading reading) {
   readings_[shard] = std::move(reading);
 }
 
-ClusterReport StatusBoard::Report(ClusterSnapshot cluster) const {
+ClusterReport StatusBoard::Report(coordinator::ClusterSnapshot cluster) const {
   ClusterReport report;
   absl::MutexLock lock(&mutex_);
-  for (const ShardSnapshot& place : cluster.shards) {
+  for (const coordinator::ShardSnapshot& place : cluster.shards) {
     ShardLine line{place, {}};
     const auto reading = readings_.find(place.shard);
     if (reading != readings_.end()) line.reading = reading->second;

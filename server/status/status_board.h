@@ -21,12 +21,12 @@ struct ShardReading {
 };
 
 struct ShardLine {
-  ShardSnapshot place;
+  coordinator::ShardSnapshot place;
   ShardReading reading;  // zeros until the shard has reported
 };
 
 struct ClusterReport {
-  ClusterSnapshot cluster;
+  coordinator::ClusterSnapshot cluster;
   std::vector<ShardLine> shards;              // indexed by shard
   std::vector<uint64_t> staleness_histogram;  // all shards; [s]: number counted with staleness s
 };
@@ -35,7 +35,7 @@ struct ClusterReport {
 class StatusBoard {
  public:
   void SetReading(int shard, ShardReading reading) ABSL_LOCKS_EXCLUDED(mutex_);
-  ClusterReport Report(ClusterSnapshot cluster) const ABSL_LOCKS_EXCLUDED(mutex_);
+  ClusterReport Report(coordinator::ClusterSnapshot cluster) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   mutable absl::Mutex mutex_;

@@ -67,7 +67,7 @@ void AppendInteger(int field, uint64_t value, std::string* out) {
 // Returns the masked checksum of TFRecord. The mask makes checksums useful for data that contains
 // checksums.
 uint32_t MaskedCrc(absl::string_view bytes) {
-  const uint32_t crc = Crc32c(bytes.data(), bytes.size());
+  const uint32_t crc = crc32c::Crc32c(bytes.data(), bytes.size());
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
@@ -101,7 +101,7 @@ std::string HostName() {
 
 }  // namespace
 
-TensorBoardScalars ScalarsOf(const RoundSummary& summary) {
+TensorBoardScalars ScalarsOf(const rounds::RoundSummary& summary) {
   TensorBoardScalars scalars;
   const auto add = [&scalars](absl::string_view tag, std::optional<double> value) {
     if (value.has_value() && std::isfinite(*value)) scalars.emplace_back(tag, *value);
@@ -149,7 +149,8 @@ std::string TensorBoardRestart(Round next_round, absl::Time now) {
 }
 
 absl::StatusOr<TensorBoardFile> TensorBoardFile::Create(const std::string& folder, absl::Time now) {
-  const std::optional<std::string> checkpoint = CheckpointAround(FileSystem::Real(), folder);
+  const std::optional<std::string> checkpoint =
+      checkpoints::CheckpointAround(storage::FileSystem::Real(), folder);
   if (checkpoint.has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder, " is or lies in checkpoint ", *checkpoint,

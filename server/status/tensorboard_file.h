@@ -22,7 +22,7 @@ namespace lodestar::status {
 using TensorBoardScalars = std::vector<std::pair<std::string, double>>;
 
 // Returns the values of a round to show, without values that are unknown or not finite.
-TensorBoardScalars ScalarsOf(const RoundSummary& summary);
+TensorBoardScalars ScalarsOf(const rounds::RoundSummary& summary);
 
 // Return one record each: for the beginning of a file, for a round, and for a restart, after which
 // rounds from `next_round` on come again.

@@ -38,7 +38,7 @@ std::vector<std::string> EventsOf(absl::string_view file) {
   };
   const auto is_masked = [](uint32_t found, absl::string_view bytes) {
     const uint32_t unrotated = found - 0xa282ead8u;
-    return ((unrotated << 15) | (unrotated >> 17)) == Crc32c(bytes.data(), bytes.size());
+    return ((unrotated << 15) | (unrotated >> 17)) == crc32c::Crc32c(bytes.data(), bytes.size());
   };
   std::vector<std::string> events;
   while (file.size() >= 16) {
@@ -70,7 +70,7 @@ TEST(TensorBoardFileTest, EventsAreThoseOfTensorFlow) {
 }
 
 TEST(TensorBoardFileTest, WhatIsNotKnownOrNotFiniteIsNotThere) {
-  RoundSummary summary;
+  rounds::RoundSummary summary;
   summary.round = Round(3);
   summary.train_loss = NAN;
   summary.heldout_loss = 2.5;

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 
 Decision AsynchronousBuckets::OnNewPush(const PushFacts& push, const BucketFacts& bucket) const {
   if (push.base_version > bucket.version) {
@@ -90,9 +90,9 @@ Decision AsynchronousCluster::OnGrant(const MemberProgress& member,
   return Decision::Apply();
 }
 
-double AsyncLearningRateFactor(StalenessScaling scaling, int64_t staleness) {
-  if (scaling == StalenessScaling::kNone) return 1.0;
+double AsyncLearningRateFactor(job::StalenessScaling scaling, int64_t staleness) {
+  if (scaling == job::StalenessScaling::kNone) return 1.0;
   return 1.0 / (1.0 + static_cast<double>(std::max<int64_t>(staleness, 0)));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

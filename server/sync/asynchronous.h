@@ -12,7 +12,7 @@
 #include "server/sync/bucket_policy.h"
 #include "server/sync/cluster_policy.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 
 // The policy if contributions are gradients, each of which makes a step.
 class AsynchronousBuckets : public BucketPolicy {
@@ -84,6 +84,6 @@ class AsynchronousCluster final : public ClusterPolicy {
 // Returns the factor for the learning rate of a gradient's update: the older the gradient, the
 // smaller the factor. `staleness` is the version at which the gradient is applied, minus the
 // version that it was computed on. Below 0 counts as 0. kInverse gives 1 / (1 + staleness).
-double AsyncLearningRateFactor(StalenessScaling scaling, int64_t staleness);
+double AsyncLearningRateFactor(job::StalenessScaling scaling, int64_t staleness);
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

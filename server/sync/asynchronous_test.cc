@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::sync {
 namespace {
 
 using ::testing::HasSubstr;
@@ -113,11 +113,11 @@ TEST_F(GraceTest, OnlyThoseAreMetWhosePaceIsKnown) {
 }
 
 TEST(StalenessTest, InverseScalingWeakensOldGradients) {
-  EXPECT_EQ(AsyncLearningRateFactor(StalenessScaling::kNone, 9), 1.0);
-  EXPECT_EQ(AsyncLearningRateFactor(StalenessScaling::kInverse, 0), 1.0);
-  EXPECT_EQ(AsyncLearningRateFactor(StalenessScaling::kInverse, 3), 0.25);
-  EXPECT_EQ(AsyncLearningRateFactor(StalenessScaling::kInverse, -1), 1.0);
+  EXPECT_EQ(AsyncLearningRateFactor(job::StalenessScaling::kNone, 9), 1.0);
+  EXPECT_EQ(AsyncLearningRateFactor(job::StalenessScaling::kInverse, 0), 1.0);
+  EXPECT_EQ(AsyncLearningRateFactor(job::StalenessScaling::kInverse, 3), 0.25);
+  EXPECT_EQ(AsyncLearningRateFactor(job::StalenessScaling::kInverse, -1), 1.0);
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::sync

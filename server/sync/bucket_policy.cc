@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 namespace {
 
 std::string LifeText(WorkerId worker, Incarnation incarnation) {
@@ -44,4 +44,4 @@ Decision BucketPolicy::OnPull(const PullFacts& pull, const BucketFacts& bucket) 
   return OnLivePull(pull, bucket);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

@@ -14,7 +14,7 @@
 #include "server/sync/member_directory.h"
 #include "server/sync/round_plan.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 
 // The last contribution of a worker that a bucket counted. It is one row of the bucket's dedup
 // table.
@@ -103,4 +103,4 @@ class BucketPolicy {
   virtual Decision OnLivePull(const PullFacts& pull, const BucketFacts& bucket) const = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 
 Decision AwaitMembers(const ClusterFacts& cluster) {
   const int members = static_cast<int>(cluster.members.size());
@@ -13,4 +13,4 @@ Decision AwaitMembers(const ClusterFacts& cluster) {
                                      cluster.required.count, ")"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

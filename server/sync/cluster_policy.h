@@ -12,7 +12,7 @@
 #include "common/runtime/ids.h"
 #include "server/sync/decision.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 
 // The progress of one member, as the coordinator knows it.
 struct MemberProgress {
@@ -72,4 +72,4 @@ class ClusterPolicy {
 // Returns kHold while there are fewer members than required, else kApply.
 Decision AwaitMembers(const ClusterFacts& cluster);
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 
 enum class Action : uint8_t {
   kApply,       // push: count it, then update with the round's sum. pull: answer. round: go on
@@ -54,4 +54,4 @@ struct Decision {
   }
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

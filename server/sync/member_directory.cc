@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::sync {
 
 void MemberDirectory::SetMembers(ViewId view, absl::Span<const RosterMember> members) {
   if (view < view_) return;
@@ -29,4 +29,4 @@ Standing MemberDirectory::StandingOf(WorkerId worker, Incarnation incarnation) c
   return incarnation == member->second ? Standing::kMember : Standing::kGone;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

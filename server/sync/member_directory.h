@@ -11,7 +11,7 @@
 #include "common/runtime/ids.h"
 #include "server/sync/round_plan.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 
 enum class Standing : uint8_t {
   kUnknown,  // not announced: perhaps the announcement is still on its way
@@ -44,4 +44,4 @@ class MemberDirectory {
   absl::flat_hash_map<WorkerId, Incarnation> last_ended_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

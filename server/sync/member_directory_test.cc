@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::sync {
 namespace {
 
 TEST(MemberDirectoryTest, TellsMembersFromTheGoneAndTheUnannounced) {
@@ -48,4 +48,4 @@ TEST(MemberDirectoryTest, RemembersTheNewestOfTheLivesThatEnded) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::sync

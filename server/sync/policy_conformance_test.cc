@@ -6,18 +6,18 @@
 #include "server/sync/policy_factory.h"
 #include "server/sync/testing/policy_model.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 namespace {
 
 struct Subject {
   std::string name;
-  Mode mode;
+  job::Mode mode;
   int quorum = 0;
   int max_rounds_ahead = -1;
 };
 
-JobSpec JobOf(const Subject& subject) {
-  JobSpec job;
+job::JobSpec JobOf(const Subject& subject) {
+  job::JobSpec job;
   job.mode = subject.mode;
   job.quorum = subject.quorum;
   job.max_rounds_ahead = subject.max_rounds_ahead;
@@ -84,24 +84,26 @@ TEST_P(PolicyConformanceTest, ARepeatIsADuplicateEvenAfterItsWorkerLeft) {
 // The shards of a job and its coordinator must use the same mode.
 TEST_P(PolicyConformanceTest, BucketsAndClusterAgreeOnRosters) {
   EXPECT_EQ(bucket_policy_->uses_rosters(), cluster_policy_->uses_rosters());
-  JobSpec job = JobOf(GetParam());
+  job::JobSpec job = JobOf(GetParam());
   EXPECT_FALSE(ClipsMean(job));
   job.clip_norm = 1.0;
-  const bool sums_gradients = bucket_policy_->uses_rosters() && !HasLocalSteps(job);
+  const bool sums_gradients = bucket_policy_->uses_rosters() && !job::HasLocalSteps(job);
   EXPECT_EQ(ClipsMean(job), sums_gradients);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Policies, PolicyConformanceTest,
-    ::testing::Values(Subject{"Sync", Mode::kSync}, Subject{"SyncQuorumOne", Mode::kSync, 1},
-                      Subject{"SyncQuorumTwo", Mode::kSync, 2}, Subject{"Async", Mode::kAsync},
-                      Subject{"AsyncLockStep", Mode::kAsync, 0, 0},
-                      Subject{"AsyncBoundOne", Mode::kAsync, 0, 1},
-                      Subject{"AsyncBoundThree", Mode::kAsync, 0, 3},
-                      Subject{"LocalSgd", Mode::kLocalSgd},
-                      Subject{"AsyncLocalSgd", Mode::kAsyncLocalSgd},
-                      Subject{"AsyncLocalSgdQuorumTwo", Mode::kAsyncLocalSgd, 2},
-                      Subject{"AsyncLocalSgdBoundThree", Mode::kAsyncLocalSgd, 0, 3}),
+    ::testing::Values(Subject{"Sync", job::Mode::kSync},
+                      Subject{"SyncQuorumOne", job::Mode::kSync, 1},
+                      Subject{"SyncQuorumTwo", job::Mode::kSync, 2},
+                      Subject{"Async", job::Mode::kAsync},
+                      Subject{"AsyncLockStep", job::Mode::kAsync, 0, 0},
+                      Subject{"AsyncBoundOne", job::Mode::kAsync, 0, 1},
+                      Subject{"AsyncBoundThree", job::Mode::kAsync, 0, 3},
+                      Subject{"LocalSgd", job::Mode::kLocalSgd},
+                      Subject{"AsyncLocalSgd", job::Mode::kAsyncLocalSgd},
+                      Subject{"AsyncLocalSgdQuorumTwo", job::Mode::kAsyncLocalSgd, 2},
+                      Subject{"AsyncLocalSgdBoundThree", job::Mode::kAsyncLocalSgd, 0, 3}),
     [](const ::testing::TestParamInfo<Subject>& info) { return info.param.name; });
 
 // A member with count c may start one more round exactly if c - slowest <= bound. So completed
@@ -110,8 +112,8 @@ TEST(StaleSynchronousTest, NoScheduleBreaksTheBound) {
   constexpr int kSchedules = 100000;
   for (uint64_t seed = 0; seed < kSchedules; ++seed) {
     const int bound = 1 + static_cast<int>(seed % 4);
-    JobSpec job;
-    job.mode = Mode::kAsync;
+    job::JobSpec job;
+    job.mode = job::Mode::kAsync;
     job.max_rounds_ahead = bound;
     const auto bucket_policy = MakeBucketPolicy(job);
     const auto cluster_policy = MakeClusterPolicy(job);
@@ -129,4 +131,4 @@ TEST(StaleSynchronousTest, NoScheduleBreaksTheBound) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::sync

@@ -3,35 +3,35 @@
 #include "server/sync/asynchronous.h"
 #include "server/sync/roster_rounds.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 namespace {
 
 // Grace period of local steps, as a share of a window. Workers of equal speed, or with windows cut
 // to their speeds, differ by up to this share: see docs/howto/unequal_workers.md.
 constexpr double kGraceOfLocalSteps = 0.2;
 
-int QuorumOf(const JobSpec& job) { return job.mode == Mode::kSync ? job.quorum : 0; }
+int QuorumOf(const job::JobSpec& job) { return job.mode == job::Mode::kSync ? job.quorum : 0; }
 
 }  // namespace
 
-std::unique_ptr<const BucketPolicy> MakeBucketPolicy(const JobSpec& job) {
-  if (HasRosters(job)) return std::make_unique<RosterBuckets>(QuorumOf(job), job.fragments);
-  if (job.mode == Mode::kAsyncLocalSgd) {
+std::unique_ptr<const BucketPolicy> MakeBucketPolicy(const job::JobSpec& job) {
+  if (job::HasRosters(job)) return std::make_unique<RosterBuckets>(QuorumOf(job), job.fragments);
+  if (job.mode == job::Mode::kAsyncLocalSgd) {
     return std::make_unique<AsynchronousLocalBuckets>(
         AsynchronousLocalBuckets::Config{.quorum = job.quorum, .max_staleness = job.max_staleness});
   }
   return std::make_unique<AsynchronousBuckets>();
 }
 
-std::unique_ptr<const ClusterPolicy> MakeClusterPolicy(const JobSpec& job) {
-  if (HasRosters(job)) return std::make_unique<RosterCluster>(QuorumOf(job));
+std::unique_ptr<const ClusterPolicy> MakeClusterPolicy(const job::JobSpec& job) {
+  if (job::HasRosters(job)) return std::make_unique<RosterCluster>(QuorumOf(job));
   return std::make_unique<AsynchronousCluster>(AsynchronousCluster::Config{
       .max_rounds_ahead = job.max_rounds_ahead,
-      .grace = job.mode == Mode::kAsyncLocalSgd ? kGraceOfLocalSteps : 0.0});
+      .grace = job.mode == job::Mode::kAsyncLocalSgd ? kGraceOfLocalSteps : 0.0});
 }
 
-bool ClipsMean(const JobSpec& job) {
-  return HasRosters(job) && !HasLocalSteps(job) && job.clip_norm > 0.0;
+bool ClipsMean(const job::JobSpec& job) {
+  return job::HasRosters(job) && !job::HasLocalSteps(job) && job.clip_norm > 0.0;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

@@ -7,15 +7,15 @@
 #include "server/sync/bucket_policy.h"
 #include "server/sync/cluster_policy.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 
 // Return the policies of the job's mode for buckets and for the cluster. `job` must have passed
 // ValidateJobSpec().
-std::unique_ptr<const BucketPolicy> MakeBucketPolicy(const JobSpec& job);
-std::unique_ptr<const ClusterPolicy> MakeClusterPolicy(const JobSpec& job);
+std::unique_ptr<const BucketPolicy> MakeBucketPolicy(const job::JobSpec& job);
+std::unique_ptr<const ClusterPolicy> MakeClusterPolicy(const job::JobSpec& job);
 
 // Returns true if the servers clip the norm of a round's mean gradient: rounds have rosters,
 // contributions are gradients and the job has a clip_norm.
-bool ClipsMean(const JobSpec& job);
+bool ClipsMean(const job::JobSpec& job);
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-namespace lodestar {
+namespace lodestar::sync {
 namespace {
 
 bool IsLessDone(const UnfinishedPush& a, const UnfinishedPush& b) {
@@ -36,4 +36,4 @@ PushSpace PushSpaceOf(absl::Span<const UnfinishedPush> unfinished,
   return space;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

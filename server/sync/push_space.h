@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 
 // An incarnation of a worker that pushes.
 struct Pusher {
@@ -47,4 +47,4 @@ struct PushSpace {
 PushSpace PushSpaceOf(absl::Span<const UnfinishedPush> unfinished,
                       absl::Span<const Pusher> waiting);
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

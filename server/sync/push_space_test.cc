@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::sync {
 namespace {
 
 using ::testing::ElementsAre;
@@ -47,4 +47,4 @@ TEST(PushSpaceTest, WhoWaitsForNobodyElseIsNotHeld) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::sync

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 namespace {
 
 bool Contains(absl::Span<const WorkerId> workers, WorkerId worker) {
@@ -176,4 +176,4 @@ Decision RosterCluster::OnGrant(const MemberProgress&, const ClusterFacts&) cons
   return Decision::Apply();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

@@ -9,7 +9,7 @@
 #include "server/sync/bucket_policy.h"
 #include "server/sync/cluster_policy.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 
 class RosterBuckets final : public BucketPolicy {
  public:
@@ -48,4 +48,4 @@ class RosterCluster final : public ClusterPolicy {
   const int quorum_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::sync {
 namespace {
 
 using ::testing::HasSubstr;
@@ -227,4 +227,4 @@ TEST_F(RosterRoundsTest, QuorumOpensWithAllAtFirstAndWithoutStragglersLater) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::sync

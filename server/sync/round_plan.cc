@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::sync {
 
 int64_t RoundPlan::total_samples() const {
   int64_t total = 0;
@@ -29,4 +29,4 @@ int64_t RoundPlan::total_weight() const {
   return samples > 0 ? samples : static_cast<int64_t>(roster.size());
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

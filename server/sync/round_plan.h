@@ -7,7 +7,7 @@
 
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 
 struct RosterMember {
   WorkerId worker;
@@ -34,4 +34,4 @@ struct RoundPlan {
   const RosterMember* Find(WorkerId worker) const;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

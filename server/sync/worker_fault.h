@@ -7,7 +7,7 @@
 
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 
 struct WorkerFault {
   enum class Kind : uint8_t {
@@ -24,4 +24,4 @@ struct WorkerFault {
   std::string text;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

@@ -105,7 +105,7 @@ class RulesCanFail(unittest.TestCase):
         def source(before, after, head="struct Count"):
             return f"namespace lodestar {{\n{before}{head} {{\n  int a;\n}};\n{after}}}  // namespace lodestar\n"
 
-        files = {"deploy/a.h": source("", ""), "tests/b.h": source("", "", head="class Count final : public A")}
+        files = {"common/runtime/a.h": source("", ""), "tests/b.h": source("", "", head="class Count final : public A")}
         self.assertNotEqual(violations_of_files(files), [])
         for unlike in (source("namespace {\n", "}  // namespace\n"), source("namespace b {\n", "}  // namespace b\n"),
                        source("", "", head="struct Count::State"), source("", "", head="struct Counts"),
@@ -114,7 +114,7 @@ class RulesCanFail(unittest.TestCase):
             self.assertEqual(violations_of_files(files), [], unlike)
         for fields in ("void Describe(Archive& archive, Count& count)", "struct StoredForm<Count>"):
             files = {path: source("", "template <>\n" + fields + " {\n}\n", head="struct " + path[0].upper())
-                     for path in ("deploy/a.cc", "tests/b.cc")}
+                     for path in ("common/runtime/a.cc", "tests/b.cc")}
             self.assertNotEqual(violations_of_files(files), [], fields)
 
     def test_folders_have_namespaces(self):
@@ -126,6 +126,7 @@ class RulesCanFail(unittest.TestCase):
         self.assert_taken("server/shard/testing/a.h", block("lodestar::shard"))
         self.assert_taken("proto/a.h", block("lodestar::wire"))
         self.assert_taken("tests/a.h", block("lodestar"))
+        self.assert_taken("worker/client/a.h", block("lodestar::archive", "// Why.\ntemplate <>\nstruct StoredForm<A> {};"))
         for name in ("lodestar", "lodestar::shard", "lodestar::clients"):
             self.assert_refused("worker/client/a.h", block(name))
             declaration = block(name, "class Run;\nenum class Kind : uint8_t;") + block("lodestar::client")

@@ -165,7 +165,8 @@ class AveragedTensorsTest : public testing::Test {
 };
 
 TEST_F(AveragedTensorsTest, InSyncTheOptimizerLeavesThemAlone) {
-  config_.job.optimizer = {.kind = OptimizerKind::kMomentum, .momentum = 0.5, .weight_decay = 0.1};
+  config_.job.optimizer = {
+      .kind = job::OptimizerKind::kMomentum, .momentum = 0.5, .weight_decay = 0.1};
   Run();
   ExpectMeans();
 }
@@ -179,15 +180,15 @@ TEST_F(AveragedTensorsTest, TheyAreNoPartOfANormThatIsClipped) {
 }
 
 TEST_F(AveragedTensorsTest, TheyTravelAsTheyAreWhateverTheEncoding) {
-  config_.job.push_encoding = Encoding::kInt8;
-  config_.job.pull_encoding = Encoding::kInt8;
+  config_.job.push_encoding = params::Encoding::kInt8;
+  config_.job.pull_encoding = params::Encoding::kInt8;
   Run();
   ExpectMeans();
   EXPECT_NEAR(LastWeight(), kFirstWeight - kNumRounds * 0.5f, 0.05) << "with what int8 loses";
 }
 
 TEST_F(AveragedTensorsTest, ASkippedStepLeavesTheValuesOfTheOthers) {
-  for (const Encoding encoding : {Encoding::kFp32, Encoding::kInt8}) {
+  for (const params::Encoding encoding : {params::Encoding::kFp32, params::Encoding::kInt8}) {
     config_.job.push_encoding = encoding;
     config_.job.pull_encoding = encoding;
     Run(/*gradient=*/1.0f, /*round_that_b_skips=*/1);
@@ -203,21 +204,21 @@ TEST_F(AveragedTensorsTest, ASkippedStepLeavesTheValuesOfTheOthers) {
 }
 
 TEST_F(AveragedTensorsTest, WithReduceTheyAreMeansBesideTheMeanGradient) {
-  config_.job.optimizer.kind = OptimizerKind::kReduce;
+  config_.job.optimizer.kind = job::OptimizerKind::kReduce;
   Run(/*gradient=*/3.0f);
   ExpectMeans();
   EXPECT_EQ(LastWeight(), 3.0f);
 }
 
 TEST_F(AveragedTensorsTest, InLockStepTheyAreMeansToo) {
-  config_.job.mode = Mode::kAsync;
+  config_.job.mode = job::Mode::kAsync;
   config_.job.max_rounds_ahead = 0;
   Run();
   ExpectMeans();
 }
 
 TEST_F(AveragedTensorsTest, InAsyncTheLastToComeCounts) {
-  config_.job.mode = Mode::kAsync;
+  config_.job.mode = job::Mode::kAsync;
   config_.job.min_workers = 1;
   // The worker clips its gradient. The averaged elements are not part of the norm, and clipping
   // must not scale them.
@@ -236,10 +237,10 @@ TEST_F(AveragedTensorsTest, InAsyncTheLastToComeCounts) {
 }
 
 TEST_F(AveragedTensorsTest, InAsyncWithEncodingsTheyTravelAsTheyAre) {
-  config_.job.mode = Mode::kAsync;
+  config_.job.mode = job::Mode::kAsync;
   config_.job.min_workers = 1;
-  config_.job.push_encoding = Encoding::kFp16;
-  config_.job.pull_encoding = Encoding::kInt8;
+  config_.job.push_encoding = params::Encoding::kFp16;
+  config_.job.pull_encoding = params::Encoding::kInt8;
   config_.job.clip_norm = 1.0;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 1));
   Program alone(cluster->address(), 0);
@@ -251,9 +252,9 @@ TEST_F(AveragedTensorsTest, InAsyncWithEncodingsTheyTravelAsTheyAre) {
 }
 
 TEST_F(AveragedTensorsTest, WithLocalStepsTheyAreMeansOfWhatTheLastStepsLeft) {
-  config_.job.mode = Mode::kLocalSgd;
+  config_.job.mode = job::Mode::kLocalSgd;
   config_.job.local_steps = 3;
-  config_.job.outer_optimizer = OuterOptimizerKind::kAverage;
+  config_.job.outer_optimizer = job::OuterOptimizerKind::kAverage;
   Run();
   ExpectMeans();
   EXPECT_EQ(a_->found().back().last_step, 2);
@@ -261,20 +262,20 @@ TEST_F(AveragedTensorsTest, WithLocalStepsTheyAreMeansOfWhatTheLastStepsLeft) {
 }
 
 TEST_F(AveragedTensorsTest, TheOuterOptimizerLeavesThemAlone) {
-  config_.job.mode = Mode::kLocalSgd;
+  config_.job.mode = job::Mode::kLocalSgd;
   config_.job.local_steps = 2;
-  config_.job.outer_optimizer = OuterOptimizerKind::kNesterov;
+  config_.job.outer_optimizer = job::OuterOptimizerKind::kNesterov;
   Run();
   ExpectMeans();
   EXPECT_LT(LastWeight(), kFirstWeight - kNumRounds * 2 * 0.25f) << "momentum";
 }
 
 TEST_F(AveragedTensorsTest, EncodedLocalStepsMoveThemByTheMean) {
-  config_.job.mode = Mode::kLocalSgd;
+  config_.job.mode = job::Mode::kLocalSgd;
   config_.job.local_steps = 2;
-  config_.job.outer_optimizer = OuterOptimizerKind::kAverage;
-  config_.job.push_encoding = Encoding::kInt8;
-  config_.job.pull_encoding = Encoding::kInt8;
+  config_.job.outer_optimizer = job::OuterOptimizerKind::kAverage;
+  config_.job.push_encoding = params::Encoding::kInt8;
+  config_.job.pull_encoding = params::Encoding::kInt8;
   Run();
   ExpectMeans();
 }

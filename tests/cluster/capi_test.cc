@@ -219,9 +219,9 @@ TEST(CApiTest, EmbeddingsAreMarkedInTheJob) {
 
 TEST(CApiTest, LocalStepsKeepTheProgramsOptimizer) {
   server::ServerConfig config = RegressionJob();
-  config.job.mode = Mode::kLocalSgd;
+  config.job.mode = job::Mode::kLocalSgd;
   config.job.local_steps = 4;
-  config.job.outer_optimizer = OuterOptimizerKind::kAverage;
+  config.job.outer_optimizer = job::OuterOptimizerKind::kAverage;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   Program program(cluster->address(), "local");
   ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
@@ -307,7 +307,7 @@ class Reducer {
 
 TEST(CApiTest, ReduceBringsTheMeanOfARoundsGradientsByTheirSamples) {
   server::ServerConfig config = RegressionJob();
-  config.job.optimizer.kind = OptimizerKind::kReduce;
+  config.job.optimizer.kind = job::OptimizerKind::kReduce;
   config.job.batch_size = 0;
   config.job.global_batch_size = 5;  // in parts of 3 and 2
   config.job.min_workers = 2;
@@ -336,7 +336,7 @@ TEST(CApiTest, ReduceBringsTheMeanOfARoundsGradientsByTheirSamples) {
 }
 
 TEST(CApiTest, ARoundOfSkippedStepsChangesNothing) {
-  for (const Mode mode : {Mode::kSync, Mode::kAsync}) {
+  for (const job::Mode mode : {job::Mode::kSync, job::Mode::kAsync}) {
     for (const double clip_norm : {0.0, 100.0}) {
       server::ServerConfig config = RegressionJob();
       config.job.mode = mode;
@@ -358,7 +358,7 @@ TEST(CApiTest, ARoundOfSkippedStepsChangesNothing) {
 TEST(CApiTest, ASkippedStepLeavesTheGradientOfTheOthers) {
   server::ServerConfig config = RegressionJob();
   config.job.min_workers = 2;
-  config.job.push_encoding = Encoding::kBf16;
+  config.job.push_encoding = params::Encoding::kBf16;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   Program trains(cluster->address(), "trains");
   Program skips(cluster->address(), "skips");
@@ -392,7 +392,7 @@ TEST(CApiTest, WhatCannotBeSkippedIsSaid) {
     EXPECT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 1), 0);
     EXPECT_EQ(program.Train(), 0);
   }
-  config.job.mode = Mode::kLocalSgd;
+  config.job.mode = job::Mode::kLocalSgd;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   Program program(cluster->address(), "local");
   ASSERT_EQ(program.Start(), 0);
@@ -426,7 +426,7 @@ TEST(CApiTest, WhoStopsHandsOverAndWhoLeavesGoesAtOnce) {
 
 TEST(CApiTest, LeavingBetweenStepsHandsInThoseThatWereMade) {
   server::ServerConfig config = RegressionJob();
-  config.job.mode = Mode::kLocalSgd;
+  config.job.mode = job::Mode::kLocalSgd;
   config.job.local_steps = 4;
   config.job.schedule.total_rounds = 1000000;
   config.exit_when_done = false;
@@ -595,10 +595,10 @@ TEST(CApiTest, TheFirstProgramMayStartBeforeItHasItsWeights) {
 
 TEST(CApiTest, AProgramTrainsTheServersModel) {
   server::ServerConfig config = RegressionJob();
-  config.job.model = *ModelPreset("mlp");
+  config.job.model = *params::ModelPreset("mlp");
   config.job.schedule.total_rounds = 3;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
-  ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(config.job.model));
+  ASSERT_OK_AND_ASSIGN(const params::Layout layout, params::BuildLayout(config.job.model));
   AdoptingProgram program(cluster->address(), "a");
   for (size_t i = layout.tensors().size(); i-- > 0;) {
     program.Add(layout.tensors()[i].name.c_str(), layout.tensors()[i].shape);
@@ -607,7 +607,7 @@ TEST(CApiTest, AProgramTrainsTheServersModel) {
   EXPECT_STREQ(lodestar_job(program.handle(), "model"), "mlp");
   EXPECT_STREQ(lodestar_job(program.handle(), "layout_is_own"), "0");
   ASSERT_EQ(lodestar_allocate(program.handle()), 0) << lodestar_last_error();
-  for (const TensorSpec& tensor : layout.tensors()) {
+  for (const params::TensorSpec& tensor : layout.tensors()) {
     EXPECT_EQ(lodestar_offset(program.handle(), tensor.name.c_str()), tensor.offset);
     EXPECT_EQ(lodestar_block(program.handle(), tensor.name.c_str()), tensor.block);
   }

@@ -114,7 +114,7 @@ TEST(ControlPlaneTest, ClientThatJoinsBeforeTheFirstWeightsDoesNotShutThemOut) {
 
 TEST(ControlPlaneTest, AsyncAppliesEachGradientOnArrival) {
   server::ServerConfig config = TestConfig();
-  config.job.mode = Mode::kAsync;
+  config.job.mode = job::Mode::kAsync;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   const auto first = Joined(*cluster, "first");
   const auto second = Joined(*cluster, "second");
@@ -128,9 +128,9 @@ TEST(ControlPlaneTest, AsyncAppliesEachGradientOnArrival) {
 
 TEST(ControlPlaneTest, LocalSgdAveragesWeights) {
   server::ServerConfig config = TestConfig();
-  config.job.mode = Mode::kLocalSgd;
+  config.job.mode = job::Mode::kLocalSgd;
   config.job.local_steps = 3;
-  config.job.outer_optimizer = OuterOptimizerKind::kAverage;
+  config.job.outer_optimizer = job::OuterOptimizerKind::kAverage;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   const auto worker = Joined(*cluster, "only");
   ASSERT_OK_AND_ASSIGN(const v1::Grant grant, worker->NextGrant(std::nullopt));
@@ -476,7 +476,7 @@ TEST(ControlPlaneTest, ExportsThatNobodyReadsDoNotBlockAnother) {
 
 TEST(ControlPlaneTest, AMeanGradientIsNotExportedAsWeights) {
   server::ServerConfig config = SmallJobConfig();
-  config.job.optimizer.kind = OptimizerKind::kReduce;
+  config.job.optimizer.kind = job::OptimizerKind::kReduce;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   EXPECT_THAT(ExportReader(cluster->address()).ReadAll(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("and no weights")));

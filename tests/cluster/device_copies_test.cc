@@ -31,26 +31,26 @@ constexpr int kRounds = 3;
 constexpr size_t kSmallChunk = 1024;  // several chunks per bucket, and more chunks than blocks
 constexpr double kLearningRate = 0.1;
 
-JobSpec GradientJob(Encoding push_encoding = Encoding::kFp32) {
-  JobSpec job;
-  job.mode = Mode::kSync;
-  job.optimizer.kind = OptimizerKind::kAdamW;
+job::JobSpec GradientJob(params::Encoding push_encoding = params::Encoding::kFp32) {
+  job::JobSpec job;
+  job.mode = job::Mode::kSync;
+  job.optimizer.kind = job::OptimizerKind::kAdamW;
   job.push_encoding = push_encoding;
   job.min_workers = 1;
   return job;
 }
 
-JobSpec LocalStepsJob(OuterOptimizerKind outer) {
-  JobSpec job;
-  job.mode = Mode::kLocalSgd;
+job::JobSpec LocalStepsJob(job::OuterOptimizerKind outer) {
+  job::JobSpec job;
+  job.mode = job::Mode::kLocalSgd;
   job.local_steps = 2;
   job.outer_optimizer = outer;
   job.min_workers = 1;
   return job;
 }
 
-JobSpec OverlappedJob() {
-  JobSpec job = LocalStepsJob(OuterOptimizerKind::kNesterov);
+job::JobSpec OverlappedJob() {
+  job::JobSpec job = LocalStepsJob(job::OuterOptimizerKind::kNesterov);
   job.overlap_steps = 1;
   return job;
 }
@@ -172,12 +172,12 @@ class DeviceCopiesTest : public ::testing::Test {
         rig;  // must be destroyed first: an open window uses the transport
   };
 
-  static Cluster Make(const JobSpec& job, Path path, const emulator::Settings& settings = {}) {
+  static Cluster Make(const job::JobSpec& job, Path path, const emulator::Settings& settings = {}) {
     Cluster cluster;
     cluster.card = cuda::MakeEmulatedDevice({.fusion = factory::FusionPolicy::kNever}, settings);
     cluster.registry = trainer::MakeDeviceRegistry(cluster.card.get());
     cluster.rig = std::make_unique<trainer::TrainingRig>(job, cluster.card.get(), /*overlap=*/true);
-    const Registration& registration = cluster.rig->server().registration();
+    const messages::Registration& registration = cluster.rig->server().registration();
     ShardServer::Config config;
     config.job = registration.job;
     config.layout = registration.layout();
@@ -212,7 +212,7 @@ class DeviceCopiesTest : public ::testing::Test {
   static void RunRounds(Cluster& cluster, Outcome& outcome) {
     for (int round = 0; round < kRounds; ++round) {
       cluster.server->OpenRound(Round(round), 1, kLearningRate, /*num_samples=*/trainer::kRigBatch);
-      const absl::StatusOr<RoundReport> report = cluster.rig->RunRound(round);
+      const absl::StatusOr<messages::RoundReport> report = cluster.rig->RunRound(round);
       ASSERT_OK(report);
       outcome.losses.push_back(report->loss_sum);
       outcome.losses.push_back(report->heldout_loss_sum);
@@ -223,7 +223,7 @@ class DeviceCopiesTest : public ::testing::Test {
   static std::vector<float> WeightsOf(const Cluster& cluster) {
     std::vector<float> weights(cluster.server->layout().num_elements());
     client::PullSpec spec{Round(kRounds), {}};
-    for (const Bucket& bucket : cluster.server->buckets()) {
+    for (const params::Bucket& bucket : cluster.server->buckets()) {
       spec.targets.push_back(
           {bucket.index, absl::MakeSpan(weights).subspan(bucket.range.begin, bucket.range.size())});
     }
@@ -237,7 +237,8 @@ class DeviceCopiesTest : public ::testing::Test {
     outcome.weights = WeightsOf(cluster);
     return outcome;
   }
-  static Outcome Train(const JobSpec& job, Path path, const emulator::Settings& settings = {}) {
+  static Outcome Train(const job::JobSpec& job, Path path,
+                       const emulator::Settings& settings = {}) {
     Cluster cluster = Make(job, path, settings);
     return Train(cluster);
   }
@@ -249,7 +250,7 @@ class DeviceCopiesTest : public ::testing::Test {
 
 struct NamedJob {
   std::string name;
-  JobSpec job;
+  job::JobSpec job;
 };
 void PrintTo(const NamedJob& named, std::ostream* out) { *out << named.name; }
 
@@ -259,15 +260,16 @@ class DeviceCopiesOfJobsTest : public DeviceCopiesTest,
 INSTANTIATE_TEST_SUITE_P(
     Jobs, DeviceCopiesOfJobsTest,
     ::testing::Values(NamedJob{"Gradients", GradientJob()},
-                      NamedJob{"Bf16", GradientJob(Encoding::kBf16)},
-                      NamedJob{"Int8", GradientJob(Encoding::kInt8)},
-                      NamedJob{"Weights", LocalStepsJob(OuterOptimizerKind::kAverage)},
-                      NamedJob{"PseudoGradients", LocalStepsJob(OuterOptimizerKind::kNesterov)},
+                      NamedJob{"Bf16", GradientJob(params::Encoding::kBf16)},
+                      NamedJob{"Int8", GradientJob(params::Encoding::kInt8)},
+                      NamedJob{"Weights", LocalStepsJob(job::OuterOptimizerKind::kAverage)},
+                      NamedJob{"PseudoGradients",
+                               LocalStepsJob(job::OuterOptimizerKind::kNesterov)},
                       NamedJob{"Overlapped", OverlappedJob()}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(DeviceCopiesOfJobsTest, SameBitsAsOverTcp) {
-  const JobSpec& job = GetParam().job;
+  const job::JobSpec& job = GetParam().job;
   const int64_t allocations = emulator::num_allocations();
   const int64_t before = emulator::registered_bytes_copied();
   const Outcome over_tcp = Train(job, Path::kTcp);
@@ -285,7 +287,7 @@ TEST_P(DeviceCopiesOfJobsTest, SameBitsAsOverTcp) {
 // The first push of each round is cut. The region is gone when the push is sent again. The data
 // then come from the vector on the card, because there is no copy on the host.
 TEST_P(DeviceCopiesOfJobsTest, PushesThatAreCutAreSentAgainFromTheCard) {
-  const JobSpec& job = GetParam().job;
+  const job::JobSpec& job = GetParam().job;
   const Outcome undisturbed = Train(job, Path::kTcp);
   const int64_t allocations = emulator::num_allocations();
   {
@@ -370,7 +372,7 @@ TEST_F(DeviceCopiesTest, RegionsMayGoWhileCopiesAreUnderWay) {
     const auto transport = Connect(cluster, Path::kSharedMemory);
     ASSERT_OK(cluster.settlement->registered());
     client::PullSpec spec{Round(0), {}};
-    for (const Bucket& bucket : cluster.server->buckets()) {
+    for (const params::Bucket& bucket : cluster.server->buckets()) {
       spec.targets.push_back(
           {.bucket = bucket.index,
            .destination = absl::MakeSpan(host).subspan(bucket.range.begin, bucket.range.size()),
@@ -378,8 +380,8 @@ TEST_F(DeviceCopiesTest, RegionsMayGoWhileCopiesAreUnderWay) {
            .device_begin = bucket.range.begin * 4});
     }
     const auto pull = transport->StartPull(std::move(spec), nullptr);
-    const auto push = transport->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
-    for (const Bucket& bucket : cluster.server->buckets()) {
+    const auto push = transport->StartPush({Round(0), messages::ContributionKind::kGradient, 1.0f});
+    for (const params::Bucket& bucket : cluster.server->buckets()) {
       if (static_cast<int>(bucket.index) > i) break;
       push->AddDeviceBucket(bucket.index, Version(0),
                             {&vector, bucket.range.begin * 4, bucket.range.size() * 4});
@@ -405,7 +407,7 @@ class DamagingSink final : public client::PayloadSink {
 TEST_F(DeviceCopiesTest, ADamagedBucketDoesNotCountAsArrived) {
   Cluster cluster = Make(GradientJob(), Path::kSharedMemory);
   cluster.server->OpenRound(Round(0), 1, kLearningRate);
-  const Bucket& bucket = cluster.server->buckets()[0];
+  const params::Bucket& bucket = cluster.server->buckets()[0];
   std::vector<float> host(bucket.range.size());
   DamagingSink sink;
   client::PullSpec spec{Round(0), {}};
@@ -423,7 +425,7 @@ TEST_F(DeviceCopiesTest, AFailureOfTheCardEndsTheRound) {
   Cluster cluster = Make(GradientJob(), Path::kSharedMemory);
   cluster.server->OpenRound(Round(0), 1, kLearningRate, trainer::kRigBatch);
   emulator::FailLaunchAfter(5);
-  const absl::StatusOr<RoundReport> report = cluster.rig->RunRound(0);
+  const absl::StatusOr<messages::RoundReport> report = cluster.rig->RunRound(0);
   ASSERT_FALSE(report.ok());
   EXPECT_THAT(std::string(report.status().message()), HasSubstr("CUDA device 0"));
   // A failed card does not recover. This clears the error, so that the next test has a working

@@ -54,7 +54,7 @@ constexpr float kLearningRate = 1 << 19;
 constexpr float kStep = 1.0f / kLearningRate;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-server::ServerConfig TestConfig(Mode mode = Mode::kSync) {
+server::ServerConfig TestConfig(job::Mode mode = job::Mode::kSync) {
   server::ServerConfig config = SmallJobConfig();
   config.job.mode = mode;
   config.job.bucket_bytes = 8192;
@@ -66,8 +66,8 @@ class DivergenceTest : public testing::Test {
  protected:
   void Start(const server::ServerConfig& config, int num_workers = 1) {
     ASSERT_OK_AND_ASSIGN(cluster_, InProcessCluster::Start(config, 2));
-    kind_ = config.job.mode == Mode::kLocalSgd ? v1::CONTRIBUTION_KIND_PSEUDO_GRADIENT
-                                               : v1::CONTRIBUTION_KIND_GRADIENT;
+    kind_ = config.job.mode == job::Mode::kLocalSgd ? v1::CONTRIBUTION_KIND_PSEUDO_GRADIENT
+                                                    : v1::CONTRIBUTION_KIND_GRADIENT;
     for (int i = 0; i < num_workers; ++i) {
       workers_.push_back(
           std::make_unique<WireClient>(cluster_->address(), absl::StrCat("w", i), i + 1));
@@ -104,7 +104,7 @@ class DivergenceTest : public testing::Test {
 TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
   // The large weight decay makes huge steps, and the second step overflows.
   first_weights_.back() = 1e17f;
-  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
+  for (const job::Mode mode : {job::Mode::kSync, job::Mode::kAsync, job::Mode::kLocalSgd}) {
     const data::TestFolder folder;
     server::ServerConfig config = TestConfig(mode);
     config.durability.checkpoint_dir = folder.root();
@@ -118,10 +118,10 @@ TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
     // Only shard 1 fails. In local_sgd no update of the servers can overflow, so the contribution
     // itself has a NaN.
     std::vector<float> gradient = Filled(kStep);
-    if (mode == Mode::kLocalSgd) gradient.back() = kNan;
+    if (mode == job::Mode::kLocalSgd) gradient.back() = kNan;
     workers_[0]->Push(kind_, grant->round(), grant->min_round(), gradient).IgnoreError();
     AwaitState("diverged");
-    if (mode == Mode::kLocalSgd) {
+    if (mode == job::Mode::kLocalSgd) {
       EXPECT_THAT(Status().divergence().text(), HasSubstr("shard 1: worker 1, tensor '"));
     } else {
       EXPECT_THAT(Status().divergence().text(), HasSubstr("shard 1: round 1 made the numbers of"));
@@ -146,11 +146,11 @@ TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
 }
 
 TEST_F(DivergenceTest, RollbackGoesOnFromTheLastCheckpointWithALowerLearningRate) {
-  for (const Mode mode : {Mode::kSync, Mode::kAsync}) {
+  for (const job::Mode mode : {job::Mode::kSync, job::Mode::kAsync}) {
     const data::TestFolder folder;
     server::ServerConfig config = TestConfig(mode);
     config.durability.checkpoint_dir = folder.root();
-    config.divergence.action = DivergenceAction::kRollback;
+    config.divergence.action = faults::DivergenceAction::kRollback;
     config.divergence.learning_rate_factor = 0.25;
     // In async mode the job diverges after the grant of the fifth round, after which no checkpoint
     // is due.
@@ -175,13 +175,13 @@ TEST_F(DivergenceTest, RollbackGoesOnFromTheLastCheckpointWithALowerLearningRate
     EXPECT_THAT(Status().divergence().text(), HasSubstr(checkpoint));
     ComeBack(0);
     ASSERT_OK_AND_ASSIGN(const std::vector<float> before, workers_[0]->Pull(0));
-    if (mode == Mode::kSync) {
+    if (mode == job::Mode::kSync) {
       EXPECT_THAT(before, Each(-3.0f));
     }
     ASSERT_OK(Train(Filled(kStep)));
     ASSERT_OK(workers_[0]->NextGrant(report_));
     ASSERT_OK_AND_ASSIGN(const std::vector<float> after,
-                         workers_[0]->Pull(mode == Mode::kSync ? 4 : 0));
+                         workers_[0]->Pull(mode == job::Mode::kSync ? 4 : 0));
     for (size_t i = 0; i < kElements; ++i) {
       ASSERT_EQ(after[i], before[i] - 0.25f) << NameOf(mode) << " element " << i;
     }
@@ -237,12 +237,12 @@ class DivergingWorkerTest : public testing::Test {
  protected:
   DivergingWorkerTest() { WriteImages(images_); }
 
-  static server::ServerConfig Config(Mode mode) {
+  static server::ServerConfig Config(job::Mode mode) {
     server::ServerConfig config = SmallJobConfig();
-    config.job.model = {"mlp", MlpSpec{{kImageSide * kImageSide, 8, kImageClasses}}};
+    config.job.model = {"mlp", params::MlpSpec{{kImageSide * kImageSide, 8, kImageClasses}}};
     config.job.mode = mode;
-    if (mode == Mode::kLocalSgd) config.job.local_steps = 2;
-    config.job.optimizer.kind = OptimizerKind::kMomentum;
+    if (mode == job::Mode::kLocalSgd) config.job.local_steps = 2;
+    config.job.optimizer.kind = job::OptimizerKind::kMomentum;
     config.job.schedule.peak = 1e6;
     config.job.optimizer.weight_decay = 1e6;
     config.job.schedule.total_rounds = 8;
@@ -252,7 +252,7 @@ class DivergingWorkerTest : public testing::Test {
 
   absl::Status RunWorker(const std::string& coordinator) {
     worker::Worker::Config config;
-    config.coordinator = AddressList::Of(coordinator);
+    config.coordinator = net::AddressList::Of(coordinator);
     config.name = "worker";
     config.instance_id = 1;
     config.device = {.kind = "cpu", .threads = 1};
@@ -267,7 +267,7 @@ class DivergingWorkerTest : public testing::Test {
 };
 
 TEST_F(DivergingWorkerTest, IsToldThatTheRunIsOver) {
-  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
+  for (const job::Mode mode : {job::Mode::kSync, job::Mode::kAsync, job::Mode::kLocalSgd}) {
     ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(Config(mode), 1));
     EXPECT_THAT(RunWorker(cluster->address()),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -279,9 +279,10 @@ TEST_F(DivergingWorkerTest, IsToldThatTheRunIsOver) {
 }
 
 TEST_F(DivergingWorkerTest, GoesOnAfterARollback) {
-  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
+  for (const job::Mode mode : {job::Mode::kSync, job::Mode::kAsync, job::Mode::kLocalSgd}) {
     server::ServerConfig config = Config(mode);
-    config.divergence = {.action = DivergenceAction::kRollback, .learning_rate_factor = 1e-6};
+    config.divergence = {.action = faults::DivergenceAction::kRollback,
+                         .learning_rate_factor = 1e-6};
     ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
     EXPECT_OK(RunWorker(cluster->address())) << NameOf(mode);
     EXPECT_OK(cluster->server(0).Wait()) << NameOf(mode);

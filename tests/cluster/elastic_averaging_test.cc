@@ -35,9 +35,9 @@ struct ElasticWorker {
 
 // Checks one exchange of workers with these shares of the round's samples.
 void ExpectElasticExchange(const std::vector<double>& shares, double beta) {
-  JobSpec job;
-  job.mode = Mode::kLocalSgd;
-  job.outer_optimizer = OuterOptimizerKind::kEasgd;
+  job::JobSpec job;
+  job.mode = job::Mode::kLocalSgd;
+  job.outer_optimizer = job::OuterOptimizerKind::kEasgd;
   job.outer_learning_rate = beta;
   const std::unique_ptr<kernels::Device> device = *factory::MakeDevice("cpu", 1, nullptr);
   const std::unique_ptr<optimizer::Optimizer> optimizer = optimizer::MakeServerOptimizer(job);
@@ -65,7 +65,7 @@ void ExpectElasticExchange(const std::vector<double>& shares, double beta) {
       wanted[e] += beta * share * worker.local[e];
     }
   }
-  const std::vector<ElementRange> all = {{0, kElements}};
+  const std::vector<params::ElementRange> all = {{0, kElements}};
   for (ElasticWorker& worker : workers) {
     const std::vector<float> before = worker.local;
     ASSERT_OK_AND_ASSIGN(

@@ -29,7 +29,7 @@ namespace {
 // A worker's side of the exchange, without a model.
 class Exchange {
  public:
-  Exchange(const ShardServer& server, const JobSpec& job, uint32_t worker)
+  Exchange(const ShardServer& server, const job::JobSpec& job, uint32_t worker)
       : device_(*factory::MakeDevice("cpu", 1, nullptr)),
         transport_(server.Transport(WorkerId(worker))),
         weights_(server.layout().num_elements()),
@@ -39,7 +39,7 @@ class Exchange {
     registration_.life = {WorkerId(worker), Incarnation(1)};
     registration_.server_incarnation = 1;
     registration_.job = job;
-    auto map = std::make_shared<ClusterMap>();
+    auto map = std::make_shared<messages::ClusterMap>();
     map->layout = server.layout();
     map->buckets = server.buckets();
     registration_.map = std::move(map);
@@ -75,22 +75,22 @@ class Exchange {
   }
 
   const std::unique_ptr<kernels::Device> device_;
-  Registration registration_;
+  messages::Registration registration_;
   std::unique_ptr<client::ParameterTransport> transport_;
   std::vector<float> weights_;
   std::vector<float> contribution_;
   const std::unique_ptr<trainer::ExchangeState> exchange_;
 };
 
-class EncodingsTest : public testing::TestWithParam<Encoding> {
+class EncodingsTest : public testing::TestWithParam<params::Encoding> {
  protected:
   EncodingsTest() { WriteImages(images_); }
 
   TrainingSetup Setup(int num_workers) const {
     TrainingSetup setup = {.job = {}, .data = images_.root(), .num_workers = num_workers};
-    setup.job.model = {"mlp", MlpSpec{{kImageSide * kImageSide, 32, 16, kImageClasses}}};
-    setup.job.optimizer.kind = OptimizerKind::kMomentum;
-    setup.job.schedule = {.kind = ScheduleKind::kConstant,
+    setup.job.model = {"mlp", params::MlpSpec{{kImageSide * kImageSide, 32, 16, kImageClasses}}};
+    setup.job.optimizer.kind = job::OptimizerKind::kMomentum;
+    setup.job.schedule = {.kind = job::ScheduleKind::kConstant,
                           .peak = 0.05,
                           .minimum = 0.0,
                           .warmup_rounds = 0,
@@ -119,16 +119,19 @@ class EncodingsTest : public testing::TestWithParam<Encoding> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Codecs, EncodingsTest,
-                         testing::Values(Encoding::kBf16, Encoding::kInt8, Encoding::kInt4),
-                         [](const auto& info) { return std::string(EncodingName(info.param)); });
+                         testing::Values(params::Encoding::kBf16, params::Encoding::kInt8,
+                                         params::Encoding::kInt4),
+                         [](const auto& info) {
+                           return std::string(params::EncodingName(info.param));
+                         });
 
 // In every encoding the bucket takes several chunks, and its last block is short with an odd number
 // of elements.
 TEST_P(EncodingsTest, WorkersOfOneVersionHoldTheSameBits) {
   ShardServer::Config config;
-  config.layout = *Layout::FromTensors({{"w", {2601, 1001}, 0, 0, false, {}}});
-  config.job.model = {"test", ClientModelSpec{}};
-  config.job.optimizer.kind = OptimizerKind::kSgd;
+  config.layout = *params::Layout::FromTensors({{"w", {2601, 1001}, 0, 0, false, {}}});
+  config.job.model = {"test", params::ClientModelSpec{}};
+  config.job.optimizer.kind = job::OptimizerKind::kSgd;
   config.job.batch_size = 1;
   config.job.bucket_bytes = 16 << 20;
   config.job.push_encoding = GetParam();
@@ -149,8 +152,8 @@ TEST_P(EncodingsTest, WorkersOfOneVersionHoldTheSameBits) {
   EXPECT_EQ(other.weights(), steady.weights());
   EXPECT_EQ(fresh.weights(), steady.weights());
   const int64_t elements = server.layout().num_elements();
-  EXPECT_EQ(steady.bytes_pushed(), 4 * EncodedBytes(GetParam(), elements));
-  EXPECT_EQ(fresh.bytes_pulled(), EncodedBytes(Encoding::kFp32, elements));
+  EXPECT_EQ(steady.bytes_pushed(), 4 * params::EncodedBytes(GetParam(), elements));
+  EXPECT_EQ(fresh.bytes_pulled(), params::EncodedBytes(params::Encoding::kFp32, elements));
 }
 
 TEST_P(EncodingsTest, SyncGoesWhereFp32Goes) { ExpectNearlyPlain(Setup(2)); }
@@ -164,14 +167,14 @@ TEST_P(EncodingsTest, SyncOverSeveralServersGoesWhereFp32Goes) {
 
 TEST_P(EncodingsTest, AsyncOfOneWorkerGoesWhereFp32Goes) {
   TrainingSetup setup = Setup(1);
-  setup.job.mode = Mode::kAsync;
+  setup.job.mode = job::Mode::kAsync;
   setup.job.clip_norm = 1.0;  // applied by the worker before it encodes
   ExpectNearlyPlain(setup);
 }
 
 TEST_P(EncodingsTest, AsyncOfTwoWorkersEnds) {
   TrainingSetup setup = Setup(2);
-  setup.job.mode = Mode::kAsync;
+  setup.job.mode = job::Mode::kAsync;
   setup.job.push_encoding = GetParam();
   setup.job.pull_encoding = GetParam();
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, RunTraining(setup));
@@ -180,10 +183,11 @@ TEST_P(EncodingsTest, AsyncOfTwoWorkersEnds) {
 
 TEST_P(EncodingsTest, LocalStepsGoWhereFp32Goes) {
   TrainingSetup setup = Setup(2);
-  setup.job.mode = Mode::kLocalSgd;
+  setup.job.mode = job::Mode::kLocalSgd;
   setup.job.local_steps = 3;
   setup.job.schedule.total_rounds = 8;
-  for (OuterOptimizerKind outer : {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov}) {
+  for (job::OuterOptimizerKind outer :
+       {job::OuterOptimizerKind::kAverage, job::OuterOptimizerKind::kNesterov}) {
     setup.job.outer_optimizer = outer;
     ExpectNearlyPlain(setup);
   }
@@ -208,7 +212,7 @@ TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
   config.job.min_workers = 2;
   config.job.schedule.total_rounds = 200;
   config.durability.checkpoint_dir =
-      testing::TempDir() + "/encodings_" + std::string(EncodingName(GetParam()));
+      testing::TempDir() + "/encodings_" + std::string(params::EncodingName(GetParam()));
   config.durability.checkpoint_every = 5;
   config.durability.keep = 1000;
   std::filesystem::remove_all(config.durability.checkpoint_dir);
@@ -216,7 +220,7 @@ TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   const auto start = [&](const std::string& name, uint64_t instance) {
     worker::Worker::Config worker;
-    worker.coordinator = AddressList::Of(cluster->address());
+    worker.coordinator = net::AddressList::Of(cluster->address());
     worker.name = name;
     worker.instance_id = instance;
     worker.device = {.kind = "cpu", .threads = 1};
@@ -254,23 +258,21 @@ TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
 
 class TopKTest : public EncodingsTest {};
 
-INSTANTIATE_TEST_SUITE_P(Bits, TopKTest,
-                         testing::Values(Encoding::TopK(64, 2), Encoding::TopK(64, 4)),
-                         [](const auto& info) {
-                           return std::string(EncodingKindName(info.param.kind()));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Bits, TopKTest, testing::Values(params::Encoding::TopK(64, 2), params::Encoding::TopK(64, 4)),
+    [](const auto& info) { return std::string(params::EncodingKindName(info.param.kind())); });
 
 // A push must have the bytes that the formula of the format gives: for 64 of 4096 elements in 2
 // bits, 0.227 bits per parameter.
 TEST_P(TopKTest, TakesTheBytesOfTheFormulaAndWeightsComeAsInt4) {
   ShardServer::Config config;
-  config.layout = *Layout::FromTensors({{"w", {2601, 1001}, 0, 0, false, {}}});
-  config.job.model = {"test", ClientModelSpec{}};
-  config.job.optimizer.kind = OptimizerKind::kSgd;
+  config.layout = *params::Layout::FromTensors({{"w", {2601, 1001}, 0, 0, false, {}}});
+  config.job.model = {"test", params::ClientModelSpec{}};
+  config.job.optimizer.kind = job::OptimizerKind::kSgd;
   config.job.batch_size = 1;
   config.job.bucket_bytes = 16 << 20;
   config.job.push_encoding = GetParam();
-  config.job.pull_encoding = Encoding::kInt4;
+  config.job.pull_encoding = params::Encoding::kInt4;
   ShardServer server(config);
   Exchange steady(server, config.job, 1);
   Exchange other(server, config.job, 2);
@@ -291,22 +293,23 @@ TEST_P(TopKTest, TakesTheBytesOfTheFormulaAndWeightsComeAsInt4) {
 
 // Training must get nearer to the plain job, though only a part of each tensor is sent in a round.
 TEST_P(TopKTest, TrainsInSyncAndWithLocalSteps) {
-  for (const Mode mode : {Mode::kSync, Mode::kLocalSgd}) {
+  for (const job::Mode mode : {job::Mode::kSync, job::Mode::kLocalSgd}) {
     TrainingSetup setup = Setup(2);
     setup.job.mode = mode;
     setup.job.schedule.total_rounds = 40;
-    if (mode == Mode::kLocalSgd) {
+    if (mode == job::Mode::kLocalSgd) {
       setup.job.local_steps = 4;
-      setup.job.outer_optimizer = OuterOptimizerKind::kSgd;
+      setup.job.outer_optimizer = job::OuterOptimizerKind::kSgd;
       setup.job.outer_learning_rate = 1.0;
       setup.job.schedule.total_rounds = 10;
     }
     ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
     ASSERT_OK_AND_ASSIGN(const std::vector<float> plain, RunTraining(setup));
     setup.job.push_encoding = GetParam();
-    setup.job.pull_encoding = Encoding::kInt4;
-    setup.job.feedback_decay = DefaultFeedbackDecay(GetParam());
-    for (const TopKDivisor divisor : {TopKDivisor::kWorkers, TopKDivisor::kSenders}) {
+    setup.job.pull_encoding = params::Encoding::kInt4;
+    setup.job.feedback_decay = job::DefaultFeedbackDecay(GetParam());
+    for (const job::TopKDivisor divisor :
+         {job::TopKDivisor::kWorkers, job::TopKDivisor::kSenders}) {
       setup.job.topk_divisor = divisor;
       ASSERT_OK_AND_ASSIGN(const std::vector<float> encoded, RunTraining(setup));
       // The weights must move towards those of the plain job.

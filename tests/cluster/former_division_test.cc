@@ -89,7 +89,7 @@ class FormerDivisionTest : public testing::Test {
     std::filesystem::remove_all(folder_);
     config_ = SmallJobConfig();
     config_.job.bucket_bytes = 8192;
-    config_.job.optimizer.kind = OptimizerKind::kMomentum;
+    config_.job.optimizer.kind = job::OptimizerKind::kMomentum;
     config_.job.min_workers = 2;
     // The workers send no heartbeats, so their lease must last as long as the test.
     config_.cluster.lease = absl::Minutes(10);
@@ -119,9 +119,9 @@ class FormerDivisionTest : public testing::Test {
   }
 
   absl::StatusOr<checkpoint::FoundCheckpoint> Newest() const {
-    ASSIGN_OR_RETURN(
-        std::optional<checkpoint::FoundCheckpoint> found,
-        checkpoint::FindNewestCheckpoint(FileSystem::Real(), config_.durability.checkpoint_dir));
+    ASSIGN_OR_RETURN(std::optional<checkpoint::FoundCheckpoint> found,
+                     checkpoint::FindNewestCheckpoint(storage::FileSystem::Real(),
+                                                      config_.durability.checkpoint_dir));
     if (!found.has_value()) return absl::NotFoundError("there is no checkpoint");
     return *std::move(found);
   }
@@ -172,8 +172,8 @@ TEST_P(DivisionChangeTest, SavesTheSameBitsAsFormerServersThatAreStopped) {
   Workers workers(cluster->address());
   ASSERT_OK(workers.Enter());
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, workers.first.Pull(kRounds));
-  ASSERT_OK_AND_ASSIGN(const auto reader,
-                       checkpoint::CheckpointReader::Open(FileSystem::Real(), saved.directory));
+  ASSERT_OK_AND_ASSIGN(const auto reader, checkpoint::CheckpointReader::Open(
+                                              storage::FileSystem::Real(), saved.directory));
   ASSERT_OK_AND_ASSIGN(const shard::BucketState state,
                        reader->ReadBucket({0, kElements}, {"momentum"}));
   EXPECT_TRUE(absl::c_equal(state.weights->span(), weights));

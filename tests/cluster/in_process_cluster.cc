@@ -8,8 +8,8 @@ namespace lodestar {
 server::ServerConfig SmallJobConfig() {
   server::ServerConfig config;
   config.network.listen = {"127.0.0.1", 0};
-  config.job.model = {"client", ClientModelSpec{}};
-  config.job.optimizer.kind = OptimizerKind::kSgd;
+  config.job.model = {"client", params::ClientModelSpec{}};
+  config.job.optimizer.kind = job::OptimizerKind::kSgd;
   config.job.schedule.peak = 1.0;
   config.job.schedule.total_rounds = 1000;
   config.job.batch_size = 4;

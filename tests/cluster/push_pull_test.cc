@@ -38,15 +38,15 @@ constexpr double kLearningRate = 0.5;
 class PushPullTest : public ::testing::Test {
  protected:
   PushPullTest() {
-    absl::StatusOr<Layout> layout = Layout::FromTensors({
-        {"a", {300, 50}, 0, 0, false, {InitializerKind::kOnes, 0}},
-        {"b", {7}, 0, 0, false, {InitializerKind::kZeros, 0}},
-        {"c", {111, 113}, 0, 1, false, {InitializerKind::kOnes, 0}},
+    absl::StatusOr<params::Layout> layout = params::Layout::FromTensors({
+        {"a", {300, 50}, 0, 0, false, {params::InitializerKind::kOnes, 0}},
+        {"b", {7}, 0, 0, false, {params::InitializerKind::kZeros, 0}},
+        {"c", {111, 113}, 0, 1, false, {params::InitializerKind::kOnes, 0}},
     });
     config_.layout = *std::move(layout);
-    config_.job.model = {"test", ClientModelSpec{}};
-    config_.job.mode = Mode::kSync;
-    config_.job.optimizer.kind = OptimizerKind::kSgd;
+    config_.job.model = {"test", params::ClientModelSpec{}};
+    config_.job.mode = job::Mode::kSync;
+    config_.job.optimizer.kind = job::OptimizerKind::kSgd;
     config_.job.batch_size = 1;
     config_.job.min_workers = 1;
     config_.job.bucket_bytes = 16 << 10;
@@ -57,13 +57,13 @@ class PushPullTest : public ::testing::Test {
     stub_ = v1::ParameterService::NewStub(server_->Channel());
     num_elements_ = server_->layout().num_elements();
     initial_.resize(num_elements_);
-    FillInitialRange(server_->layout(), config_.job.seed, {0, num_elements_},
-                     absl::MakeSpan(initial_));
+    params::FillInitialRange(server_->layout(), config_.job.seed, {0, num_elements_},
+                             absl::MakeSpan(initial_));
   }
 
   std::vector<float> Constant(float value) { return std::vector<float>(num_elements_, value); }
 
-  absl::Span<float> PartOf(std::vector<float>& vector, const Bucket& bucket) {
+  absl::Span<float> PartOf(std::vector<float>& vector, const params::Bucket& bucket) {
     return absl::MakeSpan(vector).subspan(bucket.range.begin, bucket.range.size());
   }
 
@@ -71,7 +71,7 @@ class PushPullTest : public ::testing::Test {
                                                  std::vector<float>& gradient,
                                                  int64_t num_samples = 0) {
     auto session = transport.StartPush({.round = round, .num_samples = num_samples});
-    for (const Bucket& bucket : server_->buckets()) {
+    for (const params::Bucket& bucket : server_->buckets()) {
       session->AddBucket(bucket.index, Version(round.value()),
                          client::BytesOf(PartOf(gradient, bucket)));
     }
@@ -88,7 +88,7 @@ class PushPullTest : public ::testing::Test {
     const auto transport = server_->Transport(WorkerId(1));
     std::vector<float> weights(num_elements_);
     client::PullSpec spec{min_round, {}};
-    for (const Bucket& bucket : server_->buckets()) {
+    for (const params::Bucket& bucket : server_->buckets()) {
       spec.targets.push_back({bucket.index, PartOf(weights, bucket)});
     }
     RETURN_IF_ERROR(transport->StartPull(std::move(spec), nullptr)->Wait());
@@ -114,7 +114,7 @@ class PushPullTest : public ::testing::Test {
     chunk.set_encoding(v1::ENCODING_FP32);
     chunk.set_kind(v1::CONTRIBUTION_KIND_GRADIENT);
     chunk.set_data(values.data(), values.size() * sizeof(float));
-    chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+    chunk.set_crc32c(crc32c::Crc32c(chunk.data().data(), chunk.data().size()));
     return chunk;
   }
   v1::PushChunk WholeBucket() { return SomeChunk(0, server_->buckets()[0].range.size()); }
@@ -177,8 +177,9 @@ TEST_F(PushPullTest, ASkippedStepTravelsWithoutNumbersAndHasNoWeight) {
   const auto transport1 = server_->Transport(WorkerId(1));
   const auto transport2 = server_->Transport(WorkerId(2));
   const auto skip = [this](client::ParameterTransport& transport) {
-    auto session = transport.StartPush({.round = Round(0), .num_samples = kSkippedSamples});
-    for (const Bucket& bucket : server_->buckets()) {
+    auto session =
+        transport.StartPush({.round = Round(0), .num_samples = messages::kSkippedSamples});
+    for (const params::Bucket& bucket : server_->buckets()) {
       session->AddBucket(bucket.index, Version(0), {});
     }
     return session->Finish();
@@ -219,7 +220,7 @@ TEST_F(PushPullTest, CancelledPullLeavesTheServerServing) {
   server_->OpenRound(Round(0), 1, kLearningRate);
   const auto transport = server_->Transport(WorkerId(1));
   std::vector<float> weights(num_elements_);
-  const Bucket& bucket = server_->buckets()[0];
+  const params::Bucket& bucket = server_->buckets()[0];
   const auto session = transport->StartPull({Round(99), {{0, PartOf(weights, bucket)}}}, nullptr);
   session->Cancel();
   EXPECT_THAT(session->Wait(), StatusIs(absl::StatusCode::kCancelled));
@@ -263,7 +264,7 @@ TEST_F(PushPullTest, PlainStubsPushAndPull) {
     EXPECT_EQ(chunk.version(), 1);
     EXPECT_EQ(chunk.offset() * sizeof(float), data.size());
     EXPECT_EQ(static_cast<uint32_t>(chunk.crc32c()),
-              Crc32c(chunk.data().data(), chunk.data().size()));
+              crc32c::Crc32c(chunk.data().data(), chunk.data().size()));
     data += chunk.data();
   }
   EXPECT_OK(wire::FromGrpcStatus(reader->Finish()));
@@ -450,31 +451,31 @@ TEST_F(PushPullTest, ChunksThatDoNotFitAreInvalid) {
 }
 
 TEST_F(PushPullTest, EncodedChunksEndWhereBlocksOrBucketsEnd) {
-  for (const Encoding encoding : {Encoding::kInt8, Encoding::kInt4}) {
+  for (const params::Encoding encoding : {params::Encoding::kInt8, params::Encoding::kInt4}) {
     config_.job.push_encoding = encoding;
     Start();
     server_->OpenRound(Round(0), 1, kLearningRate);
-    const auto zeros = [&](const Bucket& bucket, int64_t offset, int64_t bytes) {
+    const auto zeros = [&](const params::Bucket& bucket, int64_t offset, int64_t bytes) {
       v1::PushChunk chunk = SomeChunk(offset, offset);
       chunk.set_bucket(bucket.index);
       chunk.set_encoding(wire::ToProto(encoding.kind()));
       chunk.set_data(std::string(bytes, '\0'));
-      chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+      chunk.set_crc32c(crc32c::Crc32c(chunk.data().data(), chunk.data().size()));
       return chunk;
     };
-    const int64_t block = BlockElements(encoding);
-    const int64_t block_bytes = EncodedBytes(encoding, block);
+    const int64_t block = params::BlockElements(encoding);
+    const int64_t block_bytes = params::EncodedBytes(encoding, block);
     int num_odd = 0;
-    for (const Bucket& bucket : server_->buckets()) {
+    for (const params::Bucket& bucket : server_->buckets()) {
       const int64_t size = bucket.range.size();
       num_odd += static_cast<int>(size % 2);
-      const int64_t rest = EncodedBytes(encoding, size - block);
+      const int64_t rest = params::EncodedBytes(encoding, size - block);
       for (const int64_t bytes : {block_bytes - 1, block_bytes + 1, block_bytes + rest + 1}) {
-        EXPECT_THAT(
-            PushChunks({zeros(bucket, 0, bytes)}),
-            StatusIs(absl::StatusCode::kInvalidArgument,
-                     HasSubstr(absl::StrCat(EncodingName(encoding), " elements in blocks of ",
-                                            block, " and at most ", size))));
+        EXPECT_THAT(PushChunks({zeros(bucket, 0, bytes)}),
+                    StatusIs(absl::StatusCode::kInvalidArgument,
+                             HasSubstr(absl::StrCat(params::EncodingName(encoding),
+                                                    " elements in blocks of ", block,
+                                                    " and at most ", size))));
       }
       v1::PushReply reply;
       EXPECT_OK(PushChunks({zeros(bucket, 0, block_bytes), zeros(bucket, block, rest)}, &reply));
@@ -488,29 +489,30 @@ TEST_F(PushPullTest, EncodedChunksEndWhereBlocksOrBucketsEnd) {
 // The header names the kind of encoding. A block that keeps another number of elements has another
 // size.
 TEST_F(PushPullTest, ChunksOfTopKWithOtherParametersAreRefused) {
-  config_.job.push_encoding = Encoding::TopK(8, 2);
+  config_.job.push_encoding = params::Encoding::TopK(8, 2);
   Start();
   server_->OpenRound(Round(0), 1, kLearningRate);
-  const Bucket& bucket = server_->buckets()[0];
-  const auto status_of = [&](Encoding encoding) {
+  const params::Bucket& bucket = server_->buckets()[0];
+  const auto status_of = [&](params::Encoding encoding) {
     const std::vector<float> ones(bucket.range.size(), 1.0f);
     v1::PushChunk chunk = SomeChunk(0, 0);
-    std::string data(EncodedBytes(encoding, bucket.range.size()), '\0');
+    std::string data(params::EncodedBytes(encoding, bucket.range.size()), '\0');
     codec::CodecOf(encoding).Encode(ones.data(), bucket.range.size(), {},
                                     reinterpret_cast<std::byte*>(data.data()));
     chunk.set_bucket(bucket.index);
     chunk.set_encoding(wire::ToProto(encoding.kind()));
     chunk.set_data(data);
-    chunk.set_crc32c(Crc32c(data.data(), data.size()));
+    chunk.set_crc32c(crc32c::Crc32c(data.data(), data.size()));
     return PushChunks({chunk});
   };
-  for (const Encoding other : {Encoding::TopK(7, 2), Encoding::TopK(9, 2)}) {
+  for (const params::Encoding other :
+       {params::Encoding::TopK(7, 2), params::Encoding::TopK(9, 2)}) {
     EXPECT_THAT(status_of(other), StatusIs(absl::StatusCode::kInvalidArgument,
                                            HasSubstr("wanted are whole topk(8,2) elements")));
   }
-  EXPECT_THAT(status_of(Encoding::TopK(8, 4)),
+  EXPECT_THAT(status_of(params::Encoding::TopK(8, 4)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("this job takes topk(8,2)")));
-  EXPECT_OK(status_of(Encoding::TopK(8, 2)));
+  EXPECT_OK(status_of(params::Encoding::TopK(8, 2)));
 }
 
 TEST_F(PushPullTest, NobodyAsksForAnyNumberOfCalls) {
@@ -686,7 +688,7 @@ TEST_F(PushPullTest, StaleLivesAndFutureRoundsAreRefusedByTheirCodes) {
   v1::PushChunk ahead = WholeBucket();
   ahead.set_round(5);
   EXPECT_THAT(PushChunks({ahead}), StatusIs(absl::StatusCode::kAborted));
-  const RosterMember reborn{WorkerId(1), Incarnation(2), 1};
+  const sync::RosterMember reborn{WorkerId(1), Incarnation(2), 1};
   server_->shard().SetMembers(ViewId(2), {&reborn, 1});
   EXPECT_THAT(PushChunks({WholeBucket()}), StatusIs(absl::StatusCode::kAborted));
 }
@@ -731,7 +733,7 @@ TEST_F(PushPullTest, ShutDownShardEndsThoseWhoWait) {
   server_->OpenRound(Round(0), 2, kLearningRate);
   const auto transport = server_->Transport(WorkerId(1));
   std::vector<float> weights(num_elements_);
-  const Bucket& bucket = server_->buckets()[0];
+  const params::Bucket& bucket = server_->buckets()[0];
   const auto pull = transport->StartPull({Round(9), {{0, PartOf(weights, bucket)}}}, nullptr);
   server_->shard().Shutdown(absl::AbortedError("a new server incarnation"));
   EXPECT_THAT(pull->Wait(), StatusIs(absl::StatusCode::kAborted, HasSubstr("new server")));

@@ -89,7 +89,7 @@ class Trickle {
       const float zero = 0.0f;
       chunk.set_offset(offset);
       chunk.set_data(&zero, sizeof(zero));
-      chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+      chunk.set_crc32c(crc32c::Crc32c(chunk.data().data(), chunk.data().size()));
       if (!writer->Write(chunk)) break;
       never.WaitForNotificationWithTimeout(absl::Milliseconds(200));
     }
@@ -202,7 +202,7 @@ TEST(PushSpaceTest, DropsPushThatIsAbandoned) {
   chunk.set_encoding(v1::ENCODING_FP32);
   chunk.set_kind(v1::CONTRIBUTION_KIND_GRADIENT);
   chunk.set_data(ones.data(), 64 * sizeof(float));
-  chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+  chunk.set_crc32c(crc32c::Crc32c(chunk.data().data(), chunk.data().size()));
   ASSERT_TRUE(writer->Write(chunk));
 
   ASSERT_OK(honest.Push(v1::CONTRIBUTION_KIND_GRADIENT, work.round(), 0, ones).status());

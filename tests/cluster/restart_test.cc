@@ -43,7 +43,7 @@ class RestartTest : public testing::Test {
     const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
     config_ = SmallJobConfig();
     config_.job.bucket_bytes = 8192;
-    config_.job.optimizer.kind = OptimizerKind::kMomentum;
+    config_.job.optimizer.kind = job::OptimizerKind::kMomentum;
     config_.durability.checkpoint_dir = testing::TempDir() + "/" + test;
     std::filesystem::remove_all(config_.durability.checkpoint_dir);
   }
@@ -218,7 +218,7 @@ TEST_F(RestartTest, WhoIsNotTheLeaderAnyMorePublishesNothing) {
   EXPECT_THAT(Checkpoint(server->address()).status().ToString(), HasSubstr("another server leads"));
   server->Stop(server::Server::StopKind::kImmediate);
   ASSERT_OK_AND_ASSIGN(const std::vector<std::string> left,
-                       FileSystem::Real().List(config_.durability.checkpoint_dir));
+                       storage::FileSystem::Real().List(config_.durability.checkpoint_dir));
   EXPECT_THAT(left, Not(Contains("round-00000001")));
 }
 
@@ -363,7 +363,8 @@ TEST_F(RestartTest, ExportIsOneFileWithTheWeightsOfAllServers) {
     while (reader->Read(&chunk)) file << chunk.data();
   }
   ASSERT_OK(wire::FromGrpcStatus(reader->Finish()));
-  ASSERT_OK_AND_ASSIGN(const auto exported, SafetensorsReader::Open(FileSystem::Real(), path));
+  ASSERT_OK_AND_ASSIGN(const auto exported,
+                       storage::SafetensorsReader::Open(storage::FileSystem::Real(), path));
   ASSERT_OK_AND_ASSIGN(const absl::Span<const float> first, exported->Floats("tensor0"));
   ASSERT_OK_AND_ASSIGN(const absl::Span<const float> second, exported->Floats("tensor1"));
   std::vector<float> all(first.begin(), first.end());

@@ -13,9 +13,9 @@ namespace lodestar {
 
 ShardServer::ShardServer(Config config)
     : config_(std::move(config)), executor_(std::make_unique<ThreadPool>(config_.num_threads)) {
-  const ElementRange all{0, config_.layout.num_elements()};
-  absl::StatusOr<std::vector<Bucket>> buckets =
-      PlanBuckets(config_.layout, {all}, config_.job.bucket_bytes);
+  const params::ElementRange all{0, config_.layout.num_elements()};
+  absl::StatusOr<std::vector<params::Bucket>> buckets =
+      params::PlanBuckets(config_.layout, {all}, config_.job.bucket_bytes);
   LODESTAR_CHECK(buckets.ok()) << buckets.status().ToString();
   buckets_ = *std::move(buckets);
 
@@ -58,7 +58,7 @@ ShardServer::ShardServer(Config config)
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       config_.security.MakeServerCredentials(
-          [](const Identity&, absl::string_view) { return absl::OkStatus(); }));
+          [](const security::Identity&, absl::string_view) { return absl::OkStatus(); }));
   builder.RegisterService(rpc_.get());
   server_ = builder.BuildAndStart();
   LODESTAR_CHECK(server_ != nullptr);
@@ -105,7 +105,7 @@ std::unique_ptr<client::ParameterTransport> ShardServer::Transport(WorkerId work
 
 void ShardServer::OpenRound(Round round, int num_workers, double learning_rate,
                             int64_t num_samples) {
-  RoundPlan plan;
+  sync::RoundPlan plan;
   plan.round = round;
   plan.view = ViewId(1);
   plan.learning_rate = learning_rate;

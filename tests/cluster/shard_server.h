@@ -29,8 +29,8 @@ namespace lodestar {
 class ShardServer {
  public:
   struct Config {
-    JobSpec job;
-    Layout layout;  // one shard has the whole layout
+    job::JobSpec job;
+    params::Layout layout;  // one shard has the whole layout
     int64_t staging_bytes = 64 << 20;
     int num_threads = 2;
     bool shared_memory = true;
@@ -54,8 +54,8 @@ class ShardServer {
   const limits::RefusalCounts& refusals() const { return *refusals_; }
 
   const std::string& address() const { return address_; }
-  const std::vector<Bucket>& buckets() const { return buckets_; }
-  const Layout& layout() const { return config_.layout; }
+  const std::vector<params::Bucket>& buckets() const { return buckets_; }
+  const params::Layout& layout() const { return config_.layout; }
   std::shared_ptr<grpc::Channel> Channel() const;
   // Returns the config for the transport of a worker in incarnation 1.
   client::BulkGrpcTransportConfig TransportConfig(WorkerId worker) const;
@@ -67,7 +67,7 @@ class ShardServer {
 
  private:
   const Config config_;
-  std::vector<Bucket> buckets_;
+  std::vector<params::Bucket> buckets_;
   std::unique_ptr<ThreadPool> executor_;
   shard::InProcessNorms norms_{1};
   std::shared_ptr<shard::ParameterShard> shard_;

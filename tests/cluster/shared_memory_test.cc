@@ -37,15 +37,15 @@ class SharedMemoryTest : public ::testing::Test {
 
   SharedMemoryTest() {
     // The layout has many more chunks than blocks, and a shorter last chunk.
-    absl::StatusOr<Layout> layout = Layout::FromTensors({
-        {"a", {300, 500}, 0, 0, false, {InitializerKind::kOnes, 0}},
-        {"b", {7}, 0, 0, false, {InitializerKind::kZeros, 0}},
-        {"c", {111, 113}, 0, 1, false, {InitializerKind::kOnes, 0}},
+    absl::StatusOr<params::Layout> layout = params::Layout::FromTensors({
+        {"a", {300, 500}, 0, 0, false, {params::InitializerKind::kOnes, 0}},
+        {"b", {7}, 0, 0, false, {params::InitializerKind::kZeros, 0}},
+        {"c", {111, 113}, 0, 1, false, {params::InitializerKind::kOnes, 0}},
     });
     config_.layout = *std::move(layout);
-    config_.job.model = {"test", ClientModelSpec{}};
-    config_.job.mode = Mode::kSync;
-    config_.job.optimizer.kind = OptimizerKind::kAdamW;
+    config_.job.model = {"test", params::ClientModelSpec{}};
+    config_.job.mode = job::Mode::kSync;
+    config_.job.optimizer.kind = job::OptimizerKind::kAdamW;
     config_.job.batch_size = 1;
     config_.job.min_workers = 1;
     config_.job.bucket_bytes = 64 << 10;
@@ -79,7 +79,7 @@ class SharedMemoryTest : public ::testing::Test {
     return peer;
   }
 
-  absl::Span<float> PartOf(std::vector<float>& vector, const Bucket& bucket) {
+  absl::Span<float> PartOf(std::vector<float>& vector, const params::Bucket& bucket) {
     return absl::MakeSpan(vector).subspan(bucket.range.begin, bucket.range.size());
   }
 
@@ -93,8 +93,8 @@ class SharedMemoryTest : public ::testing::Test {
 
   std::unique_ptr<client::PushSession> StartPush(client::ParameterTransport& transport, Round round,
                                                  std::vector<float>& gradient) {
-    auto session = transport.StartPush({round, ContributionKind::kGradient, 1.0f});
-    for (const Bucket& bucket : server_->buckets()) {
+    auto session = transport.StartPush({round, messages::ContributionKind::kGradient, 1.0f});
+    for (const params::Bucket& bucket : server_->buckets()) {
       session->AddBucket(bucket.index, Version(round.value()),
                          client::BytesOf(PartOf(gradient, bucket)));
     }
@@ -118,7 +118,7 @@ class SharedMemoryTest : public ::testing::Test {
   client::PullSpec Everything(Round min_round, std::vector<float>& weights) {
     weights.assign(server_->layout().num_elements(), -1.0f);
     client::PullSpec spec{min_round, {}};
-    for (const Bucket& bucket : server_->buckets()) {
+    for (const params::Bucket& bucket : server_->buckets()) {
       spec.targets.push_back({bucket.index, PartOf(weights, bucket)});
     }
     return spec;
@@ -161,7 +161,7 @@ class SharedMemoryTest : public ::testing::Test {
     uint64_t name = 0;
   };
 
-  static v1::SharedMemoryRequest Describe(const SharedRegion& region) {
+  static v1::SharedMemoryRequest Describe(const storage::SharedRegion& region) {
     v1::SharedMemoryRequest request;
     request.set_worker_id(1);
     request.set_incarnation(1);
@@ -233,7 +233,7 @@ TEST_F(SharedMemoryTest, MemoryAndStreamsAreOnlyForWhoeverLivesTheLife) {
   config_.life_key = "a key";
   Start();
   server_->OpenRound(Round(0), 1, 0.01);
-  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));
+  ASSERT_OK_AND_ASSIGN(const storage::SharedRegion region, storage::SharedRegion::Create(1 << 20));
   EXPECT_THAT(Refusal(Describe(region)), StatusIs(absl::StatusCode::kUnauthenticated));
   EXPECT_EQ(server_->rpc().num_shared_regions(), 0);
   for (const bool share : {false, true}) {
@@ -253,7 +253,7 @@ TEST_F(SharedMemoryTest, MemoryAndStreamsAreOnlyForWhoeverLivesTheLife) {
 
 TEST_F(SharedMemoryTest, ForgedRegionsAreRefused) {
   Start();
-  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));
+  ASSERT_OK_AND_ASSIGN(const storage::SharedRegion region, storage::SharedRegion::Create(1 << 20));
   v1::SharedMemoryRequest request = Describe(region);
   request.mutable_nonce()->front() ^= 1;
   EXPECT_THAT(Refusal(request), StatusIs(absl::StatusCode::kFailedPrecondition));
@@ -281,10 +281,10 @@ TEST_F(SharedMemoryTest, ForgedRegionsAreRefused) {
 TEST_F(SharedMemoryTest, ChunksThatLieAboutTheirPlaceAreRefused) {
   Start();
   server_->OpenRound(Round(0), 1, 0.01);
-  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));
+  ASSERT_OK_AND_ASSIGN(const storage::SharedRegion region, storage::SharedRegion::Create(1 << 20));
   OpenRegion open;
   ASSERT_OK(Share(Describe(region), open));
-  const uint32_t crc32c = Crc32c(region.Part(0, kSmallChunk)->data(), kSmallChunk);
+  const uint32_t crc32c = crc32c::Crc32c(region.Part(0, kSmallChunk)->data(), kSmallChunk);
   EXPECT_THAT(PushOne(SharedChunk(open.name ^ 2, 0, crc32c)),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no longer")));
   v1::PushChunk stolen = SharedChunk(open.name, 0, crc32c);
@@ -305,12 +305,12 @@ TEST_F(SharedMemoryTest, ChunksThatLieAboutTheirPlaceAreRefused) {
 TEST_F(SharedMemoryTest, ReadBlocksAreGivenBackAndRegionsEndWithTheirCall) {
   Start();
   server_->OpenRound(Round(0), 1, 0.01);
-  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));
+  ASSERT_OK_AND_ASSIGN(const storage::SharedRegion region, storage::SharedRegion::Create(1 << 20));
   {
     OpenRegion open;
     ASSERT_OK(Share(Describe(region), open));
     EXPECT_EQ(server_->rpc().num_shared_regions(), 1);
-    const uint32_t crc32c = Crc32c(region.Part(0, kSmallChunk)->data(), kSmallChunk);
+    const uint32_t crc32c = crc32c::Crc32c(region.Part(0, kSmallChunk)->data(), kSmallChunk);
     PushOne(SharedChunk(open.name, 8192, crc32c)).IgnoreError();
     v1::SharedMemoryReply reply;
     ASSERT_TRUE(open.call->Read(&reply));
@@ -323,7 +323,7 @@ TEST_F(SharedMemoryTest, ReadBlocksAreGivenBackAndRegionsEndWithTheirCall) {
 
 TEST_F(SharedMemoryTest, AWorkerSharesABoundedNumberOfRegionsOfBoundedSize) {
   Start();
-  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));
+  ASSERT_OK_AND_ASSIGN(const storage::SharedRegion region, storage::SharedRegion::Create(1 << 20));
   std::vector<std::unique_ptr<OpenRegion>> open;
   for (int i = 0; i < 8; ++i)
     ASSERT_OK(Share(Describe(region), *open.emplace_back(new OpenRegion)));
@@ -344,7 +344,7 @@ TEST_F(SharedMemoryTest, AWorkerSharesABoundedNumberOfRegionsOfBoundedSize) {
 
 TEST_F(SharedMemoryTest, PullWaitsForBlocksAndOutlivesTheRegion) {
   Start();
-  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));
+  ASSERT_OK_AND_ASSIGN(const storage::SharedRegion region, storage::SharedRegion::Create(1 << 20));
   OpenRegion open;
   v1::SharedMemoryRequest first = Describe(region);
   first.add_writable(0);
@@ -367,8 +367,8 @@ TEST_F(SharedMemoryTest, PullWaitsForBlocksAndOutlivesTheRegion) {
   ASSERT_TRUE(pull->Read(&chunk));
   EXPECT_EQ(chunk.shared_region(), open.name);
   EXPECT_TRUE(chunk.data().empty());
-  EXPECT_EQ(Crc32c(region.Part(chunk.shared_offset(), chunk.shared_bytes())->data(),
-                   chunk.shared_bytes()),
+  EXPECT_EQ(crc32c::Crc32c(region.Part(chunk.shared_offset(), chunk.shared_bytes())->data(),
+                           chunk.shared_bytes()),
             static_cast<uint32_t>(chunk.crc32c()));
   // There is no second block, so the stream waits until the region is gone, too.
   open.call->WritesDone();
@@ -409,8 +409,9 @@ TEST_F(SharedMemoryTest, WorkersMayGoAtAnyTime) {
     ASSERT_OK(peer.shared);
     // The number of pushed buckets varies, so that the stream ends at different places.
     std::vector<float> gradient = Gradient(2, 0);
-    const auto session = peer.transport->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
-    for (const Bucket& bucket : server_->buckets()) {
+    const auto session =
+        peer.transport->StartPush({Round(0), messages::ContributionKind::kGradient, 1.0f});
+    for (const params::Bucket& bucket : server_->buckets()) {
       if (static_cast<int>(bucket.index) > i % 5) break;
       session->AddBucket(bucket.index, Version(0), client::BytesOf(PartOf(gradient, bucket)));
     }

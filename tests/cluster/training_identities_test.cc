@@ -56,12 +56,12 @@ MATCHER_P2(IsWithin, tolerance, other, "is close") {
 // Every setting that changes the arithmetic is on. Buckets are small, so that every block has
 // several. The clip norm lies among the norms that occur: if every round were clipped, the length
 // of the gradient would not matter.
-JobSpec Job(const ModelSpec& model) {
-  JobSpec job;
+job::JobSpec Job(const params::ModelSpec& model) {
+  job::JobSpec job;
   job.model = model;
-  job.optimizer.kind = OptimizerKind::kAdamW;
+  job.optimizer.kind = job::OptimizerKind::kAdamW;
   job.optimizer.weight_decay = 0.1;
-  job.schedule = {.kind = ScheduleKind::kCosine,
+  job.schedule = {.kind = job::ScheduleKind::kCosine,
                   .peak = 2e-3,
                   .minimum = 1e-4,
                   .warmup_rounds = 3,
@@ -73,17 +73,21 @@ JobSpec Job(const ModelSpec& model) {
   return job;
 }
 
-ModelSpec Mlp() { return {"mlp", MlpSpec{{kImageSide * kImageSide, 32, 16, kImageClasses}}}; }
-ModelSpec Cnn() { return {"cnn", CnnSpec{kImageSide, kImageSide, 1, {4, 8}, 16, kImageClasses}}; }
-ModelSpec Gpt() { return {"gpt", GptSpec{2, 2, 16, 16, 256}}; }
+params::ModelSpec Mlp() {
+  return {"mlp", params::MlpSpec{{kImageSide * kImageSide, 32, 16, kImageClasses}}};
+}
+params::ModelSpec Cnn() {
+  return {"cnn", params::CnnSpec{kImageSide, kImageSide, 1, {4, 8}, 16, kImageClasses}};
+}
+params::ModelSpec Gpt() { return {"gpt", params::GptSpec{2, 2, 16, 16, 256}}; }
 
-void UseMomentum(JobSpec& job, double learning_rate) {
-  job.optimizer.kind = OptimizerKind::kMomentum;
+void UseMomentum(job::JobSpec& job, double learning_rate) {
+  job.optimizer.kind = job::OptimizerKind::kMomentum;
   job.schedule.peak = learning_rate;
 }
 
-void UseLocalSteps(JobSpec& job, int local_steps, OuterOptimizerKind outer) {
-  job.mode = Mode::kLocalSgd;
+void UseLocalSteps(job::JobSpec& job, int local_steps, job::OuterOptimizerKind outer) {
+  job.mode = job::Mode::kLocalSgd;
   job.local_steps = local_steps;
   job.outer_optimizer = outer;
 }
@@ -95,7 +99,7 @@ class TrainingIdentitiesTest : public testing::Test {
     WriteText(text_);
   }
 
-  TrainingSetup ImageSetup(const ModelSpec& model = Mlp()) {
+  TrainingSetup ImageSetup(const params::ModelSpec& model = Mlp()) {
     return {.job = Job(model), .data = images_.root()};
   }
 
@@ -115,7 +119,7 @@ class TrainingIdentitiesTest : public testing::Test {
   void ExpectPlainTraining(const TrainingSetup& setup) {
     ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
     ASSERT_OK_AND_ASSIGN(const std::vector<float> plain, TrainSequentially(setup.job, setup.data));
-    JobSpec unclipped_job = setup.job;
+    job::JobSpec unclipped_job = setup.job;
     unclipped_job.clip_norm = 0.0;
     ASSERT_OK_AND_ASSIGN(const std::vector<float> unclipped,
                          TrainSequentially(unclipped_job, setup.data));
@@ -137,7 +141,7 @@ class TrainingIdentitiesTest : public testing::Test {
   }
 
   // Compares one worker with two and four workers that all contribute the same.
-  void ExpectEqualWorkersAreOne(const JobSpec& job) {
+  void ExpectEqualWorkersAreOne(const job::JobSpec& job) {
     const data::TestFolder equal_images;
     WriteEqualImages(equal_images);
     TrainingSetup setup = {.job = job, .data = equal_images.root(), .own_partition = true};
@@ -165,7 +169,7 @@ TEST_F(TrainingIdentitiesTest, BySpeedIsTheSameTrainingAsInEqualParts) {
   // refused.
   equal.job.norm_limit = 0;
   TrainingSetup by_speed = equal;
-  by_speed.job.balance = Balance::kSpeed;
+  by_speed.job.balance = job::Balance::kSpeed;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(equal.job));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(equal));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> trained, RunTraining(by_speed));
@@ -174,8 +178,8 @@ TEST_F(TrainingIdentitiesTest, BySpeedIsTheSameTrainingAsInEqualParts) {
 }
 
 TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorker) {
-  for (const OuterOptimizerKind outer :
-       {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov}) {
+  for (const job::OuterOptimizerKind outer :
+       {job::OuterOptimizerKind::kAverage, job::OuterOptimizerKind::kNesterov}) {
     TrainingSetup direct = ImageSetup();
     UseLocalSteps(direct.job, 3, outer);
     direct.job.schedule.total_rounds = 8;
@@ -185,31 +189,31 @@ TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorker) {
 }
 
 TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorkerWhereExchangesOverlap) {
-  const auto expect_same = [this](absl::FunctionRef<void(JobSpec&)> overlap) {
+  const auto expect_same = [this](absl::FunctionRef<void(job::JobSpec&)> overlap) {
     TrainingSetup direct = ImageSetup();
-    UseLocalSteps(direct.job, 6, OuterOptimizerKind::kNesterov);
+    UseLocalSteps(direct.job, 6, job::OuterOptimizerKind::kNesterov);
     direct.job.schedule.total_rounds = 9;
     direct.job.eval_every = 4;
     overlap(direct.job);
     ExpectASiteIsItsWorker(direct);
   };
-  expect_same([](JobSpec& job) { job.overlap_steps = 4; });
-  expect_same([](JobSpec& job) {
+  expect_same([](job::JobSpec& job) { job.overlap_steps = 4; });
+  expect_same([](job::JobSpec& job) {
     job.overlap_steps = 6;
-    job.merge = MergeKind::kMix;
+    job.merge = job::MergeKind::kMix;
   });
-  expect_same([](JobSpec& job) {
+  expect_same([](job::JobSpec& job) {
     job.fragments = 3;
     job.overlap_steps = 1;
-    job.push_encoding = Encoding::kInt4;
+    job.push_encoding = params::Encoding::kInt4;
   });
-  expect_same([](JobSpec& job) { job.overlap_rounds = true; });
-  expect_same([](JobSpec& job) { job.outer_optimizer = OuterOptimizerKind::kEasgd; });
+  expect_same([](job::JobSpec& job) { job.overlap_rounds = true; });
+  expect_same([](job::JobSpec& job) { job.outer_optimizer = job::OuterOptimizerKind::kEasgd; });
 }
 
 TEST_F(TrainingIdentitiesTest, ASiteBelowASiteWithOneWorkerIsThatWorker) {
   TrainingSetup direct = ImageSetup();
-  UseLocalSteps(direct.job, 4, OuterOptimizerKind::kNesterov);
+  UseLocalSteps(direct.job, 4, job::OuterOptimizerKind::kNesterov);
   direct.job.schedule.total_rounds = 6;
   TrainingSetup below = direct;
   below.num_workers = 0;
@@ -222,11 +226,11 @@ TEST_F(TrainingIdentitiesTest, ASiteBelowASiteWithOneWorkerIsThatWorker) {
 // A site must carry over what encoding loses, like any worker.
 TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorkerWhereExchangesAreEncoded) {
   TrainingSetup direct = ImageSetup();
-  UseLocalSteps(direct.job, 2, OuterOptimizerKind::kNesterov);
-  direct.job.mode = Mode::kAsyncLocalSgd;
+  UseLocalSteps(direct.job, 2, job::OuterOptimizerKind::kNesterov);
+  direct.job.mode = job::Mode::kAsyncLocalSgd;
   direct.job.schedule.total_rounds = 8;
-  direct.job.push_encoding = Encoding::kInt4;
-  direct.job.pull_encoding = Encoding::kInt8;
+  direct.job.push_encoding = params::Encoding::kInt4;
+  direct.job.pull_encoding = params::Encoding::kInt8;
   ExpectASiteIsItsWorker(direct);
 }
 
@@ -235,12 +239,12 @@ TEST_F(TrainingIdentitiesTest, SitesThatAreAveragedAfterEverySgdStepAreOneSync) 
   flat.num_workers = 4;
   flat.job.batch_size = 2;
   flat.job.clip_norm = 0.0;
-  flat.job.optimizer.kind = OptimizerKind::kSgd;
+  flat.job.optimizer.kind = job::OptimizerKind::kSgd;
   flat.job.schedule.peak = 0.1;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(flat.job));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> sync, RunTraining(flat));
   TrainingSetup by_sites = flat;
-  UseLocalSteps(by_sites.job, 1, OuterOptimizerKind::kAverage);
+  UseLocalSteps(by_sites.job, 1, job::OuterOptimizerKind::kAverage);
   by_sites.job.batch_size = 4;
   by_sites.num_workers = 0;
   by_sites.sites = {2, 2};
@@ -252,7 +256,7 @@ TEST_F(TrainingIdentitiesTest, SitesThatAreAveragedAfterEverySgdStepAreOneSync) 
 TEST_F(TrainingIdentitiesTest, ASiteOfTwoWorkersBesideAWorkerIsOneMoreWorker) {
   TrainingSetup direct = ImageSetup();
   UseMomentum(direct.job, 0.05);
-  UseLocalSteps(direct.job, 3, OuterOptimizerKind::kNesterov);
+  UseLocalSteps(direct.job, 3, job::OuterOptimizerKind::kNesterov);
   direct.job.schedule.total_rounds = 8;
   direct.num_workers = 2;
   TrainingSetup by_site = direct;
@@ -268,15 +272,15 @@ TEST_F(TrainingIdentitiesTest, ASiteOfTwoWorkersBesideAWorkerIsOneMoreWorker) {
 TEST_F(TrainingIdentitiesTest, AsyncLocalSgdWithOneWorkerIsLocalSgd) {
   TrainingSetup together = ImageSetup();
   UseMomentum(together.job, 0.05);
-  UseLocalSteps(together.job, 3, OuterOptimizerKind::kNesterov);
+  UseLocalSteps(together.job, 3, job::OuterOptimizerKind::kNesterov);
   TrainingSetup alone = together;
-  alone.job.mode = Mode::kAsyncLocalSgd;
+  alone.job.mode = job::Mode::kAsyncLocalSgd;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(together.job));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(together));
   EXPECT_THAT(RunTraining(alone), IsOkAndHolds(HasTheBitsOf(expected)));
   EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
   // With one worker, no other contribution comes between, so the anchor makes no difference.
-  alone.job.anchor = Anchor::kServer;
+  alone.job.anchor = job::Anchor::kServer;
   EXPECT_THAT(RunTraining(alone), IsOkAndHolds(HasTheBitsOf(expected)));
 }
 
@@ -302,8 +306,8 @@ TEST_F(TrainingIdentitiesTest, SyncOfTwoWorkersIsOneWithTwiceTheBatchForGpt) {
 
 // Dropout depends on the place of a sample, not on the worker that computes it.
 TEST_F(TrainingIdentitiesTest, SyncOfTwoWorkersIsOneWithTwiceTheBatchWithDropout) {
-  ModelSpec model = Gpt();
-  std::get<GptSpec>(model.architecture).dropout = 0.2;
+  params::ModelSpec model = Gpt();
+  std::get<params::GptSpec>(model.architecture).dropout = 0.2;
   TrainingSetup setup = {.job = Job(model), .data = text_.root()};
   UseMomentum(setup.job, 0.1);
   ExpectSplitBatchesAgree(setup);
@@ -340,14 +344,14 @@ TEST_F(TrainingIdentitiesTest, NumberOfServersChangesNoBit) {
 
 TEST_F(TrainingIdentitiesTest, AsyncWithOneWorkerIsSequentialSgd) {
   TrainingSetup setup = ImageSetup();
-  setup.job.mode = Mode::kAsync;
+  setup.job.mode = job::Mode::kAsync;
   UseMomentum(setup.job, 0.05);
   ExpectPlainTraining(setup);
 }
 
 TEST_F(TrainingIdentitiesTest, AsyncWithOneWorkerIsSequentialSgdAcrossServers) {
   TrainingSetup setup = {.job = Job(Gpt()), .data = text_.root(), .num_servers = 2};
-  setup.job.mode = Mode::kAsync;
+  setup.job.mode = job::Mode::kAsync;
   UseMomentum(setup.job, 0.1);
   ExpectPlainTraining(setup);
 }
@@ -356,7 +360,7 @@ TEST_F(TrainingIdentitiesTest, AsyncWithoutRoundsAheadIsSync) {
   TrainingSetup setup = ImageSetup();
   setup.num_workers = 2;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> sync, RunTraining(setup));
-  setup.job.mode = Mode::kAsync;
+  setup.job.mode = job::Mode::kAsync;
   setup.job.max_rounds_ahead = 0;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> lock_step, RunTraining(setup));
   EXPECT_THAT(lock_step, HasTheBitsOf(sync));
@@ -367,11 +371,11 @@ TEST_F(TrainingIdentitiesTest, AveragingAfterEverySgdStepIsSync) {
   setup.num_workers = 2;
   // with local steps gradients are clipped before averaging, in sync after it
   setup.job.clip_norm = 0.0;
-  setup.job.optimizer.kind = OptimizerKind::kSgd;
+  setup.job.optimizer.kind = job::OptimizerKind::kSgd;
   setup.job.schedule.peak = 0.1;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> sync, RunTraining(setup));
-  UseLocalSteps(setup.job, 1, OuterOptimizerKind::kAverage);
+  UseLocalSteps(setup.job, 1, job::OuterOptimizerKind::kAverage);
   ASSERT_OK_AND_ASSIGN(const std::vector<float> averaged, RunTraining(setup));
   EXPECT_THAT(averaged, IsWithin(kReordered, sync));
   EXPECT_THAT(sync, Not(IsWithin(kMoved, initial)));
@@ -379,7 +383,7 @@ TEST_F(TrainingIdentitiesTest, AveragingAfterEverySgdStepIsSync) {
 
 TEST_F(TrainingIdentitiesTest, LocalStepsOfOneWorkerArePlainTraining) {
   TrainingSetup setup = ImageSetup();
-  UseLocalSteps(setup.job, 3, OuterOptimizerKind::kAverage);
+  UseLocalSteps(setup.job, 3, job::OuterOptimizerKind::kAverage);
   setup.job.schedule.total_rounds = 8;
   ExpectPlainTraining(setup);
 }
@@ -388,14 +392,14 @@ TEST_F(TrainingIdentitiesTest, OuterNesterovWithoutMomentumAndSgdAreAverage) {
   TrainingSetup setup = ImageSetup();
   setup.num_workers = 2;
   setup.job.schedule.total_rounds = 8;
-  UseLocalSteps(setup.job, 3, OuterOptimizerKind::kAverage);
+  UseLocalSteps(setup.job, 3, job::OuterOptimizerKind::kAverage);
   ASSERT_OK_AND_ASSIGN(const std::vector<float> average, RunTraining(setup));
-  setup.job.outer_optimizer = OuterOptimizerKind::kNesterov;
+  setup.job.outer_optimizer = job::OuterOptimizerKind::kNesterov;
   setup.job.outer_learning_rate = 1.0;
   setup.job.outer_momentum = 0.0;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> nesterov, RunTraining(setup));
   EXPECT_THAT(nesterov, IsWithin(kReordered, average));
-  setup.job.outer_optimizer = OuterOptimizerKind::kSgd;
+  setup.job.outer_optimizer = job::OuterOptimizerKind::kSgd;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> sgd, RunTraining(setup));
   EXPECT_THAT(sgd, IsWithin(kReordered, average));
 }
@@ -404,7 +408,7 @@ TEST_F(TrainingIdentitiesTest, ElasticAveragingIsThatOfItsPaper) {
   for (const int num_workers : {1, 2, 3}) {
     TrainingSetup setup = ImageSetup();
     UseMomentum(setup.job, 0.05);
-    UseLocalSteps(setup.job, 3, OuterOptimizerKind::kEasgd);
+    UseLocalSteps(setup.job, 3, job::OuterOptimizerKind::kEasgd);
     setup.job.outer_learning_rate = 0.9;
     setup.job.schedule.total_rounds = 8;
     setup.num_workers = num_workers;
@@ -420,11 +424,11 @@ TEST_F(TrainingIdentitiesTest, ElasticAveragingIsThatOfItsPaper) {
 
 TEST_F(TrainingIdentitiesTest, ElasticFragmentsGiveTheSameBitsAgain) {
   TrainingSetup setup = ImageSetup();
-  UseLocalSteps(setup.job, 4, OuterOptimizerKind::kEasgd);
+  UseLocalSteps(setup.job, 4, job::OuterOptimizerKind::kEasgd);
   setup.job.schedule.total_rounds = 12;
   setup.job.fragments = 2;
-  setup.job.push_encoding = Encoding::kInt4;
-  setup.job.pull_encoding = Encoding::kInt4;
+  setup.job.push_encoding = params::Encoding::kInt4;
+  setup.job.pull_encoding = params::Encoding::kInt4;
   setup.num_workers = 2;
   setup.num_servers = 2;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
@@ -434,10 +438,10 @@ TEST_F(TrainingIdentitiesTest, ElasticFragmentsGiveTheSameBitsAgain) {
 }
 
 TEST_F(TrainingIdentitiesTest, MeanDirectionsOfEqualWorkersAreThoseOfOne) {
-  JobSpec job = Job(Mlp());
+  job::JobSpec job = Job(Mlp());
   job.schedule.total_rounds = 8;
-  UseLocalSteps(job, 3, OuterOptimizerKind::kNesterov);
-  job.outer_reduction = OuterReduction::kDirection;
+  UseLocalSteps(job, 3, job::OuterOptimizerKind::kNesterov);
+  job.outer_reduction = job::OuterReduction::kDirection;
   const data::TestFolder equal_images;
   WriteEqualImages(equal_images);
   TrainingSetup setup = {.job = job, .data = equal_images.root(), .own_partition = true};
@@ -447,22 +451,22 @@ TEST_F(TrainingIdentitiesTest, MeanDirectionsOfEqualWorkersAreThoseOfOne) {
   setup.num_workers = 2;
   // Mean directions need roots and quotients, which round.
   EXPECT_THAT(RunTraining(setup), IsOkAndHolds(IsWithin(kReordered, by_one)));
-  setup.job.outer_reduction = OuterReduction::kMean;
+  setup.job.outer_reduction = job::OuterReduction::kMean;
   EXPECT_THAT(RunTraining(setup), IsOkAndHolds(HasTheBitsOf(by_one)));
 }
 
 TEST_F(TrainingIdentitiesTest, EqualWorkersInSyncAreOne) { ExpectEqualWorkersAreOne(Job(Mlp())); }
 
 TEST_F(TrainingIdentitiesTest, AverageOfEqualWorkersIsOne) {
-  JobSpec job = Job(Mlp());
+  job::JobSpec job = Job(Mlp());
   job.schedule.total_rounds = 8;
-  UseLocalSteps(job, 3, OuterOptimizerKind::kAverage);
+  UseLocalSteps(job, 3, job::OuterOptimizerKind::kAverage);
   ExpectEqualWorkersAreOne(job);
 }
 
 // With buckets of 1 KiB the mlp has at least three buckets.
-void UseFragments(JobSpec& job, int overlap_steps) {
-  UseLocalSteps(job, 4, OuterOptimizerKind::kNesterov);
+void UseFragments(job::JobSpec& job, int overlap_steps) {
+  UseLocalSteps(job, 4, job::OuterOptimizerKind::kNesterov);
   job.outer_learning_rate = 0.7;
   job.outer_momentum = 0.6;
   job.schedule.total_rounds = 12;
@@ -471,8 +475,8 @@ void UseFragments(JobSpec& job, int overlap_steps) {
 }
 
 TEST_F(TrainingIdentitiesTest, FragmentsOfEqualWorkersAreThoseOfOne) {
-  for (const MergeKind merge : {MergeKind::kMix, MergeKind::kKeep}) {
-    JobSpec job = Job(Mlp());
+  for (const job::MergeKind merge : {job::MergeKind::kMix, job::MergeKind::kKeep}) {
+    job::JobSpec job = Job(Mlp());
     UseFragments(job, /*overlap_steps=*/1);
     job.merge = merge;
     ExpectEqualWorkersAreOne(job);
@@ -484,8 +488,8 @@ TEST_F(TrainingIdentitiesTest, FragmentsGiveTheSameBitsAgain) {
   UseFragments(setup.job, /*overlap_steps=*/2);
   setup.num_workers = 2;
   setup.num_servers = 2;
-  setup.job.push_encoding = Encoding::kInt4;
-  setup.job.pull_encoding = Encoding::kInt4;
+  setup.job.push_encoding = params::Encoding::kInt4;
+  setup.job.pull_encoding = params::Encoding::kInt4;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> first, RunTraining(setup));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> second, RunTraining(setup));
@@ -501,7 +505,7 @@ TEST_F(TrainingIdentitiesTest, OneEagerWorkerIsLocalSgd) {
   setup.job.overlap_rounds = true;
   // The work of one grant is contributed to the next round, so the last round needs one more.
   ++setup.job.schedule.total_rounds;
-  setup.job.schedule.kind = ScheduleKind::kConstant;
+  setup.job.schedule.kind = job::ScheduleKind::kConstant;
   TrainingSetup plain = setup;
   plain.job.overlap_rounds = false;
   --plain.job.schedule.total_rounds;

@@ -19,9 +19,9 @@
 namespace lodestar {
 namespace {
 
-std::vector<ElementRange> DecayRanges(const Layout& layout) {
-  std::vector<ElementRange> ranges;
-  for (const TensorSpec& tensor : layout.tensors()) {
+std::vector<params::ElementRange> DecayRanges(const params::Layout& layout) {
+  std::vector<params::ElementRange> ranges;
+  for (const params::TensorSpec& tensor : layout.tensors()) {
     if (tensor.decay) ranges.push_back({tensor.offset, tensor.offset + tensor.num_elements()});
   }
   return ranges;
@@ -31,7 +31,7 @@ float ClipScale(absl::Span<const float> gradient, double clip_norm) {
   if (clip_norm <= 0.0) return 1.0f;
   double square_sum = 0.0;
   for (const float g : gradient) square_sum += static_cast<double>(g) * g;
-  return GradientClipScale(square_sum, clip_norm);
+  return job::GradientClipScale(square_sum, clip_norm);
 }
 
 // Returns a span of the model's vector, which host code may use because the device is the CPU.
@@ -49,7 +49,7 @@ struct Replica {
 // Makes steps of the job's optimizer on consecutive samples of the job's order.
 class StepMaker {
  public:
-  static absl::StatusOr<std::unique_ptr<StepMaker>> Create(const JobSpec& job,
+  static absl::StatusOr<std::unique_ptr<StepMaker>> Create(const job::JobSpec& job,
                                                            const std::string& data) {
     auto steps = std::unique_ptr<StepMaker>(new StepMaker(job));
     ASSIGN_OR_RETURN(steps->device_, factory::MakeDevice("cpu", /*threads=*/1, nullptr));
@@ -64,11 +64,11 @@ class StepMaker {
   }
 
   Replica Initial() const {
-    const Layout& layout = model_->layout();
+    const params::Layout& layout = model_->layout();
     Replica replica;
     replica.weights.resize(layout.num_elements());
-    FillInitialRange(layout, job_.seed, {0, layout.num_elements()},
-                     absl::MakeSpan(replica.weights));
+    params::FillInitialRange(layout, job_.seed, {0, layout.num_elements()},
+                             absl::MakeSpan(replica.weights));
     replica.state.assign(optimizer_->num_state_vectors(),
                          std::vector<float>(replica.weights.size()));
     return replica;
@@ -102,28 +102,29 @@ class StepMaker {
   }
 
  private:
-  explicit StepMaker(const JobSpec& job)
+  explicit StepMaker(const job::JobSpec& job)
       : job_(job), optimizer_(optimizer::MakeGradientOptimizer(job.optimizer)) {}
 
-  const JobSpec job_;
+  const job::JobSpec job_;
   const std::unique_ptr<optimizer::Optimizer> optimizer_;
   std::unique_ptr<kernels::Device> device_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<data::Dataset> dataset_;
-  std::vector<ElementRange> decay_;
+  std::vector<params::ElementRange> decay_;
   data::HostBatch batch_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<float>> InitialWeights(const JobSpec& job) {
-  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
+absl::StatusOr<std::vector<float>> InitialWeights(const job::JobSpec& job) {
+  ASSIGN_OR_RETURN(const params::Layout layout, params::BuildLayout(job.model));
   std::vector<float> weights(layout.num_elements());
-  FillInitialRange(layout, job.seed, {0, layout.num_elements()}, absl::MakeSpan(weights));
+  params::FillInitialRange(layout, job.seed, {0, layout.num_elements()}, absl::MakeSpan(weights));
   return weights;
 }
 
-absl::StatusOr<std::vector<float>> TrainSequentially(const JobSpec& job, const std::string& data) {
+absl::StatusOr<std::vector<float>> TrainSequentially(const job::JobSpec& job,
+                                                     const std::string& data) {
   ASSIGN_OR_RETURN(const std::unique_ptr<StepMaker> steps, StepMaker::Create(job, data));
   Replica replica = steps->Initial();
   const int64_t num_steps = job.schedule.total_rounds * job.local_steps;
@@ -133,8 +134,8 @@ absl::StatusOr<std::vector<float>> TrainSequentially(const JobSpec& job, const s
   return std::move(replica.weights);
 }
 
-absl::StatusOr<std::vector<float>> TrainElastically(const JobSpec& job, const std::string& data,
-                                                    int num_workers) {
+absl::StatusOr<std::vector<float>> TrainElastically(const job::JobSpec& job,
+                                                    const std::string& data, int num_workers) {
   ASSIGN_OR_RETURN(const std::unique_ptr<StepMaker> steps, StepMaker::Create(job, data));
   std::vector<Replica> replicas(num_workers, steps->Initial());
   const std::vector<float> initial = steps->Initial().weights;

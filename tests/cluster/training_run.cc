@@ -40,7 +40,7 @@ absl::Status MakeWorkers(const TrainingSetup& setup, int count, const std::strin
                          Workers& workers) {
   for (int i = 0; i < count; ++i) {
     worker::Worker::Config config;
-    config.coordinator = AddressList::Of(coordinator);
+    config.coordinator = net::AddressList::Of(coordinator);
     config.name = absl::StrCat("w", i);
     config.instance_id = i + 1;
     config.device = {.kind = "cpu", .threads = 1};
@@ -60,7 +60,7 @@ struct RunningSite {
   std::unique_ptr<server::Server> server;
 };
 
-absl::StatusOr<RunningSite> StartSite(const std::string& name, const JobSpec& asked,
+absl::StatusOr<RunningSite> StartSite(const std::string& name, const job::JobSpec& asked,
                                       const std::string& upstream) {
   RunningSite site;
   site::UpstreamEntry::Config entry;
@@ -110,11 +110,11 @@ absl::StatusOr<std::vector<float>> ExportWeights(const std::string& coordinator)
   while (reader->Read(&chunk)) bytes += chunk.data();
   RETURN_IF_ERROR(wire::FromGrpcStatus(reader->Finish()));
   const data::TestFolder folder;
-  ASSIGN_OR_RETURN(
-      const auto file,
-      SafetensorsReader::Open(FileSystem::Real(), folder.Write("weights.safetensors", bytes)));
+  ASSIGN_OR_RETURN(const auto file,
+                   storage::SafetensorsReader::Open(storage::FileSystem::Real(),
+                                                    folder.Write("weights.safetensors", bytes)));
   std::vector<float> weights;
-  for (const SafetensorsTensor& tensor : file->tensors()) {
+  for (const storage::SafetensorsTensor& tensor : file->tensors()) {
     ASSIGN_OR_RETURN(const absl::Span<const float> values, file->Floats(tensor.name));
     weights.insert(weights.end(), values.begin(), values.end());
   }
@@ -130,13 +130,13 @@ absl::StatusOr<std::vector<float>> RunTraining(const TrainingSetup& setup) {
   std::vector<RunningSite> sites;
   for (const int num_workers : setup.sites) {
     std::string upstream = cluster->address();
-    JobSpec asked = SmallJobConfig().job;
+    job::JobSpec asked = SmallJobConfig().job;
     asked.bucket_bytes = 2048;  // differs from that of its upstream
     if (setup.steps_of_upper_sites > 0) {
-      JobSpec upper = asked;
-      upper.mode = Mode::kLocalSgd;
+      job::JobSpec upper = asked;
+      upper.mode = job::Mode::kLocalSgd;
       upper.local_steps = setup.steps_of_upper_sites;
-      upper.outer_optimizer = OuterOptimizerKind::kAverage;
+      upper.outer_optimizer = job::OuterOptimizerKind::kAverage;
       ASSIGN_OR_RETURN(RunningSite site,
                        StartSite(absl::StrCat("site", sites.size()), upper, upstream));
       upstream = site.server->address();

@@ -10,7 +10,7 @@
 namespace lodestar {
 
 struct TrainingSetup {
-  JobSpec job;       // min_workers is filled in by RunTraining()
+  job::JobSpec job;  // min_workers is filled in by RunTraining()
   std::string data;  // the --data of each worker
   int num_servers = 1;
   int num_workers = 1;

@@ -38,7 +38,7 @@ void WireClient::Prepare(grpc::ClientContext& context) const {
 
 absl::Status WireClient::TryRegister(const v1::Layout& layout) {
   v1::RegisterRequest request;
-  request.set_wire_version(kWireVersion);
+  request.set_wire_version(process::kWireVersion);
   request.set_name(name_);
   request.set_instance_id(instance_id_);
   *request.mutable_layout() = layout;
@@ -143,7 +143,7 @@ absl::Status WireClient::PushToServer(const v1::ServerAddress& server,
       chunk.set_bucket(index);
       chunk.set_offset(begin - bucket.begin());
       chunk.set_data(elements.data() + begin, (end - begin) * sizeof(float));
-      chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+      chunk.set_crc32c(crc32c::Crc32c(chunk.data().data(), chunk.data().size()));
       if (!writer->Write(chunk)) break;
     }
   }
@@ -179,7 +179,8 @@ absl::Status WireClient::PullFromServer(const v1::ServerAddress& server, int64_t
   const auto reader = StubOf(server)->Pull(&context, request);
   v1::PullChunk chunk;
   while (reader->Read(&chunk)) {
-    if (Crc32c(chunk.data().data(), chunk.data().size()) != static_cast<uint32_t>(chunk.crc32c())) {
+    if (crc32c::Crc32c(chunk.data().data(), chunk.data().size()) !=
+        static_cast<uint32_t>(chunk.crc32c())) {
       return absl::DataLossError("checksum of a pulled chunk");
     }
     const int64_t begin = registration_.buckets(chunk.bucket()).begin() + chunk.offset();

@@ -38,14 +38,14 @@ class WorkerLifeTest : public testing::Test {
 
   static server::ServerConfig Config() {
     server::ServerConfig config = SmallJobConfig();
-    config.job.model = {"mlp", MlpSpec{{kImageSide * kImageSide, 8, kImageClasses}}};
+    config.job.model = {"mlp", params::MlpSpec{{kImageSide * kImageSide, 8, kImageClasses}}};
     return config;
   }
 
   std::unique_ptr<worker::Worker> MakeWorker(const std::string& coordinator,
                                              const std::string& name,
                                              worker::Worker::Config config = {}) const {
-    config.coordinator = AddressList::Of(coordinator);
+    config.coordinator = net::AddressList::Of(coordinator);
     config.name = name;
     config.instance_id = 1;
     config.device = {.kind = "cpu", .threads = 1};
@@ -80,7 +80,7 @@ class StandoffTest : public WorkerLifeTest {
     ASSERT_OK_AND_ASSIGN(standoff->cluster, InProcessCluster::Start(config, 1));
     const std::string address = standoff->cluster->address();
     standoff->silent = std::make_unique<WireClient>(address, "silent", 1);
-    ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(config.job.model));
+    ASSERT_OK_AND_ASSIGN(const params::Layout layout, params::BuildLayout(config.job.model));
     ASSERT_OK(standoff->silent->Register(wire::ToProto(layout)));
     ASSERT_OK(standoff->silent->Join());
     standoff->worker = MakeWorker(address, "told", told);
@@ -299,7 +299,7 @@ TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {
   config.job.min_workers = 2;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   const std::unique_ptr<client::CoordinatorLink> link =
-      client::MakeClusterSession({.coordinator = AddressList::Of(cluster->address()),
+      client::MakeClusterSession({.coordinator = net::AddressList::Of(cluster->address()),
                                   .name = "alone",
                                   .device = "",
                                   .instance_id = 1});
@@ -308,7 +308,7 @@ TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {
   absl::Notification told;
   std::string reason;
   link->StartHeartbeats(absl::Milliseconds(10),
-                        {.activity = [] { return HeartbeatCall{}; },
+                        {.activity = [] { return messages::HeartbeatCall{}; },
                          .on_waiting =
                              [&](const std::string& waiting_for) {
                                if (waiting_for.empty() || told.HasBeenNotified()) return;
@@ -333,23 +333,27 @@ TEST_F(WorkerLifeTest, KeepsTheDialledAddressIfTheServersIsOnlyItsHostName) {
     ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
     const int port = cluster->server(0).port();
     const std::string dialled = absl::StrCat("127.0.0.1:", port);
-    const std::unique_ptr<client::CoordinatorLink> link = client::MakeClusterSession(
-        {.coordinator = AddressList::Of(dialled), .name = "w", .device = "", .instance_id = 1});
-    ASSERT_OK_AND_ASSIGN(const Registration registration,
+    const std::unique_ptr<client::CoordinatorLink> link =
+        client::MakeClusterSession({.coordinator = net::AddressList::Of(dialled),
+                                    .name = "w",
+                                    .device = "",
+                                    .instance_id = 1});
+    ASSERT_OK_AND_ASSIGN(const messages::Registration registration,
                          link->Register(/*offered=*/std::nullopt, /*process=*/{}));
     EXPECT_EQ(registration.servers().front().address, is_advertised ? "elsewhere:7" : dialled);
     absl::Notification is_told;
     std::vector<std::string> addresses;
-    HeartbeatCall call;
+    messages::HeartbeatCall call;
     call.map_version = registration.map->version + 1;  // differs from the server's version
-    link->StartHeartbeats(absl::Milliseconds(10), {.activity = [call] { return call; },
-                                                   .on_moved =
-                                                       [&](const ServerAddresses& servers) {
-                                                         if (is_told.HasBeenNotified()) return;
-                                                         addresses = servers.addresses;
-                                                         is_told.Notify();
-                                                       },
-                                                   .on_lost = [](const absl::Status&) {}});
+    link->StartHeartbeats(absl::Milliseconds(10),
+                          {.activity = [call] { return call; },
+                           .on_moved =
+                               [&](const messages::ServerAddresses& servers) {
+                                 if (is_told.HasBeenNotified()) return;
+                                 addresses = servers.addresses;
+                                 is_told.Notify();
+                               },
+                           .on_lost = [](const absl::Status&) {}});
     is_told.WaitForNotification();
     link->StopHeartbeats();
     EXPECT_THAT(addresses, ElementsAre(is_advertised ? "elsewhere:7" : dialled));
@@ -362,23 +366,27 @@ TEST_F(WorkerLifeTest, HeartbeatsFindTheCoordinatorWhereItIsNow) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   CutPath before(cluster->address(), /*cut=*/-1, grpc::StatusCode::OK);
   const std::vector<std::string> addresses = {before.address(), cluster->address()};
-  const std::unique_ptr<client::CoordinatorLink> link = client::MakeClusterSession(
-      {.coordinator = AddressList(addresses), .name = "faithful", .device = "", .instance_id = 1});
-  ASSERT_OK_AND_ASSIGN(const Registration registration,
+  const std::unique_ptr<client::CoordinatorLink> link =
+      client::MakeClusterSession({.coordinator = net::AddressList(addresses),
+                                  .name = "faithful",
+                                  .device = "",
+                                  .instance_id = 1});
+  ASSERT_OK_AND_ASSIGN(const messages::Registration registration,
                        link->Register(/*offered=*/std::nullopt, /*process=*/{}));
   before.Close();
   absl::Notification is_answered;
-  link->StartHeartbeats(absl::Milliseconds(100), {.activity = [] { return HeartbeatCall{}; },
-                                                  .on_waiting =
-                                                      [&](const std::string&) {
-                                                        if (!is_answered.HasBeenNotified()) {
-                                                          is_answered.Notify();
-                                                        }
-                                                      },
-                                                  .on_lost = [](const absl::Status&) {}});
+  link->StartHeartbeats(absl::Milliseconds(100),
+                        {.activity = [] { return messages::HeartbeatCall{}; },
+                         .on_waiting =
+                             [&](const std::string&) {
+                               if (!is_answered.HasBeenNotified()) {
+                                 is_answered.Notify();
+                               }
+                             },
+                         .on_lost = [](const absl::Status&) {}});
   is_answered.WaitForNotification();
   link->StopHeartbeats();
-  ASSERT_OK_AND_ASSIGN(const Registration again,
+  ASSERT_OK_AND_ASSIGN(const messages::Registration again,
                        link->Register(/*offered=*/std::nullopt, /*process=*/{}));
   EXPECT_EQ(again.life, registration.life);
   cluster->Stop(0, server::Server::StopKind::kImmediate);
@@ -408,7 +416,7 @@ TEST_F(WorkerLifeTest, AFarewellWhoseAnswerIsLostIsSaidAgain) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(Config(), 1));
   const BrokenFarewell path(cluster->address());
   const std::unique_ptr<client::CoordinatorLink> link =
-      client::MakeClusterSession({.coordinator = AddressList::Of(path.address()),
+      client::MakeClusterSession({.coordinator = net::AddressList::Of(path.address()),
                                   .name = "leaver",
                                   .device = "",
                                   .instance_id = 1});
@@ -431,7 +439,7 @@ TEST_F(WorkerLifeTest, StartedAgainWithinItsLeaseItWaitsForTheEndOfThatLease) {
   config.cluster.lease = absl::Milliseconds(300);
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   WireClient killed(cluster->address(), "phoenix", 99);
-  ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(config.job.model));
+  ASSERT_OK_AND_ASSIGN(const params::Layout layout, params::BuildLayout(config.job.model));
   ASSERT_OK(killed.Register(wire::ToProto(layout)));
   EXPECT_OK(MakeWorker(cluster->address(), "phoenix")->Run());
 }
@@ -441,7 +449,7 @@ TEST_F(WorkerLifeTest, NameOfAnotherLiveWorkerIsFinalAfterALease) {
   config.cluster.lease = absl::Milliseconds(300);
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   WireClient holder(cluster->address(), "taken", 99);
-  ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(config.job.model));
+  ASSERT_OK_AND_ASSIGN(const params::Layout layout, params::BuildLayout(config.job.model));
   ASSERT_OK(holder.Register(wire::ToProto(layout)));
   absl::Notification over;
   std::thread heart([&] {

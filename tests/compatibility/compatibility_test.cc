@@ -36,8 +36,8 @@ constexpr char kJournal[] = "/tmp/lodestar-recorded/checkpoints/journal";
 
 class SilentReports final : public host::ShardReports {
  public:
-  void OnEvent(ShardEvent event) override {
-    if (const auto* loaded = std::get_if<ShardLoaded>(&event)) {
+  void OnEvent(shards::ShardEvent event) override {
+    if (const auto* loaded = std::get_if<shards::ShardLoaded>(&event)) {
       EXPECT_OK(loaded->status);
     }
   }
@@ -56,7 +56,7 @@ class CompatibilityTest : public testing::TestWithParam<std::string> {
         EXPECT_OK(disk_.CreateDirectories(path));
         continue;
       }
-      const auto bytes = FileSystem::Real().ReadWholeFile(entry.path(), 1 << 24);
+      const auto bytes = storage::FileSystem::Real().ReadWholeFile(entry.path(), 1 << 24);
       EXPECT_OK(disk_.CreateDirectories(path.substr(0, path.rfind('/'))));
       WriteFile(disk_, path, *bytes);
     }
@@ -69,7 +69,7 @@ class CompatibilityTest : public testing::TestWithParam<std::string> {
     if (log.ok()) log_ = *std::move(log);
   }
 
-  const AssignCommand& assignment() const { return log_->beginning()->assignment; }
+  const shards::AssignCommand& assignment() const { return log_->beginning()->assignment; }
 
   SimulatedFileSystem disk_;
   QueueExecutor journal_;
@@ -90,10 +90,11 @@ TEST_P(CompatibilityTest, AShardGoesOnFromItsCheckpointAndItsJournal) {
   EXPECT_THAT(host.Recover(), IsOkAndHolds(true));
   const auto shard = host.shard();
   ASSERT_OK(shard.status());
-  const auto exported = TrainedWeights::Open(disk_, absl::StrCat(kRun, "/weights.safetensors"));
+  const auto exported =
+      checkpoints::TrainedWeights::Open(disk_, absl::StrCat(kRun, "/weights.safetensors"));
   ASSERT_OK(exported.status());
-  const ClusterMap& map = *assignment().map;
-  for (const Bucket& bucket : map.buckets) {
+  const messages::ClusterMap& map = *assignment().map;
+  for (const params::Bucket& bucket : map.buckets) {
     std::vector<float> wanted(bucket.range.size());
     ASSERT_OK((*exported)->Read(map.layout, bucket.range, absl::MakeSpan(wanted)));
     std::optional<std::vector<float>> weights;
@@ -112,15 +113,15 @@ TEST_P(CompatibilityTest, TheCoordinatorGoesOnFromItsJournal) {
       host::CoordinatorJournal::Read(disk_, absl::StrCat(kJournal, "/coordinator"));
   ASSERT_OK(contents.status());
   const absl::Time now = absl::UnixEpoch();
-  auto memory = CoordinatorMemoryFromRecords(contents->records, now);
+  auto memory = coordinator::CoordinatorMemoryFromRecords(contents->records, now);
   ASSERT_OK(memory.status());
   ASSERT_TRUE(memory->has_value());
   EXPECT_EQ((*memory)->shards.server_incarnation, assignment().server_incarnation);
-  CoordinatorConfig config;
+  coordinator::CoordinatorConfig config;
   config.job = assignment().job;
   config.num_shards = static_cast<int>(assignment().map->servers.size());
   config.checkpoint_dir = absl::StrCat(kRun, "/checkpoints");
-  const auto coordinator = Coordinator::Resume(config, **std::move(memory), now);
+  const auto coordinator = coordinator::Coordinator::Resume(config, **std::move(memory), now);
   ASSERT_OK(coordinator.status());
   EXPECT_GT((*coordinator)->rounds_done(), 4) << "its checkpoint";
 }
@@ -132,14 +133,14 @@ TEST_P(CompatibilityTest, ACheckpointIsReadUnderTheNamesAndShapesOfToday) {
   const auto as_today = checkpoint::CheckpointReader::Open(disk_, path);
   ASSERT_OK(as_written);
   ASSERT_OK(as_today);
-  const Layout& written = (*as_written)->manifest().layout;
-  const Layout today = *BuildLayout(assignment().job.model);
+  const params::Layout& written = (*as_written)->manifest().layout;
+  const params::Layout today = *params::BuildLayout(assignment().job.model);
   ASSERT_OK((*as_today)->ReadAs(today));
   const std::vector<std::string> state_names = (*as_written)->manifest().shards[0].state_names;
   ASSERT_FALSE(state_names.empty());
-  for (const TensorSpec& tensor : today.tensors()) {
-    const EarlierTensor earlier = EarlierGptTensor(tensor.name);
-    const TensorSpec* const there = written.Find(earlier.name);
+  for (const params::TensorSpec& tensor : today.tensors()) {
+    const params::EarlierTensor earlier = params::EarlierGptTensor(tensor.name);
+    const params::TensorSpec* const there = written.Find(earlier.name);
     ASSERT_NE(there, nullptr) << earlier.name;
     const int64_t count = tensor.num_elements();
     const auto old_state =

@@ -21,9 +21,9 @@ namespace {
 
 constexpr uint64_t kRegionBytes = 64 << 10;
 
-const SharedRegion& Region() {
-  static const SharedRegion* const region =
-      new SharedRegion(std::move(SharedRegion::Create(kRegionBytes)).value());
+const storage::SharedRegion& Region() {
+  static const storage::SharedRegion* const region =
+      new storage::SharedRegion(std::move(storage::SharedRegion::Create(kRegionBytes)).value());
   return *region;
 }
 
@@ -83,7 +83,7 @@ grpc::ByteBuffer Encode(const wire::PullChunkHeader& header, const std::string& 
 }
 
 size_t LeastBytes(const wire::PushChunkHeader& header) {
-  return header.num_samples == kSkippedSamples ? 0 : 1;
+  return header.num_samples == messages::kSkippedSamples ? 0 : 1;
 }
 size_t LeastBytes(const wire::PullChunkHeader&) { return 1; }
 
@@ -104,7 +104,7 @@ absl::StatusOr<Chunk<Header>> Read(grpc::ByteBuffer buffer) {
   std::string data(reader.data_bytes(), '\0');
   const absl::StatusOr<uint32_t> crc32c = reader.ReadData(data.data(), &Region());
   if (!crc32c.ok()) return crc32c.status();
-  LODESTAR_CHECK(*crc32c == Crc32c(data.data(), data.size()));
+  LODESTAR_CHECK(*crc32c == crc32c::Crc32c(data.data(), data.size()));
   return Chunk<Header>{reader.header(), reader.is_shared(),
                        reader.is_shared() ? std::string() : data};
 }
@@ -142,7 +142,7 @@ void ReadSummedChunk(absl::string_view bytes) {
   if (!wire.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
   wire.set_crc32c(0);
   Header header = HeaderOf(wire);
-  header.crc32c = Crc32c(wire.data().data(), wire.data().size());
+  header.crc32c = crc32c::Crc32c(wire.data().data(), wire.data().size());
   wire.set_crc32c(wire::ChecksumOf(header, header.place.region != 0 ? 0 : wire.data().size()));
   CheckBytes<Header, Wire>(wire.SerializeAsString(), cut);
 }
@@ -159,9 +159,9 @@ void SumPullRequest(absl::string_view bytes) {
 void TakeTopK(absl::string_view bytes) {
   const int kept = TakeByte(bytes) + 1;
   const size_t form = TakeByte(bytes);
-  const Encoding encoding = Encoding::TopK(kept, form % 2 == 0 ? 2 : 4);
+  const params::Encoding encoding = params::Encoding::TopK(kept, form % 2 == 0 ? 2 : 4);
   const auto n = static_cast<int64_t>(form / 2 * 40 + 1);
-  std::vector<std::byte> data(EncodedBytes(encoding, n));
+  std::vector<std::byte> data(params::EncodedBytes(encoding, n));
   std::memcpy(data.data(), bytes.data(), std::min(data.size(), bytes.size()));
   std::vector<float> decoded(n);
   codec::CodecOf(encoding).Decode(data.data(), n, decoded.data());
@@ -178,20 +178,20 @@ void TakeTopK(absl::string_view bytes) {
     LODESTAR_CHECK(sum[i] == 0.0f || weights[i] == 1.0f);
     total += weights[i];
   }
-  const int64_t of_last = std::min<int64_t>(kept, n % kTopKBlock);
-  LODESTAR_CHECK(total == static_cast<float>(n / kTopKBlock * kept + of_last));
+  const int64_t of_last = std::min<int64_t>(kept, n % params::kTopKBlock);
+  LODESTAR_CHECK(total == static_cast<float>(n / params::kTopKBlock * kept + of_last));
 }
 
 std::vector<std::string> TopKSeeds() {
   std::vector<std::string> seeds;
   for (const size_t form : {size_t{8}, size_t{207}}) {
     constexpr int kKept = 5;
-    const Encoding encoding = Encoding::TopK(kKept, form % 2 == 0 ? 2 : 4);
+    const params::Encoding encoding = params::Encoding::TopK(kKept, form % 2 == 0 ? 2 : 4);
     std::vector<float> values(form / 2 * 40 + 1);
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 37 % 101) - 50;
     const auto n = static_cast<int64_t>(values.size());
     std::string seed = {static_cast<char>(kKept - 1), static_cast<char>(form)};
-    seed.resize(2 + EncodedBytes(encoding, n));
+    seed.resize(2 + params::EncodedBytes(encoding, n));
     codec::CodecOf(encoding).Encode(values.data(), n, {},
                                     reinterpret_cast<std::byte*>(seed.data() + 2));
     seeds.push_back(std::move(seed));

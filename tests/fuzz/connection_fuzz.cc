@@ -100,18 +100,19 @@ void GuardHttp2(absl::string_view bytes) {
   if (is_allowed) Accept();
 }
 
-const Credentials& OwnCredentials() {
-  static const Credentials* const own = [] {
+const security::Credentials& OwnCredentials() {
+  static const security::Credentials* const own = [] {
     const absl::Time now = absl::Now();
-    const Validity validity = {now - absl::Hours(1), now + absl::Hours(1000)};
-    Authority authority;
-    authority.key = NewPrivateKey();
-    authority.certificate = *MakeAuthority(authority.key, validity);
-    auto* const made = new Credentials();
-    made->key = NewPrivateKey();
+    const security::Validity validity = {now - absl::Hours(1), now + absl::Hours(1000)};
+    security::Authority authority;
+    authority.key = security::NewPrivateKey();
+    authority.certificate = *security::MakeAuthority(authority.key, validity);
+    auto* const made = new security::Credentials();
+    made->key = security::NewPrivateKey();
     made->authority = authority.certificate;
-    made->certificate = *IssueCertificate(authority, *MakeCertificateRequest(made->key),
-                                          {Role::kServer, "shard-0", "01"}, validity);
+    made->certificate =
+        *security::IssueCertificate(authority, *security::MakeCertificateRequest(made->key),
+                                    {security::Role::kServer, "shard-0", "01"}, validity);
     return made;
   }();
   return *own;
@@ -149,7 +150,7 @@ void SendInTls(int descriptor, absl::string_view bytes) {
   send(descriptor, wire::kEnrollmentPreamble.data(), wire::kEnrollmentPreamble.size(),
        MSG_NOSIGNAL);
   static SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
-  const OwnedSsl ssl(SSL_new(context));
+  const security::OwnedSsl ssl(SSL_new(context));
   SSL_set_fd(ssl.get(), descriptor);
   LODESTAR_CHECK(SSL_connect(ssl.get()) == 1);
   if (!bytes.empty()) SSL_write(ssl.get(), bytes.data(), static_cast<int>(bytes.size()));
@@ -158,7 +159,7 @@ void SendInTls(int descriptor, absl::string_view bytes) {
   char reply[4096];
   while (SSL_read(ssl.get(), reply, sizeof(reply)) > 0) {
   }
-  OpensslError();
+  security::OpensslError();
 }
 
 void ReadEnrollmentFrames(absl::string_view bytes) {
@@ -228,9 +229,9 @@ class Call final : public grpc::ServerCallbackReaderWriter<Request, Reply> {
   std::optional<grpc::Status> end_;
 };
 
-const SharedRegion& Region() {
-  static const SharedRegion* const region =
-      new SharedRegion(std::move(SharedRegion::Create(64 << 10)).value());
+const storage::SharedRegion& Region() {
+  static const storage::SharedRegion* const region =
+      new storage::SharedRegion(std::move(storage::SharedRegion::Create(64 << 10)).value());
   return *region;
 }
 
@@ -240,7 +241,8 @@ void ReadSharedMemory(absl::string_view bytes) {
   auto regions = std::make_shared<rpc::SharedMemoryRegions>(/*is_enabled=*/true);
   auto* const reactor = rpc::SharedMemoryStream::Start(
       regions, std::make_shared<rpc::StreamWatch>(absl::InfiniteDuration()),
-      std::make_shared<rpc::WorkerProcesses>(), [](const WorkerLife&) { return absl::OkStatus(); });
+      std::make_shared<rpc::WorkerProcesses>(),
+      [](const messages::WorkerLife&) { return absl::OkStatus(); });
   Call call(reactor);
   bool is_first = true;
   while (!bytes.empty() && !call.is_over()) {
@@ -292,7 +294,7 @@ std::string HelloOfOpenssl(int max_version) {
   std::string hello(bytes + 2, static_cast<size_t>(size) - 2);
   SSL_free(ssl);
   SSL_CTX_free(context);
-  OpensslError();
+  security::OpensslError();
   return hello;
 }
 

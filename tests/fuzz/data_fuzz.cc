@@ -50,16 +50,18 @@ const Folder& Scratch() {
   return folder;
 }
 
-ModelSpec TextModel() {
+params::ModelSpec TextModel() {
   return {"text",
-          GptSpec{.num_layers = 1, .num_heads = 1, .width = 4, .context = 4, .vocabulary = 256}};
+          params::GptSpec{
+              .num_layers = 1, .num_heads = 1, .width = 4, .context = 4, .vocabulary = 256}};
 }
-ModelSpec TokensModel() {
+params::ModelSpec TokensModel() {
   return {"tokens",
-          GptSpec{.num_layers = 1, .num_heads = 1, .width = 4, .context = 4, .vocabulary = 50257}};
+          params::GptSpec{
+              .num_layers = 1, .num_heads = 1, .width = 4, .context = 4, .vocabulary = 50257}};
 }
-ModelSpec DigitsModel() { return {"digits", MlpSpec{{4, 3, 10}}}; }
-ModelSpec PhotosModel() { return {"photos", MlpSpec{{3072, 3, 10}}}; }
+params::ModelSpec DigitsModel() { return {"digits", params::MlpSpec{{4, 3, 10}}}; }
+params::ModelSpec PhotosModel() { return {"photos", params::MlpSpec{{3072, 3, 10}}}; }
 
 void ReadSamples(const data::Dataset& dataset) {
   data::HostBatch batch;
@@ -75,7 +77,7 @@ void ReadSamples(const data::Dataset& dataset) {
   LODESTAR_CHECK(read_heldout.ok() && batch.num_samples == 2) << read_heldout;
 }
 
-void ReadData(const data::DataConfig& config, const ModelSpec& model) {
+void ReadData(const data::DataConfig& config, const params::ModelSpec& model) {
   if (const absl::StatusOr<data::DataFormat> format = data::DetectDataFormat(config.path);
       !format.ok()) {
     Refuse(format.status());

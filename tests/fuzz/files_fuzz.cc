@@ -32,20 +32,23 @@ namespace {
 
 using Seeds = std::vector<std::string>;
 
-void WriteFile(FileSystem& disk, const std::string& path, absl::string_view bytes) {
-  absl::StatusOr<SequentialFileWriter> file = SequentialFileWriter::Create(disk, path);
+void WriteFile(storage::FileSystem& disk, const std::string& path, absl::string_view bytes) {
+  absl::StatusOr<storage::SequentialFileWriter> file =
+      storage::SequentialFileWriter::Create(disk, path);
   LODESTAR_CHECK(file.ok()) << file.status();
   LODESTAR_CHECK(file->Append(bytes).ok() && file->Finish(/*sync=*/true).ok());
 }
 
 void ReadManifestText(absl::string_view bytes) {
   CheckText(
-      bytes, [](const std::string& text) { return ParseManifest(text); }, FormatManifest);
+      bytes, [](const std::string& text) { return checkpoints::ParseManifest(text); },
+      checkpoints::FormatManifest);
 }
 
 void ReadShardManifest(absl::string_view bytes) {
   CheckText(
-      bytes, [](const std::string& text) { return ParseShardManifest(text); }, FormatShardManifest);
+      bytes, [](const std::string& text) { return checkpoints::ParseShardManifest(text); },
+      checkpoints::FormatShardManifest);
 }
 
 void ReadJson(absl::string_view bytes) {
@@ -54,9 +57,10 @@ void ReadJson(absl::string_view bytes) {
       [](const Json& json) { return FormatJson(json); });
 }
 
-absl::Status CheckTensor(const SafetensorsReader& reader, const SafetensorsTensor& tensor) {
+absl::Status CheckTensor(const storage::SafetensorsReader& reader,
+                         const storage::SafetensorsTensor& tensor) {
   // Touches every byte that the reader offers.
-  static_cast<void>(Crc32c(reader.Bytes(tensor).data(), reader.Bytes(tensor).size()));
+  static_cast<void>(crc32c::Crc32c(reader.Bytes(tensor).data(), reader.Bytes(tensor).size()));
   const absl::StatusOr<absl::Span<const float>> floats = reader.Floats(tensor.name);
   if (!floats.ok()) return floats.status();
   LODESTAR_CHECK(static_cast<int64_t>(floats->size()) == tensor.num_elements);
@@ -66,26 +70,26 @@ absl::Status CheckTensor(const SafetensorsReader& reader, const SafetensorsTenso
 void ReadSafetensors(absl::string_view bytes) {
   SimulatedFileSystem disk;
   WriteFile(disk, "/weights", bytes);
-  const auto reader = SafetensorsReader::Open(disk, "/weights");
+  const auto reader = storage::SafetensorsReader::Open(disk, "/weights");
   if (!reader.ok()) return Refuse(reader.status());
   Accept();
-  std::vector<SafetensorsEntry> entries;
+  std::vector<storage::SafetensorsEntry> entries;
   std::string data;
-  for (const SafetensorsTensor& tensor : (*reader)->tensors()) {
+  for (const storage::SafetensorsTensor& tensor : (*reader)->tensors()) {
     if (const absl::Status status = CheckTensor(**reader, tensor); !status.ok()) Refuse(status);
     const absl::Span<const uint8_t> tensor_bytes = (*reader)->Bytes(tensor);
     data.append(reinterpret_cast<const char*>(tensor_bytes.data()), tensor_bytes.size());
     entries.push_back({tensor.name, tensor.shape, tensor.dtype});
   }
-  const auto header = FormatSafetensorsHeader("/again", entries, (*reader)->metadata());
+  const auto header = storage::FormatSafetensorsHeader("/again", entries, (*reader)->metadata());
   LODESTAR_CHECK(header.ok()) << header.status();
   LODESTAR_CHECK(header->data_bytes == static_cast<int64_t>(data.size()));
   WriteFile(disk, "/again", absl::StrCat(header->bytes, data));
-  const auto again = SafetensorsReader::Open(disk, "/again");
+  const auto again = storage::SafetensorsReader::Open(disk, "/again");
   LODESTAR_CHECK(again.ok()) << again.status();
   LODESTAR_CHECK((*again)->metadata() == (*reader)->metadata());
-  for (const SafetensorsEntry& entry : entries) {
-    const SafetensorsTensor* const tensor = (*again)->Find(entry.name);
+  for (const storage::SafetensorsEntry& entry : entries) {
+    const storage::SafetensorsTensor* const tensor = (*again)->Find(entry.name);
     LODESTAR_CHECK(tensor != nullptr && tensor->shape == entry.shape) << entry.name;
     LODESTAR_CHECK((*again)->Bytes(*tensor) == (*reader)->Bytes(*(*reader)->Find(entry.name)));
   }
@@ -158,9 +162,10 @@ std::string WithMendedHeads(std::string bytes) {
     memcpy(&payload_bytes, &bytes[at + 32], sizeof(payload_bytes));
     const size_t left = bytes.size() - at - journal::kJournalHeadBytes;
     if (text_bytes <= left && payload_bytes <= left - text_bytes) {
-      set(at + 28, Crc32c(&bytes[at] + journal::kJournalHeadBytes, text_bytes + payload_bytes));
+      set(at + 28,
+          crc32c::Crc32c(&bytes[at] + journal::kJournalHeadBytes, text_bytes + payload_bytes));
     }
-    set(at + 4, Crc32c(&bytes[at + 8], journal::kJournalHeadBytes - 8));
+    set(at + 4, crc32c::Crc32c(&bytes[at + 8], journal::kJournalHeadBytes - 8));
   }
   return bytes;
 }
@@ -200,17 +205,17 @@ void ReadCoordinatorMemory(absl::string_view bytes) {
       bytes,
       [now](const std::string& text) {
         const std::vector<std::string> records = absl::StrSplit(text, '\n');
-        return CoordinatorMemoryFromRecords(records, now);
+        return coordinator::CoordinatorMemoryFromRecords(records, now);
       },
-      [now](const std::optional<CoordinatorMemory>& memory) {
-        return CoordinatorMemoryToJson(memory, now);
+      [now](const std::optional<coordinator::CoordinatorMemory>& memory) {
+        return coordinator::CoordinatorMemoryToJson(memory, now);
       });
 }
 
 void ReadCoordinatorState(absl::string_view bytes) {
   CheckText(
-      bytes, [](const std::string& text) { return CoordinatorStateFromJson(text); },
-      CoordinatorStateToJson);
+      bytes, [](const std::string& text) { return coordinator::CoordinatorStateFromJson(text); },
+      coordinator::CoordinatorStateToJson);
 }
 
 // The claim in etcd was written by another process. Reading may shorten its texts for operators.
@@ -228,34 +233,38 @@ void ReadLeaderClaim(absl::string_view bytes) {
 void ReadModelFile(absl::string_view bytes) {
   CheckText(
       bytes, [](const std::string& text) { return wire::ParseModelSpec(text, "model"); },
-      ModelSpecToModelFile);
+      params::ModelSpecToModelFile);
 }
 
 void ReadModelJson(absl::string_view bytes) {
   CheckText(
-      bytes, [](const std::string& text) { return ModelSpecFromJson(text); }, ModelSpecToJson);
+      bytes, [](const std::string& text) { return params::ModelSpecFromJson(text); },
+      params::ModelSpecToJson);
 }
 
-Layout SomeLayout() { return *BuildLayout({"small", MlpSpec{{4, 3, 2}}}); }
+params::Layout SomeLayout() { return *params::BuildLayout({"small", params::MlpSpec{{4, 3, 2}}}); }
 
-ShardManifest SomeShard() {
+checkpoints::ShardManifest SomeShard() {
   const int64_t all = SomeLayout().num_elements();
-  ShardManifest shard;
+  checkpoints::ShardManifest shard;
   shard.range = {0, all};
   shard.weights = {"shard-00000-of-00001.safetensors", 1000, 0xdeadbeef};
   shard.optimizer = {"shard-00000-of-00001.optimizer.safetensors", 2000, 7};
   shard.state_names = {"exp_avg", "exp_avg_sq"};
-  const std::vector<CountedRow> counted = {{WorkerId(1), Incarnation(2), Round(3)}};
+  const std::vector<checkpoints::CountedRow> counted = {{WorkerId(1), Incarnation(2), Round(3)}};
   shard.buckets = {{{0, 15}, Version(3), counted}, {{15, all}, Version(4), counted}};
   return shard;
 }
 
 // Input: a config.json, or the index of a model with several files of weights.
 void ReadHuggingFace(absl::string_view bytes) {
-  if (const auto files = FilesOfHuggingFaceIndex(bytes); !files.ok()) Refuse(files.status());
+  if (const auto files = checkpoints::FilesOfHuggingFaceIndex(bytes); !files.ok())
+    Refuse(files.status());
   CheckText(
-      bytes, [](const std::string& text) { return ModelSpecFromHuggingFace(text); },
-      [](const ModelSpec& spec) { return HuggingFaceFiles(spec)->front().text; });
+      bytes, [](const std::string& text) { return checkpoints::ModelSpecFromHuggingFace(text); },
+      [](const params::ModelSpec& spec) {
+        return checkpoints::HuggingFaceFiles(spec)->front().text;
+      });
 }
 
 // Input: [tokenizer.json | text]
@@ -275,22 +284,22 @@ void ReadTokenizer(absl::string_view bytes) {
 }
 
 Seeds ManifestSeeds() {
-  Manifest manifest;
+  checkpoints::Manifest manifest;
   manifest.round = Round(3);
   manifest.layout = SomeLayout();
   manifest.shards = {SomeShard()};
   manifest.coordinator["cursor"] = 7;
   manifest.settings["mode"] = "sync";
-  manifest.model = ModelSpecToJson({"small", MlpSpec{{4, 3, 2}}});
-  return {FormatManifest(manifest)};
+  manifest.model = params::ModelSpecToJson({"small", params::MlpSpec{{4, 3, 2}}});
+  return {checkpoints::FormatManifest(manifest)};
 }
 
-Seeds ShardManifestSeeds() { return {FormatShardManifest(SomeShard())}; }
+Seeds ShardManifestSeeds() { return {checkpoints::FormatShardManifest(SomeShard())}; }
 
 Seeds JsonSeeds() { return {R"({"a": [1, -2.5e3, true, null, "\u20ac"], "b": {}})"}; }
 
 Seeds SafetensorsSeeds() {
-  const auto header = FormatSafetensorsHeader(
+  const auto header = storage::FormatSafetensorsHeader(
       "weights", {{"w", {2, 3}, "F32"}, {"b", {2}, "BF16"}, {"s", {}, "I64"}}, {{"format", "pt"}});
   return {absl::StrCat(header->bytes, std::string(header->data_bytes, 'x'))};
 }
@@ -321,9 +330,10 @@ Seeds CoordinatorMemorySeeds() {
   });
   LODESTAR_CHECK(status.ok() && !last.empty()) << "write the corpus in the checkout";
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
-  std::optional<CoordinatorMemory> memory = *CoordinatorMemoryFromRecords({last}, now);
+  std::optional<coordinator::CoordinatorMemory> memory =
+      *coordinator::CoordinatorMemoryFromRecords({last}, now);
   LODESTAR_CHECK(memory.has_value());
-  MemoryRecords records;
+  coordinator::MemoryRecords records;
   const std::string whole = records.Next(memory, now, /*journal_id=*/7, true).text;
   memory->desks[WorkerId(900)].connection.device = "cpu";
   memory->membership.table.ended.push_back(WorkerId(900));
@@ -336,7 +346,7 @@ Seeds CoordinatorMemorySeeds() {
 }
 
 Seeds CoordinatorStateSeeds() {
-  CoordinatorState state;
+  checkpoints::CoordinatorState state;
   state.server_incarnation = 117664014450036251;
   state.ledger.next_round = 7;
   state.ledger.data_sets = {{{"0af3", 100, 10, 1, true}, 42, "a"}};
@@ -344,7 +354,7 @@ Seeds CoordinatorStateSeeds() {
   state.membership.last_id = WorkerId(3);
   state.membership.last_incarnation = Incarnation(9);
   state.progress.loss.train = 0.5;
-  return {CoordinatorStateToJson({}), CoordinatorStateToJson(state)};
+  return {coordinator::CoordinatorStateToJson({}), coordinator::CoordinatorStateToJson(state)};
 }
 
 Seeds LeaderClaimSeeds() {
@@ -352,22 +362,24 @@ Seeds LeaderClaimSeeds() {
 }
 
 Seeds ModelFileSeeds() {
-  return {ModelSpecToModelFile(*ModelPreset("gpt-nano")),
+  return {params::ModelSpecToModelFile(*params::ModelPreset("gpt-nano")),
           "name: \"mine\"  # a comment\nmlp {\n  widths: [784, 32, 10]\n}\n"};
 }
 
 Seeds ModelJsonSeeds() {
-  return {ModelSpecToJson(*ModelPreset("gpt-nano")),
-          ModelSpecToJson({"small", MlpSpec{{4, 3, 2}}})};
+  return {params::ModelSpecToJson(*params::ModelPreset("gpt-nano")),
+          params::ModelSpecToJson({"small", params::MlpSpec{{4, 3, 2}}})};
 }
 
 Seeds HuggingFaceSeeds() {
-  return {HuggingFaceFiles({"small", GptSpec{2, 4, 32, 8, 300}})->front().text};
+  return {
+      checkpoints::HuggingFaceFiles({"small", params::GptSpec{2, 4, 32, 8, 300}})->front().text};
 }
 
 Seeds TokenizerSeeds() {
-  const std::vector<NamedText> files = *HuggingFaceFiles(*ModelPreset("gpt-nano"));
-  for (const NamedText& file : files) {
+  const std::vector<checkpoints::NamedText> files =
+      *checkpoints::HuggingFaceFiles(*params::ModelPreset("gpt-nano"));
+  for (const checkpoints::NamedText& file : files) {
     if (file.name != "tokenizer.json") continue;
     Json json = *ParseJson(file.text);
     json["model"]["vocab"]["he"] = 256;

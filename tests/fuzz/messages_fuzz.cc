@@ -100,11 +100,11 @@ void ReadMessage(absl::string_view bytes) {
 }
 
 void ReadAssignment(absl::string_view bytes) {
-  const absl::StatusOr<AssignCommand> assignment = rpc::ParseAssignment(bytes);
+  const absl::StatusOr<shards::AssignCommand> assignment = rpc::ParseAssignment(bytes);
   if (!assignment.ok()) return Refuse(assignment.status());
   Accept();
   const std::string again = rpc::FormatAssignment(*assignment);
-  const absl::StatusOr<AssignCommand> back = rpc::ParseAssignment(again);
+  const absl::StatusOr<shards::AssignCommand> back = rpc::ParseAssignment(again);
   LODESTAR_CHECK(back.ok()) << back.status();
   LODESTAR_CHECK(rpc::FormatAssignment(*back) == again);
 }
@@ -112,13 +112,13 @@ void ReadAssignment(absl::string_view bytes) {
 void ReadReport(absl::string_view bytes) {
   v1::ShardReport report;
   if (!report.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
-  const absl::StatusOr<ShardEvent> event = rpc::EventOf(report);
+  const absl::StatusOr<shards::ShardEvent> event = rpc::EventOf(report);
   if (!event.ok()) return Refuse(event.status());
   Accept();
   v1::ShardReport again;
   again.set_shard(report.shard());
   rpc::SetEvent(*event, &again);
-  const absl::StatusOr<ShardEvent> back = rpc::EventOf(again);
+  const absl::StatusOr<shards::ShardEvent> back = rpc::EventOf(again);
   LODESTAR_CHECK(back.ok()) << back.status();
   LODESTAR_CHECK(back->index() == event->index()) << again.ShortDebugString();
 }
@@ -141,41 +141,41 @@ void ReadStatus(absl::string_view bytes) {
       << again << " of " << status;
 }
 
-JobSpec SomeJob() {
-  JobSpec job;
-  job.model = *ModelPreset("gpt-nano");
-  job.mode = Mode::kLocalSgd;
+job::JobSpec SomeJob() {
+  job::JobSpec job;
+  job.model = *params::ModelPreset("gpt-nano");
+  job.mode = job::Mode::kLocalSgd;
   job.local_steps = 7;
-  job.outer_optimizer = OuterOptimizerKind::kNesterov;
+  job.outer_optimizer = job::OuterOptimizerKind::kNesterov;
   job.outer_learning_rate = 0.65;
-  job.optimizer.kind = OptimizerKind::kAdamW;
-  job.schedule = {ScheduleKind::kCosine, 0.01, 0.001, 5, 500};
+  job.optimizer.kind = job::OptimizerKind::kAdamW;
+  job.schedule = {job::ScheduleKind::kCosine, 0.01, 0.001, 5, 500};
   job.clip_norm = 1.5;
   job.batch_size = 16;
   job.min_workers = 3;
   job.eval_every = 10;
   job.eval_samples = 64;
   job.bucket_bytes = 1 << 20;
-  job.push_encoding = Encoding::kInt8;
-  job.pull_encoding = Encoding::kInt4;
+  job.push_encoding = params::Encoding::kInt8;
+  job.pull_encoding = params::Encoding::kInt4;
   return job;
 }
 
-ModelSpec SmallModel() { return {"small", MlpSpec{{4, 3, 2}}}; }
+params::ModelSpec SmallModel() { return {"small", params::MlpSpec{{4, 3, 2}}}; }
 
-std::shared_ptr<const ClusterMap> SmallMap(const JobSpec& job) {
-  auto map = std::make_shared<ClusterMap>();
+std::shared_ptr<const messages::ClusterMap> SmallMap(const job::JobSpec& job) {
+  auto map = std::make_shared<messages::ClusterMap>();
   map->version = 4;
-  map->layout = *BuildLayout(job.model);
+  map->layout = *params::BuildLayout(job.model);
   const int64_t half = map->layout.num_elements() / 2;
   map->servers = {{0, "a:1", {0, half}}, {1, "b:2", {half, map->layout.num_elements()}}};
-  map->buckets =
-      *PlanBuckets(map->layout, {map->servers[0].range, map->servers[1].range}, job.bucket_bytes);
+  map->buckets = *params::PlanBuckets(map->layout, {map->servers[0].range, map->servers[1].range},
+                                      job.bucket_bytes);
   return map;
 }
 
-JobSpec SmallJob() {
-  JobSpec job = SomeJob();
+job::JobSpec SmallJob() {
+  job::JobSpec job = SomeJob();
   job.model = SmallModel();
   return job;
 }
@@ -190,17 +190,17 @@ using Seeds = std::vector<std::string>;
 Seeds ModelSeeds() {
   Seeds seeds;
   for (const char* preset : {"gpt-nano", "mlp-mnist", "cnn-cifar10"}) {
-    if (const absl::StatusOr<ModelSpec> model = ModelPreset(preset); model.ok()) {
+    if (const absl::StatusOr<params::ModelSpec> model = params::ModelPreset(preset); model.ok()) {
       seeds.push_back(BytesOf(*model));
     }
   }
   seeds.push_back(BytesOf(SmallModel()));
   return seeds;
 }
-Seeds LayoutSeeds() { return {BytesOf(*BuildLayout(SmallModel()))}; }
+Seeds LayoutSeeds() { return {BytesOf(*params::BuildLayout(SmallModel()))}; }
 Seeds JobSeeds() { return {BytesOf(SomeJob()), BytesOf(SmallJob())}; }
 Seeds LossSeeds() {
-  JobLoss loss;
+  job::JobLoss loss;
   loss.train = 1.5;
   loss.train_round = Round(3);
   loss.heldout = 2.5;
@@ -209,19 +209,19 @@ Seeds LossSeeds() {
   return {BytesOf(loss)};
 }
 Seeds RegisterRequestSeeds() {
-  RegisterCall call;
+  messages::RegisterCall call;
   call.name = "gpu-box";
   call.instance_id = 77;
   call.device = "cpu";
-  call.encodings = {Encoding::Kind::kFp32, Encoding::Kind::kInt8, Encoding::Kind::kInt4,
-                    Encoding::Kind::kTopK2};
+  call.encodings = {params::Encoding::Kind::kFp32, params::Encoding::Kind::kInt8,
+                    params::Encoding::Kind::kInt4, params::Encoding::Kind::kTopK2};
   Seeds seeds = {BytesOf(call)};
-  call.layout = *BuildLayout(SmallModel());
+  call.layout = *params::BuildLayout(SmallModel());
   seeds.push_back(BytesOf(call));
   return seeds;
 }
 Seeds RegisterReplySeeds() {
-  Registration registration;
+  messages::Registration registration;
   registration.life = {WorkerId(3), Incarnation(0xfedcba9876543210)};
   registration.server_incarnation = 9;
   registration.lease = absl::Seconds(10);
@@ -231,9 +231,11 @@ Seeds RegisterReplySeeds() {
   registration.map = SmallMap(registration.job);
   return {BytesOf(registration)};
 }
-Seeds DatasetSeeds() { return {BytesOf(DatasetInfo{"0123456789abcdef", 1000, 100, 64, true})}; }
+Seeds DatasetSeeds() {
+  return {BytesOf(messages::DatasetInfo{"0123456789abcdef", 1000, 100, 64, true})};
+}
 Seeds HeartbeatRequestSeeds() {
-  HeartbeatCall call;
+  messages::HeartbeatCall call;
   call.life = {WorkerId(3), Incarnation(4)};
   call.bytes_pushed = 5;
   call.bytes_pulled = 6;
@@ -243,10 +245,11 @@ Seeds HeartbeatRequestSeeds() {
   return {BytesOf(call)};
 }
 Seeds HeartbeatReplySeeds() {
-  return {BytesOf(HeartbeatAnswer{ViewId(3), "waits", ServerAddresses{4, {"a:1", "b:2"}}})};
+  return {BytesOf(
+      messages::HeartbeatAnswer{ViewId(3), "waits", messages::ServerAddresses{4, {"a:1", "b:2"}}})};
 }
 Seeds GrantSeeds() {
-  Grant grant;
+  messages::Grant grant;
   grant.round = Round(5);
   grant.view = ViewId(6);
   grant.first_sample = 70;
@@ -261,15 +264,16 @@ Seeds GrantSeeds() {
   grant.reason = "why";
   grant.total_rounds = 12;
   Seeds seeds;
-  for (const Grant::Kind kind :
-       {Grant::Kind::kTrain, Grant::Kind::kEvaluate, Grant::Kind::kWait, Grant::Kind::kDone}) {
+  for (const messages::Grant::Kind kind :
+       {messages::Grant::Kind::kTrain, messages::Grant::Kind::kEvaluate,
+        messages::Grant::Kind::kWait, messages::Grant::Kind::kDone}) {
     grant.kind = kind;
     seeds.push_back(BytesOf(grant));
   }
   return seeds;
 }
 Seeds RoundReportSeeds() {
-  RoundReport report;
+  messages::RoundReport report;
   report.round = Round(5);
   report.loss_sum = 1.25;
   report.num_predictions = 6;
@@ -284,32 +288,33 @@ Seeds RoundReportSeeds() {
   return {BytesOf(report)};
 }
 
-AssignCommand SomeAssignment() {
-  AssignCommand assign;
+shards::AssignCommand SomeAssignment() {
+  shards::AssignCommand assign;
   assign.server_incarnation = 9;
   assign.job = SmallJob();
   assign.map = SmallMap(assign.job);
-  assign.source = CheckpointSource{"/checkpoints/round-00000003"};
+  assign.source = shards::CheckpointSource{"/checkpoints/round-00000003"};
   assign.folder = {"/checkpoints", 77};
   return assign;
 }
-RoundPlan SomePlan() {
+sync::RoundPlan SomePlan() {
   return {Round(5),
           ViewId(6),
           {{WorkerId(1), Incarnation(2), 3}, {WorkerId(4), Incarnation(5), 6}},
           0.125};
 }
 Seeds ShardCommandSeeds() {
-  const std::vector<RosterMember> members = SomePlan().roster;
+  const std::vector<sync::RosterMember> members = SomePlan().roster;
   Seeds seeds;
-  for (const ShardCommand& command : std::vector<ShardCommand>{
-           SomeAssignment(), OpenRoundCommand{SomePlan()}, CloseRoundCommand{Round(3), members},
-           MembersCommand{ViewId(2), members},
-           DropCommand{WorkerId(1), Incarnation(2), "lease expired"},
-           SaveCommand{Round(3), "/checkpoints/round-00000003"},
-           PublishedCommand{"/checkpoints/.tmp", "/checkpoints/round-00000003", Round(3)},
-           NormTotalCommand{Round(3), 2.5}, AskConnectionsCommand{{WorkerId(1), Incarnation(2)}},
-           StopCommand{"diverged"}}) {
+  for (const shards::ShardCommand& command : std::vector<shards::ShardCommand>{
+           SomeAssignment(), shards::OpenRoundCommand{SomePlan()},
+           shards::CloseRoundCommand{Round(3), members}, shards::MembersCommand{ViewId(2), members},
+           shards::DropCommand{WorkerId(1), Incarnation(2), "lease expired"},
+           shards::SaveCommand{Round(3), "/checkpoints/round-00000003"},
+           shards::PublishedCommand{"/checkpoints/.tmp", "/checkpoints/round-00000003", Round(3)},
+           shards::NormTotalCommand{Round(3), 2.5},
+           shards::AskConnectionsCommand{{WorkerId(1), Incarnation(2)}},
+           shards::StopCommand{"diverged"}}) {
     seeds.push_back(BytesOf(command));
   }
   return seeds;
@@ -317,14 +322,17 @@ Seeds ShardCommandSeeds() {
 Seeds RoundPlanSeeds() { return {BytesOf(SomePlan())}; }
 Seeds ShardReportSeeds() {
   Seeds seeds;
-  const WorkerLife life = {WorkerId(1), Incarnation(2)};
-  for (const ShardEvent& event : std::vector<ShardEvent>{
-           ShardLoaded{4, absl::NotFoundError("tensor x")}, ShardSaved{4, "run/round-1.tmp", "{}"},
-           ShardSquareSums{4, Round(3), {1.0, 2.0}}, ShardDiverged{4, Round(3), "bucket 3"},
-           ShardFailing{4, absl::ResourceExhaustedError("memory")}, ShardConnections{life, true},
-           ShardAlarm{"the disk is full"}, ShardExiting{},
-           WorkerFault{life.worker, life.incarnation, Round(3), WorkerFault::Kind::kNotPushed,
-                       "bucket 3 is missing"}}) {
+  const messages::WorkerLife life = {WorkerId(1), Incarnation(2)};
+  for (const shards::ShardEvent& event : std::vector<shards::ShardEvent>{
+           shards::ShardLoaded{4, absl::NotFoundError("tensor x")},
+           shards::ShardSaved{4, "run/round-1.tmp", "{}"},
+           shards::ShardSquareSums{4, Round(3), {1.0, 2.0}},
+           shards::ShardDiverged{4, Round(3), "bucket 3"},
+           shards::ShardFailing{4, absl::ResourceExhaustedError("memory")},
+           shards::ShardConnections{life, true}, shards::ShardAlarm{"the disk is full"},
+           shards::ShardExiting{},
+           sync::WorkerFault{life.worker, life.incarnation, Round(3),
+                             sync::WorkerFault::Kind::kNotPushed, "bucket 3 is missing"}}) {
     v1::ShardReport report;
     report.set_shard(1);
     rpc::SetEvent(event, &report);

@@ -12,40 +12,41 @@
 namespace lodestar::fuzz {
 namespace {
 
-const HttpResponder& SomeResponder() {
-  static const HttpResponder* const responder = [] {
-    HttpResponder::Config config;
-    config.routes.pages["/"] = [](const HttpQuery& query) {
-      return HttpAnswer{.body = absl::StrCat(query.size(), " words\n")};
+const http::HttpResponder& SomeResponder() {
+  static const http::HttpResponder* const responder = [] {
+    http::HttpResponder::Config config;
+    config.routes.pages["/"] = [](const http::HttpQuery& query) {
+      return http::HttpAnswer{.body = absl::StrCat(query.size(), " words\n")};
     };
     config.routes.events_path = "/events";
-    config.routes.orders["/pause"] = [](const HttpQuery& form, const std::string&) {
-      return HttpAnswer{.body = absl::StrCat(form.size(), " words\n")};
+    config.routes.orders["/pause"] = [](const http::HttpQuery& form, const std::string&) {
+      return http::HttpAnswer{.body = absl::StrCat(form.size(), " words\n")};
     };
     config.allows_addresses = true;
-    return new HttpResponder(config);
+    return new http::HttpResponder(config);
   }();
   return *responder;
 }
 
 // Answers a complete request like HttpServer does.
 void AnswerRequest(absl::string_view bytes) {
-  const RequestProgress progress = JudgeRequest(bytes);
-  if (progress == RequestProgress::kIncomplete) return;
+  const http::RequestProgress progress = http::JudgeRequest(bytes);
+  if (progress == http::RequestProgress::kIncomplete) return;
   std::string answer;
-  if (progress == RequestProgress::kComplete) {
+  if (progress == http::RequestProgress::kComplete) {
     Accept();
-    answer = SomeResponder().Answer(bytes, HttpCredentials()).bytes;
+    answer = SomeResponder().Answer(bytes, http::HttpCredentials()).bytes;
   } else {
-    answer = RefusalOf(progress);
+    answer = http::RefusalOf(progress);
   }
   LODESTAR_CHECK(absl::StartsWith(answer, "HTTP/1.1 ")) << answer;
 }
 
 std::vector<std::string> RequestSeeds() {
   const auto order = [](absl::string_view fields, absl::string_view form) {
-    return absl::StrCat("POST /pause HTTP/1.1\r\nHost: localhost\r\n", HttpResponder::kOrderHeader,
-                        ": -\r\n", fields, "Content-Length: ", form.size(), "\r\n\r\n", form);
+    return absl::StrCat("POST /pause HTTP/1.1\r\nHost: localhost\r\n",
+                        http::HttpResponder::kOrderHeader, ": -\r\n", fields,
+                        "Content-Length: ", form.size(), "\r\n\r\n", form);
   };
   return {"GET /?word=a%20b HTTP/1.1\r\nHost: localhost:8080\r\nAccept-Encoding: gzip, br\r\n\r\n",
           "HEAD / HTTP/1.0\r\nHost: [::1]:80\r\nAuthorization: Basic bWU6YTpi\r\n\r\n",

@@ -23,15 +23,15 @@ using Seeds = std::vector<std::string>;
 const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
 
 const std::string& SomeKey() {
-  static const std::string* const key = new std::string(NewPrivateKey());
+  static const std::string* const key = new std::string(security::NewPrivateKey());
   return *key;
 }
 
-Validity SomeValidity() { return {kNow, kNow + absl::Hours(1000)}; }
+security::Validity SomeValidity() { return {kNow, kNow + absl::Hours(1000)}; }
 
-const Authority& SomeAuthority() {
-  static const Authority* const authority =
-      new Authority{*MakeAuthority(SomeKey(), SomeValidity()), SomeKey()};
+const security::Authority& SomeAuthority() {
+  static const security::Authority* const authority =
+      new security::Authority{*security::MakeAuthority(SomeKey(), SomeValidity()), SomeKey()};
   return *authority;
 }
 
@@ -68,10 +68,11 @@ void ReadLedger(absl::string_view bytes) {
 }
 
 void ReadJoinLine(absl::string_view bytes) {
-  const absl::StatusOr<JoinString> join = ParseJoinString("--join", bytes);
+  const absl::StatusOr<security::JoinString> join = security::ParseJoinString("--join", bytes);
   if (!join.ok()) return Refuse(join.status());
   Accept();
-  const absl::StatusOr<JoinString> back = ParseJoinString("--join", join->ToString());
+  const absl::StatusOr<security::JoinString> back =
+      security::ParseJoinString("--join", join->ToString());
   LODESTAR_CHECK(back.ok()) << back.status();
   LODESTAR_CHECK(back->ToString() == join->ToString()) << join->ToString();
   LODESTAR_CHECK(back->servers == join->servers && back->token_id == join->token_id &&
@@ -79,13 +80,15 @@ void ReadJoinLine(absl::string_view bytes) {
 }
 
 void ReadUri(absl::string_view bytes) {
-  const absl::StatusOr<Identity> identity = IdentityFromUri(bytes);
+  const absl::StatusOr<security::Identity> identity = security::IdentityFromUri(bytes);
   if (!identity.ok()) return Refuse(identity.status());
   Accept();
-  const absl::StatusOr<Identity> back = IdentityFromUri(UriOf(*identity));
+  const absl::StatusOr<security::Identity> back =
+      security::IdentityFromUri(security::UriOf(*identity));
   LODESTAR_CHECK(back.ok() && *back == *identity) << bytes;
-  LODESTAR_CHECK(CheckIdentityName(identity->name).ok()) << bytes;
-  LODESTAR_CHECK(PeerText(TextOf(*identity), 1000) == TextOf(*identity)) << bytes;
+  LODESTAR_CHECK(security::CheckIdentityName(identity->name).ok()) << bytes;
+  LODESTAR_CHECK(PeerText(security::TextOf(*identity), 1000) == security::TextOf(*identity))
+      << bytes;
 }
 
 std::string PemOf(absl::string_view label, absl::string_view der) {
@@ -107,32 +110,33 @@ std::string DerOf(absl::string_view pem) {
 }
 
 void CheckRequest(const std::string& request) {
-  const Identity identity = {Role::kWorker, "box", "02"};
+  const security::Identity identity = {security::Role::kWorker, "box", "02"};
   const absl::StatusOr<std::string> certificate =
-      IssueCertificate(SomeAuthority(), request, identity, SomeValidity());
+      security::IssueCertificate(SomeAuthority(), request, identity, SomeValidity());
   if (!certificate.ok()) return Refuse(certificate.status());
   Accept();
   // Only the key of the request may have an effect.
-  const absl::StatusOr<CertificateFacts> facts = FactsOf(*certificate);
+  const absl::StatusOr<security::CertificateFacts> facts = security::FactsOf(*certificate);
   LODESTAR_CHECK(facts.ok()) << facts.status();
   LODESTAR_CHECK(facts->identity == identity);
   LODESTAR_CHECK(facts->validity.until <= SomeValidity().until);
   LODESTAR_CHECK(
-      CheckIssued(*certificate, SomeAuthority().certificate, kNow + absl::Hours(1)).ok());
+      security::CheckIssued(*certificate, SomeAuthority().certificate, kNow + absl::Hours(1)).ok());
 }
 
 void CheckCertificate(const std::string& certificate) {
-  const absl::StatusOr<CertificateFacts> facts = FactsOf(certificate);
-  if (const auto print = FingerprintOf(certificate); !print.ok()) Refuse(print.status());
-  if (const auto validity = ValidityOf(certificate); !validity.ok()) Refuse(validity.status());
+  const absl::StatusOr<security::CertificateFacts> facts = security::FactsOf(certificate);
+  if (const auto print = security::FingerprintOf(certificate); !print.ok()) Refuse(print.status());
+  if (const auto validity = security::ValidityOf(certificate); !validity.ok())
+    Refuse(validity.status());
   const absl::Status issued =
-      CheckIssued(certificate, SomeAuthority().certificate, kNow + absl::Hours(1));
+      security::CheckIssued(certificate, SomeAuthority().certificate, kNow + absl::Hours(1));
   if (!issued.ok()) Refuse(issued);
-  const absl::Status fits = CheckKeyFits(certificate, SomeKey());
+  const absl::Status fits = security::CheckKeyFits(certificate, SomeKey());
   if (!fits.ok()) Refuse(fits);
   if (!facts.ok()) return Refuse(facts.status());
   Accept();
-  LODESTAR_CHECK(CheckIdentityName(facts->identity.name).ok()) << facts->identity.name;
+  LODESTAR_CHECK(security::CheckIdentityName(facts->identity.name).ok()) << facts->identity.name;
 }
 
 void ReadRequest(absl::string_view bytes) { CheckRequest(std::string(bytes)); }
@@ -142,13 +146,13 @@ void ReadRequestDer(absl::string_view bytes) { CheckRequest(PemOf("CERTIFICATE R
 void ReadCertificateDer(absl::string_view bytes) { CheckCertificate(PemOf("CERTIFICATE", bytes)); }
 
 void ReadAddresses(absl::string_view bytes) {
-  const absl::Status one = CheckPeerAddress("a server", bytes);
+  const absl::Status one = net::CheckPeerAddress("a server", bytes);
   if (!one.ok()) Refuse(one);
-  const absl::StatusOr<AddressList> addresses = AddressList::Parse("coordinator", bytes);
+  const absl::StatusOr<net::AddressList> addresses = net::AddressList::Parse("coordinator", bytes);
   if (!addresses.ok()) return Refuse(addresses.status());
   Accept();
-  const absl::StatusOr<AddressList> back =
-      AddressList::Parse("coordinator", absl::StrReplaceAll(addresses->ToString(), {{", ", ","}}));
+  const absl::StatusOr<net::AddressList> back = net::AddressList::Parse(
+      "coordinator", absl::StrReplaceAll(addresses->ToString(), {{", ", ","}}));
   LODESTAR_CHECK(back.ok() && back->ToString() == addresses->ToString()) << bytes;
 }
 
@@ -163,29 +167,31 @@ void ReadText(absl::string_view bytes) {
 Seeds LedgerSeeds() {
   authority::TokenLedger ledger;
   LODESTAR_CHECK(ledger
-                     .Create({Role::kWorker, absl::Hours(2), 3, "box"}, "0a",
-                             Sha256Hex("0123456789abcdef"), kNow)
+                     .Create({security::Role::kWorker, absl::Hours(2), 3, "box"}, "0a",
+                             security::Sha256Hex("0123456789abcdef"), kNow)
                      .ok());
   LODESTAR_CHECK(ledger.Redeem(EnrolmentWith("0a", ""), kNow).ok());
-  LODESTAR_CHECK(ledger.Note({Role::kServer, "shard-0", "2c"}, kNow + absl::Hours(3), kNow).ok());
+  LODESTAR_CHECK(
+      ledger.Note({security::Role::kServer, "shard-0", "2c"}, kNow + absl::Hours(3), kNow).ok());
   LODESTAR_CHECK(ledger.Revoke("box", "it was lost", /*with_tokens=*/false, kNow).ok());
   return {ledger.ToJson()};
 }
 
 Seeds JoinSeeds() {
-  const JoinString join = {"server1:50051,[::1]:50052", std::string(64, 'a'), "0a",
-                           "0123456789abcdef0123456789abcdef"};
+  const security::JoinString join = {"server1:50051,[::1]:50052", std::string(64, 'a'), "0a",
+                                     "0123456789abcdef0123456789abcdef"};
   return {join.ToString()};
 }
 
 Seeds UriSeeds() {
-  return {UriOf({Role::kWorker, "gpu-box", "0a1b"}), "spiffe://example.org/server/shard-0"};
+  return {security::UriOf({security::Role::kWorker, "gpu-box", "0a1b"}),
+          "spiffe://example.org/server/shard-0"};
 }
 
-std::string SomeRequest() { return *MakeCertificateRequest(SomeKey()); }
+std::string SomeRequest() { return *security::MakeCertificateRequest(SomeKey()); }
 std::string SomeCertificate() {
-  return *IssueCertificate(SomeAuthority(), SomeRequest(), {Role::kServer, "shard-0", "01"},
-                           SomeValidity());
+  return *security::IssueCertificate(SomeAuthority(), SomeRequest(),
+                                     {security::Role::kServer, "shard-0", "01"}, SomeValidity());
 }
 
 Seeds RequestSeeds() { return {SomeRequest()}; }

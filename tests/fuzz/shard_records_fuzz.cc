@@ -22,7 +22,7 @@ void ReadShardRecord(absl::string_view bytes) {
 }
 
 Seeds ShardRecordSeeds() {
-  const RoundPlan plan = {Round(5), ViewId(6), {{WorkerId(1), Incarnation(2), 3}}, 0.1};
+  const sync::RoundPlan plan = {Round(5), ViewId(6), {{WorkerId(1), Incarnation(2), 3}}, 0.1};
   shard::StepRecord step;
   step.bucket = 3;
   step.step.kind = shard::BucketStep::Kind::kAccumulate;

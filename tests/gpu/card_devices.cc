@@ -39,12 +39,12 @@ kernels::DeviceSet MakeTestCards(int count) {
 
 // Returns GPT-2 124M and 1.5B with few layers, because more layers only repeat them, and a model
 // with heads of 128 and twice the context.
-std::vector<ModelSpec> SpecsOfTestCards() {
-  const GptSpec small{
+std::vector<params::ModelSpec> SpecsOfTestCards() {
+  const params::GptSpec small{
       .num_layers = 2, .num_heads = 12, .width = 768, .context = 1024, .vocabulary = 50257};
-  const GptSpec large{
+  const params::GptSpec large{
       .num_layers = 1, .num_heads = 25, .width = 1600, .context = 256, .vocabulary = 50257};
-  const GptSpec wide_heads{
+  const params::GptSpec wide_heads{
       .num_layers = 1, .num_heads = 6, .width = 768, .context = 2048, .vocabulary = 512};
   return {{"gpt2-124m", small}, {"gpt2-1.5b", large}, {"wide-heads", wide_heads}};
 }

@@ -42,7 +42,7 @@ absl::Status WriteLogits(const std::string& path) {
 
 absl::Status WriteTokens(const std::string& path) {
   ASSIGN_OR_RETURN(const std::unique_ptr<model::Tokenizer> tokenizer,
-                   model::OpenTokenizer(FileSystem::Real(), path));
+                   model::OpenTokenizer(storage::FileSystem::Real(), path));
   for (std::string line; std::getline(std::cin, line);) {
     ASSIGN_OR_RETURN(const Json text, ParseJson(line));
     if (!text.is_string()) return absl::InvalidArgumentError(absl::StrCat(line, " is no string"));

@@ -13,25 +13,25 @@ struct SampleSizes {
   bool is_text = false;
 };
 
-SampleSizes SizesOf(const MlpSpec& mlp) {
+SampleSizes SizesOf(const params::MlpSpec& mlp) {
   return {.inputs = mlp.widths.front(), .classes = mlp.widths.back()};
 }
-SampleSizes SizesOf(const CnnSpec& cnn) {
+SampleSizes SizesOf(const params::CnnSpec& cnn) {
   return {.inputs = int64_t{cnn.image_channels} * cnn.image_height * cnn.image_width,
           .classes = cnn.num_classes};
 }
-SampleSizes SizesOf(const GptSpec& gpt) {
+SampleSizes SizesOf(const params::GptSpec& gpt) {
   return {
       .inputs = gpt.context, .targets = gpt.context, .classes = gpt.vocabulary, .is_text = true};
 }
-SampleSizes SizesOf(const ClientModelSpec&) { return {}; }
+SampleSizes SizesOf(const params::ClientModelSpec&) { return {}; }
 
 }  // namespace
 
-std::vector<float> FormulaWeights(const Layout& layout) {
+std::vector<float> FormulaWeights(const params::Layout& layout) {
   std::vector<float> weights(layout.num_elements());
-  for (const TensorSpec& tensor : layout.tensors()) {
-    const double start = tensor.initializer.kind == InitializerKind::kOnes ? 1.0 : 0.0;
+  for (const params::TensorSpec& tensor : layout.tensors()) {
+    const double start = tensor.initializer.kind == params::InitializerKind::kOnes ? 1.0 : 0.0;
     for (int64_t i = tensor.offset; i < tensor.offset + tensor.num_elements(); ++i) {
       weights[i] = static_cast<float>(start + 0.03 * std::sin(1.2345 * static_cast<double>(i)));
     }
@@ -39,7 +39,7 @@ std::vector<float> FormulaWeights(const Layout& layout) {
   return weights;
 }
 
-data::HostBatch FormulaBatch(const ModelSpec& spec, int64_t num_samples) {
+data::HostBatch FormulaBatch(const params::ModelSpec& spec, int64_t num_samples) {
   const SampleSizes sizes =
       std::visit([](const auto& architecture) { return SizesOf(architecture); }, spec.architecture);
   data::HostBatch batch;
@@ -58,9 +58,9 @@ data::HostBatch FormulaBatch(const ModelSpec& spec, int64_t num_samples) {
   return batch;
 }
 
-std::vector<DecayRange> DecayRanges(const Layout& layout) {
+std::vector<DecayRange> DecayRanges(const params::Layout& layout) {
   std::vector<DecayRange> ranges;
-  for (const TensorSpec& tensor : layout.tensors()) {
+  for (const params::TensorSpec& tensor : layout.tensors()) {
     if (ranges.empty() || ranges.back().decay != tensor.decay) {
       ranges.push_back({{tensor.offset, tensor.offset}, tensor.decay});
     }

@@ -63,7 +63,8 @@ std::vector<Vector> VectorsOf(absl::string_view kind) {
 }
 
 absl::StatusOr<std::unique_ptr<data::Dataset>> MakeDataset(const data::DataConfig& config,
-                                                           const GptSpec& gpt, uint64_t seed) {
+                                                           const params::GptSpec& gpt,
+                                                           uint64_t seed) {
   const absl::StatusOr<data::DataSource> source = data::OpenData(config);
   if (!source.ok()) return source.status();
   return lodestar::data::MakeDataset(*source, {.name = "vectors", .architecture = gpt}, seed);
@@ -86,11 +87,11 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenCorpus(const Vector& vector,
     for (int i = 0; i < size; ++i) content.push_back(static_cast<char>(place++ % 251));
     folder.Write(absl::StrCat(is_heldout ? "heldout/" : "data/", number, ".bin"), content);
   }
-  const GptSpec gpt{.num_layers = 1,
-                    .num_heads = 1,
-                    .width = 8,
-                    .context = static_cast<int>(vector.Number("context")),
-                    .vocabulary = static_cast<int>(vector.Number("vocabulary"))};
+  const params::GptSpec gpt{.num_layers = 1,
+                            .num_heads = 1,
+                            .width = 8,
+                            .context = static_cast<int>(vector.Number("context")),
+                            .vocabulary = static_cast<int>(vector.Number("vocabulary"))};
   return MakeDataset({.path = folder.Path("data"),
                       .heldout_path = num_heldout > 0 ? folder.Path("heldout") : "",
                       .format = vector.Text("format")},
@@ -100,7 +101,7 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenCorpus(const Vector& vector,
 TEST(ProtocolVectorsTest, Checksum) {
   for (const Vector& vector : VectorsOf("crc32c")) {
     const std::string text = vector.Text("text");
-    EXPECT_EQ(absl::StrFormat("%08x", Crc32c(text.data(), text.size())), vector.outcome);
+    EXPECT_EQ(absl::StrFormat("%08x", crc32c::Crc32c(text.data(), text.size())), vector.outcome);
   }
 }
 
@@ -118,7 +119,7 @@ TEST(ProtocolVectorsTest, ChecksumOfAChunk) {
     header.kind = static_cast<v1::ContributionKind>(vector.Number("kind"));
     EXPECT_TRUE(absl::SimpleAtof(vector.Text("scale"), &header.scale)) << vector.line;
     header.num_samples = vector.Number("num_samples");
-    header.crc32c = Crc32c(data.data(), data.size());
+    header.crc32c = crc32c::Crc32c(data.data(), data.size());
     EXPECT_EQ(absl::StrFormat("%016x", wire::ChecksumOf(header, data.size())), vector.outcome);
   }
 }
@@ -126,11 +127,12 @@ TEST(ProtocolVectorsTest, ChecksumOfAChunk) {
 TEST(ProtocolVectorsTest, Encodings) {
   for (const Vector& vector : VectorsOf("encoding")) {
     const std::string bytes = absl::HexStringToBytes(vector.Text("bytes"));
-    const absl::StatusOr<Encoding> encoding = ParseEncodingText("encoding", vector.Text("name"));
+    const absl::StatusOr<params::Encoding> encoding =
+        params::ParseEncodingText("encoding", vector.Text("name"));
     ASSERT_TRUE(encoding.ok()) << encoding.status();
     const std::vector<std::string> wanted = absl::StrSplit(vector.outcome, ' ');
     std::vector<float> values(wanted.size());
-    ASSERT_EQ(EncodedBytes(*encoding, static_cast<int64_t>(values.size())),
+    ASSERT_EQ(params::EncodedBytes(*encoding, static_cast<int64_t>(values.size())),
               static_cast<int64_t>(bytes.size()))
         << vector.line;
     codec::CodecOf(*encoding).Decode(reinterpret_cast<const std::byte*>(bytes.data()),
@@ -179,11 +181,11 @@ TEST(ProtocolVectorsTest, Windows) {
     std::vector<uint16_t> tokens(vector.Number("train_tokens") * 10 / 9);
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i);
     const data::TestFolder folder;
-    const GptSpec gpt{.num_layers = 1,
-                      .num_heads = 1,
-                      .width = 8,
-                      .context = static_cast<int>(vector.Number("context")),
-                      .vocabulary = 65536};
+    const params::GptSpec gpt{.num_layers = 1,
+                              .num_heads = 1,
+                              .width = 8,
+                              .context = static_cast<int>(vector.Number("context")),
+                              .vocabulary = 65536};
     const uint64_t seed = vector.Number("seed");
     const auto dataset = MakeDataset(
         {.path = folder.Write("tokens.bin", data::TokenBytes(tokens)), .format = "tokens"}, gpt,

@@ -53,7 +53,7 @@ std::map<std::string, Reference> ReadReferences() {
 }
 
 // Computes the same summary as pytorch_reference.py.
-GradientSummary Summarize(const std::vector<double>& gradient, const TensorSpec& tensor) {
+GradientSummary Summarize(const std::vector<double>& gradient, const params::TensorSpec& tensor) {
   GradientSummary summary;
   for (int64_t i = 0; i < tensor.num_elements(); ++i) {
     const double value = gradient[tensor.offset + i];
@@ -69,8 +69,8 @@ class PytorchReferenceTest : public testing::TestWithParam<std::tuple<std::strin
   void SetUp() override {
     const auto& [model_name, device_kind] = GetParam();
     device_ = *factory::MakeDevice(device_kind, /*threads=*/1, nullptr);
-    const ModelSpec spec =
-        model_name == "small-gpt" ? model::SmallGptSpec() : *ModelPreset(model_name);
+    const params::ModelSpec spec =
+        model_name == "small-gpt" ? model::SmallGptSpec() : *params::ModelPreset(model_name);
     model_ = *model::MakeModel({spec, /*max_batch=*/2}, device_.get());
     batch_ = FormulaBatch(spec, kSamples);
     const std::vector<float> weights = FormulaWeights(model_->layout());
@@ -126,7 +126,7 @@ TEST_P(PytorchReferenceTest, GradientsAreEqual) {
     largest_norm = std::max(largest_norm, want.norm);
   }
   for (size_t i = 0; i < reference_.gradients.size(); ++i) {
-    const TensorSpec& tensor = model_->layout().tensors()[i];
+    const params::TensorSpec& tensor = model_->layout().tensors()[i];
     const GradientSummary got = Summarize(gradient, tensor);
     const GradientSummary& want = reference_.gradients[i];
     // A gradient that is zero or nearly zero in theory consists of rounding errors of its terms. So

@@ -31,10 +31,10 @@ bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
 
 // Returns the weight of a contribution: the samples that it was computed on, but not more than the
 // plan has for the worker.
-int64_t WeightIn(const RoundPlan& plan, WorkerId worker, int64_t num_samples) {
+int64_t WeightIn(const sync::RoundPlan& plan, WorkerId worker, int64_t num_samples) {
   int64_t total = 0;
   int64_t mine = -1;
-  for (const RosterMember& member : plan.roster) {
+  for (const sync::RosterMember& member : plan.roster) {
     total += member.num_samples;
     if (member.worker == worker) mine = member.num_samples;
   }
@@ -45,7 +45,7 @@ int64_t WeightIn(const RoundPlan& plan, WorkerId worker, int64_t num_samples) {
 
 // Sets the tensor's part in the bucket to the mean direction of `sent`, with the mean of their
 // lengths. If the directions cancel, leaves `mean` unchanged.
-void TakeDirection(const TensorSpec& tensor, ElementRange bucket,
+void TakeDirection(const params::TensorSpec& tensor, params::ElementRange bucket,
                    const std::vector<const std::vector<float>*>& sent,
                    const std::vector<int64_t>& weights, std::vector<double>& mean) {
   // Far below the sums of whole numbers that do not cancel, and far above the rounding of fp32.
@@ -76,8 +76,8 @@ void TakeDirection(const TensorSpec& tensor, ElementRange bucket,
 
 // Corrects the tensor's part in the bucket if it points against the momentum or hardly along it:
 // server/optimizer/momentum_correction.h.
-void Correct(const TensorSpec& tensor, ElementRange bucket, const std::vector<double>& momentum,
-             double beta, std::vector<double>& contribution) {
+void Correct(const params::TensorSpec& tensor, params::ElementRange bucket,
+             const std::vector<double>& momentum, double beta, std::vector<double>& contribution) {
   constexpr double kKept = 0.1;
   constexpr double kLeastMomentum = 1e-3;
   const int64_t begin = std::max(tensor.offset, bucket.begin) - bucket.begin;
@@ -114,7 +114,7 @@ void Correct(const TensorSpec& tensor, ElementRange bucket, const std::vector<do
 
 }  // namespace
 
-BucketAudit::BucketAudit(Audit* audit, uint64_t server_incarnation, const Bucket& bucket)
+BucketAudit::BucketAudit(Audit* audit, uint64_t server_incarnation, const params::Bucket& bucket)
     : audit_(audit), server_incarnation_(server_incarnation), bucket_(bucket) {}
 
 template <typename... Pieces>
@@ -282,8 +282,8 @@ std::vector<double> BucketAudit::MeanOf(const std::vector<shard::ContributionKey
     }
     sent.push_back(&found->second.elements);
   }
-  if (audit_->job().outer_reduction == OuterReduction::kDirection) {
-    for (const TensorSpec& tensor : life.map->layout.tensors()) {
+  if (audit_->job().outer_reduction == job::OuterReduction::kDirection) {
+    for (const params::TensorSpec& tensor : life.map->layout.tensors()) {
       TakeDirection(tensor, bucket_.range, sent, weights, mean);
     }
   }
@@ -296,7 +296,7 @@ void BucketAudit::CheckRoster(const std::vector<shard::ContributionKey>& group) 
   const auto plan = life.plans.find(round);
   if (plan == life.plans.end()) return;  // MeanOf() reports that
   std::vector<uint32_t> missing;
-  for (const RosterMember& member : plan->second.roster) {
+  for (const sync::RosterMember& member : plan->second.roster) {
     const bool is_here = HasCounted(member.incarnation, round);
     if (!is_here && !audit_->ended_.contains(member.incarnation)) {
       missing.push_back(member.worker.value());
@@ -311,38 +311,39 @@ void BucketAudit::CheckRoster(const std::vector<shard::ContributionKey>& group) 
 
 BucketSnapshot BucketAudit::Apply(const BucketSnapshot& before, Version version,
                                   const std::vector<shard::ContributionKey>& group) {
-  const JobSpec& job = audit_->job();
+  const job::JobSpec& job = audit_->job();
   const int64_t age = (version - group[0].base_version) - 1;
   if (job.max_staleness >= 0 && age > job.max_staleness) {
     Fail("round ", group[0].round.value(), " counts, and is of weights ", age, " updates old");
   }
-  const bool is_anchored = job.anchor == Anchor::kServer;
+  const bool is_anchored = job.anchor == job::Anchor::kServer;
   std::vector<double> mean = MeanOf(group, is_anchored ? &before.weights : nullptr);
-  if (job.momentum_correction == MomentumCorrectionKind::kHeloco) {
-    for (const TensorSpec& tensor : audit_->Find(server_incarnation_)->map->layout.tensors()) {
+  if (job.momentum_correction == job::MomentumCorrectionKind::kHeloco) {
+    for (const params::TensorSpec& tensor :
+         audit_->Find(server_incarnation_)->map->layout.tensors()) {
       Correct(tensor, bucket_.range, before.momentum, job.outer_momentum, mean);
     }
   }
   BucketSnapshot after = before;
   after.is_exact = false;
   after.round = group[0].round;
-  const ContributionKind kind = group[0].kind;
+  const messages::ContributionKind kind = group[0].kind;
   double rate = 1.0;
   double momentum = 0.0;
   bool is_nesterov = false;
-  if (HasLocalSteps(job)) {
-    is_nesterov = job.outer_optimizer == OuterOptimizerKind::kNesterov;
-    rate = job.outer_optimizer == OuterOptimizerKind::kAverage ? 1.0 : job.outer_learning_rate;
+  if (job::HasLocalSteps(job)) {
+    is_nesterov = job.outer_optimizer == job::OuterOptimizerKind::kNesterov;
+    rate = job.outer_optimizer == job::OuterOptimizerKind::kAverage ? 1.0 : job.outer_learning_rate;
     momentum = is_nesterov ? job.outer_momentum : 0.0;
   } else {
     rate = job.schedule.peak;
-    momentum = job.optimizer.kind == OptimizerKind::kMomentum ? job.optimizer.momentum : 0.0;
-    if (!audit_->uses_rosters() && job.staleness_scaling == StalenessScaling::kInverse) {
+    momentum = job.optimizer.kind == job::OptimizerKind::kMomentum ? job.optimizer.momentum : 0.0;
+    if (!audit_->uses_rosters() && job.staleness_scaling == job::StalenessScaling::kInverse) {
       rate /= 1.0 + static_cast<double>(std::max<int64_t>(age, 0));
     }
   }
   for (size_t e = 0; e < mean.size(); ++e) {
-    if (kind == ContributionKind::kWeights && !is_anchored) {
+    if (kind == messages::ContributionKind::kWeights && !is_anchored) {
       after.weights[e] = static_cast<float>(mean[e]);
       continue;
     }
@@ -383,7 +384,8 @@ void BucketAudit::OnPublished(Version version, absl::Span<const float> weights,
     BucketSnapshot seen = *history_.back();
     const BucketSnapshot& before = *history_[history_.size() - 2];
     double clip = 1.0;
-    if (audit_->job().clip_norm > 0 && !HasLocalSteps(audit_->job()) && audit_->uses_rosters()) {
+    if (audit_->job().clip_norm > 0 && !job::HasLocalSteps(audit_->job()) &&
+        audit_->uses_rosters()) {
       // Finds the clip factor, which must be the same for all elements of the round.
       size_t largest = 0;
       double square_sum = 0.0;
@@ -469,7 +471,7 @@ void BucketAudit::OnPulled(const PulledVersion& pulled, absl::Span<const float> 
   const BucketSnapshot* published = Find(version);
   if (published == nullptr && has_news()) {
     // The worker's read has not waited for the journal, while the audit's own read may still wait.
-    if (audit_->job().pull_encoding != Encoding::kFp32) return;
+    if (audit_->job().pull_encoding != params::Encoding::kFp32) return;
     OnPublished(version, elements, {});
     published = Find(version);
   }
@@ -537,7 +539,7 @@ void ShardAudit::OnReplayed(const shard::StepRecord& record) {
 void ShardAudit::Inspect(shard::ParameterShard& shard, bool all) {
   Audit::ServersLife* life = audit_->Find(server_incarnation_);
   if (life == nullptr) return;
-  for (const Bucket& bucket : life->map->buckets) {
+  for (const params::Bucket& bucket : life->map->buckets) {
     BucketAudit& audit = *life->buckets[bucket.index];
     if (bucket.shard != shard_ || (!all && !audit.has_news())) continue;
     absl::StatusOr<shard::PublishedBucket> weights = absl::UnavailableError("");
@@ -547,7 +549,7 @@ void ShardAudit::Inspect(shard::ParameterShard& shard, bool all) {
     // The bucket is being written just now.
     if (call.Cancel() || !weights.ok()) continue;
     absl::StatusOr<shard::PublishedBucket> shadow = shard::PublishedBucket();
-    if (audit_->job().pull_encoding != Encoding::kFp32) {
+    if (audit_->job().pull_encoding != params::Encoding::kFp32) {
       shard
           .ReadBucket(
               WorkerId(0), Incarnation(0), bucket.index, Round(0),
@@ -562,14 +564,14 @@ void ShardAudit::Inspect(shard::ParameterShard& shard, bool all) {
   }
 }
 
-Audit::Audit(JobSpec job, bool is_site, Story story)
+Audit::Audit(job::JobSpec job, bool is_site, Story story)
     : job_(std::move(job)),
-      uses_rosters_(HasRosters(job_)),
+      uses_rosters_(job::HasRosters(job_)),
       story_(std::move(story)),
       work_(uses_rosters_,
-            DefersContributions(job_) ||
-                (job_.mode == Mode::kAsyncLocalSgd && job_.balance == Balance::kSpeed),
-            is_site, StepSamples(job_) * job_.local_steps,
+            job::DefersContributions(job_) ||
+                (job_.mode == job::Mode::kAsyncLocalSgd && job_.balance == job::Balance::kSpeed),
+            is_site, job::StepSamples(job_) * job_.local_steps,
             [this](const std::string& violation) { Fail(violation); }) {}
 
 Audit::ServersLife* Audit::Find(uint64_t server_incarnation) {
@@ -590,7 +592,7 @@ void Audit::CheckClip(ServersLife& life, Round round, uint32_t bucket, double sq
   if (sums.size() < life.buckets.size() || !life.clip_scales.contains(round)) return;
   double total = 0.0;
   for (const auto& [index, sum] : sums) total += sum;
-  const double wanted = GradientClipScale(total, job_.clip_norm);
+  const double wanted = job::GradientClipScale(total, job_.clip_norm);
   const double seen = life.clip_scales[round];
   if (std::abs(seen - wanted) > kTolerance) {
     Fail("round ", round.value(), " is clipped by ", seen, ", its norm ", std::sqrt(total),
@@ -598,8 +600,8 @@ void Audit::CheckClip(ServersLife& life, Round round, uint32_t bucket, double sq
   }
 }
 
-void Audit::OnCommand(const ShardCommand& command) {
-  if (const auto* assign = std::get_if<AssignCommand>(&command)) {
+void Audit::OnCommand(const shards::ShardCommand& command) {
+  if (const auto* assign = std::get_if<shards::AssignCommand>(&command)) {
     members_.clear();
     begun_.clear();
     acknowledged_.clear();
@@ -608,28 +610,28 @@ void Audit::OnCommand(const ShardCommand& command) {
     ServersLife& life = lives_[assign->server_incarnation];
     life.map = assign->map;
     life.source = assign->source;
-    if (const auto* checkpoint = std::get_if<CheckpointSource>(&assign->source)) {
+    if (const auto* checkpoint = std::get_if<shards::CheckpointSource>(&assign->source)) {
       life.next_round = next_round_;
       // The servers have verified the checkpoint. It may have replaced a damaged one of its round,
       // and yet may have been reported as failed, if the disk failed after the renaming.
       damaged_.erase(PublishedAs(checkpoint->directory));
       published_ = std::max(published_, next_round_);
     }
-    for (const Bucket& bucket : life.map->buckets) {
+    for (const params::Bucket& bucket : life.map->buckets) {
       life.buckets.push_back(
           std::make_unique<BucketAudit>(this, assign->server_incarnation, bucket));
     }
     ForgetOldLives();
-  } else if (const auto* open = std::get_if<OpenRoundCommand>(&command)) {
+  } else if (const auto* open = std::get_if<shards::OpenRoundCommand>(&command)) {
     auto& plans = lives_.rbegin()->second.plans;
     plans[open->plan.round] = open->plan;
     while (plans.size() > kRoundsKept) plans.erase(plans.begin());
     work_.OnOpened(open->plan);
-  } else if (const auto* save = std::get_if<SaveCommand>(&command)) {
+  } else if (const auto* save = std::get_if<shards::SaveCommand>(&command)) {
     work_.OnSaveBegun(save->directory, save->round);
-  } else if (std::holds_alternative<StopCommand>(command)) {
+  } else if (std::holds_alternative<shards::StopCommand>(command)) {
     must_resume_ = false;
-  } else if (const auto* drop = std::get_if<DropCommand>(&command)) {
+  } else if (const auto* drop = std::get_if<shards::DropCommand>(&command)) {
     members_.erase(drop->worker);
     dropped_.insert(drop->incarnation);
     ended_.insert(drop->incarnation);
@@ -640,7 +642,7 @@ void Audit::OnCommand(const ShardCommand& command) {
   }
 }
 
-void Audit::OnRegistered(const WorkerLife& life, absl::string_view name) {
+void Audit::OnRegistered(const messages::WorkerLife& life, absl::string_view name) {
   names_[std::string(name)] = life.worker;
   begun_[life.worker] = life.incarnation;
 }
@@ -657,23 +659,25 @@ void Audit::OnJoined(WorkerId worker) {
   members_.try_emplace(worker, Progress{SlowestBut(worker), Round(-1)});
 }
 
-void Audit::OnAnswered(const WorkerLife& life, const std::optional<RoundReport>& report,
-                       const GrantAnswer& answer) {
+void Audit::OnAnswered(const messages::WorkerLife& life,
+                       const std::optional<messages::RoundReport>& report,
+                       const coordinator::GrantAnswer& answer) {
   if (report.has_value()) acknowledged_[life.incarnation] = report->round;
-  if (answer.grant.has_value() && answer.grant->kind != Grant::Kind::kDone) {
+  if (answer.grant.has_value() && answer.grant->kind != messages::Grant::Kind::kDone) {
     OnGranted(life, *answer.grant);
   }
 }
 
-void Audit::OnResumed(const CoordinatorMemory& memory) {
+void Audit::OnResumed(const coordinator::CoordinatorMemory& memory) {
   ++num_resumes_;
   must_resume_ = false;
   if (lives_.empty() || memory.shards.server_incarnation != lives_.rbegin()->first) {
     return Fail("a coordinator goes on with servers' life ", memory.shards.server_incarnation,
                 ", which is not the last one");
   }
-  std::map<WorkerId, const WorkerRecord*> workers;
-  for (const WorkerRecord& worker : memory.membership.table.workers) workers[worker.id] = &worker;
+  std::map<WorkerId, const membership::WorkerRecord*> workers;
+  for (const membership::WorkerRecord& worker : memory.membership.table.workers)
+    workers[worker.id] = &worker;
   for (const auto& [worker, incarnation] : begun_) {
     // Incarnations older than the servers' are answered late.
     if (incarnation <= Incarnation(memory.shards.server_incarnation)) continue;
@@ -698,7 +702,7 @@ void Audit::OnResumed(const CoordinatorMemory& memory) {
       return Fail("a coordinator that goes on takes the life ", worker->incarnation.value(),
                   " of worker ", id.value(), " for alive, which was ended");
     }
-    const WorkerAssignment::Memory& work = memory.desks.at(id).assignment;
+    const rounds::WorkerAssignment::Memory& work = memory.desks.at(id).assignment;
     const auto acknowledged = acknowledged_.find(worker->incarnation);
     if (acknowledged != acknowledged_.end() && work.last_reported < acknowledged->second.value()) {
       return Fail("a coordinator that goes on has forgotten the report of round ",
@@ -728,7 +732,7 @@ Round Audit::CountedUntil() const {
   return counted;
 }
 
-void Audit::OnReported(const WorkerLife& life, const RoundReport& report) {
+void Audit::OnReported(const messages::WorkerLife& life, const messages::RoundReport& report) {
   work_.OnReported(life, report);
   const auto member = members_.find(life.worker);
   if (member == members_.end() || report.round <= member->second.last_reported) return;
@@ -736,10 +740,10 @@ void Audit::OnReported(const WorkerLife& life, const RoundReport& report) {
   ++member->second.rounds;
 }
 
-void Audit::OnGranted(const WorkerLife& life, const Grant& grant) {
+void Audit::OnGranted(const messages::WorkerLife& life, const messages::Grant& grant) {
   must_resume_ = true;
   work_.OnGranted(life, grant);
-  if (grant.kind != Grant::Kind::kTrain) return;
+  if (grant.kind != messages::Grant::Kind::kTrain) return;
   const WorkerId worker = life.worker;
   if (uses_rosters_ || job_.max_rounds_ahead < 0) return;
   const auto member = members_.find(worker);
@@ -757,12 +761,12 @@ void Audit::OnGranted(const WorkerLife& life, const Grant& grant) {
   }
 }
 
-void Audit::OnSnapshot(const ClusterSnapshot& snapshot, bool is_stuck) {
+void Audit::OnSnapshot(const coordinator::ClusterSnapshot& snapshot, bool is_stuck) {
   if (is_stuck && snapshot.waiting_for.empty()) {
     Fail("nothing goes on in state ", snapshot.state, ", and nobody is said to be waited for");
   }
   if (!snapshot.open_round.has_value() || !uses_rosters_) return;
-  for (const MissingSnapshot& missing : snapshot.open_round->missing) {
+  for (const coordinator::MissingSnapshot& missing : snapshot.open_round->missing) {
     const auto worker = names_.find(missing.worker);
     if (worker == names_.end()) continue;  // a worker of an earlier coordinator
     const auto member = members_.find(worker->second);
@@ -786,15 +790,15 @@ void Audit::ForgetOldLives() {
   }
 }
 
-void Audit::OnTask(const CheckpointTask& task) {
-  if (std::holds_alternative<ChooseRestoreTask>(task)) must_resume_ = false;
-  const auto* record = std::get_if<CheckpointRecord>(&task);
+void Audit::OnTask(const coordinator::CheckpointTask& task) {
+  if (std::holds_alternative<coordinator::ChooseRestoreTask>(task)) must_resume_ = false;
+  const auto* record = std::get_if<checkpoints::CheckpointRecord>(&task);
   if (record == nullptr) return;
   writers_[record->final_directory].insert(record->state.server_incarnation);
   work_.OnRecord(*record);
 }
 
-void Audit::OnPublished(const PublishedCheckpoint& published) {
+void Audit::OnPublished(const checkpoints::PublishedCheckpoint& published) {
   published_ = std::max(published_, published.round);
   damaged_.erase(PublishedAs(published.path));
   // No server went back when that server stopped: it continued from its journal, and so did the
@@ -809,7 +813,8 @@ void Audit::OnDamaged(const std::string& path, Round left, bool is_copied) {
   if (goes_on_from_.has_value()) goes_on_from_ = left;
 }
 
-void Audit::OnStopped(absl::string_view who, const absl::StatusOr<PublishedCheckpoint>& saved) {
+void Audit::OnStopped(absl::string_view who,
+                      const absl::StatusOr<checkpoints::PublishedCheckpoint>& saved) {
   if (lives_.empty()) return;
   const ServersLife& life = lives_.rbegin()->second;
   const Round counted = CountedUntil();
@@ -825,9 +830,9 @@ void Audit::OnStopped(absl::string_view who, const absl::StatusOr<PublishedCheck
   }
 }
 
-void Audit::OnAnnouncement(const Announcement& announcement) {
+void Audit::OnAnnouncement(const coordinator::Announcement& announcement) {
   std::visit(Overloaded{
-                 [this](const RestoredPoint& point) {
+                 [this](const coordinator::RestoredPoint& point) {
                    if (point.is_from_journal) {
                      // The process that ended these incarnations may have died before it could
                      // announce it.
@@ -849,17 +854,17 @@ void Audit::OnAnnouncement(const Announcement& announcement) {
                           ", and whoever stopped has said from round ", promised->value());
                    }
                  },
-                 [](const DecidedJob&) {},
-                 [this](const RoundSummary& summary) {
+                 [](const coordinator::DecidedJob&) {},
+                 [this](const rounds::RoundSummary& summary) {
                    work_.OnSummary(summary);
                    if (!summary.trained) return;
                    ++rounds_committed_;
                    ++rounds_since_restore_;
                  },
-                 [this](const Event& event) {
+                 [this](const coordinator::Event& event) {
                    if (story_ != nullptr) story_(absl::StrCat("coordinator: ", event.text));
                  },
-                 [this](const Alarm& alarm) {
+                 [this](const coordinator::Alarm& alarm) {
                    if (story_ != nullptr) story_(absl::StrCat("coordinator: ALARM ", alarm.text));
                  },
              },
@@ -873,7 +878,7 @@ bool Audit::IsDamaged(const std::string& path) const {
 ShardAudit* Audit::OnRecovered(uint64_t server_incarnation, int shard, const std::string& process,
                                shard::ParameterShard& recovered) {
   ServersLife* life = Find(server_incarnation);
-  const auto is_new = [shard, life](const Bucket& bucket) {
+  const auto is_new = [shard, life](const params::Bucket& bucket) {
     return bucket.shard == shard && !life->buckets[bucket.index]->is_loaded();
   };
   if (life != nullptr) {
@@ -894,7 +899,7 @@ ShardAudit* Audit::OnLoaded(uint64_t server_incarnation, int shard, std::string 
   ServersLife* life = Find(server_incarnation);
   if (life == nullptr) return shards_.back().get();
   std::vector<ServersLife*> writers;
-  if (const auto* checkpoint = std::get_if<CheckpointSource>(&life->source)) {
+  if (const auto* checkpoint = std::get_if<shards::CheckpointSource>(&life->source)) {
     const std::set<uint64_t>& of_path = writers_[PublishedAs(checkpoint->directory)];
     for (uint64_t writer : of_path) {
       if (ServersLife* known = Find(writer); known != nullptr) writers.push_back(known);
@@ -904,7 +909,7 @@ ShardAudit* Audit::OnLoaded(uint64_t server_incarnation, int shard, std::string 
       Fail("starts from ", checkpoint->directory, ", which nobody has written");
     }
   }
-  for (const Bucket& bucket : life->map->buckets) {
+  for (const params::Bucket& bucket : life->map->buckets) {
     if (bucket.shard != shard) continue;
     std::vector<const BucketAudit*> candidates;
     for (ServersLife* writer : writers) candidates.push_back(writer->buckets[bucket.index].get());
@@ -913,7 +918,7 @@ ShardAudit* Audit::OnLoaded(uint64_t server_incarnation, int shard, std::string 
                         LODESTAR_CHECK(read.ok()) << read.status();
                         // A worker that begins with these weights has them unencoded.
                         std::vector<float> shadow;
-                        if (job_.pull_encoding != Encoding::kFp32) {
+                        if (job_.pull_encoding != params::Encoding::kFp32) {
                           shadow.assign(read->data().begin(), read->data().end());
                         }
                         life->buckets[bucket.index]->OnLoaded(read->version, read->data(), shadow,
@@ -940,7 +945,7 @@ void Audit::OnDelivered(uint64_t server_incarnation, Incarnation incarnation, Ro
                         absl::Span<const uint32_t> late) {
   ServersLife* life = Find(server_incarnation);
   if (life == nullptr) return;
-  for (const uint32_t bucket : FragmentPlan(life->map->buckets, job_.fragments).DueIn(round)) {
+  for (const uint32_t bucket : job::FragmentPlan(life->map->buckets, job_.fragments).DueIn(round)) {
     const bool is_late = std::find(late.begin(), late.end(), bucket) != late.end();
     if (life->buckets[bucket]->HasCounted(incarnation, round) == !is_late) continue;
     Fail("worker life ", incarnation.value(), " takes bucket ", bucket, " of round ", round.value(),
@@ -956,8 +961,8 @@ void Audit::OnPulled(const PulledVersion& pulled, absl::Span<const float> elemen
 
 void Audit::OnReplacing(absl::Span<const float> weights) {
   ServersLife& life = lives_.rbegin()->second;
-  for (const Bucket& bucket : life.map->buckets) {
-    const ElementRange range = bucket.range;
+  for (const params::Bucket& bucket : life.map->buckets) {
+    const params::ElementRange range = bucket.range;
     life.buckets[bucket.index]->OnReplacing(weights.subspan(range.begin, range.size()));
   }
 }
@@ -977,8 +982,8 @@ void Audit::CheckWeights(absl::Span<const float> weights, const std::vector<Roun
   const ServersLife& life = lives_.rbegin()->second;
   const std::set<Round> wanted(rounds.begin(), rounds.end());
   const auto is_lost = [this](Round round) { return work_.IsLost(round); };
-  for (const Bucket& bucket : life.map->buckets) {
-    const ElementRange range = bucket.range;
+  for (const params::Bucket& bucket : life.map->buckets) {
+    const params::ElementRange range = bucket.range;
     life.buckets[bucket.index]->CheckWeights(weights.subspan(range.begin, range.size()), wanted,
                                              is_lost, who);
   }

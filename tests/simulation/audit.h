@@ -84,7 +84,7 @@ struct PulledVersion {
 class BucketAudit {
  public:
   // The bucket has no versions until OnLoaded().
-  BucketAudit(Audit* audit, uint64_t server_incarnation, const Bucket& bucket);
+  BucketAudit(Audit* audit, uint64_t server_incarnation, const params::Bucket& bucket);
 
   // Called when the shard has loaded the bucket. `candidates` are the incarnations that may have
   // written the loaded weights.
@@ -138,7 +138,7 @@ class BucketAudit {
 
   Audit* const audit_;
   const uint64_t server_incarnation_;
-  const Bucket bucket_;
+  const params::Bucket bucket_;
   bool IsReplacement(absl::Span<const float> weights) const;
   // Makes the replacement the newest version.
   void TakeReplacement();
@@ -194,9 +194,9 @@ class Audit {
   using Story = std::function<void(const std::string&)>;
 
   // `is_site` means that rounds are ordered by servers upstream.
-  Audit(JobSpec job, bool is_site, Story story);
+  Audit(job::JobSpec job, bool is_site, Story story);
 
-  const JobSpec& job() const { return job_; }
+  const job::JobSpec& job() const { return job_; }
   bool uses_rosters() const { return uses_rosters_; }
 
   // Returns the first violation that was found. Empty means that there is none.
@@ -213,9 +213,9 @@ class Audit {
   void SetMustSave(bool must_save) { must_save_ = must_save; }
 
   // These report events of the coordinator.
-  void OnCommand(const ShardCommand& command);
-  void OnTask(const CheckpointTask& task);
-  void OnPublished(const PublishedCheckpoint& published);
+  void OnCommand(const shards::ShardCommand& command);
+  void OnTask(const coordinator::CheckpointTask& task);
+  void OnPublished(const checkpoints::PublishedCheckpoint& published);
   // The newest checkpoint is damaged. `left` is the round of the newest checkpoint that is left.
   // `is_copied` means that the damaged one may be repaired from a copy.
   void OnDamaged(const std::string& path, Round left, bool is_copied);
@@ -226,31 +226,33 @@ class Audit {
     if (!lives_.empty()) lives_.rbegin()->second.has_lost_memory = true;
   }
   // A server or job that was told to stop ends. `saved` is the outcome of the last checkpoint.
-  void OnStopped(absl::string_view who, const absl::StatusOr<PublishedCheckpoint>& saved);
+  void OnStopped(absl::string_view who,
+                 const absl::StatusOr<checkpoints::PublishedCheckpoint>& saved);
   // The answer to a registration is sent.
-  void OnRegistered(const WorkerLife& life, absl::string_view name);
+  void OnRegistered(const messages::WorkerLife& life, absl::string_view name);
   // The worker becomes a member. The answer may follow later.
   void OnJoined(WorkerId worker);
   // The answer to a worker's request for work is sent. If the worker has sent a report, the report
   // is acknowledged.
-  void OnAnswered(const WorkerLife& life, const std::optional<RoundReport>& report,
-                  const GrantAnswer& answer);
+  void OnAnswered(const messages::WorkerLife& life,
+                  const std::optional<messages::RoundReport>& report,
+                  const coordinator::GrantAnswer& answer);
   // A report is accepted, perhaps not for the first time.
-  void OnReported(const WorkerLife& life, const RoundReport& report);
+  void OnReported(const messages::WorkerLife& life, const messages::RoundReport& report);
   // A server whose folders another server has taken over has accepted a report. The report counts
   // if its record reached the journal before the other server read the journal.
-  void OnReportedToReplaced(const WorkerLife& life, const RoundReport& report) {
+  void OnReportedToReplaced(const messages::WorkerLife& life, const messages::RoundReport& report) {
     work_.OnReportedToReplaced(life, report);
   }
   // A coordinator continues from its journal. `memory` must have all that any worker, server or
   // operator was told.
-  void OnResumed(const CoordinatorMemory& memory);
+  void OnResumed(const coordinator::CoordinatorMemory& memory);
   // A coordinator begins with a journal that has nothing to continue from.
   void OnBegunAnew();
   // Checks now and then what operators see. `is_stuck` means that no round was committed for a
   // while.
-  void OnSnapshot(const ClusterSnapshot& snapshot, bool is_stuck);
-  void OnAnnouncement(const Announcement& announcement);
+  void OnSnapshot(const coordinator::ClusterSnapshot& snapshot, bool is_stuck);
+  void OnAnnouncement(const coordinator::Announcement& announcement);
 
   // OnLoaded() reports that a shard has loaded. OnRecovered() reports that a process continues with
   // what another process has written down, in the same incarnation of the servers. Both results
@@ -271,7 +273,7 @@ class Audit {
   // so, and have done so.
   void OnReplacing(absl::Span<const float> weights);
   void OnReplaced();
-  void OnOrdered(const SiteOrder& order) { work_.OnOrdered(order); }
+  void OnOrdered(const rounds::SiteOrder& order) { work_.OnOrdered(order); }
   void OnOrderAbandoned() { work_.OnAbandoned(); }
   CarriedOutOrder OrderCarriedOut() const { return work_.OrderCarriedOut(); }
   // Returns true if all servers have counted the contribution.
@@ -305,11 +307,11 @@ class Audit {
   using MadeKey = std::pair<Incarnation, uint32_t>;  // incarnation and bucket
   // Data of one incarnation of the servers.
   struct ServersLife {
-    std::shared_ptr<const ClusterMap> map;
-    WeightsSource source;
+    std::shared_ptr<const messages::ClusterMap> map;
+    shards::WeightsSource source;
     std::optional<Round> next_round;  // the round that it began with
     bool has_lost_memory = false;
-    std::map<Round, RoundPlan> plans;
+    std::map<Round, sync::RoundPlan> plans;
     std::map<Round, std::map<MadeKey, Made>> made;
     std::vector<std::unique_ptr<BucketAudit>> buckets;
     std::map<int, std::string> owners;                        // process that counts for each shard
@@ -331,12 +333,12 @@ class Audit {
     Round last_reported = Round(-1);
   };
   // The worker gets a grant, perhaps not for the first time.
-  void OnGranted(const WorkerLife& life, const Grant& grant);
+  void OnGranted(const messages::WorkerLife& life, const messages::Grant& grant);
   // Returns the number of rounds of the slowest member other than `except`. 0 means that there is
   // no other member.
   int64_t SlowestBut(WorkerId except) const;
 
-  const JobSpec job_;
+  const job::JobSpec job_;
   const bool uses_rosters_;
   std::set<Incarnation> dropped_;
   const Story story_;

@@ -98,7 +98,7 @@ void ServedPull::ReadNext() {
       [self = shared_from_this(), bucket](const absl::StatusOr<shard::PublishedBucket>& published) {
         self->OnRead(bucket, published);
       },
-      {.shadow = order_.encoding != Encoding::kFp32, .held = order_.held[position]});
+      {.shadow = order_.encoding != params::Encoding::kFp32, .held = order_.held[position]});
   if (is_held_) {
     waiting_ = call;
     if (is_over_) waiting_.Cancel();
@@ -119,7 +119,7 @@ void ServedPull::OnRead(uint32_t bucket, const absl::StatusOr<shard::PublishedBu
     delivered.elements.assign(published->data().begin(), published->data().end());
     bytes_ += delivered.elements.size() * sizeof(float);
   }
-  const int64_t change_bytes = EncodedBytes(published->encoding, published->num_elements);
+  const int64_t change_bytes = params::EncodedBytes(published->encoding, published->num_elements);
   for (const std::shared_ptr<const shard::Page>& change : published->changes) {
     const auto* bytes = reinterpret_cast<const std::byte*>(change->data());
     delivered.changes.emplace_back(bytes, bytes + change_bytes);

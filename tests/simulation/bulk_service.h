@@ -35,7 +35,7 @@ struct PullOrder {
   WorkerId worker;
   Incarnation incarnation;
   Round min_round;
-  Encoding encoding = Encoding::kFp32;
+  params::Encoding encoding = params::Encoding::kFp32;
   std::vector<uint32_t> buckets;
   std::vector<std::optional<Version>> held;  // by position in `buckets`
 };

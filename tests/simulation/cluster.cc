@@ -46,9 +46,10 @@ SimulatedCluster::SimulatedCluster(const Deps& deps, const ClusterScenario& the_
     SimulatedWorker::Config worker;
     worker.name = absl::StrCat(prefix, i < num_workers ? "worker-" : "old-worker-", i);
     worker.longest_step = scenario.longest_step * (i == 0 ? 3 : 1);
-    worker.encodings = {Encoding::Kind::kFp32};
+    worker.encodings = {params::Encoding::Kind::kFp32};
     if (i < num_workers) {
-      for (const Encoding encoding : kAllEncodings) worker.encodings.push_back(encoding.kind());
+      for (const params::Encoding encoding : params::kAllEncodings)
+        worker.encodings.push_back(encoding.kind());
     }
     if (i == num_workers && scenario.speaks_old_wire) --worker.wire_version;
     worker.tells_little = i == 0 && scenario.has_foreign_worker;
@@ -58,7 +59,8 @@ SimulatedCluster::SimulatedCluster(const Deps& deps, const ClusterScenario& the_
   if (deps.upstream == nullptr) return;
   SimulatedWorker::Config worker;
   worker.name = name;
-  for (const Encoding encoding : kAllEncodings) worker.encodings.push_back(encoding.kind());
+  for (const params::Encoding encoding : params::kAllEncodings)
+    worker.encodings.push_back(encoding.kind());
   worker.asks_ahead = true;
   worker.leave_timeout = config().stop_timeout;
   uplink = std::make_unique<SimulatedUplink>(&deps.upstream->context, worker,
@@ -73,7 +75,7 @@ bool SimulatedCluster::AnyHangs() const {
 
 bool SimulatedCluster::AwaitsMembers() const {
   if (!is_site()) return false;
-  const Coordinator* const coordinator = servers[0]->coordinator();
+  const coordinator::Coordinator* const coordinator = servers[0]->coordinator();
   return coordinator != nullptr && !coordinator->SiteData(world->Now()).has_value();
 }
 

@@ -38,9 +38,9 @@ struct SimulatedCluster {
   SimulatedCluster& operator=(const SimulatedCluster&) = delete;
 
   bool is_site() const { return uplink != nullptr; }
-  const CoordinatorConfig& config() const { return scenario.coordinator; }
+  const coordinator::CoordinatorConfig& config() const { return scenario.coordinator; }
   // Returns null if the coordinator's process is not there.
-  Coordinator* coordinator() { return servers[0]->coordinator(); }
+  coordinator::Coordinator* coordinator() { return servers[0]->coordinator(); }
   // Returns false for the old worker, which the servers refuse.
   bool CanTakePart(const SimulatedWorker& worker) const {
     return &worker != workers.back().get() || !scenario.has_old_worker;

@@ -54,10 +54,10 @@ void ClusterWatch::CheckHolds(const Peace& peace) {
   const absl::Time now = this->now();
   const bool goes_on =
       std::exchange(rounds_then_, audit().rounds_committed()) != audit().rounds_committed();
-  Coordinator* const coordinator = cluster_.servers[0]->coordinator();
+  coordinator::Coordinator* const coordinator = cluster_.servers[0]->coordinator();
   bool is_anyone_waiting = false;
-  if (coordinator != nullptr && coordinator->phase() == CoordinatorPhase::kRunning) {
-    for (const WorkerSnapshot& worker : coordinator->Snapshot(now).workers) {
+  if (coordinator != nullptr && coordinator->phase() == coordinator::CoordinatorPhase::kRunning) {
+    for (const coordinator::WorkerSnapshot& worker : coordinator->Snapshot(now).workers) {
       is_anyone_waiting |= worker.state == "member" && worker.activity == "wait";
     }
   }
@@ -117,7 +117,8 @@ void ClusterWatch::CheckStopping(const Peace& peace) {
                  absl::FormatDuration(longest_with_hangs), ", though nothing but workers hang");
   }
   if (now() - since > longest) {
-    const ClusterSnapshot snapshot = cluster_.servers[0]->coordinator()->Snapshot(now());
+    const coordinator::ClusterSnapshot snapshot =
+        cluster_.servers[0]->coordinator()->Snapshot(now());
     audit().Fail("nothing is broken, an operator has stopped the job, and it is not over after ",
                  absl::FormatDuration(longest), ": ", snapshot.state, ", ", snapshot.waiting_for);
   }
@@ -125,12 +126,12 @@ void ClusterWatch::CheckStopping(const Peace& peace) {
 
 void ClusterWatch::CheckReasons() {
   const absl::Time now = this->now();
-  Coordinator* const coordinator = cluster_.servers[0]->coordinator();
+  coordinator::Coordinator* const coordinator = cluster_.servers[0]->coordinator();
   if (coordinator == nullptr || cluster_.servers[0]->process().is_frozen()) {
     told_at_ = now;
     return;
   }
-  const ClusterSnapshot snapshot = cluster_.servers[0]->Snapshot();
+  const coordinator::ClusterSnapshot snapshot = cluster_.servers[0]->Snapshot();
   const bool goes_on =
       std::exchange(rounds_told_, audit().rounds_committed()) != audit().rounds_committed();
   if (goes_on) {
@@ -155,8 +156,9 @@ void ClusterWatch::CheckProgress(bool anybody_hangs, absl::Duration slack) {
   const absl::Duration longest = kLongestPause + 6 * cluster_.config().lease + slack;
   if (now - progress_at_ < longest) return;
   std::string reason = "the coordinator is not there";
-  if (Coordinator* const coordinator = cluster_.servers[0]->coordinator(); coordinator != nullptr) {
-    const ClusterSnapshot snapshot = coordinator->Snapshot(now);
+  if (coordinator::Coordinator* const coordinator = cluster_.servers[0]->coordinator();
+      coordinator != nullptr) {
+    const coordinator::ClusterSnapshot snapshot = coordinator->Snapshot(now);
     reason = absl::StrCat(snapshot.state, ", ", snapshot.waiting_for);
   }
   for (const auto& server : cluster_.servers) {

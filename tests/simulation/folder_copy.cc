@@ -14,8 +14,8 @@ namespace lodestar::simulation {
 namespace {
 
 absl::Status Write(SimulatedFileSystem& disk, const std::string& path, const std::string& bytes) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
-                   disk.Create(path, FileSystem::IfExists::kTruncate));
+  ASSIGN_OR_RETURN(const std::unique_ptr<storage::WritableFile> file,
+                   disk.Create(path, storage::FileSystem::IfExists::kTruncate));
   RETURN_IF_ERROR(file->Append(bytes));
   RETURN_IF_ERROR(file->Sync());
   return file->Close();

@@ -15,7 +15,7 @@ namespace lodestar::simulation {
 
 // The scenario of one cluster: the cluster of the run, or a site.
 struct ClusterScenario {
-  CoordinatorConfig coordinator;
+  coordinator::CoordinatorConfig coordinator;
   int keep = 3;              // number of checkpoints that are kept
   bool journals = false;     // servers write down what they acknowledge
   bool has_replica = false;  // there is a replica of the journals

@@ -46,7 +46,7 @@ constexpr absl::Duration kRestartPause = absl::Seconds(1);
 constexpr absl::Duration kExitTime = absl::Milliseconds(50);
 // One of this many restarted servers has too little memory to load.
 constexpr int kRestartsPerLack = 2;
-constexpr absl::Duration kLongestOblivion = FolderLock::kBeatInterval;
+constexpr absl::Duration kLongestOblivion = storage::FolderLock::kBeatInterval;
 
 // The journal has a folder of its own, so that it can be written when the checkpoint folder cannot.
 constexpr char kJournalRoot[] = "/journal";
@@ -59,14 +59,14 @@ absl::Status StoppingStatus() {
 }
 
 // Returns true if the report comes before its round ends. The round may have continued without it.
-bool IsBeforeTheEnd(const std::optional<RoundReport>& report, const Coordinator& coordinator,
-                    absl::Time now) {
+bool IsBeforeTheEnd(const std::optional<messages::RoundReport>& report,
+                    const coordinator::Coordinator& coordinator, absl::Time now) {
   if (!report.has_value() || report->round >= coordinator.committed_round()) {
     return report.has_value();
   }
   // Evaluations of a site are rounds for which the servers wait for nothing.
   if (report->round + 1 < coordinator.committed_round()) return false;
-  const ClusterSnapshot snapshot = coordinator.Snapshot(now);
+  const coordinator::ClusterSnapshot snapshot = coordinator.Snapshot(now);
   return snapshot.open_round.has_value() && snapshot.open_round->round == report->round;
 }
 
@@ -125,7 +125,7 @@ absl::Status SimulatedServer::CheckHeld() const {
 // Tests the folders, as a server does before it listens.
 absl::Status SimulatedServer::TryFolders() {
   if (shard_ != 0) return absl::OkStatus();
-  const Coordinator::Config& config = cluster_->coordinator;
+  const coordinator::Coordinator::Config& config = cluster_->coordinator;
   for (const auto& [folder, count] :
        {std::pair(config.checkpoint_dir, cluster_->keep + 1), std::pair(config.fallback_dir, 1)}) {
     if (folder.empty()) continue;
@@ -175,7 +175,7 @@ absl::Status SimulatedServer::Replicate() {
     process_.world().Tell(process_.name(), ": replica: ", state.ToString());
   };
   life_->replication = std::make_unique<replica::Replication>(std::move(config), std::move(deps));
-  for (FileSystem** const disk :
+  for (storage::FileSystem** const disk :
        {&life_->log_disk, &life_->shard_disk, &life_->journal_disk, &life_->keeper_disk}) {
     *disk = life_->replication->AddDisk();
   }
@@ -197,8 +197,8 @@ absl::Status SimulatedServer::ReadJournal() {
   memory_.reset();
   found_record_ = {0, contents->end.last_sequence};
   if (!contents->records.empty()) {
-    auto memory = CoordinatorMemoryFromRecords(contents->records, process_.world().Now(),
-                                               &found_record_.journal_id);
+    auto memory = coordinator::CoordinatorMemoryFromRecords(
+        contents->records, process_.world().Now(), &found_record_.journal_id);
     if (!memory.ok()) {
       cluster_->audit->Fail("the journal is damaged: ", memory.status().message());
       return memory.status();
@@ -224,7 +224,7 @@ void SimulatedServer::Start() {
   could_not_load_ = false;
   completed_rounds_.reset();
   life_ = std::make_unique<Life>(this, &process_);
-  for (FileSystem** const disk :
+  for (storage::FileSystem** const disk :
        {&life_->log_disk, &life_->shard_disk, &life_->journal_disk, &life_->keeper_disk}) {
     *disk = &disk_;
   }
@@ -240,7 +240,7 @@ void SimulatedServer::Start() {
   deps.folders = {.checkpoint_dir = cluster_->coordinator.checkpoint_dir,
                   .fallback_dir = cluster_->coordinator.fallback_dir,
                   .journal_dir = log_folder()};
-  deps.are_connections_closed = [this](const WorkerLife& life) {
+  deps.are_connections_closed = [this](const messages::WorkerLife& life) {
     return cluster_->connections[life.incarnation].are_bulk_closed;
   };
   deps.read_memory = [this] { return ReadMemory(); };
@@ -432,7 +432,7 @@ absl::Status SimulatedServer::StartCoordinator() {
   };
   life_->keeper = std::make_unique<host::CheckpointKeeper>(keeper, deps);
   if (cluster_->journals) RETURN_IF_ERROR(ReadJournal());
-  Coordinator::Config config = cluster_->coordinator;
+  coordinator::Coordinator::Config config = cluster_->coordinator;
   if (cluster_->journals) {
     config.journal.folder = kJournalFolder;
     config.journal.end = found_record_;
@@ -440,8 +440,9 @@ absl::Status SimulatedServer::StartCoordinator() {
     config.journal.new_journal_id = world.chance()() | 1;
     ASSIGN_OR_RETURN(config.journal.newest, life_->keeper->Newest());
   }
-  auto coordinator = memory_.has_value() ? Coordinator::Resume(config, *memory_, world.Now())
-                                         : Coordinator::Create(config, world.Now());
+  auto coordinator = memory_.has_value()
+                         ? coordinator::Coordinator::Resume(config, *memory_, world.Now())
+                         : coordinator::Coordinator::Create(config, world.Now());
   LODESTAR_CHECK(coordinator.ok()) << coordinator.status();
   life_->coordinator = coordinator->get();
   if (cluster_->journals) {
@@ -461,11 +462,11 @@ absl::Status SimulatedServer::StartCoordinator() {
   life_->strand = std::make_unique<rpc::CoordinatorStrand>(&world, absl::InfiniteDuration());
   life_->strand->Start(
       *std::move(coordinator),
-      [this](Effect effect, const CoordinatorRecord& follows) {
+      [this](coordinator::Effect effect, const shards::CoordinatorRecord& follows) {
         if (!cluster_->is_draining) CarryOut(std::move(effect), follows);
       },
       life_->journal.get());
-  life_->strand->Run([&](Coordinator& own, absl::Time now) {
+  life_->strand->Run([&](coordinator::Coordinator& own, absl::Time now) {
     const absl::Status attached = own.OnShardAttached(
         0, cluster_->coordinator.num_shards, life_->instance_id, life_->host->server_incarnation(),
         address_, now, life_->host->journal_place());
@@ -477,46 +478,48 @@ absl::Status SimulatedServer::StartCoordinator() {
 // A coordinator whose journal is older may only tell shards that the job is over. If the loss was
 // accepted, or only a shard's journal is older, the coordinator must not open or save a round
 // before all have begun anew.
-bool SimulatedServer::GoesOnWithOlderJournal(const ShardCommand& command) const {
+bool SimulatedServer::GoesOnWithOlderJournal(const shards::ShardCommand& command) const {
   if (cluster_->has_coordinator_gone_back &&
       !cluster_->coordinator.journal.accepted_loss.has_value()) {
-    return !std::holds_alternative<StopCommand>(command);
+    return !std::holds_alternative<shards::StopCommand>(command);
   }
   // While all begin anew, only earlier decisions may still be sent.
-  const CoordinatorPhase phase = life_->coordinator->phase();
-  const bool goes_on = phase == CoordinatorPhase::kRunning ||
-                       phase == CoordinatorPhase::kEvaluating || phase == CoordinatorPhase::kSaving;
+  const coordinator::CoordinatorPhase phase = life_->coordinator->phase();
+  const bool goes_on = phase == coordinator::CoordinatorPhase::kRunning ||
+                       phase == coordinator::CoordinatorPhase::kEvaluating ||
+                       phase == coordinator::CoordinatorPhase::kSaving;
   return goes_on && !cluster_->attached_gone_back.empty() &&
-         (std::holds_alternative<OpenRoundCommand>(command) ||
-          std::holds_alternative<SaveCommand>(command));
+         (std::holds_alternative<shards::OpenRoundCommand>(command) ||
+          std::holds_alternative<shards::SaveCommand>(command));
 }
 
-void SimulatedServer::CarryOut(Effect effect, const CoordinatorRecord& follows) {
-  if (auto* command = std::get_if<ShardCommand>(&effect)) {
-    if (const auto* assign = std::get_if<AssignCommand>(command)) {
+void SimulatedServer::CarryOut(coordinator::Effect effect,
+                               const shards::CoordinatorRecord& follows) {
+  if (auto* command = std::get_if<shards::ShardCommand>(&effect)) {
+    if (const auto* assign = std::get_if<shards::AssignCommand>(command)) {
       cluster_->begun_anew_as = assign->server_incarnation;
       cluster_->has_coordinator_gone_back = false;
     } else if (GoesOnWithOlderJournal(*command)) {
       cluster_->audit->Fail(process_.name(),
                             " goes on with a journal that has gone back to an older state");
     }
-    if (const auto* drop = std::get_if<DropCommand>(command)) CheckMayEnd(*drop);
+    if (const auto* drop = std::get_if<shards::DropCommand>(command)) CheckMayEnd(*drop);
     cluster_->audit->OnCommand(*command);
     Obey(*command, follows);
     for (auto& [shard, remote] : life_->remotes) Send(remote, *command, follows);
-  } else if (auto* repeated = std::get_if<RepeatedCommand>(&effect)) {
+  } else if (auto* repeated = std::get_if<shards::RepeatedCommand>(&effect)) {
     const auto remote = life_->remotes.find(repeated->shard);
     if (repeated->shard == shard_) Obey(repeated->command, follows);
     if (remote != life_->remotes.end()) Send(remote->second, repeated->command, follows);
-  } else if (auto* task = std::get_if<CheckpointTask>(&effect)) {
-    if (auto* record = std::get_if<CheckpointRecord>(task)) {
+  } else if (auto* task = std::get_if<coordinator::CheckpointTask>(&effect)) {
+    if (auto* record = std::get_if<checkpoints::CheckpointRecord>(task)) {
       record->journal.record = follows.number;
     }
-    if (auto* mark = std::get_if<MarkTask>(task)) mark->follows = follows;
+    if (auto* mark = std::get_if<coordinator::MarkTask>(task)) mark->follows = follows;
     cluster_->audit->OnTask(*task);
     life_->keeper->Do(std::move(*task));
   } else {
-    cluster_->audit->OnAnnouncement(std::get<Announcement>(effect));
+    cluster_->audit->OnAnnouncement(std::get<coordinator::Announcement>(effect));
   }
 }
 
@@ -530,8 +533,10 @@ void SimulatedServer::Tick() {
   }
   const std::optional<absl::Status> outcome = life_->coordinator->outcome();
   if (!outcome.has_value() || exit_.has_value() || life_->strand->awaits_journal()) return;
-  const bool awaits_servers = life_->strand->Run(
-      [](Coordinator& coordinator, absl::Time now) { return coordinator.AwaitsServers(now); });
+  const bool awaits_servers =
+      life_->strand->Run([](coordinator::Coordinator& coordinator, absl::Time now) {
+        return coordinator.AwaitsServers(now);
+      });
   if (awaits_servers) return;
   const auto ending = life_->coordinator->Ending();
   if (ending.has_value() && ending->ok()) cluster_->audit->OnStopped("psctl", (*ending)->saved);
@@ -549,15 +554,17 @@ void SimulatedServer::LeaveUpstream(std::function<void()> then) {
   cluster_->uplink->Leave(std::move(then));
 }
 
-ClusterSnapshot SimulatedServer::Snapshot() {
-  return life_->strand->Run(
-      [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
+coordinator::ClusterSnapshot SimulatedServer::Snapshot() {
+  return life_->strand->Run([](coordinator::Coordinator& coordinator, absl::Time now) {
+    return coordinator.Snapshot(now);
+  });
 }
 
-void SimulatedServer::OnProcessEnded(const WorkerLife& life) {
+void SimulatedServer::OnProcessEnded(const messages::WorkerLife& life) {
   if (life_ == nullptr || life_->strand == nullptr || life_->coordinator == nullptr) return;
-  life_->strand->Report(
-      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnProcessEnded(life, now); });
+  life_->strand->Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
+    coordinator.OnProcessEnded(life, now);
+  });
 }
 
 void SimulatedServer::TickShard() {
@@ -566,11 +573,11 @@ void SimulatedServer::TickShard() {
   InspectShard(/*all=*/true);
   if (shard_ == 0) {
     const shard::ShardStats stats = ReadStats();
-    JournalState journal = rpc::JournalOf(stats);
+    shards::JournalState journal = rpc::JournalOf(stats);
     if (journal.trouble.empty() && life_->journal != nullptr) {
       journal.trouble = std::string(life_->journal->trouble().message());
     }
-    life_->strand->Report([&](Coordinator& coordinator, absl::Time now) {
+    life_->strand->Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
       coordinator.OnJournalState(0, journal, now);
       coordinator.OnPushSpace(0, stats.push_space, now);
     });
@@ -632,11 +639,12 @@ void SimulatedServer::OnAttachmentEnded(const absl::Status& status) {
 }
 
 void SimulatedServer::OnAttach(SimulatedServer* server, uint64_t instance_id, uint64_t memory_of,
-                               JournalPlace journal, const std::shared_ptr<Stream>& stream) {
+                               shards::JournalPlace journal,
+                               const std::shared_ptr<Stream>& stream) {
   const int shard = server->shard_;
   std::shared_ptr<Stream> old;
-  const absl::Status status =
-      life_->strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
+  const absl::Status status = life_->strand->Run(
+      [&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::Status {
         const bool goes_on = coordinator.GoesOn(shard, instance_id, memory_of);
         if (is_draining() && !goes_on) return StoppingStatus();
         RETURN_IF_ERROR(coordinator.OnShardAttached(shard, cluster_->coordinator.num_shards,
@@ -651,7 +659,7 @@ void SimulatedServer::OnAttach(SimulatedServer* server, uint64_t instance_id, ui
   if (!status.ok()) return stream->Close(Stream::kServer, status);
   stream->OnBroken(Stream::kServer,
                    [this, shard, instance_id, raw = stream.get()](const absl::Status&) {
-                     life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
+                     life_->strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
                        const auto remote = life_->remotes.find(shard);
                        if (remote == life_->remotes.end() || remote->second.stream.get() != raw)
                          return;
@@ -661,8 +669,8 @@ void SimulatedServer::OnAttach(SimulatedServer* server, uint64_t instance_id, ui
                    });
 }
 
-void SimulatedServer::Send(Remote& remote, const std::optional<ShardCommand>& command,
-                           const CoordinatorRecord& follows) {
+void SimulatedServer::Send(Remote& remote, const std::optional<shards::ShardCommand>& command,
+                           const shards::CoordinatorRecord& follows) {
   SimulatedServer* const server = remote.server;
   std::optional<v1::ShardCommand> wire;
   if (command.has_value()) wire = rpc::ToProto(*command, follows);
@@ -674,15 +682,16 @@ void SimulatedServer::Send(Remote& remote, const std::optional<ShardCommand>& co
                         const absl::Status taken = server->life_->order.Take(number);
                         if (!taken.ok()) return server->EndAttachment(taken);
                         if (!wire.has_value()) return;
-                        const absl::StatusOr<ShardCommand> command = rpc::FromProto(*wire);
+                        const absl::StatusOr<shards::ShardCommand> command = rpc::FromProto(*wire);
                         LODESTAR_CHECK(command.ok()) << command.status();
                         server->Obey(*command, rpc::FromProto(wire->follows()));
                       });
 }
 
-void SimulatedServer::Obey(const ShardCommand& command, const CoordinatorRecord& follows) {
+void SimulatedServer::Obey(const shards::ShardCommand& command,
+                           const shards::CoordinatorRecord& follows) {
   life_->host->Obey(command, follows);
-  const auto* stop = std::get_if<StopCommand>(&command);
+  const auto* stop = std::get_if<shards::StopCommand>(&command);
   if (stop == nullptr || shard_ == 0) return;
   if (stop->instance_id != 0 && stop->instance_id != life_->instance_id) return;
   could_not_load_ = stop->instance_id != 0;
@@ -697,8 +706,8 @@ void SimulatedServer::Obey(const ShardCommand& command, const CoordinatorRecord&
        first_segment = life_->host->journal_place().first_segment](const Responder& responder) {
         coordinator->TakeReport(
             shard_, instance_id, first_segment,
-            [shard = shard_](Coordinator& own, absl::Time now) {
-              own.OnShardEvent(shard, ShardExiting{}, now);
+            [shard = shard_](coordinator::Coordinator& own, absl::Time now) {
+              own.OnShardEvent(shard, shards::ShardExiting{}, now);
             },
             [this, responder, status](const absl::Status&) {
               responder.Reply([this, status] { Exit(status); });
@@ -738,7 +747,7 @@ void SimulatedServer::OnStats(int shard, uint64_t instance_id, uint64_t first_se
                               const shard::ShardStats& stats) {
   if (!CheckAttached(shard, instance_id, first_segment).ok()) return;
   Send(life_->remotes[shard], std::nullopt);
-  life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
+  life_->strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardHeard(shard, instance_id, now);
     coordinator.OnJournalState(shard, rpc::JournalOf(stats), now);
     coordinator.OnPushSpace(shard, stats.push_space, now);
@@ -751,7 +760,7 @@ void SimulatedServer::SendReport(Report report) {
   life_->reports.push_back(std::move(report));
   if (shard_ == 0) {
     return life_->strand->RunAndTell(
-        [&](Coordinator& own, absl::Time now) {
+        [&](coordinator::Coordinator& own, absl::Time now) {
           life_->reports.back()(own, now);
           return absl::OkStatus();
         },
@@ -793,7 +802,7 @@ absl::Status SimulatedServer::CheckAttached(int shard, uint64_t instance_id,
                                             uint64_t first_segment) const {
   const auto remote = life_->remotes.find(shard);
   if (remote != life_->remotes.end() && remote->second.instance_id == instance_id) {
-    return life_->strand->Run([&](Coordinator& coordinator, absl::Time) {
+    return life_->strand->Run([&](coordinator::Coordinator& coordinator, absl::Time) {
       return coordinator.CheckNotFollowed(shard, first_segment);
     });
   }
@@ -807,7 +816,7 @@ void SimulatedServer::TakeReport(int shard, uint64_t instance_id, uint64_t first
     return answer(attached);
   }
   life_->strand->RunAndTell(
-      [&](Coordinator& coordinator, absl::Time now) {
+      [&](coordinator::Coordinator& coordinator, absl::Time now) {
         report(coordinator, now);
         return absl::OkStatus();
       },
@@ -827,9 +836,10 @@ void SimulatedServer::SaveBeforeStop() {
   const absl::Duration patience = cluster_->coordinator.stop_timeout;
   life_->stop_by = now + patience;
   if (shard_ == 0) {
-    rpc::TakeLastCheckpoint(
-        *life_->strand, /*asker=*/0, ReasonOfStop(0), patience,
-        [this](const absl::StatusOr<PublishedCheckpoint>& saved) { OnLastSave(saved); });
+    rpc::TakeLastCheckpoint(*life_->strand, /*asker=*/0, coordinator::ReasonOfStop(0), patience,
+                            [this](const absl::StatusOr<checkpoints::PublishedCheckpoint>& saved) {
+                              OnLastSave(saved);
+                            });
     // If the disk does not take the records that an answer depends on, no answer comes.
     process_.After(patience + kJournalPatience, [this] {
       OnLastSave(absl::DeadlineExceededError("the journal was not written in time"));
@@ -849,7 +859,7 @@ void SimulatedServer::CallForLastSave() {
         life_->last_save->OnDisconnected(life_->connection, server_incarnation, now));
   }
   const rpc::LastSaveCalls::Call call = life_->last_save->Next(server_incarnation, now);
-  const auto on_answer = [this](const absl::StatusOr<PublishedCheckpoint>& answer) {
+  const auto on_answer = [this](const absl::StatusOr<checkpoints::PublishedCheckpoint>& answer) {
     GoOnWithLastSave(life_->last_save->OnAnswer(answer, life_->host->server_incarnation(),
                                                 process_.world().Now()));
   };
@@ -858,14 +868,14 @@ void SimulatedServer::CallForLastSave() {
       process_, coordinator->process(), Lane::kControl, call.deadline,
       [on_answer, coordinator, call, shard = shard_, instance_id = life_->instance_id,
        first_segment = life_->host->journal_place().first_segment](const Responder& responder) {
-        const auto answer = [on_answer,
-                             responder](const absl::StatusOr<PublishedCheckpoint>& saved) {
-          responder.Reply([on_answer, saved] { on_answer(saved); });
-        };
+        const auto answer =
+            [on_answer, responder](const absl::StatusOr<checkpoints::PublishedCheckpoint>& saved) {
+              responder.Reply([on_answer, saved] { on_answer(saved); });
+            };
         const absl::Status attached = coordinator->CheckAttached(shard, instance_id, first_segment);
         if (!attached.ok()) return answer(attached);
-        rpc::TakeLastCheckpoint(*coordinator->life_->strand, instance_id, ReasonOfStop(shard),
-                                call.patience, answer);
+        rpc::TakeLastCheckpoint(*coordinator->life_->strand, instance_id,
+                                coordinator::ReasonOfStop(shard), call.patience, answer);
       },
       on_answer);
 }
@@ -879,7 +889,7 @@ void SimulatedServer::GoOnWithLastSave(const std::optional<rpc::LastSaveCalls::O
 }
 
 // Does what Server::Stop() does.
-void SimulatedServer::OnLastSave(const absl::StatusOr<PublishedCheckpoint>& saved) {
+void SimulatedServer::OnLastSave(const absl::StatusOr<checkpoints::PublishedCheckpoint>& saved) {
   if (cluster_->is_draining || exit_.has_value()) return;
   process_.world().Tell(process_.name(), ": the last checkpoint: ",
                         saved.ok() ? saved->path : saved.status().ToString());
@@ -902,37 +912,38 @@ void SimulatedServer::OnLastSave(const absl::StatusOr<PublishedCheckpoint>& save
 
 void SimulatedServer::StopJob() {
   process_.Take(process_.life(), [this] {
-    life_->strand->Run([](Coordinator& coordinator, absl::Time now) {
+    life_->strand->Run([](coordinator::Coordinator& coordinator, absl::Time now) {
       coordinator.RequestStop("an operator asked for it", now);
     });
   });
 }
 
-void SimulatedServer::OnEvent(ShardEvent event) {
-  if (const auto* loaded = std::get_if<ShardLoaded>(&event)) {
+void SimulatedServer::OnEvent(shards::ShardEvent event) {
+  if (const auto* loaded = std::get_if<shards::ShardLoaded>(&event)) {
     if (cluster_->is_draining) return;
     NoteLoaded(*loaded);
-  } else if (const auto* diverged = std::get_if<ShardDiverged>(&event)) {
+  } else if (const auto* diverged = std::get_if<shards::ShardDiverged>(&event)) {
     return cluster_->audit->Fail("round ", diverged->round.value(),
                                  " of whole numbers diverged: ", diverged->text);
-  } else if (const auto* fault = std::get_if<WorkerFault>(&event)) {
+  } else if (const auto* fault = std::get_if<sync::WorkerFault>(&event)) {
     process_.world().Tell(process_.name(), ": ", fault->text);
-  } else if (const auto* connections = std::get_if<ShardConnections>(&event)) {
+  } else if (const auto* connections = std::get_if<shards::ShardConnections>(&event)) {
     process_.world().Tell(process_.name(), ": all connections of ",
                           connections->life.worker.value(),
                           connections->are_closed ? " are closed" : " are not closed");
   }
-  SendReport([shard = shard_, event = std::move(event)](Coordinator& own, absl::Time now) {
-    own.OnShardEvent(shard, event, now);
-  });
+  SendReport(
+      [shard = shard_, event = std::move(event)](coordinator::Coordinator& own, absl::Time now) {
+        own.OnShardEvent(shard, event, now);
+      });
 }
 
 bool SimulatedServer::MayLackMemory() const {
-  const Coordinator* const coordinator = cluster_->servers[0]->coordinator();
+  const coordinator::Coordinator* const coordinator = cluster_->servers[0]->coordinator();
   return coordinator != nullptr && coordinator->replaces_servers();
 }
 
-HostMemory SimulatedServer::ReadMemory() {
+machine::HostMemory SimulatedServer::ReadMemory() {
   if (cluster_->is_draining) return {};
   // A process compares its needs with its memory once, when it loads for the first time.
   if (!std::exchange(life_->lacks_memory, false)) return {};
@@ -941,7 +952,7 @@ HostMemory SimulatedServer::ReadMemory() {
   return {.total_bytes = 1, .available_bytes = 1, .limited_by = "the scenario"};
 }
 
-void SimulatedServer::NoteLoaded(const ShardLoaded& loaded) {
+void SimulatedServer::NoteLoaded(const shards::ShardLoaded& loaded) {
   const auto shard = life_->host->shard();
   const bool is_known = audit() != nullptr;  // the shard has recovered
   if (!is_known) life_->audit = nullptr;
@@ -958,7 +969,7 @@ void SimulatedServer::NoteLoaded(const ShardLoaded& loaded) {
   }
 }
 
-void SimulatedServer::OnContributed(uint64_t server_incarnation, const WorkerLife& life,
+void SimulatedServer::OnContributed(uint64_t server_incarnation, const messages::WorkerLife& life,
                                     Round round) {
   if (cluster_->is_draining || (shard_ == 0 && exit_.has_value())) return;
   const Contributed contributed = {server_incarnation, life, round,
@@ -967,7 +978,7 @@ void SimulatedServer::OnContributed(uint64_t server_incarnation, const WorkerLif
 }
 
 void SimulatedServer::TakeContributed(int shard, const Contributed& contributed) {
-  life_->strand->ReportTo([&](Coordinator& own, absl::Time) -> std::vector<uint64_t> {
+  life_->strand->ReportTo([&](coordinator::Coordinator& own, absl::Time) -> std::vector<uint64_t> {
     own.NoteJournalEnd(shard, contributed.journal_end);
     const bool is_last = own.OnContributed(shard, contributed.server_incarnation, contributed.life,
                                            contributed.round);
@@ -995,7 +1006,7 @@ void SimulatedServer::SendContributed(const Contributed& contributed, absl::Dura
       on_answer);
 }
 
-void SimulatedServer::CheckMayEnd(const DropCommand& drop) const {
+void SimulatedServer::CheckMayEnd(const shards::DropCommand& drop) const {
   if (!absl::StrContains(drop.reason, "its connections were closed")) return;
   const ClusterContext::Connections& connections = cluster_->connections[drop.incarnation];
   if (connections.has_process_ended) return;
@@ -1015,43 +1026,46 @@ void SimulatedServer::OnNotice(absl::string_view text) {
   }
 }
 
-void SimulatedServer::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) {
+void SimulatedServer::OnRestoreChosen(const absl::StatusOr<coordinator::RestoreChoice>& choice) {
   if (cluster_->is_draining) return;
-  life_->strand->Report(
-      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnRestoreChosen(choice, now); });
+  life_->strand->Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
+    coordinator.OnRestoreChosen(choice, now);
+  });
 }
 
-void SimulatedServer::OnCheckpointPublished(const std::string& directory,
-                                            const absl::StatusOr<PublishedCheckpoint>& published) {
+void SimulatedServer::OnCheckpointPublished(
+    const std::string& directory,
+    const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) {
   if (cluster_->is_draining) return;
   if (published.ok()) cluster_->audit->OnPublished(*published);
   process_.world().Tell("checkpoint ", directory, ": ",
                         published.ok() ? "published" : published.status().ToString());
-  life_->strand->Report([&](Coordinator& coordinator, absl::Time now) {
+  life_->strand->Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnCheckpointPublished(directory, published, now);
   });
 }
 
 void SimulatedServer::OnCheckpointMarked(bool is_complete, const absl::Status& status) {
   if (cluster_->is_draining) return;
-  life_->strand->Report([&](Coordinator& coordinator, absl::Time now) {
+  life_->strand->Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnCheckpointMarked(is_complete, status, now);
   });
 }
 
-void SimulatedServer::Register(const RegisterCall& call, Reply<Registration> reply) {
+void SimulatedServer::Register(const messages::RegisterCall& call,
+                               Reply<messages::Registration> reply) {
   const bool goes_on = life_->strand->Run(
-      [&](Coordinator& coordinator, absl::Time) { return coordinator.GoesOn(call); });
+      [&](coordinator::Coordinator& coordinator, absl::Time) { return coordinator.GoesOn(call); });
   if (is_draining() && !goes_on) return reply(StoppingStatus());
   life_->strand->Await(
       0, kRegisterHold,
       [call = call, reply, cluster = cluster_, audit = cluster_->audit](
-          Coordinator& coordinator, absl::Time now,
+          coordinator::Coordinator& coordinator, absl::Time now,
           rpc::CoordinatorStrand::Occasion occasion) mutable -> rpc::CoordinatorStrand::Delivery {
         const std::optional<std::string> holder = coordinator.PeerOfHolder(call);
         call.holder_is_gone = holder.has_value() && !cluster->open_connections.contains(
                                                         holder->substr(0, holder->find('#')));
-        absl::StatusOr<Registration> answer = coordinator.Register(call, now);
+        absl::StatusOr<messages::Registration> answer = coordinator.Register(call, now);
         if (absl::IsUnavailable(answer.status()) &&
             occasion == rpc::CoordinatorStrand::Occasion::kChange) {
           return nullptr;
@@ -1064,10 +1078,10 @@ void SimulatedServer::Register(const RegisterCall& call, Reply<Registration> rep
       });
 }
 
-void SimulatedServer::Join(const WorkerLife& life, const std::string& layout_hash,
-                           const DatasetInfo& data, const Reply<ViewId>& reply) {
+void SimulatedServer::Join(const messages::WorkerLife& life, const std::string& layout_hash,
+                           const messages::DatasetInfo& data, const Reply<ViewId>& reply) {
   life_->strand->RunAndTell(
-      [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<ViewId> {
+      [&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::StatusOr<ViewId> {
         if (is_draining() && !coordinator.IsMember(life)) return StoppingStatus();
         absl::StatusOr<ViewId> joined = coordinator.Join(life, layout_hash, data, now);
         if (joined.ok() && !is_replaced()) cluster_->audit->OnJoined(life.worker);
@@ -1076,39 +1090,42 @@ void SimulatedServer::Join(const WorkerLife& life, const std::string& layout_has
       reply);
 }
 
-void SimulatedServer::Heartbeat(const HeartbeatCall& call, const std::string& peer,
-                                const Reply<HeartbeatAnswer>& reply) {
-  reply(life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
+void SimulatedServer::Heartbeat(const messages::HeartbeatCall& call, const std::string& peer,
+                                const Reply<messages::HeartbeatAnswer>& reply) {
+  reply(life_->strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.NoteConnection(call.life, peer);
     return coordinator.Heartbeat(call, now);
   }));
 }
 
-void SimulatedServer::StayConnected(const WorkerLife& life, const std::string& peer,
+void SimulatedServer::StayConnected(const messages::WorkerLife& life, const std::string& peer,
                                     const std::shared_ptr<Stream>& stream) {
-  const absl::Status known = life_->strand->Run(
-      [&](Coordinator& coordinator, absl::Time) { return coordinator.CheckLife(life); });
+  const absl::Status known =
+      life_->strand->Run([&](coordinator::Coordinator& coordinator, absl::Time) {
+        return coordinator.CheckLife(life);
+      });
   if (!known.ok()) return stream->Close(Stream::kServer, known);
   stream->OnBroken(Stream::kServer, [this, life, peer](const absl::Status& end) {
     if (absl::IsCancelled(end)) return;  // only the call has ended, and not its connection
     process_.world().Tell(process_.name(), ": the connection ", peer, " has ended",
                           IsClosedByPeer(end) ? ", closed by its other end" : "");
-    life_->strand->Report([&](Coordinator& coordinator, absl::Time now) {
+    life_->strand->Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
       coordinator.OnConnectionEnded(life, peer, IsClosedByPeer(end), now);
     });
   });
 }
 
-void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<RoundReport>& report,
-                                Asks asks, Reply<GrantAnswer> reply) {
+void SimulatedServer::NextGrant(const messages::WorkerLife& life,
+                                const std::optional<messages::RoundReport>& report, Asks asks,
+                                Reply<coordinator::GrantAnswer> reply) {
   using Occasion = rpc::CoordinatorStrand::Occasion;
   life_->strand->Await(
       life.incarnation.value(), kGrantHold,
       [this, life, report, asks, reply, audit = cluster_->audit, has_asked = false](
-          Coordinator& coordinator, absl::Time now,
+          coordinator::Coordinator& coordinator, absl::Time now,
           Occasion occasion) mutable -> rpc::CoordinatorStrand::Delivery {
         const auto finish = [this, reply, audit, life,
-                             report](const absl::StatusOr<GrantAnswer>& answer) {
+                             report](const absl::StatusOr<coordinator::GrantAnswer>& answer) {
           return [=, this](const absl::Status& kept) {
             // By now the audit knows the events that led to the answer.
             if (kept.ok() && answer.ok()) {
@@ -1124,7 +1141,8 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
             coordinator.AwaitsContribution(life, report->round)) {
           if (occasion != Occasion::kPatienceOver) return nullptr;
           return [reply](const absl::Status& kept) {
-            reply(kept.ok() ? absl::StatusOr<GrantAnswer>(GrantAnswer()) : kept);
+            reply(kept.ok() ? absl::StatusOr<coordinator::GrantAnswer>(coordinator::GrantAnswer())
+                            : kept);
           };
         }
         if (asks == Asks::kLeaving && !has_asked) {
@@ -1140,8 +1158,9 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
         }
         const bool is_first = !std::exchange(has_asked, true);
         const bool counts = is_first && IsBeforeTheEnd(report, coordinator, now);
-        absl::StatusOr<GrantAnswer> answer = is_first ? coordinator.RequestGrant(life, report, now)
-                                                      : coordinator.PollGrant(life, now);
+        absl::StatusOr<coordinator::GrantAnswer> answer =
+            is_first ? coordinator.RequestGrant(life, report, now)
+                     : coordinator.PollGrant(life, now);
         if (answer.ok() && counts) TellAudit(life, *report);
         if (answer.ok() && !answer->grant.has_value()) {
           if (occasion != Occasion::kPatienceOver) return nullptr;
@@ -1151,12 +1170,13 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
       });
 }
 
-void SimulatedServer::TellAudit(const WorkerLife& life, const RoundReport& report) {
+void SimulatedServer::TellAudit(const messages::WorkerLife& life,
+                                const messages::RoundReport& report) {
   is_replaced() ? cluster_->audit->OnReportedToReplaced(life, report)
                 : cluster_->audit->OnReported(life, report);
 }
 
-void SimulatedServer::CheckIsKnown(const WorkerLife& life, Round reported) const {
+void SimulatedServer::CheckIsKnown(const messages::WorkerLife& life, Round reported) const {
   const SimulatedServer& holder = *cluster_->servers[shard_];
   // If the holder has not begun yet, Audit::OnResumed() checks it later.
   if (!is_replaced() || !holder.memory_.has_value()) return;
@@ -1171,10 +1191,11 @@ void SimulatedServer::CheckIsKnown(const WorkerLife& life, Round reported) const
                         " does not know, and that holds the folders");
 }
 
-void SimulatedServer::Leave(const WorkerLife& life, const std::string& reason,
-                            const std::optional<RoundReport>& report, const Reply<bool>& reply) {
+void SimulatedServer::Leave(const messages::WorkerLife& life, const std::string& reason,
+                            const std::optional<messages::RoundReport>& report,
+                            const Reply<bool>& reply) {
   life_->strand->RunAndTell(
-      [&](Coordinator& coordinator, absl::Time now) {
+      [&](coordinator::Coordinator& coordinator, absl::Time now) {
         const bool counts = IsBeforeTheEnd(report, coordinator, now);
         absl::Status left = coordinator.Leave(life, reason, report, now);
         if (left.ok() && counts) TellAudit(life, *report);
@@ -1190,20 +1211,21 @@ std::string SimulatedServer::ShardWaitsFor() const {
 }
 
 void SimulatedServer::RequestCheckpoint() {
-  life_->strand->Run([](Coordinator& coordinator, absl::Time now) {
+  life_->strand->Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.RequestCheckpoint(now).IgnoreError();
   });
 }
 
 void SimulatedServer::Pause() {
-  life_->strand->Run([](Coordinator& coordinator, absl::Time now) {
+  life_->strand->Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.Pause("an operator wants it", now).IgnoreError();
   });
 }
 
 void SimulatedServer::Resume() {
-  life_->strand->Run(
-      [](Coordinator& coordinator, absl::Time now) { coordinator.Resume(now).IgnoreError(); });
+  life_->strand->Run([](coordinator::Coordinator& coordinator, absl::Time now) {
+    coordinator.Resume(now).IgnoreError();
+  });
 }
 
 void SimulatedServer::BeginPush(uint64_t call, std::shared_ptr<Stream> stream,

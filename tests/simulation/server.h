@@ -66,7 +66,7 @@ struct ClusterContext {
   Network* network = nullptr;
   Audit* audit = nullptr;
   SimulatedFileSystem* disk = nullptr;  // mounted by all servers
-  Coordinator::Config coordinator;
+  coordinator::Coordinator::Config coordinator;
   int keep = 3;                           // number of checkpoints that are kept
   bool journals = false;                  // servers write down what they acknowledge
   SimulatedReplica* replica = nullptr;    // copy of the journals; null means none
@@ -124,7 +124,7 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
   void Crash(bool with_machine);
   // Tells the server of shard 0 that the process of this worker incarnation, on the same machine,
   // has ended.
-  void OnProcessEnded(const WorkerLife& life);
+  void OnProcessEnded(const messages::WorkerLife& life);
   // Tells the server to stop in order, like SIGTERM. It serves until all work is saved, for
   // stop_timeout at most.
   void RequestStop();
@@ -148,20 +148,21 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
   // later.
   template <typename Answer>
   using Reply = std::function<void(const absl::StatusOr<Answer>&)>;
-  void Register(const RegisterCall& call, Reply<Registration> reply);
-  void Join(const WorkerLife& life, const std::string& layout_hash, const DatasetInfo& data,
-            const Reply<ViewId>& reply);
-  void Heartbeat(const HeartbeatCall& call, const std::string& peer,
-                 const Reply<HeartbeatAnswer>& reply);
+  void Register(const messages::RegisterCall& call, Reply<messages::Registration> reply);
+  void Join(const messages::WorkerLife& life, const std::string& layout_hash,
+            const messages::DatasetInfo& data, const Reply<ViewId>& reply);
+  void Heartbeat(const messages::HeartbeatCall& call, const std::string& peer,
+                 const Reply<messages::HeartbeatAnswer>& reply);
   // Holds the call until the stream ends.
-  void StayConnected(const WorkerLife& life, const std::string& peer,
+  void StayConnected(const messages::WorkerLife& life, const std::string& peer,
                      const std::shared_ptr<Stream>& stream);
   // Replies with a grant, or with the reason why there is none yet. GrantRequest explains `asks`.
   enum class Asks : uint8_t { kOnceDelivered, kAhead, kLeaving };
-  void NextGrant(const WorkerLife& life, const std::optional<RoundReport>& report, Asks asks,
-                 Reply<GrantAnswer> reply);
-  void Leave(const WorkerLife& life, const std::string& reason,
-             const std::optional<RoundReport>& report, const Reply<bool>& reply);
+  void NextGrant(const messages::WorkerLife& life,
+                 const std::optional<messages::RoundReport>& report, Asks asks,
+                 Reply<coordinator::GrantAnswer> reply);
+  void Leave(const messages::WorkerLife& life, const std::string& reason,
+             const std::optional<messages::RoundReport>& report, const Reply<bool>& reply);
   // Returns what the shard waits for, for the test's output.
   std::string ShardWaitsFor() const;
   // Does what an operator's request for a checkpoint does.
@@ -173,8 +174,10 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
   void StopJob();
   // Returns a snapshot at the time of the server's own clock, which leaves out the time when it was
   // frozen. Requires: the coordinator is there, and not frozen.
-  ClusterSnapshot Snapshot();
-  Coordinator* coordinator() { return life_ == nullptr ? nullptr : life_->coordinator; }
+  coordinator::ClusterSnapshot Snapshot();
+  coordinator::Coordinator* coordinator() {
+    return life_ == nullptr ? nullptr : life_->coordinator;
+  }
   // Loses what only its machine had. Call while the server is down.
   enum class Loss { kAll, kCheckpoints };
   void LoseDisk(Loss loss);
@@ -213,11 +216,11 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
     std::shared_ptr<Stream> stream;
     uint64_t last_number = 0;  // number of the last message on the stream
   };
-  using Report = std::function<void(Coordinator&, absl::Time now)>;
+  using Report = std::function<void(coordinator::Coordinator&, absl::Time now)>;
   // A contribution that a server has acknowledged, as the server reports it to the coordinator.
   struct Contributed {
     uint64_t server_incarnation = 0;
-    WorkerLife life;
+    messages::WorkerLife life;
     Round round;
     uint64_t journal_end = 0;
   };
@@ -238,15 +241,15 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
     uint64_t instance_id = 0;
     std::unique_ptr<replica::Replication> replication;  // null means that there is no replica
     // Views of the disk, each with its copy if there is a replica.
-    FileSystem* log_disk = nullptr;
-    FileSystem* shard_disk = nullptr;
-    FileSystem* journal_disk = nullptr;
-    FileSystem* keeper_disk = nullptr;
+    storage::FileSystem* log_disk = nullptr;
+    storage::FileSystem* shard_disk = nullptr;
+    storage::FileSystem* journal_disk = nullptr;
+    storage::FileSystem* keeper_disk = nullptr;
     // These members are for shard 0.
     std::unique_ptr<host::CoordinatorJournal> journal;
     std::unique_ptr<rpc::CoordinatorStrand> strand;
     std::unique_ptr<host::CheckpointKeeper> keeper;
-    Coordinator* coordinator = nullptr;
+    coordinator::Coordinator* coordinator = nullptr;
     std::map<int, Remote> remotes;
     // These members are for the other shards.
     std::shared_ptr<Stream> attachment;
@@ -279,9 +282,9 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
   absl::Status CheckHeld() const;
   // Checks, if another server has taken over the folders, that the other server knows what this one
   // acknowledges.
-  void CheckIsKnown(const WorkerLife& life, Round reported) const;
+  void CheckIsKnown(const messages::WorkerLife& life, Round reported) const;
   // Tells the audit that the coordinator has accepted a report.
-  void TellAudit(const WorkerLife& life, const RoundReport& report);
+  void TellAudit(const messages::WorkerLife& life, const messages::RoundReport& report);
   absl::Status TryFolders();
   // Makes sure that the replica has everything, or takes everything from the replica.
   absl::Status Replicate();
@@ -292,10 +295,10 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
   void FailToStart(const absl::Status& why);
   absl::Status ReadJournal();
   absl::Status StartCoordinator();
-  void CarryOut(Effect effect, const CoordinatorRecord& follows);
+  void CarryOut(coordinator::Effect effect, const shards::CoordinatorRecord& follows);
   // Returns true if no coordinator may give this command while the journal of a server is older
   // than it was.
-  bool GoesOnWithOlderJournal(const ShardCommand& command) const;
+  bool GoesOnWithOlderJournal(const shards::ShardCommand& command) const;
   void Tick();
   void TickShard();
   // Returns the audit of the loaded shard. Null means that none is loaded.
@@ -310,24 +313,24 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
 
   void Attach();
   void OnAttach(SimulatedServer* server, uint64_t instance_id, uint64_t memory_of,
-                JournalPlace journal, const std::shared_ptr<Stream>& stream);
+                shards::JournalPlace journal, const std::shared_ptr<Stream>& stream);
   void EndAttachment(const absl::Status& status);
   void OnAttachmentEnded(const absl::Status& status);
   // Sends a command. Without a command, only the next number is sent.
-  void Send(Remote& remote, const std::optional<ShardCommand>& command,
-            const CoordinatorRecord& follows = {});
-  void Obey(const ShardCommand& command, const CoordinatorRecord& follows);
+  void Send(Remote& remote, const std::optional<shards::ShardCommand>& command,
+            const shards::CoordinatorRecord& follows = {});
+  void Obey(const shards::ShardCommand& command, const shards::CoordinatorRecord& follows);
   void SendStats();
   shard::ShardStats ReadStats() const;
   void OnStats(int shard, uint64_t instance_id, uint64_t first_segment,
                const shard::ShardStats& stats);
   // Checks the end of a worker incarnation whose connections were closed: its process must have
   // ended, or must have been unable to connect.
-  void CheckMayEnd(const DropCommand& drop) const;
-  void NoteLoaded(const ShardLoaded& loaded);
+  void CheckMayEnd(const shards::DropCommand& drop) const;
+  void NoteLoaded(const shards::ShardLoaded& loaded);
   // Returns true if the job waits for another server if this one cannot load.
   bool MayLackMemory() const;
-  HostMemory ReadMemory();
+  machine::HostMemory ReadMemory();
   // Sends the report to the coordinator: at once if the coordinator is in this process, else until
   // it is answered.
   void SendReport(Report report);
@@ -345,14 +348,16 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
   void CallForLastSave();
   // Ends with `outcome`, or asks again later if it is not set.
   void GoOnWithLastSave(const std::optional<rpc::LastSaveCalls::Outcome>& outcome);
-  void OnLastSave(const absl::StatusOr<PublishedCheckpoint>& saved);
+  void OnLastSave(const absl::StatusOr<checkpoints::PublishedCheckpoint>& saved);
 
-  void OnEvent(ShardEvent event) override;
-  void OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) override;
+  void OnEvent(shards::ShardEvent event) override;
+  void OnContributed(uint64_t server_incarnation, const messages::WorkerLife& life,
+                     Round round) override;
   void OnNotice(absl::string_view text) override;
-  void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
-  void OnCheckpointPublished(const std::string& directory,
-                             const absl::StatusOr<PublishedCheckpoint>& published) override;
+  void OnRestoreChosen(const absl::StatusOr<coordinator::RestoreChoice>& choice) override;
+  void OnCheckpointPublished(
+      const std::string& directory,
+      const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) override;
   void OnCheckpointMarked(bool is_complete, const absl::Status& status) override;
   void OnCheckpointGone(const std::string& /*path*/) override {}
 
@@ -366,8 +371,8 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
   std::unique_ptr<Life> life_;
   // Content of the journal when this process, or its coordinator, began.
   journal::JournalEnd journal_end_;
-  std::optional<CoordinatorMemory> memory_;
-  CoordinatorRecord found_record_;
+  std::optional<coordinator::CoordinatorMemory> memory_;
+  shards::CoordinatorRecord found_record_;
   std::string journal_damage_;  // See JournalFacts.
   std::optional<absl::Status> exit_;
   bool could_not_load_ = false;

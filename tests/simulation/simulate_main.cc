@@ -114,6 +114,6 @@ int Main() {
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("Runs simulated clusters; see tests/simulation/README.md.");
   absl::ParseCommandLine(argc, argv);
-  lodestar::InitLogging("simulate", lodestar::LogLevel::kError);
+  lodestar::logging::InitLogging("simulate", lodestar::logging::LogLevel::kError);
   return lodestar::simulation::Main();
 }

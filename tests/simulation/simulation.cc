@@ -405,7 +405,7 @@ void Run::Strike(Level& level, Fault fault) {
     case Fault::kDamageCheckpoint:
       return DamageCheckpoint(cluster);
     case Fault::kCheckpoint: {
-      Coordinator* const coordinator = cluster.coordinator();
+      coordinator::Coordinator* const coordinator = cluster.coordinator();
       if (coordinator == nullptr || cluster.servers[0]->process().is_frozen()) return;
       cluster.servers[0]->RequestCheckpoint();
       return;
@@ -550,17 +550,18 @@ uint64_t Run::HighestFollowed(int except_shard) {
 }
 
 uint64_t Run::RecordOfNewestCheckpoint(uint64_t journal_id) {
-  const CoordinatorConfig& config = root().config();
+  const coordinator::CoordinatorConfig& config = root().config();
   Round newest(-1);
   uint64_t record = 0;
   for (const std::string& folder : {config.checkpoint_dir, config.fallback_dir}) {
-    const auto entries = ListWholeCheckpoints(root().disk, folder);
+    const auto entries = checkpoints::ListWholeCheckpoints(root().disk, folder);
     if (folder.empty() || !entries.ok()) continue;
-    for (const CheckpointEntry& entry : *entries) {
-      const absl::StatusOr<Manifest> manifest = ReadManifest(root().disk, entry.path);
+    for (const checkpoints::CheckpointEntry& entry : *entries) {
+      const absl::StatusOr<checkpoints::Manifest> manifest =
+          checkpoints::ReadManifest(root().disk, entry.path);
       if (!manifest.ok() || manifest->round <= newest) continue;
       newest = manifest->round;
-      const JournalManifest& journal = manifest->journal;
+      const checkpoints::JournalManifest& journal = manifest->journal;
       record = journal.journal_id == journal_id && !journal.is_complete ? journal.record : 0;
     }
   }
@@ -572,7 +573,7 @@ uint64_t Run::CoordinatorJournalId() {
       host::CoordinatorJournal::Read(root().disk, SimulatedServer::coordinator_folder());
   uint64_t journal_id = 0;
   if (contents.ok() && !contents->records.empty()) {
-    CoordinatorMemoryFromRecords(contents->records, world_.Now(), &journal_id)
+    coordinator::CoordinatorMemoryFromRecords(contents->records, world_.Now(), &journal_id)
         .status()
         .IgnoreError();
   }
@@ -583,7 +584,7 @@ uint64_t Run::KnownEndOf(int shard) {
   const auto contents =
       host::CoordinatorJournal::Read(root().disk, SimulatedServer::coordinator_folder());
   if (!contents.ok() || contents->records.empty()) return 0;
-  const auto memory = CoordinatorMemoryFromRecords(contents->records, world_.Now());
+  const auto memory = coordinator::CoordinatorMemoryFromRecords(contents->records, world_.Now());
   if (!memory.ok() || !memory->has_value()) return 0;
   return (*memory)->shards.servers[shard].journal_end;
 }
@@ -655,10 +656,10 @@ void Run::LookForLostJournal() {
   if (!newer_.has_value()) return;
   // All have begun anew, so the journal is not needed any more.
   if (!root().context.has_coordinator_gone_back) return newer_.reset();
-  Coordinator* const coordinator = root().coordinator();
+  coordinator::Coordinator* const coordinator = root().coordinator();
   SimulatedServer& server = *root().servers[0];
   if (coordinator == nullptr || server.process().is_frozen()) return;
-  const std::optional<JournalLoss>& loss = coordinator->journal_loss();
+  const std::optional<shards::JournalLoss>& loss = coordinator->journal_loss();
   if (!loss.has_value()) return;
   if (mends_journal_at_ == absl::InfiniteFuture()) {
     mends_journal_at_ = world_.Now() + UpTo(absl::Seconds(5));
@@ -762,7 +763,7 @@ void Run::HangDisk(SimulatedCluster& cluster) {
   }
   server.HangDisk();
   // Nothing depends on how long the next server waits before it takes over.
-  world_.After(UpTo(FolderLock::kPatience),
+  world_.After(UpTo(storage::FolderLock::kPatience),
                [this, &cluster, shard, &server, life = server.process().life()] {
                  const bool is_same = cluster.servers[shard].get() == &server &&
                                       server.process().life() == life && server.has_hanging_disk();
@@ -812,7 +813,7 @@ void Run::StopInOrder() {
   // The server or job may be of any level.
   Level& level = *levels_[levels_.size() == 1 ? 0 : chance_.Below(levels_.size())];
   SimulatedCluster& cluster = level.cluster;
-  const CoordinatorConfig& config = cluster.config();
+  const coordinator::CoordinatorConfig& config = cluster.config();
   if (is_stormy_ || is_calm_ || config.checkpoint_dir.empty()) return;
   if (num_storms_ > 0 && peace_.settled_since == absl::InfiniteFuture()) return;
   level.must_save = true;
@@ -837,31 +838,33 @@ void Run::StopInOrder() {
 
 void Run::DamageCheckpoint(SimulatedCluster& cluster) {
   SimulatedFileSystem& disk = cluster.disk;
-  const Coordinator* const coordinator = cluster.coordinator();
+  const coordinator::Coordinator* const coordinator = cluster.coordinator();
   // This checkpoint may be the only record that shows that a journal has gone back.
   if (!cluster.context.gone_back.empty()) return;
   // A checkpoint that was verified and is being loaded is trusted, so it must not be damaged.
-  if (coordinator == nullptr || coordinator->phase() != CoordinatorPhase::kRunning) return;
+  if (coordinator == nullptr || coordinator->phase() != coordinator::CoordinatorPhase::kRunning)
+    return;
   // On a full disk, a truncation may be undone by a later power cut, so nothing is damaged then.
-  const CoordinatorConfig& config = cluster.config();
+  const coordinator::CoordinatorConfig& config = cluster.config();
   if (disk.FreeBytes(config.checkpoint_dir).value_or(0) == 0) return;
   cluster.disk_faults.SetOpen(true);
-  std::vector<CheckpointEntry> entries;
+  std::vector<checkpoints::CheckpointEntry> entries;
   for (const std::string& folder : {config.checkpoint_dir, config.fallback_dir}) {
     if (folder.empty()) continue;
-    auto some = ListWholeCheckpoints(disk, folder);
+    auto some = checkpoints::ListWholeCheckpoints(disk, folder);
     if (some.ok()) entries.insert(entries.end(), some->begin(), some->end());
   }
   cluster.disk_faults.SetOpen(false);
-  std::stable_sort(
-      entries.begin(), entries.end(),
-      [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.round > b.round; });
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const checkpoints::CheckpointEntry& a,
+                      const checkpoints::CheckpointEntry& b) { return a.round > b.round; });
   if (entries.size() < 2) return;
-  const CheckpointEntry& newest = entries.front();
+  const checkpoints::CheckpointEntry& newest = entries.front();
   cluster.disk_faults.SetOpen(true);
-  const auto other = std::find_if(
-      entries.begin() + 1, entries.end(),
-      [&disk](const CheckpointEntry& entry) { return VerifyCheckpoint(disk, entry.path).ok(); });
+  const auto other = std::find_if(entries.begin() + 1, entries.end(),
+                                  [&disk](const checkpoints::CheckpointEntry& entry) {
+                                    return checkpoints::VerifyCheckpoint(disk, entry.path).ok();
+                                  });
   cluster.disk_faults.SetOpen(false);
   if (cluster.audit.IsDamaged(newest.path) || other == entries.end()) return;
   const auto names = disk.List(newest.path);
@@ -870,7 +873,7 @@ void Run::DamageCheckpoint(SimulatedCluster& cluster) {
   cluster.disk_faults.SetOpen(true);
   const absl::Status damaged = Damage(disk, newest.path, file);
   // Some bits of a file do not matter.
-  const bool is_damaged = !VerifyCheckpoint(disk, newest.path).ok();
+  const bool is_damaged = !checkpoints::VerifyCheckpoint(disk, newest.path).ok();
   cluster.disk_faults.SetOpen(false);
   world_.Tell(file, is_damaged ? " is damaged " : " has lost nothing ", damaged.message());
   if (!is_damaged) return;
@@ -896,8 +899,8 @@ absl::Status Run::Damage(SimulatedFileSystem& disk, const std::string& directory
   } else {
     bytes[place] = static_cast<char>(bytes[place] ^ 1 << chance_.Below(8));
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> out,
-                   disk.Create(file, FileSystem::IfExists::kTruncate));
+  ASSIGN_OR_RETURN(const std::unique_ptr<storage::WritableFile> out,
+                   disk.Create(file, storage::FileSystem::IfExists::kTruncate));
   RETURN_IF_ERROR(out->Append(bytes));
   RETURN_IF_ERROR(out->Sync());
   return out->Close();
@@ -1004,7 +1007,7 @@ void Run::OnServerExit(SimulatedCluster& cluster, SimulatedServer& server) {
     cluster.audit.Fail(server.process().name(), " exits: ", status.ToString());
   }
   // Other servers may hear of the end of the job before the coordinator has ended.
-  Coordinator* const coordinator = root().coordinator();
+  coordinator::Coordinator* const coordinator = root().coordinator();
   const bool is_end = coordinator != nullptr && coordinator->outcome().has_value();
   if (server.process().is_alive() || has_ended_ || is_end) return;
   if (!starting_.insert({&server, server.process().life()}).second) return;

@@ -68,6 +68,6 @@ TEST(SimulationTest, ASeedIsARunToTheBit) {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  lodestar::InitLogging("simulation_test", lodestar::LogLevel::kError);
+  lodestar::logging::InitLogging("simulation_test", lodestar::logging::LogLevel::kError);
   return RUN_ALL_TESTS();
 }

@@ -20,7 +20,7 @@ void AuditedSite::Begin(site::Site* site, std::function<void()> look) {
   is_over_ = false;
 }
 
-void AuditedSite::BeginWindow(const Grant& grant, absl::Span<const float> weights) {
+void AuditedSite::BeginWindow(const messages::Grant& grant, absl::Span<const float> weights) {
   grant_ = grant;
   weights_.assign(weights.begin(), weights.end());
   next_sample_ = grant.first_sample;
@@ -31,8 +31,8 @@ void AuditedSite::BeginWindow(const Grant& grant, absl::Span<const float> weight
   loss_sum_ = 0.0;
 }
 
-void AuditedSite::EndWindow(const RoundReport& report, absl::Span<const float> weights) {
-  if (is_over_ || grant_.kind != Grant::Kind::kTrain) return;
+void AuditedSite::EndWindow(const messages::RoundReport& report, absl::Span<const float> weights) {
+  if (is_over_ || grant_.kind != messages::Grant::Kind::kTrain) return;
   std::sort(counted_.begin(), counted_.end());
   int64_t num_counted = 0;
   int64_t end = grant_.first_sample;
@@ -52,7 +52,7 @@ void AuditedSite::EndWindow(const RoundReport& report, absl::Span<const float> w
   audit_->CheckWeights(weights, rounds_, name_);
 }
 
-absl::StatusOr<DatasetInfo> AuditedSite::AwaitData(const Interrupted& is_interrupted) {
+absl::StatusOr<messages::DatasetInfo> AuditedSite::AwaitData(const Interrupted& is_interrupted) {
   return site_->AwaitData(is_interrupted);
 }
 
@@ -81,9 +81,9 @@ absl::Status AuditedSite::GetWeights(absl::Span<float> weights) {
   return got;
 }
 
-void AuditedSite::CheckOrder(const SiteOrder& order) {
+void AuditedSite::CheckOrder(const rounds::SiteOrder& order) {
   if (!has_weights_) Fail("the site has not been given the weights that came with the grant");
-  if (order.kind == SiteOrder::Kind::kEvaluate) {
+  if (order.kind == rounds::SiteOrder::Kind::kEvaluate) {
     if (order.first_heldout_sample != grant_.first_heldout_sample ||
         order.num_heldout_samples != grant_.num_heldout_samples ||
         order.evaluation_set_size != grant_.evaluation_set_size) {
@@ -115,22 +115,22 @@ void AuditedSite::CheckOrder(const SiteOrder& order) {
   }
 }
 
-absl::StatusOr<SiteOutcome> AuditedSite::CarryOut(const SiteOrder& order,
-                                                  const Interrupted& is_interrupted) {
+absl::StatusOr<rounds::SiteOutcome> AuditedSite::CarryOut(const rounds::SiteOrder& order,
+                                                          const Interrupted& is_interrupted) {
   if (is_over_) return site_->CarryOut(order, is_interrupted);
   CheckOrder(order);
   audit_->OnOrdered(order);
-  absl::StatusOr<SiteOutcome> outcome = site_->CarryOut(order, is_interrupted);
+  absl::StatusOr<rounds::SiteOutcome> outcome = site_->CarryOut(order, is_interrupted);
   if (is_over_) return outcome;
   outcome.ok() ? CheckOutcome(order, *outcome) : audit_->OnOrderAbandoned();
   return outcome;
 }
 
-void AuditedSite::CheckOutcome(const SiteOrder& order, const SiteOutcome& outcome) {
+void AuditedSite::CheckOutcome(const rounds::SiteOrder& order, const rounds::SiteOutcome& outcome) {
   const CarriedOutOrder done = audit_->OrderCarriedOut();
   if (!done.round.has_value()) return Fail("an order is done, and no round of the site was it");
-  const RoundReport& sums = done.sums;
-  if (order.kind == SiteOrder::Kind::kEvaluate) {
+  const messages::RoundReport& sums = done.sums;
+  if (order.kind == rounds::SiteOrder::Kind::kEvaluate) {
     if (outcome.heldout.predictions != order.num_heldout_samples ||
         outcome.heldout.loss_sum != sums.heldout_loss_sum) {
       Fail("round ", done.round->value(), " of the site has evaluated ",

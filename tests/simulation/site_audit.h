@@ -42,15 +42,15 @@ class AuditedSite final : public site::Site {
   void End() { is_over_ = true; }
 
   // The uplink begins to carry out a grant, and has carried it out.
-  void BeginWindow(const Grant& grant, absl::Span<const float> weights);
-  void EndWindow(const RoundReport& report, absl::Span<const float> weights);
+  void BeginWindow(const messages::Grant& grant, absl::Span<const float> weights);
+  void EndWindow(const messages::RoundReport& report, absl::Span<const float> weights);
 
-  absl::StatusOr<DatasetInfo> AwaitData(const Interrupted& is_interrupted) override;
+  absl::StatusOr<messages::DatasetInfo> AwaitData(const Interrupted& is_interrupted) override;
   int StepsOfOrder() override { return site_->StepsOfOrder(); }
   absl::Status PutWeights(absl::Span<const float> weights) override;
   absl::Status GetWeights(absl::Span<float> weights) override;
-  absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order,
-                                       const Interrupted& is_interrupted) override;
+  absl::StatusOr<rounds::SiteOutcome> CarryOut(const rounds::SiteOrder& order,
+                                               const Interrupted& is_interrupted) override;
   void TellUpstream(absl::string_view words) override { site_->TellUpstream(words); }
   void OnUpstreamEnd(const absl::Status& outcome) override { site_->OnUpstreamEnd(outcome); }
 
@@ -59,8 +59,8 @@ class AuditedSite final : public site::Site {
   void Fail(const Pieces&... pieces) {
     audit_->Fail(name_, ": round ", grant_.round.value(), " of the servers upstream: ", pieces...);
   }
-  void CheckOrder(const SiteOrder& order);
-  void CheckOutcome(const SiteOrder& order, const SiteOutcome& outcome);
+  void CheckOrder(const rounds::SiteOrder& order);
+  void CheckOutcome(const rounds::SiteOrder& order, const rounds::SiteOutcome& outcome);
 
   Audit* const audit_;
   const std::string name_;
@@ -69,7 +69,7 @@ class AuditedSite final : public site::Site {
   bool is_over_ = true;
 
   // The members below are for the current grant.
-  Grant grant_;
+  messages::Grant grant_;
   std::vector<float> weights_;  // weights that the grant begins with
   bool has_weights_ = false;    // the site has these weights
   int64_t next_sample_ = 0;     // first sample of the next order

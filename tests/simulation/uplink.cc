@@ -69,14 +69,14 @@ void SimulatedUplink::Run(std::function<Result()> code, std::function<void(const
   });
 }
 
-void SimulatedUplink::Prepare(const Registration& registration,
+void SimulatedUplink::Prepare(const messages::Registration& registration,
                               std::function<void(const absl::Status&)> done) {
   Run<absl::Status>([this, registration] { return PrepareWorkload(registration); },
                     std::move(done));
 }
 
 // Does what Worker::Prepare() does.
-absl::Status SimulatedUplink::PrepareWorkload(const Registration& registration) {
+absl::Status SimulatedUplink::PrepareWorkload(const messages::Registration& registration) {
   registration_ = registration;
   workload_->OnRegistered(registration);
   if (!workload_->Serves(registration)) {
@@ -101,9 +101,9 @@ absl::Status SimulatedUplink::PrepareWorkload(const Registration& registration) 
   return absl::OkStatus();
 }
 
-DatasetInfo SimulatedUplink::data() const { return workload_->data_info(); }
+messages::DatasetInfo SimulatedUplink::data() const { return workload_->data_info(); }
 
-void SimulatedUplink::CarryOut(const Grant& grant, std::vector<float> weights,
+void SimulatedUplink::CarryOut(const messages::Grant& grant, std::vector<float> weights,
                                std::function<void(const absl::StatusOr<Window>&)> done) {
   Run<absl::StatusOr<Window>>(
       [this, grant, weights = std::move(weights)] {
@@ -116,7 +116,7 @@ void SimulatedUplink::CarryOut(const Grant& grant, std::vector<float> weights,
 }
 
 absl::StatusOr<Computing::Window> SimulatedUplink::CarryOutGrant(
-    const Grant& grant, const std::vector<float>& weights) {
+    const messages::Grant& grant, const std::vector<float>& weights) {
   RETURN_IF_ERROR(trainer::CheckGrant(grant, registration_.job, *workload_->dataset()));
   const kernels::Buf parameters = workload_->model()->parameters();
   auto* const data = static_cast<float*>(parameters.data);
@@ -126,7 +126,7 @@ absl::StatusOr<Computing::Window> SimulatedUplink::CarryOutGrant(
   window.start = weights;
   window.report.round = grant.round;
   RETURN_IF_ERROR(Evaluate(grant, &window.report));
-  if (grant.kind == Grant::Kind::kEvaluate) return window;
+  if (grant.kind == messages::Grant::Kind::kEvaluate) return window;
   RETURN_IF_ERROR(Train(grant, &window.report));
   RETURN_IF_ERROR(workload_->OnStepsMade());
   RETURN_IF_ERROR(steps_->Check(grant.round));
@@ -135,7 +135,8 @@ absl::StatusOr<Computing::Window> SimulatedUplink::CarryOutGrant(
 }
 
 // Stands for RoundRunner::EvaluateHeldout(), which reads many samples at once.
-absl::Status SimulatedUplink::Evaluate(const Grant& grant, RoundReport* report) {
+absl::Status SimulatedUplink::Evaluate(const messages::Grant& grant,
+                                       messages::RoundReport* report) {
   if (grant.num_heldout_samples == 0) return absl::OkStatus();
   deps_.on_step({.round = grant.round, .server_incarnation = registration_.server_incarnation});
   ASSIGN_OR_RETURN(const model::BatchResult result,
@@ -147,7 +148,7 @@ absl::Status SimulatedUplink::Evaluate(const Grant& grant, RoundReport* report) 
 }
 
 // Does what LocalSgdRounds::RunLocalSteps() does.
-absl::Status SimulatedUplink::Train(const Grant& grant, RoundReport* report) {
+absl::Status SimulatedUplink::Train(const messages::Grant& grant, messages::RoundReport* report) {
   steps_->Begin(registration_.server_incarnation, grant.round);
   for (int step = 0; step < grant.local_steps; ++step) {
     if (worker_.lifecycle().is_life_over()) {

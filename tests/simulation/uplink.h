@@ -39,10 +39,10 @@ class SimulatedUplink final : public UplinkOfServer, public Computing {
   std::string Standing() override;
   void Leave(std::function<void()> left) override;
 
-  void Prepare(const Registration& registration,
+  void Prepare(const messages::Registration& registration,
                std::function<void(const absl::Status&)> done) override;
-  DatasetInfo data() const override;
-  void CarryOut(const Grant& grant, std::vector<float> weights,
+  messages::DatasetInfo data() const override;
+  void CarryOut(const messages::Grant& grant, std::vector<float> weights,
                 std::function<void(const absl::StatusOr<Window>&)> done) override;
 
  private:
@@ -51,10 +51,11 @@ class SimulatedUplink final : public UplinkOfServer, public Computing {
   // Runs code that blocks, and later passes its result to `done`.
   template <typename Result>
   void Run(std::function<Result()> code, std::function<void(const Result&)> done);
-  absl::Status PrepareWorkload(const Registration& registration);
-  absl::StatusOr<Window> CarryOutGrant(const Grant& grant, const std::vector<float>& weights);
-  absl::Status Evaluate(const Grant& grant, RoundReport* report);
-  absl::Status Train(const Grant& grant, RoundReport* report);
+  absl::Status PrepareWorkload(const messages::Registration& registration);
+  absl::StatusOr<Window> CarryOutGrant(const messages::Grant& grant,
+                                       const std::vector<float>& weights);
+  absl::Status Evaluate(const messages::Grant& grant, messages::RoundReport* report);
+  absl::Status Train(const messages::Grant& grant, messages::RoundReport* report);
 
   ClusterContext* const upstream_;
   Process* const process_;
@@ -68,7 +69,7 @@ class SimulatedUplink final : public UplinkOfServer, public Computing {
   bool is_leaving_ = false;  // the server wants the uplink to leave
   std::function<void()> left_;
   std::unique_ptr<site::SiteWorkload> workload_;
-  Registration registration_;
+  messages::Registration registration_;
   std::optional<data::SampleOrder> order_;
   trainer::RoundRunnerDeps deps_;
   std::unique_ptr<trainer::DeviceTimeline> timeline_;

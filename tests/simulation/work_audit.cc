@@ -20,7 +20,7 @@ void KeepNewest(Map& map, size_t size) {
   while (map.size() > size) map.erase(map.begin());
 }
 
-void Add(const RoundReport& report, RoundReport& sum) {
+void Add(const messages::RoundReport& report, messages::RoundReport& sum) {
   sum.num_samples += report.num_samples;
   sum.num_predictions += report.num_predictions;
   sum.loss_sum += report.loss_sum;
@@ -40,7 +40,7 @@ std::optional<double> Mean(double sum, int64_t count) {
 }  // namespace
 
 std::string PublishedAs(const std::string& directory) {
-  return std::string(absl::StripSuffix(directory, kReplacedSuffix));
+  return std::string(absl::StripSuffix(directory, checkpoints::kReplacedSuffix));
 }
 
 template <typename MayBe>
@@ -49,10 +49,10 @@ void WorkAudit::Narrow(const MayBe& may_be, const std::string& violation) {
   if (beginnings_.empty()) fail_(violation);
 }
 
-void WorkAudit::OnRestored(const RestoredPoint& point) { restored_ = point; }
+void WorkAudit::OnRestored(const coordinator::RestoredPoint& point) { restored_ = point; }
 
-void WorkAudit::OnResumed(const CoordinatorMemory& memory) {
-  const LedgerState& ledger = memory.rounds.ledger.state;
+void WorkAudit::OnResumed(const coordinator::CoordinatorMemory& memory) {
+  const checkpoints::LedgerState& ledger = memory.rounds.ledger.state;
   if (ledger.next_sample < told_.handed_out) {
     fail_(absl::StrCat("a coordinator that goes on hands out samples from ", ledger.next_sample,
                        " on; those before ", told_.handed_out, " were given to others"));
@@ -68,9 +68,9 @@ void WorkAudit::OnResumed(const CoordinatorMemory& memory) {
   begun_.clear();
   shares_.clear();
   for (const auto& [number, round] : memory.rounds.open) {
-    for (const RosterMember& member : round.plan.roster) {
+    for (const sync::RosterMember& member : round.plan.roster) {
       const bool has_reported =
-          round.shares.at(member.worker).state == OpenRound::ShareState::kReported;
+          round.shares.at(member.worker).state == rounds::OpenRound::ShareState::kReported;
       // Reports that the journal lacks come again, or the process before was still writing them.
       auto& from = has_reported ? unrecorded_[number] : reports_[number];
       auto& to = has_reported ? reports_[number] : unrecorded_[number];
@@ -80,7 +80,7 @@ void WorkAudit::OnResumed(const CoordinatorMemory& memory) {
       share = {member.incarnation, 0, member.num_samples};
       const auto desk = memory.desks.find(member.worker);
       if (desk == memory.desks.end()) continue;
-      const std::optional<Grant>& grant = desk->second.assignment.grant;
+      const std::optional<messages::Grant>& grant = desk->second.assignment.grant;
       if (grant.has_value() && grant->round == number) {
         share.first = grant->first_sample - ledger.next_sample;
       }
@@ -88,9 +88,9 @@ void WorkAudit::OnResumed(const CoordinatorMemory& memory) {
   }
 }
 
-void WorkAudit::OnAssigned(const WeightsSource& source) {
+void WorkAudit::OnAssigned(const shards::WeightsSource& source) {
   beginnings_ = {{}};
-  if (const auto* checkpoint = std::get_if<CheckpointSource>(&source)) {
+  if (const auto* checkpoint = std::get_if<shards::CheckpointSource>(&source)) {
     const auto kept = kept_.find(PublishedAs(checkpoint->directory));
     beginnings_ = kept == kept_.end() ? std::vector<Progress>() : kept->second;
   }
@@ -110,11 +110,11 @@ void WorkAudit::OnAssigned(const WeightsSource& source) {
                       restored_.trained_samples, " samples had been reported before it"));
 }
 
-void WorkAudit::OnOpened(const RoundPlan& plan) {
+void WorkAudit::OnOpened(const sync::RoundPlan& plan) {
   before_opening_[plan.round] = since_;
   KeepNewest(before_opening_, kRoundsKept);
   std::map<WorkerId, Share>& shares = shares_[plan.round];
-  for (const RosterMember& member : plan.roster) {
+  for (const sync::RosterMember& member : plan.roster) {
     shares[member.worker] = {member.incarnation, since_.handed_out, member.num_samples};
     since_.handed_out += member.num_samples;
   }
@@ -123,7 +123,8 @@ void WorkAudit::OnOpened(const RoundPlan& plan) {
   orders_[plan.round] = order_;
   order_rounds_.push_back(plan.round);
   KeepNewest(orders_, kRoundsKept);
-  if (order_.kind == SiteOrder::Kind::kTrain && plan.total_samples() != order_.num_samples) {
+  if (order_.kind == rounds::SiteOrder::Kind::kTrain &&
+      plan.total_samples() != order_.num_samples) {
     fail_(absl::StrCat("round ", plan.round.value(), " hands out ", plan.total_samples(),
                        " samples; ordered were ", order_.num_samples));
   }
@@ -134,7 +135,7 @@ void WorkAudit::OnSaveBegun(const std::string& directory, std::optional<Round> r
   begun_[directory] = before == before_opening_.end() ? since_ : before->second;
 }
 
-void WorkAudit::OnRecord(const CheckpointRecord& record) {
+void WorkAudit::OnRecord(const checkpoints::CheckpointRecord& record) {
   const auto begun = begun_.find(record.directory);
   if (begun == begun_.end()) return;
   Progress since = begun->second;
@@ -150,7 +151,7 @@ void WorkAudit::OnRecord(const CheckpointRecord& record) {
   KeepNewest(begun_, kCheckpointsKept);
 }
 
-void WorkAudit::OnGranted(const WorkerLife& life, const Grant& grant) {
+void WorkAudit::OnGranted(const messages::WorkerLife& life, const messages::Grant& grant) {
   const auto [last, is_first] = last_grants_.try_emplace(life.incarnation, grant);
   const bool is_repeat = !is_first && last->second.round == grant.round;
   if (is_repeat && !(last->second == grant)) {
@@ -158,7 +159,7 @@ void WorkAudit::OnGranted(const WorkerLife& life, const Grant& grant) {
                               grant.round.value(), " again, and not the same"));
   }
   last->second = grant;
-  if (grant.kind != Grant::Kind::kTrain) return CheckHeldoutPart(life, grant);
+  if (grant.kind != messages::Grant::Kind::kTrain) return CheckHeldoutPart(life, grant);
   told_.handed_out = std::max(told_.handed_out, grant.first_position + grant.num_samples);
   if (sizes_vary_) {
     if (!is_repeat) OnHandedOut(life, grant);
@@ -192,8 +193,9 @@ void WorkAudit::OnGranted(const WorkerLife& life, const Grant& grant) {
                    "; those before it and those after it were given to others"));
 }
 
-void WorkAudit::CheckPart(const WorkerLife& life, const Grant& grant, const Share& share) {
-  const SiteOrder& order = orders_[grant.round];
+void WorkAudit::CheckPart(const messages::WorkerLife& life, const messages::Grant& grant,
+                          const Share& share) {
+  const rounds::SiteOrder& order = orders_[grant.round];
   // The share begins after the shares of the members before it.
   const int64_t offset = share.first - FirstOf(grant.round);
   if (grant.first_sample != order.first_sample + offset ||
@@ -205,12 +207,12 @@ void WorkAudit::CheckPart(const WorkerLife& life, const Grant& grant, const Shar
   }
 }
 
-void WorkAudit::CheckHeldoutPart(const WorkerLife& life, const Grant& grant) {
+void WorkAudit::CheckHeldoutPart(const messages::WorkerLife& life, const messages::Grant& grant) {
   const auto found = orders_.find(grant.round);
   if (!is_site_ || found == orders_.end()) return;
-  const SiteOrder& order = found->second;
+  const rounds::SiteOrder& order = found->second;
   const int64_t end = grant.first_heldout_sample + grant.num_heldout_samples;
-  if (order.kind == SiteOrder::Kind::kEvaluate &&
+  if (order.kind == rounds::SiteOrder::Kind::kEvaluate &&
       grant.first_heldout_sample >= order.first_heldout_sample &&
       end <= order.first_heldout_sample + order.num_heldout_samples) {
     return;
@@ -226,7 +228,7 @@ int64_t WorkAudit::FirstOf(Round round) const {
   return first;
 }
 
-void WorkAudit::OnOrdered(const SiteOrder& order) {
+void WorkAudit::OnOrdered(const rounds::SiteOrder& order) {
   order_ = order;
   order_rounds_.clear();
 }
@@ -244,11 +246,11 @@ CarriedOutOrder WorkAudit::OrderCarriedOut() const {
   for (const Round round : order_rounds_) {
     const auto reports = reports_.find(round);
     // If an evaluation is ordered again, reports of the earlier round do not count.
-    if (order_.kind == SiteOrder::Kind::kEvaluate) done = CarriedOutOrder();
+    if (order_.kind == rounds::SiteOrder::Kind::kEvaluate) done = CarriedOutOrder();
     done.round = round;
     if (reports == reports_.end()) continue;
     const int64_t offset =
-        order_.kind == SiteOrder::Kind::kTrain ? order_.first_sample - FirstOf(round) : 0;
+        order_.kind == rounds::SiteOrder::Kind::kTrain ? order_.first_sample - FirstOf(round) : 0;
     for (const auto& [incarnation, report] : reports->second) {
       done.members.push_back(incarnation);
       Add(report, done.sums);
@@ -262,7 +264,7 @@ CarriedOutOrder WorkAudit::OrderCarriedOut() const {
   return done;
 }
 
-void WorkAudit::OnHandedOut(const WorkerLife& life, const Grant& grant) {
+void WorkAudit::OnHandedOut(const messages::WorkerLife& life, const messages::Grant& grant) {
   if (grant.num_samples == 0) return;
   const int64_t end = grant.first_position + grant.num_samples;
   const auto next = handed_out_.lower_bound(grant.first_position);
@@ -278,18 +280,18 @@ void WorkAudit::OnHandedOut(const WorkerLife& life, const Grant& grant) {
   if (handed_out_.size() > kRoundsKept) handed_out_.erase(handed_out_.begin());
 }
 
-void WorkAudit::OnReported(const WorkerLife& life, const RoundReport& report) {
+void WorkAudit::OnReported(const messages::WorkerLife& life, const messages::RoundReport& report) {
   const auto [known, is_first] = reports_[report.round].try_emplace(life.incarnation, report);
-  const RoundReport& first = known->second;
+  const messages::RoundReport& first = known->second;
   if (!is_first && (first.loss_sum != report.loss_sum || first.num_samples != report.num_samples)) {
     fail_(absl::StrCat("worker ", life.worker.value(), " reports round ", report.round.value(),
                        " again, with other numbers"));
   }
 }
 
-void WorkAudit::OnSummary(const RoundSummary& summary) {
-  RoundReport sum;
-  const std::map<Incarnation, RoundReport>& reports = reports_[summary.round];
+void WorkAudit::OnSummary(const rounds::RoundSummary& summary) {
+  messages::RoundReport sum;
+  const std::map<Incarnation, messages::RoundReport>& reports = reports_[summary.round];
   for (const auto& [incarnation, report] : reports) Add(report, sum);
   const auto workers = static_cast<int>(reports.size());
   const std::optional<double> loss = Mean(sum.loss_sum, sum.num_predictions);

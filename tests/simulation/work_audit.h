@@ -39,7 +39,7 @@ std::string PublishedAs(const std::string& directory);
 struct CarriedOutOrder {
   std::optional<Round> round;        // last round of the site; not set means none
   std::vector<Incarnation> members;  // members that have reported the round
-  RoundReport sums;                  // sums of their reports
+  messages::RoundReport sums;        // sums of their reports
   // Ranges of their samples: the first one, and the one after the last.
   std::vector<std::pair<int64_t, int64_t>> samples;
 };
@@ -57,28 +57,28 @@ class WorkAudit {
         samples_per_grant_(samples_per_grant),
         fail_(std::move(fail)) {}
 
-  void OnRestored(const RestoredPoint& point);
+  void OnRestored(const coordinator::RestoredPoint& point);
   // A coordinator continues with this memory. Events that were not announced before come again.
-  void OnResumed(const CoordinatorMemory& memory);
+  void OnResumed(const coordinator::CoordinatorMemory& memory);
   // The servers were told what to restore from.
-  void OnAssigned(const WeightsSource& source);
-  void OnOpened(const RoundPlan& plan);
+  void OnAssigned(const shards::WeightsSource& source);
+  void OnOpened(const sync::RoundPlan& plan);
   // A checkpoint is begun. It is taken at the beginning of `round`, which may be open. Not set
   // means now.
   void OnSaveBegun(const std::string& directory, std::optional<Round> round);
-  void OnRecord(const CheckpointRecord& record);
+  void OnRecord(const checkpoints::CheckpointRecord& record);
 
   // The worker gets the grant, perhaps not for the first time.
-  void OnGranted(const WorkerLife& life, const Grant& grant);
+  void OnGranted(const messages::WorkerLife& life, const messages::Grant& grant);
   // A report is accepted, perhaps not for the first time.
-  void OnReported(const WorkerLife& life, const RoundReport& report);
-  void OnReportedToReplaced(const WorkerLife& life, const RoundReport& report) {
+  void OnReported(const messages::WorkerLife& life, const messages::RoundReport& report);
+  void OnReportedToReplaced(const messages::WorkerLife& life, const messages::RoundReport& report) {
     unrecorded_[report.round].try_emplace(life.incarnation, report);
   }
-  void OnSummary(const RoundSummary& summary);
+  void OnSummary(const rounds::RoundSummary& summary);
 
   // A site gets this order, which replaces the order before.
-  void OnOrdered(const SiteOrder& order);
+  void OnOrdered(const rounds::SiteOrder& order);
   CarriedOutOrder OrderCarriedOut() const;
   // The uplink stops waiting for the order, whatever the workers have done of it.
   void OnAbandoned();
@@ -99,12 +99,13 @@ class WorkAudit {
   };
 
   // Checks that the samples that a site hands out are a part of the order.
-  void CheckPart(const WorkerLife& life, const Grant& grant, const Share& share);
-  void CheckHeldoutPart(const WorkerLife& life, const Grant& grant);
+  void CheckPart(const messages::WorkerLife& life, const messages::Grant& grant,
+                 const Share& share);
+  void CheckHeldoutPart(const messages::WorkerLife& life, const messages::Grant& grant);
   // Returns the first sample of a round, counted as in Share.
   int64_t FirstOf(Round round) const;
   // Checks that no sample is handed out to two workers.
-  void OnHandedOut(const WorkerLife& life, const Grant& grant);
+  void OnHandedOut(const messages::WorkerLife& life, const messages::Grant& grant);
   // Keeps only those beginnings for which `may_be` returns true. At least one must be left.
   template <typename MayBe>
   void Narrow(const MayBe& may_be, const std::string& violation);
@@ -120,11 +121,11 @@ class WorkAudit {
   std::map<std::string, Progress> begun_;
   std::map<std::string, std::vector<Progress>> kept_;
 
-  SiteOrder order_;                  // last order of a site
+  rounds::SiteOrder order_;          // last order of a site
   std::vector<Round> order_rounds_;  // rounds opened for it
 
   // The members below are for the current incarnation of the servers.
-  RestoredPoint restored_;
+  coordinator::RestoredPoint restored_;
   std::vector<Progress> beginnings_ = {{}};  // possible progress at its beginning
   Progress since_;
   std::map<Round, Progress> before_opening_;  // since_ before each round was opened
@@ -134,11 +135,12 @@ class WorkAudit {
   std::map<int64_t, int64_t> handed_out_;
   std::map<Round, std::map<WorkerId, Share>> shares_;
   std::set<Round> abandoned_;
-  std::map<Round, SiteOrder> orders_;  // orders of a site, by the rounds opened for them
-  std::map<Incarnation, Grant> last_grants_;
-  std::map<Round, std::map<Incarnation, RoundReport>> reports_;  // Reports since the servers began.
+  std::map<Round, rounds::SiteOrder> orders_;  // orders of a site, by the rounds opened for them
+  std::map<Incarnation, messages::Grant> last_grants_;
+  std::map<Round, std::map<Incarnation, messages::RoundReport>>
+      reports_;  // Reports since the servers began.
   // Reports that the journal did not have when a coordinator continued from it.
-  std::map<Round, std::map<Incarnation, RoundReport>> unrecorded_;
+  std::map<Round, std::map<Incarnation, messages::RoundReport>> unrecorded_;
 };
 
 }  // namespace lodestar::simulation

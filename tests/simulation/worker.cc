@@ -27,7 +27,7 @@ constexpr absl::Duration kHangLook = absl::Milliseconds(100);
 constexpr absl::Duration kPatienceAhead = absl::Milliseconds(50);
 constexpr absl::Duration kLookAhead = absl::Milliseconds(5);
 
-DatasetInfo Data() {
+messages::DatasetInfo Data() {
   return {.fingerprint = "whole numbers",
           .num_train_samples = 1000,
           .num_heldout_samples = 8,
@@ -40,12 +40,13 @@ absl::StatusOr<Message> AsReceived(const Message& message) {
   return wire::FromProto(wire::ToProto(message));
 }
 
-std::optional<RoundReport> AsReceived(const std::optional<RoundReport>& report) {
+std::optional<messages::RoundReport> AsReceived(
+    const std::optional<messages::RoundReport>& report) {
   return report.has_value() ? std::optional(*AsReceived(*report)) : std::nullopt;
 }
 
 // Returns a loss. It is a whole number, so that sums are exact in any order.
-double LossOf(const WorkerLife& life, Round round) {
+double LossOf(const messages::WorkerLife& life, Round round) {
   return static_cast<double>(
       Chance(life.incarnation.value() ^ static_cast<uint64_t>(round.value())).Below(1000));
 }
@@ -90,7 +91,7 @@ void SimulatedWorker::TellCoordinatorOfMyEnd() {
   World& world = process_.world();
   if (!life_->registration.has_value() || !world.chance().OneIn(2)) return;
   SimulatedServer* const server = cluster_->servers[0];
-  const WorkerLife life = life_->registration->life;
+  const messages::WorkerLife life = life_->registration->life;
   world.After(absl::Milliseconds(world.chance().Below(200)),
               [server, life, server_life = server->process().life()] {
                 server->process().Take(server_life,
@@ -258,7 +259,7 @@ void SimulatedWorker::Do(const life::Lifecycle::Connect&) {
   StopHeartbeats();
   EndAhead();
   life_->transfer = nullptr;
-  RegisterCall call;
+  messages::RegisterCall call;
   call.name = config_.name;
   call.instance_id = life_->instance_id;
   call.device = "simulated";
@@ -266,28 +267,28 @@ void SimulatedWorker::Do(const life::Lifecycle::Connect&) {
   call.process.acknowledged = life_->acknowledged;
   v1::RegisterRequest wire = wire::ToProto(call);
   wire.set_wire_version(config_.wire_version);
-  CallCoordinator<Registration>(
+  CallCoordinator<messages::Registration>(
       kCallTimeout,
       [wire, peer = peer()](SimulatedServer& server,
-                            const SimulatedServer::Reply<Registration>& reply) {
-        absl::StatusOr<RegisterCall> call = wire::FromProto(wire);
+                            const SimulatedServer::Reply<messages::Registration>& reply) {
+        absl::StatusOr<messages::RegisterCall> call = wire::FromProto(wire);
         if (!call.ok()) return reply(call.status());
         call->peer = peer;
         server.Register(*call, reply);
       },
-      [this](const absl::StatusOr<Registration>& answer) {
+      [this](const absl::StatusOr<messages::Registration>& answer) {
         if (absl::IsAborted(answer.status())) {
           // The scenario never draws a loss of state that nothing can notice, so no worker may be
           // refused.
           cluster_->audit->Fail(process_.name(), " is refused: ", answer.status().message());
         }
         if (!answer.ok()) return Perform(life_->lifecycle.OnRegistered(now(), answer.status()));
-        const absl::StatusOr<Registration> received = AsReceived(*answer);
+        const absl::StatusOr<messages::Registration> received = AsReceived(*answer);
         if (!received.ok()) return Perform(life_->lifecycle.OnRegistered(now(), received.status()));
         life_->registration = *received;
         connections()->process = &process_;
         life_->paths = PathsOfLife();
-        for (const ServerAddress& server : received->servers()) {
+        for (const messages::ServerAddress& server : received->servers()) {
           life_->paths.addresses.push_back(server.address);
         }
         life_->map_version = received->map->version;
@@ -304,7 +305,7 @@ void SimulatedWorker::Do(const life::Lifecycle::Prepare&) {
     life_->shadow.assign(num_buckets, {});
     life_->held.assign(num_buckets, std::nullopt);
     life_->residual.clear();
-    for (const Bucket& bucket : life_->registration->map->buckets) {
+    for (const params::Bucket& bucket : life_->registration->map->buckets) {
       life_->residual.emplace_back(bucket.range.size(), 0.0f);
     }
   }
@@ -332,8 +333,8 @@ void SimulatedWorker::Do(const life::Lifecycle::TryPaths&) {
 }
 
 void SimulatedWorker::Do(const life::Lifecycle::Join&) {
-  const WorkerLife life = life_->registration->life;
-  const DatasetInfo data = host_.computing == nullptr ? Data() : host_.computing->data();
+  const messages::WorkerLife life = life_->registration->life;
+  const messages::DatasetInfo data = host_.computing == nullptr ? Data() : host_.computing->data();
   CallCoordinator<ViewId>(
       kCallTimeout,
       [life, data, hash = life_->registration->map->layout.hash()](
@@ -345,26 +346,28 @@ void SimulatedWorker::Do(const life::Lifecycle::Join&) {
       });
 }
 
-void SimulatedWorker::AskAhead(const RoundReport& report) {
+void SimulatedWorker::AskAhead(const messages::RoundReport& report) {
   EndAhead();
   life_->ahead = std::make_shared<Ahead>(Ahead{.report = report});
-  const auto on_answer = [this, ahead = life_->ahead](const absl::StatusOr<GrantAnswer>& answer) {
-    const Grant grant = answer.ok() ? *AsReceived(answer->OrWait()) : Grant();
-    if (answer.ok() && grant.kind == Grant::Kind::kWait && ahead == life_->ahead) {
+  const auto on_answer = [this, ahead = life_->ahead](
+                             const absl::StatusOr<coordinator::GrantAnswer>& answer) {
+    const messages::Grant grant = answer.ok() ? *AsReceived(answer->OrWait()) : messages::Grant();
+    if (answer.ok() && grant.kind == messages::Grant::Kind::kWait && ahead == life_->ahead) {
       return AskAhead(ahead->report);
     }
     ahead->is_over = true;
-    if (answer.ok() && grant.kind != Grant::Kind::kWait) ahead->grant = grant;
+    if (answer.ok() && grant.kind != messages::Grant::Kind::kWait) ahead->grant = grant;
   };
   SimulatedServer* const coordinator = cluster_->servers[0];
   life_->ahead->call = cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, kGrantTimeout,
       [coordinator, life = life_->registration->life, report = *AsReceived(report),
        on_answer](const Responder& responder) {
-        coordinator->NextGrant(life, report, SimulatedServer::Asks::kAhead,
-                               [responder, on_answer](const absl::StatusOr<GrantAnswer>& answer) {
-                                 responder.Reply([on_answer, answer] { on_answer(answer); });
-                               });
+        coordinator->NextGrant(
+            life, report, SimulatedServer::Asks::kAhead,
+            [responder, on_answer](const absl::StatusOr<coordinator::GrantAnswer>& answer) {
+              responder.Reply([on_answer, answer] { on_answer(answer); });
+            });
       },
       [on_answer](const absl::Status& status) { on_answer(status); });
 }
@@ -393,25 +396,25 @@ void SimulatedWorker::AwaitAhead(const life::Lifecycle::AskForGrant& ask, absl::
 }
 
 void SimulatedWorker::Ask(const life::Lifecycle::AskForGrant& ask) {
-  const WorkerLife life = life_->registration->life;
-  CallCoordinator<GrantAnswer>(
+  const messages::WorkerLife life = life_->registration->life;
+  CallCoordinator<coordinator::GrantAnswer>(
       kGrantTimeout,
       [life, report = AsReceived(ask.report),
        asks =
            ask.leaving ? SimulatedServer::Asks::kLeaving : SimulatedServer::Asks::kOnceDelivered](
-          SimulatedServer& server, const SimulatedServer::Reply<GrantAnswer>& reply) {
+          SimulatedServer& server, const SimulatedServer::Reply<coordinator::GrantAnswer>& reply) {
         server.NextGrant(life, report, asks, reply);
       },
-      [this, ask](const absl::StatusOr<GrantAnswer>& answer) {
+      [this, ask](const absl::StatusOr<coordinator::GrantAnswer>& answer) {
         if (!answer.ok()) return Perform(life_->lifecycle.OnGrant(now(), answer.status()));
         TakeGrant(ask, AsReceived(answer->OrWait()));
       });
 }
 
 void SimulatedWorker::TakeGrant(const life::Lifecycle::AskForGrant& ask,
-                                const absl::StatusOr<Grant>& grant) {
-  if (grant.ok() && grant->kind != Grant::Kind::kWait && ask.report.has_value()) {
-    const Registration& registration = *life_->registration;
+                                const absl::StatusOr<messages::Grant>& grant) {
+  if (grant.ok() && grant->kind != messages::Grant::Kind::kWait && ask.report.has_value()) {
+    const messages::Registration& registration = *life_->registration;
     life_->acknowledged = {.server_incarnation = registration.server_incarnation,
                            .life = registration.life.incarnation,
                            .round = ask.report->round};
@@ -423,7 +426,7 @@ void SimulatedWorker::Do(const life::Lifecycle::SayGoodbye& goodbye) {
   if (!life_->registration.has_value()) {
     return Perform(life_->lifecycle.OnLeft(now(), absl::OkStatus()));
   }
-  const WorkerLife life = life_->registration->life;
+  const messages::WorkerLife life = life_->registration->life;
   CallCoordinator<bool>(
       kCallTimeout,
       [life, reason = goodbye.reason, report = AsReceived(goodbye.report)](
@@ -476,7 +479,7 @@ void SimulatedWorker::StayConnected() {
 
 void SimulatedWorker::SendHeartbeat(int series) {
   life_->pace->OnSent(now());
-  HeartbeatCall call;
+  messages::HeartbeatCall call;
   call.life = life_->registration->life;
   if (!config_.tells_little) {
     call.activity = life_->lifecycle.activity();
@@ -487,7 +490,7 @@ void SimulatedWorker::SendHeartbeat(int series) {
     }
   }
   if (const auto first = life_->paths.still.First(); first.has_value() && !config_.tells_little) {
-    call.standstill = Standstill{first->first, now() - first->second};
+    call.standstill = messages::Standstill{first->first, now() - first->second};
   }
   SimulatedServer* const coordinator = cluster_->servers[0];
   life_->heartbeat = cluster_->network->Call(
@@ -495,14 +498,15 @@ void SimulatedWorker::SendHeartbeat(int series) {
       [this, series, coordinator, call, peer = peer()](const Responder& responder) {
         coordinator->Heartbeat(
             *AsReceived(call), peer,
-            [this, series, responder](const absl::StatusOr<HeartbeatAnswer>& answer) {
+            [this, series, responder](const absl::StatusOr<messages::HeartbeatAnswer>& answer) {
               responder.Reply([this, series, answer] { OnHeartbeat(series, answer); });
             });
       },
       [this, series](const absl::Status& status) { OnHeartbeat(series, status); });
 }
 
-void SimulatedWorker::OnHeartbeat(int series, const absl::StatusOr<HeartbeatAnswer>& answer) {
+void SimulatedWorker::OnHeartbeat(int series,
+                                  const absl::StatusOr<messages::HeartbeatAnswer>& answer) {
   if (series != life_->heartbeats) return;
   const absl::Status& status = answer.status();
   if (absl::IsAborted(status)) {
@@ -516,7 +520,7 @@ void SimulatedWorker::OnHeartbeat(int series, const absl::StatusOr<HeartbeatAnsw
         own_process_ != nullptr) {
       StayConnected();
     }
-    const absl::StatusOr<HeartbeatAnswer> received = AsReceived(*answer);
+    const absl::StatusOr<messages::HeartbeatAnswer> received = AsReceived(*answer);
     if (received->servers.has_value()) {
       life_->map_version = received->servers->map_version;
       life_->paths.addresses = received->servers->addresses;
@@ -541,11 +545,11 @@ void SimulatedWorker::Do(const life::Lifecycle::CarryOut& order) {
   life_->pause = kFirstPause;
   const bool is_made = life_->made.has_value() && life_->made->life == life_id() &&
                        life_->made->grant.round == order.grant.round &&
-                       order.grant.kind == Grant::Kind::kTrain;
+                       order.grant.kind == messages::Grant::Kind::kTrain;
   if (is_made) return BeginPush();
   life_->made.reset();
   const bool goes_on = life_->next_round == order.grant.round && life_->in_hand_of == life_id() &&
-                       order.grant.kind == Grant::Kind::kTrain;
+                       order.grant.kind == messages::Grant::Kind::kTrain;
   if (goes_on) {
     for (const uint32_t bucket : DueIn(order.grant.round + -1)) life_->pulled[bucket].reset();
     return BeginPull();
@@ -569,11 +573,11 @@ void SimulatedWorker::BeginPush() {
 }
 
 std::vector<uint32_t> SimulatedWorker::DueIn(Round round) const {
-  return FragmentPlan(life_->registration->map->buckets, job().fragments).DueIn(round);
+  return job::FragmentPlan(life_->registration->map->buckets, job().fragments).DueIn(round);
 }
 
 void SimulatedWorker::PullMissing() {
-  const ClusterMap& map = *life_->registration->map;
+  const messages::ClusterMap& map = *life_->registration->map;
   std::vector<PullOrder> orders(map.servers.size());
   for (PullOrder& order : orders) {
     order.worker = life_->registration->life.worker;
@@ -581,7 +585,7 @@ void SimulatedWorker::PullMissing() {
     order.min_round = life_->grant->min_round;
     order.encoding = job().pull_encoding;
   }
-  for (const Bucket& bucket : map.buckets) {
+  for (const params::Bucket& bucket : map.buckets) {
     if (life_->pulled[bucket.index].has_value()) continue;
     orders[bucket.shard].buckets.push_back(bucket.index);
     orders[bucket.shard].held.push_back(life_->held[bucket.index]);
@@ -603,8 +607,8 @@ void SimulatedWorker::PullMissing() {
 void SimulatedWorker::OnBucket(const DeliveredBucket& delivered) {
   const uint32_t bucket = delivered.bucket;
   std::vector<float>& weights = life_->weights[bucket];
-  const Encoding encoding = job().pull_encoding;
-  if (encoding == Encoding::kFp32) {
+  const params::Encoding encoding = job().pull_encoding;
+  if (encoding == params::Encoding::kFp32) {
     weights = delivered.elements;
   } else {
     std::vector<float>& shadow = life_->shadow[bucket];
@@ -620,7 +624,7 @@ void SimulatedWorker::OnBucket(const DeliveredBucket& delivered) {
   cluster_->audit->OnPulled(
       {life_->registration->server_incarnation, life_->registration->life.incarnation, bucket,
        delivered.version, life_->grant->min_round},
-      weights, encoding != Encoding::kFp32);
+      weights, encoding != params::Encoding::kFp32);
 }
 
 void SimulatedWorker::Compute() {
@@ -644,10 +648,10 @@ void SimulatedWorker::ContributeOrEvaluate() {
   if (life_->lifecycle.is_life_over()) {
     return EndRound(absl::AbortedError("this life ended while it computed"));
   }
-  const Grant& grant = *life_->grant;
-  if (grant.kind == Grant::Kind::kTrain) {
+  const messages::Grant& grant = *life_->grant;
+  if (grant.kind == messages::Grant::Kind::kTrain) {
     MakeContribution();
-    if (config_.asks_ahead && !DefersContributions(job()) && !life_->lifecycle.is_stopping()) {
+    if (config_.asks_ahead && !job::DefersContributions(job()) && !life_->lifecycle.is_stopping()) {
       AskAhead(life_->made->report);
     }
     return BeginPush();
@@ -655,9 +659,9 @@ void SimulatedWorker::ContributeOrEvaluate() {
   EndRound(EvaluationReport());
 }
 
-RoundReport SimulatedWorker::EvaluationReport() const {
+messages::RoundReport SimulatedWorker::EvaluationReport() const {
   if (life_->window.has_value()) return life_->window->report;
-  RoundReport report;
+  messages::RoundReport report;
   report.round = life_->grant->round;
   if (life_->grant->num_heldout_samples == 0) return report;
   report.heldout_predictions = life_->grant->num_heldout_samples;
@@ -666,20 +670,21 @@ RoundReport SimulatedWorker::EvaluationReport() const {
 }
 
 std::vector<float> SimulatedWorker::AllWeights() const {
-  const ClusterMap& map = *life_->registration->map;
+  const messages::ClusterMap& map = *life_->registration->map;
   std::vector<float> all(map.layout.num_elements());
-  for (const Bucket& bucket : map.buckets) {
+  for (const params::Bucket& bucket : map.buckets) {
     const std::vector<float>& weights = life_->weights[bucket.index];
     std::copy(weights.begin(), weights.end(), all.begin() + bucket.range.begin);
   }
   return all;
 }
 
-std::vector<float> SimulatedWorker::ValuesOf(const Bucket& bucket, ContributionKind kind,
+std::vector<float> SimulatedWorker::ValuesOf(const params::Bucket& bucket,
+                                             messages::ContributionKind kind,
                                              Chance& numbers) const {
   const int64_t n = bucket.range.size();
   std::vector<float> values(n);
-  const bool is_of_weights = kind == ContributionKind::kWeights;
+  const bool is_of_weights = kind == messages::ContributionKind::kWeights;
   for (int64_t e = 0; e < n; ++e) {
     if (life_->window.has_value()) {
       const int64_t element = bucket.range.begin + e;
@@ -694,9 +699,9 @@ std::vector<float> SimulatedWorker::ValuesOf(const Bucket& bucket, ContributionK
 }
 
 void SimulatedWorker::MakeContribution() {
-  const Grant& grant = *life_->grant;
-  const Registration& registration = *life_->registration;
-  const Encoding encoding = job().push_encoding;
+  const messages::Grant& grant = *life_->grant;
+  const messages::Registration& registration = *life_->registration;
+  const params::Encoding encoding = job().push_encoding;
   Made made = {.life = life_id(),
                .grant = grant,
                .report = {},
@@ -715,11 +720,11 @@ void SimulatedWorker::MakeContribution() {
                                 .incarnation = registration.life.incarnation,
                                 .round = grant.round,
                                 .base_version = Version(0),
-                                .kind = RoundContributionKind(job()),
+                                .kind = messages::RoundContributionKind(job()),
                                 .encoding = encoding};
-  if (DefersContributions(job())) {
+  if (job::DefersContributions(job())) {
     TakeInHand(made, key);
-  } else if (HasLocalSteps(job())) {
+  } else if (job::HasLocalSteps(job())) {
     // After a request to stop, the remaining steps are left out.
     if (life_->lifecycle.is_stopping() && !life_->window.has_value()) {
       made.report.num_samples /= grant.local_steps;
@@ -739,7 +744,7 @@ void SimulatedWorker::MakeContribution() {
                  static_cast<uint64_t>(grant.round.value()) ^
                  static_cast<uint64_t>(life_->num_computed++) << 40);
   for (const uint32_t index : DueIn(grant.round)) {
-    const Bucket& bucket = registration.map->buckets[index];
+    const params::Bucket& bucket = registration.map->buckets[index];
     key.base_version = *life_->pulled[bucket.index];
     if (key.is_skipped()) {
       made.by_shard[bucket.shard].push_back(
@@ -748,9 +753,9 @@ void SimulatedWorker::MakeContribution() {
     }
     const int64_t n = bucket.range.size();
     std::vector<float> values = ValuesOf(bucket, key.kind, numbers);
-    auto bytes = std::make_shared<std::vector<std::byte>>(EncodedBytes(encoding, n));
+    auto bytes = std::make_shared<std::vector<std::byte>>(params::EncodedBytes(encoding, n));
     std::vector<float> decoded = values;
-    if (encoding == Encoding::kFp32) {
+    if (encoding == params::Encoding::kFp32) {
       std::memcpy(bytes->data(), values.data(), bytes->size());
     } else {
       codec::EncodeWithResidual(
@@ -772,10 +777,10 @@ void SimulatedWorker::MakeContribution() {
 }
 
 void SimulatedWorker::TakeInHand(Made& made, shard::ContributionKey& key) {
-  const Grant& grant = *life_->grant;
+  const messages::Grant& grant = *life_->grant;
   std::deque<int64_t>& in_hand = life_->in_hand;
   const int64_t samples = std::accumulate(in_hand.begin(), in_hand.end(), int64_t{0});
-  key.num_samples = samples > 0 ? samples : kSkippedSamples;
+  key.num_samples = samples > 0 ? samples : messages::kSkippedSamples;
   made.report.num_samples = in_hand.empty() ? 0 : in_hand.back();
   const bool computes = grant.num_samples > 0 && !life_->lifecycle.is_stopping();
   made.report.leaves_nothing_in_hand = !computes;
@@ -812,8 +817,8 @@ void SimulatedWorker::OnDelivered(const client::PushResult& result) {
   Made& made = *life_->made;
   cluster_->audit->OnDelivered(made.life.server_incarnation, made.life.incarnation,
                                made.grant.round, result.late);
-  const Encoding encoding = job().push_encoding;
-  if (encoding != Encoding::kFp32 && job().error_feedback) {
+  const params::Encoding encoding = job().push_encoding;
+  if (encoding != params::Encoding::kFp32 && job().error_feedback) {
     for (const std::vector<PushedBucket>& buckets : made.by_shard) {
       for (const PushedBucket& pushed : buckets) {
         if (pushed.key.is_skipped()) continue;
@@ -827,7 +832,7 @@ void SimulatedWorker::OnDelivered(const client::PushResult& result) {
       }
     }
   }
-  const RoundReport report = made.report;
+  const messages::RoundReport report = made.report;
   life_->made.reset();
   GoOn(/*before_push=*/false, [this, report] { EndRound(report); });
 }
@@ -842,11 +847,11 @@ void SimulatedWorker::TryAgain(const absl::Status& status, void (SimulatedWorker
   life_->pause = std::min(2 * life_->pause, kLongestPause);
 }
 
-void SimulatedWorker::EndRound(const absl::StatusOr<RoundReport>& report) {
-  const std::optional<Grant> grant = std::exchange(life_->grant, std::nullopt);
+void SimulatedWorker::EndRound(const absl::StatusOr<messages::RoundReport>& report) {
+  const std::optional<messages::Grant> grant = std::exchange(life_->grant, std::nullopt);
   if (report.ok()) {
-    const bool leaves_steps = grant->kind == Grant::Kind::kTrain && DefersContributions(job()) &&
-                              !report->leaves_nothing_in_hand;
+    const bool leaves_steps = grant->kind == messages::Grant::Kind::kTrain &&
+                              job::DefersContributions(job()) && !report->leaves_nothing_in_hand;
     return Perform(life_->lifecycle.OnCarriedOut(now(), report, leaves_steps));
   }
   // Does what RoundRunner::Run() does.

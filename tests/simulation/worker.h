@@ -30,17 +30,17 @@ class Computing {
  public:
   // Result of a grant. A grant of training also has the weights at its beginning and its end.
   struct Window {
-    RoundReport report;
+    messages::RoundReport report;
     std::vector<float> start;
     std::vector<float> end;
   };
 
   virtual ~Computing() = default;
   // Prepares model and data of an incarnation that begins.
-  virtual void Prepare(const Registration& registration,
+  virtual void Prepare(const messages::Registration& registration,
                        std::function<void(const absl::Status&)> done) = 0;
-  virtual DatasetInfo data() const = 0;
-  virtual void CarryOut(const Grant& grant, std::vector<float> weights,
+  virtual messages::DatasetInfo data() const = 0;
+  virtual void CarryOut(const messages::Grant& grant, std::vector<float> weights,
                         std::function<void(const absl::StatusOr<Window>&)> done) = 0;
 };
 
@@ -49,8 +49,8 @@ class SimulatedWorker {
   struct Config {
     std::string name;
     absl::Duration longest_step = absl::Milliseconds(20);  // maximum time of computing
-    std::vector<Encoding::Kind> encodings;                 // encodings that it knows
-    uint32_t wire_version = kWireVersion;
+    std::vector<params::Encoding::Kind> encodings;         // encodings that it knows
+    uint32_t wire_version = process::kWireVersion;
     // A client of another make. Its heartbeats do not say what it does, and it does not follow
     // servers to other addresses.
     bool tells_little = false;
@@ -97,18 +97,18 @@ class SimulatedWorker {
   // A contribution whose bytes have been made.
   struct Made {
     life::LifeId life;
-    Grant grant;
-    RoundReport report;
+    messages::Grant grant;
+    messages::RoundReport report;
     std::vector<std::vector<PushedBucket>> by_shard;
     std::vector<std::vector<float>> values;  // by bucket, before encoding
     std::vector<Version> base_versions;
   };
   // A request for the next grant, while the contribution to a round is on its way.
   struct Ahead {
-    RoundReport report;
+    messages::RoundReport report;
     std::shared_ptr<UnaryCall> call = nullptr;
-    std::optional<Grant> grant = std::nullopt;  // the grant, once it has come
-    bool is_over = false;                       // the request has ended, with or without a grant
+    std::optional<messages::Grant> grant = std::nullopt;  // the grant, once it has come
+    bool is_over = false;  // the request has ended, with or without a grant
   };
   struct Life {
     explicit Life(const Config& config)
@@ -126,8 +126,8 @@ class SimulatedWorker {
     uint64_t map_version = 0;  // version of the map that has the addresses in `paths`
     absl::Time wake_at = absl::InfiniteFuture();
 
-    std::optional<Registration> registration;
-    std::optional<AcknowledgedReport> acknowledged;
+    std::optional<messages::Registration> registration;
+    std::optional<messages::AcknowledgedReport> acknowledged;
     int heartbeats = 0;  // number of the series of heartbeats
     std::optional<life::HeartbeatPace> pace;
     std::shared_ptr<UnaryCall> heartbeat;
@@ -136,7 +136,7 @@ class SimulatedWorker {
     bool is_cut_off = false;            // a connection was closed, and no call was answered since
     life::RedialPace redial;
 
-    std::optional<Grant> grant;  // the grant that is carried out
+    std::optional<messages::Grant> grant;  // the grant that is carried out
     std::vector<std::optional<Version>> pulled;
     std::vector<std::vector<float>> weights;  // weights by bucket
     // For jobs that defer contributions: the next round for the samples in hand, the incarnation
@@ -187,7 +187,8 @@ class SimulatedWorker {
   void Do(const life::Lifecycle::Join&);
   void Do(const life::Lifecycle::AskForGrant& ask);
   void Do(const life::Lifecycle::CarryOut& order);
-  void TakeGrant(const life::Lifecycle::AskForGrant& ask, const absl::StatusOr<Grant>& grant);
+  void TakeGrant(const life::Lifecycle::AskForGrant& ask,
+                 const absl::StatusOr<messages::Grant>& grant);
   void Do(const life::Lifecycle::SayGoodbye& goodbye);
   void Do(const life::Lifecycle::Finish& finish);
 
@@ -202,11 +203,11 @@ class SimulatedWorker {
   void StopHeartbeats();
   void SendHeartbeat(int series);
   void StayConnected();
-  void OnHeartbeat(int series, const absl::StatusOr<HeartbeatAnswer>& answer);
+  void OnHeartbeat(int series, const absl::StatusOr<messages::HeartbeatAnswer>& answer);
 
   absl::Time now() { return process_.world().Now(); }
   life::LifeId life_id() const;
-  const JobSpec& job() const { return cluster_->coordinator.job; }
+  const job::JobSpec& job() const { return cluster_->coordinator.job; }
   void BeginPull();
   void BeginPush();
   void PullMissing();
@@ -217,18 +218,19 @@ class SimulatedWorker {
   // incarnation is over.
   void GoOn(bool before_push, std::function<void()> then);
   // Returns the report of the current round, without the numbers of its contribution.
-  RoundReport EvaluationReport() const;
+  messages::RoundReport EvaluationReport() const;
   std::vector<float> AllWeights() const;
   void MakeContribution();
   // Returns the values before encoding. If no real code computes, `numbers` makes random values.
-  std::vector<float> ValuesOf(const Bucket& bucket, ContributionKind kind, Chance& numbers) const;
+  std::vector<float> ValuesOf(const params::Bucket& bucket, messages::ContributionKind kind,
+                              Chance& numbers) const;
   // Decides which samples are contributed now and which stay in hand, for jobs that defer
   // contributions.
   void TakeInHand(Made& made, shard::ContributionKey& key);
   // Returns the buckets that the round exchanges.
   std::vector<uint32_t> DueIn(Round round) const;
   void PushMade();
-  void AskAhead(const RoundReport& report);
+  void AskAhead(const messages::RoundReport& report);
   void EndAhead();
   // Waits until `deadline` for the grant that was asked for ahead, and otherwise asks again.
   void AwaitAhead(const life::Lifecycle::AskForGrant& ask, absl::Time deadline);
@@ -236,7 +238,7 @@ class SimulatedWorker {
   void OnDelivered(const client::PushResult& result);
   // Makes the attempt again after a while, if that may help.
   void TryAgain(const absl::Status& status, void (SimulatedWorker::*attempt)());
-  void EndRound(const absl::StatusOr<RoundReport>& report);
+  void EndRound(const absl::StatusOr<messages::RoundReport>& report);
   void Exit(const absl::Status& status);
 
   ClusterContext* const cluster_;

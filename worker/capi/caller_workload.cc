@@ -6,18 +6,18 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::capi {
 namespace {
 
 class CallerModel final : public model::Model {
  public:
   // `step`: which one TrainStep() is for; `forecast`: is told when that comes. All arguments
   // outlive the model.
-  CallerModel(const Layout* layout, CallerVectors* vectors, StepHandoff* handoff,
+  CallerModel(const params::Layout* layout, CallerVectors* vectors, StepHandoff* handoff,
               const trainer::RoundStep* step, trainer::StepForecast* forecast)
       : layout_(layout), vectors_(vectors), handoff_(handoff), step_(step), forecast_(forecast) {}
 
-  const Layout& layout() const override { return *layout_; }
+  const params::Layout& layout() const override { return *layout_; }
   kernels::Buf parameters() override { return VectorOf(vectors_->parameters); }
   kernels::Buf gradients() override { return VectorOf(vectors_->gradients); }
 
@@ -87,7 +87,7 @@ class CallerModel final : public model::Model {
   void ContributeAveraged() {
     for (int block = 0; block < layout_->num_blocks(); ++block) {
       if (!layout_->is_averaged(block)) continue;
-      const ElementRange range = layout_->block(block);
+      const params::ElementRange range = layout_->block(block);
       std::copy_n(vectors_->parameters.data() + range.begin, range.size(),
                   vectors_->gradients.data() + range.begin);
     }
@@ -105,7 +105,7 @@ class CallerModel final : public model::Model {
     return absl::OkStatus();
   }
 
-  const Layout* const layout_;
+  const params::Layout* const layout_;
   CallerVectors* const vectors_;
   StepHandoff* const handoff_;
   const trainer::RoundStep* const step_;
@@ -115,7 +115,7 @@ class CallerModel final : public model::Model {
 // Numbers of samples; what they are the program knows.
 class CallerDataset final : public data::Dataset {
  public:
-  explicit CallerDataset(const DatasetInfo* info) : info_(info) {}
+  explicit CallerDataset(const messages::DatasetInfo* info) : info_(info) {}
 
   int64_t num_train_samples() const override { return info_->num_train_samples; }
   int64_t num_heldout_samples() const override { return info_->num_heldout_samples; }
@@ -140,18 +140,19 @@ class CallerDataset final : public data::Dataset {
   }
 
  private:
-  const DatasetInfo* const info_;
+  const messages::DatasetInfo* const info_;
 };
 
 }  // namespace
 
-CallerWorkload::CallerWorkload(DatasetInfo data, ProposedSettings proposed, Deps deps)
+CallerWorkload::CallerWorkload(messages::DatasetInfo data, job::ProposedSettings proposed,
+                               Deps deps)
     : data_(std::move(data)),
       proposed_(proposed),
       deps_(std::move(deps)),
       dataset_(std::make_unique<CallerDataset>(&data_)) {}
 
-void CallerWorkload::OnRegistered(const Registration& registration) {
+void CallerWorkload::OnRegistered(const messages::Registration& registration) {
   if (life_ != registration.life) forecast_ = {};
   life_ = registration.life;
   forecast_.order.emplace(registration.job.seed, data_.num_train_samples);
@@ -168,24 +169,25 @@ std::function<void(const std::vector<Version>&)> CallerWorkload::on_weights() {
   };
 }
 
-absl::Status CallerWorkload::CheckMaySupplyWeights(const JobSpec& job) const {
-  if (!ReducesOnly(job) || !has_updates_) return absl::OkStatus();
+absl::Status CallerWorkload::CheckMaySupplyWeights(const job::JobSpec& job) const {
+  if (!job::ReducesOnly(job) || !has_updates_) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "the servers have begun anew, and what they have answered with are mean gradients "
       "(--optimizer=reduce), so that this worker has no weights for them to begin with; start all "
       "programs anew, from weights that they load");
 }
 
-bool CallerWorkload::Serves(const Registration& registration) const {
+bool CallerWorkload::Serves(const messages::Registration& registration) const {
   return model_ != nullptr && registration.layout().hash() == model_->layout().hash();
 }
 
-absl::Status CallerWorkload::Prepare(const Registration& registration, const kernels::DeviceSet&,
-                                     data::StopRequested) {
-  ASSIGN_OR_RETURN(const Layout* const layout, deps_.await_vectors());
-  RETURN_IF_ERROR(CheckSameLayout(registration.layout(), "the server", *layout, "this program"));
+absl::Status CallerWorkload::Prepare(const messages::Registration& registration,
+                                     const kernels::DeviceSet&, data::StopRequested) {
+  ASSIGN_OR_RETURN(const params::Layout* const layout, deps_.await_vectors());
+  RETURN_IF_ERROR(
+      params::CheckSameLayout(registration.layout(), "the server", *layout, "this program"));
   model_ = std::make_unique<CallerModel>(layout, deps_.vectors, deps_.handoff, &step_, &forecast_);
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::capi

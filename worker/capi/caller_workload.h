@@ -17,7 +17,7 @@
 #include "worker/trainer/step_forecast.h"
 #include "worker/workload.h"
 
-namespace lodestar {
+namespace lodestar::capi {
 
 // The vectors of one model: f32, zero at first, Layout::num_elements() each. Between steps they are
 // the worker's; during one, its program's.
@@ -33,47 +33,52 @@ class CallerWorkload final : public worker::Workload {
     CallerVectors* vectors = nullptr;
     StepHandoff* handoff = nullptr;
     // With each registration.
-    std::function<void(const Registration&)> on_registered;
+    std::function<void(const messages::Registration&)> on_registered;
     // The vector of parameters has these: how many updates they have had; none: some buckets have
     // had more than others.
     std::function<void(std::optional<Version>)> on_weights;
-    std::function<void(const JobLoss&)> on_loss;
-    std::function<OfferedLayout()> offered_layout;
+    std::function<void(const job::JobLoss&)> on_loss;
+    std::function<messages::OfferedLayout()> offered_layout;
     // Blocks until the program has the vectors, and has written what it begins with; returns their
     // layout, which stays. Errors: what allocating them has failed with; Cancelled: told to stop.
-    std::function<absl::StatusOr<const Layout*>()> await_vectors;
+    std::function<absl::StatusOr<const params::Layout*>()> await_vectors;
   };
 
-  CallerWorkload(DatasetInfo data, ProposedSettings proposed, Deps deps);
+  CallerWorkload(messages::DatasetInfo data, job::ProposedSettings proposed, Deps deps);
 
-  std::optional<OfferedLayout> offered_layout() const override { return deps_.offered_layout(); }
-  ProposedSettings proposed_settings() const override { return proposed_; }
-  bool Serves(const Registration& registration) const override;
-  absl::Status Prepare(const Registration& registration, const kernels::DeviceSet& devices,
+  std::optional<messages::OfferedLayout> offered_layout() const override {
+    return deps_.offered_layout();
+  }
+  job::ProposedSettings proposed_settings() const override { return proposed_; }
+  bool Serves(const messages::Registration& registration) const override;
+  absl::Status Prepare(const messages::Registration& registration,
+                       const kernels::DeviceSet& devices,
                        data::StopRequested stop_requested) override;
   model::Model* model() override { return model_.get(); }
   const data::Dataset* dataset() const override { return dataset_.get(); }
   bool owns_partition() const override { return data_.own_partition; }
   bool has_optimizer() const override { return true; }
   bool wants_last_weights() const override { return true; }
-  void OnRegistered(const Registration& registration) override;
-  void OnGrant(const Grant& grant) override { forecast_.OnGrant(grant); }
-  void OnLoss(const JobLoss& loss) override { deps_.on_loss(loss); }
+  void OnRegistered(const messages::Registration& registration) override;
+  void OnGrant(const messages::Grant& grant) override { forecast_.OnGrant(grant); }
+  void OnLoss(const job::JobLoss& loss) override { deps_.on_loss(loss); }
   void OnStep(const trainer::RoundStep& step) override { step_ = step; }
   std::function<void(const std::vector<Version>&)> on_weights() override;
-  absl::Status CheckMaySupplyWeights(const JobSpec& job) const override;
-  void Complete(RoundReport* report) override { report->metrics = deps_.handoff->MetricsOfRound(); }
+  absl::Status CheckMaySupplyWeights(const job::JobSpec& job) const override;
+  void Complete(messages::RoundReport* report) override {
+    report->metrics = deps_.handoff->MetricsOfRound();
+  }
 
  private:
-  const DatasetInfo data_;
-  const ProposedSettings proposed_;
+  const messages::DatasetInfo data_;
+  const job::ProposedSettings proposed_;
   const Deps deps_;
   trainer::RoundStep step_;  // that the model trains next
   trainer::StepForecast forecast_;
-  WorkerLife life_;                      // that forecast_ is of
+  messages::WorkerLife life_;            // that forecast_ is of
   bool has_updates_ = false;             // are in the vector of parameters
   std::unique_ptr<model::Model> model_;  // null: not prepared
   std::unique_ptr<data::Dataset> dataset_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::capi

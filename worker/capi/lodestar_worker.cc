@@ -19,7 +19,7 @@
 #include "worker/capi/worker_session.h"
 
 struct lodestar_worker {
-  lodestar::WorkerSession session;
+  lodestar::capi::WorkerSession session;
   struct Samples {
     std::vector<int64_t> indices;
     std::vector<int64_t> epochs;
@@ -28,7 +28,7 @@ struct lodestar_worker {
   Samples expected;  // of the last lodestar_expect()
 };
 
-namespace lodestar {
+namespace lodestar::capi {
 namespace {
 
 std::string& LastError() {
@@ -96,7 +96,7 @@ absl::Status AddTensor(lodestar_worker* worker, const char* name, const int64_t*
   if (name == nullptr || num_dimensions < 0 || (shape == nullptr && num_dimensions > 0)) {
     return absl::InvalidArgumentError("a tensor without a name or without its shape");
   }
-  TensorSpec tensor;
+  params::TensorSpec tensor;
   tensor.name = name;
   tensor.shape.assign(shape, shape + num_dimensions);
   tensor.block = block;
@@ -107,11 +107,11 @@ absl::Status AddTensor(lodestar_worker* worker, const char* name, const int64_t*
 }
 
 // Null: there is none of that name, or no layout yet.
-const TensorSpec* FindTensor(lodestar_worker* worker, const char* name) {
+const params::TensorSpec* FindTensor(lodestar_worker* worker, const char* name) {
   if (!IsThere(worker)) return nullptr;
-  const std::optional<Layout>& layout = worker->session.layout();
+  const std::optional<params::Layout>& layout = worker->session.layout();
   if (!layout.has_value() || name == nullptr) return nullptr;
-  return FindTensorOfProgram(*layout, name);
+  return checkpoints::FindTensorOfProgram(*layout, name);
 }
 
 // Into `kept`, which `step` refers to.
@@ -182,38 +182,40 @@ absl::Status Next(lodestar_worker* worker, lodestar_step* step) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::capi
 
-using lodestar::Call;
-using lodestar::IsThere;
-using lodestar::IsUsable;
-using lodestar::Lend;
-using lodestar::Report;
-using lodestar::WorkerSession;
+using lodestar::capi::Call;
+using lodestar::capi::IsThere;
+using lodestar::capi::IsUsable;
+using lodestar::capi::Lend;
+using lodestar::capi::Report;
+using lodestar::capi::WorkerSession;
 
 int lodestar_api_major(void) { return LODESTAR_API_MAJOR; }
 
 int lodestar_api_minor(void) { return LODESTAR_API_MINOR; }
 
-const char* lodestar_version(void) { return Lend(lodestar::SoftwareVersion()); }
+const char* lodestar_version(void) { return Lend(lodestar::process::SoftwareVersion()); }
 
-const char* lodestar_last_error(void) { return lodestar::LastError().c_str(); }
+const char* lodestar_last_error(void) { return lodestar::capi::LastError().c_str(); }
 
-int lodestar_last_code(void) { return lodestar::LastCode(); }
+int lodestar_last_code(void) { return lodestar::capi::LastCode(); }
 
 int lodestar_set_log_level(const char* level) {
-  const absl::StatusOr<lodestar::LogLevel> parsed =
-      lodestar::ParseLogLevel(level == nullptr ? "" : level);
-  if (parsed.ok()) lodestar::InitLogging("lodestar", *parsed);
+  const absl::StatusOr<lodestar::logging::LogLevel> parsed =
+      lodestar::logging::ParseLogLevel(level == nullptr ? "" : level);
+  if (parsed.ok()) lodestar::logging::InitLogging("lodestar", *parsed);
   return Report(parsed.status());
 }
 
-uint32_t lodestar_crc32c(const void* data, size_t size) { return lodestar::Crc32c(data, size); }
+uint32_t lodestar_crc32c(const void* data, size_t size) {
+  return lodestar::crc32c::Crc32c(data, size);
+}
 
 lodestar_worker* lodestar_new(void) {
   // The rest of process_setup.h is the program's to decide.
-  lodestar::SetUpMutexes();
-  lodestar::RaiseMallocThresholds();
+  lodestar::process::SetUpMutexes();
+  lodestar::process::RaiseMallocThresholds();
   return new lodestar_worker();
 }
 
@@ -240,33 +242,34 @@ int lodestar_propose(lodestar_worker* worker, const char* setting, const char* v
 int lodestar_add_tensor(lodestar_worker* worker, const char* name, const int64_t* shape,
                         int num_dimensions, int block, int decays) {
   return Report(
-      lodestar::AddTensor(worker, name, shape, num_dimensions, block, {.decays = decays != 0}));
+      lodestar::capi::AddTensor(worker, name, shape, num_dimensions, block, {.decays = decays != 0}));
 }
 
 int lodestar_add_embedding(lodestar_worker* worker, const char* name, const int64_t* shape,
                            int num_dimensions, int block, int decays) {
-  return Report(lodestar::AddTensor(worker, name, shape, num_dimensions, block,
+  return Report(lodestar::capi::AddTensor(worker, name, shape, num_dimensions, block,
                                     {.decays = decays != 0, .embedding = true}));
 }
 
 int lodestar_add_averaged(lodestar_worker* worker, const char* name, const int64_t* shape,
                           int num_dimensions, int block) {
   return Report(
-      lodestar::AddTensor(worker, name, shape, num_dimensions, block, {.averaged = true}));
+      lodestar::capi::AddTensor(worker, name, shape, num_dimensions, block, {.averaged = true}));
 }
 
 int lodestar_set_data(lodestar_worker* worker, const char* fingerprint, int64_t num_train_samples,
                       int64_t num_heldout_samples, int64_t predictions_per_sample, int is_own) {
-  return Call(worker, &WorkerSession::SetData,
-              lodestar::DatasetInfo{.fingerprint = fingerprint == nullptr ? "" : fingerprint,
-                                    .num_train_samples = num_train_samples,
-                                    .num_heldout_samples = num_heldout_samples,
-                                    .tokens_per_sample = predictions_per_sample,
-                                    .own_partition = is_own != 0});
+  return Call(
+      worker, &WorkerSession::SetData,
+      lodestar::messages::DatasetInfo{.fingerprint = fingerprint == nullptr ? "" : fingerprint,
+                                      .num_train_samples = num_train_samples,
+                                      .num_heldout_samples = num_heldout_samples,
+                                      .tokens_per_sample = predictions_per_sample,
+                                      .own_partition = is_own != 0});
 }
 
 int lodestar_allocate(lodestar_worker* worker) {
-  if (!IsUsable(worker)) return lodestar::LastCode();
+  if (!IsUsable(worker)) return lodestar::capi::LastCode();
   return Report(worker->session.Allocate());
 }
 
@@ -288,7 +291,7 @@ int64_t lodestar_num_elements(lodestar_worker* worker) {
 }
 
 int64_t lodestar_offset(lodestar_worker* worker, const char* name) {
-  const lodestar::TensorSpec* const tensor = lodestar::FindTensor(worker, name);
+  const lodestar::params::TensorSpec* const tensor = lodestar::capi::FindTensor(worker, name);
   return tensor == nullptr ? -1 : tensor->offset;
 }
 
@@ -299,7 +302,7 @@ int64_t lodestar_num_blocks(lodestar_worker* worker) {
 }
 
 int lodestar_block(lodestar_worker* worker, const char* name) {
-  const lodestar::TensorSpec* const tensor = lodestar::FindTensor(worker, name);
+  const lodestar::params::TensorSpec* const tensor = lodestar::capi::FindTensor(worker, name);
   return tensor == nullptr ? -1 : tensor->block;
 }
 
@@ -322,7 +325,7 @@ int lodestar_wait(lodestar_worker* worker, int for_job, int milliseconds) {
 }
 
 int lodestar_next(lodestar_worker* worker, lodestar_step* step) {
-  return Report(lodestar::Next(worker, step));
+  return Report(lodestar::capi::Next(worker, step));
 }
 
 int64_t lodestar_weights_version(lodestar_worker* worker) {
@@ -332,7 +335,7 @@ int64_t lodestar_weights_version(lodestar_worker* worker) {
 
 int64_t lodestar_evaluation(lodestar_worker* worker, double* loss, double* accuracy) {
   if (!IsUsable(worker)) return -1;
-  const lodestar::JobLoss last = worker->session.Evaluation();
+  const lodestar::job::JobLoss last = worker->session.Evaluation();
   if (!last.heldout.has_value()) return -1;
   *loss = *last.heldout;
   *accuracy = last.heldout_accuracy.value_or(std::numeric_limits<double>::quiet_NaN());
@@ -340,7 +343,7 @@ int64_t lodestar_evaluation(lodestar_worker* worker, double* loss, double* accur
 }
 
 int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_step* step) {
-  return Report(lodestar::Expect(worker, ahead, step));
+  return Report(lodestar::capi::Expect(worker, ahead, step));
 }
 
 int lodestar_block_ready(lodestar_worker* worker, int block) {

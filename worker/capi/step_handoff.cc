@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::capi {
 
 absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step,
                                                         model::GradientSink* sink) {
@@ -41,9 +41,9 @@ absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step,
   }
 }
 
-Metrics StepHandoff::MetricsOfRound() {
+messages::Metrics StepHandoff::MetricsOfRound() {
   absl::MutexLock lock(&mutex_);
-  Metrics means;
+  messages::Metrics means;
   for (const auto& [name, metric] : metrics_) {
     if (metric.count > 0) means[name] = metric.sum / static_cast<double>(metric.count);
   }
@@ -51,7 +51,7 @@ Metrics StepHandoff::MetricsOfRound() {
 }
 
 absl::Status StepHandoff::Log(absl::string_view name, double value) {
-  RETURN_IF_ERROR(CheckMetricName(name));
+  RETURN_IF_ERROR(messages::CheckMetricName(name));
   absl::MutexLock lock(&mutex_);
   if (state_ != State::kTaken || !step_.is_training) {
     return absl::FailedPreconditionError(
@@ -59,9 +59,10 @@ absl::Status StepHandoff::Log(absl::string_view name, double value) {
   }
   auto metric = metrics_.find(std::string(name));
   if (metric == metrics_.end()) {
-    if (metrics_.size() >= kMaxMetrics) {
+    if (metrics_.size() >= messages::kMaxMetrics) {
       return absl::InvalidArgumentError(absl::StrCat("metric '", name, "' is one more than the ",
-                                                     kMaxMetrics, " that a round may have"));
+                                                     messages::kMaxMetrics,
+                                                     " that a round may have"));
     }
     metric = metrics_.try_emplace(std::string(name)).first;
   }
@@ -156,4 +157,4 @@ void StepHandoff::Leave() {
   has_left_ = true;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::capi

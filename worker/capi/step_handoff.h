@@ -26,7 +26,7 @@
 #include "worker/trainer/round_runner.h"
 #include "worker/trainer/step_forecast.h"
 
-namespace lodestar {
+namespace lodestar::capi {
 
 // What the program is to compute with the weights as they are.
 struct HandedStep {
@@ -46,7 +46,7 @@ class StepHandoff {
   absl::StatusOr<model::BatchResult> Compute(HandedStep step, model::GradientSink* sink)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // What the program has logged in the round whose steps came last; means over them.
-  Metrics MetricsOfRound() ABSL_LOCKS_EXCLUDED(mutex_);
+  messages::Metrics MetricsOfRound() ABSL_LOCKS_EXCLUDED(mutex_);
   // No more steps come, and this is how the worker has ended.
   void End(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -95,4 +95,4 @@ class StepHandoff {
   bool has_left_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::capi

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::capi {
 namespace {
 
 using ::testing::ElementsAre;
@@ -127,7 +127,8 @@ TEST_F(StepHandoffTest, MetricsHaveALimitThatIsNamed) {
   ComputeOnAnotherThread(TrainingOn({{}}));
   EXPECT_OK(handoff_.Next());
   EXPECT_THAT(handoff_.Log("no spaces", 1.0), StatusIs(absl::StatusCode::kInvalidArgument));
-  for (size_t i = 0; i < kMaxMetrics; ++i) EXPECT_OK(handoff_.Log(absl::StrCat("m", i), 1.0));
+  for (size_t i = 0; i < messages::kMaxMetrics; ++i)
+    EXPECT_OK(handoff_.Log(absl::StrCat("m", i), 1.0));
   EXPECT_OK(handoff_.Log("m0", 2.0));
   EXPECT_THAT(handoff_.Log("more", 1.0),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("one more than the 32")));
@@ -186,4 +187,4 @@ TEST_F(StepHandoffTest, TheEndIsToldToWhoeverAsks) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::capi

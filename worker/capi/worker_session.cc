@@ -19,7 +19,7 @@
 #include "common/runtime/worker_name.h"
 #include "worker/residual_folder.h"
 
-namespace lodestar {
+namespace lodestar::capi {
 namespace {
 
 constexpr int kMaxThreads = 1024;
@@ -65,9 +65,9 @@ std::string NumberText(double value) {
 }
 
 // In the words of the server's flags. Errors: InvalidArgument.
-absl::StatusOr<std::string> SettingOf(const JobSpec& job, absl::string_view setting) {
+absl::StatusOr<std::string> SettingOf(const job::JobSpec& job, absl::string_view setting) {
   if (setting == "mode") return std::string(NameOf(job.mode));
-  if (setting == "has_local_steps") return std::string(HasLocalSteps(job) ? "1" : "0");
+  if (setting == "has_local_steps") return std::string(job::HasLocalSteps(job) ? "1" : "0");
   if (setting == "local_steps") return absl::StrCat(job.local_steps);
   if (setting == "batch_size") return absl::StrCat(job.batch_size);
   if (setting == "global_batch_size") return absl::StrCat(job.global_batch_size);
@@ -83,7 +83,8 @@ absl::StatusOr<std::string> SettingOf(const JobSpec& job, absl::string_view sett
   if (setting == "seed") return absl::StrCat(job.seed);
   if (setting == "model") return job.model.name;
   if (setting == "layout_is_own") {
-    return std::string(std::holds_alternative<ClientModelSpec>(job.model.architecture) ? "1" : "0");
+    return std::string(
+        std::holds_alternative<params::ClientModelSpec>(job.model.architecture) ? "1" : "0");
   }
   return absl::InvalidArgumentError(absl::StrCat("the job has no setting '", setting, "'"));
 }
@@ -96,7 +97,7 @@ WorkerSession::WorkerSession() {
   config_.instance_id = worker::RandomInstanceId();
   config_.request_process = static_cast<uint32_t>(worker::RandomInstanceId());
   config_.name = worker::DefaultWorkerName();
-  config_.life.connect.timeout = ConnectPatience::kDefault;
+  config_.life.connect.timeout = net::ConnectPatience::kDefault;
   config_.life.connect.setting = "connect_timeout";
   entrance_.coordinator = config_.coordinator.ToString();
 }
@@ -130,7 +131,7 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
     }
   }
   if (setting == "coordinator") {
-    ASSIGN_OR_RETURN(config_.coordinator, AddressList::Parse(setting, text));
+    ASSIGN_OR_RETURN(config_.coordinator, net::AddressList::Parse(setting, text));
     entrance_.coordinator = text;
     entrance_.has_coordinator = true;
   } else if (setting == "name") {
@@ -165,7 +166,7 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
       return BadSetting(setting, value, "0, which means for ever, or a duration such as 90s or 1h");
     }
     ASSIGN_OR_RETURN(config_.life.connect.timeout,
-                     ConnectPatience::TimeoutOf("setting connect_timeout", given));
+                     net::ConnectPatience::TimeoutOf("setting connect_timeout", given));
   } else if (setting == "threads") {
     int threads = 0;
     if (!absl::SimpleAtoi(value, &threads) || threads < 0 || threads > kMaxThreads) {
@@ -188,14 +189,14 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
 
 absl::Status WorkerSession::Propose(absl::string_view setting, absl::string_view value) {
   RETURN_IF_ERROR(CheckNotStarted());
-  ProposedSettings proposed = proposed_;
-  RETURN_IF_ERROR(SetProposed(setting, value, proposed));
-  RETURN_IF_ERROR(ValidateProposed(proposed));
+  job::ProposedSettings proposed = proposed_;
+  RETURN_IF_ERROR(job::SetProposed(setting, value, proposed));
+  RETURN_IF_ERROR(job::ValidateProposed(proposed));
   proposed_ = proposed;
   return absl::OkStatus();
 }
 
-absl::Status WorkerSession::AddTensor(TensorSpec tensor) {
+absl::Status WorkerSession::AddTensor(params::TensorSpec tensor) {
   if (own_layout_.has_value()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "tensor '", tensor.name, "' comes after the vectors were allocated or the worker started"));
@@ -204,7 +205,7 @@ absl::Status WorkerSession::AddTensor(TensorSpec tensor) {
   return absl::OkStatus();
 }
 
-absl::Status WorkerSession::SetData(const DatasetInfo& data) {
+absl::Status WorkerSession::SetData(const messages::DatasetInfo& data) {
   RETURN_IF_ERROR(CheckNotStarted());
   if (data.num_train_samples < 1 || data.num_heldout_samples < 0 || data.tokens_per_sample < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -220,13 +221,13 @@ absl::Status WorkerSession::Allocate() {
     return absl::FailedPreconditionError("the vectors were allocated already");
   }
   if (has_started_) return AllocateAsTheJob();
-  ASSIGN_OR_RETURN(const Layout layout, Layout::FromTensors(tensors_));
+  ASSIGN_OR_RETURN(const params::Layout layout, params::Layout::FromTensors(tensors_));
   RETURN_IF_ERROR(Allocate(layout));
   own_layout_ = layout;
   return absl::OkStatus();
 }
 
-absl::Status WorkerSession::Allocate(Layout layout) {
+absl::Status WorkerSession::Allocate(params::Layout layout) {
   layout_ = std::move(layout);
   try {
     vectors_.parameters.assign(layout_->num_elements(), 0.0f);
@@ -248,21 +249,23 @@ absl::Status WorkerSession::AllocateAsTheJob() {
       return absl::FailedPreconditionError("the vectors could not be allocated before");
     }
   }
-  std::shared_ptr<const ClusterMap> map;
+  std::shared_ptr<const messages::ClusterMap> map;
   bool has_decay = false;  // by the servers
   AwaitJob(absl::InfiniteDuration());
   {
     absl::MutexLock lock(&mutex_);
     if (!registration_.has_value()) return EndBeforeTheJob();
     map = registration_->map;
-    const JobSpec& job = registration_->job;
-    has_decay = job.optimizer.weight_decay > 0.0 && !HasLocalSteps(job) && !ReducesOnly(job);
+    const job::JobSpec& job = registration_->job;
+    has_decay =
+        job.optimizer.weight_decay > 0.0 && !job::HasLocalSteps(job) && !job::ReducesOnly(job);
   }
-  absl::Status status = CheckSameTensors(map->layout, "the job", *own_layout_, "this program");
+  absl::Status status =
+      checkpoints::CheckSameTensors(map->layout, "the job", *own_layout_, "this program");
   if (status.ok()) status = Allocate(map->layout);
-  if (const std::string decay = DifferingDecay(map->layout, *own_layout_);
+  if (const std::string decay = checkpoints::DifferingDecay(map->layout, *own_layout_);
       status.ok() && has_decay && !decay.empty()) {
-    LogWarn("{}: the job's marks hold", decay);
+    logging::LogWarn("{}: the job's marks hold", decay);
   }
   if (status.ok()) return status;
   absl::MutexLock lock(&mutex_);
@@ -281,7 +284,7 @@ absl::Status WorkerSession::HandOverVectors() {
   return absl::OkStatus();
 }
 
-OfferedLayout WorkerSession::Offer() {
+messages::OfferedLayout WorkerSession::Offer() {
   absl::MutexLock lock(&mutex_);
   const bool has_vectors = vectors_outcome_.has_value() && vectors_outcome_->ok();
   return {.layout = has_vectors ? *layout_ : *own_layout_,
@@ -289,7 +292,7 @@ OfferedLayout WorkerSession::Offer() {
           .frozen_hash = frozen_hash_};
 }
 
-absl::StatusOr<const Layout*> WorkerSession::AwaitVectors() {
+absl::StatusOr<const params::Layout*> WorkerSession::AwaitVectors() {
   absl::MutexLock lock(&mutex_);
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return vectors_outcome_.has_value() || is_stopping_;
@@ -308,9 +311,10 @@ absl::Status WorkerSession::Start() {
     return absl::FailedPreconditionError(
         "before a worker starts it needs its tensors and its data: how many samples there are");
   }
-  ASSIGN_OR_RETURN(Layout own_layout, Layout::FromTensors(tensors_));
+  ASSIGN_OR_RETURN(params::Layout own_layout, params::Layout::FromTensors(tensors_));
   config_.residual_folder = worker::ResidualFolderIn(entrance_.security.state_dir, entrance_.name);
-  ASSIGN_OR_RETURN(entrance_.security, CompleteSecurityFlags(std::move(entrance_.security)));
+  ASSIGN_OR_RETURN(entrance_.security,
+                   security::CompleteSecurityFlags(std::move(entrance_.security)));
   config_.insecure = entrance_.security.insecure;
   RETURN_IF_ERROR(worker::CheckMayEnter(entrance_));
   RETURN_IF_ERROR(ClaimGrpc());
@@ -329,7 +333,7 @@ void WorkerSession::Run() {
     outcome_ = outcome;
   }
   handoff_.End(outcome);
-  FlushLog();
+  logging::FlushLog();
 }
 
 absl::Status WorkerSession::EnterAndRun() {
@@ -346,7 +350,7 @@ absl::Status WorkerSession::EnterAndRun() {
       CallerWorkload::Deps{.vectors = &vectors_,
                            .handoff = &handoff_,
                            .on_registered =
-                               [this](const Registration& registration) {
+                               [this](const messages::Registration& registration) {
                                  absl::MutexLock lock(&mutex_);
                                  registration_ = registration;
                                },
@@ -355,7 +359,7 @@ absl::Status WorkerSession::EnterAndRun() {
                                  weights_version_ = version.has_value() ? version->value() : -1;
                                },
                            .on_loss =
-                               [this](const JobLoss& loss) {
+                               [this](const job::JobLoss& loss) {
                                  absl::MutexLock lock(&mutex_);
                                  if (loss.heldout.has_value()) loss_ = loss;
                                },
@@ -385,7 +389,7 @@ absl::StatusOr<std::optional<HandedStep>> WorkerSession::Next() {
   return handoff_.Next();
 }
 
-JobLoss WorkerSession::Evaluation() {
+job::JobLoss WorkerSession::Evaluation() {
   absl::MutexLock lock(&mutex_);
   return loss_;
 }
@@ -435,7 +439,7 @@ absl::Status WorkerSession::FinishStep(absl::StatusOr<model::BatchResult> result
 absl::Status WorkerSession::SkipStep() {
   {
     absl::MutexLock lock(&mutex_);
-    if (registration_.has_value() && HasLocalSteps(registration_->job)) {
+    if (registration_.has_value() && job::HasLocalSteps(registration_->job)) {
       return absl::InvalidArgumentError(
           "this job has local steps: the program's own optimizer leaves the step out, and the step "
           "is done as any other");
@@ -472,4 +476,4 @@ absl::Status WorkerSession::Leave() {
   return *outcome_;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::capi

@@ -24,7 +24,7 @@
 #include "worker/worker.h"
 #include "worker/worker_entry.h"
 
-namespace lodestar {
+namespace lodestar::capi {
 
 // Thread-safe where the C API says so; see lodestar_worker.h for what each does and its errors.
 class WorkerSession {
@@ -39,17 +39,17 @@ class WorkerSession {
 
   absl::Status Set(absl::string_view setting, absl::string_view value);
   absl::Status Propose(absl::string_view setting, absl::string_view value);
-  absl::Status AddTensor(TensorSpec tensor);
-  absl::Status SetData(const DatasetInfo& data);
+  absl::Status AddTensor(params::TensorSpec tensor);
+  absl::Status SetData(const messages::DatasetInfo& data);
   absl::Status Allocate() ABSL_LOCKS_EXCLUDED(mutex_);
   // The layout of the vectors. There is none before Allocate().
-  const std::optional<Layout>& layout() const { return layout_; }
+  const std::optional<params::Layout>& layout() const { return layout_; }
   CallerVectors* vectors() { return &vectors_; }
   // How many updates the parameters have had that the servers have given last. -1 means that none
   // were given, or that some tensors have had more than others.
   int64_t weights_version() const { return weights_version_; }
   // Returns the loss of the job with its last evaluation. `heldout` is not set if there was none.
-  JobLoss Evaluation() ABSL_LOCKS_EXCLUDED(mutex_);
+  job::JobLoss Evaluation() ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status Start();
   // Blocks until the worker has registered. Errors: InvalidArgument: there is no such setting; what
@@ -73,7 +73,7 @@ class WorkerSession {
   absl::Status CheckNotStarted() const;
   absl::Status CheckStarted() const;
   // Makes the vectors in this order of the tensors.
-  absl::Status Allocate(Layout layout);
+  absl::Status Allocate(params::Layout layout);
   // In that of the job, once it is known.
   absl::Status AllocateAsTheJob() ABSL_LOCKS_EXCLUDED(mutex_);
   // Why no job is known any more.
@@ -83,8 +83,8 @@ class WorkerSession {
   absl::Status HandOverVectors() ABSL_LOCKS_EXCLUDED(mutex_);
   // On thread_: until the worker has ended.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  OfferedLayout Offer() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<const Layout*> AwaitVectors() ABSL_LOCKS_EXCLUDED(mutex_);
+  messages::OfferedLayout Offer() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<const params::Layout*> AwaitVectors() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EnterAndRun() ABSL_LOCKS_EXCLUDED(mutex_);
   // Several threads may leave at once.
   void AwaitThread() ABSL_LOCKS_EXCLUDED(joining_);
@@ -92,14 +92,15 @@ class WorkerSession {
   // Before Start(), of the program's thread; later only read.
   worker::Worker::Config config_;
   worker::WorkerEntrance entrance_;
-  ProposedSettings proposed_;
-  std::vector<TensorSpec> tensors_;
-  std::optional<Layout> own_layout_;  // of the tensors as they were added; none: there may be more
-  std::optional<DatasetInfo> data_;
+  job::ProposedSettings proposed_;
+  std::vector<params::TensorSpec> tensors_;
+  std::optional<params::Layout>
+      own_layout_;  // of the tensors as they were added; none: there may be more
+  std::optional<messages::DatasetInfo> data_;
   std::string frozen_hash_;  // of OfferedLayout
 
   // Used by the program's thread alone until vectors_outcome_ is set; then only read.
-  std::optional<Layout> layout_;
+  std::optional<params::Layout> layout_;
   CallerVectors vectors_;
   StepHandoff handoff_;
   std::thread thread_;
@@ -109,8 +110,8 @@ class WorkerSession {
   std::atomic<int64_t> weights_version_ = -1;
 
   absl::Mutex mutex_;
-  std::optional<Registration> registration_ ABSL_GUARDED_BY(mutex_);
-  JobLoss loss_ ABSL_GUARDED_BY(mutex_);  // with the last evaluation
+  std::optional<messages::Registration> registration_ ABSL_GUARDED_BY(mutex_);
+  job::JobLoss loss_ ABSL_GUARDED_BY(mutex_);  // with the last evaluation
   // The outcome of Allocate(). OK once the program has written into the vectors, too.
   std::optional<absl::Status> vectors_outcome_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<worker::Worker> worker_ ABSL_GUARDED_BY(mutex_);
@@ -118,4 +119,4 @@ class WorkerSession {
   std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::capi

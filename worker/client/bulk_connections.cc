@@ -17,7 +17,7 @@ namespace {
 
 std::vector<int64_t> BytesByShard(const BulkGrpcTransportConfig& config) {
   std::vector<int64_t> bytes(config.servers.size());
-  for (const Bucket& bucket : config.buckets) {
+  for (const params::Bucket& bucket : config.buckets) {
     LODESTAR_CHECK(bucket.shard >= 0 && bucket.shard < config.servers.size())
         << "bucket " << bucket.index << " is of shard " << bucket.shard;
     bytes[bucket.shard] += bucket.range.size() * static_cast<int64_t>(sizeof(float));
@@ -27,7 +27,7 @@ std::vector<int64_t> BytesByShard(const BulkGrpcTransportConfig& config) {
 
 // Returns true if `bucket` suits a trial better than `other`. The best bucket is the smallest of at
 // least 64 KiB. If all are smaller, the largest is the best.
-bool IsBetterForTrial(const Bucket& bucket, const Bucket& other) {
+bool IsBetterForTrial(const params::Bucket& bucket, const params::Bucket& other) {
   constexpr int64_t kEnough = 65536 / sizeof(float);
   const int64_t size = bucket.range.size();
   const int64_t other_size = other.range.size();
@@ -148,11 +148,11 @@ void BulkConnections::CheckConnection(int stream, const std::shared_ptr<grpc::Ch
   connection.socket->Abort();
 }
 
-std::optional<Standstill> BulkConnections::standstill() const {
+std::optional<messages::Standstill> BulkConnections::standstill() const {
   if (watchdog_ == nullptr) return std::nullopt;
   const std::optional<std::pair<int, absl::Duration>> still = watchdog_->Standstill();
   if (!still.has_value()) return std::nullopt;
-  return Standstill{still->first / config_.channels_per_server, still->second};
+  return messages::Standstill{still->first / config_.channels_per_server, still->second};
 }
 
 std::unique_ptr<SharedMemoryLink> BulkConnections::MakeLink(
@@ -227,7 +227,7 @@ absl::Status BulkConnections::Explain(absl::string_view deed, int stream,
   // These are gRPC's texts for a name without an address, and for a loopback address that does not
   // answer. In the second case the server's name resolves to the machine of this worker.
   const bool is_unknown = absl::StrContains(text, "DNS resolution failed");
-  const absl::StatusOr<HostPort> place = ParseHostPort("", address, /*lowest_port=*/1);
+  const absl::StatusOr<net::HostPort> place = net::ParseHostPort("", address, /*lowest_port=*/1);
   const bool is_this_machine =
       absl::StrContains(text, "failed to connect") &&
       (absl::StrContains(text, "ipv4:127.") || absl::StrContains(text, "ipv6:%5B::1%5D")) &&
@@ -250,28 +250,28 @@ absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket) const {
       absl::StrCat("there is no bucket ", bucket, "; the plan has ", config_.buckets.size()));
 }
 
-absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket, Encoding encoding,
+absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket, params::Encoding encoding,
                                               size_t num_bytes) const {
   ASSIGN_OR_RETURN(const int stream, StreamOf(bucket));
-  const Bucket& plan = config_.buckets[bucket];
-  if (num_bytes != static_cast<size_t>(EncodedBytes(encoding, plan.range.size()))) {
+  const params::Bucket& plan = config_.buckets[bucket];
+  if (num_bytes != static_cast<size_t>(params::EncodedBytes(encoding, plan.range.size()))) {
     return absl::InvalidArgumentError(absl::StrCat("bucket ", bucket, " has ", plan.range.size(),
                                                    " elements, given are ", num_bytes, " bytes of ",
-                                                   EncodingName(encoding)));
+                                                   params::EncodingName(encoding)));
   }
   return stream;
 }
 
-int BulkConnections::StreamOf(const Bucket& bucket) const {
+int BulkConnections::StreamOf(const params::Bucket& bucket) const {
   const int first = bucket.shard * config_.channels_per_server;
   if (shard_bytes_[bucket.shard] < config_.bytes_for_many_channels) return first;
   return first + static_cast<int>(bucket.index % config_.channels_per_server);
 }
 
-std::map<int, const Bucket*> BulkConnections::TrialBuckets() const {
-  std::map<int, const Bucket*> chosen;
-  for (const Bucket& bucket : config_.buckets) {
-    const Bucket*& best = chosen[StreamOf(bucket)];
+std::map<int, const params::Bucket*> BulkConnections::TrialBuckets() const {
+  std::map<int, const params::Bucket*> chosen;
+  for (const params::Bucket& bucket : config_.buckets) {
+    const params::Bucket*& best = chosen[StreamOf(bucket)];
     if (best == nullptr || IsBetterForTrial(bucket, *best)) best = &bucket;
   }
   return chosen;

@@ -48,7 +48,7 @@ class BulkConnections {
   // Returns the bucket with which each stream is tested, by stream. Streams without buckets have no
   // entry. The bucket must be large enough to show that the path lets more than small packets
   // through. The smallest such bucket is taken, or the largest of all if none is large enough.
-  std::map<int, const Bucket*> TrialBuckets() const;
+  std::map<int, const params::Bucket*> TrialBuckets() const;
   // Returns the address of the stream's server, for error messages.
   std::string server(int stream) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns `error` with a message that names what was tried (`deed`, such as "pull from") and the
@@ -85,12 +85,12 @@ class BulkConnections {
   void CheckConnection(int stream, const std::shared_ptr<grpc::Channel>& channel,
                        const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // See ParameterTransport.
-  std::optional<Standstill> standstill() const;
+  std::optional<messages::Standstill> standstill() const;
 
   // Returns the stream that carries a bucket. Errors: InvalidArgument if there is no such bucket,
   // or if `num_bytes` is not its length in this encoding.
   absl::StatusOr<int> StreamOf(uint32_t bucket) const;
-  absl::StatusOr<int> StreamOf(uint32_t bucket, Encoding encoding, size_t num_bytes) const;
+  absl::StatusOr<int> StreamOf(uint32_t bucket, params::Encoding encoding, size_t num_bytes) const;
 
   const BulkGrpcTransportConfig& config() const { return config_; }
   Executor& executor() { return executor_; }
@@ -100,7 +100,7 @@ class BulkConnections {
   void MeasureSent() ABSL_LOCKS_EXCLUDED(mutex_);
   void MeasureReceived(uint64_t bytes, absl::Duration took) { meter_.OnReceived(bytes, took); }
   // See ParameterTransport.
-  PathFacts path() const { return meter_.facts(); }
+  messages::PathFacts path() const { return meter_.facts(); }
 
   std::atomic<uint64_t> bytes_pushed{0};
   std::atomic<uint64_t> bytes_pulled{0};
@@ -117,7 +117,7 @@ class BulkConnections {
   // Makes later calls of the stream use a new connection. Call the returned function to end the old
   // connection.
   std::function<void()> Replace(int stream) ABSL_LOCKS_EXCLUDED(mutex_);
-  int StreamOf(const Bucket& bucket) const;
+  int StreamOf(const params::Bucket& bucket) const;
 
   const BulkGrpcTransportConfig config_;
   // Size of the fp32 weights of each server, in bytes.

@@ -28,7 +28,7 @@ using ::testing::ElementsAre;
 
 constexpr int64_t kElements = 1001;
 // The number of elements in the first of two chunks.
-constexpr int64_t kFirstElements = 3 * kInt8Block;
+constexpr int64_t kFirstElements = 3 * params::kInt8Block;
 
 // Keeps the pushed chunks and the last pull request. Answers pulls with chunks that the test sets.
 class ChunkService final : public v1::ParameterService::Service {
@@ -59,7 +59,7 @@ class ChunkService final : public v1::ParameterService::Service {
   v1::PullRequest last_pull;
 };
 
-class BulkEncodingsTest : public ::testing::TestWithParam<Encoding> {
+class BulkEncodingsTest : public ::testing::TestWithParam<params::Encoding> {
  protected:
   BulkEncodingsTest() : room_(3 * encoded_bytes_), weights_(kElements, -1.0f) {
     grpc::ServerBuilder builder;
@@ -73,7 +73,7 @@ class BulkEncodingsTest : public ::testing::TestWithParam<Encoding> {
     config.buckets = {{0, 0, 0, {0, kElements}}};
     config.worker = WorkerId(1);
     config.incarnation = Incarnation(1);
-    config.chunk_bytes = EncodedBytes(GetParam(), kFirstElements);
+    config.chunk_bytes = params::EncodedBytes(GetParam(), kFirstElements);
     transport_ = MakeBulkGrpcTransport(config);
     // Makes two changes of two chunks each.
     for (int64_t change = 0; change < 2; ++change) {
@@ -84,9 +84,9 @@ class BulkEncodingsTest : public ::testing::TestWithParam<Encoding> {
         chunk.set_base_version(7);
         chunk.set_offset(change * kElements + begin);
         chunk.set_encoding(wire::ToProto(GetParam().kind()));
-        chunk.set_data(std::string(EncodedBytes(GetParam(), size),
+        chunk.set_data(std::string(params::EncodedBytes(GetParam(), size),
                                    static_cast<char>('a' + service_.answer.size())));
-        chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+        chunk.set_crc32c(crc32c::Crc32c(chunk.data().data(), chunk.data().size()));
         service_.answer.push_back(chunk);
       }
     }
@@ -112,7 +112,7 @@ class BulkEncodingsTest : public ::testing::TestWithParam<Encoding> {
     return {service_.last_pull.held_versions().begin(), service_.last_pull.held_versions().end()};
   }
 
-  const int64_t encoded_bytes_ = EncodedBytes(GetParam(), kElements);
+  const int64_t encoded_bytes_ = params::EncodedBytes(GetParam(), kElements);
   ChunkService service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<ParameterTransport> transport_;
@@ -121,8 +121,10 @@ class BulkEncodingsTest : public ::testing::TestWithParam<Encoding> {
 };
 
 INSTANTIATE_TEST_SUITE_P(BlockEncodings, BulkEncodingsTest,
-                         ::testing::Values(Encoding::kInt8, Encoding::kInt4),
-                         [](const auto& info) { return std::string(EncodingName(info.param)); });
+                         ::testing::Values(params::Encoding::kInt8, params::Encoding::kInt4),
+                         [](const auto& info) {
+                           return std::string(params::EncodingName(info.param));
+                         });
 
 TEST_P(BulkEncodingsTest, PushedBucketIsCutWhereBlocksEnd) {
   const std::vector<std::byte> data(encoded_bytes_, std::byte{3});
@@ -132,10 +134,10 @@ TEST_P(BulkEncodingsTest, PushedBucketIsCutWhereBlocksEnd) {
   std::string received;
   for (const v1::PushChunk& chunk : service_.pushed) {
     EXPECT_EQ(chunk.encoding(), wire::ToProto(GetParam().kind()));
-    EXPECT_EQ(EncodedBytes(GetParam(), chunk.offset()), received.size());
-    EXPECT_EQ(chunk.offset() % BlockElements(GetParam()), 0);
+    EXPECT_EQ(params::EncodedBytes(GetParam(), chunk.offset()), received.size());
+    EXPECT_EQ(chunk.offset() % params::BlockElements(GetParam()), 0);
     EXPECT_EQ(static_cast<uint32_t>(chunk.crc32c()),
-              Crc32c(chunk.data().data(), chunk.data().size()));
+              crc32c::Crc32c(chunk.data().data(), chunk.data().size()));
     received += chunk.data();
   }
   EXPECT_EQ(received, std::string(encoded_bytes_, '\3'));
@@ -175,7 +177,7 @@ TEST_P(BulkEncodingsTest, WholeBucketLandsInItsPlace) {
   chunk.set_version(9);
   chunk.set_encoding(v1::ENCODING_FP32);
   chunk.set_data(shadow.data(), shadow.size() * sizeof(float));
-  chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+  chunk.set_crc32c(crc32c::Crc32c(chunk.data().data(), chunk.data().size()));
   service_.answer = {chunk};
   ASSERT_OK_AND_ASSIGN(const PulledBucket pulled, Pull(std::nullopt));
   EXPECT_EQ(pulled.num_changes, 0);

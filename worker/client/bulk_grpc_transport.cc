@@ -28,8 +28,10 @@ class BulkGrpcTransport final : public ParameterTransport {
   bool ReachesDevice(uint32_t bucket) override { return connections_.ReachesDevice(bucket); }
   uint64_t bytes_pushed() const override { return connections_.bytes_pushed; }
   uint64_t bytes_pulled() const override { return connections_.bytes_pulled; }
-  PathFacts path() const override { return connections_.path(); }
-  std::optional<Standstill> standstill() const override { return connections_.standstill(); }
+  messages::PathFacts path() const override { return connections_.path(); }
+  std::optional<messages::Standstill> standstill() const override {
+    return connections_.standstill();
+  }
   void MoveTo(const std::vector<std::string>& addresses) override {
     connections_.MoveTo(addresses);
   }

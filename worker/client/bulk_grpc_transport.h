@@ -28,8 +28,8 @@
 namespace lodestar::client {
 
 struct BulkGrpcTransportConfig {
-  std::vector<std::string> servers;  // One host:port per shard.
-  std::vector<Bucket> buckets;       // All buckets of the plan, by index.
+  std::vector<std::string> servers;     // One host:port per shard.
+  std::vector<params::Bucket> buckets;  // All buckets of the plan, by index.
   WorkerId worker;
   Incarnation incarnation;
   std::string life_secret;  // See Registration.
@@ -61,7 +61,7 @@ struct BulkGrpcTransportConfig {
   std::function<void(int shard, const absl::Status& status)> on_registered;
   wire::TransportSecurity security;
   // Null means no trace. It must outlive the transport.
-  TraceRecorder* trace = nullptr;
+  process::TraceRecorder* trace = nullptr;
 };
 
 // Makes the transport, which connects in the background. Aborts the program if the config

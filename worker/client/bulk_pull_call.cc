@@ -61,7 +61,7 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Path path, 
   request.set_shared_region(region_);
   for (const PullTarget& target : targets_) {
     request.add_buckets(target.bucket);
-    if (encoding_ == Encoding::kFp32) continue;
+    if (encoding_ == params::Encoding::kFp32) continue;
     request.add_held_versions(target.held.has_value() ? target.held->value() : -1);
   }
   request.set_crc32c(wire::ChecksumOf(request));
@@ -92,7 +92,7 @@ absl::Status BulkPullCall::CheckKind(const wire::PullChunkHeader& header) const 
       "bucket ", header.bucket, " came in encoding ", static_cast<int>(header.encoding),
       " as a change of version ", header.base_version.value(), ", wanted is fp32",
       target.held.has_value()
-          ? absl::StrCat(" or ", EncodingName(encoding_), " since ", target.held->value())
+          ? absl::StrCat(" or ", params::EncodingName(encoding_), " since ", target.held->value())
           : "",
       "; compare versions of both sides"));
 }
@@ -103,8 +103,8 @@ absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const wire::PullChun
   const PullTarget& target = targets_[num_arrived_];
   const int64_t num_elements = static_cast<int64_t>(target.destination.size());
   const bool is_whole = header.encoding == v1::ENCODING_FP32;
-  const Encoding encoding = is_whole ? Encoding::kFp32 : encoding_;
-  const size_t part_bytes = EncodedBytes(encoding, num_elements);
+  const params::Encoding encoding = is_whole ? params::Encoding::kFp32 : encoding_;
+  const size_t part_bytes = params::EncodedBytes(encoding, num_elements);
   const absl::Span<std::byte> all =
       is_whole ? absl::MakeSpan(reinterpret_cast<std::byte*>(target.destination.data()), part_bytes)
                : target.changes;
@@ -113,17 +113,18 @@ absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const wire::PullChun
   // the bucket.
   const size_t begin = received_ % part_bytes;
   const size_t room = num_parts > all.size() / part_bytes ? 0 : part_bytes - begin;
-  const int64_t begin_element = ElementsIn(encoding, static_cast<int64_t>(begin), num_elements);
+  const int64_t begin_element =
+      params::ElementsIn(encoding, static_cast<int64_t>(begin), num_elements);
   const uint64_t offset = received_ / part_bytes * num_elements + begin_element;
   const int64_t elements =
-      ElementsIn(encoding, static_cast<int64_t>(data_bytes), num_elements - begin_element);
+      params::ElementsIn(encoding, static_cast<int64_t>(data_bytes), num_elements - begin_element);
   if (header.bucket != target.bucket || header.offset != offset || elements < 1 ||
       data_bytes > room) {
     return absl::DataLossError(
         absl::StrCat("a chunk of ", data_bytes, " bytes at element ", header.offset, " of bucket ",
                      header.bucket, " came, wanted is element ", offset, " of bucket ",
-                     target.bucket, " and at most ", room, " bytes of ", EncodingName(encoding),
-                     "; compare versions of both sides"));
+                     target.bucket, " and at most ", room, " bytes of ",
+                     params::EncodingName(encoding), "; compare versions of both sides"));
   }
   return all.subspan(received_, data_bytes);
 }
@@ -151,7 +152,8 @@ absl::StatusOr<uint32_t> BulkPullCall::ReadData(wire::PullChunkReader& reader,
   const bool is_whole = reader.header().encoding == v1::ENCODING_FP32;
   return reader.ReadData(
       place.data(), shared_ == nullptr ? nullptr : &shared_->region(),
-      [](const wire::ArrivedBytes&) {}, is_whole && is_long_ ? CopyTo::kMemory : CopyTo::kCaches);
+      [](const wire::ArrivedBytes&) {},
+      is_whole && is_long_ ? crc32c::CopyTo::kMemory : crc32c::CopyTo::kCaches);
 }
 
 bool BulkPullCall::GoesToDevice(const wire::PullChunkHeader& header) const {
@@ -174,7 +176,7 @@ absl::StatusOr<uint32_t> BulkPullCall::CopyToDevice(wire::PullChunkReader& reade
   uint32_t seen = 0;
   RETURN_IF_ERROR(target.device->CopyIn(
       begin, {reinterpret_cast<const std::byte*>(source.data()), source.size()},
-      [&seen, source] { seen = Crc32c(source.data(), source.size()); }));
+      [&seen, source] { seen = crc32c::Crc32c(source.data(), source.size()); }));
   return seen;
 }
 
@@ -191,8 +193,9 @@ absl::Status BulkPullCall::TakeChunk() {
   connections_->bytes_pulled += place.size();
   if (!reader.is_shared()) callbacks_.received(place.size());
   const int64_t num_elements = static_cast<int64_t>(targets_[num_arrived_].destination.size());
-  const size_t wanted = num_changes_ == 0 ? EncodedBytes(Encoding::kFp32, num_elements)
-                                          : num_changes_ * EncodedBytes(encoding_, num_elements);
+  const size_t wanted = num_changes_ == 0
+                            ? params::EncodedBytes(params::Encoding::kFp32, num_elements)
+                            : num_changes_ * params::EncodedBytes(encoding_, num_elements);
   if (received_ < wanted) return absl::OkStatus();
   callbacks_.arrived({targets_[num_arrived_].bucket, version_, num_changes_, GoesToDevice(header)});
   ++num_arrived_;

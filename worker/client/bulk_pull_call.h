@@ -82,7 +82,7 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   const int stream_;
   const std::shared_ptr<grpc::Channel> channel_;
   const Round min_round_;
-  const Encoding encoding_;
+  const params::Encoding encoding_;
   const std::vector<PullTarget> targets_;
   const bool is_long_;  // See kLongPullBytes.
   Callbacks callbacks_;

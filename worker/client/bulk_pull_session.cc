@@ -19,7 +19,7 @@ BulkPullSession::BulkPullSession(BulkConnections* connections) : connections_(co
     std::vector<float>& memory = tried_.emplace_back(bucket->range.size());
     // A pull of round 0 is answered at once, also by servers that do not know this worker yet.
     StartCallLocked(stream, BulkPullCall::Path::kConnection,
-                    {Round(0), {{bucket->index, absl::MakeSpan(memory)}}, Encoding::kFp32});
+                    {Round(0), {{bucket->index, absl::MakeSpan(memory)}}, params::Encoding::kFp32});
   }
 }
 
@@ -32,8 +32,8 @@ void BulkPullSession::StartCalls(const PullSpec& spec) {
   std::vector<std::vector<PullTarget>> targets(connections_->num_streams());
   absl::MutexLock lock(&mutex_);
   for (const PullTarget& target : spec.targets) {
-    const absl::StatusOr<int> stream =
-        connections_->StreamOf(target.bucket, Encoding::kFp32, BytesOf(target.destination).size());
+    const absl::StatusOr<int> stream = connections_->StreamOf(
+        target.bucket, params::Encoding::kFp32, BytesOf(target.destination).size());
     if (!stream.ok()) return FailLocked(stream.status());
     targets[*stream].push_back(target);
   }

@@ -17,7 +17,8 @@ constexpr size_t kChunksAhead = 4;
 }  // namespace
 
 std::shared_ptr<BulkPushCall> BulkPushCall::Start(BulkConnections* connections, int stream,
-                                                  wire::PushChunkHeader header, Encoding encoding,
+                                                  wire::PushChunkHeader header,
+                                                  params::Encoding encoding,
                                                   std::shared_ptr<const void> memory_owner,
                                                   DoneCallback done) {
   std::shared_ptr<BulkPushCall> call(new BulkPushCall(connections, stream, header, encoding,
@@ -35,7 +36,7 @@ std::shared_ptr<BulkPushCall> BulkPushCall::Start(BulkConnections* connections, 
 }
 
 BulkPushCall::BulkPushCall(BulkConnections* connections, int stream, wire::PushChunkHeader header,
-                           Encoding encoding, std::shared_ptr<const void> memory_owner,
+                           params::Encoding encoding, std::shared_ptr<const void> memory_owner,
                            DoneCallback done)
     : connections_(connections),
       stream_(stream),
@@ -133,7 +134,8 @@ bool BulkPushCall::TakePiece(Piece& piece) {
     // waits.
     limit_bytes = std::min(wire::kFirstChunkBytes, chunk_bytes_);
   }
-  const size_t most_bytes = EncodedBytes(encoding_, ChunkElements(encoding_, limit_bytes));
+  const size_t most_bytes =
+      params::EncodedBytes(encoding_, params::ChunkElements(encoding_, limit_bytes));
   piece.rest = rest;
   piece.bytes = std::min(most_bytes, rest.bytes() - rest.begin);
   rest.begin += piece.bytes;
@@ -154,10 +156,10 @@ absl::StatusOr<uint32_t> BulkPushCall::FillBlock(const Piece& piece) const {
     const DevicePayload& device = piece.rest.device;
     RETURN_IF_ERROR(device.source->CopyOut({reinterpret_cast<std::byte*>(memory), piece.bytes},
                                            device.begin + static_cast<int64_t>(piece.rest.begin)));
-    return Crc32c(memory, piece.bytes);
+    return crc32c::Crc32c(memory, piece.bytes);
   }
   ASSIGN_OR_RETURN(const absl::Span<const std::byte> data, InHostMemory(piece));
-  return Crc32cCopy(memory, data.data(), data.size());
+  return crc32c::Crc32cCopy(memory, data.data(), data.size());
 }
 
 absl::StatusOr<grpc::ByteBuffer> BulkPushCall::Cut(
@@ -166,8 +168,8 @@ absl::StatusOr<grpc::ByteBuffer> BulkPushCall::Cut(
   wire::PushChunkHeader header = header_;
   header.bucket = rest.bucket;
   header.base_version = rest.base_version;
-  header.offset = ElementsIn(encoding_, static_cast<int64_t>(rest.begin),
-                             connections_->config().buckets[rest.bucket].range.size());
+  header.offset = params::ElementsIn(encoding_, static_cast<int64_t>(rest.begin),
+                                     connections_->config().buckets[rest.bucket].range.size());
   if (piece.bytes == 0) return wire::EncodePushChunk(header);
   if (piece.block.has_value()) {
     ASSIGN_OR_RETURN(header.crc32c, FillBlock(piece));
@@ -175,7 +177,7 @@ absl::StatusOr<grpc::ByteBuffer> BulkPushCall::Cut(
     return wire::EncodePushChunk(header);
   }
   ASSIGN_OR_RETURN(const absl::Span<const std::byte> data, InHostMemory(piece));
-  header.crc32c = Crc32c(data.data(), data.size());
+  header.crc32c = crc32c::Crc32c(data.data(), data.size());
   return wire::EncodePushChunk(header, data.data(), data.size(), memory_owner);
 }
 
@@ -208,11 +210,11 @@ void BulkPushCall::CutOne(const std::shared_ptr<const void>& memory_owner) {
 void BulkPushCall::CutPiece(const Piece& piece, const std::shared_ptr<const void>& memory_owner) {
   Chunk chunk = {.message = {}, .data_bytes = piece.bytes};
   {
-    TraceSpan span(connections_->config().trace, "send",
-                   IsDirect(piece)           ? "device copy and checksum"
-                   : piece.block.has_value() ? "checksum and copy"
-                                             : "checksum",
-                   {.bucket = piece.rest.bucket});
+    process::TraceSpan span(connections_->config().trace, "send",
+                            IsDirect(piece)           ? "device copy and checksum"
+                            : piece.block.has_value() ? "checksum and copy"
+                                                      : "checksum",
+                            {.bucket = piece.rest.bucket});
     absl::StatusOr<grpc::ByteBuffer> message = Cut(piece, memory_owner);
     if (!message.ok()) return Fail(message.status());
     chunk.message = *std::move(message);
@@ -252,7 +254,7 @@ void BulkPushCall::OnWriteDone(bool ok) {
     absl::MutexLock lock(&mutex_);
     is_writing_ = false;
     writing_.message.Clear();
-    if (TraceRecorder* const trace = connections_->config().trace; trace != nullptr) {
+    if (process::TraceRecorder* const trace = connections_->config().trace; trace != nullptr) {
       trace->Add("send", "write", write_began_at_, trace->Now());
     }
     // After a failed write the stream is over, and OnReadDone() follows.

@@ -38,7 +38,8 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   // Starts a call. Every chunk gets `header`, with its own bucket, base version, offset and
   // checksum. `encoding` must be the header's. Chunks hold a reference to `memory_owner`.
   static std::shared_ptr<BulkPushCall> Start(BulkConnections* connections, int stream,
-                                             wire::PushChunkHeader header, Encoding encoding,
+                                             wire::PushChunkHeader header,
+                                             params::Encoding encoding,
                                              std::shared_ptr<const void> memory_owner,
                                              DoneCallback done);
 
@@ -88,7 +89,8 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   };
 
   BulkPushCall(BulkConnections* connections, int stream, wire::PushChunkHeader header,
-               Encoding encoding, std::shared_ptr<const void> memory_owner, DoneCallback done);
+               params::Encoding encoding, std::shared_ptr<const void> memory_owner,
+               DoneCallback done);
 
   void Add(const Rest& rest) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes the next chunk to cut. Returns false, and ends the cutting, if there is no chunk to cut
@@ -131,7 +133,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   const int stream_;
   const std::shared_ptr<grpc::Channel> channel_;
   const wire::PushChunkHeader header_;
-  const Encoding encoding_;
+  const params::Encoding encoding_;
   const size_t chunk_bytes_;  // Size of chunks in messages.
   DoneCallback done_;
   grpc::ClientContext context_;

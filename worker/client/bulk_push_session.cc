@@ -48,7 +48,7 @@ BulkPushSession::~BulkPushSession() {
 
 void BulkPushSession::AddBucket(uint32_t bucket, Version base_version,
                                 absl::Span<const std::byte> data) {
-  const bool is_skipped = header_.num_samples == kSkippedSamples && data.empty();
+  const bool is_skipped = header_.num_samples == messages::kSkippedSamples && data.empty();
   const absl::StatusOr<int> stream = is_skipped
                                          ? connections_->StreamOf(bucket)
                                          : connections_->StreamOf(bucket, encoding_, data.size());

@@ -37,7 +37,7 @@ class BulkPushSession final : public PushSession {
   void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   BulkConnections* const connections_;
-  const Encoding encoding_;
+  const params::Encoding encoding_;
   const wire::PushChunkHeader header_;
   // Notified when no chunk refers to the caller's memory any more.
   const std::shared_ptr<absl::Notification> memory_released_;

@@ -28,10 +28,10 @@ namespace lodestar::client {
 // The fields that all buckets of one push have in common.
 struct ContributionHeader {
   Round round;
-  ContributionKind kind = ContributionKind::kGradient;
+  messages::ContributionKind kind = messages::ContributionKind::kGradient;
   // The factor by which the servers multiply the contribution.
   float scale = 1.0f;
-  Encoding encoding = Encoding::kFp32;
+  params::Encoding encoding = params::Encoding::kFp32;
   // Number of samples that the contribution was computed on. This is its weight. 0 means all
   // samples of the grant. kSkippedSamples means that buckets are added without data.
   int64_t num_samples = 0;
@@ -122,7 +122,7 @@ struct PullSpec {
   // Buckets are sent once all rounds before this one are over.
   Round min_round;
   std::vector<PullTarget> targets;  // In the order in which they are wanted.
-  Encoding encoding = Encoding::kFp32;
+  params::Encoding encoding = params::Encoding::kFp32;
 };
 
 struct PulledBucket {
@@ -176,11 +176,11 @@ class ParameterTransport {
   virtual uint64_t bytes_pulled() const = 0;
 
   // Returns the speed of recent transfers. Thread-safe.
-  virtual PathFacts path() const { return {}; }
+  virtual messages::PathFacts path() const { return {}; }
 
   // Returns the path that has stood still for longest. Nothing means that no path stands still. A
   // path stands still if a call on it has failed and nothing has moved since. Thread-safe.
-  virtual std::optional<Standstill> standstill() const { return std::nullopt; }
+  virtual std::optional<messages::Standstill> standstill() const { return std::nullopt; }
 
   // Sets the addresses of the servers, by shard. If a server's address has changed, calls to the
   // old address end soon with Unavailable, and later calls use the new address. Thread-safe.

@@ -60,7 +60,7 @@ class StoreService final : public v1::ParameterService::Service {
       std::string& bucket = stream[chunk.bucket()];
       EXPECT_EQ(chunk.offset() * sizeof(float), bucket.size());
       EXPECT_EQ(static_cast<uint32_t>(chunk.crc32c()),
-                Crc32c(chunk.data().data(), chunk.data().size()));
+                crc32c::Crc32c(chunk.data().data(), chunk.data().size()));
       bucket += chunk.data();
       absl::MutexLock lock(&mutex);
       chunk_bytes[chunk.bucket()].push_back(chunk.data().size());
@@ -105,7 +105,7 @@ class StoreService final : public v1::ParameterService::Service {
         chunk.set_offset(begin / sizeof(float));
         chunk.set_encoding(v1::ENCODING_FP32);
         chunk.set_data(data.substr(begin, kServerChunkBytes));
-        chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+        chunk.set_crc32c(crc32c::Crc32c(chunk.data().data(), chunk.data().size()));
         if (change_chunk) change_chunk(chunk);
         writer->Write(chunk);
       }
@@ -182,12 +182,13 @@ class BulkTransportTest : public ::testing::Test {
   }
 
   absl::Span<float> PartOf(std::vector<float>& vector, uint32_t bucket) {
-    const ElementRange range = config_.buckets[bucket].range;
+    const params::ElementRange range = config_.buckets[bucket].range;
     return absl::Span<float>(vector).subspan(range.begin, range.size());
   }
 
   absl::StatusOr<PushResult> PushAll() {
-    const auto session = transport_->StartPush({Round(5), ContributionKind::kGradient, 0.5f});
+    const auto session =
+        transport_->StartPush({Round(5), messages::ContributionKind::kGradient, 0.5f});
     for (uint32_t i = 0; i < kNumBuckets; ++i) {
       session->AddBucket(i, Version(4), BytesOf(PartOf(values_, i)));
     }
@@ -292,11 +293,11 @@ TEST_F(BulkTransportTest, LongWeightsLandInTheirPlacesAsWell) {
   std::vector<float> values(kElements);
   std::iota(values.begin(), values.end(), 0.5f);
   const auto transport = MakeBulkGrpcTransport(config);
-  const auto push = transport->StartPush({Round(5), ContributionKind::kGradient, 1.0f});
+  const auto push = transport->StartPush({Round(5), messages::ContributionKind::kGradient, 1.0f});
   std::vector<float> weights(kElements + 1, -1.0f);
   PullSpec spec{Round(7), {}};
-  for (const Bucket& bucket : config.buckets) {
-    const ElementRange range = bucket.range;
+  for (const params::Bucket& bucket : config.buckets) {
+    const params::ElementRange range = bucket.range;
     push->AddBucket(bucket.index, Version(4),
                     BytesOf(absl::MakeConstSpan(values).subspan(range.begin, range.size())));
     spec.targets.push_back(
@@ -331,11 +332,13 @@ TEST_F(BulkTransportTest, MissingAcknowledgementIsAnError) {
 }
 
 TEST_F(BulkTransportTest, BucketOfWrongLengthIsRefusedBeforeItIsSent) {
-  const auto session = transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+  const auto session =
+      transport_->StartPush({Round(0), messages::ContributionKind::kGradient, 1.0f});
   session->AddBucket(0, Version(0), BytesOf(PartOf(values_, 1)));
   EXPECT_THAT(session->Finish(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1001 elements")));
-  const auto missing = transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+  const auto missing =
+      transport_->StartPush({Round(0), messages::ContributionKind::kGradient, 1.0f});
   missing->AddBucket(kNumBuckets, Version(0), BytesOf(PartOf(values_, 1)));
   EXPECT_THAT(missing->Finish(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no bucket 8")));
@@ -376,7 +379,8 @@ TEST_F(BulkTransportTest, CancelEndsAPushThatTheServerDoesNotRead) {
   config.buckets = {{0, 0, 0, {0, 16 << 20}}};
   std::vector<float> gradient(16 << 20, 1.0f);
   const auto transport = MakeBulkGrpcTransport(config);
-  const auto session = transport->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+  const auto session =
+      transport->StartPush({Round(0), messages::ContributionKind::kGradient, 1.0f});
   session->AddBucket(0, Version(0), BytesOf(gradient));
   services_[0].entered.WaitForNotification();
   session->Cancel();
@@ -396,7 +400,8 @@ TEST_F(BulkTransportTest, APushTellsWhatHasNotLeft) {
   const std::vector<float> gradient(kElements, 1.0f);
   const auto bytes = static_cast<int64_t>(gradient.size() * sizeof(float));
   const auto transport = MakeBulkGrpcTransport(config);
-  const auto session = transport->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+  const auto session =
+      transport->StartPush({Round(0), messages::ContributionKind::kGradient, 1.0f});
   EXPECT_EQ(session->bytes_unsent(), 0);
   session->AddBucket(0, Version(0), BytesOf(gradient));
   while (session->bytes_unsent() > 0) std::this_thread::yield();
@@ -491,7 +496,8 @@ TEST_F(BulkTransportTest, ChunksGrowOnceCallsHaveGoneWell) {
 
   const auto push = [&] {
     services_[0].chunk_bytes.clear();
-    const auto session = transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+    const auto session =
+        transport_->StartPush({Round(0), messages::ContributionKind::kGradient, 1.0f});
     session->AddBucket(0, Version(0), BytesOf(weights));
     EXPECT_OK(session->Finish().status());
     return services_[0].chunk_bytes[0];
@@ -798,16 +804,17 @@ TEST(StillPathsTest, HowFarCallsGotIsKeptUntilThePathIsSeenToWork) {
 
 TEST_F(BulkTransportTest, SessionsDroppedUnderWayEndCleanly) {
   services_[0].hold_push = true;
-  auto push = transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+  auto push = transport_->StartPush({Round(0), messages::ContributionKind::kGradient, 1.0f});
   push->AddBucket(0, Version(0), BytesOf(PartOf(values_, 0)));
   services_[0].entered.WaitForNotification();
   push.reset();
   // Tests a session to which nothing was added.
-  transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f}).reset();
+  transport_->StartPush({Round(0), messages::ContributionKind::kGradient, 1.0f}).reset();
 }
 
 TEST_F(BulkTransportTest, EmptySessionsSucceed) {
-  EXPECT_OK(transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f})->Finish());
+  EXPECT_OK(
+      transport_->StartPush({Round(0), messages::ContributionKind::kGradient, 1.0f})->Finish());
   EXPECT_OK(transport_->StartPull(PullSpec{}, nullptr)->Wait());
 }
 
@@ -823,7 +830,8 @@ TEST_F(BulkTransportTest, ServerThatIsGoneIsUnavailable) {
 
 TEST_F(BulkTransportTest, AServerThatComesBackAtAnotherAddressIsFollowed) {
   services_[1].hold_push = true;
-  const auto under_way = transport_->StartPush({Round(5), ContributionKind::kGradient, 0.5f});
+  const auto under_way =
+      transport_->StartPush({Round(5), messages::ContributionKind::kGradient, 0.5f});
   for (uint32_t i = 0; i < kNumBuckets; ++i) {
     under_way->AddBucket(i, Version(4), BytesOf(PartOf(values_, i)));
   }

@@ -27,8 +27,8 @@ std::string WordsOf(const absl::Status& status) {
 
 }  // namespace
 
-CallFacts CallTracer::Begin(absl::string_view call, grpc::ClientContext& context) {
-  CallFacts facts;
+messages::CallFacts CallTracer::Begin(absl::string_view call, grpc::ClientContext& context) {
+  messages::CallFacts facts;
   facts.call = std::string(call);
   facts.request = ids_.Next();
   facts.name = name_;
@@ -36,7 +36,7 @@ CallFacts CallTracer::Begin(absl::string_view call, grpc::ClientContext& context
   return facts;
 }
 
-void CallTracer::End(const CallFacts& facts, const grpc::ClientContext& context,
+void CallTracer::End(const messages::CallFacts& facts, const grpc::ClientContext& context,
                      const absl::Status& status) {
   const bool is_refusal = !status.ok() && IsInLogOfServer(context);
   bool is_new = false;

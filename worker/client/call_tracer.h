@@ -23,23 +23,24 @@ class CallTracer {
  public:
   // `name` is the worker's name, and `process` the argument of RequestIds. `clock` must outlive the
   // tracer.
-  CallTracer(std::string name, uint32_t process, Clock* clock, CallLog::Sink sink = LogLine)
+  CallTracer(std::string name, uint32_t process, Clock* clock,
+             messages::CallLog::Sink sink = logging::LogLine)
       : name_(std::move(name)), ids_(process), log_(clock, std::move(sink)) {}
 
   // Gives an id to the call that `context` belongs to. Must be called before the call begins.
   // `call` is the name of the method.
-  CallFacts Begin(absl::string_view call, grpc::ClientContext& context);
+  messages::CallFacts Begin(absl::string_view call, grpc::ClientContext& context);
 
   // Must be called when the call has ended with `status`. Logs a refusal of the server. If the same
   // refusal is repeated before the method succeeds, logs it only once. A success is logged at debug
   // level. So is a call without an answer, because other code reports missing servers.
-  void End(const CallFacts& facts, const grpc::ClientContext& context, const absl::Status& status)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  void End(const messages::CallFacts& facts, const grpc::ClientContext& context,
+           const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   const std::string name_;
   RequestIds ids_;
-  CallLog log_;
+  messages::CallLog log_;
   absl::Mutex mutex_;
   // The last refusal of each method.
   std::map<std::string, std::string> last_ ABSL_GUARDED_BY(mutex_);

@@ -51,7 +51,7 @@ class CallTracerTest : public testing::Test {
   void Join(const absl::Status& answer) {
     server_.answer = answer;
     grpc::ClientContext context;
-    const CallFacts facts = tracer_.Begin("Join", context);
+    const messages::CallFacts facts = tracer_.Begin("Join", context);
     v1::JoinReply reply;
     const grpc::Status status = stub_->Join(&context, v1::JoinRequest(), &reply);
     tracer_.End(facts, context, wire::FromGrpcStatus(status));
@@ -63,8 +63,9 @@ class CallTracerTest : public testing::Test {
   std::unique_ptr<v1::ClusterService::Stub> stub_;
   SimulatedClock clock_;
   std::vector<std::string> lines_;
-  CallTracer tracer_{"a", 0xab, &clock_,
-                     [this](LogLevel, absl::string_view line) { lines_.emplace_back(line); }};
+  CallTracer tracer_{"a", 0xab, &clock_, [this](logging::LogLevel, absl::string_view line) {
+                       lines_.emplace_back(line);
+                     }};
 };
 
 TEST_F(CallTracerTest, ARefusalIsToldWithItsIdAndOneThatIsRepeatedOnce) {

@@ -26,8 +26,8 @@ class CancellableTransport final : public ParameterTransport {
   bool ReachesDevice(uint32_t bucket) override { return inner_->ReachesDevice(bucket); }
   uint64_t bytes_pushed() const override { return inner_->bytes_pushed(); }
   uint64_t bytes_pulled() const override { return inner_->bytes_pulled(); }
-  PathFacts path() const override { return inner_->path(); }
-  std::optional<Standstill> standstill() const override { return inner_->standstill(); }
+  messages::PathFacts path() const override { return inner_->path(); }
+  std::optional<messages::Standstill> standstill() const override { return inner_->standstill(); }
   void MoveTo(const std::vector<std::string>& addresses) override { inner_->MoveTo(addresses); }
 
   // Ends all present and later sessions with Cancelled. Thread-safe.

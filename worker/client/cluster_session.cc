@@ -58,12 +58,15 @@ class ClusterSession final : public CoordinatorLink {
 
   ~ClusterSession() override { StopHeartbeats(); }
 
-  absl::StatusOr<Registration> Register(const std::optional<OfferedLayout>& offered,
-                                        const ProcessHistory& process) override;
-  absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) override;
-  void AskAhead(const RoundReport& report) override;
-  absl::StatusOr<Grant> NextGrant(const std::optional<RoundReport>& report, bool leaving) override;
-  absl::Status Leave(const std::string& reason, const std::optional<RoundReport>& report) override;
+  absl::StatusOr<messages::Registration> Register(
+      const std::optional<messages::OfferedLayout>& offered,
+      const messages::ProcessHistory& process) override;
+  absl::Status Join(const std::string& layout_hash, const messages::DatasetInfo& dataset) override;
+  void AskAhead(const messages::RoundReport& report) override;
+  absl::StatusOr<messages::Grant> NextGrant(const std::optional<messages::RoundReport>& report,
+                                            bool leaving) override;
+  absl::Status Leave(const std::string& reason,
+                     const std::optional<messages::RoundReport>& report) override;
   void StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) override;
   void StopHeartbeats() override;
   void Cancel() override {
@@ -97,8 +100,9 @@ class ClusterSession final : public CoordinatorLink {
   // and makes later calls use another connection.
   void ReplaceSilentChannel() ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes one attempt to register with coordinator_.
-  absl::StatusOr<Registration> TryRegister(const std::optional<OfferedLayout>& offered,
-                                           const ProcessHistory& process);
+  absl::StatusOr<messages::Registration> TryRegister(
+      const std::optional<messages::OfferedLayout>& offered,
+      const messages::ProcessHistory& process);
   // Makes a call that Cancel() can end. `method` is a blocking member of the stub. `name` and
   // `round` are the method and the round for the log.
   template <typename Method, typename Request, typename Reply>
@@ -111,9 +115,9 @@ class ClusterSession final : public CoordinatorLink {
     if (!reply.keeps_dialled_address() || reply.servers().empty()) return;
     reply.mutable_servers(0)->set_address(coordinator_);
   }
-  v1::GrantRequest GrantRequestOf(const std::optional<RoundReport>& report) const;
+  v1::GrantRequest GrantRequestOf(const std::optional<messages::RoundReport>& report) const;
   // Waits a short time for the grant that AskAhead() has asked for with the report of this round.
-  absl::StatusOr<Grant> AwaitAhead(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<messages::Grant> AwaitAhead(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
   // Replaces ahead_ by `ahead`, and ends the call of the old one. Null means no new call.
   void SetAhead(std::shared_ptr<GrantAhead> ahead) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns a timeout of at least `least`. It is longer if answers take long.
@@ -143,7 +147,8 @@ class ClusterSession final : public CoordinatorLink {
   }
   // Sends a heartbeat and returns the answer. Errors: DeadlineExceeded if there was no answer in
   // `patience`.
-  absl::StatusOr<HeartbeatAnswer> SendHeartbeat(HeartbeatCall call, absl::Duration patience);
+  absl::StatusOr<messages::HeartbeatAnswer> SendHeartbeat(messages::HeartbeatCall call,
+                                                          absl::Duration patience);
   // Returns a request that says which worker calls. Requires: Register() has succeeded.
   template <typename Request>
   Request Identified() const {
@@ -160,8 +165,8 @@ class ClusterSession final : public CoordinatorLink {
   CallTracer tracer_;
   // Used only by the thread that calls Seek(). Register() calls Seek() only while no heartbeats
   // run.
-  AddressList addresses_;
-  std::optional<WorkerLife> life_;
+  net::AddressList addresses_;
+  std::optional<messages::WorkerLife> life_;
   // Empty before the first life, and if the coordinator uses no secrets.
   std::string life_secret_;
   std::thread heartbeats_;
@@ -184,7 +189,7 @@ class ClusterSession final : public CoordinatorLink {
   // How the held connection has ended. Not set means that it has not ended.
   std::optional<absl::Status> held_end_ ABSL_GUARDED_BY(mutex_);
   // Round trips of calls that are answered at once.
-  RoundTripTime path_ ABSL_GUARDED_BY(mutex_);
+  net::RoundTripTime path_ ABSL_GUARDED_BY(mutex_);
 };
 
 std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
@@ -235,7 +240,7 @@ absl::Status ClusterSession::Call(absl::string_view name, Method method, const R
                                   absl::Duration timeout, Reply* reply,
                                   std::optional<Round> round) {
   grpc::ClientContext context;
-  CallFacts facts = tracer_.Begin(name, context);
+  messages::CallFacts facts = tracer_.Begin(name, context);
   facts.life = life_;
   facts.round = round;
   Prove(context);
@@ -291,7 +296,7 @@ absl::StatusOr<T> ClusterSession::Understood(absl::string_view call, absl::Statu
 }
 
 absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) {
-  AddressSearch search(&addresses_);
+  net::AddressSearch search(&addresses_);
   bool goes_on = false;
   do {
     Connect();
@@ -299,7 +304,7 @@ absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) 
     for (int hop = 0; hop < kMaxHops; ++hop) {
       const std::optional<std::string> address = CoordinatorOf(answer);
       if (!address.has_value()) break;
-      LogInfo("{}; goes there", answer.message());
+      logging::LogInfo("{}; goes there", answer.message());
       GoTo(*address);
       Connect();
       answer = attempt();
@@ -311,10 +316,11 @@ absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) 
   return search.Outcome();
 }
 
-absl::StatusOr<Registration> ClusterSession::Register(const std::optional<OfferedLayout>& offered,
-                                                      const ProcessHistory& process) {
+absl::StatusOr<messages::Registration> ClusterSession::Register(
+    const std::optional<messages::OfferedLayout>& offered,
+    const messages::ProcessHistory& process) {
   SetAhead(nullptr);
-  absl::StatusOr<Registration> registration = absl::UnknownError("");
+  absl::StatusOr<messages::Registration> registration = absl::UnknownError("");
   RETURN_IF_ERROR(Seek([&] {
     registration = TryRegister(offered, process);
     return registration.status();
@@ -322,9 +328,10 @@ absl::StatusOr<Registration> ClusterSession::Register(const std::optional<Offere
   return registration;
 }
 
-absl::StatusOr<Registration> ClusterSession::TryRegister(
-    const std::optional<OfferedLayout>& offered, const ProcessHistory& process) {
-  RegisterCall call;
+absl::StatusOr<messages::Registration> ClusterSession::TryRegister(
+    const std::optional<messages::OfferedLayout>& offered,
+    const messages::ProcessHistory& process) {
+  messages::RegisterCall call;
   call.name = config_.name;
   call.instance_id = config_.instance_id;
   call.device = config_.device;
@@ -336,7 +343,8 @@ absl::StatusOr<Registration> ClusterSession::TryRegister(
   call.proposed = config_.proposed;
   call.process = process;
   call.encodings.clear();
-  for (const Encoding encoding : kAllEncodings) call.encodings.push_back(encoding.kind());
+  for (const params::Encoding encoding : params::kAllEncodings)
+    call.encodings.push_back(encoding.kind());
   v1::RegisterReply reply;
   const absl::Duration timeout =
       TimeoutOf(addresses_.size() > 1 ? config_.search_timeout : config_.call_timeout);
@@ -346,13 +354,15 @@ absl::StatusOr<Registration> ClusterSession::TryRegister(
     absl::MutexLock lock(&mutex_);
     KeepDialledAddress(reply);
   }
-  ASSIGN_OR_RETURN(Registration registration, Understood("Register", wire::FromProto(reply)));
+  ASSIGN_OR_RETURN(messages::Registration registration,
+                   Understood("Register", wire::FromProto(reply)));
   life_ = registration.life;
   life_secret_ = registration.life_secret;
   return registration;
 }
 
-absl::Status ClusterSession::Join(const std::string& layout_hash, const DatasetInfo& dataset) {
+absl::Status ClusterSession::Join(const std::string& layout_hash,
+                                  const messages::DatasetInfo& dataset) {
   auto request = Identified<v1::JoinRequest>();
   request.set_layout_hash(layout_hash);
   *request.mutable_dataset() = wire::ToProto(dataset);
@@ -361,14 +371,15 @@ absl::Status ClusterSession::Join(const std::string& layout_hash, const DatasetI
               &reply);
 }
 
-v1::GrantRequest ClusterSession::GrantRequestOf(const std::optional<RoundReport>& report) const {
+v1::GrantRequest ClusterSession::GrantRequestOf(
+    const std::optional<messages::RoundReport>& report) const {
   auto request = Identified<v1::GrantRequest>();
   request.set_hold_ms(absl::ToInt64Milliseconds(config_.grant_hold));
   if (report.has_value()) *request.mutable_report() = wire::ToProto(*report);
   return request;
 }
 
-void ClusterSession::AskAhead(const RoundReport& report) {
+void ClusterSession::AskAhead(const messages::RoundReport& report) {
   v1::GrantRequest request = GrantRequestOf(report);
   request.set_ahead(true);
   const absl::Duration timeout = config_.grant_hold + TimeoutOf(config_.call_timeout);
@@ -383,7 +394,7 @@ void ClusterSession::SetAhead(std::shared_ptr<GrantAhead> ahead) {
   lock.Release();
 }
 
-absl::StatusOr<Grant> ClusterSession::AwaitAhead(Round round) {
+absl::StatusOr<messages::Grant> ClusterSession::AwaitAhead(Round round) {
   std::shared_ptr<GrantAhead> ahead;
   absl::Duration patience;
   {
@@ -397,10 +408,10 @@ absl::StatusOr<Grant> ClusterSession::AwaitAhead(Round round) {
   return Understood("NextGrant", wire::FromProto(*grant));
 }
 
-absl::StatusOr<Grant> ClusterSession::NextGrant(const std::optional<RoundReport>& report,
-                                                bool leaving) {
+absl::StatusOr<messages::Grant> ClusterSession::NextGrant(
+    const std::optional<messages::RoundReport>& report, bool leaving) {
   if (report.has_value() && !leaving) {
-    absl::StatusOr<Grant> grant = AwaitAhead(report->round);
+    absl::StatusOr<messages::Grant> grant = AwaitAhead(report->round);
     if (grant.ok()) return grant;
   }
   SetAhead(nullptr);
@@ -414,7 +425,7 @@ absl::StatusOr<Grant> ClusterSession::NextGrant(const std::optional<RoundReport>
 }
 
 absl::Status ClusterSession::Leave(const std::string& reason,
-                                   const std::optional<RoundReport>& report) {
+                                   const std::optional<messages::RoundReport>& report) {
   if (!life_.has_value()) return absl::OkStatus();
   auto request = Identified<v1::LeaveRequest>();
   request.set_reason(reason);
@@ -426,7 +437,7 @@ absl::Status ClusterSession::Leave(const std::string& reason,
   for (int attempt = 0; attempt < kFarewells; ++attempt) {
     if (attempt > 0) Connect();
     grpc::ClientContext context;
-    CallFacts facts = tracer_.Begin("Leave", context);
+    messages::CallFacts facts = tracer_.Begin("Leave", context);
     facts.life = life_;
     if (report.has_value()) facts.round = report->round;
     Prove(context);
@@ -462,7 +473,7 @@ void ClusterSession::StopHeartbeats() {
 
 void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls) {
   Clock& clock = Clock::Real();
-  ChangeLogger unreachable;
+  logging::ChangeLogger unreachable;
   life::HeartbeatPace pace(interval, clock.Now());
   life::RedialPace redial;
   bool may_hold = calls.stays_connected;
@@ -472,7 +483,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
   while (true) {
     if (is_cut_off) Connect();
     pace.OnSent(clock.Now());
-    absl::StatusOr<HeartbeatAnswer> answer = absl::UnknownError("");
+    absl::StatusOr<messages::HeartbeatAnswer> answer = absl::UnknownError("");
     const auto send = [&] {
       answer = SendHeartbeat(calls.activity(), pace.patience());
       return answer.status();
@@ -499,7 +510,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
       }
     } else if (!absl::IsCancelled(status)) {
       calls.on_unanswered(status);
-      unreachable.Log(LogLevel::kWarn, "heartbeat",
+      unreachable.Log(logging::LogLevel::kWarn, "heartbeat",
                       absl::StrCat("heartbeat failed: ", status.message()));
       const bool is_silent = absl::IsDeadlineExceeded(status) && pace.OnSilence(clock.Now());
       if (is_silent || RemedyFor(status) == Remedy::kReconnect) ReplaceSilentChannel();
@@ -537,11 +548,11 @@ bool ClusterSession::AwaitHeartbeat(absl::Time until) {
   return !stop_heartbeats_;
 }
 
-absl::StatusOr<HeartbeatAnswer> ClusterSession::SendHeartbeat(HeartbeatCall call,
-                                                              absl::Duration patience) {
+absl::StatusOr<messages::HeartbeatAnswer> ClusterSession::SendHeartbeat(
+    messages::HeartbeatCall call, absl::Duration patience) {
   call.life = *life_;
   grpc::ClientContext context;
-  CallFacts facts = tracer_.Begin("Heartbeat", context);
+  messages::CallFacts facts = tracer_.Begin("Heartbeat", context);
   facts.life = life_;
   Prove(context);
   context.set_deadline(Deadline(patience));

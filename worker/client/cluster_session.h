@@ -15,11 +15,11 @@ namespace lodestar::client {
 
 struct ClusterSessionConfig {
   // Servers of other shards refer the worker to the coordinator.
-  AddressList coordinator;
+  net::AddressList coordinator;
   wire::TransportSecurity security = {};
-  std::string name;                // The worker's name.
-  std::string device;              // The device, for messages.
-  ProposedSettings proposed = {};  // See RegisterCall.
+  std::string name;                     // The worker's name.
+  std::string device;                   // The device, for messages.
+  job::ProposedSettings proposed = {};  // See RegisterCall.
   uint64_t instance_id =
       0;  // Random, one per process. Tells a reconnect from a second worker of the same name.
   // Random. The ids of this process's calls begin with it; see RequestIds.

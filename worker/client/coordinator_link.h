@@ -25,14 +25,15 @@ class CoordinatorLink {
     // before its lease runs out.
     bool stays_connected = true;
     // Returns what the worker reports with each heartbeat. The link adds the life.
-    std::function<HeartbeatCall()> activity;
+    std::function<messages::HeartbeatCall()> activity;
     // Called after each heartbeat with the reason why the cluster waits. An empty text means that
     // it does not wait.
     std::function<void(const std::string& reason)> on_waiting = [](const std::string&) {};
     // Called after each heartbeat that got no answer, with the error. Heartbeats go on.
     std::function<void(const absl::Status&)> on_unanswered = [](const absl::Status&) {};
     // Called if servers have other addresses than in the version that `activity` has reported.
-    std::function<void(const ServerAddresses&)> on_moved = [](const ServerAddresses&) {};
+    std::function<void(const messages::ServerAddresses&)> on_moved =
+        [](const messages::ServerAddresses&) {};
     // Called once if the coordinator refuses this life (Aborted) or this worker (PermissionDenied).
     std::function<void(const absl::Status&)> on_lost;
   };
@@ -42,26 +43,28 @@ class CoordinatorLink {
   // Tries to begin a life. `offered` has the tensors of a program that brings its own model. Not
   // set means that the worker uses the job's model. Errors: see proto/cluster_service.proto;
   // Unavailable if no server answers.
-  virtual absl::StatusOr<Registration> Register(const std::optional<OfferedLayout>& offered,
-                                                const ProcessHistory& process) = 0;
+  virtual absl::StatusOr<messages::Registration> Register(
+      const std::optional<messages::OfferedLayout>& offered,
+      const messages::ProcessHistory& process) = 0;
   // Makes the worker a member. Errors: FailedPrecondition if its layout or data differ from the
   // job's.
-  virtual absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) = 0;
+  virtual absl::Status Join(const std::string& layout_hash,
+                            const messages::DatasetInfo& dataset) = 0;
   // Asks for the next grant while the contribution of `report` is still on its way. NextGrant()
   // with a report of the same round then returns that grant. If the early request fails,
   // NextGrant() asks again. Does not wait for servers. May be called between Register() and the end
   // of that life.
-  virtual void AskAhead(const RoundReport& report) = 0;
+  virtual void AskAhead(const messages::RoundReport& report) = 0;
   // Blocks until there is a grant, or until the coordinator says what it waits for (kWait).
   // `leaving` means that the worker wants no new work any more. In this case the method returns at
   // once, with kDone or with a grant that this worker has already. Errors: Aborted if this life is
   // over and the worker must register again; Cancelled after Cancel().
-  virtual absl::StatusOr<Grant> NextGrant(const std::optional<RoundReport>& report,
-                                          bool leaving) = 0;
+  virtual absl::StatusOr<messages::Grant> NextGrant(
+      const std::optional<messages::RoundReport>& report, bool leaving) = 0;
   // Tries to tell the coordinator that this worker leaves. Always returns within its own timeout.
   // Returns OK if the worker has never registered.
   virtual absl::Status Leave(const std::string& reason,
-                             const std::optional<RoundReport>& report) = 0;
+                             const std::optional<messages::RoundReport>& report) = 0;
 
   // Renews the lease every `interval` until StopHeartbeats(), or until this life is refused. Goes
   // on if the coordinator cannot be reached.

@@ -42,7 +42,7 @@ std::optional<v1::Grant> GrantAhead::Await(absl::Duration patience) {
 void GrantAhead::Run() {
   while (true) {
     grpc::ClientContext context;
-    CallFacts facts = tracer_->Begin("NextGrant", context);
+    messages::CallFacts facts = tracer_->Begin("NextGrant", context);
     facts.life = wire::LifeFromProto(request_);
     facts.round = round();
     if (!life_secret_.empty()) context.AddMetadata(wire::kLifeSecretKey, life_secret_);

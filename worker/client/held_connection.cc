@@ -9,7 +9,7 @@
 namespace lodestar::client {
 
 HeldConnection::HeldConnection(std::shared_ptr<v1::ClusterService::Stub> stub,
-                               const WorkerLife& life, const std::string& life_secret,
+                               const messages::WorkerLife& life, const std::string& life_secret,
                                std::function<void(const absl::Status&)> on_ended)
     : stub_(std::move(stub)) {
   wire::SetLife(life, &request_);

@@ -18,7 +18,7 @@ namespace lodestar::client {
 class HeldConnection {
  public:
   // Begins the call. `on_ended` is called once, on a gRPC thread, with the status of the call.
-  HeldConnection(std::shared_ptr<v1::ClusterService::Stub> stub, const WorkerLife& life,
+  HeldConnection(std::shared_ptr<v1::ClusterService::Stub> stub, const messages::WorkerLife& life,
                  const std::string& life_secret, std::function<void(const absl::Status&)> on_ended);
   // Cancels the call and blocks until `on_ended` has returned.
   ~HeldConnection();

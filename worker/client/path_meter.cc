@@ -23,7 +23,7 @@ void PathMeter::OnReceived(uint64_t bytes, absl::Duration took) {
   down_.Add(bytes, took);
 }
 
-PathFacts PathMeter::facts() const {
+messages::PathFacts PathMeter::facts() const {
   absl::MutexLock lock(&mutex_);
   return {.up_bytes_per_second = up_.Highest(),
           .down_bytes_per_second = down_.Highest(),

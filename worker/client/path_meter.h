@@ -30,7 +30,7 @@ class PathMeter {
 
   // Returns the highest rates of the last transfers. A slower transfer may have waited for
   // something other than the path.
-  PathFacts facts() const ABSL_LOCKS_EXCLUDED(mutex_);
+  messages::PathFacts facts() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   // The rates of the last transfers in one direction, in bytes per second.

@@ -9,11 +9,11 @@ constexpr uint64_t kMegabyte = 1'000'000;
 
 TEST(PathMeterTest, KnowsNothingBeforeSomethingHasMoved) {
   PathMeter meter;
-  EXPECT_EQ(meter.facts(), PathFacts());
+  EXPECT_EQ(meter.facts(), messages::PathFacts());
   meter.OnSent(PathMeter::kLeastBytes - 1, absl::Seconds(1), absl::Milliseconds(50));
   meter.OnReceived(PathMeter::kLeastBytes - 1, absl::Seconds(1));
   meter.OnReceived(kMegabyte, absl::ZeroDuration());
-  EXPECT_EQ(meter.facts(), PathFacts({.round_trip = absl::Milliseconds(50)}));
+  EXPECT_EQ(meter.facts(), messages::PathFacts({.round_trip = absl::Milliseconds(50)}));
 }
 
 TEST(PathMeterTest, TheWayOfTheLastAcknowledgementIsNotSending) {

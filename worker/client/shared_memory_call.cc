@@ -12,8 +12,8 @@ namespace lodestar::client {
 
 absl::StatusOr<std::shared_ptr<SharedMemoryCall>> SharedMemoryCall::Start(
     const std::shared_ptr<grpc::Channel>& channel, Settings settings) {
-  ASSIGN_OR_RETURN(SharedRegion region,
-                   SharedRegion::Create(2 * settings.blocks * settings.block_bytes));
+  ASSIGN_OR_RETURN(storage::SharedRegion region,
+                   storage::SharedRegion::Create(2 * settings.blocks * settings.block_bytes));
   std::shared_ptr<SharedMemoryCall> call(
       new SharedMemoryCall(channel, std::move(region), std::move(settings)));
   call->Begin();
@@ -21,7 +21,7 @@ absl::StatusOr<std::shared_ptr<SharedMemoryCall>> SharedMemoryCall::Start(
 }
 
 SharedMemoryCall::SharedMemoryCall(const std::shared_ptr<grpc::Channel>& channel,
-                                   SharedRegion region, Settings settings)
+                                   storage::SharedRegion region, Settings settings)
     : stub_(v1::ParameterService::NewStub(channel)),
       region_(std::move(region)),
       settings_(std::move(settings)),
@@ -41,7 +41,7 @@ void SharedMemoryCall::Begin() {
   // OnReadDone(false).
   AddHold();
   absl::MutexLock lock(&mutex_);
-  const SharedRegion::Handle& handle = region_.handle();
+  const storage::SharedRegion::Handle& handle = region_.handle();
   pending_.set_worker_id(settings_.life.worker.value());
   pending_.set_incarnation(settings_.life.incarnation.value());
   pending_.set_process_id(handle.process_id);

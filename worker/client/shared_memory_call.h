@@ -32,7 +32,7 @@ class SharedMemoryCall final
   // The answer to TakeBlock(). kNone means that the chunk goes through the connection.
   enum class Answer : uint8_t { kTaken, kWait, kNone };
   struct Settings {
-    WorkerLife life;
+    messages::WorkerLife life;
     std::string life_secret;  // See Registration.
     size_t block_bytes = 0;
     int blocks = 0;  // Number of blocks per direction.
@@ -63,7 +63,7 @@ class SharedMemoryCall final
   uint64_t name() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the reason why the call is not open.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
-  const SharedRegion& region() const { return region_; }
+  const storage::SharedRegion& region() const { return region_; }
   size_t block_bytes() const { return settings_.block_bytes; }
   // Returns true if a device copies directly to and from the region. Does not change while the call
   // is open.
@@ -89,7 +89,7 @@ class SharedMemoryCall final
   void OnDone(const grpc::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  SharedMemoryCall(const std::shared_ptr<grpc::Channel>& channel, SharedRegion region,
+  SharedMemoryCall(const std::shared_ptr<grpc::Channel>& channel, storage::SharedRegion region,
                    Settings settings);
   void Begin();
   // Calls on_settled if it was not called before.
@@ -99,7 +99,7 @@ class SharedMemoryCall final
   uint64_t OffsetOf(int block) const { return static_cast<uint64_t>(block) * block_bytes(); }
 
   const std::unique_ptr<v1::ParameterService::Stub> stub_;
-  SharedRegion region_;
+  storage::SharedRegion region_;
   const Settings settings_;
   bool is_settled_ = false;  // Used by one callback at a time.
   grpc::ClientContext context_;

@@ -13,14 +13,14 @@ int SharedBlocksFor(int64_t shard_bytes, size_t block_bytes) {
       std::clamp<int64_t>((shard_bytes + block - 1) / block, 1, wire::kSharedBlocks));
 }
 
-int64_t SharedMemoryBytes(const std::vector<Bucket>& buckets, size_t block_bytes) {
+int64_t SharedMemoryBytes(const std::vector<params::Bucket>& buckets, size_t block_bytes) {
   std::map<int64_t, int64_t> shard_bytes;
-  for (const Bucket& bucket : buckets) {
+  for (const params::Bucket& bucket : buckets) {
     shard_bytes[bucket.shard] += bucket.range.size() * static_cast<int64_t>(sizeof(float));
   }
   int64_t bytes = 0;
   for (const auto& [shard, of_shard] : shard_bytes) {
-    bytes += static_cast<int64_t>(SharedRegion::kHeaderBytes) +
+    bytes += static_cast<int64_t>(storage::SharedRegion::kHeaderBytes) +
              2 * SharedBlocksFor(of_shard, block_bytes) * static_cast<int64_t>(block_bytes);
   }
   return bytes;

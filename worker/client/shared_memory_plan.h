@@ -15,7 +15,7 @@ namespace lodestar::client {
 int SharedBlocksFor(int64_t shard_bytes, size_t block_bytes);
 
 // Returns the total size of all regions if every server is on this machine.
-int64_t SharedMemoryBytes(const std::vector<Bucket>& buckets,
+int64_t SharedMemoryBytes(const std::vector<params::Bucket>& buckets,
                           size_t block_bytes = wire::kSharedBlockBytes);
 
 }  // namespace lodestar::client

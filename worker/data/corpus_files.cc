@@ -45,8 +45,8 @@ absl::StatusOr<std::vector<std::string>> EntryNames(const std::string& path) {
 
 // Returns true for the names of files that a run keeps in its folder beside checkpoints.
 bool IsOfRun(absl::string_view name) {
-  return name == kFolderLockName || name == kJournalFolder ||
-         absl::StartsWith(name, kHistoryFileName);
+  return name == storage::kFolderLockName || name == checkpoints::kJournalFolder ||
+         absl::StartsWith(name, history::kHistoryFileName);
 }
 
 // Walks a folder tree depth first, in the order of names. If two ways lead to a folder, the first
@@ -83,8 +83,9 @@ class TreeWalk {
     const auto has = [&names](absl::string_view name) {
       return std::binary_search(names.begin(), names.end(), name);
     };
-    const bool is_run = has(kFolderLockName) && HasFolderClaim(path);
-    const bool is_checkpoint = has(kManifestName) && absl::StartsWith(names.back(), "shard-");
+    const bool is_run = has(storage::kFolderLockName) && storage::HasFolderClaim(path);
+    const bool is_checkpoint =
+        has(checkpoints::kManifestName) && absl::StartsWith(names.back(), "shard-");
     if (!relative_path.empty() && (is_run || is_checkpoint)) {
       listing_.side_entries.push_back(relative_path);
       return absl::OkStatus();

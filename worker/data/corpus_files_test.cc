@@ -96,7 +96,7 @@ TEST(CorpusFilesTest, LeavesOutWhatServersHaveWritten) {
   TestFolder folder;
   for (const char* name : {"a.txt", "other/LOCK", "run/b.txt"}) folder.Write(name, "text");
   EXPECT_THAT(RelativePaths(folder.root()), ElementsAre("a.txt", "other/LOCK", "run/b.txt"));
-  ASSERT_TRUE(FolderLock::Take(folder.Path("run"), NewFolderClaim(), {}).ok());
+  ASSERT_TRUE(storage::FolderLock::Take(folder.Path("run"), storage::NewFolderClaim(), {}).ok());
   EXPECT_THAT(RelativePaths(folder.root()), ElementsAre("a.txt", "other/LOCK"));
   folder.Write("copy/MANIFEST.json", "{}");
   folder.Write("copy/shard-00000-of-00001.safetensors", "weights");

@@ -98,7 +98,7 @@ absl::Status CheckGzip(const DataFile& file) {
   std::vector<uint8_t> start(std::min(kStartBytes, file.num_bytes()));
   RETURN_IF_ERROR(file.Read(0, absl::MakeSpan(start)));
   if (start.size() >= 2 && start[0] == 0x1f && start[1] == 0x8b) return absl::OkStatus();
-  const std::string kind = KindInWords(start);
+  const std::string kind = storage::KindInWords(start);
   return absl::InvalidArgumentError(absl::StrCat(
       file.path(), ": its name says gzip data, and it is ", kind, "; ",
       absl::StartsWith(kind, "IDX") ? "take .gz away from its name" : "download or make it again"));
@@ -114,9 +114,10 @@ absl::StatusOr<std::shared_ptr<const DataFile>> DataFile::Open(const std::string
   file->descriptor_ = opened.descriptor;
   file->identity_ = IdentityOf(opened.facts);
   file->num_bytes_ = file->identity_.num_bytes;
-  std::vector<uint8_t> start(file->num_bytes_ <= kMaxGitLfsPointerBytes ? file->num_bytes_ : 0);
+  std::vector<uint8_t> start(file->num_bytes_ <= storage::kMaxGitLfsPointerBytes ? file->num_bytes_
+                                                                                 : 0);
   RETURN_IF_ERROR(file->Read(0, absl::MakeSpan(start)));
-  RETURN_IF_ERROR(CheckNotGitLfsPointer(path, start));
+  RETURN_IF_ERROR(storage::CheckNotGitLfsPointer(path, start));
   if (descriptor == Descriptor::kPerRead) close(std::exchange(file->descriptor_, -1));
   return file;
 }

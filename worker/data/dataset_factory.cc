@@ -73,11 +73,11 @@ int64_t NumBytesOfCorpus(const TokenCorpus& corpus) {
 // Makes a data set. Each architecture has an overload that says which data it takes.
 class DatasetMaker {
  public:
-  DatasetMaker(const DataSource& source, const ModelSpec& model, uint64_t seed,
+  DatasetMaker(const DataSource& source, const params::ModelSpec& model, uint64_t seed,
                StopRequested stop_requested)
       : source_(source), model_(model), seed_(seed), stop_requested_(stop_requested) {}
 
-  absl::StatusOr<std::unique_ptr<Dataset>> operator()(const GptSpec& spec) const {
+  absl::StatusOr<std::unique_ptr<Dataset>> operator()(const params::GptSpec& spec) const {
     const WindowCut cut = {spec.context, spec.vocabulary, seed_};
     if (const auto* text = std::get_if<TokenCorpus>(&source_.content)) {
       TokenCorpus corpus = *text;
@@ -95,19 +95,19 @@ class DatasetMaker {
     }
     return absl::InvalidArgumentError(
         absl::StrCat(source_.path, " holds ", DataFormatName(source_.format), " images, but ",
-                     ModelInWords(model_.name),
+                     params::ModelInWords(model_.name),
                      " is a gpt and needs text or tokens; mlp and cnn models take images"));
   }
-  absl::StatusOr<std::unique_ptr<Dataset>> operator()(const MlpSpec& spec) const {
+  absl::StatusOr<std::unique_ptr<Dataset>> operator()(const params::MlpSpec& spec) const {
     return MakeImages({model_.name, true, {1, 1, spec.widths.front()}, spec.widths.back()});
   }
-  absl::StatusOr<std::unique_ptr<Dataset>> operator()(const CnnSpec& spec) const {
+  absl::StatusOr<std::unique_ptr<Dataset>> operator()(const params::CnnSpec& spec) const {
     const ImageShape shape = {spec.image_channels, spec.image_height, spec.image_width};
     return MakeImages({model_.name, false, shape, spec.num_classes});
   }
-  absl::StatusOr<std::unique_ptr<Dataset>> operator()(const ClientModelSpec&) const {
+  absl::StatusOr<std::unique_ptr<Dataset>> operator()(const params::ClientModelSpec&) const {
     return absl::InvalidArgumentError(
-        absl::StrCat(ModelInWords(model_.name),
+        absl::StrCat(params::ModelInWords(model_.name),
                      " is supplied by a client of its own; gpu_worker cannot train it"));
   }
 
@@ -115,14 +115,15 @@ class DatasetMaker {
   absl::StatusOr<std::unique_ptr<Dataset>> MakeImages(const ImageInput& input) const {
     const auto* images = std::get_if<std::shared_ptr<const ImageCorpus>>(&source_.content);
     if (images != nullptr) return MakeImageDataset(*images, input, stop_requested_);
-    return absl::InvalidArgumentError(absl::StrCat(
-        source_.path, " holds ", DataFormatName(source_.format), ", but ",
-        ModelInWords(input.model_name), " needs images: a folder with IDX files (", IdxFileNames(),
-        ") or CIFAR-10 (", Cifar10FileNames(), "); gpt models take text and tokens"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(source_.path, " holds ", DataFormatName(source_.format), ", but ",
+                     params::ModelInWords(input.model_name),
+                     " needs images: a folder with IDX files (", IdxFileNames(), ") or CIFAR-10 (",
+                     Cifar10FileNames(), "); gpt models take text and tokens"));
   }
 
   const DataSource& source_;
-  const ModelSpec& model_;
+  const params::ModelSpec& model_;
   const uint64_t seed_;
   const StopRequested stop_requested_;
 };
@@ -163,9 +164,9 @@ absl::StatusOr<DataSource> OpenData(const DataConfig& config) {
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(const DataSource& source,
-                                                     const ModelSpec& model, uint64_t seed,
+                                                     const params::ModelSpec& model, uint64_t seed,
                                                      StopRequested stop_requested) {
-  RETURN_IF_ERROR(ValidateModelSpec(model));
+  RETURN_IF_ERROR(params::ValidateModelSpec(model));
   return std::visit(DatasetMaker(source, model, seed, stop_requested), model.architecture);
 }
 

@@ -38,7 +38,7 @@ absl::StatusOr<DataSource> OpenData(const DataConfig& config);
 // epoch. Reads every byte, and asks `stop_requested` from time to time. Errors: those of
 // OpenData(); Cancelled if a stop is requested.
 absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(const DataSource& source,
-                                                     const ModelSpec& model, uint64_t seed,
+                                                     const params::ModelSpec& model, uint64_t seed,
                                                      StopRequested stop_requested = NeverStopped);
 
 }  // namespace lodestar::data

@@ -17,10 +17,10 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-ModelSpec Preset(const std::string& name) {
-  auto spec = ModelPreset(name);
+params::ModelSpec Preset(const std::string& name) {
+  auto spec = params::ModelPreset(name);
   EXPECT_TRUE(spec.ok()) << spec.status();
-  return spec.ok() ? *spec : ModelSpec{};
+  return spec.ok() ? *spec : params::ModelSpec{};
 }
 
 DataConfig Config(const std::string& path, const std::string& format = "auto") {

@@ -51,7 +51,7 @@ absl::StatusOr<std::string> WhyNoTextAnywhere(const DataFile& file) {
   const int64_t last = std::max<int64_t>(0, file.num_bytes() - kProbeBytes);
   for (const int64_t offset : {int64_t{0}, last / 2, last}) {
     ASSIGN_OR_RETURN(const std::vector<uint8_t> probe, ReadProbe(file, offset));
-    if (std::string why = WhyNoText(probe, offset); !why.empty()) return why;
+    if (std::string why = storage::WhyNoText(probe, offset); !why.empty()) return why;
   }
   return "";
 }
@@ -63,7 +63,7 @@ absl::Status CountFile(const std::string& path, Census& census) {
   const bool has_zero = std::find(start.begin(), start.end(), 0) != start.end();
   if (HasTokenHeader(start)) {
     census.tokens.push_back(path);
-  } else if (const absl::string_view kind = KindByMagic(start); !kind.empty()) {
+  } else if (const absl::string_view kind = storage::KindByMagic(start); !kind.empty()) {
     census.strange.push_back(absl::StrCat(path, " (", kind, ")"));
     census.has_known_kind = true;
     census.has_parts_of_idx |= absl::StartsWith(kind, "IDX") || absl::EndsWith(path, "-ubyte.gz");

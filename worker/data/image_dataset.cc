@@ -25,18 +25,18 @@ absl::Status CheckShape(const ImageCorpus& corpus, const ImageInput& input) {
       input.is_flat ? absl::StrCat(input.shape.num_pixels(), " pixels") : input.shape.ToString();
   return absl::InvalidArgumentError(absl::StrCat(
       corpus.train.front().images->path(), ": images are ", corpus.shape.ToString(), " (",
-      corpus.shape.num_pixels(), " pixels), but ", ModelInWords(input.model_name), " takes ",
-      wanted, "; choose a model for this size of image"));
+      corpus.shape.num_pixels(), " pixels), but ", params::ModelInWords(input.model_name),
+      " takes ", wanted, "; choose a model for this size of image"));
 }
 
 absl::Status CheckLabels(const ImageFile& file, const ImageInput& input) {
   for (int64_t i = 0; i < file.num_images(); ++i) {
     if (file.labels[i] < input.num_classes) continue;
     const LabelPlaces& places = file.label_places;
-    return absl::InvalidArgumentError(
-        absl::StrCat(places.file->path(), ": label ", file.labels[i], " at offset ",
-                     places.offset + i * places.stride, ", but ", ModelInWords(input.model_name),
-                     " has ", input.num_classes, " classes (0 to ", input.num_classes - 1, ")"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        places.file->path(), ": label ", file.labels[i], " at offset ",
+        places.offset + i * places.stride, ", but ", params::ModelInWords(input.model_name),
+        " has ", input.num_classes, " classes (0 to ", input.num_classes - 1, ")"));
   }
   return absl::OkStatus();
 }

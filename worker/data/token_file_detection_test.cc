@@ -147,7 +147,7 @@ TEST_F(TokenFileDetectionTest, TellsWidthsApart) {
 
 // Workers flush denormals to 0, and small integers are denormals if they are read as floats.
 TEST_F(TokenFileDetectionTest, TakesSmallIntegersForNoFloatsWhereDenormalsAreFlushed) {
-  FlushDenormals();
+  process::FlushDenormals();
   ASSERT_OK_AND_ASSIGN(const TokenFileFacts facts, Detect(TokensAs<uint32_t>()));
   EXPECT_TRUE(facts.looks_like_uint32);
 }

@@ -39,7 +39,7 @@ class HeartbeatPace {
   static constexpr absl::Duration kShortestSilence = absl::Seconds(1);
 
   const absl::Duration interval_;
-  RoundTripTime path_;
+  net::RoundTripTime path_;
   absl::Time sent_at_ = absl::InfinitePast();
   // Last answer on the present connection, or the time when the connection began.
   absl::Time answered_at_;

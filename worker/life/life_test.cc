@@ -29,7 +29,7 @@ const LifeId kFirstLife = {.server_incarnation = 9, .incarnation = Incarnation(1
 const LifeId kSecondLife = {.server_incarnation = 9, .incarnation = Incarnation(2)};
 const LifeId kOtherServers = {.server_incarnation = 10, .incarnation = Incarnation(1)};
 
-std::string ReportText(const std::optional<RoundReport>& report) {
+std::string ReportText(const std::optional<messages::RoundReport>& report) {
   return report.has_value() ? absl::StrCat(" report=", report->round.value()) : "";
 }
 
@@ -58,16 +58,16 @@ struct Words {
   std::string operator()(const Lifecycle::TellWait& wait) const { return "wait: " + wait.reason; }
 };
 
-Grant GrantOf(Grant::Kind kind, int64_t round = 0) {
-  Grant grant;
+messages::Grant GrantOf(messages::Grant::Kind kind, int64_t round = 0) {
+  messages::Grant grant;
   grant.kind = kind;
   grant.round = Round(round);
   grant.reason = "so it is";
   return grant;
 }
 
-RoundReport Report(int64_t round) {
-  RoundReport report;
+messages::RoundReport Report(int64_t round) {
+  messages::RoundReport report;
   report.round = Round(round);
   return report;
 }
@@ -94,10 +94,10 @@ class LifecycleTest : public testing::Test {
   std::string Try(const absl::Status& status) {
     return Take(lifecycle_->OnPathsTried(now_, status));
   }
-  std::string Get(const absl::StatusOr<Grant>& grant) {
+  std::string Get(const absl::StatusOr<messages::Grant>& grant) {
     return Take(lifecycle_->OnGrant(now_, grant));
   }
-  std::string Work(const absl::StatusOr<RoundReport>& report, bool leaves_steps = false) {
+  std::string Work(const absl::StatusOr<messages::RoundReport>& report, bool leaves_steps = false) {
     return Take(lifecycle_->OnCarriedOut(now_, report, leaves_steps));
   }
   std::string Stop(const StopRequest& request = {}) {
@@ -131,7 +131,7 @@ class LifecycleTest : public testing::Test {
   // Goes on until round `round` begins.
   void StartRound(int64_t round) {
     EXPECT_EQ(Start(), "ask");
-    EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, round)), absl::StrCat("work ", round));
+    EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kTrain, round)), absl::StrCat("work ", round));
   }
 
   absl::Time now_ = absl::UnixEpoch();
@@ -146,11 +146,11 @@ TEST_F(LifecycleTest, WorksFromGrantToGrantUntilTheJobIsDone) {
   EXPECT_EQ(lifecycle_->activity(), "compute");
   EXPECT_EQ(Work(Report(0)), "ask report=0");
   EXPECT_EQ(lifecycle_->activity(), "wait");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kWait)), "ask");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kWait)), "ask");
   EXPECT_EQ(told_, "wait: so it is");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kEvaluate, 1)), "work 1");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kEvaluate, 1)), "work 1");
   EXPECT_EQ(Work(Report(1)), "ask report=1");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (job is done)");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kDone)), "leave (job is done)");
   EXPECT_EQ(Left(kAway), "finish OK");
 }
 
@@ -227,9 +227,9 @@ TEST_F(LifecycleTest, SaysWhatKeepsItFromComputing) {
   EXPECT_EQ(lifecycle_->Standing(), "not connected: nobody answers");
   EXPECT_EQ(Begin(), "ask");
   EXPECT_EQ(lifecycle_->Standing(), "asks for work");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kWait)), "ask");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kWait)), "ask");
   EXPECT_EQ(lifecycle_->Standing(), "so it is");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 0)), "work 0");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kTrain, 0)), "work 0");
   EXPECT_EQ(lifecycle_->Standing(), "");
   lifecycle_->OnActivity(now_, "push");
   EXPECT_EQ(lifecycle_->Standing(), "hands in what was computed");
@@ -254,7 +254,7 @@ TEST_F(LifecycleTest, SaysWhatItDoesByItself) {
   EXPECT_EQ(Take(lifecycle_->OnPathsTried(now_, absl::OkStatus())), "join");
   EXPECT_EQ(Take(lifecycle_->OnJoined(now_, absl::OkStatus())), "ask");
   EXPECT_EQ(lifecycle_->OwnWork(), "");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 0)), "work 0");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kTrain, 0)), "work 0");
   EXPECT_EQ(lifecycle_->OwnWork(), "computes");
   for (const char* waits : {"pull", "push"}) {
     lifecycle_->OnActivity(now_, waits);
@@ -278,9 +278,9 @@ TEST_F(LifecycleTest, AJobThatIsOverBeforeItBeganIsNoFailure) {
 TEST_F(LifecycleTest, AReportTellsHowLongItsGrantsWereWaitedFor) {
   EXPECT_EQ(Start(), "ask");
   now_ += absl::Seconds(5);
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kWait)), "ask");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kWait)), "ask");
   now_ += absl::Seconds(2);
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 0)), "work 0");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kTrain, 0)), "work 0");
   now_ += absl::Seconds(100);
   const Lifecycle::Effects effects = lifecycle_->OnCarriedOut(now_, Report(0));
   const auto& ask = std::get<Lifecycle::AskForGrant>(std::get<Lifecycle::Task>(effects.back()));
@@ -316,7 +316,7 @@ TEST_F(LifecycleTest, PausesGrowWhileNothingWorksAndBeginAnewAfterWork) {
   }
   EXPECT_THAT(told_, AllOf(HasSubstr("not connected (nobody answers)"), HasSubstr("without end")));
   EXPECT_EQ(Begin(), "ask");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 0)), "work 0");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kTrain, 0)), "work 0");
   EXPECT_EQ(Work(Report(0)), "ask report=0");
   EXPECT_EQ(Get(kAway), "");
   EXPECT_EQ(lifecycle_->next_wake() - now_, absl::Milliseconds(100));
@@ -460,7 +460,7 @@ TEST_F(LifecycleTest, AFailedJobFailsItsWorkersAlsoThoseThatStop) {
   StartRound(0);
   EXPECT_EQ(Stop(), "");
   EXPECT_EQ(Work(Report(0)), "ask report=0 leaving");
-  Grant done = GrantOf(Grant::Kind::kDone);
+  messages::Grant done = GrantOf(messages::Grant::Kind::kDone);
   done.has_failed = true;
   EXPECT_EQ(Get(done), "leave (the job has failed: so it is)");
   EXPECT_THAT(Left(), HasSubstr("finish FAILED_PRECONDITION"));
@@ -483,9 +483,9 @@ TEST_F(LifecycleTest, ToldToStopItFinishesItsRoundAndAsksWhatItWasGrantedMeanwhi
   StartRound(0);
   EXPECT_EQ(Stop(), "");
   EXPECT_EQ(Work(Report(0)), "ask report=0 leaving");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 1)), "work 1");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kTrain, 1)), "work 1");
   EXPECT_EQ(Work(Report(1)), "ask report=1 leaving");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (told to stop)");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kDone)), "leave (told to stop)");
   EXPECT_EQ(Left(), "finish OK");
 }
 
@@ -494,7 +494,7 @@ TEST_F(LifecycleTest, ToldToStopWhileItAsksItAsksAgainSinceAGrantMayHaveBeenOnIt
   EXPECT_EQ(Stop(), "cancel calls");
   EXPECT_EQ(Stop(), "");
   EXPECT_EQ(Get(absl::CancelledError("")), "ask leaving");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 0)), "work 0");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kTrain, 0)), "work 0");
 }
 
 TEST_F(LifecycleTest, ToldToStopBeforeItHasWorkItLeavesAtOnce) {
@@ -546,7 +546,7 @@ TEST_F(LifecycleTest, StopWhileServersAnswerSaysNothingOfWaiting) {
   told_.clear();
   EXPECT_EQ(Stop(), "cancel calls");
   EXPECT_EQ(Get(absl::CancelledError("")), "ask leaving");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (told to stop)");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kDone)), "leave (told to stop)");
   EXPECT_EQ(told_, "");
 }
 
@@ -698,9 +698,9 @@ class StepsInHandTest : public LifecycleTest {
 
 TEST_F(StepsInHandTest, ARoundThatTakesThemLeavesNothing) {
   StopWithSteps();
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 6)), "work 6");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kTrain, 6)), "work 6");
   EXPECT_EQ(Work(Report(6)), "ask report=6 leaving");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (told to stop)");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kDone)), "leave (told to stop)");
   EXPECT_EQ(Left(), "finish OK");
   EXPECT_EQ(told_, "tell: stopped: all that was computed is handed in");
 }
@@ -709,7 +709,7 @@ TEST_F(StepsInHandTest, ServersThatAnswerButOpenNoRoundAreLeftAfterItsPatience) 
   StopWithSteps();
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(Tick(absl::Seconds(5)), "");
-    EXPECT_EQ(Get(GrantOf(Grant::Kind::kWait)), "ask leaving");
+    EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kWait)), "ask leaving");
   }
   EXPECT_EQ(Tick(absl::Seconds(5)), "cancel calls, cancel transfers");
   EXPECT_EQ(Get(absl::CancelledError("")), "leave (told to stop)") << "others need not wait";
@@ -719,7 +719,7 @@ TEST_F(StepsInHandTest, ServersThatAnswerButOpenNoRoundAreLeftAfterItsPatience) 
 
 TEST_F(StepsInHandTest, ARoundThatIsNotHandedInTakesThemWithIt) {
   StopWithSteps();
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 6)), "work 6");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kTrain, 6)), "work 6");
   lifecycle_->OnActivity(now_, "push");
   EXPECT_EQ(Tick(absl::Seconds(30)), "cancel calls, cancel transfers");
   EXPECT_THAT(Work(absl::CancelledError("")),
@@ -738,7 +738,7 @@ TEST_F(StepsInHandTest, AnyOtherEndOfAStopSaysThatTheyAreLost) {
   ExpectLoss(", but the servers have ended this worker's life", " (lease is over)");
 
   StopWithSteps();
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (told to stop)");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kDone)), "leave (told to stop)");
   ExpectLoss(", but the servers have no further round", " (so it is)");
 }
 
@@ -764,14 +764,14 @@ TEST_F(StepsInHandTest, AStopBetweenTwoConnectionsSaysThatTheyAreLost) {
   EXPECT_EQ(Begin(kSecondLife), "ask");
   EXPECT_EQ(Stop(), "cancel calls");
   EXPECT_EQ(Get(absl::CancelledError("")), "ask leaving");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (told to stop)");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kDone)), "leave (told to stop)");
   EXPECT_EQ(Left(), "finish OK");
 }
 
 TEST_F(StepsInHandTest, TheEndOfTheJobWithoutThemIsTold) {
   BeginAnew();
   EXPECT_EQ(Work(Report(5), /*leaves_steps=*/true), "ask report=5");
-  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (job is done)");
+  EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kDone)), "leave (job is done)");
   EXPECT_EQ(told_,
             "tell: done: so it is; the steps computed on the grant of round 5 are not handed in");
   EXPECT_EQ(Left(), "finish OK");

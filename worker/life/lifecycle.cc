@@ -43,8 +43,8 @@ Lifecycle::Effects Lifecycle::OnRegistered(absl::Time now, const absl::StatusOr<
   lost_ = absl::OkStatus();
   if (IsJobOver(life.status())) {
     // No life was begun, so there is nothing to leave.
-    Effects effects = {
-        Tell{LogLevel::kInfo, absl::StrCat("done: ", std::string(life.status().message()))}};
+    Effects effects = {Tell{logging::LogLevel::kInfo,
+                            absl::StrCat("done: ", std::string(life.status().message()))}};
     for (Effect& effect : Conclude(absl::OkStatus())) effects.push_back(std::move(effect));
     return effects;
   }
@@ -95,7 +95,7 @@ Lifecycle::Effects Lifecycle::OnPathsTried(absl::Time now, const absl::Status& s
   Effects effects;
   if (path_failures_++ % 16 == 0) {
     effects.push_back(Tell{
-        LogLevel::kWarn,
+        logging::LogLevel::kWarn,
         absl::StrCat(
             "cannot take part yet: ", status.message(),
             is_of_another_job
@@ -119,8 +119,9 @@ Lifecycle::Effects Lifecycle::OnJoined(absl::Time now, const absl::Status& statu
     // The outage is in the log already, but the reason why the worker cannot join is not.
     if (lost_.ok() && !is_stopping_ && failed_lives_ > 0 && RemedyFor(status) == Remedy::kRepeat &&
         !std::exchange(is_join_told_, true)) {
-      effects.push_back(Tell{LogLevel::kWarn, absl::StrCat("cannot take part yet: ",
-                                                           status.message(), "; trying again")});
+      effects.push_back(
+          Tell{logging::LogLevel::kWarn,
+               absl::StrCat("cannot take part yet: ", status.message(), "; trying again")});
     }
     for (Effect& effect : EndLife(now, is_stopping_ ? ToldToStop() : Cause(status))) {
       effects.push_back(std::move(effect));
@@ -138,7 +139,8 @@ Lifecycle::Effects Lifecycle::Ask(absl::Time now) {
   return Go(State::kAsking, now, AskForGrant{unsent_report_, asks_leaving_});
 }
 
-Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<Grant>& grant) {
+Lifecycle::Effects Lifecycle::OnGrant(absl::Time now,
+                                      const absl::StatusOr<messages::Grant>& grant) {
   LODESTAR_CHECK(state_ == State::kAsking);
   waited_ += now - asked_at_;
   if (!grant.ok()) {
@@ -152,7 +154,7 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<Grant
   // If the round is granted again, it is set again below.
   round_at_hand_.reset();
   switch (grant->kind) {
-    case Grant::Kind::kDone: {
+    case messages::Grant::Kind::kDone: {
       if (grant->has_failed) {
         return EndLife(now, absl::FailedPreconditionError(
                                 absl::StrCat("the job has failed: ", grant->reason)));
@@ -163,12 +165,12 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<Grant
       }
       const std::string lost = WhatIsLost();
       Effects effects = {
-          Tell{lost.empty() ? LogLevel::kInfo : LogLevel::kWarn,
+          Tell{lost.empty() ? logging::LogLevel::kInfo : logging::LogLevel::kWarn,
                absl::StrCat("done: ", grant->reason, lost.empty() ? "" : "; ", lost)}};
       for (Effect& effect : EndLife(now, absl::OkStatus())) effects.push_back(std::move(effect));
       return effects;
     }
-    case Grant::Kind::kWait: {
+    case messages::Grant::Kind::kWait: {
       wait_reason_ = grant->reason;
       Effects effects = {TellWait{grant->reason}};
       const absl::Time since = since_;
@@ -177,8 +179,8 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<Grant
       since_ = since;
       return effects;
     }
-    case Grant::Kind::kTrain:
-    case Grant::Kind::kEvaluate:
+    case messages::Grant::Kind::kTrain:
+    case messages::Grant::Kind::kEvaluate:
       break;
   }
   round_at_hand_ = grant->round;
@@ -192,7 +194,7 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<Grant
 }
 
 Lifecycle::Effects Lifecycle::OnCarriedOut(absl::Time now,
-                                           const absl::StatusOr<RoundReport>& report,
+                                           const absl::StatusOr<messages::RoundReport>& report,
                                            bool leaves_steps) {
   LODESTAR_CHECK(state_ == State::kWorking);
   if (!report.ok()) {
@@ -245,7 +247,7 @@ Lifecycle::Effects Lifecycle::Leave(absl::Time now, std::string reason) {
 }
 
 Lifecycle::Effect Lifecycle::TellPatience(absl::string_view owed, absl::Time until) const {
-  return Tell{LogLevel::kWarn,
+  return Tell{logging::LogLevel::kWarn,
               absl::StrCat("told to stop, and ", owed, ": waits for the servers until ",
                            absl::FormatTime("%H:%M:%S", until, absl::UTCTimeZone()),
                            " UTC at most (leave_timeout is ",
@@ -258,11 +260,12 @@ Lifecycle::Effects Lifecycle::OnLeft(absl::Time /*now*/, const absl::Status& sta
   Effects effects;
   if (!status.ok()) {
     effects.push_back(
-        Tell{LogLevel::kWarn, absl::StrCat("could not say good-bye: ", status.message())});
+        Tell{logging::LogLevel::kWarn, absl::StrCat("could not say good-bye: ", status.message())});
   }
   const absl::Status outcome = OutcomeOfStop(status);
   if (outcome.ok() && !end_.ok() && status.ok() && did_work_) {
-    effects.push_back(Tell{LogLevel::kInfo, "stopped: all that was computed is handed in"});
+    effects.push_back(
+        Tell{logging::LogLevel::kInfo, "stopped: all that was computed is handed in"});
   }
   for (Effect& effect : Conclude(outcome)) effects.push_back(std::move(effect));
   return effects;
@@ -344,10 +347,10 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
     server_count_ = server_count;
     longest_rest_ = rest;
     times_found_renewed_ = 0;
-    effects.push_back(
-        Tell{LogLevel::kWarn, absl::StrCat(status.message(), "; waits up to ",
-                                           absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
-                                           " for the end of that lease")});
+    effects.push_back(Tell{logging::LogLevel::kWarn,
+                           absl::StrCat(status.message(), "; waits up to ",
+                                        absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
+                                        " for the end of that lease")});
     return true;
   }
   longest_rest_ = std::max(longest_rest_, rest);
@@ -383,7 +386,7 @@ Lifecycle::Effects Lifecycle::BackOff(absl::Time now, const absl::Status& reason
   // when a job starts in any order.
   const bool is_due = failed_lives_ == 1 || failed_lives_ % 16 == 0;
   if (!is_due || held_until_.has_value()) return {};
-  return {Tell{LogLevel::kWarn,
+  return {Tell{logging::LogLevel::kWarn,
                absl::StrCat("not connected (", reason.message(), "); ",
                             IsOfServer(reason) ? "trying again" : patience_.WhatIsLeft(now))}};
 }
@@ -457,7 +460,8 @@ Lifecycle::Effects Lifecycle::OnLifeLost(absl::Time now, const absl::Status& sta
   const bool rests = state_ == State::kBackingOff && retries_paths_;
   if (!lost_.ok() || !(IsLiving() || rests)) return {};
   lost_ = status;
-  Effects effects = {Tell{LogLevel::kWarn, absl::StrCat("this life is over: ", status.message())}};
+  Effects effects = {
+      Tell{logging::LogLevel::kWarn, absl::StrCat("this life is over: ", status.message())}};
   if (!rests) {
     effects.emplace_back(CancelCalls{});
     effects.emplace_back(CancelTransfers{});
@@ -517,7 +521,7 @@ Lifecycle::Effects Lifecycle::OnTick(absl::Time now) {
   return {CancelCalls{}, CancelTransfers{}};
 }
 
-RoundReport Lifecycle::WithWait(RoundReport report) const {
+messages::RoundReport Lifecycle::WithWait(messages::RoundReport report) const {
   report.wait += std::max(absl::ZeroDuration(), waited_ - report.computed_ahead);
   return report;
 }

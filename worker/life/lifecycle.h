@@ -70,7 +70,7 @@ class Lifecycle {
     absl::Duration first_backoff = absl::Milliseconds(100);
     absl::Duration longest_backoff = absl::Seconds(1);
     absl::Duration leave_timeout = absl::Seconds(30);
-    ConnectPatience::Config connect = {};
+    net::ConnectPatience::Config connect = {};
   };
 
   // Tasks. The comment of each task names the event to call with its result. The next task is given
@@ -87,16 +87,16 @@ class Lifecycle {
   // Then OnJoined().
   struct Join {};
   struct AskForGrant {
-    std::optional<RoundReport> report;
+    std::optional<messages::RoundReport> report;
     // True if the worker wants no new work.
     bool leaving = false;
   };  // Then OnGrant().
   struct CarryOut {
-    Grant grant;
+    messages::Grant grant;
   };  // Evaluates, or pulls, computes and pushes. Then OnCarriedOut().
   struct SayGoodbye {
     std::string reason;
-    std::optional<RoundReport> report;
+    std::optional<messages::RoundReport> report;
   };  // Then OnLeft().
   // The last task. The process ends with `status`.
   struct Finish {
@@ -111,7 +111,7 @@ class Lifecycle {
   // Ends all present and later transfers of this connection.
   struct CancelTransfers {};
   struct Tell {
-    LogLevel level = LogLevel::kInfo;
+    logging::LogLevel level = logging::LogLevel::kInfo;
     std::string text;
   };
   struct TellWait {
@@ -134,9 +134,9 @@ class Lifecycle {
   Effects OnPrepared(absl::Time now, const absl::Status& status);
   Effects OnPathsTried(absl::Time now, const absl::Status& status);
   Effects OnJoined(absl::Time now, const absl::Status& status);
-  Effects OnGrant(absl::Time now, const absl::StatusOr<Grant>& grant);
+  Effects OnGrant(absl::Time now, const absl::StatusOr<messages::Grant>& grant);
   // `leaves_steps` means that steps of this grant will be contributed to a later round.
-  Effects OnCarriedOut(absl::Time now, const absl::StatusOr<RoundReport>& report,
+  Effects OnCarriedOut(absl::Time now, const absl::StatusOr<messages::RoundReport>& report,
                        bool leaves_steps = false);
   Effects OnLeft(absl::Time now, const absl::Status& status);
 
@@ -156,7 +156,7 @@ class Lifecycle {
   absl::Time next_wake() const;
 
   // Returns `report` with report.wait increased by the time that was spent waiting for the grant.
-  RoundReport WithWait(RoundReport report) const;
+  messages::RoundReport WithWait(messages::RoundReport report) const;
   // Returns what the worker waits for, or why it is not connected, for messages. Empty means that
   // it computes.
   std::string Standing() const;
@@ -236,7 +236,7 @@ class Lifecycle {
   // Why the present life has ended. OK means that it has not.
   absl::Status lost_;
   // The report that the coordinator has not taken yet.
-  std::optional<RoundReport> unsent_report_;
+  std::optional<messages::RoundReport> unsent_report_;
   // The round that was granted and is not handed in.
   std::optional<Round> round_at_hand_;
   // With deferred contributions: the round on whose grant steps were computed that a later round
@@ -279,7 +279,7 @@ class Lifecycle {
   absl::Duration longest_rest_;
   int times_found_renewed_ = 0;
   UnknownCalls unknown_calls_;
-  ConnectPatience patience_;
+  net::ConnectPatience patience_;
 };
 
 }  // namespace lodestar::life

@@ -20,9 +20,9 @@ size_t NumBytes(const kernels::Buf& buf, int64_t num_elements) {
 absl::Status CheckSize(const std::string& model, const char* what, size_t size, int64_t want,
                        const data::HostBatch& batch) {
   if (static_cast<int64_t>(size) == want) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(ModelInWords(model), " wants ", want, " ", what, " for ", batch.num_samples,
-                   " samples, the batch has ", size, "; compare the data set with the model"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      params::ModelInWords(model), " wants ", want, " ", what, " for ", batch.num_samples,
+      " samples, the batch has ", size, "; compare the data set with the model"));
 }
 
 absl::Status CheckRange(const std::string& model, const char* what,
@@ -31,7 +31,7 @@ absl::Status CheckRange(const std::string& model, const char* what,
                                 [limit](int32_t value) { return value < 0 || value >= limit; });
   if (bad == values.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      ModelInWords(model), " knows ", what, " 0 to ", limit - 1, ", the batch has ", *bad,
+      params::ModelInWords(model), " knows ", what, " 0 to ", limit - 1, ", the batch has ", *bad,
       " at position ", bad - values.begin(), "; compare the data set with the model"));
 }
 
@@ -120,7 +120,7 @@ absl::Status BatchedModel::WaitForBlock(WeightsGate* gate, int block) {
 }
 
 absl::Status BatchedModel::WaitForParts(WeightsGate* gate, int block,
-                                        absl::Span<const ElementRange> parts) {
+                                        absl::Span<const params::ElementRange> parts) {
   if (gate == nullptr) return absl::OkStatus();
   RETURN_IF_ERROR(gate->WaitForParts(block, parts));
   RefreshNarrowParameters(parts);
@@ -128,15 +128,15 @@ absl::Status BatchedModel::WaitForParts(WeightsGate* gate, int block,
 }
 
 absl::Status BatchedModel::WaitForRest(WeightsGate* gate, int block,
-                                       absl::Span<const ElementRange> rest) {
+                                       absl::Span<const params::ElementRange> rest) {
   if (gate == nullptr) return absl::OkStatus();
   RETURN_IF_ERROR(gate->WaitForBlock(block));
   RefreshNarrowParameters(rest);
   return absl::OkStatus();
 }
 
-void BatchedModel::RefreshNarrowParameters(absl::Span<const ElementRange> ranges) {
-  for (const ElementRange& range : ranges) {
+void BatchedModel::RefreshNarrowParameters(absl::Span<const params::ElementRange> ranges) {
+  for (const params::ElementRange& range : ranges) {
     parameter_arena_->RefreshNarrowParameters(range, device_);
   }
 }
@@ -146,7 +146,7 @@ absl::Status BatchedModel::ReportBlock(GradientSink* sink, int block) {
 }
 
 absl::Status BatchedModel::ReportParts(GradientSink* sink, int block,
-                                       absl::Span<const ElementRange> parts) {
+                                       absl::Span<const params::ElementRange> parts) {
   return sink == nullptr ? absl::OkStatus() : sink->PartsReady(block, parts);
 }
 
@@ -223,7 +223,7 @@ absl::StatusOr<BatchResult> BatchedModel::Evaluate(const data::HostBatch& batch,
 
 absl::Status BatchedModel::CheckBatch(const data::HostBatch& batch) const {
   if (batch.num_samples < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(ModelInWords(name_), " got a batch of ",
+    return absl::InvalidArgumentError(absl::StrCat(params::ModelInWords(name_), " got a batch of ",
                                                    batch.num_samples,
                                                    " samples; it needs at least 1"));
   }

@@ -35,7 +35,7 @@ struct SampleShape {
 
 class BatchedModel : public Model {
  public:
-  const Layout& layout() const override { return parameter_arena_->layout(); }
+  const params::Layout& layout() const override { return parameter_arena_->layout(); }
   kernels::Buf parameters() override { return parameter_arena_->values(); }
   kernels::Buf gradients() override { return parameter_arena_->gradients(); }
   kernels::Buf narrow_parameters() override { return parameter_arena_->narrow_parameters(); }
@@ -93,15 +93,17 @@ class BatchedModel : public Model {
   absl::Status WaitForBlock(WeightsGate* gate, int block);
   // Do the same as WaitForBlock() for parts of a block. WaitForRest() is for the parts that
   // WaitForParts() has not waited for.
-  absl::Status WaitForParts(WeightsGate* gate, int block, absl::Span<const ElementRange> parts);
-  absl::Status WaitForRest(WeightsGate* gate, int block, absl::Span<const ElementRange> rest);
+  absl::Status WaitForParts(WeightsGate* gate, int block,
+                            absl::Span<const params::ElementRange> parts);
+  absl::Status WaitForRest(WeightsGate* gate, int block,
+                           absl::Span<const params::ElementRange> rest);
   static absl::Status ReportBlock(GradientSink* sink, int block);
   static absl::Status ReportParts(GradientSink* sink, int block,
-                                  absl::Span<const ElementRange> parts);
+                                  absl::Span<const params::ElementRange> parts);
 
  private:
   void PlanBatchBuffers();
-  void RefreshNarrowParameters(absl::Span<const ElementRange> ranges);
+  void RefreshNarrowParameters(absl::Span<const params::ElementRange> ranges);
   // Return sizes in host memory for one micro-batch: of its results, and of its samples.
   int64_t ResultBytes() const;
   int64_t BatchBytes() const;

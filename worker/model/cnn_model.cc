@@ -11,17 +11,17 @@
 namespace lodestar::model {
 namespace {
 
-const CnnSpec& SpecOf(const ModelConfig& config) {
-  return std::get<CnnSpec>(config.spec.architecture);
+const params::CnnSpec& SpecOf(const ModelConfig& config) {
+  return std::get<params::CnnSpec>(config.spec.architecture);
 }
 
-SampleShape ShapeOf(const CnnSpec& cnn) {
+SampleShape ShapeOf(const params::CnnSpec& cnn) {
   return {.inputs = int64_t{cnn.image_channels} * cnn.image_height * cnn.image_width,
           .predictions = 1,
           .classes = cnn.num_classes};
 }
 
-std::vector<ConvStage> MakeStages(const CnnSpec& cnn, int64_t max_batch,
+std::vector<ConvStage> MakeStages(const params::CnnSpec& cnn, int64_t max_batch,
                                   const ParameterArena& parameters) {
   std::vector<ConvStage> stages;
   kernels::ConvShape shape{max_batch, cnn.image_channels, cnn.image_height, cnn.image_width, 0};

@@ -37,11 +37,11 @@ kernels::Buf GradientBeforeDropout(kernels::Device* device, const GptScratch& sc
 Parameter GetGptTensor(const ParameterArena& parameters, const std::string& name,
                        int64_t extra_elements) {
   const bool is_there = parameters.layout().Find(name) != nullptr;
-  return parameters.Get(is_there ? name : EarlierGptTensor(name).name, extra_elements);
+  return parameters.Get(is_there ? name : params::EarlierGptTensor(name).name, extra_elements);
 }
 
 AttentionBranch::AttentionBranch(const ParameterArena& parameters, const std::string& prefix,
-                                 const GptSpec& gpt)
+                                 const params::GptSpec& gpt)
     : qkv_(MakeLinear(parameters, prefix + "c_attn", gpt.width, 3 * int64_t{gpt.width},
                       kernels::Activation::kNone)),
       projection_(MakeLinear(parameters, prefix + "c_proj", gpt.width, gpt.width,
@@ -79,7 +79,7 @@ void AttentionBranch::Backward(kernels::Device* device, const GptScratch& scratc
 }
 
 MlpBranch::MlpBranch(const ParameterArena& parameters, const std::string& prefix,
-                     const GptSpec& gpt)
+                     const params::GptSpec& gpt)
     : fc_(MakeLinear(parameters, prefix + "c_fc", gpt.width, kMlpExpansion * gpt.width,
                      kernels::Activation::kGeluTanh)),
       projection_(MakeLinear(parameters, prefix + "c_proj", kMlpExpansion * gpt.width, gpt.width,

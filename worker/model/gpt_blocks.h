@@ -34,7 +34,8 @@ struct GptScratch {
 class AttentionBranch {
  public:
   // `prefix` is the beginning of the tensors' names, such as "h.3.attn.".
-  AttentionBranch(const ParameterArena& parameters, const std::string& prefix, const GptSpec& gpt);
+  AttentionBranch(const ParameterArena& parameters, const std::string& prefix,
+                  const params::GptSpec& gpt);
 
   void Plan(const kernels::AttentionShape& max_shape, kernels::DType dtype, ActivationArena* arena);
   // Writes the output to scratch.branch.
@@ -57,7 +58,8 @@ class AttentionBranch {
 class MlpBranch {
  public:
   // `prefix` is the beginning of the tensors' names, such as "h.3.mlp.".
-  MlpBranch(const ParameterArena& parameters, const std::string& prefix, const GptSpec& gpt);
+  MlpBranch(const ParameterArena& parameters, const std::string& prefix,
+            const params::GptSpec& gpt);
 
   // Plan() reserves all saved activations except the output of the GELU. PlanHidden() reserves that
   // output.

@@ -12,8 +12,8 @@
 namespace lodestar::model {
 namespace {
 
-const GptSpec& SpecOf(const ModelConfig& config) {
-  return std::get<GptSpec>(config.spec.architecture);
+const params::GptSpec& SpecOf(const ModelConfig& config) {
+  return std::get<params::GptSpec>(config.spec.architecture);
 }
 
 // On a GPU, rows of logits start at multiples of this number of elements, because products of
@@ -24,12 +24,12 @@ constexpr int64_t kLogitsAlignment = 128;
 // with dropout is added.
 constexpr uint64_t kDropoutStream = 0x64726f706f757400;
 
-int64_t HeadRows(const GptSpec& gpt, const kernels::Device& device) {
+int64_t HeadRows(const params::GptSpec& gpt, const kernels::Device& device) {
   if (device.capabilities().memory_is_host) return gpt.vocabulary;
   return (gpt.vocabulary + kLogitsAlignment - 1) / kLogitsAlignment * kLogitsAlignment;
 }
 
-SampleShape ShapeOf(const GptSpec& gpt, const kernels::Device& device) {
+SampleShape ShapeOf(const params::GptSpec& gpt, const kernels::Device& device) {
   return {.inputs = gpt.context,
           .predictions = gpt.context,
           .classes = gpt.vocabulary,
@@ -45,7 +45,7 @@ NormLayer MakeNorm(const ParameterArena& parameters, const std::string& name, in
 }  // namespace
 
 int64_t GptModel::PaddingElements(const ModelConfig& config, kernels::Device* device) {
-  const GptSpec& gpt = SpecOf(config);
+  const params::GptSpec& gpt = SpecOf(config);
   return (HeadRows(gpt, *device) - gpt.vocabulary) * gpt.width;
 }
 
@@ -147,14 +147,14 @@ absl::Status GptModel::Forward(const Pass& pass, WeightsGate* gate) {
 }
 
 absl::Status GptModel::WaitForLookups(WeightsGate* gate) {
-  std::vector<ElementRange> read = token_rows_.used();
-  const ElementRange tables = layout().block(0);
+  std::vector<params::ElementRange> read = token_rows_.used();
+  const params::ElementRange tables = layout().block(0);
   read.push_back({tables.begin + int64_t{gpt_.vocabulary} * gpt_.width, tables.end});
   return WaitForParts(gate, 0, read);
 }
 
 absl::Status GptModel::WaitForHead(WeightsGate* gate) {
-  const std::vector<ElementRange> rest = token_rows_.unused();
+  const std::vector<params::ElementRange> rest = token_rows_.unused();
   return rest.empty() ? absl::OkStatus() : WaitForRest(gate, 0, rest);
 }
 
@@ -225,8 +225,8 @@ kernels::Buf GptModel::TableGradient(kernels::Accumulate weights) const {
   return weights == kernels::Accumulate::kSet ? token_table_.gradient : later_table_gradient_;
 }
 
-void GptModel::AddToTableGradient(absl::Span<const ElementRange> parts) {
-  for (const ElementRange& part : parts) {
+void GptModel::AddToTableGradient(absl::Span<const params::ElementRange> parts) {
+  for (const params::ElementRange& part : parts) {
     const int64_t begin = part.begin - layout().block(0).begin;
     device()->AddScaled(token_table_.gradient.Slice(begin, part.size()),
                         later_table_gradient_.Slice(begin, part.size()), 1.0);
@@ -234,7 +234,7 @@ void GptModel::AddToTableGradient(absl::Span<const ElementRange> parts) {
 }
 
 absl::Status GptModel::ReportRest(kernels::Accumulate weights, GradientSink* sink) {
-  const std::vector<ElementRange> rest = token_rows_.unused();
+  const std::vector<params::ElementRange> rest = token_rows_.unused();
   if (rest.empty()) return absl::OkStatus();
   if (weights == kernels::Accumulate::kAdd) AddToTableGradient(rest);
   return ReportParts(sink, 0, rest);

@@ -97,12 +97,12 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   // gradient.
   kernels::Buf TableGradient(kernels::Accumulate weights) const;
   // Adds later_table_gradient_ to the gradient, in `parts` of the parameter space.
-  void AddToTableGradient(absl::Span<const ElementRange> parts);
+  void AddToTableGradient(absl::Span<const params::ElementRange> parts);
   // Tells the sink of the rows of the token table that no lookup has read. Call once the head's
   // backward is done.
   absl::Status ReportRest(kernels::Accumulate weights, GradientSink* sink);
 
-  const GptSpec gpt_;
+  const params::GptSpec gpt_;
   const Recompute recompute_;
   const uint64_t seed_;
   // Number of rows of the head: the vocabulary, and rows behind the table if rows of logits are

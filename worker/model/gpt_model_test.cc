@@ -71,15 +71,15 @@ TEST_P(NextTokenTest, RefusesPromptsThatDoNotFit) {
 }
 
 TEST_P(NextTokenTest, AJobInTheLayoutOfEarlierReleasesComputesTheSameBits) {
-  const Layout earlier = *BuildEarlierLayout(SmallGptSpec());
+  const params::Layout earlier = *params::BuildEarlierLayout(SmallGptSpec());
   const auto other = *AllocateModel<GptModel>(
       {.spec = SmallGptSpec(), .max_batch = 2, .layout = earlier}, device_.get());
   ASSERT_EQ(other->layout().hash(), earlier.hash());
-  const std::vector<TransposedMatrix> transposed =
-      *TransposedBetween(model_->layout(), "today", earlier, "earlier");
+  const std::vector<params::TransposedMatrix> transposed =
+      *params::TransposedBetween(model_->layout(), "today", earlier, "earlier");
   const auto as_earlier = [&](const std::vector<double>& values) {
     std::vector<double> moved = values;
-    for (const TransposedMatrix& matrix : transposed) {
+    for (const params::TransposedMatrix& matrix : transposed) {
       for (int64_t i = matrix.range.begin; i < matrix.range.end; ++i) {
         moved[matrix.WrittenAt(i)] = values[i];
       }
@@ -104,18 +104,18 @@ using ::testing::ElementsAre;
 // block. Empty means the whole block.
 struct Told {
   int block = 0;
-  std::vector<ElementRange> ranges;
+  std::vector<params::ElementRange> ranges;
   friend bool operator==(const Told&, const Told&) = default;
 };
 
 class TellingGate final : public WeightsGate, public GradientSink {
  public:
   absl::Status WaitForBlock(int block) override { return Note(&asked, block, {}); }
-  absl::Status WaitForParts(int block, absl::Span<const ElementRange> parts) override {
+  absl::Status WaitForParts(int block, absl::Span<const params::ElementRange> parts) override {
     return Note(&asked, block, parts);
   }
   absl::Status BlockReady(int block) override { return Note(&told, block, {}); }
-  absl::Status PartsReady(int block, absl::Span<const ElementRange> parts) override {
+  absl::Status PartsReady(int block, absl::Span<const params::ElementRange> parts) override {
     return Note(&told, block, parts);
   }
   std::vector<Told> asked;
@@ -123,7 +123,7 @@ class TellingGate final : public WeightsGate, public GradientSink {
 
  private:
   static absl::Status Note(std::vector<Told>* into, int block,
-                           absl::Span<const ElementRange> parts) {
+                           absl::Span<const params::ElementRange> parts) {
     into->push_back({block, {parts.begin(), parts.end()}});
     return absl::OkStatus();
   }

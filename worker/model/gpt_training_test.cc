@@ -44,7 +44,7 @@ class GptTrainingTest : public testing::Test {
 };
 
 TEST_F(GptTrainingTest, RecomputingGivesTheSameBits) {
-  for (const ModelSpec& spec : {SmallGptSpec(), SmallDroppingGptSpec()}) {
+  for (const params::ModelSpec& spec : {SmallGptSpec(), SmallDroppingGptSpec()}) {
     // With max_batch = 3, seven samples make micro-batches of 3, 3 and 1.
     const data::HostBatch batch = BatchAt(100, 7);
     const Step kept = TrainStep({.spec = spec, .max_batch = 3}, batch);

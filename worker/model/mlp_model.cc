@@ -10,7 +10,7 @@
 namespace lodestar::model {
 namespace {
 
-SampleShape ShapeOf(const MlpSpec& mlp) {
+SampleShape ShapeOf(const params::MlpSpec& mlp) {
   return {.inputs = mlp.widths.front(), .predictions = 1, .classes = mlp.widths.back()};
 }
 
@@ -18,9 +18,9 @@ SampleShape ShapeOf(const MlpSpec& mlp) {
 
 MlpModel::MlpModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
                    kernels::Device* device)
-    : BatchedModel(config, ShapeOf(std::get<MlpSpec>(config.spec.architecture)),
+    : BatchedModel(config, ShapeOf(std::get<params::MlpSpec>(config.spec.architecture)),
                    std::move(parameters), device) {
-  const std::vector<int>& widths = std::get<MlpSpec>(config.spec.architecture).widths;
+  const std::vector<int>& widths = std::get<params::MlpSpec>(config.spec.architecture).widths;
   const int num_layers = static_cast<int>(widths.size()) - 1;
   for (int i = 0; i < num_layers; ++i) {
     const std::string name = absl::StrCat("fc", i);

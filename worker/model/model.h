@@ -33,7 +33,7 @@ class WeightsGate {
   // Blocks until `parts` of the block are in place. The parts are in order. Forward calls
   // WaitForBlock() before it reads other parts. A gate that only knows whole blocks waits for the
   // whole block.
-  virtual absl::Status WaitForParts(int block, absl::Span<const ElementRange> /*parts*/) {
+  virtual absl::Status WaitForParts(int block, absl::Span<const params::ElementRange> /*parts*/) {
     return WaitForBlock(block);
   }
 };
@@ -47,7 +47,7 @@ class GradientSink {
   virtual absl::Status BlockReady(int block) = 0;
   // Called when the gradient of `parts` of the block is final earlier than the rest. The parts are
   // in order. BlockReady() is called for the whole block later, so a sink may ignore PartsReady().
-  virtual absl::Status PartsReady(int /*block*/, absl::Span<const ElementRange> /*parts*/) {
+  virtual absl::Status PartsReady(int /*block*/, absl::Span<const params::ElementRange> /*parts*/) {
     return absl::OkStatus();
   }
 };
@@ -68,7 +68,7 @@ struct BatchResult {
 class Model {
  public:
   virtual ~Model() = default;
-  virtual const Layout& layout() const = 0;
+  virtual const params::Layout& layout() const = 0;
   // Return flat vectors in device memory with layout().num_elements() elements. They are f32, or
   // f64 if the device computes in f64.
   virtual kernels::Buf parameters() = 0;
@@ -124,7 +124,7 @@ constexpr absl::string_view RecomputeName(Recompute recompute) {
 }
 
 struct ModelConfig {
-  ModelSpec spec;
+  params::ModelSpec spec;
   // Number of samples per forward and backward. A larger batch is cut into micro-batches, and their
   // gradients are added up.
   int64_t max_batch = 1;
@@ -133,7 +133,7 @@ struct ModelConfig {
   // HostBatch::first_position.
   uint64_t seed = 1;
   // The job's layout, if it is BuildEarlierLayout(spec). Not set means BuildLayout(spec).
-  std::optional<Layout> layout = {};
+  std::optional<params::Layout> layout = {};
 };
 
 // Makes a model and allocates its memory on `device`, which must outlive it. Errors: those of

@@ -16,16 +16,16 @@
 namespace lodestar::model {
 
 // Returns the layout of the model. Errors: those of BuildLayout().
-inline absl::StatusOr<Layout> LayoutOf(const ModelConfig& config) {
+inline absl::StatusOr<params::Layout> LayoutOf(const ModelConfig& config) {
   if (config.layout.has_value()) return *config.layout;
-  return BuildLayout(config.spec);
+  return params::BuildLayout(config.spec);
 }
 
 // Makes a model and allocates its memory. Errors: those of MakeModel().
 template <typename M>
 absl::StatusOr<std::unique_ptr<M>> AllocateModel(const ModelConfig& config,
                                                  kernels::Device* device) {
-  ASSIGN_OR_RETURN(Layout layout, LayoutOf(config));
+  ASSIGN_OR_RETURN(params::Layout layout, LayoutOf(config));
   ASSIGN_OR_RETURN(auto parameters,
                    ParameterArena::Create(config.spec.name, std::move(layout),
                                           M::PaddingElements(config, device), device));
@@ -45,7 +45,7 @@ struct PlannedBytes {
 // Returns the memory that a model would take. Errors: those of BuildLayout().
 template <typename M>
 absl::StatusOr<PlannedBytes> PlanModel(const ModelConfig& config, kernels::Device* device) {
-  ASSIGN_OR_RETURN(Layout layout, LayoutOf(config));
+  ASSIGN_OR_RETURN(params::Layout layout, LayoutOf(config));
   auto parameters = ParameterArena::CreateUnallocated(
       std::move(layout), M::PaddingElements(config, device), device->capabilities().compute);
   const int64_t parameter_bytes = parameters->num_bytes();

@@ -25,13 +25,13 @@ using testing::HasSubstr;
 constexpr int kStepsToRecord = 3;
 
 struct ContractCase {
-  ModelSpec spec;
+  params::ModelSpec spec;
   std::string device;
 };
 
 std::vector<ContractCase> AllCases() {
   std::vector<ContractCase> cases;
-  for (const ModelSpec& spec : SmallModelSpecs()) {
+  for (const params::ModelSpec& spec : SmallModelSpecs()) {
     for (const char* device : {"cpu", "oracle"}) cases.push_back({spec, device});
     for (const char* device : kCudaTestDevices) cases.push_back({spec, device});
   }
@@ -48,7 +48,7 @@ class JournalGate : public WeightsGate {
     if (parted_.erase(block) > 0) return absl::OkStatus();
     return Note(block);
   }
-  absl::Status WaitForParts(int block, absl::Span<const ElementRange>) override {
+  absl::Status WaitForParts(int block, absl::Span<const params::ElementRange>) override {
     EXPECT_TRUE(parted_.insert(block).second);
     return Note(block);
   }
@@ -96,9 +96,9 @@ class SnapshotSink : public GradientSink {
   absl::Status BlockReady(int block) override {
     return PartsReady(block, {model_->layout().block(block)});
   }
-  absl::Status PartsReady(int, absl::Span<const ElementRange> parts) override {
+  absl::Status PartsReady(int, absl::Span<const params::ElementRange> parts) override {
     const std::vector<double> now = ReadBuf(device_, model_->gradients());
-    for (const ElementRange& range : parts) {
+    for (const params::ElementRange& range : parts) {
       for (int64_t i = range.begin; i < range.end; ++i) {
         if (!is_told_[i]) gradient_[i] = now[i];
         is_told_[i] = true;
@@ -233,8 +233,8 @@ TEST_P(ModelContractTest, WeightsAreNotReadBeforeTheGate) {
     absl::Status WaitForBlock(int block) override {
       return WaitForParts(block, {model_->layout().block(block)});
     }
-    absl::Status WaitForParts(int, absl::Span<const ElementRange> parts) override {
-      for (const ElementRange& range : parts) {
+    absl::Status WaitForParts(int, absl::Span<const params::ElementRange> parts) override {
+      for (const params::ElementRange& range : parts) {
         WriteBuf(device_, model_->parameters().Slice(range.begin, range.size()),
                  {values_.begin() + range.begin, values_.begin() + range.end});
       }
@@ -355,7 +355,7 @@ INSTANTIATE_TEST_SUITE_P(ArchitecturesAndDevices, ModelContractTest, testing::Va
 
 TEST(MakeModelTest, RefusesAModelThatItsClientComputes) {
   auto device = *factory::MakeDevice("oracle", 0, nullptr);
-  EXPECT_EQ(MakeModel({{"client", ClientModelSpec{}}, 1}, device.get()).status().code(),
+  EXPECT_EQ(MakeModel({{"client", params::ClientModelSpec{}}, 1}, device.get()).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

@@ -26,10 +26,16 @@ struct ModelMaker {
   const ModelConfig& config;
   kernels::Device* device;
 
-  Result operator()(const MlpSpec&) const { return AllocateModel<MlpModel>(config, device); }
-  Result operator()(const CnnSpec&) const { return AllocateModel<CnnModel>(config, device); }
-  Result operator()(const GptSpec&) const { return AllocateModel<GptModel>(config, device); }
-  Result operator()(const ClientModelSpec&) const { return ComputedByItsClient(config); }
+  Result operator()(const params::MlpSpec&) const {
+    return AllocateModel<MlpModel>(config, device);
+  }
+  Result operator()(const params::CnnSpec&) const {
+    return AllocateModel<CnnModel>(config, device);
+  }
+  Result operator()(const params::GptSpec&) const {
+    return AllocateModel<GptModel>(config, device);
+  }
+  Result operator()(const params::ClientModelSpec&) const { return ComputedByItsClient(config); }
 };
 
 struct ModelPlanner {
@@ -37,10 +43,10 @@ struct ModelPlanner {
   const ModelConfig& config;
   kernels::Device* device;
 
-  Result operator()(const MlpSpec&) const { return PlanModel<MlpModel>(config, device); }
-  Result operator()(const CnnSpec&) const { return PlanModel<CnnModel>(config, device); }
-  Result operator()(const GptSpec&) const { return PlanModel<GptModel>(config, device); }
-  Result operator()(const ClientModelSpec&) const { return ComputedByItsClient(config); }
+  Result operator()(const params::MlpSpec&) const { return PlanModel<MlpModel>(config, device); }
+  Result operator()(const params::CnnSpec&) const { return PlanModel<CnnModel>(config, device); }
+  Result operator()(const params::GptSpec&) const { return PlanModel<GptModel>(config, device); }
+  Result operator()(const params::ClientModelSpec&) const { return ComputedByItsClient(config); }
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ constexpr double kAbsoluteTolerance = 2e-9;
 // tested as well as tables.
 constexpr int kElementsPerTensor = 8;
 
-class ModelGradientTest : public testing::TestWithParam<ModelSpec> {
+class ModelGradientTest : public testing::TestWithParam<params::ModelSpec> {
  protected:
   void SetUp() override {
     device_ = *factory::MakeDevice("oracle", 0, nullptr);
@@ -63,7 +63,7 @@ TEST_P(ModelGradientTest, EqualsCentralDifferences) {
   ASSERT_TRUE(model_->TrainStep(batch_, nullptr, nullptr).ok());
   const std::vector<double> gradient = ReadBuf(device_.get(), model_->gradients());
   std::mt19937_64 random(11);
-  for (const TensorSpec& tensor : model_->layout().tensors()) {
+  for (const params::TensorSpec& tensor : model_->layout().tensors()) {
     for (int i = 0; i < kElementsPerTensor; ++i) {
       const int64_t element = tensor.offset + random() % tensor.num_elements();
       const double expected = CentralDifference(element);
@@ -102,14 +102,14 @@ TEST_P(ModelGradientTest, EqualsCentralDifferencesAlongRandomDirections) {
   }
 }
 
-std::vector<ModelSpec> AllSpecs() {
-  std::vector<ModelSpec> specs = SmallModelSpecs();
+std::vector<params::ModelSpec> AllSpecs() {
+  std::vector<params::ModelSpec> specs = SmallModelSpecs();
   specs.push_back(SmallDroppingGptSpec());
   return specs;
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, ModelGradientTest, testing::ValuesIn(AllSpecs()),
-                         [](const testing::TestParamInfo<ModelSpec>& info) {
+                         [](const testing::TestParamInfo<params::ModelSpec>& info) {
                            std::string name = info.param.name;
                            name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
                            return name;

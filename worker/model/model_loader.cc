@@ -11,9 +11,9 @@
 namespace lodestar::model {
 namespace {
 
-int64_t LargestTensor(const Layout& layout) {
+int64_t LargestTensor(const params::Layout& layout) {
   int64_t largest = 0;
-  for (const TensorSpec& tensor : layout.tensors()) {
+  for (const params::TensorSpec& tensor : layout.tensors()) {
     largest = std::max(largest, tensor.num_elements());
   }
   return largest;
@@ -32,7 +32,8 @@ absl::Status CheckFinite(const std::string& path, const std::string& tensor,
 
 }  // namespace
 
-absl::Status LoadParameters(const TrainedWeights& weights, Model* model, kernels::Device* device) {
+absl::Status LoadParameters(const checkpoints::TrainedWeights& weights, Model* model,
+                            kernels::Device* device) {
   RETURN_IF_ERROR(weights.CheckTensors(model->layout()));
   const kernels::Buf parameters = model->parameters();
   const int64_t largest = LargestTensor(model->layout());
@@ -40,7 +41,7 @@ absl::Status LoadParameters(const TrainedWeights& weights, Model* model, kernels
                    DeviceMemory::Allocate(device, largest * sizeof(float)));
   std::vector<float> values(largest);
   const kernels::Buf staged{memory.data(), kernels::DType::kF32, largest};
-  for (const TensorSpec& tensor : model->layout().tensors()) {
+  for (const params::TensorSpec& tensor : model->layout().tensors()) {
     const int64_t count = tensor.num_elements();
     RETURN_IF_ERROR(weights.Read(model->layout(), {tensor.offset, tensor.offset + count},
                                  absl::MakeSpan(values).first(count)));
@@ -57,9 +58,9 @@ absl::Status LoadParameters(const TrainedWeights& weights, Model* model, kernels
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, int64_t max_batch,
                                                  kernels::Device* device) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> weights,
-                   TrainedWeights::Open(FileSystem::Real(), path));
-  ASSIGN_OR_RETURN(ModelSpec spec, weights->Spec());
+  ASSIGN_OR_RETURN(const std::unique_ptr<checkpoints::TrainedWeights> weights,
+                   checkpoints::TrainedWeights::Open(storage::FileSystem::Real(), path));
+  ASSIGN_OR_RETURN(params::ModelSpec spec, weights->Spec());
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, MakeModel({std::move(spec), max_batch}, device));
   RETURN_IF_ERROR(LoadParameters(*weights, model.get(), device));
   return model;

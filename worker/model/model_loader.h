@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, int64_
 // Copies all tensors of the model's layout into model->parameters(). Errors: those of
 // TrainedWeights::CheckTensors(); FailedPrecondition naming a tensor with a value that is not
 // finite.
-absl::Status LoadParameters(const TrainedWeights& weights, Model* model, kernels::Device* device);
+absl::Status LoadParameters(const checkpoints::TrainedWeights& weights, Model* model,
+                            kernels::Device* device);
 
 }  // namespace lodestar::model

@@ -22,28 +22,30 @@ class ModelLoaderTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     device_ = *factory::MakeDevice(GetParam(), /*threads=*/1, nullptr);
-    layout_ = *BuildLayout(SmallGptSpec());
+    layout_ = *params::BuildLayout(SmallGptSpec());
     values_ = RandomParameters(layout_, /*noise=*/0.1, /*seed=*/3);
     path_ = testing::TempDir() + "/model_" + GetParam() + ".safetensors";
   }
 
   // Writes the tensors of `layout`, with the first values of the small GPT.
-  void Write(const Layout& layout, const SafetensorsMetadata& metadata) {
-    std::vector<SafetensorsEntry> entries;
-    for (const TensorSpec& tensor : layout.tensors())
+  void Write(const params::Layout& layout, const storage::SafetensorsMetadata& metadata) {
+    std::vector<storage::SafetensorsEntry> entries;
+    for (const params::TensorSpec& tensor : layout.tensors())
       entries.push_back({tensor.name, tensor.shape});
     std::vector<float> floats(values_.begin(), values_.end());
     floats.resize(layout.num_elements());
-    auto writer = *SafetensorsWriter::Create(FileSystem::Real(), path_, entries, metadata);
+    auto writer =
+        *storage::SafetensorsWriter::Create(storage::FileSystem::Real(), path_, entries, metadata);
     ASSERT_TRUE(writer->Append(floats).ok());
     ASSERT_TRUE(writer->Finish(/*sync=*/false).ok());
   }
 
   absl::Status LoadStatus() { return LoadModel(path_, 1, device_.get()).status(); }
 
-  const SafetensorsMetadata metadata_ = {{kModelMetadataKey, ModelSpecToJson(SmallGptSpec())}};
+  const storage::SafetensorsMetadata metadata_ = {
+      {params::kModelMetadataKey, params::ModelSpecToJson(SmallGptSpec())}};
   std::unique_ptr<kernels::Device> device_;
-  Layout layout_;
+  params::Layout layout_;
   std::vector<double> values_;
   std::string path_;
 };
@@ -65,7 +67,7 @@ TEST_P(ModelLoaderTest, NamesFileAndMissingMetadata) {
 }
 
 TEST_P(ModelLoaderTest, NamesATensorThatIsNotFinite) {
-  const TensorSpec& tensor = layout_.tensors()[2];
+  const params::TensorSpec& tensor = layout_.tensors()[2];
   for (const double wrong : {std::nan(""), static_cast<double>(HUGE_VAL)}) {
     values_[tensor.offset + 3] = wrong;
     Write(layout_, metadata_);
@@ -76,18 +78,18 @@ TEST_P(ModelLoaderTest, NamesATensorThatIsNotFinite) {
 }
 
 TEST_P(ModelLoaderTest, NamesAMissingTensor) {
-  std::vector<TensorSpec> tensors = layout_.tensors();
+  std::vector<params::TensorSpec> tensors = layout_.tensors();
   tensors.pop_back();
-  Write(*Layout::FromTensors(tensors), metadata_);
+  Write(*params::Layout::FromTensors(tensors), metadata_);
   const absl::Status status = LoadStatus();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(path_), HasSubstr("ln_f.bias")));
 }
 
 TEST_P(ModelLoaderTest, NamesATensorOfAnotherShape) {
-  std::vector<TensorSpec> tensors = layout_.tensors();
+  std::vector<params::TensorSpec> tensors = layout_.tensors();
   tensors[1].shape = {4, 32};
-  Write(*Layout::FromTensors(tensors), metadata_);
+  Write(*params::Layout::FromTensors(tensors), metadata_);
   const absl::Status status = LoadStatus();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),

@@ -243,9 +243,9 @@ absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config
                     "; a smaller --batch_size of the servers makes the samples of a step fewer");
   }
   return absl::ResourceExhaustedError(absl::StrCat(
-      ModelInWords(config.spec.name), " with micro-batches of ", SamplesText(config.max_batch),
-      " wants ", BytesText(wanted), " (", PartsText(memory, config.max_batch, other, is_host),
-      "), ", room.text, "; ", what_would_fit));
+      params::ModelInWords(config.spec.name), " with micro-batches of ",
+      SamplesText(config.max_batch), " wants ", BytesText(wanted), " (",
+      PartsText(memory, config.max_batch, other, is_host), "), ", room.text, "; ", what_would_fit));
 }
 
 }  // namespace lodestar::model

@@ -20,9 +20,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-ModelSpec MiddlingGpt() {
+params::ModelSpec MiddlingGpt() {
   return {"middling",
-          GptSpec{.num_layers = 12, .num_heads = 2, .width = 64, .context = 32, .vocabulary = 300}};
+          params::GptSpec{
+              .num_layers = 12, .num_heads = 2, .width = 64, .context = 32, .vocabulary = 300}};
 }
 
 class ModelMemoryTest : public testing::Test {
@@ -37,9 +38,9 @@ class ModelMemoryTest : public testing::Test {
 };
 
 TEST_F(ModelMemoryTest, CountsParametersAndTheirGradients) {
-  for (const ModelSpec& spec : SmallModelSpecs()) {
+  for (const params::ModelSpec& spec : SmallModelSpecs()) {
     const ModelMemory memory = *EstimateModelMemory({.spec = spec}, device_.get());
-    const int64_t elements = BuildLayout(spec)->num_elements();
+    const int64_t elements = params::BuildLayout(spec)->num_elements();
     EXPECT_GE(memory.parameter_bytes, 2 * 4 * elements);
     EXPECT_LE(memory.parameter_bytes, 2 * 4 * (elements + 128));
   }
@@ -180,10 +181,10 @@ TEST_F(CardMemoryTest, WhatOthersHaveOfACardIsNotThereForAModel) {
               HasSubstr("for --max_micro_batch of up to 1"));
 }
 
-ModelSpec SevenBillion() {
+params::ModelSpec SevenBillion() {
   return {
       "gpt-7b",
-      GptSpec{
+      params::GptSpec{
           .num_layers = 32, .num_heads = 32, .width = 4096, .context = 2048, .vocabulary = 50304}};
 }
 
@@ -204,11 +205,12 @@ TEST_F(LargeModelMemoryTest, EachParameterTakesItsValueAndGradientAndWithBf16Its
   const auto fp32 = CardOf(140, kernels::DType::kF32);
   const auto bf16 = CardOf(140, kernels::DType::kBf16);
   const struct {
-    ModelSpec spec;
+    params::ModelSpec spec;
     int64_t parameters;
-  } models[] = {{*ModelPreset("gpt2-1.5b"), 1'557'611'200}, {SevenBillion(), 6'658'596'864}};
+  } models[] = {{*params::ModelPreset("gpt2-1.5b"), 1'557'611'200},
+                {SevenBillion(), 6'658'596'864}};
   for (const auto& [spec, parameters] : models) {
-    ASSERT_EQ(BuildLayout(spec)->num_elements(), parameters);
+    ASSERT_EQ(params::BuildLayout(spec)->num_elements(), parameters);
     const ModelMemory wide = *EstimateModelMemory({.spec = spec}, fp32.get());
     const ModelMemory narrow = *EstimateModelMemory({.spec = spec}, bf16.get());
     // Tables are padded for the length of rows of logits.
@@ -230,7 +232,7 @@ TEST_F(LargeModelMemoryTest, EachParameterTakesItsValueAndGradientAndWithBf16Its
 // refused, its allocation must fail.
 TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
   int num_fitting = 0, num_refused = 0;
-  for (const ModelSpec& spec : {*ModelPreset("gpt2-1.5b"), SevenBillion()}) {
+  for (const params::ModelSpec& spec : {*params::ModelPreset("gpt2-1.5b"), SevenBillion()}) {
     for (const kernels::DType compute : {kernels::DType::kF32, kernels::DType::kBf16}) {
       for (const int64_t gigabytes : {16, 24, 40, 80, 140}) {
         const auto card = CardOf(gigabytes, compute);
@@ -266,7 +268,7 @@ TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
 // Tests the smallest card for each model and way to train, with one sample at a time and the
 // reserve. docs/howto/planning.md has the same table.
 TEST_F(LargeModelMemoryTest, TheSmallestCardOfEachWay) {
-  const auto smallest = [](const ModelSpec& spec, kernels::DType compute,
+  const auto smallest = [](const params::ModelSpec& spec, kernels::DType compute,
                            Recompute recompute) -> int64_t {
     for (const int64_t gigabytes : {16, 24, 40, 80, 140}) {
       const auto card = CardOf(gigabytes, compute);
@@ -277,12 +279,12 @@ TEST_F(LargeModelMemoryTest, TheSmallestCardOfEachWay) {
     }
     return 0;
   };
-  const ModelSpec xl = *ModelPreset("gpt2-1.5b");
+  const params::ModelSpec xl = *params::ModelPreset("gpt2-1.5b");
   EXPECT_EQ(smallest(xl, kernels::DType::kF32, Recompute::kNone), 24);
   EXPECT_EQ(smallest(xl, kernels::DType::kF32, Recompute::kBlock), 16);
   EXPECT_EQ(smallest(xl, kernels::DType::kBf16, Recompute::kNone), 24);
   EXPECT_EQ(smallest(xl, kernels::DType::kBf16, Recompute::kBlock), 24);
-  const ModelSpec large = SevenBillion();
+  const params::ModelSpec large = SevenBillion();
   EXPECT_EQ(smallest(large, kernels::DType::kF32, Recompute::kNone), 80);
   EXPECT_EQ(smallest(large, kernels::DType::kF32, Recompute::kBlock), 80);
   EXPECT_EQ(smallest(large, kernels::DType::kBf16, Recompute::kNone), 140);
@@ -291,7 +293,7 @@ TEST_F(LargeModelMemoryTest, TheSmallestCardOfEachWay) {
 
 TEST_F(LargeModelMemoryTest, ARefusalNamesEachPartAndWhatWouldFitInOrder) {
   const auto card = CardOf(24, kernels::DType::kF32);
-  const ModelConfig config{.spec = *ModelPreset("gpt2-1.5b"), .max_batch = 8};
+  const ModelConfig config{.spec = *params::ModelPreset("gpt2-1.5b"), .max_batch = 8};
   const ModelMemory memory = *EstimateModelMemory(config, card.get());
   const absl::Status status = CheckModelFits(memory, config, {}, card.get());
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
@@ -309,11 +311,11 @@ TEST_F(LargeModelMemoryTest, ARefusalNamesEachPartAndWhatWouldFitInOrder) {
 
 TEST_F(LargeModelMemoryTest, ALocalOptimizerIsNamedAndAModeWithoutItOffered) {
   const auto card = CardOf(24, kernels::DType::kF32);
-  const ModelSpec spec = *ModelPreset("gpt2-1.5b");
+  const params::ModelSpec spec = *params::ModelPreset("gpt2-1.5b");
   const ModelConfig config{.spec = spec, .recompute = Recompute::kBlock};
   const ModelMemory memory = *EstimateModelMemory(config, card.get());
   // The local state is two vectors of AdamW and the weights of the round.
-  const int64_t local_steps = 3 * 4 * BuildLayout(spec)->num_elements();
+  const int64_t local_steps = 3 * 4 * params::BuildLayout(spec)->num_elements();
   const OtherMemory other = {.device_bytes = local_steps + 1000, .local_step_bytes = local_steps};
   EXPECT_THAT(std::string(CheckModelFits(memory, config, other, card.get()).message()),
               AllOf(HasSubstr("local optimizer and weights of the round 18.69 GB"),
@@ -332,7 +334,7 @@ TEST_F(LargeModelMemoryTest, WhereNothingFitsTheLeastIsSaid) {
 
 // Every architecture must take as much pinned memory as EstimateModelMemory() says.
 TEST_F(CardMemoryTest, PinnedHostMemoryIsReported) {
-  for (const ModelSpec& spec : SmallModelSpecs()) {
+  for (const params::ModelSpec& spec : SmallModelSpecs()) {
     const ModelConfig config{.spec = spec, .max_batch = 3};
     const ModelMemory memory = *EstimateModelMemory(config, card_.get());
     const int64_t before = emulator::pinned_bytes();
@@ -353,7 +355,7 @@ TEST_F(CardMemoryTest, PinnedHostMemoryIsReported) {
 TEST_F(CardMemoryTest, BatchesAreCopiedFromPinnedMemory) {
   for (const kernels::DType compute : {kernels::DType::kF32, kernels::DType::kBf16}) {
     const auto card = cuda::MakeEmulatedDevice({.compute = compute}, {});
-    for (const ModelSpec& spec : SmallModelSpecs()) {
+    for (const params::ModelSpec& spec : SmallModelSpecs()) {
       const auto model = *MakeModel({.spec = spec, .max_batch = 2}, card.get());
       card->Fill(model->parameters(), 0.01);
       model->RefreshNarrowParameters();

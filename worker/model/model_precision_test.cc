@@ -35,7 +35,7 @@ struct Trajectory {
   std::vector<double> end;
 };
 
-Trajectory Train(const ModelSpec& spec, const std::string& device_kind, int threads) {
+Trajectory Train(const params::ModelSpec& spec, const std::string& device_kind, int threads) {
   auto device = MakeTestDevice(device_kind, threads);
   auto model = *MakeModel({spec, /*max_batch=*/4}, device.get());
   Trajectory trajectory;
@@ -66,8 +66,8 @@ double Distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(sum);
 }
 
-class ModelPrecisionTest : public testing::TestWithParam<ModelSpec> {};
-class CudaPrecisionTest : public testing::TestWithParam<ModelSpec> {};
+class ModelPrecisionTest : public testing::TestWithParam<params::ModelSpec> {};
+class CudaPrecisionTest : public testing::TestWithParam<params::ModelSpec> {};
 
 TEST_P(ModelPrecisionTest, CpuFollowsTheOracle) {
   const Trajectory oracle = Train(GetParam(), "oracle", 0);
@@ -108,13 +108,13 @@ TEST_P(CudaPrecisionTest, CudaFollowsTheCpu) {
 }
 
 // Includes a model with dropout, because all devices must drop the same activations.
-std::vector<ModelSpec> AllSpecs() {
-  std::vector<ModelSpec> specs = SmallModelSpecs();
+std::vector<params::ModelSpec> AllSpecs() {
+  std::vector<params::ModelSpec> specs = SmallModelSpecs();
   specs.push_back(SmallDroppingGptSpec());
   return specs;
 }
 
-std::string NameOf(const testing::TestParamInfo<ModelSpec>& info) {
+std::string NameOf(const testing::TestParamInfo<params::ModelSpec>& info) {
   std::string name = info.param.name;
   std::erase_if(name, [](char letter) { return letter == '-' || letter == '.'; });
   return name;

@@ -19,7 +19,8 @@ int64_t Aligned(int64_t num_elements) {
 
 }  // namespace
 
-ParameterArena::ParameterArena(Layout layout, int64_t padding_elements, kernels::DType compute)
+ParameterArena::ParameterArena(params::Layout layout, int64_t padding_elements,
+                               kernels::DType compute)
     : layout_(std::move(layout)),
       padded_elements_(Aligned(layout_.num_elements() + padding_elements)) {
   const int64_t n = layout_.num_elements();
@@ -42,7 +43,7 @@ void ParameterArena::Place(void* memory) {
 }
 
 absl::StatusOr<std::unique_ptr<ParameterArena>> ParameterArena::Create(const std::string& owner,
-                                                                       Layout layout,
+                                                                       params::Layout layout,
                                                                        int64_t padding_elements,
                                                                        kernels::Device* device) {
   auto arena = std::unique_ptr<ParameterArena>(
@@ -64,7 +65,7 @@ absl::StatusOr<std::unique_ptr<ParameterArena>> ParameterArena::Create(const std
   return arena;
 }
 
-std::unique_ptr<ParameterArena> ParameterArena::CreateUnallocated(Layout layout,
+std::unique_ptr<ParameterArena> ParameterArena::CreateUnallocated(params::Layout layout,
                                                                   int64_t padding_elements,
                                                                   kernels::DType compute) {
   auto arena = std::unique_ptr<ParameterArena>(
@@ -73,14 +74,15 @@ std::unique_ptr<ParameterArena> ParameterArena::CreateUnallocated(Layout layout,
   return arena;
 }
 
-void ParameterArena::RefreshNarrowParameters(ElementRange range, kernels::Device* device) const {
+void ParameterArena::RefreshNarrowParameters(params::ElementRange range,
+                                             kernels::Device* device) const {
   if (!narrow_) return;
   device->Cast(narrow_.Slice(range.begin, range.size()), values_.Slice(range.begin, range.size()),
                1.0, kernels::StreamKind::kCompute);
 }
 
 Parameter ParameterArena::Get(absl::string_view name, int64_t extra_elements) const {
-  const TensorSpec* tensor = layout_.Find(std::string(name));
+  const params::TensorSpec* tensor = layout_.Find(std::string(name));
   LODESTAR_CHECK(tensor != nullptr) << "the layout has no tensor " << name;
   const int64_t count = tensor->num_elements() + extra_elements;
   LODESTAR_CHECK(tensor->offset + count <= padded_elements_);

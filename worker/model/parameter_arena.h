@@ -27,21 +27,22 @@ class ParameterArena {
   // last tensor of each vector, which are zero. `owner` names the model in errors. `device` must
   // outlive the arena. Errors: ResourceExhausted naming owner, bytes and what to change.
   static absl::StatusOr<std::unique_ptr<ParameterArena>> Create(const std::string& owner,
-                                                                Layout layout,
+                                                                params::Layout layout,
                                                                 int64_t padding_elements,
                                                                 kernels::Device* device);
   // Makes an arena without memory, for planning only. All its addresses are invalid.
-  static std::unique_ptr<ParameterArena> CreateUnallocated(Layout layout, int64_t padding_elements,
+  static std::unique_ptr<ParameterArena> CreateUnallocated(params::Layout layout,
+                                                           int64_t padding_elements,
                                                            kernels::DType compute);
 
-  const Layout& layout() const { return layout_; }
+  const params::Layout& layout() const { return layout_; }
   // Vectors of layout().num_elements() in StatisticsDType.
   kernels::Buf values() const { return values_; }
   kernels::Buf gradients() const { return gradients_; }
   // The values in the compute dtype. Empty if values() have that dtype.
   kernels::Buf narrow_parameters() const { return narrow_; }
   // Updates a range of narrow_parameters() from values(), on the compute stream.
-  void RefreshNarrowParameters(ElementRange range, kernels::Device* device) const;
+  void RefreshNarrowParameters(params::ElementRange range, kernels::Device* device) const;
   // Returns the tensor `name`. Aborts the program if the layout does not have it, because then the
   // model and BuildLayout() disagree. The buffers also include `extra_elements` behind the tensor.
   Parameter Get(absl::string_view name, int64_t extra_elements = 0) const;
@@ -49,11 +50,11 @@ class ParameterArena {
   int64_t num_bytes() const { return num_bytes_; }
 
  private:
-  ParameterArena(Layout layout, int64_t padding_elements, kernels::DType compute);
+  ParameterArena(params::Layout layout, int64_t padding_elements, kernels::DType compute);
   // Sets the addresses of all vectors.
   void Place(void* memory);
 
-  Layout layout_;
+  params::Layout layout_;
   int64_t padded_elements_;  // Size of each vector.
   int64_t num_bytes_;
   DeviceMemory memory_;  // [values | gradients | narrow]

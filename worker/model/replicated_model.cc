@@ -16,8 +16,8 @@ namespace {
 // block.
 constexpr size_t kBlocksUnderWay = 1;
 
-kernels::Buf BlockOf(kernels::Buf vector, const Layout& layout, int block) {
-  const ElementRange range = layout.block(block);
+kernels::Buf BlockOf(kernels::Buf vector, const params::Layout& layout, int block) {
+  const params::ElementRange range = layout.block(block);
   return vector.Slice(range.begin, range.size());
 }
 
@@ -152,14 +152,14 @@ class GivingSink final : public GradientSink {
   std::optional<int64_t> last_;
 };
 
-absl::Status PassAllBlocks(const Layout& layout, WeightsGate* gate) {
+absl::Status PassAllBlocks(const params::Layout& layout, WeightsGate* gate) {
   for (int block = 0; block < layout.num_blocks(); ++block) {
     RETURN_IF_ERROR(gate->WaitForBlock(block));
   }
   return absl::OkStatus();
 }
 
-absl::Status ReportAllBlocks(const Layout& layout, GradientSink* sink) {
+absl::Status ReportAllBlocks(const params::Layout& layout, GradientSink* sink) {
   for (int block = layout.num_blocks() - 1; block >= 0; --block) {
     RETURN_IF_ERROR(sink->BlockReady(block));
   }

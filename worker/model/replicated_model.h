@@ -25,7 +25,7 @@ class ReplicatedModel final : public Model {
   // at least two. `devices` must outlive the model.
   ReplicatedModel(std::vector<std::unique_ptr<Model>> replicas, const kernels::DeviceSet* devices);
 
-  const Layout& layout() const override { return first().layout(); }
+  const params::Layout& layout() const override { return first().layout(); }
   kernels::Buf parameters() override { return first().parameters(); }
   kernels::Buf gradients() override { return first().gradients(); }
   kernels::Buf narrow_parameters() override { return first().narrow_parameters(); }

@@ -16,7 +16,7 @@ namespace {
 
 TEST(ReplicatedModelBitsTest, GradientsAreThoseOfOneCardThatAccumulatesAsManyMicroBatches) {
   constexpr int64_t kSamples = 6;
-  for (const ModelSpec& spec : SmallModelSpecs()) {
+  for (const params::ModelSpec& spec : SmallModelSpecs()) {
     const data::HostBatch batch = RandomBatch(spec, kSamples, 3);
     const kernels::DeviceSet one = MakeTestCards(1);
     for (const int count : {2, 3, 6}) {
@@ -34,7 +34,7 @@ TEST(ReplicatedModelBitsTest, GradientsAreThoseOfOneCardThatAccumulatesAsManyMic
       EXPECT_EQ(result->loss_sum, expected->loss_sum);
       const std::vector<double> gradient = ReadBuf(&one.first(), single->gradients());
       const std::vector<double> summed = ReadBuf(&cards.first(), model->gradients());
-      for (const TensorSpec& tensor : model->layout().tensors()) {
+      for (const params::TensorSpec& tensor : model->layout().tensors()) {
         for (int64_t i = tensor.offset; i < tensor.offset + tensor.num_elements(); ++i) {
           ASSERT_EQ(summed[i], gradient[i])
               << spec.name << ", " << count << " cards, " << tensor.name << " " << i;
@@ -46,7 +46,7 @@ TEST(ReplicatedModelBitsTest, GradientsAreThoseOfOneCardThatAccumulatesAsManyMic
 
 // If a kernel fails on one card, the steps of all cards end with the error of that kernel.
 TEST(ReplicatedModelFailureTest, FailingCardEndsTheStepOfAll) {
-  const ModelSpec spec = SmallGptSpec();
+  const params::ModelSpec spec = SmallGptSpec();
   const data::HostBatch batch = RandomBatch(spec, 5, 3);
   const kernels::DeviceSet cards = MakeTestCards(3);
   const std::unique_ptr<Model> model = *MakeModel({.spec = spec, .max_batch = 8}, cards);

@@ -35,7 +35,7 @@ class ReplicatedModelTest : public ::testing::Test {
     return ReadBuf(&cards.first(), model.gradients());
   }
 
-  const ModelSpec spec_;
+  const params::ModelSpec spec_;
   const data::HostBatch batch_;
 };
 

@@ -24,12 +24,12 @@ class TableRows {
 
   // Return elements of the parameter space, in order and in as few ranges as possible. used() has
   // the groups in which some row was looked up, and unused() the other groups.
-  std::vector<ElementRange> used() const { return RangesOf(true); }
-  std::vector<ElementRange> unused() const { return RangesOf(false); }
-  std::vector<ElementRange> all() const { return {{begin_, begin_ + rows_ * width_}}; }
+  std::vector<params::ElementRange> used() const { return RangesOf(true); }
+  std::vector<params::ElementRange> unused() const { return RangesOf(false); }
+  std::vector<params::ElementRange> all() const { return {{begin_, begin_ + rows_ * width_}}; }
 
  private:
-  std::vector<ElementRange> RangesOf(bool is_used) const;
+  std::vector<params::ElementRange> RangesOf(bool is_used) const;
 
   const int64_t begin_;
   const int64_t rows_;

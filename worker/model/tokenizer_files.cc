@@ -149,14 +149,15 @@ absl::Status CheckByteLevel(const Json& file, const std::string& part) {
   return Unknown(part, seen, "one of type \"ByteLevel\"");
 }
 
-absl::StatusOr<std::string> ReadTextFile(FileSystem& file_system, const std::string& path) {
+absl::StatusOr<std::string> ReadTextFile(storage::FileSystem& file_system,
+                                         const std::string& path) {
   ASSIGN_OR_RETURN(std::string text, file_system.ReadWholeFile(path, kMaxFileBytes));
-  RETURN_IF_ERROR(CheckNotGitLfsPointer(
+  RETURN_IF_ERROR(storage::CheckNotGitLfsPointer(
       path, absl::MakeSpan(reinterpret_cast<const uint8_t*>(text.data()), text.size())));
   return text;
 }
 
-absl::StatusOr<BytePairTokenizer::Config> ReadConfig(FileSystem& file_system,
+absl::StatusOr<BytePairTokenizer::Config> ReadConfig(storage::FileSystem& file_system,
                                                      const std::string& path) {
   const std::string prefix = absl::StrCat(path, "/");
   if (!file_system.IsDirectory(path) || file_system.Exists(prefix + kTokenizerFile)) {
@@ -174,7 +175,8 @@ absl::StatusOr<BytePairTokenizer::Config> ReadConfig(FileSystem& file_system,
   return ParseVocabulary(vocabulary, merges);
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> Open(FileSystem& file_system, const std::string& path) {
+absl::StatusOr<std::unique_ptr<Tokenizer>> Open(storage::FileSystem& file_system,
+                                                const std::string& path) {
   ASSIGN_OR_RETURN(const BytePairTokenizer::Config config, ReadConfig(file_system, path));
   return BytePairTokenizer::Create(config);
 }
@@ -216,14 +218,14 @@ absl::StatusOr<BytePairTokenizer::Config> ParseVocabulary(absl::string_view voca
   return config;
 }
 
-bool HasTokenizer(FileSystem& file_system, const std::string& folder) {
+bool HasTokenizer(storage::FileSystem& file_system, const std::string& folder) {
   const auto has = [&](const char* name) {
     return file_system.Exists(absl::StrCat(folder, "/", name));
   };
   return has(kTokenizerFile) || (has(kVocabularyFile) && has(kMergesFile));
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(FileSystem& file_system,
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(storage::FileSystem& file_system,
                                                          const std::string& path) {
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Open(file_system, path);
   if (tokenizer.ok()) return tokenizer;

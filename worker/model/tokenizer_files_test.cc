@@ -110,7 +110,7 @@ TEST(TokenizerFilesTest, FoldersHaveEitherKindOfFiles) {
   const std::string folder = testing::TempDir() + "/tokenizer";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
-  FileSystem& disk = FileSystem::Real();
+  storage::FileSystem& disk = storage::FileSystem::Real();
   EXPECT_FALSE(HasTokenizer(disk, folder));
   EXPECT_THAT(OpenTokenizer(disk, folder).status(),
               StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr(folder), HasSubstr("vocab"))));

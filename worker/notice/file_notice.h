@@ -17,7 +17,8 @@ namespace lodestar::notice {
 class FileNotice final : public NoticeSource {
  public:
   // `files` must outlive the object.
-  FileNotice(std::string path, FileSystem* files) : path_(std::move(path)), files_(files) {}
+  FileNotice(std::string path, storage::FileSystem* files)
+      : path_(std::move(path)), files_(files) {}
 
   absl::StatusOr<std::optional<std::string>> Look() override {
     if (files_->Exists(path_)) return absl::StrCat("notice: ", path_, " is there");
@@ -28,7 +29,7 @@ class FileNotice final : public NoticeSource {
 
  private:
   const std::string path_;
-  FileSystem* const files_;
+  storage::FileSystem* const files_;
 };
 
 }  // namespace lodestar::notice

@@ -162,7 +162,7 @@ absl::StatusOr<HttpRequest> ParseHttpUrl(absl::string_view flag, absl::string_vi
   const bool has_port =
       colon != std::string::npos && (bracket == std::string::npos || bracket < colon);
   if (!has_port) absl::StrAppend(&place, ":80");
-  const absl::StatusOr<HostPort> parsed = ParseHostPort(flag, place, /*lowest_port=*/1);
+  const absl::StatusOr<net::HostPort> parsed = net::ParseHostPort(flag, place, /*lowest_port=*/1);
   if (!parsed.ok() || absl::StrContains(place, '@')) return bad;
   request.host = parsed->host;
   request.port = parsed->port;

@@ -59,7 +59,7 @@ std::unique_ptr<NoticeSource> MakeNoticeSource(const NoticeOrigin& origin, HttpF
     case NoticeOrigin::Kind::kFile:
       break;
   }
-  return std::make_unique<FileNotice>(origin.path, &FileSystem::Real());
+  return std::make_unique<FileNotice>(origin.path, &storage::FileSystem::Real());
 }
 
 }  // namespace lodestar::notice

@@ -32,7 +32,7 @@ void NoticeWatch::Run() {
     const std::optional<NoticeCourse::Event> event = course.OnLook(begun, clock_->Now(), found);
     if (event.has_value()) {
       if (const auto* notice = std::get_if<MachineNotice>(&*event)) return on_notice_(*notice);
-      LogWarn("{}", std::get<NoticeCourse::Warning>(*event).text);
+      logging::LogWarn("{}", std::get<NoticeCourse::Warning>(*event).text);
     }
     absl::MutexLock lock(&mutex_);
     if (clock_->Await(mutex_, absl::Condition(&is_over_), config_.interval)) return;

@@ -24,33 +24,33 @@ class ContributionBytes {
  public:
   virtual ~ContributionBytes() = default;
 
-  virtual Encoding encoding() const = 0;
+  virtual params::Encoding encoding() const = 0;
   // Returns true if the elements travel unchanged, in fp32. The servers then multiply them by the
   // scale.
-  bool is_exact() const { return encoding() == Encoding::kFp32; }
+  bool is_exact() const { return encoding() == params::Encoding::kFp32; }
   // Returns true if the bytes are complete when Prepare() returns, so that Await() never waits.
   virtual bool is_inline() const = 0;
 
   // Begins a contribution. It is `scale` times the vector, or the plain vector if is_exact(). If
   // Commit() was not called for the last contribution, that contribution is forgotten.
-  virtual void Begin(const Registration& registration, Round round, float scale) = 0;
+  virtual void Begin(const messages::Registration& registration, Round round, float scale) = 0;
 
   // Queues the work that makes the bytes of a bucket, and returns an event for Await(). The bytes
   // are those of the vector after all work that the compute stream has been given up to now. Must
   // be called once per bucket.
-  virtual kernels::EventId Prepare(const Bucket& bucket) = 0;
+  virtual kernels::EventId Prepare(const params::Bucket& bucket) = 0;
   // Does the same as Prepare(), but does not copy the bytes from the device to host memory. If the
   // bytes are not in host memory already, OnDevice() returns them.
-  virtual kernels::EventId PrepareOnDevice(const Bucket& bucket) { return Prepare(bucket); }
+  virtual kernels::EventId PrepareOnDevice(const params::Bucket& bucket) { return Prepare(bucket); }
   // Blocks until the bytes that `prepared` stands for are made. Errors: those of the device.
   virtual absl::Status Await(kernels::EventId prepared) = 0;
   // Returns the bucket's bytes, in host memory. They stay until the next Begin(). If is_exact() and
   // is_inline(), they stay as long as the vector.
-  virtual absl::Span<const std::byte> Of(const Bucket& bucket) const = 0;
+  virtual absl::Span<const std::byte> Of(const params::Bucket& bucket) const = 0;
   // Returns the bytes if they are only in the device's memory. In that case Of() must not be
   // called. Returns nothing if Of() has the bytes. The bytes stay until the next Begin(), or as
   // long as the vector if is_exact().
-  virtual std::optional<client::DevicePayload> OnDevice(const Bucket& /*bucket*/) {
+  virtual std::optional<client::DevicePayload> OnDevice(const params::Bucket& /*bucket*/) {
     return std::nullopt;
   }
 

@@ -33,8 +33,8 @@ absl::StatusOr<client::PushResult> DeliverAll(
     const absl::StatusOr<client::PushResult> result = session->Finish();
     if (result.ok()) {
       if (!result->late.empty()) {
-        LogDebug("round {} was committed without {} buckets of ours", header.round,
-                 result->late.size());
+        logging::LogDebug("round {} was committed without {} buckets of ours", header.round,
+                          result->late.size());
       }
       return *result;
     }
@@ -47,7 +47,7 @@ absl::StatusOr<client::PushResult> DeliverAll(
 
 }  // namespace
 
-ContributionSession::ContributionSession(const Registration& registration,
+ContributionSession::ContributionSession(const messages::Registration& registration,
                                          const client::ContributionHeader& header,
                                          client::ParameterTransport* transport)
     : registration_(registration),
@@ -55,7 +55,7 @@ ContributionSession::ContributionSession(const Registration& registration,
       transport_(transport),
       session_(transport->StartPush(header)) {}
 
-absl::Status ContributionSession::AddBucket(const Bucket& bucket, Version base_version,
+absl::Status ContributionSession::AddBucket(const params::Bucket& bucket, Version base_version,
                                             ContributionBytes& bytes) {
   client::PushSession& session = SessionOf(bucket);
   const std::optional<client::DevicePayload> on_device = bytes.OnDevice(bucket);
@@ -71,9 +71,9 @@ absl::Status ContributionSession::AddBucket(const Bucket& bucket, Version base_v
   return absl::OkStatus();
 }
 
-client::PushSession& ContributionSession::SessionOf(const Bucket& bucket) {
+client::PushSession& ContributionSession::SessionOf(const params::Bucket& bucket) {
   client::ContributionHeader plain = header_;
-  plain.encoding = Encoding::kFp32;
+  plain.encoding = params::Encoding::kFp32;
   plain.scale = 1.0f;
   if (plain == header_ || !registration_.layout().is_averaged(bucket.block)) return *session_;
   if (averaged_ == nullptr) averaged_ = transport_->StartPush(plain);
@@ -95,11 +95,11 @@ absl::StatusOr<client::PushResult> ContributionSession::Finish() {
   return result;
 }
 
-ContributionPush::ContributionPush(const Registration& registration,
+ContributionPush::ContributionPush(const messages::Registration& registration,
                                    const client::ContributionHeader& header,
                                    ContributionBytes* bytes, BaseVersions* base,
                                    client::ParameterTransport* transport, Clock* clock,
-                                   TraceRecorder* trace, Leaves leaves)
+                                   process::TraceRecorder* trace, Leaves leaves)
     : registration_(registration),
       header_(HeaderOnTheWire(header, *bytes)),
       bytes_(bytes),
@@ -120,13 +120,13 @@ absl::Status ContributionPush::BlockReady(int block) {
   return PartsReady(block, {registration_.layout().block(block)});
 }
 
-absl::Status ContributionPush::PartsReady(int block, absl::Span<const ElementRange> parts) {
-  for (const Bucket& bucket : registration_.buckets()) {
+absl::Status ContributionPush::PartsReady(int block, absl::Span<const params::ElementRange> parts) {
+  for (const params::Bucket& bucket : registration_.buckets()) {
     if (bucket.block != block || is_ready_[bucket.index]) continue;
     // Finds the first part that ends at or after the end of the bucket.
-    const auto part =
-        std::lower_bound(parts.begin(), parts.end(), bucket.range.end,
-                         [](const ElementRange& range, int64_t end) { return range.end < end; });
+    const auto part = std::lower_bound(
+        parts.begin(), parts.end(), bucket.range.end,
+        [](const params::ElementRange& range, int64_t end) { return range.end < end; });
     if (part != parts.end() && part->begin <= bucket.range.begin) Ready(bucket);
   }
   return failure();
@@ -137,7 +137,7 @@ absl::Status ContributionPush::BucketsReady(absl::Span<const uint32_t> buckets) 
   return failure();
 }
 
-void ContributionPush::Ready(const Bucket& bucket) {
+void ContributionPush::Ready(const params::Bucket& bucket) {
   ready_.push_back(&bucket);
   is_ready_[bucket.index] = true;
   if (bytes_->is_inline()) return PrepareAndAdd(bucket);
@@ -146,7 +146,7 @@ void ContributionPush::Ready(const Bucket& bucket) {
   prepared_.push_back({&bucket, event});
 }
 
-kernels::EventId ContributionPush::Prepare(const Bucket& bucket) {
+kernels::EventId ContributionPush::Prepare(const params::Bucket& bucket) {
   if (leaves_ == Leaves::kAtOnce && transport_->ReachesDevice(bucket.index)) {
     return bytes_->PrepareOnDevice(bucket);
   }
@@ -160,10 +160,10 @@ absl::Status ContributionPush::AllBlocksReady() {
   return absl::OkStatus();
 }
 
-void ContributionPush::PrepareAndAdd(const Bucket& bucket) {
+void ContributionPush::PrepareAndAdd(const params::Bucket& bucket) {
   {
-    TraceSpan span(bytes_->is_exact() ? nullptr : trace_, "training", "encode",
-                   {.block = bucket.block, .bucket = bucket.index});
+    process::TraceSpan span(bytes_->is_exact() ? nullptr : trace_, "training", "encode",
+                            {.block = bucket.block, .bucket = bucket.index});
     bytes_->Prepare(bucket);
   }
   if (leaves_ == Leaves::kAtOnce) NoteFailure(Add(bucket));
@@ -190,8 +190,8 @@ void ContributionPush::HandOver() {
 }
 
 absl::Status ContributionPush::Await(const Prepared& prepared) {
-  TraceSpan span(trace_, "pusher", "copy wait",
-                 {.block = prepared.bucket->block, .bucket = prepared.bucket->index});
+  process::TraceSpan span(trace_, "pusher", "copy wait",
+                          {.block = prepared.bucket->block, .bucket = prepared.bucket->index});
   return bytes_->Await(prepared.event);
 }
 
@@ -205,7 +205,7 @@ void ContributionPush::JoinPusher(bool drop) {
   pusher_.join();
 }
 
-absl::Status ContributionPush::AddTo(ContributionSession& session, const Bucket& bucket) {
+absl::Status ContributionPush::AddTo(ContributionSession& session, const params::Bucket& bucket) {
   return session.AddBucket(bucket, base_->version(bucket.index), *bytes_);
 }
 
@@ -221,7 +221,7 @@ absl::Status ContributionPush::failure() {
 
 MadeContribution ContributionPush::made() const {
   MadeContribution made = {.header = header_, .bytes = bytes_, .buckets = {}, .base_versions = {}};
-  for (const Bucket* bucket : ready_) {
+  for (const params::Bucket* bucket : ready_) {
     made.buckets.push_back(bucket->index);
     made.base_versions.push_back(base_->version(bucket->index));
   }
@@ -233,7 +233,8 @@ std::vector<LeavingBucket> ContributionPush::leaving() const {
   if (session_ == nullptr) return leaving;
   int64_t behind = 0;  // Bytes that leave after this bucket.
   int64_t unsent = 0;
-  for (const Bucket* bucket : ready_) unsent += static_cast<int64_t>(bytes_->Of(*bucket).size());
+  for (const params::Bucket* bucket : ready_)
+    unsent += static_cast<int64_t>(bytes_->Of(*bucket).size());
   if (leaves_ == Leaves::kAtOnce) unsent = std::min(unsent, session_->bytes_unsent());
   for (auto it = ready_.rbegin(); it != ready_.rend() && behind < unsent; ++it) {
     leaving.push_back({(*it)->index, unsent - behind});
@@ -256,14 +257,14 @@ absl::Status ContributionPush::Finish() {
 
 absl::StatusOr<std::vector<uint32_t>> ContributionPush::Deliver() {
   const absl::Time start = clock_->Now();
-  TraceSpan span(trace_, "training", "push wait");
+  process::TraceSpan span(trace_, "training", "push wait");
   RETURN_IF_ERROR(AwaitMade());
   if (leaves_ == Leaves::kWithFinish) {
-    for (const Bucket* bucket : ready_) RETURN_IF_ERROR(Add(*bucket));
+    for (const params::Bucket* bucket : ready_) RETURN_IF_ERROR(Add(*bucket));
   }
   const auto begin_again = [this]() -> absl::StatusOr<std::unique_ptr<ContributionSession>> {
     auto session = std::make_unique<ContributionSession>(registration_, header_, transport_);
-    for (const Bucket* bucket : ready_) RETURN_IF_ERROR(AddTo(*session, *bucket));
+    for (const params::Bucket* bucket : ready_) RETURN_IF_ERROR(AddTo(*session, *bucket));
     return session;
   };
   ASSIGN_OR_RETURN(client::PushResult result,
@@ -274,7 +275,7 @@ absl::StatusOr<std::vector<uint32_t>> ContributionPush::Deliver() {
   return std::move(result.late);
 }
 
-absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registration,
+absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const messages::Registration& registration,
                                                    const MadeContribution& made,
                                                    client::ParameterTransport* transport,
                                                    Clock* clock) {
@@ -292,7 +293,7 @@ absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registrat
   return std::move(result.late);
 }
 
-absl::Status PushAgain(const Registration& registration, const MadeContribution& made,
+absl::Status PushAgain(const messages::Registration& registration, const MadeContribution& made,
                        client::ParameterTransport* transport, Clock* clock) {
   ASSIGN_OR_RETURN(const std::vector<uint32_t> late,
                    DeliverAgain(registration, made, transport, clock));

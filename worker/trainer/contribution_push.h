@@ -36,23 +36,26 @@ namespace lodestar::trainer {
 class ContributionSession {
  public:
   // The registration and the transport must outlive the object.
-  ContributionSession(const Registration& registration, const client::ContributionHeader& header,
+  ContributionSession(const messages::Registration& registration,
+                      const client::ContributionHeader& header,
                       client::ParameterTransport* transport);
 
-  void AddBucket(const Bucket& bucket, Version base_version, absl::Span<const std::byte> data) {
+  void AddBucket(const params::Bucket& bucket, Version base_version,
+                 absl::Span<const std::byte> data) {
     SessionOf(bucket).AddBucket(bucket.index, base_version, data);
   }
   // Adds a bucket whose bytes are prepared and awaited. Errors: those of the device.
-  absl::Status AddBucket(const Bucket& bucket, Version base_version, ContributionBytes& bytes);
+  absl::Status AddBucket(const params::Bucket& bucket, Version base_version,
+                         ContributionBytes& bytes);
   // Returns the sum of PushSession::bytes_unsent() over both sessions.
   int64_t bytes_unsent() const;
   // Does PushSession::Finish() for both sessions.
   absl::StatusOr<client::PushResult> Finish();
 
  private:
-  client::PushSession& SessionOf(const Bucket& bucket);
+  client::PushSession& SessionOf(const params::Bucket& bucket);
 
-  const Registration& registration_;
+  const messages::Registration& registration_;
   const client::ContributionHeader header_;
   client::ParameterTransport* const transport_;
   std::unique_ptr<client::PushSession> session_;
@@ -72,12 +75,12 @@ struct MadeContribution {
 
 // Pushes the contribution until every server has acknowledged it. Returns the buckets that were not
 // counted, and does not call Commit() of `bytes`. Errors: Aborted, Cancelled, refusals.
-absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registration,
+absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const messages::Registration& registration,
                                                    const MadeContribution& made,
                                                    client::ParameterTransport* transport,
                                                    Clock* clock);
 // Does the same as DeliverAgain(), and then calls Commit() of `bytes`.
-absl::Status PushAgain(const Registration& registration, const MadeContribution& made,
+absl::Status PushAgain(const messages::Registration& registration, const MadeContribution& made,
                        client::ParameterTransport* transport, Clock* clock);
 
 class ContributionPush final : public model::GradientSink {
@@ -88,10 +91,10 @@ class ContributionPush final : public model::GradientSink {
   // The device's vector behind `bytes` must have no other push at the same time, and must not
   // change before Finish() has returned. `base` has the versions of the weights that the vector was
   // computed on. `trace` may be null. All arguments must outlive the push.
-  ContributionPush(const Registration& registration, const client::ContributionHeader& header,
-                   ContributionBytes* bytes, BaseVersions* base,
-                   client::ParameterTransport* transport, Clock* clock,
-                   TraceRecorder* trace = nullptr, Leaves leaves = Leaves::kAtOnce);
+  ContributionPush(const messages::Registration& registration,
+                   const client::ContributionHeader& header, ContributionBytes* bytes,
+                   BaseVersions* base, client::ParameterTransport* transport, Clock* clock,
+                   process::TraceRecorder* trace = nullptr, Leaves leaves = Leaves::kAtOnce);
   // Gives up the buckets that have not been sent, unless Finish() has returned.
   ~ContributionPush() override;
 
@@ -100,7 +103,7 @@ class ContributionPush final : public model::GradientSink {
   absl::Status BlockReady(int block) override;
   // Does the same as BlockReady(), for the buckets that lie in one of the parts. A later
   // BlockReady() handles the block's other buckets.
-  absl::Status PartsReady(int block, absl::Span<const ElementRange> parts) override;
+  absl::Status PartsReady(int block, absl::Span<const params::ElementRange> parts) override;
   absl::Status AllBlocksReady();
   // Does the same as AllBlocksReady() for the buckets with these indices only. The contribution
   // then has no other buckets.
@@ -130,37 +133,37 @@ class ContributionPush final : public model::GradientSink {
 
  private:
   struct Prepared {
-    const Bucket* bucket = nullptr;
+    const params::Bucket* bucket = nullptr;
     kernels::EventId event = 0;
   };
 
-  void Ready(const Bucket& bucket);
-  void PrepareAndAdd(const Bucket& bucket);
+  void Ready(const params::Bucket& bucket);
+  void PrepareAndAdd(const params::Bucket& bucket);
   // Begins to make the bytes of the bucket. If the transport reads device memory, the bytes stay
   // there, unless they are kept on disk before they leave.
-  kernels::EventId Prepare(const Bucket& bucket);
+  kernels::EventId Prepare(const params::Bucket& bucket);
   // Hands over the prepared buckets, in order. Runs on pusher_.
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Await(const Prepared& prepared);
   // Waits for the end of pusher_. If `drop` is true, pusher_ ends without the buckets that are
   // still queued.
   void JoinPusher(bool drop) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Add(const Bucket& bucket) { return AddTo(*session_, bucket); }
-  absl::Status AddTo(ContributionSession& session, const Bucket& bucket);
+  absl::Status Add(const params::Bucket& bucket) { return AddTo(*session_, bucket); }
+  absl::Status AddTo(ContributionSession& session, const params::Bucket& bucket);
   // Keeps an error. The next call of another method returns it.
   void NoteFailure(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status failure() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const Registration& registration_;
+  const messages::Registration& registration_;
   const client::ContributionHeader header_;
   ContributionBytes* const bytes_;
   BaseVersions* const base_;
   client::ParameterTransport* const transport_;
   Clock* const clock_;
-  TraceRecorder* const trace_;
+  process::TraceRecorder* const trace_;
   const Leaves leaves_;
-  std::vector<const Bucket*> ready_;  // Buckets in the order in which they leave.
-  std::vector<bool> is_ready_;        // One entry per bucket.
+  std::vector<const params::Bucket*> ready_;  // Buckets in the order in which they leave.
+  std::vector<bool> is_ready_;                // One entry per bucket.
   absl::Duration blocked_;
   absl::Duration waited_;
   // Only pusher_ uses it until pusher_ has been joined.

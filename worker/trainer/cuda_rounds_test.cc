@@ -25,15 +25,15 @@
 namespace lodestar::trainer {
 namespace {
 
-JobSpec GradientJob() {
-  JobSpec job;
-  job.mode = Mode::kSync;
+job::JobSpec GradientJob() {
+  job::JobSpec job;
+  job.mode = job::Mode::kSync;
   return job;
 }
 
-JobSpec LocalStepsJob() {
-  JobSpec job;
-  job.mode = Mode::kLocalSgd;
+job::JobSpec LocalStepsJob() {
+  job::JobSpec job;
+  job.mode = job::Mode::kLocalSgd;
   job.local_steps = 2;
   job.clip_norm = 0.05;
   return job;
@@ -44,8 +44,8 @@ std::unique_ptr<kernels::Device> Card(kernels::DType compute, emulator::StreamOr
                                   {.streams = order});
 }
 
-TrainingOutcome TrainOnCard(const JobSpec& job, kernels::DType compute, emulator::StreamOrder order,
-                            bool overlap) {
+TrainingOutcome TrainOnCard(const job::JobSpec& job, kernels::DType compute,
+                            emulator::StreamOrder order, bool overlap) {
   return TrainThreeRounds(job, Card(compute, order).get(), overlap);
 }
 
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(DTypes, CudaRoundsTest,
                          ::testing::Values(kernels::DType::kF32, kernels::DType::kBf16));
 
 TEST_P(CudaRoundsTest, StreamsAndOverlapChangeNoBit) {
-  for (const JobSpec& job : {GradientJob(), LocalStepsJob()}) {
+  for (const job::JobSpec& job : {GradientJob(), LocalStepsJob()}) {
     const TrainingOutcome expected =
         TrainOnCard(job, GetParam(), emulator::StreamOrder::kOnlyWhatIsNeeded, /*overlap=*/false);
     ASSERT_EQ(expected.losses.size(), 6u);
@@ -74,7 +74,7 @@ class CudaCardsTest : public ::testing::TestWithParam<std::tuple<int, kernels::D
   kernels::DType compute() const { return std::get<1>(GetParam()); }
 
   // Trains on `num_cards` cards, each of which holds `max_batch` samples at once.
-  TrainingOutcome Train(const JobSpec& job, int num_cards, int64_t max_batch,
+  TrainingOutcome Train(const job::JobSpec& job, int num_cards, int64_t max_batch,
                         emulator::StreamOrder order, bool overlap) {
     const kernels::DeviceSet cards =
         cuda::MakeEmulatedDevices({.compute = compute(), .fusion = factory::FusionPolicy::kNever},
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Cards, CudaCardsTest,
                                            std::make_tuple(2, kernels::DType::kBf16)));
 
 TEST_P(CudaCardsTest, HaveTheBitsOfOneCardThatAccumulatesWhateverStreamsAndOverlap) {
-  for (const JobSpec& job : {GradientJob(), LocalStepsJob()}) {
+  for (const job::JobSpec& job : {GradientJob(), LocalStepsJob()}) {
     const int64_t step_samples = kRigBatch / job.local_steps;
     const int64_t share = (step_samples + num_cards() - 1) / num_cards();
     const TrainingOutcome one =
@@ -111,33 +111,34 @@ TEST_P(CudaCardsTest, HaveTheBitsOfOneCardThatAccumulatesWhateverStreamsAndOverl
 
 // Pinned memory holds the host's copies of the vectors that travel.
 TEST(CudaRoundsMemoryTest, PinnedMemoryOfARunnerIsAsForetold) {
-  JobSpec encoded = GradientJob();
-  encoded.push_encoding = Encoding::kInt8;
-  JobSpec averaging = LocalStepsJob();
-  averaging.outer_optimizer = OuterOptimizerKind::kAverage;
-  JobSpec overlapped = LocalStepsJob();
+  job::JobSpec encoded = GradientJob();
+  encoded.push_encoding = params::Encoding::kInt8;
+  job::JobSpec averaging = LocalStepsJob();
+  averaging.outer_optimizer = job::OuterOptimizerKind::kAverage;
+  job::JobSpec overlapped = LocalStepsJob();
   overlapped.overlap_steps = 1;
-  for (const JobSpec& wanted : {GradientJob(), encoded, LocalStepsJob(), averaging, overlapped}) {
+  for (const job::JobSpec& wanted :
+       {GradientJob(), encoded, LocalStepsJob(), averaging, overlapped}) {
     const auto card = Card(kernels::DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
     TrainingRig rig(wanted, card.get(), /*overlap=*/true);
-    const JobSpec& job = rig.server().registration().job;
+    const job::JobSpec& job = rig.server().registration().job;
     const int64_t before = emulator::pinned_bytes();
     const auto runner = MakeRoundRunner(job, rig.runner_deps());
     ASSERT_OK(runner);
     EXPECT_EQ(
         emulator::pinned_bytes() - before,
         RunnerPinnedBytes(job, rig.server().registration().layout(), /*keeps_residual=*/false))
-        << EncodingName(job.push_encoding) << ", local steps " << job.local_steps << ", overlap "
-        << job.overlap_steps;
+        << params::EncodingName(job.push_encoding) << ", local steps " << job.local_steps
+        << ", overlap " << job.overlap_steps;
   }
 }
 
 TEST(CudaRoundsMemoryTest, PinnedMemoryOfAKeptResidualIsAsForetold) {
-  JobSpec job = GradientJob();
-  job.push_encoding = Encoding::kInt8;
+  job::JobSpec job = GradientJob();
+  job.push_encoding = params::Encoding::kInt8;
   const auto card = Card(kernels::DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
   TrainingRig rig(job, card.get(), /*overlap=*/true);
-  const Registration& registration = rig.server().registration();
+  const messages::Registration& registration = rig.server().registration();
   const int64_t before = emulator::pinned_bytes();
   const auto exchange = *ExchangeState::Create(registration.job, registration.layout(), card.get(),
                                                rig.model().parameters(), rig.model().gradients());
@@ -150,8 +151,8 @@ TEST(CudaRoundsMemoryTest, PinnedMemoryOfAKeptResidualIsAsForetold) {
 // Runs two rounds and returns the report of the second, which has to wait for its weights. The
 // server calls `while_awaited` before it sends them. With overlapped rounds their pull begins at
 // the end of the first round.
-absl::StatusOr<RoundReport> RunRoundThatWaits(const JobSpec& job, Clock* clock,
-                                              const std::function<void()>& while_awaited) {
+absl::StatusOr<messages::RoundReport> RunRoundThatWaits(
+    const job::JobSpec& job, Clock* clock, const std::function<void()>& while_awaited) {
   const auto card = Card(kernels::DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
   TrainingRig training(job, card.get(), /*overlap=*/true, /*trace=*/nullptr, clock);
   std::atomic<bool> is_second_round = false;
@@ -170,8 +171,8 @@ absl::StatusOr<RoundReport> RunRoundThatWaits(const JobSpec& job, Clock* clock,
   return training.RunRound(1);
 }
 
-JobSpec OverlappedJob() {
-  JobSpec job = LocalStepsJob();
+job::JobSpec OverlappedJob() {
+  job::JobSpec job = LocalStepsJob();
   job.overlap_rounds = true;
   return job;
 }
@@ -180,9 +181,9 @@ JobSpec OverlappedJob() {
 constexpr absl::Duration kMoment = absl::Milliseconds(50);
 
 TEST(CudaRoundsExposedTest, ACardWithNothingToDoUntilWeightsComeIsExposedCommunication) {
-  for (const JobSpec& job : {GradientJob(), OverlappedJob()}) {
+  for (const job::JobSpec& job : {GradientJob(), OverlappedJob()}) {
     SimulatedClock clock;
-    const absl::StatusOr<RoundReport> report = RunRoundThatWaits(job, &clock, [&] {
+    const absl::StatusOr<messages::RoundReport> report = RunRoundThatWaits(job, &clock, [&] {
       clock.AdvanceTime(absl::Seconds(10));
       emulator::PassTime(10e6);
     });
@@ -196,9 +197,9 @@ TEST(CudaRoundsExposedTest, ACardWithNothingToDoUntilWeightsComeIsExposedCommuni
 // If the host waits for weights while the card has work queued for all that time, no communication
 // is exposed.
 TEST(CudaRoundsExposedTest, AHostThatWaitsWhileTheCardComputesIsNot) {
-  for (const JobSpec& job : {GradientJob(), OverlappedJob()}) {
+  for (const job::JobSpec& job : {GradientJob(), OverlappedJob()}) {
     SimulatedClock clock;
-    const absl::StatusOr<RoundReport> report =
+    const absl::StatusOr<messages::RoundReport> report =
         RunRoundThatWaits(job, &clock, [&] { clock.AdvanceTime(absl::Seconds(10)); });
     ASSERT_OK(report);
     EXPECT_LT(report->communication, kMoment);
@@ -213,7 +214,7 @@ TEST(CudaRoundsExposedTest, CopiesThatTheCardWaitsForAreExposedCommunication) {
   TrainingRig training(GradientJob(), card.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
   const auto buckets = static_cast<int64_t>(training.server().registration().buckets().size());
   for (int64_t round = 0; round < 2; ++round) {
-    const absl::StatusOr<RoundReport> report = training.RunRound(round);
+    const absl::StatusOr<messages::RoundReport> report = training.RunRound(round);
     ASSERT_OK(report);
     EXPECT_NEAR(absl::ToDoubleMicroseconds(report->communication), buckets, 0.1);
   }
@@ -229,20 +230,22 @@ std::vector<float> GradientOf(TrainingRig& training, kernels::Device& card) {
   return values;
 }
 
-class CudaEncodedRoundsTest : public ::testing::TestWithParam<Encoding> {};
+class CudaEncodedRoundsTest : public ::testing::TestWithParam<params::Encoding> {};
 
 INSTANTIATE_TEST_SUITE_P(Encodings, CudaEncodedRoundsTest,
-                         ::testing::Values(Encoding::kBf16, Encoding::kFp16, Encoding::kInt8,
-                                           Encoding::kInt4),
-                         [](const auto& info) { return std::string(EncodingName(info.param)); });
+                         ::testing::Values(params::Encoding::kBf16, params::Encoding::kFp16,
+                                           params::Encoding::kInt8, params::Encoding::kInt4),
+                         [](const auto& info) {
+                           return std::string(params::EncodingName(info.param));
+                         });
 
 // Compares the bytes that the server gets with those that the CPU makes of the same gradient. Error
 // feedback is on, so both also depend on the residual of earlier rounds.
-void ExpectBytesOfTheCpu(const JobSpec& job, emulator::StreamOrder order) {
+void ExpectBytesOfTheCpu(const job::JobSpec& job, emulator::StreamOrder order) {
   const auto card = Card(kernels::DType::kF32, order);
   const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(job, card.get(), /*overlap=*/true);
-  const Registration& registration = training.server().registration();
+  const messages::Registration& registration = training.server().registration();
   std::vector<float> vector(registration.layout().num_elements());
   const kernels::Buf buf = {vector.data(), kernels::DType::kF32,
                             registration.layout().num_elements()};
@@ -253,7 +256,7 @@ void ExpectBytesOfTheCpu(const JobSpec& job, emulator::StreamOrder order) {
     const std::vector<float> gradient = GradientOf(training, *card);
     vector.assign(gradient.begin(), gradient.end());
     expected.Begin(registration, Round(round), /*scale=*/1.0f);
-    for (const Bucket& bucket : registration.buckets()) {
+    for (const params::Bucket& bucket : registration.buckets()) {
       expected.Prepare(bucket);
       const absl::Span<const std::byte> bytes = expected.Of(bucket);
       ASSERT_EQ(training.server().pushed()[bucket.index],
@@ -265,13 +268,13 @@ void ExpectBytesOfTheCpu(const JobSpec& job, emulator::StreamOrder order) {
 }
 
 TEST_P(CudaEncodedRoundsTest, TheServerGetsTheBytesThatTheCpuMakesOfTheSameGradient) {
-  JobSpec job = GradientJob();
+  job::JobSpec job = GradientJob();
   job.push_encoding = GetParam();
   ExpectBytesOfTheCpu(job, emulator::StreamOrder::kOthersFirst);
 }
 
 TEST_P(CudaEncodedRoundsTest, TheServerGetsTheBytesThatTheCpuMakesOfTheSamePseudoGradient) {
-  JobSpec job = LocalStepsJob();
+  job::JobSpec job = LocalStepsJob();
   job.push_encoding = GetParam();
   ExpectBytesOfTheCpu(job, emulator::StreamOrder::kOnlyWhatIsNeeded);
 }

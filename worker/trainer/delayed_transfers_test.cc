@@ -32,13 +32,13 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
       : registration_(TwoBlocks()),
         device_(GetParam()),
         vector_{*device_.Allocate(4 * sizeof(float)), kernels::DType::kF32, 4},
-        exchange_(MakeExchange(Encoding::kFp32)) {}
+        exchange_(MakeExchange(params::Encoding::kFp32)) {}
   ~DelayedTransfersTest() override { device_.Release(vector_.data); }
 
   kernels::Buf Block(int block) const { return vector_.Slice(2 * block, 2); }
   // Makes the exchange of one vector that is pulled and pushed.
-  std::unique_ptr<ExchangeState> MakeExchange(Encoding encoding) {
-    JobSpec job;
+  std::unique_ptr<ExchangeState> MakeExchange(params::Encoding encoding) {
+    job::JobSpec job;
     job.push_encoding = encoding;
     return *ExchangeState::Create(job, registration_.layout(), &device_, vector_, vector_);
   }
@@ -61,7 +61,7 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
                                               exchange_->contribution(), base, transport, &clock_);
   }
 
-  const Registration registration_;
+  const messages::Registration registration_;
   DelayedDevice device_;
   const kernels::Buf vector_;
   std::unique_ptr<ExchangeState> exchange_;
@@ -106,7 +106,7 @@ TEST_P(DelayedTransfersTest, WhatComesStraightToTheDeviceDoesNotOverwriteWhatIsS
 }
 
 TEST_P(DelayedTransfersTest, WhatLeavesStraightFromTheDeviceIsComputedAndSentAgainEitherWay) {
-  for (const Encoding encoding : {Encoding::kFp32, Encoding::kBf16}) {
+  for (const params::Encoding encoding : {params::Encoding::kFp32, params::Encoding::kBf16}) {
     transport_.reaches_device_ = true;
     exchange_ = MakeExchange(encoding);
     const auto pull = Pull(&transport_);
@@ -126,7 +126,7 @@ TEST_P(DelayedTransfersTest, WhatLeavesStraightFromTheDeviceIsComputedAndSentAga
       for (size_t i = 0; i < 2; ++i) {
         EXPECT_EQ(sent[i].is_from_device, &sent != &transport_.pushes_.back());
         EXPECT_EQ(sent[i].data, transport_.pushes_[0][i].data);
-        if (encoding == Encoding::kFp32) {
+        if (encoding == params::Encoding::kFp32) {
           EXPECT_THAT(sent[i].values(), Each(7.0f));
         } else {
           EXPECT_EQ(sent[i].data[1], std::byte{0x40}) << "bf16 of 7 is 0x40e0";
@@ -186,7 +186,7 @@ TEST_P(DelayedTransfersTest, UnacknowledgedContributionIsSentAgainFromTheHostsCo
 TEST_P(DelayedTransfersTest, EncodedContributionsWaitForTheirVectorAndForWhatTheLastOneLost) {
   const auto pull = Pull(&transport_);
   ASSERT_OK(pull->WaitForAll());
-  const auto encoded = MakeExchange(Encoding::kBf16);
+  const auto encoded = MakeExchange(params::Encoding::kBf16);
   transport_.script_ = {absl::UnavailableError("gone"), absl::OkStatus(),
                         absl::AbortedError("this life is over")};
   // This is 0.375 of a unit of bf16 at 1, so rounding drops it. Twice as much, from two

@@ -38,7 +38,8 @@ void DeviceTimeline::Begin(kernels::StreamKind stream) {
   if (is_on()) begun_[static_cast<int>(stream)] = device_->RecordTimed(stream);
 }
 
-void DeviceTimeline::End(kernels::StreamKind stream, absl::string_view name, const TraceTag& tag) {
+void DeviceTimeline::End(kernels::StreamKind stream, absl::string_view name,
+                         const process::TraceTag& tag) {
   if (!is_on()) return;
   spans_.push_back(
       {stream, name, tag, begun_[static_cast<int>(stream)], device_->RecordTimed(stream)});

@@ -16,7 +16,8 @@ namespace lodestar::trainer {
 class DeviceTimeline {
  public:
   // `device` and `trace` must outlive the timeline. `trace` may be null.
-  DeviceTimeline(kernels::Device* device, TraceRecorder* trace) : device_(device), trace_(trace) {}
+  DeviceTimeline(kernels::Device* device, process::TraceRecorder* trace)
+      : device_(device), trace_(trace) {}
 
   // Must be called when a round begins. If the round is traced, waits once for the device, to
   // relate the device's clock to the host's. Errors: those of the device.
@@ -26,7 +27,7 @@ class DeviceTimeline {
   // Marks the work that the stream is given between Begin() and End() as one span. Has no effect
   // unless is_on().
   void Begin(kernels::StreamKind stream);
-  void End(kernels::StreamKind stream, absl::string_view name, const TraceTag& tag = {});
+  void End(kernels::StreamKind stream, absl::string_view name, const process::TraceTag& tag = {});
 
   // Adds the spans of the round to the trace. Blocks until the device has executed them. Errors:
   // those of the device.
@@ -39,13 +40,13 @@ class DeviceTimeline {
   struct Span {
     kernels::StreamKind stream;
     absl::string_view name;
-    TraceTag tag;
+    process::TraceTag tag;
     kernels::EventId begin;
     kernels::EventId end;
   };
 
   kernels::Device* const device_;
-  TraceRecorder* const trace_;
+  process::TraceRecorder* const trace_;
   // An event that happened at anchor_time_ by the host's clock. Not set means that nothing is
   // recorded.
   std::optional<kernels::EventId> anchor_;
@@ -59,7 +60,7 @@ class DeviceTimeline {
 class DeviceSpan {
  public:
   DeviceSpan(DeviceTimeline* timeline, kernels::StreamKind stream, absl::string_view name,
-             const TraceTag& tag = {})
+             const process::TraceTag& tag = {})
       : timeline_(timeline), stream_(stream), name_(name), tag_(tag) {
     if (timeline_ != nullptr) timeline_->Begin(stream_);
   }
@@ -73,7 +74,7 @@ class DeviceSpan {
   DeviceTimeline* const timeline_;
   const kernels::StreamKind stream_;
   const absl::string_view name_;
-  const TraceTag tag_;
+  const process::TraceTag tag_;
 };
 
 }  // namespace lodestar::trainer

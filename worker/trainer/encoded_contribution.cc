@@ -29,15 +29,16 @@ uint64_t NoiseKey(uint64_t seed, WorkerId worker) {
 // Returns enough bytes for every way in which the servers may cut the vector into buckets. There
 // are at most as many buckets as segments. Each bucket may cost one alignment and one block that is
 // cut in two. A cut block costs one more scale and half a byte, or a whole block with top-k.
-int64_t RoomFor(Encoding encoding, const Layout& layout) {
-  const ElementRange all = {0, layout.num_elements()};
-  const auto most_buckets = static_cast<int64_t>(SegmentsOf(layout, all).size());
-  const int64_t of_cut = encoding.is_topk() ? EncodedBytes(encoding, BlockElements(encoding))
-                                            : static_cast<int64_t>(sizeof(float));
-  return EncodedBytes(encoding, all.size()) + most_buckets * (kAlignment + of_cut);
+int64_t RoomFor(params::Encoding encoding, const params::Layout& layout) {
+  const params::ElementRange all = {0, layout.num_elements()};
+  const auto most_buckets = static_cast<int64_t>(params::SegmentsOf(layout, all).size());
+  const int64_t of_cut = encoding.is_topk()
+                             ? params::EncodedBytes(encoding, params::BlockElements(encoding))
+                             : static_cast<int64_t>(sizeof(float));
+  return params::EncodedBytes(encoding, all.size()) + most_buckets * (kAlignment + of_cut);
 }
 
-int64_t ResidualBytes(const JobSpec& job, int64_t num_elements) {
+int64_t ResidualBytes(const job::JobSpec& job, int64_t num_elements) {
   return job.error_feedback ? num_elements * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
@@ -47,21 +48,22 @@ int NumResiduals(bool memory_is_host) { return memory_is_host ? 2 : 1; }
 
 }  // namespace
 
-int64_t EncodedContribution::DeviceBytes(const JobSpec& job, const Layout& layout,
+int64_t EncodedContribution::DeviceBytes(const job::JobSpec& job, const params::Layout& layout,
                                          bool memory_is_host) {
   return RoomFor(job.push_encoding, layout) +
          NumResiduals(memory_is_host) * ResidualBytes(job, layout.num_elements());
 }
 
-int64_t EncodedContribution::PinnedBytes(const JobSpec& job, const Layout& layout, bool foresees) {
+int64_t EncodedContribution::PinnedBytes(const job::JobSpec& job, const params::Layout& layout,
+                                         bool foresees) {
   return RoomFor(job.push_encoding, layout) +
          (foresees ? 2 * ResidualBytes(job, layout.num_elements()) : 0);
 }
 
 absl::StatusOr<std::unique_ptr<EncodedContribution>> EncodedContribution::Create(
-    const JobSpec& job, const Layout& layout, kernels::Device* device, kernels::Buf vector,
-    DeviceTimeline* timeline) {
-  LODESTAR_CHECK(job.push_encoding != Encoding::kFp32);
+    const job::JobSpec& job, const params::Layout& layout, kernels::Device* device,
+    kernels::Buf vector, DeviceTimeline* timeline) {
+  LODESTAR_CHECK(job.push_encoding != params::Encoding::kFp32);
   LODESTAR_CHECK(vector.dtype == kernels::DType::kF32 &&
                  vector.num_elements == layout.num_elements());
   auto result =
@@ -69,9 +71,9 @@ absl::StatusOr<std::unique_ptr<EncodedContribution>> EncodedContribution::Create
   const absl::Status allocated =
       result->Allocate(ResidualBytes(job, vector.num_elements), RoomFor(job.push_encoding, layout));
   if (allocated.ok()) return result;
-  return absl::Status(allocated.code(),
-                      absl::StrCat("for contributions in --push_encoding=",
-                                   EncodingName(job.push_encoding), ": ", allocated.message()));
+  return absl::Status(allocated.code(), absl::StrCat("for contributions in --push_encoding=",
+                                                     params::EncodingName(job.push_encoding), ": ",
+                                                     allocated.message()));
 }
 
 absl::Status EncodedContribution::Allocate(int64_t residual_bytes, int64_t room) {
@@ -98,7 +100,8 @@ EncodedContribution::~EncodedContribution() {
   }
 }
 
-void EncodedContribution::Begin(const Registration& registration, Round round, float scale) {
+void EncodedContribution::Begin(const messages::Registration& registration, Round round,
+                                float scale) {
   buckets_ = registration.buckets();
   noise_key_ = NoiseKey(registration.job.seed, registration.life.worker);
   round_ = round;
@@ -108,9 +111,9 @@ void EncodedContribution::Begin(const Registration& registration, Round round, f
   is_on_device_.assign(buckets_.size(), 0);
   int64_t end = 0;
   places_.clear();
-  for (const Bucket& bucket : registration.buckets()) {
+  for (const params::Bucket& bucket : registration.buckets()) {
     places_.push_back(end);
-    end += EncodedBytes(encoding_, bucket.range.size());
+    end += params::EncodedBytes(encoding_, bucket.range.size());
     end = (end + kAlignment - 1) / kAlignment * kAlignment;
   }
   LODESTAR_CHECK(end <= room_) << registration.buckets().size() << " buckets take " << end << " of "
@@ -129,7 +132,7 @@ void EncodedContribution::ForgetUncommitted(uint64_t server_incarnation) {
   server_incarnation_ = server_incarnation;
 }
 
-void EncodedContribution::Encode(const Bucket& bucket) {
+void EncodedContribution::Encode(const params::Bucket& bucket) {
   constexpr kernels::StreamKind kStream = kernels::StreamKind::kDeviceToHost;
   is_prepared_[bucket.index] = true;
   device_->Wait(kStream, device_->Record(kernels::StreamKind::kCompute));
@@ -154,27 +157,27 @@ kernels::EventId EncodedContribution::Prepared() {
   return *last_prepared_;
 }
 
-kernels::EventId EncodedContribution::Prepare(const Bucket& bucket) {
+kernels::EventId EncodedContribution::Prepare(const params::Bucket& bucket) {
   constexpr kernels::StreamKind kStream = kernels::StreamKind::kDeviceToHost;
   Encode(bucket);
   if (!is_inline()) {
-    const int64_t bytes = EncodedBytes(encoding_, bucket.range.size());
+    const int64_t bytes = params::EncodedBytes(encoding_, bucket.range.size());
     DeviceSpan span(timeline_, kStream, "copy", {.bytes = bytes});
     device_->Copy(host_ + places_[bucket.index], EncodedOf(bucket), bytes, kStream);
   }
   return Prepared();
 }
 
-kernels::EventId EncodedContribution::PrepareOnDevice(const Bucket& bucket) {
+kernels::EventId EncodedContribution::PrepareOnDevice(const params::Bucket& bucket) {
   Encode(bucket);
   is_on_device_[bucket.index] = is_inline() ? 0 : 1;
   return Prepared();
 }
 
-std::optional<client::DevicePayload> EncodedContribution::OnDevice(const Bucket& bucket) {
+std::optional<client::DevicePayload> EncodedContribution::OnDevice(const params::Bucket& bucket) {
   if (is_on_device_[bucket.index] == 0) return std::nullopt;
   return client::DevicePayload{this, places_[bucket.index],
-                               EncodedBytes(encoding_, bucket.range.size())};
+                               params::EncodedBytes(encoding_, bucket.range.size())};
 }
 
 absl::Status EncodedContribution::CopyOut(absl::Span<std::byte> destination, int64_t begin) {
@@ -190,16 +193,16 @@ absl::StatusOr<absl::Span<const std::byte>> EncodedContribution::Fetch(int64_t b
   return part;
 }
 
-absl::Span<const std::byte> EncodedContribution::Of(const Bucket& bucket) const {
+absl::Span<const std::byte> EncodedContribution::Of(const params::Bucket& bucket) const {
   return {host_ + places_[bucket.index],
-          static_cast<size_t>(EncodedBytes(encoding_, bucket.range.size()))};
+          static_cast<size_t>(params::EncodedBytes(encoding_, bucket.range.size()))};
 }
 
 // Runs on the compute stream, where later work may change the vector. Encode() reads the residual
 // on another stream, but encoding that is queued later waits for this work.
 void EncodedContribution::UpdateResidual(const std::vector<bool>& is_counted) {
   if (!next_residual_) {
-    for (const Bucket& bucket : buckets_) {
+    for (const params::Bucket& bucket : buckets_) {
       if (!is_counted[bucket.index]) continue;
       device_->UpdateResidual(encoding_, PartOf(residual_, bucket), PartOf(vector_, bucket), scale_,
                               EncodedOf(bucket), decay_, kernels::StreamKind::kCompute);
@@ -208,12 +211,12 @@ void EncodedContribution::UpdateResidual(const std::vector<bool>& is_counted) {
   }
   // Swapping the residuals is better if fewer elements have to be copied afterwards.
   int64_t num_counted = 0;
-  for (const Bucket& bucket : buckets_) {
+  for (const params::Bucket& bucket : buckets_) {
     if (is_counted[bucket.index]) num_counted += bucket.range.size();
   }
   const bool change_places = 2 * num_counted > residual_.num_elements;
   if (change_places) std::swap(residual_, next_residual_);
-  for (const Bucket& bucket : buckets_) {
+  for (const params::Bucket& bucket : buckets_) {
     if (is_counted[bucket.index] == change_places) continue;
     CopyPart(PartOf(residual_, bucket), PartOf(next_residual_, bucket));
   }
@@ -231,13 +234,13 @@ void EncodedContribution::Commit(absl::Span<const uint32_t> late) {
   if (is_foreseen_) {
     const kernels::Buf before = {foreseen_memory_->data(), kernels::DType::kF32,
                                  residual_.num_elements};
-    for (const Bucket& bucket : buckets_) {
+    for (const params::Bucket& bucket : buckets_) {
       if (!is_prepared_[bucket.index] || !is_late[bucket.index]) continue;
       CopyPart(PartOf(residual_, bucket), PartOf(before, bucket));
     }
   } else {
     std::vector<bool> is_counted = is_prepared_;
-    for (const Bucket& bucket : buckets_) {
+    for (const params::Bucket& bucket : buckets_) {
       if (is_late[bucket.index]) is_counted[bucket.index] = false;
     }
     UpdateResidual(is_counted);
@@ -247,7 +250,7 @@ void EncodedContribution::Commit(absl::Span<const uint32_t> late) {
 }
 
 absl::StatusOr<EncodedContribution::Foreseen> EncodedContribution::Foresee(
-    const Registration& registration, bool is_skipped) {
+    const messages::Registration& registration, bool is_skipped) {
   LODESTAR_CHECK(has_residual() && (is_skipped || !is_foreseen_));
   constexpr kernels::StreamKind kStream = kernels::StreamKind::kCompute;
   if (!foreseen_memory_.has_value()) {

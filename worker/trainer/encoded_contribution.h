@@ -36,30 +36,31 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
   // Requires: the job's push_encoding is not fp32. `vector` is f32, in the order of the layout.
   // `vector` and `timeline` must outlive the object. `timeline` records the work and may be null.
   // Errors: ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<EncodedContribution>> Create(const JobSpec& job,
-                                                                     const Layout& layout,
+  static absl::StatusOr<std::unique_ptr<EncodedContribution>> Create(const job::JobSpec& job,
+                                                                     const params::Layout& layout,
                                                                      kernels::Device* device,
                                                                      kernels::Buf vector,
                                                                      DeviceTimeline* timeline);
   // Returns the device memory that an object takes, in bytes. `memory_is_host` is true if the
   // device's memory is host memory.
-  static int64_t DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
+  static int64_t DeviceBytes(const job::JobSpec& job, const params::Layout& layout,
+                             bool memory_is_host);
   // Returns the pinned host memory that an object takes if the host cannot read device memory. If
   // `foresees`, the memory of Foresee() is included.
-  static int64_t PinnedBytes(const JobSpec& job, const Layout& layout, bool foresees);
+  static int64_t PinnedBytes(const job::JobSpec& job, const params::Layout& layout, bool foresees);
   // Waits for queued work.
   ~EncodedContribution() override;
   EncodedContribution(const EncodedContribution&) = delete;
   EncodedContribution& operator=(const EncodedContribution&) = delete;
 
-  Encoding encoding() const override { return encoding_; }
+  params::Encoding encoding() const override { return encoding_; }
   bool is_inline() const override { return host_ == device_bytes_.data(); }
-  void Begin(const Registration& registration, Round round, float scale) override;
-  kernels::EventId Prepare(const Bucket& bucket) override;
-  kernels::EventId PrepareOnDevice(const Bucket& bucket) override;
+  void Begin(const messages::Registration& registration, Round round, float scale) override;
+  kernels::EventId Prepare(const params::Bucket& bucket) override;
+  kernels::EventId PrepareOnDevice(const params::Bucket& bucket) override;
   absl::Status Await(kernels::EventId prepared) override { return device_->Synchronize(prepared); }
-  absl::Span<const std::byte> Of(const Bucket& bucket) const override;
-  std::optional<client::DevicePayload> OnDevice(const Bucket& bucket) override;
+  absl::Span<const std::byte> Of(const params::Bucket& bucket) const override;
+  std::optional<client::DevicePayload> OnDevice(const params::Bucket& bucket) override;
   void Commit(absl::Span<const uint32_t> late) override;
 
   // Read the encoded bytes. See client::PayloadSource.
@@ -76,12 +77,12 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
   // Returns the residual before and after the contribution at hand. Requires: all its buckets are
   // prepared, and none has been sent. `is_skipped` means that the contribution has no elements and
   // was not begun on this object. Errors: those of the device, ResourceExhausted.
-  absl::StatusOr<Foreseen> Foresee(const Registration& registration, bool is_skipped);
+  absl::StatusOr<Foreseen> Foresee(const messages::Registration& registration, bool is_skipped);
   // Replaces the residual. Errors: those of the device.
   absl::Status SetResidual(uint64_t server_incarnation, absl::Span<const float> residual);
 
  private:
-  EncodedContribution(const JobSpec& job, kernels::Device* device, kernels::Buf vector,
+  EncodedContribution(const job::JobSpec& job, kernels::Device* device, kernels::Buf vector,
                       DeviceTimeline* timeline)
       : encoding_(job.push_encoding),
         decay_(static_cast<float>(job.feedback_decay)),
@@ -90,7 +91,7 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
         timeline_(timeline) {}
   absl::Status Allocate(int64_t residual_bytes, int64_t room);
   // Queues the encoding on the stream for copies to the host.
-  void Encode(const Bucket& bucket);
+  void Encode(const params::Bucket& bucket);
   kernels::EventId Prepared();
   // Sets the residual to the encoding error of the contribution, in the buckets that were counted.
   // `is_counted` has one entry per bucket.
@@ -104,14 +105,14 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
   // incarnation of the servers.
   void ForgetUncommitted(uint64_t server_incarnation);
   int64_t residual_bytes() const { return residual_.num_elements * sizeof(float); }
-  std::byte* EncodedOf(const Bucket& bucket) const {
+  std::byte* EncodedOf(const params::Bucket& bucket) const {
     return static_cast<std::byte*>(device_bytes_.data()) + places_[bucket.index];
   }
-  kernels::Buf PartOf(kernels::Buf vector, const Bucket& bucket) const {
+  kernels::Buf PartOf(kernels::Buf vector, const params::Bucket& bucket) const {
     return vector ? vector.Slice(bucket.range.begin, bucket.range.size()) : kernels::Buf{};
   }
 
-  const Encoding encoding_;
+  const params::Encoding encoding_;
   const float decay_;
   kernels::Device* const device_;
   const kernels::Buf vector_;
@@ -136,7 +137,7 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
   std::optional<kernels::EventId> last_committed_;
 
   // The members below belong to the contribution at hand.
-  std::vector<Bucket> buckets_;
+  std::vector<params::Bucket> buckets_;
   std::vector<int64_t> places_;    // The byte offset of each bucket.
   std::vector<bool> is_prepared_;  // One entry per bucket.
   // One entry per bucket, which is read only after Prepare() or PrepareOnDevice() of the bucket.

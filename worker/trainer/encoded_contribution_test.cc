@@ -32,11 +32,11 @@ constexpr int64_t kElements = 3000;
 
 // Returns a registration with three buckets. Two of them end within a block of int8, and two have
 // odd numbers of elements.
-Registration SomeRegistration() {
-  Registration registration;
-  TensorSpec tensor{.name = "w", .shape = {kElements}, .block = 0, .initializer = {}};
-  auto map = std::make_shared<ClusterMap>();
-  map->layout = *Layout::FromTensors({tensor});
+messages::Registration SomeRegistration() {
+  messages::Registration registration;
+  params::TensorSpec tensor{.name = "w", .shape = {kElements}, .block = 0, .initializer = {}};
+  auto map = std::make_shared<messages::ClusterMap>();
+  map->layout = *params::Layout::FromTensors({tensor});
   map->buckets = {{0, 0, 0, {0, 1001}}, {1, 0, 0, {1001, 2024}}, {2, 0, 0, {2024, 3000}}};
   registration.map = std::move(map);
   registration.life = {WorkerId(1), Incarnation(1)};
@@ -74,12 +74,12 @@ std::unique_ptr<kernels::Device> MakeIt(Kind kind) {
 // The sending side of a worker: its exchange state and its gradient.
 class Sender {
  public:
-  Sender(kernels::Device* device, Encoding encoding, bool error_feedback,
+  Sender(kernels::Device* device, params::Encoding encoding, bool error_feedback,
          double feedback_decay = 1.0)
       : device_(device),
         memory_(*model::DeviceMemory::Allocate(device, 2 * kElements * sizeof(float))),
         gradient_{memory_.data(), kernels::DType::kF32, kElements} {
-    JobSpec job;
+    job::JobSpec job;
     job.push_encoding = encoding;
     job.error_feedback = error_feedback;
     job.feedback_decay = feedback_decay;
@@ -92,20 +92,20 @@ class Sender {
 
   // Returns all bytes of one contribution. The device still computes the gradient when the
   // contribution begins.
-  std::vector<std::byte> Send(const Registration& registration, int round,
+  std::vector<std::byte> Send(const messages::Registration& registration, int round,
                               const std::vector<float>& values, float scale = 1.0f) {
     computed_.push_back(values);
     bytes()->Begin(registration, Round(round), scale);
     device_->Copy(gradient_.data, computed_.back().data(), kElements * sizeof(float),
                   kernels::StreamKind::kCompute);
     std::vector<kernels::EventId> prepared;
-    for (const Bucket& bucket : registration.buckets())
+    for (const params::Bucket& bucket : registration.buckets())
       prepared.push_back(bytes()->Prepare(bucket));
     std::vector<std::byte> sent;
-    for (const Bucket& bucket : registration.buckets()) {
+    for (const params::Bucket& bucket : registration.buckets()) {
       EXPECT_OK(bytes()->Await(prepared[bucket.index]));
       const absl::Span<const std::byte> part = bytes()->Of(bucket);
-      EXPECT_EQ(part.size(), EncodedBytes(bytes()->encoding(), bucket.range.size()));
+      EXPECT_EQ(part.size(), params::EncodedBytes(bytes()->encoding(), bucket.range.size()));
       sent.insert(sent.end(), part.begin(), part.end());
     }
     return sent;
@@ -126,38 +126,38 @@ class Sender {
   std::deque<std::vector<float>> computed_;
 };
 
-class EncodedContributionTest : public testing::TestWithParam<std::tuple<Kind, Encoding>> {
+class EncodedContributionTest : public testing::TestWithParam<std::tuple<Kind, params::Encoding>> {
  protected:
-  Encoding encoding() const { return std::get<Encoding>(GetParam()); }
+  params::Encoding encoding() const { return std::get<params::Encoding>(GetParam()); }
   Sender Make(bool error_feedback, double feedback_decay = 1.0) {
     return {device_.get(), encoding(), error_feedback, feedback_decay};
   }
   std::vector<float> Decoded(const std::vector<std::byte>& sent) const {
     std::vector<float> decoded(kElements);
     const std::byte* from = sent.data();
-    for (const Bucket& bucket : registration_.buckets()) {
+    for (const params::Bucket& bucket : registration_.buckets()) {
       codec::CodecOf(encoding())
           .Decode(from, bucket.range.size(), decoded.data() + bucket.range.begin);
-      from += EncodedBytes(encoding(), bucket.range.size());
+      from += params::EncodedBytes(encoding(), bucket.range.size());
     }
     return decoded;
   }
 
   const std::unique_ptr<kernels::Device> device_ = MakeIt(std::get<Kind>(GetParam()));
-  Registration registration_ = SomeRegistration();
+  messages::Registration registration_ = SomeRegistration();
 };
 
-std::string CaseName(const testing::TestParamInfo<std::tuple<Kind, Encoding>>& info) {
+std::string CaseName(const testing::TestParamInfo<std::tuple<Kind, params::Encoding>>& info) {
   const char* const kinds[] = {"Cpu", "Late", "CopiesFirst", "Card", "CardOthersFirst"};
   const auto [kind, encoding] = info.param;
-  return kinds[static_cast<int>(kind)] + std::string(EncodingKindName(encoding.kind()));
+  return kinds[static_cast<int>(kind)] + std::string(params::EncodingKindName(encoding.kind()));
 }
 
 INSTANTIATE_TEST_SUITE_P(AllDevices, EncodedContributionTest,
                          testing::Combine(testing::Values(Kind::kCpu, Kind::kLate,
                                                           Kind::kCopiesFirst, Kind::kCard,
                                                           Kind::kCardOthersFirst),
-                                          testing::ValuesIn(kAllEncodings)),
+                                          testing::ValuesIn(params::kAllEncodings)),
                          CaseName);
 
 TEST_P(EncodedContributionTest, WhatIsCountedIsInSumWhatWasToBeSent) {
@@ -180,16 +180,16 @@ TEST_P(EncodedContributionTest, WhatIsCountedIsInSumWhatWasToBeSent) {
   // The servers' sum may lack only the last residual, which is the error of one encoding of values
   // of a few units. With top-k, an element gathers its value until it is among the 64 largest of
   // the 1000 of its bucket.
-  const double most = encoding() == Encoding::kFp32   ? 1e-12
-                      : encoding() == Encoding::kInt4 ? 0.9
-                      : encoding().is_topk()          ? 20.0
-                                                      : 0.06;
+  const double most = encoding() == params::Encoding::kFp32   ? 1e-12
+                      : encoding() == params::Encoding::kInt4 ? 0.9
+                      : encoding().is_topk()                  ? 20.0
+                                                              : 0.06;
   for (int64_t i = 0; i < kElements; ++i) ASSERT_LT(std::abs(missing[i]), most) << i;
 }
 
 // With decay d, the next contribution carries d times what was lost.
 TEST_P(EncodedContributionTest, WhatWasLostShrinksByTheDecay) {
-  if (encoding() == Encoding::kFp32) GTEST_SKIP() << "loses nothing";
+  if (encoding() == params::Encoding::kFp32) GTEST_SKIP() << "loses nothing";
   Sender sender = Make(/*error_feedback=*/true, /*feedback_decay=*/0.5);
   const std::vector<float> values = Gradient(0);
   const std::vector<float> first = Decoded(sender.Send(registration_, 0, values));
@@ -261,17 +261,17 @@ TEST_P(EncodedContributionTest, ALateBucketLeavesNothingForTheNext) {
   const std::vector<std::byte> bytes = sender.Send(registration_, 1, Gradient(1));
   const std::vector<std::byte> without = fresh.Send(registration_, 1, Gradient(1));
   int64_t begin = 0;
-  for (const Bucket& bucket : registration_.buckets()) {
-    const int64_t end = begin + EncodedBytes(encoding(), bucket.range.size());
+  for (const params::Bucket& bucket : registration_.buckets()) {
+    const int64_t end = begin + params::EncodedBytes(encoding(), bucket.range.size());
     const bool is_alike =
         std::equal(bytes.begin() + begin, bytes.begin() + end, without.begin() + begin);
-    EXPECT_EQ(is_alike, bucket.index == 1 || encoding() == Encoding::kFp32) << bucket.index;
+    EXPECT_EQ(is_alike, bucket.index == 1 || encoding() == params::Encoding::kFp32) << bucket.index;
     begin = end;
   }
 }
 
 TEST_P(EncodedContributionTest, NoiseDiffersBetweenWorkersAndRounds) {
-  if (BlockElements(encoding()) == 1 || encoding().is_topk()) {
+  if (params::BlockElements(encoding()) == 1 || encoding().is_topk()) {
     GTEST_SKIP() << "rounds to nearest";
   }
   Sender sender = Make(/*error_feedback=*/false);
@@ -289,26 +289,28 @@ TEST_P(EncodedContributionTest, NoiseDiffersBetweenWorkersAndRounds) {
 // cut the vector.
 TEST(EncodedContributionRoomTest, BucketsHavePlacesOfTheirOwn) {
   const auto device = MakeIt(Kind::kCpu);
-  Registration registration;
-  auto map = std::make_shared<ClusterMap>();
+  messages::Registration registration;
+  auto map = std::make_shared<messages::ClusterMap>();
   registration.map = map;
-  map->layout = *Layout::FromTensors({{"a", {7}, 0, 0, false, {}},
-                                      {"b", {1}, 0, 1, false, {}},
-                                      {"c", {301, 100}, 0, 2, false, {}}});
+  map->layout = *params::Layout::FromTensors({{"a", {7}, 0, 0, false, {}},
+                                              {"b", {1}, 0, 1, false, {}},
+                                              {"c", {301, 100}, 0, 2, false, {}}});
   const int64_t n = registration.layout().num_elements();
   std::vector<float> vector(n);
   const kernels::Buf buf = {vector.data(), kernels::DType::kF32, n};
-  for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4}) {
-    JobSpec job;
+  for (params::Encoding encoding : {params::Encoding::kBf16, params::Encoding::kFp16,
+                                    params::Encoding::kInt8, params::Encoding::kInt4}) {
+    job::JobSpec job;
     job.push_encoding = encoding;
     const auto exchange =
         *ExchangeState::Create(job, registration.layout(), device.get(), buf, buf);
-    for (int servers : {1, 2, 7, kMaxServers}) {
+    for (int servers : {1, 2, 7, params::kMaxServers}) {
       for (int64_t bucket_bytes : {4, 1000, 1 << 20}) {
-        map->buckets = *PlanBuckets(map->layout, *PlanShards(map->layout, servers), bucket_bytes);
+        map->buckets = *params::PlanBuckets(map->layout, *params::PlanShards(map->layout, servers),
+                                            bucket_bytes);
         exchange->contribution()->Begin(registration, Round(0), 1.0f);
         const std::byte* end = nullptr;
-        for (const Bucket& bucket : registration.buckets()) {
+        for (const params::Bucket& bucket : registration.buckets()) {
           const absl::Span<const std::byte> place = exchange->contribution()->Of(bucket);
           ASSERT_GE(place.data(), end);
           ASSERT_EQ(reinterpret_cast<uintptr_t>(place.data()) % 64, 0);
@@ -320,34 +322,36 @@ TEST(EncodedContributionRoomTest, BucketsHavePlacesOfTheirOwn) {
 }
 
 TEST(EncodedContributionRoomTest, TakesTheEncodedBytesAndTheResidual) {
-  const Layout layout = *Layout::FromTensors({{"w", {1000, 1000}, 0, 0, false, {}}});
+  const params::Layout layout =
+      *params::Layout::FromTensors({{"w", {1000, 1000}, 0, 0, false, {}}});
   constexpr int64_t kMillion = 1'000'000;
-  const auto device_bytes = [&](Encoding encoding, bool error_feedback, bool memory_is_host) {
-    JobSpec job;
+  const auto device_bytes = [&](params::Encoding encoding, bool error_feedback,
+                                bool memory_is_host) {
+    job::JobSpec job;
     job.push_encoding = encoding;
     job.error_feedback = error_feedback;
     return static_cast<double>(ExchangeState::DeviceBytes(job, layout, memory_is_host)) / kMillion;
   };
-  EXPECT_EQ(device_bytes(Encoding::kFp32, true, true), 0.0);
-  JobSpec pulls;
-  pulls.pull_encoding = Encoding::kInt8;
+  EXPECT_EQ(device_bytes(params::Encoding::kFp32, true, true), 0.0);
+  job::JobSpec pulls;
+  pulls.pull_encoding = params::Encoding::kInt8;
   // Pulls in an encoding keep a copy of the weights, and changes that take less memory than the
   // weights.
   EXPECT_NEAR(static_cast<double>(ExchangeState::DeviceBytes(pulls, layout, true)) / kMillion, 7.0,
               0.6);
   EXPECT_EQ(ExchangeState::DeviceBytes(pulls, layout, /*memory_is_host=*/false), 0);
-  EXPECT_NEAR(device_bytes(Encoding::kBf16, true, false), 6.0, 0.6);
-  EXPECT_NEAR(device_bytes(Encoding::kBf16, true, true), 10.0, 0.6);
-  EXPECT_NEAR(device_bytes(Encoding::kFp16, false, true), 2.0, 0.6);
-  EXPECT_NEAR(device_bytes(Encoding::kInt8, true, false), 5.0, 0.6);
-  EXPECT_NEAR(device_bytes(Encoding::kInt8, true, true), 9.0, 0.6);
-  EXPECT_NEAR(device_bytes(Encoding::kInt4, true, false), 4.5, 0.6);
+  EXPECT_NEAR(device_bytes(params::Encoding::kBf16, true, false), 6.0, 0.6);
+  EXPECT_NEAR(device_bytes(params::Encoding::kBf16, true, true), 10.0, 0.6);
+  EXPECT_NEAR(device_bytes(params::Encoding::kFp16, false, true), 2.0, 0.6);
+  EXPECT_NEAR(device_bytes(params::Encoding::kInt8, true, false), 5.0, 0.6);
+  EXPECT_NEAR(device_bytes(params::Encoding::kInt8, true, true), 9.0, 0.6);
+  EXPECT_NEAR(device_bytes(params::Encoding::kInt4, true, false), 4.5, 0.6);
 }
 
 TEST(EncodedContributionRoomTest, WhatACardHasNoMemoryForIsAnErrorThatNamesTheEncoding) {
   const auto device = MakeIt(Kind::kCard);
-  JobSpec job;
-  job.push_encoding = Encoding::kInt8;
+  job::JobSpec job;
+  job.push_encoding = params::Encoding::kInt8;
   const model::DeviceMemory memory =
       *model::DeviceMemory::Allocate(device.get(), kElements * sizeof(float));
   const kernels::Buf vector = {memory.data(), kernels::DType::kF32, kElements};

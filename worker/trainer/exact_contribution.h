@@ -14,23 +14,25 @@ class ExactContribution final : public ContributionBytes {
   // `vector` must outlive the object.
   explicit ExactContribution(HostMirror* vector) : vector_(vector) {}
 
-  Encoding encoding() const override { return Encoding::kFp32; }
+  params::Encoding encoding() const override { return params::Encoding::kFp32; }
   bool is_inline() const override { return vector_->is_shared(); }
-  void Begin(const Registration& registration, Round, float) override {
+  void Begin(const messages::Registration& registration, Round, float) override {
     is_on_device_.assign(registration.buckets().size(), 0);
   }
-  kernels::EventId Prepare(const Bucket& bucket) override { return vector_->ToHost(bucket.range); }
-  kernels::EventId PrepareOnDevice(const Bucket& bucket) override {
+  kernels::EventId Prepare(const params::Bucket& bucket) override {
+    return vector_->ToHost(bucket.range);
+  }
+  kernels::EventId PrepareOnDevice(const params::Bucket& bucket) override {
     if (is_inline()) return Prepare(bucket);
     is_on_device_[bucket.index] = 1;
     return vector_->Computed();
   }
   absl::Status Await(kernels::EventId prepared) override { return vector_->Await(prepared); }
-  absl::Span<const std::byte> Of(const Bucket& bucket) const override {
+  absl::Span<const std::byte> Of(const params::Bucket& bucket) const override {
     const float* const elements = vector_->data() + bucket.range.begin;
     return {reinterpret_cast<const std::byte*>(elements), bucket.range.size() * sizeof(float)};
   }
-  std::optional<client::DevicePayload> OnDevice(const Bucket& bucket) override {
+  std::optional<client::DevicePayload> OnDevice(const params::Bucket& bucket) override {
     if (bucket.index >= is_on_device_.size() || is_on_device_[bucket.index] == 0) {
       return std::nullopt;
     }

@@ -24,17 +24,18 @@ class ExchangeState {
   // same vector. Both are f32 in device memory, in the order of the layout. All arguments must
   // outlive the object. `timeline` may be null. Errors: ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<ExchangeState>> Create(
-      const JobSpec& job, const Layout& layout, kernels::Device* device, kernels::Buf weights,
-      kernels::Buf contribution, DeviceTimeline* timeline = nullptr);
+      const job::JobSpec& job, const params::Layout& layout, kernels::Device* device,
+      kernels::Buf weights, kernels::Buf contribution, DeviceTimeline* timeline = nullptr);
   // Returns the device memory that the state takes beside the two vectors. `memory_is_host` is true
   // if the device's memory is host memory. In that case the main memory that pulls take is
   // included.
-  static int64_t DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
+  static int64_t DeviceBytes(const job::JobSpec& job, const params::Layout& layout,
+                             bool memory_is_host);
   // Returns the pinned host memory that the state takes if the device's memory is not host memory.
   // If `contributes_weights`, the pulled vector is also the pushed one. If `keeps_residual`, the
   // residual is also kept on disk.
-  static int64_t PinnedBytes(const JobSpec& job, const Layout& layout, bool contributes_weights,
-                             bool keeps_residual);
+  static int64_t PinnedBytes(const job::JobSpec& job, const params::Layout& layout,
+                             bool contributes_weights, bool keeps_residual);
 
   HostMirror* weights() { return weights_.get(); }
   ContributionBytes* contribution() { return contribution_.get(); }
@@ -42,7 +43,7 @@ class ExchangeState {
   EncodedContribution* residual() { return residual_; }
   // Returns the shadow replica, attached to the registration. Null means that weights travel
   // unencoded.
-  ShadowReplica* ShadowFor(const Registration& registration);
+  ShadowReplica* ShadowFor(const messages::Registration& registration);
 
  private:
   ExchangeState() = default;

@@ -26,15 +26,15 @@ absl::StatusOr<float> GradientClipper::Scale(kernels::Buf gradient, double clip_
 }
 
 absl::StatusOr<float> GradientClipper::Scale(kernels::Buf vector,
-                                             absl::Span<const ElementRange> gradient,
+                                             absl::Span<const params::ElementRange> gradient,
                                              double clip_norm) {
   if (clip_norm <= 0.0) return 1.0f;
   double square_sum = 0.0;
-  for (const ElementRange& range : gradient) {
+  for (const params::ElementRange& range : gradient) {
     ASSIGN_OR_RETURN(const double of_range, SquareSum(vector.Slice(range.begin, range.size())));
     square_sum += of_range;
   }
-  return GradientClipScale(square_sum, clip_norm);
+  return job::GradientClipScale(square_sum, clip_norm);
 }
 
 }  // namespace lodestar::trainer

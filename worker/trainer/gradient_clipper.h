@@ -27,7 +27,7 @@ class GradientClipper {
   absl::StatusOr<float> Scale(kernels::Buf gradient, double clip_norm);
   // Returns the factor for the norm of the parts `gradient` of `vector`, taken together. Otherwise
   // does the same as the function above.
-  absl::StatusOr<float> Scale(kernels::Buf vector, absl::Span<const ElementRange> gradient,
+  absl::StatusOr<float> Scale(kernels::Buf vector, absl::Span<const params::ElementRange> gradient,
                               double clip_norm);
 
  private:

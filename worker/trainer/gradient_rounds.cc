@@ -7,7 +7,7 @@
 
 namespace lodestar::trainer {
 
-absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const JobSpec& job,
+absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const job::JobSpec& job,
                                                                        const RoundRunnerDeps& deps,
                                                                        double client_clip_norm) {
   auto rounds = std::unique_ptr<GradientRounds>(new GradientRounds(deps, client_clip_norm));
@@ -20,18 +20,20 @@ absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const Job
   return rounds;
 }
 
-absl::Status GradientRounds::Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
-                                   std::optional<ContributionPush>& push, RoundReport* report) {
+absl::Status GradientRounds::Train(const LifeContext& life, const messages::Grant& grant,
+                                   WeightsPull& pull, std::optional<ContributionPush>& push,
+                                   messages::RoundReport* report) {
   const SampleSpan samples = SamplesOfStep(grant, 0);
   {
-    TraceSpan span(deps_.trace, "training", "read data");
+    process::TraceSpan span(deps_.trace, "training", "read data");
     RETURN_IF_ERROR(ReadTrainSpan(*deps_.dataset, *life.sample_order, samples, &batch_));
   }
   deps_.on_step({.round = grant.round,
                  .samples = samples,
                  .learning_rate = grant.learning_rates[0],
                  .server_incarnation = life.registration->server_incarnation});
-  client::ContributionHeader header{.round = grant.round, .kind = ContributionKind::kGradient};
+  client::ContributionHeader header{.round = grant.round,
+                                    .kind = messages::ContributionKind::kGradient};
   const auto start_push = [&](ContributionBytes* bytes) {
     push.emplace(*life.registration, header, bytes, &pull, life.transport, deps_.clock, deps_.trace,
                  leaves());
@@ -40,7 +42,7 @@ absl::Status GradientRounds::Train(const LifeContext& life, const Grant& grant, 
   StepTrace step(deps_.trace, &timeline_, &pull, push.has_value() ? &*push : nullptr);
   ASSIGN_OR_RETURN(const model::BatchResult result, deps_.model->TrainStep(batch_, &step, &step));
   if (result.is_skipped) {
-    header.num_samples = kSkippedSamples;
+    header.num_samples = messages::kSkippedSamples;
     start_push(&*skipped_);
     RETURN_IF_ERROR(push->AllBlocksReady());
   } else if (pushes_late()) {

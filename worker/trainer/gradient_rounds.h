@@ -17,15 +17,15 @@ class GradientRounds final : public PulledRounds {
   // If client_clip_norm > 0, the worker clips its own gradient. The worker must clip if servers
   // apply each gradient alone (async). The norm is known only after backward, so pushing starts
   // after backward. Errors: ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<GradientRounds>> Create(const JobSpec& job,
+  static absl::StatusOr<std::unique_ptr<GradientRounds>> Create(const job::JobSpec& job,
                                                                 const RoundRunnerDeps& deps,
                                                                 double client_clip_norm);
 
  private:
   GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)
       : PulledRounds(deps, PullsAhead::kBesideThePush), client_clip_norm_(client_clip_norm) {}
-  absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
-                     std::optional<ContributionPush>& push, RoundReport* report) override;
+  absl::Status Train(const LifeContext& life, const messages::Grant& grant, WeightsPull& pull,
+                     std::optional<ContributionPush>& push, messages::RoundReport* report) override;
   // Returns true if pushing has to wait for the end of backward.
   bool pushes_late() const { return client_clip_norm_ > 0.0 || !deps_.overlap; }
 

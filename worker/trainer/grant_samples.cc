@@ -6,21 +6,23 @@
 
 namespace lodestar::trainer {
 
-absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const data::Dataset& dataset) {
+absl::Status CheckGrant(const messages::Grant& grant, const job::JobSpec& job,
+                        const data::Dataset& dataset) {
   if (grant.num_heldout_samples > 0 && dataset.num_heldout_samples() == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("round ", grant.round.value(), " is granted with ", grant.num_heldout_samples,
                      " held-out samples to evaluate; this worker's data set has none"));
   }
-  if (grant.kind != Grant::Kind::kTrain) return absl::OkStatus();
-  const bool is_deferred = DefersContributions(job);
+  if (grant.kind != messages::Grant::Kind::kTrain) return absl::OkStatus();
+  const bool is_deferred = job::DefersContributions(job);
   if (is_deferred && grant.local_steps == 0 && grant.num_samples == 0) return absl::OkStatus();
-  const int most_steps = StepsOfWindow(job, grant.round);
-  const bool is_by_speed = job.balance == Balance::kSpeed;
+  const int most_steps = job::StepsOfWindow(job, grant.round);
+  const bool is_by_speed = job.balance == job::Balance::kSpeed;
   // Without rosters, balance by speed gives slow workers fewer steps. With rosters it gives fast
   // workers more samples of each step, so that a step may be larger than an equal share.
-  const int least_steps = is_by_speed && !HasRosters(job) ? 1 : most_steps;
-  const int64_t step_samples = is_by_speed && HasRosters(job) ? kMaxStepSamples : StepSamples(job);
+  const int least_steps = is_by_speed && !job::HasRosters(job) ? 1 : most_steps;
+  const int64_t step_samples =
+      is_by_speed && job::HasRosters(job) ? job::kMaxStepSamples : job::StepSamples(job);
   const int64_t steps = grant.local_steps;
   if (steps >= least_steps && steps <= most_steps && grant.num_samples >= steps &&
       grant.num_samples <= step_samples * steps &&
@@ -33,7 +35,7 @@ absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const data::Data
                    " samples in each of ", most_steps, ": the coordinator contradicts itself"));
 }
 
-SampleSpan SamplesOfStep(const Grant& grant, int step) {
+SampleSpan SamplesOfStep(const messages::Grant& grant, int step) {
   const int64_t begin = grant.num_samples * step / grant.local_steps;
   const int64_t end = grant.num_samples * (step + 1) / grant.local_steps;
   return {grant.first_sample + begin, end - begin, grant.first_position + begin};

@@ -25,10 +25,11 @@ struct SampleSpan {
 // If `grant` evaluates, there must be held-out samples. After that the grant can be computed
 // without overflow, and none of its steps holds more samples than a step of the job. Errors:
 // FailedPrecondition.
-absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const data::Dataset& dataset);
+absl::Status CheckGrant(const messages::Grant& grant, const job::JobSpec& job,
+                        const data::Dataset& dataset);
 
 // Returns the part of `grant` for local step `step` in [0, grant.local_steps).
-SampleSpan SamplesOfStep(const Grant& grant, int step);
+SampleSpan SamplesOfStep(const messages::Grant& grant, int step);
 
 // Reads the training samples at the positions of `span`.
 absl::Status ReadTrainSpan(const data::Dataset& dataset, const data::SampleOrder& order,

@@ -14,7 +14,7 @@ TEST(GrantSamplesTest, LocalStepsCoverTheGrantOnceInOrder) {
   for (const int64_t num_samples : {1, 7, 12, 240}) {
     for (const int steps : {1, 2, 5, 7}) {
       if (num_samples < steps) continue;
-      Grant grant;
+      messages::Grant grant;
       grant.first_sample = 1000;
       grant.first_position = 5000;
       grant.num_samples = num_samples;
@@ -53,33 +53,33 @@ class NoData final : public data::Dataset {
 };
 
 TEST(GrantSamplesTest, AGrantThatTheJobCannotMeanIsRefusedBeforeItIsRead) {
-  JobSpec job;
+  job::JobSpec job;
   job.batch_size = 8;
   job.local_steps = 3;
   const NoData dataset(/*num_heldout=*/5);
-  Grant good;
+  messages::Grant good;
   good.num_samples = 24;
   good.local_steps = 3;
   good.learning_rates = {0.1, 0.1, 0.1};
   good.num_heldout_samples = good.evaluation_set_size = 5;
   EXPECT_OK(CheckGrant(good, job, dataset));
-  const auto refused = [&](void (*spoil)(Grant&)) {
-    Grant grant = good;
+  const auto refused = [&](void (*spoil)(messages::Grant&)) {
+    messages::Grant grant = good;
     spoil(grant);
     EXPECT_THAT(CheckGrant(grant, job, dataset), StatusIs(absl::StatusCode::kFailedPrecondition));
   };
-  refused([](Grant& grant) { grant.num_samples = 25; });
-  refused([](Grant& grant) { grant.num_samples = 2; });
-  refused([](Grant& grant) { grant.num_samples = int64_t{1} << 40; });
-  refused([](Grant& grant) {
+  refused([](messages::Grant& grant) { grant.num_samples = 25; });
+  refused([](messages::Grant& grant) { grant.num_samples = 2; });
+  refused([](messages::Grant& grant) { grant.num_samples = int64_t{1} << 40; });
+  refused([](messages::Grant& grant) {
     grant.local_steps = 4;
     grant.learning_rates.push_back(0.1);
   });
-  refused([](Grant& grant) { grant.learning_rates.pop_back(); });
+  refused([](messages::Grant& grant) { grant.learning_rates.pop_back(); });
   EXPECT_THAT(CheckGrant(good, job, NoData(/*num_heldout=*/0)),
               StatusIs(absl::StatusCode::kFailedPrecondition, testing::HasSubstr("has none")));
-  Grant evaluation;
-  evaluation.kind = Grant::Kind::kEvaluate;
+  messages::Grant evaluation;
+  evaluation.kind = messages::Grant::Kind::kEvaluate;
   EXPECT_OK(CheckGrant(evaluation, job, NoData(/*num_heldout=*/0)));
 }
 
@@ -99,25 +99,26 @@ TEST(GrantSamplesTest, HugeHeldOutSetDoesNotOverflow) {
 
 TEST(GrantSamplesTest, BySpeedSharesOfAStepOrNumbersOfStepsDiffer) {
   const NoData dataset(/*num_heldout=*/0);
-  Grant grant;
+  messages::Grant grant;
   grant.num_samples = 40;
   grant.local_steps = 2;
   grant.learning_rates = {0.1, 0.1};
-  const auto check = [&](Mode mode, Balance balance, int64_t batch_size, int local_steps) {
-    JobSpec job;
+  const auto check = [&](job::Mode mode, job::Balance balance, int64_t batch_size,
+                         int local_steps) {
+    job::JobSpec job;
     job.mode = mode;
     job.balance = balance;
     job.batch_size = batch_size;
     job.local_steps = local_steps;
     return CheckGrant(grant, job, dataset);
   };
-  EXPECT_OK(check(Mode::kLocalSgd, Balance::kSpeed, 8, 2));
-  EXPECT_FALSE(check(Mode::kLocalSgd, Balance::kEqual, 8, 2).ok());
-  EXPECT_FALSE(check(Mode::kLocalSgd, Balance::kSpeed, 20, 5).ok());
-  EXPECT_OK(check(Mode::kAsyncLocalSgd, Balance::kSpeed, 20, 5));
-  EXPECT_FALSE(check(Mode::kAsyncLocalSgd, Balance::kEqual, 20, 5).ok());
-  EXPECT_FALSE(check(Mode::kAsyncLocalSgd, Balance::kSpeed, 8, 5).ok());
-  EXPECT_FALSE(check(Mode::kAsyncLocalSgd, Balance::kSpeed, 20, 1).ok());
+  EXPECT_OK(check(job::Mode::kLocalSgd, job::Balance::kSpeed, 8, 2));
+  EXPECT_FALSE(check(job::Mode::kLocalSgd, job::Balance::kEqual, 8, 2).ok());
+  EXPECT_FALSE(check(job::Mode::kLocalSgd, job::Balance::kSpeed, 20, 5).ok());
+  EXPECT_OK(check(job::Mode::kAsyncLocalSgd, job::Balance::kSpeed, 20, 5));
+  EXPECT_FALSE(check(job::Mode::kAsyncLocalSgd, job::Balance::kEqual, 20, 5).ok());
+  EXPECT_FALSE(check(job::Mode::kAsyncLocalSgd, job::Balance::kSpeed, 8, 5).ok());
+  EXPECT_FALSE(check(job::Mode::kAsyncLocalSgd, job::Balance::kSpeed, 20, 1).ok());
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ void HostMirror::Copy(float* destination, const float* source, int64_t num_eleme
   device_->Copy(destination, source, bytes, stream);
 }
 
-void HostMirror::ToDevice(ElementRange range) {
+void HostMirror::ToDevice(params::ElementRange range) {
   if (is_shared()) return;
   Copy(vector_.as<float>() + range.begin, data_ + range.begin, range.size(),
        kernels::StreamKind::kHostToDevice);
@@ -75,7 +75,7 @@ void HostMirror::ToDevice(ElementRange range) {
   device_->Wait(kernels::StreamKind::kCompute, *last_to_device_);
 }
 
-kernels::EventId HostMirror::ToHost(ElementRange range) {
+kernels::EventId HostMirror::ToHost(params::ElementRange range) {
   const kernels::EventId computed = Computed();
   if (is_shared()) return computed;
   device_->Wait(kernels::StreamKind::kDeviceToHost, computed);

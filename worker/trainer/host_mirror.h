@@ -49,11 +49,11 @@ class HostMirror final : public client::PayloadSource, public client::PayloadSin
   absl::StatusOr<kernels::EventId> BeginToDevice();
   // Queues the copy of `range` to the device. Work that the compute stream is given from now on
   // sees the new values.
-  void ToDevice(ElementRange range);
+  void ToDevice(params::ElementRange range);
 
   // Queues the copy of `range` to the host, after all work that the compute stream has been given
   // up to now. Once Await() of the returned event has returned, data() has the range.
-  kernels::EventId ToHost(ElementRange range);
+  kernels::EventId ToHost(params::ElementRange range);
   // Returns an event that happens once the device has done all work that the compute stream has
   // been given up to now.
   kernels::EventId Computed() { return device_->Record(kernels::StreamKind::kCompute); }

@@ -6,24 +6,24 @@
 #include "common/runtime/status_macros.h"
 
 namespace lodestar::trainer {
-int InnerOptimizer::NumStateVectors(OptimizerKind kind) {
+int InnerOptimizer::NumStateVectors(job::OptimizerKind kind) {
   switch (kind) {
-    case OptimizerKind::kSgd:
-    case OptimizerKind::kReduce:  // Jobs with local steps do not have it.
+    case job::OptimizerKind::kSgd:
+    case job::OptimizerKind::kReduce:  // Jobs with local steps do not have it.
       return 0;
-    case OptimizerKind::kMomentum:
-    case OptimizerKind::kNesterov:
+    case job::OptimizerKind::kMomentum:
+    case job::OptimizerKind::kNesterov:
       return 1;
-    case OptimizerKind::kAdamW:
+    case job::OptimizerKind::kAdamW:
       return 2;
   }
   return 0;
 }
 
-InnerOptimizer::InnerOptimizer(const OptimizerSettings& settings, const Layout& layout,
+InnerOptimizer::InnerOptimizer(const job::OptimizerSettings& settings, const params::Layout& layout,
                                kernels::Device* device)
     : settings_(settings), device_(device) {
-  for (const TensorSpec& tensor : layout.tensors()) {
+  for (const params::TensorSpec& tensor : layout.tensors()) {
     const int64_t end = tensor.offset + tensor.num_elements();
     if (!ranges_.empty() && ranges_.back().decay == tensor.decay) {
       ranges_.back().range.end = end;
@@ -34,7 +34,7 @@ InnerOptimizer::InnerOptimizer(const OptimizerSettings& settings, const Layout& 
 }
 
 absl::StatusOr<std::unique_ptr<InnerOptimizer>> InnerOptimizer::Create(
-    const OptimizerSettings& settings, const Layout& layout, kernels::Device* device) {
+    const job::OptimizerSettings& settings, const params::Layout& layout, kernels::Device* device) {
   auto optimizer = std::unique_ptr<InnerOptimizer>(new InnerOptimizer(settings, layout, device));
   for (int i = 0; i < NumStateVectors(settings.kind); ++i) {
     ASSIGN_OR_RETURN(kernels::Buf state, optimizer->AllocateZeros(layout.num_elements()));
@@ -112,7 +112,7 @@ void InnerOptimizer::UpdateRange(const DecayRange& part, kernels::Buf weights, k
     return vector ? vector.Slice(part.range.begin, part.range.size()) : kernels::Buf{};
   };
   const double weight_decay = part.decay ? settings_.weight_decay : 0.0;
-  if (settings_.kind == OptimizerKind::kAdamW) {
+  if (settings_.kind == job::OptimizerKind::kAdamW) {
     device_->AdamWUpdate(slice(weights), slice(state_[0]), slice(state_[1]), slice(gradient),
                          slice(narrow),
                          {.learning_rate = learning_rate,
@@ -130,7 +130,7 @@ void InnerOptimizer::UpdateRange(const DecayRange& part, kernels::Buf weights, k
                            .momentum = state_.empty() ? 0.0 : settings_.momentum,
                            .weight_decay = weight_decay,
                            .gradient_scale = gradient_scale,
-                           .nesterov = settings_.kind == OptimizerKind::kNesterov});
+                           .nesterov = settings_.kind == job::OptimizerKind::kNesterov});
 }
 
 }  // namespace lodestar::trainer

@@ -20,11 +20,11 @@ class InnerOptimizer {
  public:
   // Makes an optimizer whose state is zero. `device` must outlive the optimizer. Errors:
   // ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<InnerOptimizer>> Create(const OptimizerSettings& settings,
-                                                                const Layout& layout,
-                                                                kernels::Device* device);
+  static absl::StatusOr<std::unique_ptr<InnerOptimizer>> Create(
+      const job::OptimizerSettings& settings, const params::Layout& layout,
+      kernels::Device* device);
   // Returns the number of state vectors of an optimizer. Each is as long as the parameters.
-  static int NumStateVectors(OptimizerKind kind);
+  static int NumStateVectors(job::OptimizerKind kind);
   ~InnerOptimizer();
   InnerOptimizer(const InnerOptimizer&) = delete;
   InnerOptimizer& operator=(const InnerOptimizer&) = delete;
@@ -56,10 +56,11 @@ class InnerOptimizer {
  private:
   // A range of neighbouring tensors that all have weight decay, or all have none.
   struct DecayRange {
-    ElementRange range;
+    params::ElementRange range;
     bool decay = false;
   };
-  InnerOptimizer(const OptimizerSettings& settings, const Layout& layout, kernels::Device* device);
+  InnerOptimizer(const job::OptimizerSettings& settings, const params::Layout& layout,
+                 kernels::Device* device);
   // Returns state vector `index`. Requires: it has `num_elements`. Errors: Unimplemented if it is
   // not in fp32.
   absl::StatusOr<kernels::Buf> StateInFp32(int index, size_t num_elements) const;
@@ -67,7 +68,7 @@ class InnerOptimizer {
   void UpdateRange(const DecayRange& part, kernels::Buf weights, kernels::Buf narrow,
                    kernels::Buf gradient, double learning_rate, double gradient_scale);
 
-  const OptimizerSettings settings_;
+  const job::OptimizerSettings settings_;
   kernels::Device* const device_;
   std::vector<DecayRange> ranges_;
   std::vector<kernels::Buf> state_;  // 0, 1 or 2 vectors.

@@ -16,12 +16,14 @@ constexpr float kRoundings = 1e-6f;
 class InnerOptimizerTest : public ::testing::Test {
  protected:
   InnerOptimizerTest() : device_(*factory::MakeDevice("cpu", 1, nullptr)) {
-    TensorSpec matrix{.name = "matrix", .shape = {2}, .block = 0, .decay = true, .initializer = {}};
-    TensorSpec bias{.name = "bias", .shape = {2}, .block = 0, .decay = false, .initializer = {}};
-    layout_ = *Layout::FromTensors({matrix, bias});
+    params::TensorSpec matrix{
+        .name = "matrix", .shape = {2}, .block = 0, .decay = true, .initializer = {}};
+    params::TensorSpec bias{
+        .name = "bias", .shape = {2}, .block = 0, .decay = false, .initializer = {}};
+    layout_ = *params::Layout::FromTensors({matrix, bias});
   }
 
-  std::vector<float> Step(const OptimizerSettings& settings, int steps, double clip_norm) {
+  std::vector<float> Step(const job::OptimizerSettings& settings, int steps, double clip_norm) {
     auto optimizer = *InnerOptimizer::Create(settings, layout_, device_.get());
     std::vector<float> weights = {1.0f, 1.0f, 1.0f, 1.0f};
     for (int i = 0; i < steps; ++i) {
@@ -36,12 +38,12 @@ class InnerOptimizerTest : public ::testing::Test {
   }
 
   std::unique_ptr<kernels::Device> device_;
-  Layout layout_;
+  params::Layout layout_;
   std::vector<double> narrow_ = std::vector<double>(4);
 };
 
 TEST_F(InnerOptimizerTest, SgdDecaysOnlyMarkedTensors) {
-  const auto weights = Step({.kind = OptimizerKind::kSgd, .weight_decay = 0.5}, 1, 0.0);
+  const auto weights = Step({.kind = job::OptimizerKind::kSgd, .weight_decay = 0.5}, 1, 0.0);
   EXPECT_NEAR(weights[0], 0.95f - 0.3f, kRoundings);
   EXPECT_NEAR(weights[1], 0.95f, kRoundings);
   EXPECT_NEAR(weights[2], 0.6f, kRoundings);
@@ -49,24 +51,25 @@ TEST_F(InnerOptimizerTest, SgdDecaysOnlyMarkedTensors) {
 }
 
 TEST_F(InnerOptimizerTest, ClipScalesTheWholeGradientToTheNorm) {
-  const auto weights = Step({.kind = OptimizerKind::kSgd}, 1, 1.0);
+  const auto weights = Step({.kind = job::OptimizerKind::kSgd}, 1, 1.0);
   EXPECT_NEAR(weights[0], 1.0f - 0.06f, kRoundings);
   EXPECT_NEAR(weights[2], 1.0f - 0.08f, kRoundings);
 }
 
 TEST_F(InnerOptimizerTest, MomentumKeepsItsStateBetweenSteps) {
-  const auto weights = Step({.kind = OptimizerKind::kMomentum, .momentum = 0.5}, 2, 0.0);
+  const auto weights = Step({.kind = job::OptimizerKind::kMomentum, .momentum = 0.5}, 2, 0.0);
   EXPECT_NEAR(weights[0], 1.0f - 0.1f * (3.0f + 4.5f), kRoundings);
 }
 
 TEST_F(InnerOptimizerTest, AdamWMovesByTheLearningRateAtFirst) {
-  const auto weights = Step({.kind = OptimizerKind::kAdamW}, 1, 0.0);
+  const auto weights = Step({.kind = job::OptimizerKind::kAdamW}, 1, 0.0);
   EXPECT_NEAR(weights[0], 0.9f, kRoundings);
   EXPECT_NEAR(weights[1], 1.0f, kRoundings);
 }
 
 TEST_F(InnerOptimizerTest, SpoiltStateBeginsAnewAndOtherStateStays) {
-  for (const OptimizerKind kind : {OptimizerKind::kMomentum, OptimizerKind::kAdamW}) {
+  for (const job::OptimizerKind kind :
+       {job::OptimizerKind::kMomentum, job::OptimizerKind::kAdamW}) {
     const auto optimizer = *InnerOptimizer::Create({.kind = kind}, layout_, device_.get());
     // Makes one step on new weights. Each round begins with new weights too.
     const auto step = [&](float first) {
@@ -82,7 +85,7 @@ TEST_F(InnerOptimizerTest, SpoiltStateBeginsAnewAndOtherStateStays) {
     const auto [first_is_finite, first] = step(0.5f);
     const auto [second_is_finite, second] = step(0.25f);
     EXPECT_TRUE(first_is_finite && second_is_finite);
-    EXPECT_FALSE(step(kind == OptimizerKind::kAdamW ? 1e30f : std::nanf("")).first)
+    EXPECT_FALSE(step(kind == job::OptimizerKind::kAdamW ? 1e30f : std::nanf("")).first)
         << "its square overflows, and the element would not move any more";
     EXPECT_EQ(step(0.5f).second, first);
     EXPECT_EQ(step(0.25f).second, second);

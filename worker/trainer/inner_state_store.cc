@@ -17,7 +17,7 @@ constexpr int64_t kMaxRecordBytes = 1 << 16;
 struct WrittenRecord {
   InnerStateRecord record;
   int64_t num_vectors = 0;
-  WrittenFile file;
+  storage::WrittenFile file;
 };
 
 template <typename Archive>
@@ -35,13 +35,13 @@ void Describe(Archive& archive, WrittenRecord& written) {
 absl::StatusOr<WrittenRecord> ParseWritten(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   WrittenRecord written;
-  RETURN_IF_ERROR(ReadRecord(json, written));
+  RETURN_IF_ERROR(archive::ReadRecord(json, written));
   return written;
 }
 
 }  // namespace
 
-InnerStateStore::InnerStateStore(FileSystem* file_system, std::string folder,
+InnerStateStore::InnerStateStore(storage::FileSystem* file_system, std::string folder,
                                  std::string worker_name)
     : file_system_(file_system),
       folder_(std::move(folder)),
@@ -53,21 +53,21 @@ absl::Status InnerStateStore::Save(InnerStateRecord record, int num_vectors, int
                                    ReadVector read) {
   RETURN_IF_ERROR(Remove());
   const auto write = [&]() -> absl::Status {
-    std::vector<SafetensorsEntry> entries;
+    std::vector<storage::SafetensorsEntry> entries;
     for (int i = 0; i < num_vectors; ++i) entries.push_back({absl::StrCat(i), {num_elements}});
-    ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsWriter> writer,
-                     SafetensorsWriter::Create(*file_system_, vectors_path_, entries, {}));
+    ASSIGN_OR_RETURN(const std::unique_ptr<storage::SafetensorsWriter> writer,
+                     storage::SafetensorsWriter::Create(*file_system_, vectors_path_, entries, {}));
     std::vector<float> values(num_elements);
     for (int i = 0; i < num_vectors; ++i) {
       RETURN_IF_ERROR(read(i, absl::MakeSpan(values)));
       RETURN_IF_ERROR(writer->Append(values));
     }
-    ASSIGN_OR_RETURN(const WrittenFile file, writer->Finish(/*sync=*/true));
+    ASSIGN_OR_RETURN(const storage::WrittenFile file, writer->Finish(/*sync=*/true));
     record.worker_name = worker_name_;
     const WrittenRecord written = {record, num_vectors, file};
     const std::string unfinished = absl::StrCat(record_path_, ".new");
-    ASSIGN_OR_RETURN(auto text, SequentialFileWriter::Create(*file_system_, unfinished));
-    RETURN_IF_ERROR(text.Append(FormatJson(RecordToJson(written))));
+    ASSIGN_OR_RETURN(auto text, storage::SequentialFileWriter::Create(*file_system_, unfinished));
+    RETURN_IF_ERROR(text.Append(FormatJson(archive::RecordToJson(written))));
     RETURN_IF_ERROR(text.Finish(/*sync=*/true));
     RETURN_IF_ERROR(file_system_->Rename(unfinished, record_path_));
     return file_system_->SyncDirectory(folder_);
@@ -88,8 +88,8 @@ absl::StatusOr<InnerStateStore::Stored> InnerStateStore::Load() const {
                    file_system_->ReadWholeFile(record_path_, kMaxRecordBytes));
   absl::StatusOr<WrittenRecord> written = ParseWritten(text);
   if (!written.ok()) return damaged(written.status().message());
-  const absl::StatusOr<std::unique_ptr<SafetensorsReader>> file =
-      SafetensorsReader::Open(*file_system_, vectors_path_);
+  const absl::StatusOr<std::unique_ptr<storage::SafetensorsReader>> file =
+      storage::SafetensorsReader::Open(*file_system_, vectors_path_);
   if (!file.ok()) return damaged(file.status().message());
   if ((*file)->file_bytes() != written->file.num_bytes ||
       (*file)->ComputeCrc32c() != written->file.crc32c) {

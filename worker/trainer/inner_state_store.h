@@ -35,7 +35,7 @@ class InnerStateStore {
  public:
   // Requires: the folder exists, and only this process uses it. `file_system` must outlive the
   // store.
-  InnerStateStore(FileSystem* file_system, std::string folder, std::string worker_name);
+  InnerStateStore(storage::FileSystem* file_system, std::string folder, std::string worker_name);
 
   // Fills `values` with state vector `index`.
   using ReadVector = absl::FunctionRef<absl::Status(int index, absl::Span<float> values)>;
@@ -59,7 +59,7 @@ class InnerStateStore {
   const std::string& path() const { return record_path_; }
 
  private:
-  FileSystem* const file_system_;
+  storage::FileSystem* const file_system_;
   const std::string folder_;
   const std::string worker_name_;
   const std::string record_path_;

@@ -13,7 +13,7 @@
 namespace lodestar::trainer {
 
 struct LifeContext {
-  const Registration* registration = nullptr;
+  const messages::Registration* registration = nullptr;
   const data::SampleOrder* sample_order = nullptr;
   client::ParameterTransport* transport = nullptr;
   // Returns true once the life is over, because servers accept nothing from it any more. Called
@@ -21,7 +21,8 @@ struct LifeContext {
   std::function<bool()> is_over = [] { return false; };
   // Returns a transport to the same servers that acts for an earlier life of this worker. The
   // second argument is the secret of that life.
-  std::function<std::shared_ptr<client::ParameterTransport>(const WorkerLife&, const std::string&)>
+  std::function<std::shared_ptr<client::ParameterTransport>(const messages::WorkerLife&,
+                                                            const std::string&)>
       transport_of = nullptr;
 
   // Returns Aborted if the life is over.

@@ -5,13 +5,13 @@
 namespace lodestar::trainer {
 
 absl::StatusOr<std::unique_ptr<LocalSgdRounds>> LocalSgdRounds::Create(
-    const JobSpec& job, const RoundRunnerDeps& deps) {
+    const job::JobSpec& job, const RoundRunnerDeps& deps) {
   auto rounds = std::unique_ptr<LocalSgdRounds>(new LocalSgdRounds(job, deps));
   const kernels::Buf parameters = deps.model->parameters();
   // Between rounds the gradient is not needed, so its vector holds the pseudo-gradient.
-  const kernels::Buf contribution = rounds->contribution_kind_ == ContributionKind::kWeights
-                                        ? parameters
-                                        : deps.model->gradients();
+  const kernels::Buf contribution =
+      rounds->contribution_kind_ == messages::ContributionKind::kWeights ? parameters
+                                                                         : deps.model->gradients();
   ASSIGN_OR_RETURN(rounds->exchange_,
                    ExchangeState::Create(job, deps.model->layout(), deps.device, parameters,
                                          contribution, &rounds->timeline_));
@@ -24,8 +24,8 @@ absl::StatusOr<std::unique_ptr<LocalSgdRounds>> LocalSgdRounds::Create(
   return rounds;
 }
 
-absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const Grant& grant,
-                                           WeightsPull& pull, RoundReport* report) {
+absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const messages::Grant& grant,
+                                           WeightsPull& pull, messages::RoundReport* report) {
   for (int step = 0; step < grant.local_steps; ++step) {
     RETURN_IF_ERROR(life.Check());
     if (step > 0 && steps_->window_end().IsDue(grant, step)) break;
@@ -54,12 +54,13 @@ absl::Status LocalSgdRounds::KeepStartWeights(WeightsPull& pull) {
 }
 
 void LocalSgdRounds::MakeContribution() {
-  if (contribution_kind_ == ContributionKind::kWeights) return;
+  if (contribution_kind_ == messages::ContributionKind::kWeights) return;
   deps_.device->Subtract(deps_.model->gradients(), start_weights_, deps_.model->parameters());
 }
 
-absl::Status LocalSgdRounds::Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
-                                   std::optional<ContributionPush>& push, RoundReport* report) {
+absl::Status LocalSgdRounds::Train(const LifeContext& life, const messages::Grant& grant,
+                                   WeightsPull& pull, std::optional<ContributionPush>& push,
+                                   messages::RoundReport* report) {
   steps_->Begin(life.registration->server_incarnation, grant.round);
   RETURN_IF_ERROR(RunLocalSteps(life, grant, pull, report));
   RETURN_IF_ERROR(deps_.on_steps_made());

@@ -20,28 +20,28 @@ namespace lodestar::trainer {
 class LocalSgdRounds final : public PulledRounds {
  public:
   // Errors: ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<LocalSgdRounds>> Create(const JobSpec& job,
+  static absl::StatusOr<std::unique_ptr<LocalSgdRounds>> Create(const job::JobSpec& job,
                                                                 const RoundRunnerDeps& deps);
 
   absl::Status KeepOptimizerState() override { return steps_->KeepState(); }
 
  private:
-  LocalSgdRounds(const JobSpec& job, const RoundRunnerDeps& deps)
+  LocalSgdRounds(const job::JobSpec& job, const RoundRunnerDeps& deps)
       : PulledRounds(deps, PullsAhead::kOnceAcknowledged),
-        contribution_kind_(RoundContributionKind(job)) {}
+        contribution_kind_(messages::RoundContributionKind(job)) {}
   void OnHandedOver(absl::Duration duration) override { steps_->window_end().OnHandedIn(duration); }
-  absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
-                     std::optional<ContributionPush>& push, RoundReport* report) override;
+  absl::Status Train(const LifeContext& life, const messages::Grant& grant, WeightsPull& pull,
+                     std::optional<ContributionPush>& push, messages::RoundReport* report) override;
   // Makes local steps until the grant is used up. If the worker is told to stop, it makes only the
   // steps that it still has time for.
-  absl::Status RunLocalSteps(const LifeContext& life, const Grant& grant, WeightsPull& pull,
-                             RoundReport* report);
+  absl::Status RunLocalSteps(const LifeContext& life, const messages::Grant& grant,
+                             WeightsPull& pull, messages::RoundReport* report);
   // Waits for all pulled weights and copies them to start_weights_.
   absl::Status KeepStartWeights(WeightsPull& pull);
   // Computes the vector that this round contributes. The vector is valid until the next local step.
   void MakeContribution();
 
-  const ContributionKind contribution_kind_;
+  const messages::ContributionKind contribution_kind_;
   std::unique_ptr<LocalSteps> steps_;
   model::DeviceMemory start_memory_;
   kernels::Buf start_weights_;  // The weights at the start of the round.

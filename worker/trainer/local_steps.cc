@@ -17,24 +17,25 @@ namespace lodestar::trainer {
 namespace {
 
 // Returns the settings of the job that a kept state must agree with.
-std::string SettingsOfState(const JobSpec& job) {
+std::string SettingsOfState(const job::JobSpec& job) {
   std::vector<std::string> texts;
-  for (const JobField& field : JobFields()) {
+  for (const job::JobField& field : job::JobFields()) {
     if (!field.is_inner_state) continue;
-    texts.push_back(absl::StrCat("--", field.name, "=", TextOf(field.get(job))));
+    texts.push_back(absl::StrCat("--", field.name, "=", job::TextOf(field.get(job))));
   }
   return absl::StrJoin(texts, " ");
 }
 
 }  // namespace
 
-LocalSteps::LocalSteps(const JobSpec& job, const RoundRunnerDeps& deps, DeviceTimeline* timeline)
+LocalSteps::LocalSteps(const job::JobSpec& job, const RoundRunnerDeps& deps,
+                       DeviceTimeline* timeline)
     : deps_(deps),
       timeline_(timeline),
       window_end_(deps.stop_requested, deps.time_left),
       job_(SettingsOfState(job)) {}
 
-absl::StatusOr<std::unique_ptr<LocalSteps>> LocalSteps::Create(const JobSpec& job,
+absl::StatusOr<std::unique_ptr<LocalSteps>> LocalSteps::Create(const job::JobSpec& job,
                                                                const RoundRunnerDeps& deps,
                                                                DeviceTimeline* timeline) {
   auto steps = std::unique_ptr<LocalSteps>(new LocalSteps(job, deps, timeline));
@@ -52,7 +53,7 @@ void LocalSteps::Begin(uint64_t server_incarnation, Round round) {
   if (inner_optimizer_ == nullptr || inner_optimizer_->num_vectors() == 0) return;
   if (!last_round.has_value()) return TakeUpState(round);
   if (is_same_life || round > *last_round) return;
-  LogInfo(
+  logging::LogInfo(
       "the inner optimizer begins anew: the servers have gone back to round {}, and its state is "
       "of round {}",
       round, *last_round);
@@ -66,12 +67,12 @@ void LocalSteps::TakeUpState(Round round) {
   const absl::Status taken = stored.ok() ? TakeOver(*stored, round) : stored.status();
   if (deps_.inner_states != nullptr) {
     if (const absl::Status removed = deps_.inner_states->Remove(); !removed.ok()) {
-      LogWarn("the state of the inner optimizer cannot be removed: {}", removed.message());
+      logging::LogWarn("the state of the inner optimizer cannot be removed: {}", removed.message());
     }
   }
   if (taken.ok()) {
-    return LogInfo("the inner optimizer goes on with the state that it had after {} steps",
-                   inner_optimizer_->steps());
+    return logging::LogInfo("the inner optimizer goes on with the state that it had after {} steps",
+                            inner_optimizer_->steps());
   }
   inner_optimizer_->Reset();
   // A worker that is new to the job, or a job that is new, has no kept state.
@@ -81,8 +82,8 @@ void LocalSteps::TakeUpState(Round round) {
                    absl::IsNotFound(taken) && deps_.inner_states != nullptr
                        ? "no process before this one was told to stop and has kept it"
                        : taken.message());
-  if (absl::IsNotFound(taken)) return LogInfo("{}", text);
-  LogWarn("{}", text);
+  if (absl::IsNotFound(taken)) return logging::LogInfo("{}", text);
+  logging::LogWarn("{}", text);
 }
 
 absl::Status LocalSteps::TakeOver(const InnerStateStore::Stored& stored, Round round) {
@@ -130,12 +131,12 @@ absl::Status LocalSteps::KeepState() {
                                   });
 }
 
-absl::Status LocalSteps::Take(const Work& work, int step, RoundReport* sums) {
+absl::Status LocalSteps::Take(const Work& work, int step, messages::RoundReport* sums) {
   const absl::Time start = deps_.clock->Now();
-  const Grant& grant = *work.grant;
+  const messages::Grant& grant = *work.grant;
   const SampleSpan samples = SamplesOfStep(grant, step);
   {
-    TraceSpan span(deps_.trace, "training", "read data");
+    process::TraceSpan span(deps_.trace, "training", "read data");
     RETURN_IF_ERROR(ReadTrainSpan(*deps_.dataset, *work.order, samples, &batch_));
   }
   deps_.on_step({.round = grant.round,
@@ -152,7 +153,7 @@ absl::Status LocalSteps::Take(const Work& work, int step, RoundReport* sums) {
   return absl::OkStatus();
 }
 
-bool LocalSteps::IsLeft(const Grant& grant, int step, const absl::Status& taken) const {
+bool LocalSteps::IsLeft(const messages::Grant& grant, int step, const absl::Status& taken) const {
   if (!absl::IsCancelled(taken) || !deps_.stop_requested()) return false;
   WindowEnd::TellCut(grant, step, "who computes has left");
   return true;
@@ -168,7 +169,7 @@ absl::StatusOr<model::BatchResult> LocalSteps::Step(const Work& work, double lea
   }
   ASSIGN_OR_RETURN(const model::BatchResult result, TrainOnBatch(work.gate));
   RETURN_IF_ERROR(before_change());
-  TraceSpan span(deps_.trace, "training", "inner optimizer");
+  process::TraceSpan span(deps_.trace, "training", "inner optimizer");
   RETURN_IF_ERROR(inner_optimizer_->Step(deps_.model->parameters(),
                                          deps_.model->narrow_parameters(), deps_.model->gradients(),
                                          learning_rate, work.clip_norm));
@@ -189,7 +190,7 @@ absl::Status LocalSteps::Check(Round round) {
   ASSIGN_OR_RETURN(const bool is_finite,
                    inner_optimizer_->ResetUnlessFinite(deps_.model->parameters()));
   if (!is_finite) {
-    LogWarn(
+    logging::LogWarn(
         "round {}: the local steps have made weights or optimizer state NaN or Inf; that state "
         "begins anew",
         round);

@@ -28,7 +28,7 @@ namespace lodestar::trainer {
 class LocalSteps {
  public:
   // `deps` and `timeline` must outlive the object. Errors: ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<LocalSteps>> Create(const JobSpec& job,
+  static absl::StatusOr<std::unique_ptr<LocalSteps>> Create(const job::JobSpec& job,
                                                             const RoundRunnerDeps& deps,
                                                             DeviceTimeline* timeline);
 
@@ -42,7 +42,7 @@ class LocalSteps {
   absl::Status KeepState();
 
   struct Work {
-    const Grant* grant = nullptr;
+    const messages::Grant* grant = nullptr;
     const data::SampleOrder* order = nullptr;
     double clip_norm = 0.0;
     // Called before a block's weights are read for the first time. Null means that all weights have
@@ -53,21 +53,21 @@ class LocalSteps {
   };
   // Computes the gradient and makes step number `step` of the grant. Adds losses and samples to
   // *sums. Errors: those of data and device; Cancelled if the program that computes has left.
-  absl::Status Take(const Work& work, int step, RoundReport* sums);
+  absl::Status Take(const Work& work, int step, messages::RoundReport* sums);
 
   // Decides whether a window ends before all its steps are made.
   WindowEnd& window_end() { return window_end_; }
   // Returns true if the window ends before step number `step`, for which Take() returned `taken`.
   // The window ends if the worker was told to stop and the program that computes has left. In that
   // case logs the end.
-  bool IsLeft(const Grant& grant, int step, const absl::Status& taken) const;
+  bool IsLeft(const messages::Grant& grant, int step, const absl::Status& taken) const;
 
   // Must be called after the steps of a round. If the state is not finite, sets the state to zero
   // and logs that. Errors: those of the device.
   absl::Status Check(Round round);
 
  private:
-  LocalSteps(const JobSpec& job, const RoundRunnerDeps& deps, DeviceTimeline* timeline);
+  LocalSteps(const job::JobSpec& job, const RoundRunnerDeps& deps, DeviceTimeline* timeline);
   // Reads the state that an earlier process has kept. Logs a warning if no usable state is kept.
   void TakeUpState(Round round);
   // Replaces the state by `stored`. Errors: FailedPrecondition naming what differs, with both

@@ -2,9 +2,10 @@
 
 namespace lodestar::trainer {
 
-void MixedContribution::Begin(const Registration& registration, Round round, float scale) {
+void MixedContribution::Begin(const messages::Registration& registration, Round round,
+                              float scale) {
   averaged_.clear();
-  for (const Bucket& bucket : registration.buckets()) {
+  for (const params::Bucket& bucket : registration.buckets()) {
     if (layout_->is_averaged(bucket.block)) averaged_.push_back(bucket.index);
   }
   encoded_->Begin(registration, round, scale);

@@ -17,25 +17,25 @@ class MixedContribution final : public ContributionBytes {
  public:
   // Requires: both parts are made of the same vector on the same device. `layout` must outlive the
   // object.
-  MixedContribution(const Layout* layout, std::unique_ptr<ContributionBytes> encoded,
+  MixedContribution(const params::Layout* layout, std::unique_ptr<ContributionBytes> encoded,
                     std::unique_ptr<ContributionBytes> exact)
       : layout_(layout), encoded_(std::move(encoded)), exact_(std::move(exact)) {}
 
-  Encoding encoding() const override { return encoded_->encoding(); }
+  params::Encoding encoding() const override { return encoded_->encoding(); }
   bool is_inline() const override { return encoded_->is_inline() && exact_->is_inline(); }
-  void Begin(const Registration& registration, Round round, float scale) override;
-  kernels::EventId Prepare(const Bucket& bucket) override {
+  void Begin(const messages::Registration& registration, Round round, float scale) override;
+  kernels::EventId Prepare(const params::Bucket& bucket) override {
     return BytesFor(bucket.block).Prepare(bucket);
   }
-  kernels::EventId PrepareOnDevice(const Bucket& bucket) override {
+  kernels::EventId PrepareOnDevice(const params::Bucket& bucket) override {
     return BytesFor(bucket.block).PrepareOnDevice(bucket);
   }
   // Events of both parts are events of the same device, so either part can wait for them.
   absl::Status Await(kernels::EventId prepared) override { return encoded_->Await(prepared); }
-  absl::Span<const std::byte> Of(const Bucket& bucket) const override {
+  absl::Span<const std::byte> Of(const params::Bucket& bucket) const override {
     return BytesFor(bucket.block).Of(bucket);
   }
-  std::optional<client::DevicePayload> OnDevice(const Bucket& bucket) override {
+  std::optional<client::DevicePayload> OnDevice(const params::Bucket& bucket) override {
     return BytesFor(bucket.block).OnDevice(bucket);
   }
   void Commit(absl::Span<const uint32_t> late) override;
@@ -45,7 +45,7 @@ class MixedContribution final : public ContributionBytes {
     return layout_->is_averaged(block) ? *exact_ : *encoded_;
   }
 
-  const Layout* const layout_;
+  const params::Layout* const layout_;
   const std::unique_ptr<ContributionBytes> encoded_;
   const std::unique_ptr<ContributionBytes> exact_;
   // Buckets of averaged tensors of the contribution at hand.

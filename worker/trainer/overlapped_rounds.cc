@@ -12,7 +12,7 @@ namespace {
 
 // Keeps the registration alive as long as the pull that uses it.
 struct RegisteredPull {
-  std::shared_ptr<const Registration> registration;
+  std::shared_ptr<const messages::Registration> registration;
   WeightsPull pull;
 };
 
@@ -21,7 +21,7 @@ absl::Status AbandonedError() { return absl::CancelledError("the window was aban
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<OverlappedRounds>> OverlappedRounds::Create(
-    const JobSpec& job, const RoundRunnerDeps& deps) {
+    const job::JobSpec& job, const RoundRunnerDeps& deps) {
   auto rounds = std::unique_ptr<OverlappedRounds>(new OverlappedRounds(job, deps));
   kernels::Device* const device = deps.device;
   const kernels::Buf local = deps.model->parameters();
@@ -98,16 +98,16 @@ void OverlappedRounds::EndLife() {
 
 absl::Status OverlappedRounds::PullWeights(const LifeContext& life, Round min_round) {
   Abandon();
-  RoundReport report;
+  messages::RoundReport report;
   RETURN_IF_ERROR(Begin(life, min_round, &report));
   progress_.reset();
   return absl::OkStatus();
 }
 
-absl::StatusOr<RoundReport> OverlappedRounds::Evaluate(const LifeContext& life,
-                                                       const Grant& grant) {
+absl::StatusOr<messages::RoundReport> OverlappedRounds::Evaluate(const LifeContext& life,
+                                                                 const messages::Grant& grant) {
   const absl::Time start = deps_.clock->Now();
-  RoundReport report;
+  messages::RoundReport report;
   report.round = grant.round;
   RETURN_IF_ERROR(PullWeights(life, grant.min_round));
   report.communication = deps_.clock->Now() - start;
@@ -116,19 +116,20 @@ absl::StatusOr<RoundReport> OverlappedRounds::Evaluate(const LifeContext& life,
   return report;
 }
 
-absl::StatusOr<RoundReport> OverlappedRounds::RunRound(const LifeContext& life,
-                                                       const Grant& grant) {
-  if (grant.kind == Grant::Kind::kEvaluate) return Evaluate(life, grant);
+absl::StatusOr<messages::RoundReport> OverlappedRounds::RunRound(const LifeContext& life,
+                                                                 const messages::Grant& grant) {
+  if (grant.kind == messages::Grant::Kind::kEvaluate) return Evaluate(life, grant);
   if (GoesOn(life, grant.round)) {
     absl::MutexLock lock(&mutex_);
     if (!connection_.has_value()) connection_ = {registration_, life.transport};
   } else {
     Abandon();
   }
-  RoundReport report;
+  messages::RoundReport report;
   report.round = grant.round;
   RETURN_IF_ERROR(EndWindow(&report));
-  ASSIGN_OR_RETURN(std::optional<RoundReport> delivered, SettleResidual(life, grant.round));
+  ASSIGN_OR_RETURN(std::optional<messages::RoundReport> delivered,
+                   SettleResidual(life, grant.round));
   if (delivered.has_value()) {
     Abandon();
     delivered->leaves_nothing_in_hand = true;
@@ -184,8 +185,8 @@ absl::Status OverlappedRounds::PushKept(const LifeContext& life, const MadeContr
 }
 
 absl::Status OverlappedRounds::Begin(const LifeContext& life, Round min_round,
-                                     RoundReport* report) {
-  registration_ = std::make_shared<const Registration>(*life.registration);
+                                     messages::RoundReport* report) {
+  registration_ = std::make_shared<const messages::Registration>(*life.registration);
   fragments_.emplace(registration_->buckets(), job_.fragments);
   {
     absl::MutexLock lock(&mutex_);
@@ -211,7 +212,7 @@ absl::Status OverlappedRounds::Begin(const LifeContext& life, Round min_round,
   return absl::OkStatus();
 }
 
-absl::Status OverlappedRounds::EndWindow(RoundReport* report) {
+absl::Status OverlappedRounds::EndWindow(messages::RoundReport* report) {
   if (!window_thread_.joinable()) return absl::OkStatus();
   const absl::Time asked_at = deps_.clock->Now();
   bool told_waiting = false;
@@ -248,8 +249,8 @@ absl::Status OverlappedRounds::EndWindow(RoundReport* report) {
   return absl::OkStatus();
 }
 
-absl::Status OverlappedRounds::EvaluateGlobal(const LifeContext& life, const Grant& grant,
-                                              RoundReport* report) {
+absl::Status OverlappedRounds::EvaluateGlobal(const LifeContext& life, const messages::Grant& grant,
+                                              messages::RoundReport* report) {
   if (grant.num_heldout_samples == 0) return absl::OkStatus();
   const kernels::Buf local = deps_.model->parameters();
   const auto move = [&](kernels::Buf to, kernels::Buf from) {
@@ -271,10 +272,11 @@ int64_t OverlappedRounds::SamplesInHand() const {
   return std::accumulate(window_samples_.begin(), window_samples_.end(), int64_t{0});
 }
 
-std::vector<ElementRange> OverlappedRounds::RangesOf(const std::vector<uint32_t>& due) const {
-  std::vector<ElementRange> ranges;
+std::vector<params::ElementRange> OverlappedRounds::RangesOf(
+    const std::vector<uint32_t>& due) const {
+  std::vector<params::ElementRange> ranges;
   for (const uint32_t bucket : due) {
-    const ElementRange range = registration_->buckets()[bucket].range;
+    const params::ElementRange range = registration_->buckets()[bucket].range;
     if (!ranges.empty() && ranges.back().end == range.begin) {
       ranges.back().end = range.end;
     } else {
@@ -284,27 +286,27 @@ std::vector<ElementRange> OverlappedRounds::RangesOf(const std::vector<uint32_t>
   return ranges;
 }
 
-absl::Status OverlappedRounds::Contribute(const LifeContext& life, const Grant& grant,
+absl::Status OverlappedRounds::Contribute(const LifeContext& life, const messages::Grant& grant,
                                           const std::vector<uint32_t>& due,
                                           std::optional<ContributionPush>& push) {
   const int64_t samples = SamplesInHand();
-  const std::vector<ElementRange> ranges = RangesOf(due);
+  const std::vector<params::ElementRange> ranges = RangesOf(due);
   client::ContributionHeader header{
       .round = grant.round, .kind = contribution_kind_, .num_samples = samples};
   ContributionBytes* bytes = exchange_->contribution();
   std::optional<double> share;
   if (samples == 0) {
-    header.num_samples = kSkippedSamples;
+    header.num_samples = messages::kSkippedSamples;
     bytes = &*skipped_;
   } else {
     share =
         static_cast<double>(samples) / static_cast<double>(std::max(samples, grant.round_samples));
     const kernels::Buf local = deps_.model->parameters();
-    for (const ElementRange& range : ranges) {
+    for (const params::ElementRange& range : ranges) {
       const auto part = [&range](kernels::Buf vector) {
         return vector.Slice(range.begin, range.size());
       };
-      if (contribution_kind_ == ContributionKind::kWeights) {
+      if (contribution_kind_ == messages::ContributionKind::kWeights) {
         deps_.device->Copy(part(contributed_).data, part(local).data,
                            kernels::DTypeBytes(local.dtype) * range.size(),
                            kernels::StreamKind::kCompute);
@@ -321,7 +323,7 @@ absl::Status OverlappedRounds::Contribute(const LifeContext& life, const Grant& 
   return absl::OkStatus();
 }
 
-void OverlappedRounds::StartWindow(const LifeContext& life, const Grant& grant,
+void OverlappedRounds::StartWindow(const LifeContext& life, const messages::Grant& grant,
                                    std::vector<uint32_t> due) {
   progress_->next_round = grant.round + 1;
   {
@@ -356,7 +358,7 @@ void OverlappedRounds::RunWindow(const Window& window) {
 absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome,
                                         ExposedWait& exposed) {
   const int num_steps = window.grant.local_steps;
-  const bool needs_nothing_before = job_.overlap_rounds || IsElastic(job_);
+  const bool needs_nothing_before = job_.overlap_rounds || job::IsElastic(job_);
   const int merge_at = needs_nothing_before ? num_steps : std::min(job_.overlap_steps, num_steps);
   const auto is_abandoned = [this] {
     absl::MutexLock lock(&mutex_);
@@ -386,7 +388,7 @@ absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome,
 absl::Status OverlappedRounds::Merge(const Window& window, ExposedWait& exposed) {
   std::shared_ptr<WeightsPull> pull;
   {
-    TraceSpan span(deps_.trace, "training", "exchange wait");
+    process::TraceSpan span(deps_.trace, "training", "exchange wait");
     exposed.Begin();
     SetWaiting(true);
     absl::StatusOr<std::shared_ptr<WeightsPull>> awaited = AwaitPull(window);
@@ -432,7 +434,7 @@ absl::StatusOr<std::shared_ptr<WeightsPull>> OverlappedRounds::AwaitPull(const W
 
 std::shared_ptr<WeightsPull> OverlappedRounds::BeginPull(Round round,
                                                          const std::vector<uint32_t>& due) {
-  const std::shared_ptr<const Registration>& registration = connection_->registration;
+  const std::shared_ptr<const messages::Registration>& registration = connection_->registration;
   const auto registered = std::shared_ptr<RegisteredPull>(new RegisteredPull{
       registration, WeightsPull(*registration, round + 1, due, exchange_->weights(),
                                 exchange_->ShadowFor(*registration), connection_->transport,

@@ -46,7 +46,7 @@ namespace lodestar::trainer {
 class OverlappedRounds final : public RoundRunner {
  public:
   // Errors: ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<OverlappedRounds>> Create(const JobSpec& job,
+  static absl::StatusOr<std::unique_ptr<OverlappedRounds>> Create(const job::JobSpec& job,
                                                                   const RoundRunnerDeps& deps);
   ~OverlappedRounds() override;
 
@@ -57,7 +57,7 @@ class OverlappedRounds final : public RoundRunner {
  private:
   // The inputs of a window. They outlive the life and the Run() that began the window.
   struct Window {
-    Grant grant;
+    messages::Grant grant;
     uint64_t server_incarnation = 0;
     data::SampleOrder order;
     double clip_norm = 0.0;
@@ -75,7 +75,7 @@ class OverlappedRounds final : public RoundRunner {
   // The result of a window.
   struct Outcome {
     absl::Status status;
-    RoundReport sums;  // Losses and samples.
+    messages::RoundReport sums;  // Losses and samples.
     // The time that the window computed, without `waited`.
     absl::Duration computed;
     // The time that the device had nothing to compute because the window waited for the servers.
@@ -87,11 +87,11 @@ class OverlappedRounds final : public RoundRunner {
   // comes next.
   struct Progress {
     uint64_t server_incarnation = 0;
-    WorkerLife life;
+    messages::WorkerLife life;
     Round next_round;
   };
   struct Connection {
-    std::shared_ptr<const Registration> registration;
+    std::shared_ptr<const messages::Registration> registration;
     client::ParameterTransport* transport = nullptr;
   };
   class Versions final : public BaseVersions {
@@ -104,12 +104,14 @@ class OverlappedRounds final : public RoundRunner {
     std::vector<Version> versions_;  // One entry per bucket.
   };
 
-  OverlappedRounds(const JobSpec& job, const RoundRunnerDeps& deps)
-      : RoundRunner(deps), job_(job), contribution_kind_(RoundContributionKind(job)) {}
+  OverlappedRounds(const job::JobSpec& job, const RoundRunnerDeps& deps)
+      : RoundRunner(deps), job_(job), contribution_kind_(messages::RoundContributionKind(job)) {}
 
-  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant) override;
+  absl::StatusOr<messages::RoundReport> RunRound(const LifeContext& life,
+                                                 const messages::Grant& grant) override;
   absl::Status PushKept(const LifeContext& life, const MadeContribution& made) override;
-  absl::StatusOr<RoundReport> Evaluate(const LifeContext& life, const Grant& grant);
+  absl::StatusOr<messages::RoundReport> Evaluate(const LifeContext& life,
+                                                 const messages::Grant& grant);
 
   bool GoesOn(const LifeContext& life, Round round) const;
   // Stops the window and drops its result and the worker's own weights.
@@ -118,15 +120,17 @@ class OverlappedRounds final : public RoundRunner {
   // contribution that the residual has not learned of yet.
   std::optional<Acknowledged> StopWindow();
   // Pulls all weights from the servers, and begins anew with them.
-  absl::Status Begin(const LifeContext& life, Round min_round, RoundReport* report);
+  absl::Status Begin(const LifeContext& life, Round min_round, messages::RoundReport* report);
   // If a window runs, waits for its end and adds its result to *report.
-  absl::Status EndWindow(RoundReport* report);
+  absl::Status EndWindow(messages::RoundReport* report);
   // Evaluates the servers' weights, not the worker's own weights.
-  absl::Status EvaluateGlobal(const LifeContext& life, const Grant& grant, RoundReport* report);
+  absl::Status EvaluateGlobal(const LifeContext& life, const messages::Grant& grant,
+                              messages::RoundReport* report);
   // Pushes the change of these buckets since they were merged last. `push` gets the contribution.
-  absl::Status Contribute(const LifeContext& life, const Grant& grant,
+  absl::Status Contribute(const LifeContext& life, const messages::Grant& grant,
                           const std::vector<uint32_t>& due, std::optional<ContributionPush>& push);
-  void StartWindow(const LifeContext& life, const Grant& grant, std::vector<uint32_t> due);
+  void StartWindow(const LifeContext& life, const messages::Grant& grant,
+                   std::vector<uint32_t> due);
   // Keeps the acknowledgement until the exchange is merged or given up. Then the residual is
   // updated.
   void OnAcknowledged(Acknowledged acknowledged);
@@ -143,11 +147,11 @@ class OverlappedRounds final : public RoundRunner {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetWaiting(bool waits) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  std::vector<ElementRange> RangesOf(const std::vector<uint32_t>& due) const;
+  std::vector<params::ElementRange> RangesOf(const std::vector<uint32_t>& due) const;
   int64_t SamplesInHand() const;
 
-  const JobSpec job_;
-  const ContributionKind contribution_kind_;
+  const job::JobSpec job_;
+  const messages::ContributionKind contribution_kind_;
   std::unique_ptr<LocalSteps> steps_;
   model::DeviceMemory global_memory_;
   model::DeviceMemory contributed_memory_;
@@ -157,9 +161,10 @@ class OverlappedRounds final : public RoundRunner {
   std::optional<SkippedContribution> skipped_;  // Set by Create().
 
   std::optional<Progress> progress_;
-  std::shared_ptr<const Registration> registration_;  // The registration of progress_->life.
-  std::optional<FragmentPlan> fragments_;             // The fragments of its buckets.
-  Versions versions_;                                 // The versions of the weights in global_.
+  std::shared_ptr<const messages::Registration>
+      registration_;                            // The registration of progress_->life.
+  std::optional<job::FragmentPlan> fragments_;  // The fragments of its buckets.
+  Versions versions_;                           // The versions of the weights in global_.
   // The number of samples of each window that at least one fragment has not contributed yet.
   std::deque<int64_t> window_samples_;
   std::thread window_thread_;

@@ -24,9 +24,9 @@ using ::testing::HasSubstr;
 // The local steps of a window, and the number of fragments.
 constexpr int kSteps = 3;
 
-JobSpec LocalJob(OuterOptimizerKind outer) {
-  JobSpec job;
-  job.mode = Mode::kLocalSgd;
+job::JobSpec LocalJob(job::OuterOptimizerKind outer) {
+  job::JobSpec job;
+  job.mode = job::Mode::kLocalSgd;
   job.local_steps = kSteps;
   job.outer_optimizer = outer;
   job.outer_learning_rate = 1.0;
@@ -34,45 +34,46 @@ JobSpec LocalJob(OuterOptimizerKind outer) {
   return job;
 }
 
-JobSpec Average() { return LocalJob(OuterOptimizerKind::kAverage); }
+job::JobSpec Average() { return LocalJob(job::OuterOptimizerKind::kAverage); }
 
-JobSpec PseudoGradient() {
-  JobSpec job = LocalJob(OuterOptimizerKind::kNesterov);
-  job.optimizer.kind = OptimizerKind::kMomentum;
+job::JobSpec PseudoGradient() {
+  job::JobSpec job = LocalJob(job::OuterOptimizerKind::kNesterov);
+  job.optimizer.kind = job::OptimizerKind::kMomentum;
   job.clip_norm = 0.05;
   return job;
 }
 
-JobSpec Encoded() {
-  JobSpec job = Average();
+job::JobSpec Encoded() {
+  job::JobSpec job = Average();
   // bf16 rounds equal values in the same way in every round.
-  job.push_encoding = Encoding::kBf16;
+  job.push_encoding = params::Encoding::kBf16;
   return job;
 }
 
-JobSpec Fragments(JobSpec job, int overlap_steps = 0, MergeKind merge = MergeKind::kKeep) {
+job::JobSpec Fragments(job::JobSpec job, int overlap_steps = 0,
+                       job::MergeKind merge = job::MergeKind::kKeep) {
   job.fragments = kSteps;
   job.overlap_steps = overlap_steps;
   job.merge = merge;
   return job;
 }
 
-JobSpec Eager(JobSpec job) {
+job::JobSpec Eager(job::JobSpec job) {
   job.overlap_rounds = true;
   return job;
 }
 
-JobSpec FragmentsOfAverages() { return Fragments(Average()); }
-JobSpec MixedFragments() { return Fragments(PseudoGradient(), 1, MergeKind::kMix); }
-JobSpec KeptEncodedFragments() { return Fragments(Encoded(), 1); }
-JobSpec EagerRounds() { return Eager(PseudoGradient()); }
-JobSpec Elastic() {
-  JobSpec job = PseudoGradient();
-  job.outer_optimizer = OuterOptimizerKind::kEasgd;
+job::JobSpec FragmentsOfAverages() { return Fragments(Average()); }
+job::JobSpec MixedFragments() { return Fragments(PseudoGradient(), 1, job::MergeKind::kMix); }
+job::JobSpec KeptEncodedFragments() { return Fragments(Encoded(), 1); }
+job::JobSpec EagerRounds() { return Eager(PseudoGradient()); }
+job::JobSpec Elastic() {
+  job::JobSpec job = PseudoGradient();
+  job.outer_optimizer = job::OuterOptimizerKind::kEasgd;
   job.outer_learning_rate = 0.9;
   return job;
 }
-JobSpec ElasticFragments() { return Fragments(Elastic()); }
+job::JobSpec ElasticFragments() { return Fragments(Elastic()); }
 
 std::vector<float> Parameters(TrainingRig& rig) {
   const kernels::Buf parameters = rig.model().parameters();
@@ -102,7 +103,7 @@ class OwnDevice {
 
 class OverlappedRoundsTest : public ::testing::Test {
  protected:
-  static std::vector<float> WeightsAfter(const JobSpec& job, int64_t rounds) {
+  static std::vector<float> WeightsAfter(const job::JobSpec& job, int64_t rounds) {
     const OwnDevice device;
     TrainingRig rig(job, device.get(), /*overlap=*/true);
     Train(rig, rounds);
@@ -113,7 +114,7 @@ class OverlappedRoundsTest : public ::testing::Test {
 };
 
 TEST_F(OverlappedRoundsTest, OneFragmentWithoutOverlapIsLocalSgdToTheBit) {
-  for (const JobSpec& job : {Average(), PseudoGradient(), Encoded()}) {
+  for (const job::JobSpec& job : {Average(), PseudoGradient(), Encoded()}) {
     const OwnDevice device;
     TrainingRig rig(job, device.get(), /*overlap=*/true);
     rig.UseRunner(*OverlappedRounds::Create(rig.server().registration().job, rig.runner_deps()));
@@ -145,10 +146,10 @@ TEST_F(OverlappedRoundsTest, OneWorkerThatKeepsItsStepsTrainsAsIfThereWereNoExch
 }
 
 TEST_F(OverlappedRoundsTest, WhatWasCountedIsNotInTheResidualOfAnotherLife) {
-  JobSpec job = Encoded();
+  job::JobSpec job = Encoded();
   job.overlap_steps = 1;
   // SGD has no state, so the length of a window leaves no trace in later rounds.
-  job.optimizer.kind = OptimizerKind::kSgd;
+  job.optimizer.kind = job::OptimizerKind::kSgd;
   std::vector<std::vector<std::vector<std::byte>>> pushed;
   for (const bool is_merged : {true, false}) {
     const OwnDevice device;
@@ -179,10 +180,10 @@ TEST_F(OverlappedRoundsTest, OneEagerWorkerMakesTheServersOuterSteps) {
   for (const double momentum : {0.0, 0.9}) {
     // The inner optimizer is not AdamW, whose steps would magnify rounding errors of small
     // gradients.
-    JobSpec job = PseudoGradient();
+    job::JobSpec job = PseudoGradient();
     job.outer_learning_rate = 0.7;
     job.outer_momentum = momentum;
-    const auto train = [&](const JobSpec& with, int64_t rounds) {
+    const auto train = [&](const job::JobSpec& with, int64_t rounds) {
       const OwnDevice device;
       TrainingRig rig(with, device.get(), /*overlap=*/true);
       rig.server().UseOuterMomentum(0.7, momentum);
@@ -222,7 +223,7 @@ TEST_F(OverlappedRoundsTest, AnElasticWorkerAndItsServersMeetOnTheWay) {
 
 // With rate 0 the worker keeps its own weights, and the servers' weights do not change.
 TEST_F(OverlappedRoundsTest, AnElasticWorkerThatIsNotPulledTrainsAlone) {
-  JobSpec job = Elastic();
+  job::JobSpec job = Elastic();
   job.outer_learning_rate = 0.0;
   TrainingRig rig(job, device_.get(), /*overlap=*/true);
   rig.server().UseOuterMomentum(0.0, 0.0);
@@ -231,15 +232,15 @@ TEST_F(OverlappedRoundsTest, AnElasticWorkerThatIsNotPulledTrainsAlone) {
   ASSERT_OK(rig.RunRound(3, TrainingRig::Work::kIdle));
   EXPECT_EQ(rig.server().weights(), center);
   const OwnDevice other;
-  JobSpec alone = PseudoGradient();
-  alone.outer_optimizer = OuterOptimizerKind::kAverage;
+  job::JobSpec alone = PseudoGradient();
+  alone.outer_optimizer = job::OuterOptimizerKind::kAverage;
   TrainingRig averaged(alone, other.get(), /*overlap=*/true);
   Train(averaged, 3);
   EXPECT_EQ(Parameters(rig), Parameters(averaged));
 }
 
 TEST_F(OverlappedRoundsTest, MixingWithAlphaOneLeavesTheWorkersWeights) {
-  JobSpec job = Fragments(Average(), 1, MergeKind::kMix);
+  job::JobSpec job = Fragments(Average(), 1, job::MergeKind::kMix);
   const auto train = [&](double alpha) {
     job.merge_alpha = alpha;
     const OwnDevice device;
@@ -258,7 +259,7 @@ TEST_F(OverlappedRoundsTest, MixingWithAlphaOneLeavesTheWorkersWeights) {
 TEST_F(OverlappedRoundsTest, ARoundPushesAndPullsItsFragmentAlone) {
   TrainingRig rig(FragmentsOfAverages(), device_.get(), /*overlap=*/true);
   const auto& buckets = rig.server().registration().buckets();
-  const FragmentPlan plan(buckets, kSteps);
+  const job::FragmentPlan plan(buckets, kSteps);
   std::vector<uint32_t> added;
   rig.server().on_add_ = [&](uint32_t bucket) { added.push_back(bucket); };
   for (int64_t round = 0; round < 2 * kSteps; ++round) {
@@ -271,10 +272,10 @@ TEST_F(OverlappedRoundsTest, ARoundPushesAndPullsItsFragmentAlone) {
 TEST_F(OverlappedRoundsTest, TheFirstContributionOfALifeIsSkippedAndOthersStandForACycle) {
   TrainingRig rig(FragmentsOfAverages(), device_.get(), /*overlap=*/true);
   for (int64_t round = 0; round < 5; ++round) {
-    ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(round));
+    ASSERT_OK_AND_ASSIGN(const messages::RoundReport report, rig.RunRound(round));
     const int64_t windows = std::min<int64_t>(round, kSteps);
     EXPECT_EQ(rig.server().last_header().num_samples,
-              round == 0 ? kSkippedSamples : windows * kRigBatch / kSteps);
+              round == 0 ? messages::kSkippedSamples : windows * kRigBatch / kSteps);
     EXPECT_EQ(report.num_samples, round == 0 ? 0 : kRigBatch / kSteps);
     EXPECT_FALSE(report.leaves_nothing_in_hand);
   }
@@ -290,13 +291,14 @@ TEST_F(OverlappedRoundsTest, WhatWasMadeBeforeWhoComputesHasLeftIsContributed) {
   };
   Train(rig, 2);
   ASSERT_OK(rig.RunRound(2));
-  ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(3, TrainingRig::Work::kIdle));
+  ASSERT_OK_AND_ASSIGN(const messages::RoundReport report,
+                       rig.RunRound(3, TrainingRig::Work::kIdle));
   EXPECT_EQ(report.num_samples, 2 * kRigBatch / kSteps);
   EXPECT_EQ(rig.server().last_header().num_samples, report.num_samples);
   EXPECT_TRUE(report.leaves_nothing_in_hand);
 }
 
-class OverlapKindsTest : public ::testing::TestWithParam<JobSpec (*)()> {
+class OverlapKindsTest : public ::testing::TestWithParam<job::JobSpec (*)()> {
  protected:
   static std::vector<float> Undisturbed() {
     const OwnDevice device;
@@ -340,7 +342,7 @@ TEST_P(OverlapKindsTest, AContributionThatWasNotAcknowledgedIsPushedAgain) {
       for (int64_t round = 0; round < 5; ++round) {
         rig.server().push_failure_ = absl::Status(code, "the answer is damaged");
         rig.server().counts_before_failing_ = is_counted;
-        absl::StatusOr<RoundReport> report = rig.RunRound(round);
+        absl::StatusOr<messages::RoundReport> report = rig.RunRound(round);
         if (code != absl::StatusCode::kUnavailable) {
           EXPECT_THAT(report, StatusIs(code));
           rig.runner().EndLife();
@@ -359,9 +361,9 @@ TEST_P(OverlapKindsTest, AnotherLifeBeginsWithTheServersWeights) {
   Train(rig, 3);
   rig.runner().EndLife();
   rig.server().BeginAnotherLife();
-  ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(3));
+  ASSERT_OK_AND_ASSIGN(const messages::RoundReport report, rig.RunRound(3));
   EXPECT_EQ(report.num_samples, 0);
-  EXPECT_EQ(rig.server().last_header().num_samples, kSkippedSamples);
+  EXPECT_EQ(rig.server().last_header().num_samples, messages::kSkippedSamples);
   ASSERT_OK(rig.RunRound(4));
   EXPECT_GT(rig.server().last_header().num_samples, 0);
 }
@@ -371,20 +373,21 @@ TEST_P(OverlapKindsTest, ARoundThatIsNotTheNextBeginsAnew) {
   ASSERT_OK(rig.RunRound(0));
   rig.server().SkipRounds(3);
   ASSERT_OK(rig.RunRound(4));
-  EXPECT_EQ(rig.server().last_header().num_samples, kSkippedSamples);
+  EXPECT_EQ(rig.server().last_header().num_samples, messages::kSkippedSamples);
 }
 
 TEST_P(OverlapKindsTest, EvaluatesWithTheServersWeights) {
   TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
   ASSERT_OK(rig.RunRound(0));
-  ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(1));
+  ASSERT_OK_AND_ASSIGN(const messages::RoundReport report, rig.RunRound(1));
   EXPECT_GT(report.heldout_predictions, 0);
   // Round 1 has the same result as in a run that begins with round 1, because nothing was
   // contributed before.
   const OwnDevice other;
   TrainingRig again(GetParam()(), other.get(), /*overlap=*/true);
   again.server().SkipRounds(1);
-  ASSERT_OK_AND_ASSIGN(const RoundReport expected, again.RunRound(1, Grant::Kind::kEvaluate));
+  ASSERT_OK_AND_ASSIGN(const messages::RoundReport expected,
+                       again.RunRound(1, messages::Grant::Kind::kEvaluate));
   EXPECT_EQ(report.heldout_loss_sum, expected.heldout_loss_sum);
 }
 
@@ -392,7 +395,7 @@ TEST_P(OverlapKindsTest, AStopContributesTheStepsThatAreDoneAndBeginsNoOthers) {
   TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
   Train(rig, 2);
   rig.RequestStop();
-  ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(2));
+  ASSERT_OK_AND_ASSIGN(const messages::RoundReport report, rig.RunRound(2));
   EXPECT_TRUE(report.leaves_nothing_in_hand);
   EXPECT_EQ(rig.server().version(), Version(3));
 }
@@ -400,7 +403,8 @@ TEST_P(OverlapKindsTest, AStopContributesTheStepsThatAreDoneAndBeginsNoOthers) {
 TEST_P(OverlapKindsTest, AnIdleGrantTakesWhatIsInHand) {
   TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
   Train(rig, 2);
-  ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(2, TrainingRig::Work::kIdle));
+  ASSERT_OK_AND_ASSIGN(const messages::RoundReport report,
+                       rig.RunRound(2, TrainingRig::Work::kIdle));
   EXPECT_TRUE(report.leaves_nothing_in_hand);
   EXPECT_GT(report.num_samples, 0);
   EXPECT_GT(rig.server().last_header().num_samples, 0);

@@ -16,7 +16,7 @@ constexpr absl::Duration kLongestGap = absl::Seconds(2);
 
 }  // namespace
 
-void Progress::Add(absl::Time now, const RoundReport& report) {
+void Progress::Add(absl::Time now, const messages::RoundReport& report) {
   const absl::Time begin = now - report.compute - report.communication - report.wait;
   // The round number is lower than before if the servers went back to a checkpoint or began another
   // job.
@@ -37,15 +37,17 @@ void Progress::Add(absl::Time now, const RoundReport& report) {
   last_round_ = report.round;
 }
 
-std::string Progress::Tell(absl::Time now, const Grant& grant) {
-  const JobLoss& loss = grant.loss;
+std::string Progress::Tell(absl::Time now, const messages::Grant& grant) {
+  const job::JobLoss& loss = grant.loss;
   const bool has_trained = loss.train.has_value() && loss.train_round != told_train_round_;
   const bool was_evaluated = loss.heldout.has_value() && loss.heldout_round != told_heldout_round_;
-  const bool is_time = now - window_start_ >= config_.interval || grant.kind == Grant::Kind::kDone;
+  const bool is_time =
+      now - window_start_ >= config_.interval || grant.kind == messages::Grant::Kind::kDone;
   if (!was_evaluated && !(has_trained && is_time)) return "";
 
-  const std::string line = absl::StrCat(JobLossText(loss, grant.total_rounds, config_.loss_unit),
-                                        SpeedText(now, grant.total_rounds));
+  const std::string line =
+      absl::StrCat(job::JobLossText(loss, grant.total_rounds, config_.loss_unit),
+                   SpeedText(now, grant.total_rounds));
   if (loss.train.has_value()) told_train_round_ = loss.train_round;
   if (loss.heldout.has_value()) told_heldout_round_ = loss.heldout_round;
   ClearWindow();

@@ -18,7 +18,7 @@ class Progress {
   struct Config {
     // Tokens per sample. If it is above 1, throughput is given in tokens/s.
     int64_t tokens_per_sample = 1;
-    LossUnit loss_unit = LossUnit::kNats;
+    job::LossUnit loss_unit = job::LossUnit::kNats;
     // The shortest time between two lines. A line about an evaluation is shown at once.
     absl::Duration interval = absl::Seconds(2);
   };
@@ -26,10 +26,10 @@ class Progress {
   explicit Progress(const Config& config) : config_(config) {}
 
   // Takes the times and samples of a round that this worker has completed.
-  void Add(absl::Time now, const RoundReport& report);
+  void Add(absl::Time now, const messages::RoundReport& report);
   // Takes the losses that come with a grant. Returns the line to show. An empty string means that
   // no line is due.
-  std::string Tell(absl::Time now, const Grant& grant);
+  std::string Tell(absl::Time now, const messages::Grant& grant);
 
  private:
   void ClearWindow();

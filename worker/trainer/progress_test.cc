@@ -10,8 +10,8 @@ using ::testing::HasSubstr;
 
 const absl::Time kStart = absl::UnixEpoch();
 
-RoundReport Report(int64_t round) {
-  RoundReport report;
+messages::RoundReport Report(int64_t round) {
+  messages::RoundReport report;
   report.round = Round(round);
   // These are the losses of this worker's part. The progress line must not show them.
   report.loss_sum = 90.0;
@@ -26,9 +26,9 @@ RoundReport Report(int64_t round) {
 
 // Returns the grant that the server gives when `round` rounds of ten are over. `loss` is the loss
 // of the last round.
-Grant GrantAfter(int64_t round, double loss) {
-  Grant grant;
-  grant.kind = Grant::Kind::kTrain;
+messages::Grant GrantAfter(int64_t round, double loss) {
+  messages::Grant grant;
+  grant.kind = messages::Grant::Kind::kTrain;
   grant.round = Round(round);
   grant.total_rounds = 10;
   grant.loss.train = loss;
@@ -49,7 +49,7 @@ TEST(ProgressTest, ALineInTheMiddleOfARoundTakesNothingFromItsTime) {
   Progress progress({.tokens_per_sample = 64});
   progress.Add(kStart + absl::Seconds(1), Report(0));
   EXPECT_NE(progress.Tell(kStart + absl::Seconds(3), GrantAfter(1, 4.0)), "");
-  RoundReport report = Report(1);
+  messages::RoundReport report = Report(1);
   report.communication = absl::Seconds(2.25);
   progress.Add(kStart + absl::Seconds(4), report);
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(6), GrantAfter(2, 2.0)),
@@ -58,8 +58,8 @@ TEST(ProgressTest, ALineInTheMiddleOfARoundTakesNothingFromItsTime) {
 
 TEST(ProgressTest, ALineNeedsNews) {
   Progress progress({});
-  Grant grant;
-  grant.kind = Grant::Kind::kWait;
+  messages::Grant grant;
+  grant.kind = messages::Grant::Kind::kWait;
   EXPECT_EQ(progress.Tell(kStart, grant), "");
   EXPECT_EQ(progress.Tell(kStart, GrantAfter(4, 2.0)), "round 3/10  loss 2.0000 nats");
   EXPECT_EQ(progress.Tell(kStart + absl::Hours(1), GrantAfter(4, 2.0)), "");
@@ -68,7 +68,7 @@ TEST(ProgressTest, ALineNeedsNews) {
 TEST(ProgressTest, EvaluationIsToldAtOnceAndOnce) {
   Progress progress({.interval = absl::Hours(1)});
   progress.Add(kStart, Report(0));
-  Grant grant = GrantAfter(1, 4.0);
+  messages::Grant grant = GrantAfter(1, 4.0);
   EXPECT_EQ(progress.Tell(kStart, grant), "");
   grant.loss.heldout = 1.5;
   grant.loss.heldout_round = Round(0);
@@ -78,11 +78,11 @@ TEST(ProgressTest, EvaluationIsToldAtOnceAndOnce) {
 }
 
 TEST(ProgressTest, TheEndIsTold) {
-  Progress progress({.loss_unit = LossUnit::kBitsPerByte, .interval = absl::Hours(1)});
+  Progress progress({.loss_unit = job::LossUnit::kBitsPerByte, .interval = absl::Hours(1)});
   progress.Add(kStart, Report(9));
-  Grant grant = GrantAfter(10, 4.0);
+  messages::Grant grant = GrantAfter(10, 4.0);
   EXPECT_EQ(progress.Tell(kStart, grant), "");
-  grant.kind = Grant::Kind::kDone;
+  grant.kind = messages::Grant::Kind::kDone;
   EXPECT_EQ(progress.Tell(kStart, grant),
             "round 9/10  loss 5.771 bits/byte (4.0000 nats)  5 samples/s  exposed 25 %");
 }
@@ -90,7 +90,7 @@ TEST(ProgressTest, TheEndIsTold) {
 TEST(ProgressTest, EvaluatingChangesNeitherTheRateNorTheTimeLeft) {
   Progress progress({.tokens_per_sample = 64});
   progress.Add(kStart + absl::Seconds(1), Report(0));
-  RoundReport report = Report(1);
+  messages::RoundReport report = Report(1);
   report.evaluation = absl::Seconds(30);
   report.compute += report.evaluation;
   progress.Add(kStart + absl::Seconds(32), report);
@@ -136,12 +136,12 @@ TEST(ProgressTest, RoundsBeforeAWorkerCameAreNotItsSpeed) {
 
 TEST(ProgressTest, AnEvaluationAloneHasNoRate) {
   Progress progress({});
-  RoundReport report = Report(10);
+  messages::RoundReport report = Report(10);
   report.num_samples = 0;
   report.evaluation = report.compute;
   progress.Add(kStart, report);
-  Grant grant = GrantAfter(10, 2.0);
-  grant.kind = Grant::Kind::kDone;
+  messages::Grant grant = GrantAfter(10, 2.0);
+  grant.kind = messages::Grant::Kind::kDone;
   grant.loss.heldout = 3.0;
   grant.loss.heldout_round = Round(10);
   EXPECT_EQ(progress.Tell(kStart, grant), "round 10/10  held-out 3.0000 nats");

@@ -17,7 +17,7 @@ absl::Status PulledRounds::PullWeights(const LifeContext& life, Round min_round)
   return absl::OkStatus();
 }
 
-std::vector<uint32_t> PulledRounds::NeededOrder(const Registration& registration) const {
+std::vector<uint32_t> PulledRounds::NeededOrder(const messages::Registration& registration) const {
   // The order of the last life can be used only if both lives have the same number of buckets.
   return last_waited_.size() == registration.buckets().size() ? last_waited_
                                                               : AllBuckets(registration);
@@ -25,16 +25,17 @@ std::vector<uint32_t> PulledRounds::NeededOrder(const Registration& registration
 
 std::vector<uint32_t> PulledRounds::OrderBeside(const LifeContext& life,
                                                 const ContributionPush& push) const {
-  const Registration& registration = *life.registration;
+  const messages::Registration& registration = *life.registration;
   std::vector<uint32_t> needed = NeededOrder(registration);
   // For clipping, the servers need the norm of the whole gradient. They change no weights until all
   // of the gradient has arrived.
   if (registration.job.clip_norm > 0.0) return needed;
   std::vector<int64_t> pulled_bytes;
-  for (const Bucket& bucket : registration.buckets()) {
-    pulled_bytes.push_back(EncodedBytes(registration.job.pull_encoding, bucket.range.size()));
+  for (const params::Bucket& bucket : registration.buckets()) {
+    pulled_bytes.push_back(
+        params::EncodedBytes(registration.job.pull_encoding, bucket.range.size()));
   }
-  const PathFacts path = life.transport->path();
+  const messages::PathFacts path = life.transport->path();
   const bool is_measured = path.up_bytes_per_second > 0.0 && path.down_bytes_per_second > 0.0;
   return PullOrder(needed, push.leaving(), pulled_bytes,
                    is_measured ? path.up_bytes_per_second / path.down_bytes_per_second : 1.0);
@@ -56,12 +57,14 @@ std::unique_ptr<WeightsPull> PulledRounds::TakePull(const LifeContext& life, Rou
   return BeginPull(life, min_round, NeededOrder(*life.registration));
 }
 
-absl::StatusOr<RoundReport> PulledRounds::RunRound(const LifeContext& life, const Grant& grant) {
+absl::StatusOr<messages::RoundReport> PulledRounds::RunRound(const LifeContext& life,
+                                                             const messages::Grant& grant) {
   const absl::Time start = deps_.clock->Now();
-  RoundReport report;
+  messages::RoundReport report;
   report.round = grant.round;
-  if (grant.kind == Grant::Kind::kTrain) {
-    ASSIGN_OR_RETURN(const std::optional<RoundReport> delivered, SettleResidual(life, grant.round));
+  if (grant.kind == messages::Grant::Kind::kTrain) {
+    ASSIGN_OR_RETURN(const std::optional<messages::RoundReport> delivered,
+                     SettleResidual(life, grant.round));
     if (delivered.has_value()) return *delivered;
   }
   RETURN_IF_ERROR(timeline_.BeginRound());
@@ -72,7 +75,7 @@ absl::StatusOr<RoundReport> PulledRounds::RunRound(const LifeContext& life, cons
   if (deps_.on_weights) deps_.on_weights(pull.versions());
   RETURN_IF_ERROR(EvaluateHeldout(life, grant, &pull, &report));
   std::optional<ContributionPush> push;
-  if (grant.kind == Grant::Kind::kEvaluate) {
+  if (grant.kind == messages::Grant::Kind::kEvaluate) {
     RETURN_IF_ERROR(pull.WaitForAll());
   } else {
     RETURN_IF_ERROR(Train(life, grant, pull, push, &report));
@@ -110,7 +113,7 @@ absl::StatusOr<absl::Duration> PulledRounds::AwaitMade(ContributionPush& push) {
 }
 
 absl::Status PulledRounds::HandOver(const LifeContext& life, ContributionPush& push,
-                                    const RoundReport& report) {
+                                    const messages::RoundReport& report) {
   const absl::Time start = deps_.clock->Now();
   deps_.on_activity("push");
   TellContributed(report);

@@ -31,14 +31,16 @@ class PulledRounds : public RoundRunner {
   // Trains on the grant's samples while the weights still arrive. Makes `push`, puts the whole
   // contribution into it, and adds losses and samples to *report. When Train() returns, all weights
   // must have been waited for.
-  virtual absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
-                             std::optional<ContributionPush>& push, RoundReport* report) = 0;
+  virtual absl::Status Train(const LifeContext& life, const messages::Grant& grant,
+                             WeightsPull& pull, std::optional<ContributionPush>& push,
+                             messages::RoundReport* report) = 0;
 
   // Called when all servers have acknowledged a contribution. The duration is the time since the
   // contribution was made.
   virtual void OnHandedOver(absl::Duration) {}
 
-  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant) override;
+  absl::StatusOr<messages::RoundReport> RunRound(const LifeContext& life,
+                                                 const messages::Grant& grant) override;
   absl::Status PushKept(const LifeContext& life, const MadeContribution& made) override {
     return PushAgain(*life.registration, made, life.transport, deps_.clock);
   }
@@ -49,14 +51,15 @@ class PulledRounds : public RoundRunner {
                                          std::vector<uint32_t> order);
   // Returns all buckets in the order in which the last round waited for them. The next step may
   // need them in the same order.
-  std::vector<uint32_t> NeededOrder(const Registration& registration) const;
+  std::vector<uint32_t> NeededOrder(const messages::Registration& registration) const;
   // Returns the best order to pull the weights that `push` contributes to.
   std::vector<uint32_t> OrderBeside(const LifeContext& life, const ContributionPush& push) const;
   // Blocks until all bytes of `push` are made. Returns the time from the end of the device's
   // computing until then. Errors: those of the device.
   absl::StatusOr<absl::Duration> AwaitMade(ContributionPush& push);
   // Finishes `push`, which is the last step of the round that `report` describes.
-  absl::Status HandOver(const LifeContext& life, ContributionPush& push, const RoundReport& report);
+  absl::Status HandOver(const LifeContext& life, ContributionPush& push,
+                        const messages::RoundReport& report);
   // Begins the pull of the next round's weights if `now` is the moment at which this class of
   // rounds pulls ahead.
   void PullAhead(const LifeContext& life, Round next_round, PullsAhead now,

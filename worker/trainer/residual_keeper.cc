@@ -19,12 +19,12 @@ class StoredContribution final : public ContributionBytes {
  public:
   explicit StoredContribution(const ResidualStore::Stored& stored) : stored_(stored) {}
 
-  Encoding encoding() const override { return stored_.record.encoding; }
+  params::Encoding encoding() const override { return stored_.record.encoding; }
   bool is_inline() const override { return true; }
-  void Begin(const Registration&, Round, float) override {}
-  kernels::EventId Prepare(const Bucket&) override { return 0; }
+  void Begin(const messages::Registration&, Round, float) override {}
+  kernels::EventId Prepare(const params::Bucket&) override { return 0; }
   absl::Status Await(kernels::EventId) override { return absl::OkStatus(); }
-  absl::Span<const std::byte> Of(const Bucket& bucket) const override {
+  absl::Span<const std::byte> Of(const params::Bucket& bucket) const override {
     return stored_.Of(bucket.index);
   }
   void Commit(absl::Span<const uint32_t> late) override { late_.assign(late.begin(), late.end()); }
@@ -45,47 +45,47 @@ bool MayGoBetter(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<RoundReport>> ResidualKeeper::Settle(const LifeContext& life,
-                                                                  Round round) {
+absl::StatusOr<std::optional<messages::RoundReport>> ResidualKeeper::Settle(const LifeContext& life,
+                                                                            Round round) {
   if (is_settled_) return std::nullopt;
   const absl::StatusOr<ResidualStore::Stored> stored = store_->Load();
   absl::Status usable = stored.status();
   if (usable.ok()) {
     usable = CheckBelongs(stored->record, store_->worker_name(), *life.registration);
   }
-  std::optional<RoundReport> delivered;
+  std::optional<messages::RoundReport> delivered;
   if (usable.ok()) {
-    absl::StatusOr<std::optional<RoundReport>> taken = TakeUp(life, round, *stored);
+    absl::StatusOr<std::optional<messages::RoundReport>> taken = TakeUp(life, round, *stored);
     if (MayGoBetter(taken.status())) return taken.status();
     usable = taken.status();
     if (taken.ok()) delivered = *std::move(taken);
   }
   if (!usable.ok() && !absl::IsNotFound(usable)) {
-    LogWarn("the residual in {} is not used: {}", store_->path(), usable.message());
+    logging::LogWarn("the residual in {} is not used: {}", store_->path(), usable.message());
   }
   has_residual_ = has_residual_ || usable.ok();
   is_settled_ = true;
   return delivered;
 }
 
-absl::StatusOr<std::optional<RoundReport>> ResidualKeeper::TakeUp(
+absl::StatusOr<std::optional<messages::RoundReport>> ResidualKeeper::TakeUp(
     const LifeContext& life, Round round, const ResidualStore::Stored& stored) {
   const ResidualRecord& record = stored.record;
   ASSIGN_OR_RETURN(const std::vector<bool> counted, AskWhatCounted(life, stored));
   std::vector<float> residual = stored.before;
   int num_counted = 0;
-  for (const Bucket& bucket : record.buckets) {
+  for (const params::Bucket& bucket : record.buckets) {
     if (!counted[bucket.index]) continue;
     ++num_counted;
     std::copy(stored.after.begin() + bucket.range.begin, stored.after.begin() + bucket.range.end,
               residual.begin() + bucket.range.begin);
   }
   RETURN_IF_ERROR(residual_->SetResidual(record.server_incarnation, residual));
-  LogInfo("goes on with the residual of round {}, which {} of {} buckets have counted{}",
-          record.header.round, num_counted, record.buckets.size(),
-          DefersContributions(life.registration->job)
-              ? "; the local steps since each part's last exchange are lost"
-              : "");
+  logging::LogInfo("goes on with the residual of round {}, which {} of {} buckets have counted{}",
+                   record.header.round, num_counted, record.buckets.size(),
+                   job::DefersContributions(life.registration->job)
+                       ? "; the local steps since each part's last exchange are lost"
+                       : "");
   const bool is_of_this_life = record.life == life.registration->life;
   if (!is_of_this_life || record.header.round != round) return std::nullopt;
   return record.report;
@@ -95,7 +95,8 @@ absl::StatusOr<std::vector<bool>> ResidualKeeper::AskWhatCounted(
     const LifeContext& life, const ResidualStore::Stored& stored) {
   const ResidualRecord& record = stored.record;
   const std::vector<uint32_t> sent =
-      FragmentPlan(record.buckets, life.registration->job.fragments).DueIn(record.header.round);
+      job::FragmentPlan(record.buckets, life.registration->job.fragments)
+          .DueIn(record.header.round);
   std::vector<bool> counted(record.buckets.size(), false);
   if (record.life == life.registration->life) {
     StoredContribution bytes(stored);
@@ -118,7 +119,7 @@ absl::StatusOr<std::vector<bool>> ResidualKeeper::AskWhatCounted(
 
 absl::StatusOr<bool> ResidualKeeper::AskOfEndedLife(const LifeContext& life,
                                                     const ResidualStore::Stored& stored,
-                                                    const Bucket& bucket,
+                                                    const params::Bucket& bucket,
                                                     client::ParameterTransport* transport) {
   const ResidualRecord& record = stored.record;
   TransferRetry retry(clock_);
@@ -134,9 +135,10 @@ absl::StatusOr<bool> ResidualKeeper::AskOfEndedLife(const LifeContext& life,
   }
 }
 
-absl::Status ResidualKeeper::Keep(const Registration& registration, const MadeContribution& made,
-                                  const RoundReport& report) {
-  const bool is_skipped = made.header.num_samples == kSkippedSamples;
+absl::Status ResidualKeeper::Keep(const messages::Registration& registration,
+                                  const MadeContribution& made,
+                                  const messages::RoundReport& report) {
+  const bool is_skipped = made.header.num_samples == messages::kSkippedSamples;
   ASSIGN_OR_RETURN(const EncodedContribution::Foreseen foreseen,
                    residual_->Foresee(registration, is_skipped));
   has_residual_ = true;
@@ -156,7 +158,7 @@ absl::Status ResidualKeeper::Keep(const Registration& registration, const MadeCo
     record.base_versions[made.buckets[i]] = made.base_versions[i];
   }
   std::vector<absl::Span<const std::byte>> contribution;
-  for (const Bucket& bucket : registration.buckets()) {
+  for (const params::Bucket& bucket : registration.buckets()) {
     contribution.push_back(made.bytes->Of(bucket));
     record.bucket_bytes.push_back(static_cast<int64_t>(contribution.back().size()));
   }
@@ -165,22 +167,22 @@ absl::Status ResidualKeeper::Keep(const Registration& registration, const MadeCo
     logger_.Forget("save");
     return absl::OkStatus();
   }
-  logger_.Log(LogLevel::kWarn, "save",
+  logger_.Log(logging::LogLevel::kWarn, "save",
               absl::StrCat("round ", made.header.round.value(),
                            ": the residual is not kept: ", saved.message(),
                            "; training goes on, and a process that ends now "
                            "leaves none"));
   // Removes the file, because a later process must not use a residual that is too old.
   if (const absl::Status removed = store_->Remove(); !removed.ok()) {
-    LogError("{}: remove it before this worker begins again: {}", store_->path(),
-             removed.message());
+    logging::LogError("{}: remove it before this worker begins again: {}", store_->path(),
+                      removed.message());
   }
   return absl::OkStatus();
 }
 
 void ResidualKeeper::Forget() {
   if (const absl::Status removed = store_->Remove(); !removed.ok()) {
-    LogWarn("the residual of a job that is done is still there: {}", removed.message());
+    logging::LogWarn("the residual of a job that is done is still there: {}", removed.message());
   }
 }
 

@@ -50,33 +50,34 @@ class ResidualKeeper {
   // Must be called before a contribution is begun. If this life's contribution to `round` was
   // written before and is delivered now, returns its report, and the round is done. Errors: Aborted
   // if this life is over; Cancelled; those of the device.
-  absl::StatusOr<std::optional<RoundReport>> Settle(const LifeContext& life, Round round);
+  absl::StatusOr<std::optional<messages::RoundReport>> Settle(const LifeContext& life, Round round);
   // Returns true once a kept residual is in use, or this process has kept one.
   bool has_residual() const { return has_residual_; }
 
   // Writes a contribution whose bytes are all made. Must be called before any of them is sent.
   // Errors: those of the device.
-  absl::Status Keep(const Registration& registration, const MadeContribution& made,
-                    const RoundReport& report);
+  absl::Status Keep(const messages::Registration& registration, const MadeContribution& made,
+                    const messages::RoundReport& report);
   // Removes the file of the store, because the job is done.
   void Forget();
 
  private:
-  absl::StatusOr<std::optional<RoundReport>> TakeUp(const LifeContext& life, Round round,
-                                                    const ResidualStore::Stored& stored);
+  absl::StatusOr<std::optional<messages::RoundReport>> TakeUp(const LifeContext& life, Round round,
+                                                              const ResidualStore::Stored& stored);
   // Asks the servers which buckets have counted the stored contribution. Returns one entry per
   // bucket: true if the bucket has counted it.
   absl::StatusOr<std::vector<bool>> AskWhatCounted(const LifeContext& life,
                                                    const ResidualStore::Stored& stored);
   absl::StatusOr<bool> AskOfEndedLife(const LifeContext& life, const ResidualStore::Stored& stored,
-                                      const Bucket& bucket, client::ParameterTransport* transport);
+                                      const params::Bucket& bucket,
+                                      client::ParameterTransport* transport);
 
   ResidualStore* const store_;
   EncodedContribution* const residual_;
   Clock* const clock_;
   bool is_settled_ = false;
   bool has_residual_ = false;
-  ChangeLogger logger_;
+  logging::ChangeLogger logger_;
 };
 
 }  // namespace lodestar::trainer

@@ -31,10 +31,10 @@ constexpr int64_t kElements = 3000;
 constexpr int kRounds = 6;
 constexpr uint32_t kBuckets = 3;
 
-Registration RegistrationOf(Encoding encoding, uint64_t incarnation) {
-  Registration registration;
-  auto map = std::make_shared<ClusterMap>();
-  map->layout = *Layout::FromTensors({{"w", {kElements}, 0, 0, false, {}}});
+messages::Registration RegistrationOf(params::Encoding encoding, uint64_t incarnation) {
+  messages::Registration registration;
+  auto map = std::make_shared<messages::ClusterMap>();
+  map->layout = *params::Layout::FromTensors({{"w", {kElements}, 0, 0, false, {}}});
   map->buckets = {{0, 0, 0, {0, 1000}}, {1, 0, 0, {1000, 2024}}, {2, 0, 0, {2024, 3000}}};
   registration.map = std::move(map);
   registration.life = {WorkerId(1), Incarnation(incarnation)};
@@ -128,13 +128,13 @@ std::unique_ptr<kernels::Device> MakeIt(Kind kind) {
 // The part of a worker's process that exchanges data with the servers.
 class Process {
  public:
-  Process(Encoding encoding, Kind kind, Servers* servers, ResidualStore* store)
+  Process(params::Encoding encoding, Kind kind, Servers* servers, ResidualStore* store)
       : encoding_(encoding),
         servers_(servers),
         device_(MakeIt(kind)),
         memory_(*model::DeviceMemory::Allocate(device_.get(), 2 * kElements * sizeof(float))),
         gradient_{memory_.data(), kernels::DType::kF32, kElements} {
-    JobSpec job;
+    job::JobSpec job;
     job.push_encoding = encoding;
     const kernels::Buf weights = {gradient_.as<float>() + kElements, kernels::DType::kF32,
                                   kElements};
@@ -145,12 +145,12 @@ class Process {
 
   // Runs a round in life `incarnation`. Returns true if the round was delivered.
   bool Run(int64_t round, uint64_t incarnation, End end = End::kNever, bool is_skipped = false) {
-    const Registration registration = RegistrationOf(encoding_, incarnation);
+    const messages::Registration registration = RegistrationOf(encoding_, incarnation);
     ServersTransport transport(servers_, incarnation);
     const LifeContext life = {
         .registration = &registration,
         .transport = &transport,
-        .transport_of = [this](const WorkerLife& former, const std::string& secret) {
+        .transport_of = [this](const messages::WorkerLife& former, const std::string& secret) {
           EXPECT_EQ(secret, absl::StrCat("secret of ", former.incarnation.value()));
           return std::make_shared<ServersTransport>(servers_, former.incarnation.value());
         }};
@@ -165,15 +165,16 @@ class Process {
     if (end == End::kBeforeItIsMade) return false;
     SkippedContribution skipped(encoding_);
     ContributionBytes* const bytes = is_skipped ? &skipped : exchange_->contribution();
-    const MadeContribution made = {.header = {.round = Round(round),
-                                              .encoding = encoding_,
-                                              .num_samples = is_skipped ? kSkippedSamples : 0},
-                                   .bytes = bytes,
-                                   .buckets = AllBuckets(registration),
-                                   .base_versions = std::vector<Version>(kBuckets, Version(round))};
+    const MadeContribution made = {
+        .header = {.round = Round(round),
+                   .encoding = encoding_,
+                   .num_samples = is_skipped ? messages::kSkippedSamples : 0},
+        .bytes = bytes,
+        .buckets = AllBuckets(registration),
+        .base_versions = std::vector<Version>(kBuckets, Version(round))};
     if (!is_skipped) Make(registration, round);
     if (keeper_.has_value()) {
-      RoundReport report;
+      messages::RoundReport report;
       report.round = Round(round);
       report.loss_sum = 10.0 * static_cast<double>(round);
       EXPECT_OK(keeper_->Keep(registration, made, report));
@@ -181,7 +182,7 @@ class Process {
     if (end == End::kBeforeAnythingIsSent) return false;
     if (end == End::kAfterTwoBuckets) {
       const auto session = transport.StartPush(made.header);
-      for (const Bucket& bucket : registration.buckets()) {
+      for (const params::Bucket& bucket : registration.buckets()) {
         if (bucket.index < 2) session->AddBucket(bucket.index, Version(round), bytes->Of(bucket));
       }
       EXPECT_OK(session->Finish());
@@ -193,7 +194,7 @@ class Process {
   ResidualKeeper& keeper() { return *keeper_; }
 
  private:
-  void Make(const Registration& registration, int64_t round) {
+  void Make(const messages::Registration& registration, int64_t round) {
     std::vector<float> values(kElements);
     for (int64_t i = 0; i < kElements; ++i) {
       values[i] = static_cast<float>(NormalsFrom(Philox(1, round, i))[0]);
@@ -202,12 +203,12 @@ class Process {
     bytes->Begin(registration, Round(round), 0.5f);
     device_->Copy(gradient_.data, values.data(), kElements * sizeof(float),
                   kernels::StreamKind::kCompute);
-    for (const Bucket& bucket : registration.buckets()) {
+    for (const params::Bucket& bucket : registration.buckets()) {
       EXPECT_OK(bytes->Await(bytes->Prepare(bucket)));
     }
   }
 
-  const Encoding encoding_;
+  const params::Encoding encoding_;
   Servers* const servers_;
   InstantClock clock_;
   const std::unique_ptr<kernels::Device> device_;
@@ -217,7 +218,7 @@ class Process {
   std::optional<ResidualKeeper> keeper_;
 };
 
-class ResidualKeeperTest : public testing::TestWithParam<std::tuple<Encoding, Kind>> {
+class ResidualKeeperTest : public testing::TestWithParam<std::tuple<params::Encoding, Kind>> {
  protected:
   ResidualKeeperTest() { EXPECT_OK(disk_.CreateDirectories("kept")); }
   std::unique_ptr<Process> Start(Servers* servers, bool keeps = true) {
@@ -246,7 +247,8 @@ class ResidualKeeperTest : public testing::TestWithParam<std::tuple<Encoding, Ki
 };
 
 INSTANTIATE_TEST_SUITE_P(Devices, ResidualKeeperTest,
-                         testing::Combine(testing::Values(Encoding::kInt8, Encoding::kBf16),
+                         testing::Combine(testing::Values(params::Encoding::kInt8,
+                                                          params::Encoding::kBf16),
                                           testing::Values(Kind::kCpu, Kind::kLate, Kind::kCard)));
 
 constexpr End kEnds[] = {End::kBeforeItIsMade, End::kBeforeAnythingIsSent, End::kAfterTwoBuckets,
@@ -391,7 +393,7 @@ TEST_P(ResidualKeeperTest, ADamagedFileIsAsNone) {
   const std::string path = store_.path();
   std::string bytes = *disk_.ReadWholeFile(path, 1 << 20);
   bytes[bytes.size() / 2] ^= 1;
-  auto file = *disk_.Create(path, FileSystem::IfExists::kTruncate);
+  auto file = *disk_.Create(path, storage::FileSystem::IfExists::kTruncate);
   ASSERT_OK(file->Append(bytes));
   const auto process = Start(&servers);
   EXPECT_TRUE(process->Run(1, 1));

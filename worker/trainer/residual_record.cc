@@ -20,10 +20,11 @@ constexpr int kVersion = 1;
 
 // Checks that a worker can have written such a record.
 absl::Status CheckRecord(const ResidualRecord& record) {
-  const ContributionKind kind = record.header.kind;
-  if (kind != ContributionKind::kGradient && kind != ContributionKind::kPseudoGradient) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("kind is ", ContributionKindName(kind), ", which leaves no residual"));
+  const messages::ContributionKind kind = record.header.kind;
+  if (kind != messages::ContributionKind::kGradient &&
+      kind != messages::ContributionKind::kPseudoGradient) {
+    return absl::InvalidArgumentError(absl::StrCat("kind is ", messages::ContributionKindName(kind),
+                                                   ", which leaves no residual"));
   }
   const size_t num_buckets = record.buckets.size();
   if (record.base_versions.size() != num_buckets || record.bucket_bytes.size() != num_buckets) {
@@ -33,7 +34,7 @@ absl::Status CheckRecord(const ResidualRecord& record) {
   }
   int64_t begin = 0;
   for (size_t i = 0; i < num_buckets; ++i) {
-    const ElementRange range = record.buckets[i].range;
+    const params::ElementRange range = record.buckets[i].range;
     // Larger numbers than a vector can have are refused, so that the sums below cannot overflow.
     constexpr int64_t kMostElements = int64_t{1} << 48;
     if (range.begin != begin || range.end <= begin || range.end > kMostElements) {
@@ -41,7 +42,7 @@ absl::Status CheckRecord(const ResidualRecord& record) {
                                                      "..", range.end, ", expected from ", begin));
     }
     if (record.bucket_bytes[i] < 0 ||
-        record.bucket_bytes[i] > EncodedBytes(Encoding::kFp32, range.size())) {
+        record.bucket_bytes[i] > params::EncodedBytes(params::Encoding::kFp32, range.size())) {
       return absl::InvalidArgumentError(absl::StrCat(
           "bucket ", i, " of ", range.size(), " elements has ", record.bucket_bytes[i], " bytes"));
     }
@@ -52,7 +53,7 @@ absl::Status CheckRecord(const ResidualRecord& record) {
 
 // One bucket's entries in three vectors of the record.
 struct BucketRow {
-  Bucket bucket;
+  params::Bucket bucket;
   Version base_version;
   int64_t num_bytes = 0;
 };
@@ -87,11 +88,11 @@ void TakeRows(const std::vector<BucketRow>& rows, ResidualRecord& record) {
 // The fields of the report in the file. Losses are stored as bits, because JSON has no NaN.
 struct InFile {
   template <typename Archive>
-  static void Fields(Archive& archive, RoundReport& report) {
-    archive("loss_sum_bits", As<BitsForm>(report.loss_sum));
+  static void Fields(Archive& archive, messages::RoundReport& report) {
+    archive("loss_sum_bits", archive::As<archive::BitsForm>(report.loss_sum));
     archive("num_predictions", report.num_predictions);
     archive("num_samples", report.num_samples);
-    archive("heldout_loss_sum_bits", As<BitsForm>(report.heldout_loss_sum));
+    archive("heldout_loss_sum_bits", archive::As<archive::BitsForm>(report.heldout_loss_sum));
     archive("heldout_correct", report.heldout_correct);
     archive("heldout_predictions", report.heldout_predictions);
     archive("base_version", report.base_version);
@@ -102,19 +103,19 @@ struct InFile {
     archive.Note("version", kVersion);
     archive("name", record.worker_name);
     archive("layout", record.layout_hash);
-    archive("encoding", As<EncodingForm>(record.encoding));
+    archive("encoding", archive::As<messages::EncodingForm>(record.encoding));
     archive("server_incarnation", record.server_incarnation);
     archive("worker", record.life.worker);
     archive("incarnation", record.life.incarnation);
     archive("life_secret", record.life_secret);
     archive("round", record.header.round);
-    archive("kind", As<ContributionKindForm>(record.header.kind));
-    archive("scale_bits", As<BitsForm>(record.header.scale));
+    archive("kind", archive::As<messages::ContributionKindForm>(record.header.kind));
+    archive("scale_bits", archive::As<archive::BitsForm>(record.header.scale));
     archive("num_samples", record.header.num_samples);
     std::vector<BucketRow> rows = RowsOf(record);
     archive("buckets", rows);
     if constexpr (Archive::kReads) TakeRows(rows, record);
-    archive("report", As<InFile>(record.report));
+    archive("report", archive::As<InFile>(record.report));
   }
 };
 
@@ -129,7 +130,7 @@ int64_t ResidualRecord::contribution_bytes() const {
 }
 
 std::string FormatRecord(const ResidualRecord& record) {
-  return FormatJson(RecordToJsonAs<InFile>(record));
+  return FormatJson(archive::RecordToJsonAs<InFile>(record));
 }
 
 absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text) {
@@ -140,7 +141,7 @@ absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text) {
         absl::StrCat("it is of version ", version, ", this program reads ", kVersion));
   }
   ResidualRecord record;
-  RETURN_IF_ERROR(ReadRecord(json, As<InFile>(record)));
+  RETURN_IF_ERROR(archive::ReadRecord(json, archive::As<InFile>(record)));
   record.header.encoding = record.encoding;
   record.report.round = record.header.round;
   RETURN_IF_ERROR(CheckRecord(record));
@@ -148,7 +149,7 @@ absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text) {
 }
 
 absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker_name,
-                          const Registration& registration) {
+                          const messages::Registration& registration) {
   if (record.worker_name != worker_name) {
     return absl::FailedPreconditionError(
         absl::StrCat("it is of worker '", record.worker_name, "', this is '", worker_name, "'"));
@@ -160,8 +161,8 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
   }
   if (record.encoding != registration.job.push_encoding) {
     return absl::FailedPreconditionError(
-        absl::StrCat("it is of --push_encoding=", EncodingText(record.encoding), ", the job has ",
-                     EncodingText(registration.job.push_encoding)));
+        absl::StrCat("it is of --push_encoding=", params::EncodingText(record.encoding),
+                     ", the job has ", params::EncodingText(registration.job.push_encoding)));
   }
   if (record.server_incarnation != registration.server_incarnation) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -181,12 +182,12 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
         registration.next_round.value(), " and have begun life ",
         registration.life.incarnation.value(), " for this worker: they have gone back"));
   }
-  const bool is_cut_alike =
-      std::equal(record.buckets.begin(), record.buckets.end(), registration.buckets().begin(),
-                 registration.buckets().end(), [](const Bucket& a, const Bucket& b) {
-                   return a.shard == b.shard && a.block == b.block &&
-                          a.range.begin == b.range.begin && a.range.end == b.range.end;
-                 });
+  const bool is_cut_alike = std::equal(
+      record.buckets.begin(), record.buckets.end(), registration.buckets().begin(),
+      registration.buckets().end(), [](const params::Bucket& a, const params::Bucket& b) {
+        return a.shard == b.shard && a.block == b.block && a.range.begin == b.range.begin &&
+               a.range.end == b.range.end;
+      });
   if (!is_cut_alike) {
     return absl::FailedPreconditionError(
         absl::StrCat("its ", record.buckets.size(), " buckets are not the ",

@@ -21,15 +21,15 @@ struct ResidualRecord {
   std::string worker_name;
   std::string layout_hash;
   // The value of --push_encoding. Averaged tensors travel in fp32.
-  Encoding encoding = Encoding::kFp32;
+  params::Encoding encoding = params::Encoding::kFp32;
   uint64_t server_incarnation = 0;
-  WorkerLife life;
+  messages::WorkerLife life;
   std::string life_secret;
   client::ContributionHeader header;
-  std::vector<Bucket> buckets;
+  std::vector<params::Bucket> buckets;
   std::vector<Version> base_versions;  // One entry per bucket.
   std::vector<int64_t> bucket_bytes;   // The encoded size of each bucket.
-  RoundReport report;                  // The report of the round, without times and metrics.
+  messages::RoundReport report;        // The report of the round, without times and metrics.
 
   int64_t num_elements() const;
   int64_t contribution_bytes() const;
@@ -43,6 +43,6 @@ absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text);
 // servers cut the vector into the same buckets. Errors: FailedPrecondition naming what differs,
 // with both values.
 absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker_name,
-                          const Registration& registration);
+                          const messages::Registration& registration);
 
 }  // namespace lodestar::trainer

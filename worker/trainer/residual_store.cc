@@ -28,7 +28,8 @@ std::vector<float> FloatsAt(const uint8_t* from, int64_t count) {
 
 }  // namespace
 
-ResidualStore::ResidualStore(FileSystem* file_system, std::string folder, std::string worker_name)
+ResidualStore::ResidualStore(storage::FileSystem* file_system, std::string folder,
+                             std::string worker_name)
     : file_system_(file_system),
       folder_(std::move(folder)),
       worker_name_(std::move(worker_name)),
@@ -45,7 +46,7 @@ absl::Status ResidualStore::Save(const ResidualRecord& record, absl::Span<const 
   const std::string text = FormatRecord(record);
   const uint64_t length = text.size();
   const std::string unfinished = absl::StrCat(path_, ".new");
-  ASSIGN_OR_RETURN(auto writer, SequentialFileWriter::Create(*file_system_, unfinished));
+  ASSIGN_OR_RETURN(auto writer, storage::SequentialFileWriter::Create(*file_system_, unfinished));
   RETURN_IF_ERROR(writer.Append(kMagic));
   RETURN_IF_ERROR(writer.Append(&length, sizeof(length)));
   RETURN_IF_ERROR(writer.Append(text));
@@ -74,7 +75,7 @@ absl::StatusOr<ResidualStore::Stored> ResidualStore::Load() {
   }
   const size_t summed = bytes.size() - sizeof(sum);
   std::memcpy(&sum, bytes.data() + summed, sizeof(sum));
-  if (const uint32_t is = Crc32c(bytes.subspan(0, summed)); is != sum) {
+  if (const uint32_t is = crc32c::Crc32c(bytes.subspan(0, summed)); is != sum) {
     return Damaged(path_,
                    absl::StrCat("its checksum is ", absl::Hex(is, absl::kZeroPad8), ", it says ",
                                 absl::Hex(sum, absl::kZeroPad8), ": it is damaged or cut short"));

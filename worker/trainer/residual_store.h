@@ -41,7 +41,7 @@ class ResidualStore {
  public:
   // Requires: the folder exists, and no other process writes in it. `file_system` must outlive the
   // store.
-  ResidualStore(FileSystem* file_system, std::string folder, std::string worker_name);
+  ResidualStore(storage::FileSystem* file_system, std::string folder, std::string worker_name);
 
   struct Stored {
     ResidualRecord record;
@@ -50,7 +50,7 @@ class ResidualStore {
     // Returns the encoded bytes of a bucket.
     absl::Span<const std::byte> Of(uint32_t bucket) const;
 
-    FileBytes file;
+    storage::FileBytes file;
     std::vector<const uint8_t*> places;  // Where each bucket's bytes begin.
   };
 
@@ -70,7 +70,7 @@ class ResidualStore {
   const std::string& worker_name() const { return worker_name_; }
 
  private:
-  FileSystem* const file_system_;
+  storage::FileSystem* const file_system_;
   const std::string folder_;
   const std::string worker_name_;
   const std::string path_;

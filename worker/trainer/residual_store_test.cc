@@ -19,28 +19,28 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Registration SomeRegistration() {
-  Registration registration = TwoBlocks();
+messages::Registration SomeRegistration() {
+  messages::Registration registration = TwoBlocks();
   registration.server_incarnation = 1ull << 63;
   registration.life = {WorkerId(3), Incarnation(1ull << 62)};
   registration.life_secret = "secret";
-  registration.job.push_encoding = Encoding::kBf16;
+  registration.job.push_encoding = params::Encoding::kBf16;
   return registration;
 }
 
 ResidualRecord SomeRecord() {
-  const Registration registration = SomeRegistration();
+  const messages::Registration registration = SomeRegistration();
   ResidualRecord record;
   record.worker_name = "w";
   record.layout_hash = registration.layout().hash();
-  record.encoding = Encoding::kBf16;
+  record.encoding = params::Encoding::kBf16;
   record.server_incarnation = registration.server_incarnation;
   record.life = registration.life;
   record.life_secret = registration.life_secret;
   record.header = {.round = Round(12),
-                   .kind = ContributionKind::kPseudoGradient,
+                   .kind = messages::ContributionKind::kPseudoGradient,
                    .scale = 0.3f,
-                   .encoding = Encoding::kBf16,
+                   .encoding = params::Encoding::kBf16,
                    .num_samples = 17};
   record.buckets = registration.buckets();
   record.base_versions = {Version(11), Version(10)};
@@ -99,15 +99,15 @@ TEST(ResidualRecordTest, WhatCannotBeIsRefusedByName) {
 }
 
 TEST(ResidualRecordTest, WhatIsOfAnotherJobSaysWhatDiffers) {
-  const auto reason = [](const std::string& name, const Registration& registration) {
+  const auto reason = [](const std::string& name, const messages::Registration& registration) {
     return CheckBelongs(SomeRecord(), name, registration);
   };
   const auto is = [](const char* what) {
     return StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(what));
   };
-  Registration registration = SomeRegistration();
+  messages::Registration registration = SomeRegistration();
   EXPECT_THAT(reason("v", registration), is("of worker 'w', this is 'v'"));
-  registration.job.push_encoding = Encoding::kInt8;
+  registration.job.push_encoding = params::Encoding::kInt8;
   EXPECT_THAT(reason("w", registration), is("--push_encoding=bf16, the job has int8"));
   registration = SomeRegistration();
   registration.server_incarnation += 1;
@@ -121,12 +121,12 @@ TEST(ResidualRecordTest, WhatIsOfAnotherJobSaysWhatDiffers) {
   EXPECT_OK(reason("w", registration));
   registration.life.incarnation = Incarnation(SomeRecord().life.incarnation.value() - 1);
   EXPECT_THAT(reason("w", registration), is("they have gone back"));
-  auto map = std::make_shared<ClusterMap>(*registration.map);
+  auto map = std::make_shared<messages::ClusterMap>(*registration.map);
   map->buckets.pop_back();
   registration = SomeRegistration();
   registration.map = map;
   EXPECT_THAT(reason("w", registration), is("its 2 buckets are not the 1"));
-  map->layout = *Layout::FromTensors({{"x", {4}, 0, 0, false, {}}});
+  map->layout = *params::Layout::FromTensors({{"x", {4}, 0, 0, false, {}}});
   EXPECT_THAT(reason("w", registration), is("of another job, with layout"));
 }
 
@@ -144,7 +144,7 @@ class ResidualStoreTest : public testing::Test {
   std::string Contents() { return *disk_.ReadWholeFile(store_.path(), 1 << 20); }
   // Returns the error of Load() for a file with these bytes.
   absl::Status ErrorOf(const std::string& contents) {
-    auto file = *disk_.Create(store_.path(), FileSystem::IfExists::kTruncate);
+    auto file = *disk_.Create(store_.path(), storage::FileSystem::IfExists::kTruncate);
     EXPECT_OK(file->Append(contents));
     return store_.Load().status();
   }

@@ -29,7 +29,7 @@ class TransferRetry {
   // Sleeps. Each sleep is longer than the one before. `what` names the transfer in the log.
   void BackOff(const absl::Status& status, absl::string_view what) {
     if (pause_ == kFirstPause || absl::IsInvalidArgument(status)) {
-      LogWarn("{} failed ({}); trying again", what, status.message());
+      logging::LogWarn("{} failed ({}); trying again", what, status.message());
     }
     clock_->Sleep(pause_);
     pause_ = std::min(2 * pause_, kLongestPause);

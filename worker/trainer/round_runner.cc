@@ -26,14 +26,15 @@ bool MayGoBetter(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Grant& grant) {
-  const Registration& registration = *life.registration;
+absl::StatusOr<messages::RoundReport> RoundRunner::Run(const LifeContext& life,
+                                                       const messages::Grant& grant) {
+  const messages::Registration& registration = *life.registration;
   RETURN_IF_ERROR(CheckGrant(grant, registration.job, *deps_.dataset));
   const bool is_of_this_life = kept_.has_value() &&
                                kept_->server_incarnation == registration.server_incarnation &&
                                kept_->life == registration.life;
   const bool is_made =
-      is_of_this_life && kept_->round == grant.round && grant.kind == Grant::Kind::kTrain;
+      is_of_this_life && kept_->round == grant.round && grant.kind == messages::Grant::Kind::kTrain;
   absl::Status settled;
   if (!is_made && kept_.has_value()) {
     // The coordinator took the report of the kept round before the acknowledgement arrived here.
@@ -46,9 +47,10 @@ absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Gran
       if (keeper_.has_value()) keeper_->Doubt();
     }
   }
-  absl::StatusOr<RoundReport> report = !settled.ok() ? absl::StatusOr<RoundReport>(settled)
-                                       : is_made     ? RunAgain(life)
-                                                     : RunRound(life, grant);
+  absl::StatusOr<messages::RoundReport> report =
+      !settled.ok() ? absl::StatusOr<messages::RoundReport>(settled)
+      : is_made     ? RunAgain(life)
+                    : RunRound(life, grant);
   if (report.ok()) {
     report->lost_residual_rounds = std::exchange(lost_residual_rounds_, 0);
     return report;
@@ -58,13 +60,13 @@ absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Gran
   return AsFinal(report.status());
 }
 
-absl::StatusOr<std::optional<RoundReport>> RoundRunner::SettleResidual(const LifeContext& life,
-                                                                       Round round) {
+absl::StatusOr<std::optional<messages::RoundReport>> RoundRunner::SettleResidual(
+    const LifeContext& life, Round round) {
   if (exchange_->residual() == nullptr) return std::nullopt;
   if (deps_.residuals != nullptr && !keeper_.has_value()) {
     keeper_.emplace(deps_.residuals, exchange_->residual(), deps_.clock);
   }
-  std::optional<RoundReport> delivered;
+  std::optional<messages::RoundReport> delivered;
   if (keeper_.has_value()) {
     deps_.on_activity("push");
     ASSIGN_OR_RETURN(delivered, keeper_->Settle(life, round));
@@ -73,7 +75,7 @@ absl::StatusOr<std::optional<RoundReport>> RoundRunner::SettleResidual(const Lif
   if (!std::exchange(has_settled_, true) && !is_there) {
     lost_residual_rounds_ = static_cast<int64_t>(life.registration->rounds_completed);
     if (lost_residual_rounds_ > 0) {
-      LogWarn(
+      logging::LogWarn(
           "error feedback begins anew: {} rounds were completed under this worker's name, and what "
           "the encoding of their contributions has lost is not here{}",
           lost_residual_rounds_,
@@ -89,35 +91,36 @@ void RoundRunner::ForgetResidual() {
   if (keeper_.has_value()) keeper_->Forget();
 }
 
-absl::Status RoundRunner::HandInInitialWeights(const Registration& registration,
+absl::Status RoundRunner::HandInInitialWeights(const messages::Registration& registration,
                                                client::ParameterTransport* transport) {
   ExactContribution weights(exchange_->weights());
-  for (const Bucket& bucket : registration.buckets()) {
+  for (const params::Bucket& bucket : registration.buckets()) {
     RETURN_IF_ERROR(weights.Await(weights.Prepare(bucket)));
   }
-  const MadeContribution made{{.round = Round(0), .kind = ContributionKind::kInitialWeights},
-                              &weights,
-                              AllBuckets(registration),
-                              std::vector<Version>(registration.buckets().size())};
+  const MadeContribution made{
+      {.round = Round(0), .kind = messages::ContributionKind::kInitialWeights},
+      &weights,
+      AllBuckets(registration),
+      std::vector<Version>(registration.buckets().size())};
   return PushAgain(registration, made, transport, deps_.clock);
 }
 
-absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& grant,
-                                          WeightsPull* pull, RoundReport* report) {
+absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const messages::Grant& grant,
+                                          WeightsPull* pull, messages::RoundReport* report) {
   if (grant.num_heldout_samples == 0) return absl::OkStatus();
   const absl::Time start = deps_.clock->Now();
   const auto blocked = [pull] { return pull == nullptr ? absl::ZeroDuration() : pull->blocked(); };
   const absl::Duration blocked_before = blocked();
-  TraceSpan span(deps_.trace, "training", "evaluation");
+  process::TraceSpan span(deps_.trace, "training", "evaluation");
   const data::Dataset& dataset = *deps_.dataset;
   data::HostBatch batch;
   std::vector<int64_t> samples;
   const int64_t begin = grant.first_heldout_sample;
   const int64_t end = begin + grant.num_heldout_samples;
-  WorkProgress progress(grant.num_heldout_samples, start);
-  if (grant.kind == Grant::Kind::kEvaluate) {
-    LogInfo("evaluates the weights of round {} on {} held-out samples", grant.round,
-            grant.num_heldout_samples);
+  process::WorkProgress progress(grant.num_heldout_samples, start);
+  if (grant.kind == messages::Grant::Kind::kEvaluate) {
+    logging::LogInfo("evaluates the weights of round {} on {} held-out samples", grant.round,
+                     grant.num_heldout_samples);
   }
   const int64_t per_pass = std::min(kSamplesPerRead, deps_.model->samples_per_pass());
   for (int64_t k = begin; k < end;) {
@@ -135,8 +138,8 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& 
     RETURN_IF_ERROR(dataset.ReadHeldout(samples, &batch));
     if (const absl::Time now = deps_.clock->Now();
         progress.OnPiece(static_cast<int64_t>(samples.size()), now)) {
-      LogInfo("evaluation of round {}: {} of {} held-out samples: {}", grant.round, progress.done(),
-              progress.total(), progress.ShareText(now));
+      logging::LogInfo("evaluation of round {}: {} of {} held-out samples: {}", grant.round,
+                       progress.done(), progress.total(), progress.ShareText(now));
     }
     deps_.on_step(
         {.round = grant.round, .server_incarnation = life.registration->server_incarnation});
@@ -149,10 +152,11 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& 
   return absl::OkStatus();
 }
 
-absl::Status RoundRunner::CutEvaluation(const Grant& grant, int64_t num_done, RoundReport* report) {
-  LogInfo("told to stop: ends the evaluation after {} of {} held-out samples", num_done,
-          grant.num_heldout_samples);
-  if (grant.kind == Grant::Kind::kEvaluate) {
+absl::Status RoundRunner::CutEvaluation(const messages::Grant& grant, int64_t num_done,
+                                        messages::RoundReport* report) {
+  logging::LogInfo("told to stop: ends the evaluation after {} of {} held-out samples", num_done,
+                   grant.num_heldout_samples);
+  if (grant.kind == messages::Grant::Kind::kEvaluate) {
     return absl::CancelledError("told to stop during the evaluation");
   }
   report->heldout_loss_sum = 0.0;
@@ -161,27 +165,27 @@ absl::Status RoundRunner::CutEvaluation(const Grant& grant, int64_t num_done, Ro
   return absl::OkStatus();
 }
 
-void RoundRunner::TellContributed(RoundReport report) {
+void RoundRunner::TellContributed(messages::RoundReport report) {
   if (deps_.on_contributed == nullptr || deps_.stop_requested()) return;
   report.lost_residual_rounds = lost_residual_rounds_;
   deps_.on_contributed(report);
 }
 
 absl::Status RoundRunner::Keep(const LifeContext& life, ContributionPush& push,
-                               const RoundReport& report) {
+                               const messages::RoundReport& report) {
   kept_ = {life.registration->server_incarnation, life.registration->life, report.round,
            push.made(), report};
   if (!keeper_.has_value()) return absl::OkStatus();
   RETURN_IF_ERROR(push.AwaitMade());
-  TraceSpan span(deps_.trace, "training", "keep residual");
+  process::TraceSpan span(deps_.trace, "training", "keep residual");
   return keeper_->Keep(*life.registration, kept_->made, report);
 }
 
-absl::StatusOr<RoundReport> RoundRunner::RunAgain(const LifeContext& life) {
+absl::StatusOr<messages::RoundReport> RoundRunner::RunAgain(const LifeContext& life) {
   const absl::Time start = deps_.clock->Now();
   deps_.on_activity("push");
   RETURN_IF_ERROR(PushKept(life, kept_->made));
-  RoundReport report = kept_->report;
+  messages::RoundReport report = kept_->report;
   kept_.reset();
   report.communication += deps_.clock->Now() - start;
   return report;

@@ -55,7 +55,7 @@ struct RoundRunnerDeps {
   // False means that all weights are pulled before forward, and that nothing is pushed before
   // backward has ended. This is for measuring what overlap gains.
   bool overlap = true;
-  TraceRecorder* trace = nullptr;  // Null means no trace.
+  process::TraceRecorder* trace = nullptr;  // Null means no trace.
   // If true, the next round's weights are pulled before the round is granted. Must be false if the
   // caller reads the parameters between rounds. Has no effect if it is not known with which version
   // the next round begins.
@@ -65,7 +65,7 @@ struct RoundRunnerDeps {
   // Called with the report of a round once the whole contribution to the round is on its way,
   // before it is acknowledged. May be null. Not called if contributions are deferred, because the
   // windows then hide the transfer.
-  std::function<void(const RoundReport&)> on_contributed = nullptr;
+  std::function<void(const messages::RoundReport&)> on_contributed = nullptr;
   // Keeps the residual of error feedback on disk. Nothing is then pushed before the whole
   // contribution is made and written. Null means that the residual is lost when the process ends.
   ResidualStore* residuals = nullptr;
@@ -103,7 +103,7 @@ class RoundRunner {
   // Errors: Aborted if this life is over and the worker must register again; Cancelled;
   // Unimplemented, see UnknownCalls. Any other error is final. Errors of this machine's data and
   // device are FailedPrecondition, even if their own code would allow another try.
-  absl::StatusOr<RoundReport> Run(const LifeContext& life, const Grant& grant);
+  absl::StatusOr<messages::RoundReport> Run(const LifeContext& life, const messages::Grant& grant);
   // Removes the residual on disk, because the job is done.
   void ForgetResidual();
 
@@ -115,7 +115,7 @@ class RoundRunner {
   // work. Errors: those of files and of the device.
   virtual absl::Status KeepOptimizerState() { return absl::OkStatus(); }
   // Pushes the model's present parameters as the job's initial weights. Errors: those of Run().
-  absl::Status HandInInitialWeights(const Registration& registration,
+  absl::Status HandInInitialWeights(const messages::Registration& registration,
                                     client::ParameterTransport* transport);
   // Must be called before the registration and the transport of the last Run() are destroyed. Ends
   // the pull for the next round, which uses both.
@@ -134,7 +134,8 @@ class RoundRunner {
   }
   // Must be called before a contribution is begun. Returns the result of ResidualKeeper::Settle().
   // If this process continues an earlier process whose residual is lost, reports the loss once.
-  absl::StatusOr<std::optional<RoundReport>> SettleResidual(const LifeContext& life, Round round);
+  absl::StatusOr<std::optional<messages::RoundReport>> SettleResidual(const LifeContext& life,
+                                                                      Round round);
   // Evaluates the grant's held-out samples with the model's present weights. Adds loss, accuracy
   // and computing time to *report. Time spent waiting for `pull`, which brings the weights, is left
   // out. A null `pull` means that the weights are there. Does nothing if the grant has no held-out
@@ -143,16 +144,17 @@ class RoundRunner {
   // Once the worker is told to stop, ends between two passes of the model. The report of a training
   // round then has no held-out samples. Errors: those of data, model and pull; Aborted if the life
   // is over; Cancelled if the worker is told to stop and the grant only evaluates.
-  absl::Status EvaluateHeldout(const LifeContext& life, const Grant& grant, WeightsPull* pull,
-                               RoundReport* report);
+  absl::Status EvaluateHeldout(const LifeContext& life, const messages::Grant& grant,
+                               WeightsPull* pull, messages::RoundReport* report);
   // Keeps `push`, which has the whole contribution to the round of `report`, until servers have
   // counted it. If the round is granted again, the kept contribution is pushed again. Errors: those
   // of the device.
-  absl::Status Keep(const LifeContext& life, ContributionPush& push, const RoundReport& report);
+  absl::Status Keep(const LifeContext& life, ContributionPush& push,
+                    const messages::RoundReport& report);
   // Counts a pull whose weights are used. Must be called by one thread at a time.
   void CountPull() { ++num_pulls_; }
   // Calls on_contributed.
-  void TellContributed(RoundReport report);
+  void TellContributed(messages::RoundReport report);
   // Drops the kept contribution, because the servers have acknowledged it.
   void ForgetKept() { kept_.reset(); }
 
@@ -162,21 +164,23 @@ class RoundRunner {
 
  private:
   // Carries out a round. Repeats transfers that may succeed later. Returns other errors unchanged.
-  virtual absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant) = 0;
+  virtual absl::StatusOr<messages::RoundReport> RunRound(const LifeContext& life,
+                                                         const messages::Grant& grant) = 0;
   // Pushes again the contribution that was made for a round. Errors: those of RunRound().
   virtual absl::Status PushKept(const LifeContext& life, const MadeContribution& made) = 0;
-  absl::StatusOr<RoundReport> RunAgain(const LifeContext& life);
+  absl::StatusOr<messages::RoundReport> RunAgain(const LifeContext& life);
   // Ends an evaluation after `num_done` held-out samples, because the worker was told to stop. See
   // EvaluateHeldout().
-  absl::Status CutEvaluation(const Grant& grant, int64_t num_done, RoundReport* report);
+  absl::Status CutEvaluation(const messages::Grant& grant, int64_t num_done,
+                             messages::RoundReport* report);
 
   // A contribution that is not acknowledged yet.
   struct Kept {
     uint64_t server_incarnation = 0;
-    WorkerLife life;
+    messages::WorkerLife life;
     Round round;
     MadeContribution made;
-    RoundReport report;
+    messages::RoundReport report;
   };
   std::optional<Kept> kept_;
   std::optional<ResidualKeeper> keeper_;

@@ -17,27 +17,32 @@ namespace {
 // Returns the norm to which the worker clips its gradients. 0 means that it does not clip. If each
 // gradient is applied alone, the worker clips it. If a round is averaged, the servers clip the
 // average instead.
-double ClientClipNorm(const JobSpec& job) { return HasRosters(job) ? 0.0 : job.clip_norm; }
+double ClientClipNorm(const job::JobSpec& job) {
+  return job::HasRosters(job) ? 0.0 : job.clip_norm;
+}
 
 // Returns true if each round begins with the weights after the last round. With a quorum, or
 // without rosters, a worker may begin with other weights.
-bool BeginsWhereTheLastEnds(const JobSpec& job) { return HasRosters(job) && job.quorum == 0; }
+bool BeginsWhereTheLastEnds(const job::JobSpec& job) {
+  return job::HasRosters(job) && job.quorum == 0;
+}
 
 // Returns the settings that OverlappedRounds depends on.
-auto OverlapOf(const JobSpec& job) {
+auto OverlapOf(const job::JobSpec& job) {
   return std::tuple(job.local_steps, job.fragments, job.overlap_steps, job.merge, job.merge_alpha,
                     job.overlap_rounds, job.outer_optimizer, job.outer_learning_rate,
                     job.outer_momentum, job.clip_norm);
 }
 
-absl::StatusOr<std::unique_ptr<RoundRunner>> Make(const JobSpec& job, const RoundRunnerDeps& deps) {
+absl::StatusOr<std::unique_ptr<RoundRunner>> Make(const job::JobSpec& job,
+                                                  const RoundRunnerDeps& deps) {
   switch (job.mode) {
-    case Mode::kSync:
-    case Mode::kAsync:
+    case job::Mode::kSync:
+    case job::Mode::kAsync:
       return GradientRounds::Create(job, deps, ClientClipNorm(job));
-    case Mode::kLocalSgd:
-    case Mode::kAsyncLocalSgd:
-      if (DefersContributions(job)) return OverlappedRounds::Create(job, deps);
+    case job::Mode::kLocalSgd:
+    case job::Mode::kAsyncLocalSgd:
+      if (job::DefersContributions(job)) return OverlappedRounds::Create(job, deps);
       return LocalSgdRounds::Create(job, deps);
   }
   return absl::InternalError("unknown mode");
@@ -45,39 +50,43 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> Make(const JobSpec& job, const Roun
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
+absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const job::JobSpec& job,
                                                              const RoundRunnerDeps& deps) {
   RoundRunnerDeps possible = deps;
   possible.pulls_ahead = deps.pulls_ahead && BeginsWhereTheLastEnds(job);
   return Make(job, possible);
 }
 
-int64_t LocalStepsDeviceBytes(const JobSpec& job, const Layout& layout) {
-  if (!HasLocalSteps(job)) return 0;
+int64_t LocalStepsDeviceBytes(const job::JobSpec& job, const params::Layout& layout) {
+  if (!job::HasLocalSteps(job)) return 0;
   // One vector keeps the weights at the start of the round. With deferred contributions two vectors
   // keep the servers' weights and the contribution.
-  const int runner_vectors = DefersContributions(job) ? 2 + NumMergeVectors(job) : 1;
+  const int runner_vectors = job::DefersContributions(job) ? 2 + NumMergeVectors(job) : 1;
   const int vectors = InnerOptimizer::NumStateVectors(job.optimizer.kind) + runner_vectors;
   return vectors * layout.num_elements() * static_cast<int64_t>(sizeof(float));
 }
 
-int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host) {
+int64_t RunnerDeviceBytes(const job::JobSpec& job, const params::Layout& layout,
+                          bool memory_is_host) {
   return ExchangeState::DeviceBytes(job, layout, memory_is_host) +
          LocalStepsDeviceBytes(job, layout);
 }
 
-int64_t RunnerPinnedBytes(const JobSpec& job, const Layout& layout, bool keeps_residual) {
-  const bool contributes_weights = HasLocalSteps(job) && !DefersContributions(job) &&
-                                   RoundContributionKind(job) == ContributionKind::kWeights;
+int64_t RunnerPinnedBytes(const job::JobSpec& job, const params::Layout& layout,
+                          bool keeps_residual) {
+  const bool contributes_weights =
+      job::HasLocalSteps(job) && !job::DefersContributions(job) &&
+      messages::RoundContributionKind(job) == messages::ContributionKind::kWeights;
   return ExchangeState::PinnedBytes(job, layout, contributes_weights, keeps_residual);
 }
 
-bool HaveSameRunner(const JobSpec& a, const JobSpec& b) {
+bool HaveSameRunner(const job::JobSpec& a, const job::JobSpec& b) {
   return a.mode == b.mode && a.optimizer == b.optimizer && ClientClipNorm(a) == ClientClipNorm(b) &&
          a.push_encoding == b.push_encoding && a.pull_encoding == b.pull_encoding &&
          a.error_feedback == b.error_feedback && a.feedback_decay == b.feedback_decay &&
          BeginsWhereTheLastEnds(a) == BeginsWhereTheLastEnds(b) &&
-         RoundContributionKind(a) == RoundContributionKind(b) && OverlapOf(a) == OverlapOf(b);
+         messages::RoundContributionKind(a) == messages::RoundContributionKind(b) &&
+         OverlapOf(a) == OverlapOf(b);
 }
 
 }  // namespace lodestar::trainer

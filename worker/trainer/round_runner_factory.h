@@ -12,21 +12,23 @@
 namespace lodestar::trainer {
 
 // Makes the job's runner. Errors: ResourceExhausted for device memory.
-absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
+absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const job::JobSpec& job,
                                                              const RoundRunnerDeps& deps);
 
 // Returns the device memory that the job's runner takes beside the model, for the state of a local
 // optimizer and for encodings. `memory_is_host` is true if the device's memory is host memory.
-int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
+int64_t RunnerDeviceBytes(const job::JobSpec& job, const params::Layout& layout,
+                          bool memory_is_host);
 // Returns the part of RunnerDeviceBytes() that only local steps take: the state of a local
 // optimizer, and copies of the weights.
-int64_t LocalStepsDeviceBytes(const JobSpec& job, const Layout& layout);
+int64_t LocalStepsDeviceBytes(const job::JobSpec& job, const params::Layout& layout);
 // Returns the pinned host memory that the runner takes for the host's copies of vectors that
 // travel, if the device's memory is not host memory. If `keeps_residual`, the memory that the first
 // round needs to keep the residual on disk is added.
-int64_t RunnerPinnedBytes(const JobSpec& job, const Layout& layout, bool keeps_residual);
+int64_t RunnerPinnedBytes(const job::JobSpec& job, const params::Layout& layout,
+                          bool keeps_residual);
 
 // Returns true if a runner made for `a` can also carry out `b`.
-bool HaveSameRunner(const JobSpec& a, const JobSpec& b);
+bool HaveSameRunner(const job::JobSpec& a, const job::JobSpec& b);
 
 }  // namespace lodestar::trainer

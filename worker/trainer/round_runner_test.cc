@@ -34,56 +34,56 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-JobSpec Job(Mode mode) {
-  JobSpec job;
+job::JobSpec Job(job::Mode mode) {
+  job::JobSpec job;
   job.mode = mode;
   return job;
 }
 
-JobSpec SyncJob() { return Job(Mode::kSync); }
+job::JobSpec SyncJob() { return Job(job::Mode::kSync); }
 
-JobSpec ClippingJob() {
-  JobSpec job = Job(Mode::kAsync);
+job::JobSpec ClippingJob() {
+  job::JobSpec job = Job(job::Mode::kAsync);
   job.clip_norm = 0.05;
   return job;
 }
 
-JobSpec AverageJob() {
-  JobSpec job = Job(Mode::kLocalSgd);
+job::JobSpec AverageJob() {
+  job::JobSpec job = Job(job::Mode::kLocalSgd);
   job.local_steps = 3;
-  job.outer_optimizer = OuterOptimizerKind::kAverage;
+  job.outer_optimizer = job::OuterOptimizerKind::kAverage;
   return job;
 }
 
-JobSpec PseudoGradientJob() {
-  JobSpec job = AverageJob();
-  job.outer_optimizer = OuterOptimizerKind::kNesterov;
-  job.optimizer.kind = OptimizerKind::kMomentum;
+job::JobSpec PseudoGradientJob() {
+  job::JobSpec job = AverageJob();
+  job.outer_optimizer = job::OuterOptimizerKind::kNesterov;
+  job.optimizer.kind = job::OptimizerKind::kMomentum;
   job.clip_norm = 0.05;
   return job;
 }
 
 // Returns a job whose gradients are clipped and encoded, with error feedback.
-JobSpec EncodedClippingJob() {
-  JobSpec job = ClippingJob();
-  job.push_encoding = Encoding::kBf16;
+job::JobSpec EncodedClippingJob() {
+  job::JobSpec job = ClippingJob();
+  job.push_encoding = params::Encoding::kBf16;
   return job;
 }
 
-JobSpec EncodedAverageJob() {
-  JobSpec job = AverageJob();
-  job.push_encoding = Encoding::kInt8;
+job::JobSpec EncodedAverageJob() {
+  job::JobSpec job = AverageJob();
+  job.push_encoding = params::Encoding::kInt8;
   return job;
 }
 
-class RoundRunnerTest : public ::testing::TestWithParam<JobSpec (*)()> {};
+class RoundRunnerTest : public ::testing::TestWithParam<job::JobSpec (*)()> {};
 
 INSTANTIATE_TEST_SUITE_P(Jobs, RoundRunnerTest,
                          ::testing::Values(&SyncJob, &ClippingJob, &AverageJob, &PseudoGradientJob,
                                            &EncodedClippingJob, &EncodedAverageJob));
 
 TEST_P(RoundRunnerTest, StreamsAndOverlapChangeNoBit) {
-  const JobSpec job = GetParam()();
+  const job::JobSpec job = GetParam()();
   const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   const TrainingOutcome expected = TrainThreeRounds(job, cpu.get(), /*overlap=*/true);
   EXPECT_NE(expected.weights, TrainingRig(job, cpu.get(), /*overlap=*/true).server().weights());
@@ -98,7 +98,7 @@ TEST_P(RoundRunnerTest, StreamsAndOverlapChangeNoBit) {
 }
 
 TEST_P(RoundRunnerTest, AFailureOfTheDeviceEndsTheRoundWhereverItHappens) {
-  const JobSpec job = GetParam()();
+  const job::JobSpec job = GetParam()();
   for (const kernels::StreamKind stream :
        {kernels::StreamKind::kCompute, kernels::StreamKind::kDeviceToHost,
         kernels::StreamKind::kHostToDevice}) {
@@ -152,7 +152,8 @@ TEST_P(RoundRunnerTest, EvaluationEndsBetweenPassesWhenTheWorkerIsToldToStop) {
   EXPECT_EQ(report->heldout_predictions, 0) << "a part is no result";
   EXPECT_EQ(report->heldout_loss_sum, 0.0);
   EXPECT_GT(report->num_samples, 0) << "the step at hand is handed in";
-  EXPECT_THAT(training.RunRound(1, Grant::Kind::kEvaluate), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(training.RunRound(1, messages::Grant::Kind::kEvaluate),
+              StatusIs(absl::StatusCode::kCancelled));
 }
 
 TEST_P(RoundRunnerTest, ARoundWhoseAcknowledgementWasLostIsPushedAgainNotComputedAgain) {
@@ -167,7 +168,7 @@ TEST_P(RoundRunnerTest, ARoundWhoseAcknowledgementWasLostIsPushedAgainNotCompute
       for (int64_t round = 0; round < 3; ++round) {
         training.server().push_failure_ = absl::Status(code, "the answer is damaged");
         training.server().counts_before_failing_ = is_counted;
-        absl::StatusOr<RoundReport> report = training.RunRound(round);
+        absl::StatusOr<messages::RoundReport> report = training.RunRound(round);
         if (code != absl::StatusCode::kUnavailable) {
           EXPECT_THAT(report, StatusIs(code));
           report = training.RunRound(round);
@@ -187,7 +188,7 @@ TEST_P(RoundRunnerTest, ARoundThatCountsBeforeItsAcknowledgementIsHereIsSettledB
   const TrainingOutcome expected = TrainThreeRounds(GetParam()(), cpu.get(), /*overlap=*/true);
   TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
   training.server().counts_before_failing_ = true;
-  training.on_contributed_ = [&](const RoundReport& report) {
+  training.on_contributed_ = [&](const messages::RoundReport& report) {
     if (report.round == Round(2)) return;
     training.server().push_failure_ = absl::AbortedError("the answer is damaged");
   };
@@ -212,7 +213,7 @@ TEST_P(RoundRunnerTest, WhatAnotherLifeHasMadeIsNotPushed) {
 
 TEST_P(RoundRunnerTest, AProcessThatTakesPartAgainTellsOnceThatItsResidualIsNotThere) {
   const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
-  const bool has_feedback = GetParam()().push_encoding != Encoding::kFp32;
+  const bool has_feedback = GetParam()().push_encoding != params::Encoding::kFp32;
   TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
   training.server().RememberRounds(5);
   EXPECT_EQ(training.RunRound(0)->lost_residual_rounds, has_feedback ? 5 : 0);
@@ -223,7 +224,8 @@ TEST_P(RoundRunnerTest, AProcessThatTakesPartAgainTellsOnceThatItsResidualIsNotT
 
 TEST_P(RoundRunnerTest, WaitingForWeightsIsCommunicationWhoeverNeedsThem) {
   const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
-  for (const Grant::Kind kind : {Grant::Kind::kTrain, Grant::Kind::kEvaluate}) {
+  for (const messages::Grant::Kind kind :
+       {messages::Grant::Kind::kTrain, messages::Grant::Kind::kEvaluate}) {
     SimulatedClock clock;
     TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
     ASSERT_OK(training.RunRound(0));
@@ -235,7 +237,7 @@ TEST_P(RoundRunnerTest, WaitingForWeightsIsCommunicationWhoeverNeedsThem) {
       waiting.WaitForNotification();
       clock.AdvanceTime(absl::Seconds(10));
     };
-    const absl::StatusOr<RoundReport> report = training.RunRound(1, kind);
+    const absl::StatusOr<messages::RoundReport> report = training.RunRound(1, kind);
     ASSERT_OK(report);
     EXPECT_GT(report->heldout_predictions, 0);
     EXPECT_EQ(report->communication, absl::Seconds(10));
@@ -247,15 +249,15 @@ TEST_P(RoundRunnerTest, WaitingForWeightsIsCommunicationWhoeverNeedsThem) {
 TEST_P(RoundRunnerTest, AContributionIsToldOfOnItsWayWithTheReportThatFollows) {
   const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
-  std::vector<RoundReport> told;
+  std::vector<messages::RoundReport> told;
   std::vector<Version> counted;
-  training.on_contributed_ = [&](const RoundReport& report) {
+  training.on_contributed_ = [&](const messages::RoundReport& report) {
     told.push_back(report);
     counted.push_back(training.server().version());
   };
   training.server().RememberRounds(5);
   for (int64_t round = 0; round < 2; ++round) {
-    const absl::StatusOr<RoundReport> report = training.RunRound(round);
+    const absl::StatusOr<messages::RoundReport> report = training.RunRound(round);
     ASSERT_OK(report);
     ASSERT_EQ(told.size(), round + 1);
     EXPECT_EQ(told.back().round, Round(round));
@@ -266,7 +268,7 @@ TEST_P(RoundRunnerTest, AContributionIsToldOfOnItsWayWithTheReportThatFollows) {
     EXPECT_EQ(told.back().lost_residual_rounds, report->lost_residual_rounds);
   }
   EXPECT_EQ(counted, (std::vector{Version(0), Version(1)}));
-  ASSERT_OK(training.RunRound(2, Grant::Kind::kEvaluate));
+  ASSERT_OK(training.RunRound(2, messages::Grant::Kind::kEvaluate));
   training.RequestStop();
   ASSERT_OK(training.RunRound(2));
   EXPECT_EQ(told.size(), 2) << "an evaluation, and a last round";
@@ -279,7 +281,7 @@ TEST_P(RoundRunnerTest, WaitingForAnAcknowledgementIsInTheNextReport) {
   training.server().on_finish_ = [&] { clock.AdvanceTime(absl::Seconds(10)); };
   EXPECT_EQ(training.RunRound(0)->communication, absl::ZeroDuration());
   for (int64_t round = 1; round < 3; ++round) {
-    const absl::StatusOr<RoundReport> report = training.RunRound(round);
+    const absl::StatusOr<messages::RoundReport> report = training.RunRound(round);
     ASSERT_OK(report);
     EXPECT_EQ(report->communication, absl::Seconds(10));
     EXPECT_EQ(report->compute, absl::ZeroDuration());
@@ -312,7 +314,7 @@ class PullCount {
 
 class PullsAheadTest : public ::testing::Test {
  protected:
-  void Start(const JobSpec& job) {
+  void Start(const job::JobSpec& job) {
     training_.emplace(job, device_.get(), /*overlap=*/true, /*trace=*/nullptr, &Clock::Real(),
                       /*pulls_ahead=*/true);
     pulls_.emplace(*training_);
@@ -373,7 +375,7 @@ TEST_F(PullsAheadTest, TheNextWeightsComeAsForwardNeedsThemOnceTheContributionHa
 }
 
 TEST_F(PullsAheadTest, WhereAllWeightsComeTogetherTheyComeAsForwardNeedsThem) {
-  JobSpec job = SyncJob();
+  job::JobSpec job = SyncJob();
   job.clip_norm = 0.05;
   Start(job);
   training_->server().bytes_unsent_ = 1 << 30;
@@ -386,7 +388,7 @@ TEST_F(PullsAheadTest, WhereAllWeightsComeTogetherTheyComeAsForwardNeedsThem) {
 // The token table has 40 rows of 32 elements in five buckets. The rows of tokens below 16 lie in
 // the first two.
 TEST_F(PullsAheadTest, RowsThatTheDataDoesNotHaveLeaveFirstAndComeLast) {
-  JobSpec job = SyncJob();
+  job::JobSpec job = SyncJob();
   job.bucket_bytes = 1024;
   Start(job);
   training_->LimitTokens(16);
@@ -427,11 +429,11 @@ TEST_F(PullsAheadTest, NotAfterAStop) {
 }
 
 TEST_F(PullsAheadTest, NotWhereAWorkerMayBeLeftBehindOrGoesByItself) {
-  JobSpec quorum = SyncJob();
+  job::JobSpec quorum = SyncJob();
   quorum.quorum = 1;
-  JobSpec async = SyncJob();
-  async.mode = Mode::kAsync;
-  for (const JobSpec& job : {quorum, async}) {
+  job::JobSpec async = SyncJob();
+  async.mode = job::Mode::kAsync;
+  for (const job::JobSpec& job : {quorum, async}) {
     Start(job);
     for (int64_t round = 0; round < 2; ++round) ASSERT_OK(training_->RunRound(round));
     EXPECT_EQ(NumPulls(), 2) << NameOf(job.mode);
@@ -480,7 +482,7 @@ TEST(LocalSgdTest, AStopHandsOverTheStepsThatAreDone) {
   const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true);
   training.RequestStop();
-  const absl::StatusOr<RoundReport> report = training.RunRound(0);
+  const absl::StatusOr<messages::RoundReport> report = training.RunRound(0);
   ASSERT_OK(report);
   EXPECT_EQ(report->num_samples, kRigBatch / 3);
   EXPECT_EQ(training.server().last_header().num_samples, kRigBatch / 3);
@@ -491,7 +493,7 @@ TEST(LocalSgdTest, AStopWithTimeForTheRestOfTheWindowHandsOverAllOfIt) {
   const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true);
   training.RequestStop(absl::Hours(1));
-  const absl::StatusOr<RoundReport> report = training.RunRound(0);
+  const absl::StatusOr<messages::RoundReport> report = training.RunRound(0);
   ASSERT_OK(report);
   EXPECT_EQ(report->num_samples, kRigBatch);
   EXPECT_EQ(training.server().last_header().num_samples, kRigBatch);
@@ -507,7 +509,7 @@ TEST(LocalSgdTest, AStopWithinTheWindowEndsItOnceTheRestDoesNotFit) {
     clock.AdvanceTime(absl::Seconds(10));
     if (step.step == 1) training.RequestStop(absl::Seconds(11));
   };
-  const absl::StatusOr<RoundReport> report = training.RunRound(0);
+  const absl::StatusOr<messages::RoundReport> report = training.RunRound(0);
   ASSERT_OK(report);
   EXPECT_EQ(report->num_samples, 2 * kRigBatch / 3);
   EXPECT_EQ(training.server().last_header().num_samples, 2 * kRigBatch / 3);
@@ -529,7 +531,7 @@ TEST(LocalSgdTest, ContributesAfterOnePullOfTheWeights) {
 class InnerStateTest : public ::testing::Test {
  protected:
   // Returns the servers' weights after the third round.
-  std::vector<float> Weights(const JobSpec& job, InnerStateStore* store) {
+  std::vector<float> Weights(const job::JobSpec& job, InnerStateStore* store) {
     TrainingRig training(job, cpu_.get(), /*overlap=*/true);
     training.UseRunner(RunnerOf(job, training, store));
     for (int64_t round = 0; round < 2; ++round) EXPECT_OK(training.RunRound(round));
@@ -540,7 +542,7 @@ class InnerStateTest : public ::testing::Test {
     EXPECT_OK(training.RunRound(2));
     return training.server().weights();
   }
-  static std::unique_ptr<RoundRunner> RunnerOf(const JobSpec& job, const TrainingRig& training,
+  static std::unique_ptr<RoundRunner> RunnerOf(const job::JobSpec& job, const TrainingRig& training,
                                                InnerStateStore* store) {
     RoundRunnerDeps deps = training.runner_deps();
     deps.inner_states = store;
@@ -548,7 +550,7 @@ class InnerStateTest : public ::testing::Test {
   }
 
   const std::unique_ptr<kernels::Device> cpu_ = *factory::MakeDevice("cpu", 1, nullptr);
-  InnerStateStore store_{&FileSystem::Real(), ::testing::TempDir(), "a"};
+  InnerStateStore store_{&storage::FileSystem::Real(), ::testing::TempDir(), "a"};
 };
 
 TEST_F(InnerStateTest, AWorkerThatWasStoppedGoesOnToTheBit) {
@@ -556,7 +558,7 @@ TEST_F(InnerStateTest, AWorkerThatWasStoppedGoesOnToTheBit) {
   EXPECT_EQ(Weights(PseudoGradientJob(), &store_), whole);
   EXPECT_THAT(store_.Load(), StatusIs(absl::StatusCode::kNotFound)) << "no state is used twice";
   // Without the kept state the third round has another result.
-  InnerStateStore nowhere(&FileSystem::Real(), ::testing::TempDir() + "/none", "a");
+  InnerStateStore nowhere(&storage::FileSystem::Real(), ::testing::TempDir() + "/none", "a");
   TrainingRig cold(PseudoGradientJob(), cpu_.get(), /*overlap=*/true);
   for (int64_t round = 0; round < 3; ++round) {
     cold.UseRunner(RunnerOf(PseudoGradientJob(), cold, &nowhere));
@@ -579,12 +581,12 @@ TEST_F(InnerStateTest, ServersThatGoOnWhereTheyWereLeaveTheStateAndThoseThatGoBa
 }
 
 TEST_F(InnerStateTest, StateOfAnotherWorkerJobOrLaterRoundIsNotUsed) {
-  JobSpec adamw = PseudoGradientJob();
-  adamw.optimizer.kind = OptimizerKind::kAdamW;
-  JobSpec other_seed = adamw;
+  job::JobSpec adamw = PseudoGradientJob();
+  adamw.optimizer.kind = job::OptimizerKind::kAdamW;
+  job::JobSpec other_seed = adamw;
   other_seed.seed = 12345;
-  InnerStateStore of_other_name(&FileSystem::Real(), ::testing::TempDir(), "b");
-  const auto third_round = [&](const JobSpec& job, InnerStateStore* store, int64_t round) {
+  InnerStateStore of_other_name(&storage::FileSystem::Real(), ::testing::TempDir(), "b");
+  const auto third_round = [&](const job::JobSpec& job, InnerStateStore* store, int64_t round) {
     TrainingRig kept(adamw, cpu_.get(), /*overlap=*/true);
     kept.UseRunner(RunnerOf(adamw, kept, &store_));
     for (int64_t done = 0; done < 2; ++done) EXPECT_OK(kept.RunRound(done));
@@ -596,7 +598,7 @@ TEST_F(InnerStateTest, StateOfAnotherWorkerJobOrLaterRoundIsNotUsed) {
     return next.server().weights();
   };
   // Returns the servers' weights after the first round of a process without kept state.
-  const auto cold = [&](const JobSpec& job, int64_t round) {
+  const auto cold = [&](const job::JobSpec& job, int64_t round) {
     TrainingRig training(job, cpu_.get(), /*overlap=*/true);
     training.server().SkipRounds(round);
     EXPECT_OK(training.RunRound(round));
@@ -608,10 +610,10 @@ TEST_F(InnerStateTest, StateOfAnotherWorkerJobOrLaterRoundIsNotUsed) {
   EXPECT_EQ(third_round(other_seed, &store_, 2), cold(other_seed, 2));
 }
 
-std::string TraceOf(const JobSpec& job, kernels::Device* device) {
+std::string TraceOf(const job::JobSpec& job, kernels::Device* device) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/round_runner_trace.json");
-  TraceRecorder trace({.path = path, .process = "test", .skip_rounds = 1, .num_rounds = 1},
-                      &Clock::Real());
+  process::TraceRecorder trace({.path = path, .process = "test", .skip_rounds = 1, .num_rounds = 1},
+                               &Clock::Real());
   TrainingRig training(job, device, /*overlap=*/true, &trace);
   for (int64_t round = 0; round < 3; ++round) {
     trace.BeginRound(round);

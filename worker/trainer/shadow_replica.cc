@@ -8,37 +8,38 @@
 
 namespace lodestar::trainer {
 
-int64_t ShadowReplica::Bytes(Encoding encoding, int64_t num_elements) {
-  if (encoding == Encoding::kFp32) return 0;
+int64_t ShadowReplica::Bytes(params::Encoding encoding, int64_t num_elements) {
+  if (encoding == params::Encoding::kFp32) return 0;
   return num_elements * static_cast<int64_t>(sizeof(float)) +
-         ChangesKept(encoding, num_elements) * EncodedBytes(encoding, num_elements);
+         params::ChangesKept(encoding, num_elements) * params::EncodedBytes(encoding, num_elements);
 }
 
-void ShadowReplica::Attach(const Registration& registration) {
+void ShadowReplica::Attach(const messages::Registration& registration) {
   if (!held_.empty() && server_incarnation_ == registration.server_incarnation) return;
   server_incarnation_ = registration.server_incarnation;
   shadow_.resize(registration.layout().num_elements());
   held_.assign(registration.buckets().size(), std::nullopt);
   places_.clear();
   int64_t bytes = 0;
-  for (const Bucket& bucket : registration.buckets()) {
+  for (const params::Bucket& bucket : registration.buckets()) {
     places_.push_back(bytes);
     const int64_t elements = bucket.range.size();
-    bytes += ChangesKept(encoding_, elements) * EncodedBytes(encoding_, elements);
+    bytes += params::ChangesKept(encoding_, elements) * params::EncodedBytes(encoding_, elements);
   }
   changes_.resize(bytes);
 }
 
-client::PullTarget ShadowReplica::TargetOf(const Bucket& bucket, float* weights) {
+client::PullTarget ShadowReplica::TargetOf(const params::Bucket& bucket, float* weights) {
   const int64_t elements = bucket.range.size();
-  const int64_t room = ChangesKept(encoding_, elements) * EncodedBytes(encoding_, elements);
+  const int64_t room =
+      params::ChangesKept(encoding_, elements) * params::EncodedBytes(encoding_, elements);
   return {.bucket = bucket.index,
           .destination = {weights, static_cast<size_t>(elements)},
           .held = held_[bucket.index],
           .changes = {changes_.data() + places_[bucket.index], static_cast<size_t>(room)}};
 }
 
-void ShadowReplica::Complete(const Bucket& bucket, const client::PulledBucket& pulled,
+void ShadowReplica::Complete(const params::Bucket& bucket, const client::PulledBucket& pulled,
                              float* weights) {
   const int64_t elements = bucket.range.size();
   float* const shadow = shadow_.data() + bucket.range.begin;
@@ -46,12 +47,12 @@ void ShadowReplica::Complete(const Bucket& bucket, const client::PulledBucket& p
     std::memcpy(shadow, weights, elements * sizeof(float));
   } else {
     const std::byte* const changes = changes_.data() + places_[bucket.index];
-    const int64_t change_bytes = EncodedBytes(encoding_, elements);
+    const int64_t change_bytes = params::EncodedBytes(encoding_, elements);
     const bool is_long = shadow_.size() * sizeof(float) >= client::kLongPullBytes;
     // Works in parts that fit into the first-level cache.
-    for (int64_t begin = 0; begin < elements; begin += kWholeBlocks) {
-      const int64_t size = std::min(kWholeBlocks, elements - begin);
-      const std::byte* const part = changes + EncodedBytes(encoding_, begin);
+    for (int64_t begin = 0; begin < elements; begin += params::kWholeBlocks) {
+      const int64_t size = std::min(params::kWholeBlocks, elements - begin);
+      const std::byte* const part = changes + params::EncodedBytes(encoding_, begin);
       for (int64_t i = 0; i < pulled.num_changes; ++i) {
         codec::AccumulateDecoded(encoding_, part + i * change_bytes, size, 1.0f, shadow + begin,
                                  kernels::Accumulate::kAdd);

@@ -20,24 +20,24 @@ namespace lodestar::trainer {
 
 class ShadowReplica {
  public:
-  explicit ShadowReplica(Encoding encoding) : encoding_(encoding) {}
+  explicit ShadowReplica(params::Encoding encoding) : encoding_(encoding) {}
 
-  Encoding encoding() const { return encoding_; }
+  params::Encoding encoding() const { return encoding_; }
   // Returns the main memory that a shadow takes, in bytes. It is 0 for fp32, which needs no shadow.
-  static int64_t Bytes(Encoding encoding, int64_t num_elements);
+  static int64_t Bytes(params::Encoding encoding, int64_t num_elements);
 
   // Must be called before the first pull of a life. If the servers are still the same, the shadow
   // stays. Otherwise it is cleared.
-  void Attach(const Registration& registration);
+  void Attach(const messages::Registration& registration);
 
   // Returns the target of a pull of this bucket into `weights`.
-  client::PullTarget TargetOf(const Bucket& bucket, float* weights);
+  client::PullTarget TargetOf(const params::Bucket& bucket, float* weights);
   // Writes the bucket into `weights` from what the pull has brought. Several threads may complete
   // buckets at the same time.
-  void Complete(const Bucket& bucket, const client::PulledBucket& pulled, float* weights);
+  void Complete(const params::Bucket& bucket, const client::PulledBucket& pulled, float* weights);
 
  private:
-  const Encoding encoding_;
+  const params::Encoding encoding_;
   uint64_t server_incarnation_ = 0;
   std::vector<float> shadow_;
   std::vector<std::byte> changes_;

@@ -13,11 +13,11 @@ namespace {
 
 using ::testing::Each;
 
-Registration SomeRegistration(int64_t num_elements) {
-  Registration registration;
-  TensorSpec tensor{.name = "w", .shape = {num_elements}, .block = 0, .initializer = {}};
-  auto map = std::make_shared<ClusterMap>();
-  map->layout = *Layout::FromTensors({tensor});
+messages::Registration SomeRegistration(int64_t num_elements) {
+  messages::Registration registration;
+  params::TensorSpec tensor{.name = "w", .shape = {num_elements}, .block = 0, .initializer = {}};
+  auto map = std::make_shared<messages::ClusterMap>();
+  map->layout = *params::Layout::FromTensors({tensor});
   map->buckets = {{0, 0, 0, {0, 300}}, {1, 0, 0, {300, num_elements}}};
   registration.map = std::move(map);
   registration.server_incarnation = 77;
@@ -33,11 +33,11 @@ class ShadowReplicaTest : public testing::TestWithParam<int64_t> {
   }
 
   client::PullTarget Target(int bucket) {
-    const Bucket& plan = registration_.buckets()[bucket];
+    const params::Bucket& plan = registration_.buckets()[bucket];
     return shadow_.TargetOf(plan, weights_.data() + plan.range.begin);
   }
   void Complete(int bucket, int64_t version, int64_t num_changes) {
-    const Bucket& plan = registration_.buckets()[bucket];
+    const params::Bucket& plan = registration_.buckets()[bucket];
     shadow_.Complete(plan, {plan.index, Version(version), num_changes},
                      weights_.data() + plan.range.begin);
   }
@@ -52,16 +52,16 @@ class ShadowReplicaTest : public testing::TestWithParam<int64_t> {
     const int64_t n = target.destination.size();
     for (int64_t c = 0; c < num_changes; ++c) {
       const std::vector<float> change(n, step * (c + 1));
-      codec::CodecOf(Encoding::kInt8)
+      codec::CodecOf(params::Encoding::kInt8)
           .Encode(change.data(), n, {},
-                  target.changes.data() + c * EncodedBytes(Encoding::kInt8, n));
+                  target.changes.data() + c * params::EncodedBytes(params::Encoding::kInt8, n));
     }
     Complete(bucket, version, num_changes);
   }
   absl::Span<const float> Weights(int bucket) { return Target(bucket).destination; }
 
-  const Registration registration_;
-  ShadowReplica shadow_{Encoding::kInt8};
+  const messages::Registration registration_;
+  ShadowReplica shadow_{params::Encoding::kInt8};
   std::vector<float> weights_;
 };
 
@@ -102,13 +102,13 @@ TEST_P(ShadowReplicaTest, BrokenPullLeavesWhatIsHeld) {
 
 TEST_P(ShadowReplicaTest, ThereIsRoomForAsManyChangesAsServersKeep) {
   const int64_t n = GetParam() - 300;
-  EXPECT_EQ(Target(1).changes.size(),
-            ChangesKept(Encoding::kInt8, n) * EncodedBytes(Encoding::kInt8, n));
+  EXPECT_EQ(Target(1).changes.size(), params::ChangesKept(params::Encoding::kInt8, n) *
+                                          params::EncodedBytes(params::Encoding::kInt8, n));
 }
 
 TEST_P(ShadowReplicaTest, HeldOverLivesButNotOverServers) {
   ArriveWhole(0, 4, 1.0f);
-  Registration next = registration_;
+  messages::Registration next = registration_;
   next.life.incarnation = Incarnation(2);
   shadow_.Attach(next);
   EXPECT_EQ(Target(0).held, Version(4));

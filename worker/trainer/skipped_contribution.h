@@ -9,18 +9,18 @@ namespace lodestar::trainer {
 class SkippedContribution final : public ContributionBytes {
  public:
   // `encoding` must be the encoding of the job's other contributions.
-  explicit SkippedContribution(Encoding encoding) : encoding_(encoding) {}
+  explicit SkippedContribution(params::Encoding encoding) : encoding_(encoding) {}
 
-  Encoding encoding() const override { return encoding_; }
+  params::Encoding encoding() const override { return encoding_; }
   bool is_inline() const override { return true; }
-  void Begin(const Registration&, Round, float) override {}
-  kernels::EventId Prepare(const Bucket&) override { return 0; }
+  void Begin(const messages::Registration&, Round, float) override {}
+  kernels::EventId Prepare(const params::Bucket&) override { return 0; }
   absl::Status Await(kernels::EventId) override { return absl::OkStatus(); }
-  absl::Span<const std::byte> Of(const Bucket&) const override { return {}; }
+  absl::Span<const std::byte> Of(const params::Bucket&) const override { return {}; }
   void Commit(absl::Span<const uint32_t>) override {}
 
  private:
-  const Encoding encoding_;
+  const params::Encoding encoding_;
 };
 
 }  // namespace lodestar::trainer

@@ -7,8 +7,8 @@
 
 namespace lodestar::trainer {
 
-void StepForecast::OnGrant(const Grant& grant) {
-  if (grant.kind != Grant::Kind::kTrain) {
+void StepForecast::OnGrant(const messages::Grant& grant) {
+  if (grant.kind != messages::Grant::Kind::kTrain) {
     if (last.has_value()) step = last->local_steps - 1;
     return;
   }

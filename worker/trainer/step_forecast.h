@@ -24,13 +24,13 @@ struct ExpectedStep {
 
 struct StepForecast {
   std::optional<data::SampleOrder> order = {};  // The order of the worker's data.
-  std::optional<Grant> last = {};               // The last training grant of this life.
-  std::optional<Grant> before = {};             // The training grant before `last`.
+  std::optional<messages::Grant> last = {};     // The last training grant of this life.
+  std::optional<messages::Grant> before = {};   // The training grant before `last`.
   // The present step of `last`. -1 means that its first step has not begun.
   int step = -1;
 
   // Must be called when a grant is about to be carried out, also if the same grant is given again.
-  void OnGrant(const Grant& grant);
+  void OnGrant(const messages::Grant& grant);
   // Returns the training step that comes `ahead` steps after the present one. 1 means the next
   // step. Returns nothing if there was no training grant, if `order` is not set, or if a sample's
   // number would overflow.

@@ -11,8 +11,9 @@ namespace {
 
 constexpr int64_t kNumSamples = 100;
 
-Grant TrainingGrant(int64_t round, int64_t first_sample, int64_t num_samples, int local_steps = 1) {
-  Grant grant;
+messages::Grant TrainingGrant(int64_t round, int64_t first_sample, int64_t num_samples,
+                              int local_steps = 1) {
+  messages::Grant grant;
   grant.round = Round(round);
   grant.first_sample = first_sample;
   grant.num_samples = num_samples;
@@ -23,7 +24,7 @@ Grant TrainingGrant(int64_t round, int64_t first_sample, int64_t num_samples, in
 StepForecast Forecast() { return {.order = data::SampleOrder(/*seed=*/7, kNumSamples)}; }
 
 // Returns the samples of step `step` of `grant`.
-std::vector<data::SampleRef> SamplesAt(const Grant& grant, int step) {
+std::vector<data::SampleRef> SamplesAt(const messages::Grant& grant, int step) {
   const data::SampleOrder order(/*seed=*/7, kNumSamples);
   const SampleSpan span = SamplesOfStep(grant, step);
   std::vector<data::SampleRef> samples;
@@ -59,9 +60,9 @@ TEST(StepForecastTest, BeforeThereAreTwoGrantsTheyFollowEachOther) {
 
 TEST(StepForecastTest, LocalStepsOfTheGrantAtHandAreCertain) {
   StepForecast forecast = Forecast();
-  const Grant first = TrainingGrant(0, 0, 11, /*local_steps=*/4);
-  const Grant second = TrainingGrant(1, 33, 11, /*local_steps=*/4);
-  const Grant third = TrainingGrant(2, 66, 11, /*local_steps=*/4);
+  const messages::Grant first = TrainingGrant(0, 0, 11, /*local_steps=*/4);
+  const messages::Grant second = TrainingGrant(1, 33, 11, /*local_steps=*/4);
+  const messages::Grant third = TrainingGrant(2, 66, 11, /*local_steps=*/4);
   forecast.OnGrant(first);
   forecast.OnGrant(second);
   // The round begins with an evaluation, so its first training step is next.
@@ -99,8 +100,8 @@ TEST(StepForecastTest, AGrantThatIsGivenAgainIsOne) {
 TEST(StepForecastTest, AnEvaluationAloneComesAfterTheLastStep) {
   StepForecast forecast = Forecast();
   forecast.OnGrant(TrainingGrant(0, 0, 8, /*local_steps=*/2));
-  Grant evaluation;
-  evaluation.kind = Grant::Kind::kEvaluate;
+  messages::Grant evaluation;
+  evaluation.kind = messages::Grant::Kind::kEvaluate;
   forecast.OnGrant(evaluation);
   EXPECT_EQ(forecast.Expect(1)->samples, SamplesAt(TrainingGrant(1, 8, 8, 2), 0));
 }

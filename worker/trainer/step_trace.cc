@@ -2,8 +2,8 @@
 
 namespace lodestar::trainer {
 
-StepTrace::StepTrace(TraceRecorder* trace, DeviceTimeline* timeline, model::WeightsGate* gate,
-                     model::GradientSink* sink)
+StepTrace::StepTrace(process::TraceRecorder* trace, DeviceTimeline* timeline,
+                     model::WeightsGate* gate, model::GradientSink* sink)
     : trace_(trace != nullptr && trace->is_recording() ? trace : nullptr),
       timeline_(timeline),
       gate_(gate),
@@ -27,7 +27,7 @@ absl::Status StepTrace::WaitForBlock(int block) {
   return Wait(block, [&] { return gate_->WaitForBlock(block); });
 }
 
-absl::Status StepTrace::WaitForParts(int block, absl::Span<const ElementRange> parts) {
+absl::Status StepTrace::WaitForParts(int block, absl::Span<const params::ElementRange> parts) {
   return Wait(block, [&] { return gate_->WaitForParts(block, parts); });
 }
 
@@ -35,7 +35,7 @@ absl::Status StepTrace::Wait(int block, absl::FunctionRef<absl::Status()> wait) 
   Close(forward_block_ < 0 ? "upload" : "forward", forward_block_);
   absl::Status status;
   if (gate_ != nullptr) {
-    TraceSpan span(trace_, "training", "pull wait", {.block = block});
+    process::TraceSpan span(trace_, "training", "pull wait", {.block = block});
     status = wait();
   }
   forward_block_ = block;
@@ -54,7 +54,7 @@ absl::Status StepTrace::BlockReady(int block) {
   return HandOver(block, [&] { return sink_->BlockReady(block); });
 }
 
-absl::Status StepTrace::PartsReady(int block, absl::Span<const ElementRange> parts) {
+absl::Status StepTrace::PartsReady(int block, absl::Span<const params::ElementRange> parts) {
   return HandOver(block, [&] { return sink_->PartsReady(block, parts); });
 }
 
@@ -62,7 +62,7 @@ absl::Status StepTrace::HandOver(int block, absl::FunctionRef<absl::Status()> te
   Close("backward", block);
   absl::Status status;
   if (sink_ != nullptr) {
-    TraceSpan span(trace_, "training", "hand over", {.block = block});
+    process::TraceSpan span(trace_, "training", "hand over", {.block = block});
     status = tell();
   }
   Open();

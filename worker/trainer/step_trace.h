@@ -18,14 +18,14 @@ class StepTrace final : public model::WeightsGate, public model::GradientSink {
  public:
   // Begins the record of a step. All pointers must outlive the object. `trace`, `gate` and `sink`
   // may be null.
-  StepTrace(TraceRecorder* trace, DeviceTimeline* timeline, model::WeightsGate* gate,
+  StepTrace(process::TraceRecorder* trace, DeviceTimeline* timeline, model::WeightsGate* gate,
             model::GradientSink* sink);
 
   absl::Status WaitForBlock(int block) override;
-  absl::Status WaitForParts(int block, absl::Span<const ElementRange> parts) override;
+  absl::Status WaitForParts(int block, absl::Span<const params::ElementRange> parts) override;
   void BackwardBegins() override;
   absl::Status BlockReady(int block) override;
-  absl::Status PartsReady(int block, absl::Span<const ElementRange> parts) override;
+  absl::Status PartsReady(int block, absl::Span<const params::ElementRange> parts) override;
 
  private:
   // Call the gate or the sink between two pieces of work, and record the time of the call.
@@ -35,7 +35,7 @@ class StepTrace final : public model::WeightsGate, public model::GradientSink {
   void Close(absl::string_view name, int block);
   void Open();
 
-  TraceRecorder* const trace_;
+  process::TraceRecorder* const trace_;
   DeviceTimeline* const timeline_;
   model::WeightsGate* const gate_;
   model::GradientSink* const sink_;

@@ -31,13 +31,13 @@ class TransfersTest : public ::testing::Test {
         exchange_(MakeExchange({})) {}
 
   // Makes the exchange of one vector that is pulled and pushed.
-  std::unique_ptr<ExchangeState> MakeExchange(const JobSpec& job) {
+  std::unique_ptr<ExchangeState> MakeExchange(const job::JobSpec& job) {
     const kernels::Buf vector = {values_.data(), kernels::DType::kF32, 4};
     return *ExchangeState::Create(job, registration_.layout(), device_.get(), vector, vector);
   }
 
   std::unique_ptr<kernels::Device> device_;
-  const Registration registration_;
+  const messages::Registration registration_;
   std::vector<float> values_;
   std::unique_ptr<ExchangeState> exchange_;
   ScriptedTransport transport_;
@@ -103,7 +103,7 @@ TEST(PushWaitTest, CountsWhatTheTimeBeforeTheAnswerHadOfIt) {
 }
 
 TEST_F(TransfersTest, ACancelledPullIsCancelledForWhoWaits) {
-  JobSpec job;
+  job::JobSpec job;
   job.model = model::SmallGptSpec();
   job.bucket_bytes = 4096;
   LocalParameterServer server(job, /*learning_rate=*/0.5);
@@ -177,8 +177,8 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   // bf16 drops a part of the halved value. The next contribution includes this part, and is
   // therefore rounded up.
   values_.assign(4, 2.0f + 3 * 0x1p-9f);
-  JobSpec job;
-  job.push_encoding = Encoding::kBf16;
+  job::JobSpec job;
+  job.push_encoding = params::Encoding::kBf16;
   const auto encoded = MakeExchange(job);
   const auto push = [&](int64_t round) {
     ContributionPush contribution(registration_, {.round = Round(round), .scale = 0.5f},
@@ -193,7 +193,7 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   EXPECT_OK(push(8));
   ASSERT_EQ(transport_.pushes_.size(), 4u);
   for (const client::ContributionHeader& header : transport_.headers_) {
-    EXPECT_EQ(header.encoding, Encoding::kBf16);
+    EXPECT_EQ(header.encoding, params::Encoding::kBf16);
     // The contribution is scaled before it is encoded.
     EXPECT_EQ(header.scale, 1.0f);
   }
@@ -271,7 +271,7 @@ class PartsOfBlocksTest : public ::testing::Test {
   }
 
   std::unique_ptr<kernels::Device> device_;
-  const Registration registration_;
+  const messages::Registration registration_;
   std::vector<float> values_;
   std::unique_ptr<ExchangeState> exchange_;
   ScriptedTransport transport_;

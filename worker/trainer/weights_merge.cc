@@ -10,7 +10,7 @@ namespace {
 
 constexpr kernels::StreamKind kStream = kernels::StreamKind::kCompute;
 
-kernels::Buf Part(kernels::Buf vector, ElementRange range) {
+kernels::Buf Part(kernels::Buf vector, params::ElementRange range) {
   return vector.Slice(range.begin, range.size());
 }
 
@@ -34,7 +34,8 @@ class OwnVector {
   kernels::Buf buf_;
 };
 
-void CopyRange(kernels::Device* device, kernels::Buf to, kernels::Buf from, ElementRange range) {
+void CopyRange(kernels::Device* device, kernels::Buf to, kernels::Buf from,
+               params::ElementRange range) {
   device->Copy(Part(to, range).data, Part(from, range).data, BytesOf(Part(to, range)), kStream);
 }
 
@@ -47,7 +48,7 @@ class ReplacingMerge final : public WeightsMerge {
   void Begin() override {}
   void OnContributed(Ranges, std::optional<double>) override {}
   void OnArrived(Ranges ranges) override {
-    for (const ElementRange& range : ranges) {
+    for (const params::ElementRange& range : ranges) {
       CopyRange(vectors_.device, vectors_.local, vectors_.global, range);
     }
   }
@@ -66,7 +67,7 @@ class MixingMerge final : public WeightsMerge {
   void OnContributed(Ranges, std::optional<double>) override {}
   void OnArrived(Ranges ranges) override {
     // Computes local + (1 - alpha) * (global - local).
-    for (const ElementRange& range : ranges) {
+    for (const params::ElementRange& range : ranges) {
       const kernels::Buf difference = Part(vectors_.contributed, range);
       vectors_.device->Subtract(difference, Part(vectors_.global, range),
                                 Part(vectors_.local, range));
@@ -88,12 +89,12 @@ class KeepingMerge final : public WeightsMerge {
   kernels::Buf origin() const override { return vectors_.global; }
   void Begin() override {}
   void OnContributed(Ranges ranges, std::optional<double>) override {
-    for (const ElementRange& range : ranges) {
+    for (const params::ElementRange& range : ranges) {
       CopyRange(vectors_.device, at_contribution_.buf(), vectors_.local, range);
     }
   }
   void OnArrived(Ranges ranges) override {
-    for (const ElementRange& range : ranges) {
+    for (const params::ElementRange& range : ranges) {
       const kernels::Buf local = Part(vectors_.local, range);
       vectors_.device->Subtract(local, local, Part(at_contribution_.buf(), range));
       vectors_.device->AddScaled(local, Part(vectors_.global, range), 1.0);
@@ -118,7 +119,7 @@ class ElasticMerge final : public WeightsMerge {
   void Begin() override {}
   void OnContributed(Ranges ranges, std::optional<double> share) override {
     if (!share.has_value()) return;
-    for (const ElementRange& range : ranges) {
+    for (const params::ElementRange& range : ranges) {
       vectors_.device->AddScaled(Part(vectors_.local, range), Part(vectors_.contributed, range),
                                  rate_ * *share);
     }
@@ -166,7 +167,7 @@ class EagerMerge final : public WeightsMerge {
 
   void OnContributed(Ranges ranges, std::optional<double> share) override {
     kernels::Device* const device = vectors_.device;
-    for (const ElementRange& range : ranges) {
+    for (const params::ElementRange& range : ranges) {
       if (has_momentum()) CopyRange(device, own_.before.buf(), vectors_.global, range);
       // Without a share, this worker has just begun and has contributed nothing.
       if (!share.has_value()) continue;
@@ -183,7 +184,7 @@ class EagerMerge final : public WeightsMerge {
   void OnArrived(Ranges ranges) override {
     if (!has_momentum()) return;
     kernels::Device* const device = vectors_.device;
-    for (const ElementRange& range : ranges) {
+    for (const params::ElementRange& range : ranges) {
       const kernels::Buf change = Part(own_.before.buf(), range);
       const kernels::Buf momentum = Part(own_.momentum.buf(), range);
       device->Subtract(change, change, Part(vectors_.global, range));
@@ -205,12 +206,12 @@ class EagerMerge final : public WeightsMerge {
 
 // Returns true if the momentum can be computed from the weights. If the rate is 0, weights never
 // change, and the momentum cannot be computed and is not needed.
-bool KnowsMomentum(const JobSpec& job) {
-  return job.outer_optimizer == OuterOptimizerKind::kNesterov && job.outer_momentum > 0.0 &&
+bool KnowsMomentum(const job::JobSpec& job) {
+  return job.outer_optimizer == job::OuterOptimizerKind::kNesterov && job.outer_momentum > 0.0 &&
          job.outer_learning_rate > 0.0;
 }
 
-absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeEager(const JobSpec& job,
+absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeEager(const job::JobSpec& job,
                                                         const WeightsMerge::Vectors& vectors) {
   EagerMerge::OwnVectors own;
   ASSIGN_OR_RETURN(own.start, OwnVector::Allocate(vectors.device, vectors.local));
@@ -226,14 +227,14 @@ absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeEager(const JobSpec& job,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeWeightsMerge(
-    const JobSpec& job, const WeightsMerge::Vectors& vectors) {
+    const job::JobSpec& job, const WeightsMerge::Vectors& vectors) {
   if (job.overlap_rounds) return MakeEager(job, vectors);
-  if (IsElastic(job)) return std::make_unique<ElasticMerge>(vectors, job.outer_learning_rate);
+  if (job::IsElastic(job)) return std::make_unique<ElasticMerge>(vectors, job.outer_learning_rate);
   if (job.overlap_steps == 0) return std::make_unique<ReplacingMerge>(vectors);
   switch (job.merge) {
-    case MergeKind::kMix:
+    case job::MergeKind::kMix:
       return std::make_unique<MixingMerge>(vectors, job.merge_alpha);
-    case MergeKind::kKeep: {
+    case job::MergeKind::kKeep: {
       ASSIGN_OR_RETURN(OwnVector at_contribution,
                        OwnVector::Allocate(vectors.device, vectors.local));
       return std::make_unique<KeepingMerge>(vectors, std::move(at_contribution));
@@ -242,9 +243,9 @@ absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeWeightsMerge(
   return absl::InternalError("unknown merge");
 }
 
-int NumMergeVectors(const JobSpec& job) {
+int NumMergeVectors(const job::JobSpec& job) {
   if (job.overlap_rounds) return KnowsMomentum(job) ? 3 : 1;
-  return job.overlap_steps > 0 && job.merge == MergeKind::kKeep ? 1 : 0;
+  return job.overlap_steps > 0 && job.merge == job::MergeKind::kKeep ? 1 : 0;
 }
 
 }  // namespace lodestar::trainer

@@ -27,7 +27,7 @@ class WeightsMerge {
     kernels::Buf global;
     kernels::Buf contributed;
   };
-  using Ranges = absl::Span<const ElementRange>;
+  using Ranges = absl::Span<const params::ElementRange>;
 
   virtual ~WeightsMerge() = default;
 
@@ -45,10 +45,10 @@ class WeightsMerge {
 // Makes the merge of the job. Requires: DefersContributions() of the job. Errors:
 // ResourceExhausted.
 absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeWeightsMerge(
-    const JobSpec& job, const WeightsMerge::Vectors& vectors);
+    const job::JobSpec& job, const WeightsMerge::Vectors& vectors);
 
 // Returns how many vectors the merge takes beside those in Vectors. Each is as long as the
 // parameter space.
-int NumMergeVectors(const JobSpec& job);
+int NumMergeVectors(const job::JobSpec& job);
 
 }  // namespace lodestar::trainer

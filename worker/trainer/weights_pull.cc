@@ -11,15 +11,16 @@
 
 namespace lodestar::trainer {
 
-std::vector<uint32_t> AllBuckets(const Registration& registration) {
+std::vector<uint32_t> AllBuckets(const messages::Registration& registration) {
   std::vector<uint32_t> all(registration.buckets().size());
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
-WeightsPull::WeightsPull(const Registration& registration, Round min_round,
+WeightsPull::WeightsPull(const messages::Registration& registration, Round min_round,
                          std::vector<uint32_t> buckets, HostMirror* weights, ShadowReplica* shadow,
-                         client::ParameterTransport* transport, Clock* clock, TraceRecorder* trace)
+                         client::ParameterTransport* transport, Clock* clock,
+                         process::TraceRecorder* trace)
     : registration_(registration),
       min_round_(min_round),
       buckets_(std::move(buckets)),
@@ -99,7 +100,7 @@ client::PullSpec WeightsPull::MissingBuckets() {
   if (shadow_ != nullptr) spec.encoding = shadow_->encoding();
   for (const uint32_t index : buckets_) {
     if (versions_[index].has_value()) continue;
-    const Bucket& bucket = registration_.buckets()[index];
+    const params::Bucket& bucket = registration_.buckets()[index];
     float* const weights = weights_->data() + bucket.range.begin;
     spec.targets.push_back(
         shadow_ != nullptr
@@ -113,18 +114,18 @@ client::PullSpec WeightsPull::MissingBuckets() {
 }
 
 // With a shadow, encoded changes must be decoded on the host first.
-bool WeightsPull::MayGoToDevice(const Bucket& bucket) const {
+bool WeightsPull::MayGoToDevice(const params::Bucket& bucket) const {
   return shadow_ == nullptr && !weights_->is_shared() && transport_->ReachesDevice(bucket.index);
 }
 
 void WeightsPull::OnBucket(const client::PulledBucket& pulled) {
-  const Bucket& bucket = registration_.buckets()[pulled.bucket];
+  const params::Bucket& bucket = registration_.buckets()[pulled.bucket];
   if (trace_ != nullptr) {
     // The span includes the time until the server had the version that it sent.
     trace_->Add("pull", "pull", started_at_, clock_->Now(), {.bucket = pulled.bucket});
   }
   if (shadow_ != nullptr) {
-    TraceSpan span(trace_, "pull", "decode", {.bucket = pulled.bucket});
+    process::TraceSpan span(trace_, "pull", "decode", {.bucket = pulled.bucket});
     shadow_->Complete(bucket, pulled, weights_->data() + bucket.range.begin);
   }
   absl::MutexLock lock(&mutex_);
@@ -133,16 +134,16 @@ void WeightsPull::OnBucket(const client::PulledBucket& pulled) {
   arrived_on_device_[pulled.bucket] = pulled.is_on_device;
 }
 
-std::vector<uint32_t> WeightsPull::BucketsToWaitFor(int block,
-                                                    absl::Span<const ElementRange> parts) const {
+std::vector<uint32_t> WeightsPull::BucketsToWaitFor(
+    int block, absl::Span<const params::ElementRange> parts) const {
   std::vector<uint32_t> buckets;
   for (const uint32_t index : buckets_) {
-    const Bucket& bucket = registration_.buckets()[index];
+    const params::Bucket& bucket = registration_.buckets()[index];
     if (bucket.block != block || on_device_[index]) continue;
     // Finds the first part that ends after the bucket begins.
     const auto part = std::upper_bound(
         parts.begin(), parts.end(), bucket.range.begin,
-        [](int64_t element, const ElementRange& range) { return element < range.end; });
+        [](int64_t element, const params::ElementRange& range) { return element < range.end; });
     if (part != parts.end() && part->begin < bucket.range.end) buckets.push_back(index);
   }
   std::sort(buckets.begin(), buckets.end());
@@ -178,21 +179,21 @@ absl::Status WeightsPull::WaitForBlock(int block) {
   return WaitForParts(block, {registration_.layout().block(block)});
 }
 
-absl::Status WeightsPull::WaitForParts(int block, absl::Span<const ElementRange> parts) {
+absl::Status WeightsPull::WaitForParts(int block, absl::Span<const params::ElementRange> parts) {
   const std::vector<uint32_t> buckets = BucketsToWaitFor(block, parts);
   if (buckets.empty()) return absl::OkStatus();
   const absl::Time start = clock_->Now();
   exposed_.Begin();
   RETURN_IF_ERROR(Await(buckets));
   blocked_ += clock_->Now() - start;
-  std::vector<ElementRange> on_host;
+  std::vector<params::ElementRange> on_host;
   {
     absl::MutexLock lock(&mutex_);
     for (const uint32_t index : buckets) {
       if (!arrived_on_device_[index]) on_host.push_back(registration_.buckets()[index].range);
     }
   }
-  for (const ElementRange& range : on_host) weights_->ToDevice(range);
+  for (const params::ElementRange& range : on_host) weights_->ToDevice(range);
   for (const uint32_t index : buckets) {
     on_device_[index] = true;
     waited_.push_back(index);
@@ -216,7 +217,8 @@ Version WeightsPull::version(uint32_t bucket) {
 
 std::vector<Version> WeightsPull::versions() {
   std::vector<Version> versions;
-  for (const Bucket& bucket : registration_.buckets()) versions.push_back(version(bucket.index));
+  for (const params::Bucket& bucket : registration_.buckets())
+    versions.push_back(version(bucket.index));
   return versions;
 }
 

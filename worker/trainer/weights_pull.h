@@ -34,7 +34,7 @@ class BaseVersions {
 };
 
 // Returns all buckets of a job, by index.
-std::vector<uint32_t> AllBuckets(const Registration& registration);
+std::vector<uint32_t> AllBuckets(const messages::Registration& registration);
 
 class WeightsPull final : public model::WeightsGate, public BaseVersions {
  public:
@@ -45,9 +45,10 @@ class WeightsPull final : public model::WeightsGate, public BaseVersions {
   // If weights travel as encoded changes, `shadow` must be attached to the registration. Otherwise
   // `shadow` must be null. `trace` may be null. Transport and clock must live until Cancel() has
   // returned, and the other arguments must outlive the pull.
-  WeightsPull(const Registration& registration, Round min_round, std::vector<uint32_t> buckets,
-              HostMirror* weights, ShadowReplica* shadow, client::ParameterTransport* transport,
-              Clock* clock, TraceRecorder* trace = nullptr);
+  WeightsPull(const messages::Registration& registration, Round min_round,
+              std::vector<uint32_t> buckets, HostMirror* weights, ShadowReplica* shadow,
+              client::ParameterTransport* transport, Clock* clock,
+              process::TraceRecorder* trace = nullptr);
   ~WeightsPull() override;
 
   // Ends the pull. May be called from any thread. Waits for buckets that have not arrived return
@@ -65,7 +66,7 @@ class WeightsPull final : public model::WeightsGate, public BaseVersions {
   // Errors: those of the transport and the device.
   absl::Status WaitForBlock(int block) override;
   // Does the same as WaitForBlock() for the block's buckets that overlap one of the parts.
-  absl::Status WaitForParts(int block, absl::Span<const ElementRange> parts) override;
+  absl::Status WaitForParts(int block, absl::Span<const params::ElementRange> parts) override;
   // Does the same as WaitForBlock() for all blocks.
   absl::Status WaitForAll();
 
@@ -90,22 +91,23 @@ class WeightsPull final : public model::WeightsGate, public BaseVersions {
   void Run();
   client::PullSpec MissingBuckets();
   // Returns true if the transport may write the bucket directly to the device.
-  bool MayGoToDevice(const Bucket& bucket) const;
+  bool MayGoToDevice(const params::Bucket& bucket) const;
   void OnBucket(const client::PulledBucket& pulled);
   // Returns the pulled buckets of the block that overlap one of the parts, ascending. Buckets that
   // have been waited for are left out.
-  std::vector<uint32_t> BucketsToWaitFor(int block, absl::Span<const ElementRange> parts) const;
+  std::vector<uint32_t> BucketsToWaitFor(int block,
+                                         absl::Span<const params::ElementRange> parts) const;
   // Blocks until `buckets` have arrived, or until the pull has ended without them.
   absl::Status Await(absl::Span<const uint32_t> buckets) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const Registration& registration_;
+  const messages::Registration& registration_;
   const Round min_round_;
   const std::vector<uint32_t> buckets_;
   HostMirror* const weights_;
   ShadowReplica* const shadow_;
   client::ParameterTransport* const transport_;
   Clock* const clock_;
-  TraceRecorder* const trace_;
+  process::TraceRecorder* const trace_;
   const absl::Time started_at_;
   // The event after which the device does not use the earlier weights any more.
   absl::StatusOr<kernels::EventId> weights_free_;

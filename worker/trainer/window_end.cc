@@ -64,7 +64,7 @@ RestOfWindow WindowEnd::Rest(int steps) const {
           .left = time_left_()};
 }
 
-bool WindowEnd::IsDue(const Grant& grant, int step) {
+bool WindowEnd::IsDue(const messages::Grant& grant, int step) {
   if (step == grant.local_steps || !stop_requested_()) return false;
   absl::MutexLock lock(&mutex_);
   const RestOfWindow rest = Rest(grant.local_steps - step);
@@ -79,16 +79,16 @@ bool WindowEnd::IsDue(const Grant& grant, int step) {
     return true;
   }
   if (std::exchange(told_round_, grant.round) != grant.round) {
-    LogInfo("told to stop: round {} goes on after {} of its {} local steps: {}", grant.round, step,
-            grant.local_steps, times);
+    logging::LogInfo("told to stop: round {} goes on after {} of its {} local steps: {}",
+                     grant.round, step, grant.local_steps, times);
   }
   return false;
 }
 
-void WindowEnd::TellCut(const Grant& grant, int num_steps, const std::string& reason) {
+void WindowEnd::TellCut(const messages::Grant& grant, int num_steps, const std::string& reason) {
   if (num_steps >= grant.local_steps) return;
   const int64_t computed = SamplesOfStep(grant, num_steps).first - grant.first_sample;
-  LogInfo(
+  logging::LogInfo(
       "told to stop: round {} ends after {} of its {} local steps ({}); {} of its {} samples are "
       "not trained on",
       grant.round, num_steps, grant.local_steps, reason, grant.num_samples - computed,

@@ -50,10 +50,10 @@ class WindowEnd {
   // Returns true if the window ends before local step `step` of `grant`, in [0, grant.local_steps].
   // If so, logs the samples that are not trained on. If the worker was told to stop and the window
   // goes on, logs once per round that the rest is computed.
-  bool IsDue(const Grant& grant, int step);
+  bool IsDue(const messages::Grant& grant, int step);
   // Logs which samples of `grant` are not trained on, because the window ends after `num_steps`
   // steps for this reason. Logs nothing if all samples are trained on.
-  static void TellCut(const Grant& grant, int num_steps, const std::string& reason);
+  static void TellCut(const messages::Grant& grant, int num_steps, const std::string& reason);
 
  private:
   // Number of step times that are remembered. It is small, so that one slow step is soon forgotten.

@@ -44,8 +44,8 @@ TEST(RestOfWindowTest, WithoutTimeOrWithoutAMeasuredStepNothingFits) {
 
 class WindowEndTest : public testing::Test {
  protected:
-  static Grant GrantOf(int64_t round) {
-    Grant grant;
+  static messages::Grant GrantOf(int64_t round) {
+    messages::Grant grant;
     grant.round = Round(round);
     grant.local_steps = 100;
     grant.num_samples = 1600;

@@ -2,7 +2,7 @@
 // valid for a century.
 #pragma once
 
-namespace lodestar {
+namespace lodestar::security {
 
 // The root certificate, signed by itself.
 inline constexpr char kRootCertificate[] =
@@ -45,4 +45,4 @@ inline constexpr char kLeafCertificate[] =
     "AiEAzFyvz57HmjMnR4HjVjrDUiPBHCaAsTvNOzv/Nzr0bIU=\n"
     "-----END CERTIFICATE-----\n";
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -5,7 +5,7 @@
 #include "common/runtime/check.h"
 #include "common/runtime/file_io.h"
 
-namespace lodestar {
+namespace lodestar::security {
 
 TestAuthority::TestAuthority() {
   authority_.key = NewPrivateKey();
@@ -48,4 +48,4 @@ void TestAuthority::Renew(const CredentialFiles& files, const Identity& identity
   LODESTAR_CHECK(written.ok()) << written;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::security

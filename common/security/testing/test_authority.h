@@ -6,7 +6,7 @@
 #include "absl/time/time.h"
 #include "common/security/credentials.h"
 
-namespace lodestar {
+namespace lodestar::security {
 
 class TestAuthority {
  public:
@@ -27,4 +27,4 @@ class TestAuthority {
   Authority authority_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::security

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 CheckpointManager::CheckpointManager(Config config)
     : config_(std::move(config)),
@@ -257,4 +257,4 @@ bool CheckpointManager::TriesReopeningAgain(absl::Time now) {
   return true;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

@@ -21,7 +21,7 @@
 #include "server/coordinator/checkpoints/coordinator_state.h"
 #include "server/coordinator/checkpoints/last_save.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 // The state of the cluster at one moment.
 struct CheckpointFacts {
@@ -266,4 +266,4 @@ class CheckpointManager {
   std::optional<absl::Time> reopens_at_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

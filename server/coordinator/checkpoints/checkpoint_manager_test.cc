@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
 using Place = LastSave::Place;
@@ -611,4 +611,4 @@ TEST_F(CheckpointManagerTest, MemoryHasTheNewestCheckpointAndTheSchedule) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

@@ -11,7 +11,7 @@
 #include "common/runtime/ids.h"
 #include "server/coordinator/checkpoints/coordinator_state.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 // A task for a checkpoint whose shards are all written and synced. The task writes the manifest,
 // renames the directory, verifies it, and deletes the checkpoints that are no longer to be kept.
@@ -21,8 +21,8 @@ struct CheckpointRecord {
   std::string final_directory;  // replaced if it exists
   Round round;
   CoordinatorState state;
-  JobSpec job = {};
-  Layout layout = {};
+  job::JobSpec job = {};
+  params::Layout layout = {};
   std::vector<std::string> manifest_parts;  // by shard, as the shards reported them
   // The process that carries out the task sets journal.record to the record of the coordinator's
   // journal that the task follows from.
@@ -40,4 +40,4 @@ struct PublishedCheckpoint {
   friend bool operator==(const PublishedCheckpoint&, const PublishedCheckpoint&) = default;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

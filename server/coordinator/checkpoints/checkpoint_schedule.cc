@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 void CheckpointSchedule::Restart(Round round, absl::Time now) {
   memory_.last_round = round;
@@ -32,4 +32,4 @@ absl::Duration CheckpointSchedule::interval() const {
   return std::max(memory_.pause, memory_.write_time / config_.max_cost);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

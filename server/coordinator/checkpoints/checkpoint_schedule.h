@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 class CheckpointSchedule {
  public:
@@ -59,4 +59,4 @@ class CheckpointSchedule {
   Memory memory_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

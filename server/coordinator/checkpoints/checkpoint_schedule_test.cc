@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
 const absl::Time kStart = absl::FromUnixSeconds(1000);
@@ -65,4 +65,4 @@ TEST(CheckpointScheduleTest, ASlowDiskStretchesTheIntervalToTheCostAllowed) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

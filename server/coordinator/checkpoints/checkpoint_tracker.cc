@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 absl::string_view CheckpointTracker::active_directory() const {
   return active_.has_value() ? absl::string_view(active_->record.directory) : "";
@@ -148,4 +148,4 @@ void CheckpointTracker::Record(uint64_t ticket, const Outcome& outcome) {
   while (outcomes_.size() > kMaxOutcomes) outcomes_.erase(outcomes_.begin());
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

@@ -19,7 +19,7 @@
 #include "server/coordinator/checkpoints/checkpoint_record.h"
 #include "server/coordinator/checkpoints/coordinator_state.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 class CheckpointTracker {
  public:
@@ -128,4 +128,4 @@ class CheckpointTracker {
   absl::Duration last_write_time_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

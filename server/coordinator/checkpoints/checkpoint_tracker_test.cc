@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
 const absl::Time kNow = absl::FromUnixSeconds(1000);
@@ -63,4 +63,4 @@ TEST(CheckpointTrackerTest, ForgetsOldOutcomes) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

@@ -13,13 +13,13 @@
 #include "server/coordinator/faults/quarantine.h"
 #include "server/membership/membership_table.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 // A data set and how far training has read it.
 struct DataSetState {
   // The facts as the first worker with this data set reported them. own_partition is false for the
   // data set that all workers with shared data have.
-  DatasetInfo info;
+  messages::DatasetInfo info;
   int64_t next_sample = 0;  // position of the next sample to hand out
   // Name of the worker that reported `info`, for messages to operators. Empty means that it is not
   // known.
@@ -47,14 +47,14 @@ struct LedgerState {
 
 // How training has gone, for the status.
 struct ProgressState {
-  JobLoss loss;
+  job::JobLoss loss;
   absl::Duration trained_time;
   friend bool operator==(const ProgressState&, const ProgressState&) = default;
 };
 
 // Orders that hold over all incarnations of the servers until they are revoked.
 struct StandingOrders {
-  Quarantine::Memory quarantine = {};
+  faults::Quarantine::Memory quarantine = {};
   // Why no work is handed out. Not set means that work is handed out.
   std::optional<std::string> pause = std::nullopt;
   friend bool operator==(const StandingOrders&, const StandingOrders&) = default;
@@ -63,10 +63,10 @@ struct StandingOrders {
 struct CoordinatorState {
   uint64_t server_incarnation = 0;
   LedgerState ledger;
-  MembershipState membership;
+  membership::MembershipState membership;
   ProgressState progress = {};
   StandingOrders orders = {};
   friend bool operator==(const CoordinatorState&, const CoordinatorState&) = default;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 void LastSave::Begin(bool gives_up, absl::Time now) {
   if (outcome_.has_value() && outcome_->ok()) return;
@@ -34,4 +34,4 @@ void LastSave::OnFailed(const absl::Status& error, absl::Time now) {
   next_try_ += std::min(pause, kLongestPause);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

@@ -17,7 +17,7 @@
 #include "absl/time/time.h"
 #include "server/coordinator/checkpoints/checkpoint_record.h"
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 
 class LastSave {
  public:
@@ -64,4 +64,4 @@ class LastSave {
   std::optional<Outcome> outcome_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

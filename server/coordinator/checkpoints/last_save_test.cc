@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::checkpoints {
 namespace {
 
 using Place = LastSave::Place;
@@ -86,4 +86,4 @@ TEST(LastSaveTest, AnErrorIsTriedAgainByTheNextCallerASuccessIsNot) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::checkpoints

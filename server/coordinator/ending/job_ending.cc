@@ -5,7 +5,7 @@
 
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::ending {
 
 void JobEnding::Resume(Memory memory, absl::Time now) {
   stop_reason_ = std::move(memory.stop_reason);
@@ -94,4 +94,4 @@ void JobEnding::Restart() {
   over_since_ = absl::InfiniteFuture();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::ending

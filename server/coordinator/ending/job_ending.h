@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::ending {
 
 // A pause of the job: no work is handed out, and the state stays as it is.
 struct JobPause {
@@ -150,4 +150,4 @@ class JobEnding {
   absl::Time exit_by_ = absl::InfiniteFuture();
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::ending

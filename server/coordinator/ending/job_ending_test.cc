@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-namespace lodestar {
+namespace lodestar::ending {
 namespace {
 
 using ::testing::ElementsAre;
@@ -216,4 +216,4 @@ TEST_F(JobEndingTest, ResumedJobThatWasNotStoppedGoesOn) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::ending

@@ -4,7 +4,7 @@
 #include "common/runtime/flag_range.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::faults {
 namespace {
 
 constexpr double kLowestFactor = 1e-6;
@@ -29,11 +29,12 @@ absl::Status ValidateDivergencePolicy(const DivergencePolicy& policy) {
                          DivergencePolicy::kPoisonWindow - 1);
 }
 
-absl::Status CheckFits(const DivergencePolicy& policy, const JobSpec& job) {
-  if (!ReducesOnly(job) || policy.action != DivergenceAction::kRollback) return absl::OkStatus();
+absl::Status CheckFits(const DivergencePolicy& policy, const job::JobSpec& job) {
+  if (!job::ReducesOnly(job) || policy.action != DivergenceAction::kRollback)
+    return absl::OkStatus();
   return absl::InvalidArgumentError(
       "--on_divergence=rollback contradicts --optimizer=reduce: the servers have no weights to go "
       "back to; leave stop");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::faults

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "common/job/job_spec.h"
 
-namespace lodestar {
+namespace lodestar::faults {
 
 enum class DivergenceAction : uint8_t {
   kStop,      // the job fails; its checkpoints stay
@@ -39,6 +39,6 @@ struct DivergencePolicy {
 absl::StatusOr<DivergenceAction> ParseDivergenceAction(absl::string_view name);
 absl::Status ValidateDivergencePolicy(const DivergencePolicy& policy);
 // Checks that the job can use this policy.
-absl::Status CheckFits(const DivergencePolicy& policy, const JobSpec& job);
+absl::Status CheckFits(const DivergencePolicy& policy, const job::JobSpec& job);
 
-}  // namespace lodestar
+}  // namespace lodestar::faults

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::faults {
 namespace {
 
 // Returns the workers that count as one sender with `worker`: only itself, or all workers with its
@@ -125,4 +125,4 @@ void FaultPolicy::MultiplyLearningRateScale(double factor) {
   memory_.scale_by_operators *= factor;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::faults

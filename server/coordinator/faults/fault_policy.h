@@ -17,7 +17,7 @@
 #include "server/coordinator/faults/quarantine.h"
 #include "server/coordinator/faults/worker_faults.h"
 
-namespace lodestar {
+namespace lodestar::faults {
 
 // A worker that has sent something to this incarnation of the servers.
 struct Sender {
@@ -153,4 +153,4 @@ class FaultPolicy {
   std::optional<Setback> setback_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::faults

@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::faults {
 namespace {
 
 using ::testing::ElementsAre;
@@ -189,4 +189,4 @@ TEST_F(FaultPolicyTest, WhatAWorkerHasOutlivesTheProcess) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::faults

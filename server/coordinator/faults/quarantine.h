@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "common/security/identity.h"
 
-namespace lodestar {
+namespace lodestar::faults {
 
 class Quarantine {
  public:
@@ -55,10 +55,10 @@ class Quarantine {
 
  private:
   static bool Covers(const Entry& entry, absl::string_view name) {
-    return entry.name == name || (entry.is_identity && MayActAs(entry.name, name));
+    return entry.name == name || (entry.is_identity && security::MayActAs(entry.name, name));
   }
 
   Memory entries_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::faults

@@ -4,7 +4,7 @@
 
 #include "server/coordinator/faults/divergence_policy.h"
 
-namespace lodestar {
+namespace lodestar::faults {
 
 void WorkerFaults::BeginLife(bool is_same_process) {
   if (is_same_process) return;
@@ -34,4 +34,4 @@ bool WorkerFaults::CountPoisoned(Round round) {
   return true;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::faults

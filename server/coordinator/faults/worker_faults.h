@@ -7,7 +7,7 @@
 
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::faults {
 
 class WorkerFaults {
  public:
@@ -45,4 +45,4 @@ class WorkerFaults {
   Memory memory_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::faults

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace lodestar {
+namespace lodestar::membership {
 
-void ClosedConnections::OnEnded(const WorkerLife& life, const std::string& peer, bool by_peer,
-                                absl::Time now) {
+void ClosedConnections::OnEnded(const messages::WorkerLife& life, const std::string& peer,
+                                bool by_peer, absl::Time now) {
   Forget(now);
   Closing& closing = closings_[life.worker] = Closing();
   closing.life = life;
@@ -15,7 +15,7 @@ void ClosedConnections::OnEnded(const WorkerLife& life, const std::string& peer,
   closing.is_evidence = by_peer;
 }
 
-void ClosedConnections::OnHeard(const WorkerLife& life, absl::string_view peer) {
+void ClosedConnections::OnHeard(const messages::WorkerLife& life, absl::string_view peer) {
   const auto found = closings_.find(life.worker);
   if (found == closings_.end() || found->second.peer == peer) return;
   found->second.is_evidence = false;
@@ -29,7 +29,7 @@ void ClosedConnections::OnGap(absl::Time now) {
   }
 }
 
-void ClosedConnections::OnAnswer(int shard, const WorkerLife& life, bool are_closed) {
+void ClosedConnections::OnAnswer(int shard, const messages::WorkerLife& life, bool are_closed) {
   const auto found = closings_.find(life.worker);
   if (found == closings_.end() || found->second.life != life || !found->second.is_asked) return;
   if (are_closed) {
@@ -39,7 +39,7 @@ void ClosedConnections::OnAnswer(int shard, const WorkerLife& life, bool are_clo
   }
 }
 
-ClosedConnections::Verdict ClosedConnections::Judge(const WorkerLife& awaited,
+ClosedConnections::Verdict ClosedConnections::Judge(const messages::WorkerLife& awaited,
                                                     absl::Duration patience, absl::Time now) {
   Forget(now);
   const auto found = closings_.find(awaited.worker);
@@ -65,4 +65,4 @@ void ClosedConnections::Forget(absl::Time now) {
   std::erase_if(closings_, [&](const auto& it) { return now - it.second.at > config_.lease; });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::membership

@@ -19,7 +19,7 @@
 #include "common/messages/cluster_messages.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 
 class ClosedConnections {
  public:
@@ -33,16 +33,17 @@ class ClosedConnections {
   // Records that the connection from `peer`, over which `life` held its StayConnected call, has
   // ended. `by_peer` is true if the other end closed or reset the connection. It is false if a
   // timeout or this process ended the connection.
-  void OnEnded(const WorkerLife& life, const std::string& peer, bool by_peer, absl::Time now);
+  void OnEnded(const messages::WorkerLife& life, const std::string& peer, bool by_peer,
+               absl::Time now);
   // Records that a call of `life` has come from `peer`. A late call over the connection that has
   // ended does not show that the worker lives, and is ignored.
-  void OnHeard(const WorkerLife& life, absl::string_view peer);
+  void OnHeard(const messages::WorkerLife& life, absl::string_view peer);
   // Starts all waits again. Call after a time in which the coordinator did not run: calls that
   // workers sent in that time are read only now.
   void OnGap(absl::Time now);
   // Records the answer of the server of `shard` about the connections of `life`. `are_closed` is
   // false if a connection of `life` to that server is open or may be open.
-  void OnAnswer(int shard, const WorkerLife& life, bool are_closed);
+  void OnAnswer(int shard, const messages::WorkerLife& life, bool are_closed);
 
   enum class Verdict : uint8_t {
     kWait,  // The lease decides, unless a later call of Judge() returns another verdict.
@@ -51,17 +52,17 @@ class ClosedConnections {
   };
   // Returns whether the incarnation `awaited`, which others wait for, may be ended. `patience` is
   // the time that its worker has to call over another connection.
-  Verdict Judge(const WorkerLife& awaited, absl::Duration patience, absl::Time now);
+  Verdict Judge(const messages::WorkerLife& awaited, absl::Duration patience, absl::Time now);
   // Returns how long ago the connection of `life` ended. Requires: Judge() has returned kEnd for
   // `life`.
-  absl::Duration ClosedFor(const WorkerLife& life, absl::Time now) const {
+  absl::Duration ClosedFor(const messages::WorkerLife& life, absl::Time now) const {
     return now - closings_.at(life.worker).at;
   }
   bool is_empty() const { return closings_.empty(); }
 
  private:
   struct Closing {
-    WorkerLife life;
+    messages::WorkerLife life;
     std::string peer;
     absl::Time at;
     // True if the other end closed the connection and the worker has not called since.
@@ -78,4 +79,4 @@ class ClosedConnections {
   std::map<WorkerId, Closing> closings_;  // the last one of each worker
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::membership

@@ -2,23 +2,23 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::membership {
 namespace {
 
 using Verdict = ClosedConnections::Verdict;
 
 constexpr absl::Duration kPatience = absl::Seconds(1);
-constexpr WorkerLife kLife = {WorkerId(1), Incarnation(7)};
-constexpr WorkerLife kOther = {WorkerId(2), Incarnation(8)};
+constexpr messages::WorkerLife kLife = {WorkerId(1), Incarnation(7)};
+constexpr messages::WorkerLife kOther = {WorkerId(2), Incarnation(8)};
 constexpr char kPeer[] = "ipv4:10.0.0.1:4242";
 constexpr char kNewPeer[] = "ipv4:10.0.0.1:4243";
 
 class ClosedConnectionsTest : public ::testing::Test {
  protected:
-  void End(const WorkerLife& life, bool by_peer = true) {
+  void End(const messages::WorkerLife& life, bool by_peer = true) {
     closed_.OnEnded(life, kPeer, by_peer, now_);
   }
-  Verdict Judge(const WorkerLife& life = kLife, absl::Duration patience = kPatience) {
+  Verdict Judge(const messages::WorkerLife& life = kLife, absl::Duration patience = kPatience) {
     return closed_.Judge(life, patience, now_);
   }
   void Pass(absl::Duration duration) { now_ += duration; }
@@ -134,4 +134,4 @@ TEST_F(ClosedConnectionsTest, LeavesToTheLeaseWhatLastsLonger) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::membership

@@ -6,7 +6,7 @@
 #include "common/runtime/status_hints.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 namespace {
 
 // A worker may take the longest of these times to connect again: kLeastPatience, kRoundTrips round
@@ -48,7 +48,7 @@ const WorkerConnection& Membership::ConnectionOf(WorkerId worker) const {
   return found == connections_.end() ? unknown_ : found->second;
 }
 
-bool Membership::IsMember(const WorkerLife& life) const {
+bool Membership::IsMember(const messages::WorkerLife& life) const {
   return Check(life).ok() && table_.Find(life.worker)->is_member();
 }
 
@@ -57,12 +57,12 @@ bool Membership::IsLastMember(WorkerId worker) const {
   return members.size() == 1 && members.front()->id == worker;
 }
 
-bool Membership::GoesOn(const RegisterCall& call) const {
+bool Membership::GoesOn(const messages::RegisterCall& call) const {
   const WorkerRecord* record = table_.FindByName(call.name);
   return record != nullptr && record->is_alive() && record->instance_id == call.instance_id;
 }
 
-std::optional<std::string> Membership::PeerOfHolder(const RegisterCall& call) const {
+std::optional<std::string> Membership::PeerOfHolder(const messages::RegisterCall& call) const {
   const WorkerRecord* record = table_.FindByName(call.name);
   if (record == nullptr || !record->is_alive() || record->instance_id == call.instance_id) {
     return std::nullopt;
@@ -72,9 +72,10 @@ std::optional<std::string> Membership::PeerOfHolder(const RegisterCall& call) co
   return peer;
 }
 
-bool Membership::LacksAcknowledged(const RegisterCall& call, const KnownReports& known) const {
+bool Membership::LacksAcknowledged(const messages::RegisterCall& call,
+                                   const KnownReports& known) const {
   if (!call.process.acknowledged.has_value()) return false;
-  const AcknowledgedReport& report = *call.process.acknowledged;
+  const messages::AcknowledgedReport& report = *call.process.acknowledged;
   const WorkerRecord* const record = table_.FindByName(call.name);
   const bool is_held = record != nullptr && record->is_alive();
   if (is_held && record->instance_id != call.instance_id) return false;
@@ -88,7 +89,7 @@ bool Membership::LacksAcknowledged(const RegisterCall& call, const KnownReports&
          known.last_reported < report.round.value();
 }
 
-std::optional<MemberRefusal> Membership::CheckFrozen(const RegisterCall& call) const {
+std::optional<MemberRefusal> Membership::CheckFrozen(const messages::RegisterCall& call) const {
   if (call.frozen_hash.empty()) return std::nullopt;
   for (const auto& [worker, connection] : connections_) {
     const std::string& others = connection.memory().frozen_hash;
@@ -122,7 +123,7 @@ std::vector<WorkerId> Membership::WorkersOf(absl::string_view certificate) const
   return workers;
 }
 
-std::optional<MemberRefusal> Membership::CheckNames(const RegisterCall& call,
+std::optional<MemberRefusal> Membership::CheckNames(const messages::RegisterCall& call,
                                                     const NameFacts& facts) const {
   int64_t names = 0;
   for (const WorkerId worker : WorkersOf(call.identity)) {
@@ -143,7 +144,8 @@ std::optional<MemberRefusal> Membership::CheckNames(const RegisterCall& call,
                        .rounds_completed = facts.rounds_completed};
 }
 
-std::optional<WorkerId> Membership::GoneHolder(const RegisterCall& call, absl::Time now) const {
+std::optional<WorkerId> Membership::GoneHolder(const messages::RegisterCall& call,
+                                               absl::Time now) const {
   if (!call.holder_is_gone || !PeerOfHolder(call).has_value()) return std::nullopt;
   const WorkerRecord& holder = *table_.FindByName(call.name);
   // A holder that lives sends its next heartbeat over another connection in this time.
@@ -151,16 +153,16 @@ std::optional<WorkerId> Membership::GoneHolder(const RegisterCall& call, absl::T
   return holder.id;
 }
 
-MemberAlarm Membership::CountLacking(const RegisterCall& call) {
+MemberAlarm Membership::CountLacking(const messages::RegisterCall& call) {
   return {.kind = MemberAlarm::Kind::kLacksReport,
           .worker = call.name,
           .round = call.process.acknowledged->round,
           .is_one_of_many = ++num_lacking_reports_ > kMostNamed};
 }
 
-std::optional<MemberAlarm> Membership::TakeFormerStart(const RegisterCall& call,
+std::optional<MemberAlarm> Membership::TakeFormerStart(const messages::RegisterCall& call,
                                                        uint64_t server_incarnation) {
-  const std::optional<AcknowledgedReport>& report = call.process.acknowledged;
+  const std::optional<messages::AcknowledgedReport>& report = call.process.acknowledged;
   if (empty_folder_.empty() || !report.has_value() ||
       report->server_incarnation >= server_incarnation) {
     return std::nullopt;
@@ -171,9 +173,9 @@ std::optional<MemberAlarm> Membership::TakeFormerStart(const RegisterCall& call,
                      .folder = std::exchange(empty_folder_, "")};
 }
 
-std::optional<MemberAlarm> Membership::FindOtherServers(const RegisterCall& call) const {
+std::optional<MemberAlarm> Membership::FindOtherServers(const messages::RegisterCall& call) const {
   if (!call.process.acknowledged.has_value() || !beginning_.has_value()) return std::nullopt;
-  const AcknowledgedReport& report = *call.process.acknowledged;
+  const messages::AcknowledgedReport& report = *call.process.acknowledged;
   if (report.server_incarnation >= beginning_->server_incarnation ||
       report.server_incarnation == beginning_->saved_by) {
     return std::nullopt;
@@ -190,7 +192,7 @@ std::optional<MemberAlarm> Membership::FindOtherServers(const RegisterCall& call
       .kind = MemberAlarm::Kind::kOtherServers, .worker = call.name, .round = report.round};
 }
 
-absl::StatusOr<Membership::Admitted> Membership::Register(const RegisterCall& call,
+absl::StatusOr<Membership::Admitted> Membership::Register(const messages::RegisterCall& call,
                                                           uint64_t map_version, absl::Time now) {
   std::optional<MemberAlarm> alarm = FindOtherServers(call);
   ASSIGN_OR_RETURN(const MembershipTable::Admission admission,
@@ -208,7 +210,7 @@ absl::StatusOr<Membership::Admitted> Membership::Register(const RegisterCall& ca
   return admitted;
 }
 
-absl::Status Membership::Join(const WorkerLife& life, absl::Time now) {
+absl::Status Membership::Join(const messages::WorkerLife& life, absl::Time now) {
   RETURN_IF_ERROR(table_.Join(life.worker, life.incarnation, now));
   callers_.Forget(table_.Find(life.worker)->name);
   return absl::OkStatus();
@@ -245,21 +247,21 @@ std::vector<WorkerId> Membership::ForgetGone() {
   return gone;
 }
 
-void Membership::OnHeard(const WorkerLife& life, const std::string& peer) {
+void Membership::OnHeard(const messages::WorkerLife& life, const std::string& peer) {
   if (!Check(life).ok()) return;
   connections_[life.worker].OnHeardFrom(peer);
   closed_connections_.OnHeard(life, peer);
 }
 
-bool Membership::OnHeartbeat(const HeartbeatCall& call, uint64_t map_version) {
+bool Membership::OnHeartbeat(const messages::HeartbeatCall& call, uint64_t map_version) {
   WorkerConnection& connection = connections_.at(call.life.worker);
   if (!connection.Follows(call, map_version)) return false;
   connection.OnHeartbeat(call);
   return true;
 }
 
-void Membership::OnConnectionEnded(const WorkerLife& life, const std::string& peer, bool by_peer,
-                                   absl::Time now) {
+void Membership::OnConnectionEnded(const messages::WorkerLife& life, const std::string& peer,
+                                   bool by_peer, absl::Time now) {
   if (Check(life).ok()) closed_connections_.OnEnded(life, peer, by_peer, now);
 }
 
@@ -296,4 +298,4 @@ bool Membership::NoteRefusal(absl::string_view name, absl::string_view peer,
   return RemedyFor(reason) == Remedy::kGiveUp && refusals_.Note(name, peer, reason, now);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::membership

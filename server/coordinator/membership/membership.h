@@ -28,7 +28,7 @@
 #include "server/membership/membership_table.h"
 #include "server/membership/registration_limit.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 
 // The checkpoint that this process of the servers started from.
 struct StartingCheckpoint {
@@ -117,7 +117,7 @@ class Membership {
     std::string empty_folder = {};  // see RestoreChoice
   };
   struct Admitted {
-    WorkerLife life;
+    messages::WorkerLife life;
     bool is_new_life = false;
     // True if the process of the worker's previous life begins this life.
     bool is_same_process = false;
@@ -126,7 +126,7 @@ class Membership {
   // The verdict on the life that others wait for.
   struct Unconnected {
     ClosedConnections::Verdict verdict = ClosedConnections::Verdict::kWait;
-    WorkerLife life = {};
+    messages::WorkerLife life = {};
     absl::Duration closed_for = absl::ZeroDuration();  // set with kEnd
   };
 
@@ -160,18 +160,18 @@ class Membership {
   absl::Duration heartbeat_interval() const { return table_.config().lease / 3; }
 
   // Checks that this life has not ended. Errors: Aborted (it has ended).
-  absl::Status Check(const WorkerLife& life) const {
+  absl::Status Check(const messages::WorkerLife& life) const {
     return table_.Check(life.worker, life.incarnation);
   }
-  bool IsMember(const WorkerLife& life) const;
+  bool IsMember(const messages::WorkerLife& life) const;
   // Returns true if `worker` is the only member. Then no worker waits for it.
   bool IsLastMember(WorkerId worker) const;
   // Returns true if the process that sends `call` already has a life under the name of `call`. Its
   // registration then continues this life.
-  bool GoesOn(const RegisterCall& call) const;
+  bool GoesOn(const messages::RegisterCall& call) const;
   // Returns the address of the other process that holds the name of `call`. See
   // Coordinator::PeerOfHolder().
-  std::optional<std::string> PeerOfHolder(const RegisterCall& call) const;
+  std::optional<std::string> PeerOfHolder(const messages::RegisterCall& call) const;
 
   // The next functions decide on a worker that registers. Call them in this order. Only the last
   // two change the state.
@@ -181,9 +181,9 @@ class Membership {
   // has another incarnation of the servers. So either all disks have gone back to an older state,
   // or the worker is wrong. Returns false if another process holds the name, because then the
   // registration is refused anyway.
-  bool LacksAcknowledged(const RegisterCall& call, const KnownReports& known) const;
+  bool LacksAcknowledged(const messages::RegisterCall& call, const KnownReports& known) const;
   // Returns a final refusal if another living worker has registered with another frozen_hash.
-  std::optional<MemberRefusal> CheckFrozen(const RegisterCall& call) const;
+  std::optional<MemberRefusal> CheckFrozen(const messages::RegisterCall& call) const;
   // Returns a refusal if there are `max_members` members or more besides `name`. A worker that has
   // registered but has not joined does not count.
   std::optional<MemberRefusal> CheckRoom(absl::string_view name, int64_t max_members) const;
@@ -193,24 +193,27 @@ class Membership {
   // Returns a refusal if the certificate of this caller may not have another name in the job. If
   // the job waits for more workers than kNamesPerCertificate, it allows as many names as it waits
   // for. A name that lives or has completed a round is always let in.
-  std::optional<MemberRefusal> CheckNames(const RegisterCall& call, const NameFacts& facts) const;
+  std::optional<MemberRefusal> CheckNames(const messages::RegisterCall& call,
+                                          const NameFacts& facts) const;
   // Returns the worker of this caller's name if another process holds the name and is gone. The
   // process counts as gone if the caller says that its connection is closed, and it has not called
   // for longer than a heartbeat takes. Else returns nothing.
-  std::optional<WorkerId> GoneHolder(const RegisterCall& call, absl::Time now) const;
+  std::optional<WorkerId> GoneHolder(const messages::RegisterCall& call, absl::Time now) const;
   // Counts the caller as a worker whose report is lacking, and returns the alarm. Requires:
   // LacksAcknowledged() is true.
-  MemberAlarm CountLacking(const RegisterCall& call);
+  MemberAlarm CountLacking(const messages::RegisterCall& call);
   // Returns the alarm kFormerStart if it applies to this caller. Returns it at most once.
-  std::optional<MemberAlarm> TakeFormerStart(const RegisterCall& call, uint64_t server_incarnation);
+  std::optional<MemberAlarm> TakeFormerStart(const messages::RegisterCall& call,
+                                             uint64_t server_incarnation);
 
   // Begins a life, or continues the life that the caller has. `map_version` is the version of the
   // map in the answer to the call. Errors: those of MembershipTable::Register().
-  absl::StatusOr<Admitted> Register(const RegisterCall& call, uint64_t map_version, absl::Time now);
+  absl::StatusOr<Admitted> Register(const messages::RegisterCall& call, uint64_t map_version,
+                                    absl::Time now);
   // Makes a registered worker a member. Repeats are harmless. Errors: Aborted (the life is over).
-  absl::Status Join(const WorkerLife& life, absl::Time now);
+  absl::Status Join(const messages::WorkerLife& life, absl::Time now);
   // Renews the worker's lease. Errors: Aborted (this life is over; the worker must register again).
-  absl::Status Renew(const WorkerLife& life, absl::Time now) {
+  absl::Status Renew(const messages::WorkerLife& life, absl::Time now) {
     return table_.Renew(life.worker, life.incarnation, now);
   }
   // Gives full leases to all living workers. Call after a time in which the workers could not renew
@@ -222,7 +225,7 @@ class Membership {
   }
 
   // Ends a life because the worker wants to leave. Errors: Aborted (the life is over).
-  absl::StatusOr<EndedLife> Leave(const WorkerLife& life, absl::string_view reason,
+  absl::StatusOr<EndedLife> Leave(const messages::WorkerLife& life, absl::string_view reason,
                                   absl::Time now) {
     return table_.Leave(life.worker, life.incarnation, reason, now);
   }
@@ -241,15 +244,15 @@ class Membership {
   std::vector<WorkerId> ForgetGone();
 
   // Records that a call of this life has come from the address `peer`.
-  void OnHeard(const WorkerLife& life, const std::string& peer);
+  void OnHeard(const messages::WorkerLife& life, const std::string& peer);
   // Records a heartbeat. Returns false if the worker does not know where the servers are, and the
   // answer to this heartbeat cannot tell it. `map_version` is the version of the present map.
   // Requires: the life has not ended.
-  bool OnHeartbeat(const HeartbeatCall& call, uint64_t map_version);
+  bool OnHeartbeat(const messages::HeartbeatCall& call, uint64_t map_version);
   // See ClosedConnections for this function and the next three.
-  void OnConnectionEnded(const WorkerLife& life, const std::string& peer, bool by_peer,
+  void OnConnectionEnded(const messages::WorkerLife& life, const std::string& peer, bool by_peer,
                          absl::Time now);
-  void OnConnectionsAnswer(int shard, const WorkerLife& life, bool are_closed) {
+  void OnConnectionsAnswer(int shard, const messages::WorkerLife& life, bool are_closed) {
     closed_connections_.OnAnswer(shard, life, are_closed);
   }
   void OnGap(absl::Time now) { closed_connections_.OnGap(now); }
@@ -284,7 +287,7 @@ class Membership {
  private:
   // Returns the alarm kOtherServers if it applies to this caller. Call before the worker is entered
   // into the table.
-  std::optional<MemberAlarm> FindOtherServers(const RegisterCall& call) const;
+  std::optional<MemberAlarm> FindOtherServers(const messages::RegisterCall& call) const;
 
   MembershipTable table_;
   // Connections of all workers that have lived since this incarnation of the servers began. A
@@ -305,4 +308,4 @@ class Membership {
   const WorkerConnection unknown_{};
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::membership

@@ -9,7 +9,7 @@
 #include "common/runtime/status_hints.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 namespace {
 
 using ::testing::Contains;
@@ -27,9 +27,9 @@ constexpr char kBox[] = "box";
 class MembershipTest : public ::testing::Test {
  protected:
   // Returns the call of a process with the ID `instance`, whose address has `instance` as its port.
-  static RegisterCall Call(const std::string& name, uint64_t instance,
-                           const std::string& identity = "") {
-    RegisterCall call;
+  static messages::RegisterCall Call(const std::string& name, uint64_t instance,
+                                     const std::string& identity = "") {
+    messages::RegisterCall call;
     call.name = name;
     call.instance_id = instance;
     call.device = "cpu";
@@ -38,23 +38,26 @@ class MembershipTest : public ::testing::Test {
     return call;
   }
   static std::string PeerOf(uint64_t instance) { return absl::StrCat("ipv4:10.0.0.1:", instance); }
-  static RegisterCall Acknowledged(RegisterCall call, uint64_t server_incarnation, int64_t round,
-                                   Incarnation life = Incarnation(1)) {
-    call.process.acknowledged = AcknowledgedReport{server_incarnation, life, Round(round)};
+  static messages::RegisterCall Acknowledged(messages::RegisterCall call,
+                                             uint64_t server_incarnation, int64_t round,
+                                             Incarnation life = Incarnation(1)) {
+    call.process.acknowledged =
+        messages::AcknowledgedReport{server_incarnation, life, Round(round)};
     return call;
   }
-  Membership::Admitted Register(const RegisterCall& call) {
+  Membership::Admitted Register(const messages::RegisterCall& call) {
     const auto admitted = membership_.Register(call, kMapVersion, now_);
     EXPECT_OK(admitted.status());
     return admitted.value_or(Membership::Admitted());
   }
-  WorkerLife Join(const std::string& name, uint64_t instance) {
-    const WorkerLife life = Register(Call(name, instance)).life;
+  messages::WorkerLife Join(const std::string& name, uint64_t instance) {
+    const messages::WorkerLife life = Register(Call(name, instance)).life;
     EXPECT_OK(membership_.Join(life, now_));
     return life;
   }
-  static HeartbeatCall Heartbeat(const WorkerLife& life, absl::Duration round_trip) {
-    HeartbeatCall call;
+  static messages::HeartbeatCall Heartbeat(const messages::WorkerLife& life,
+                                           absl::Duration round_trip) {
+    messages::HeartbeatCall call;
     call.life = life;
     call.path.round_trip = round_trip;
     return call;
@@ -90,8 +93,8 @@ TEST_F(MembershipTest, RegistrationOfNewProcessBeginsLifeAndConnection) {
 }
 
 TEST_F(MembershipTest, RepeatedRegistrationGoesOnFromWhereItCalls) {
-  const WorkerLife life = Register(Call("a", 7)).life;
-  RegisterCall again = Call("a", 7);
+  const messages::WorkerLife life = Register(Call("a", 7)).life;
+  messages::RegisterCall again = Call("a", 7);
   again.peer = PeerOf(8);
   EXPECT_TRUE(membership_.GoesOn(again));
   const auto admitted = Register(again);
@@ -113,12 +116,12 @@ TEST_F(MembershipTest, WorkersWithoutCertificateAreOfNone) {
 }
 
 TEST_F(MembershipTest, MemberIsWhatHasJoinedAndLives) {
-  const WorkerLife a = Register(Call("a", 7)).life;
+  const messages::WorkerLife a = Register(Call("a", 7)).life;
   EXPECT_FALSE(membership_.IsMember(a));
   ASSERT_OK(membership_.Join(a, now_));
   EXPECT_TRUE(membership_.IsMember(a));
   EXPECT_TRUE(membership_.IsLastMember(a.worker));
-  const WorkerLife b = Join("b", 8);
+  const messages::WorkerLife b = Join("b", 8);
   EXPECT_FALSE(membership_.IsLastMember(a.worker));
   ASSERT_TRUE(membership_.Drop(b.worker, "", now_).has_value());
   EXPECT_FALSE(membership_.IsMember(b));
@@ -126,15 +129,15 @@ TEST_F(MembershipTest, MemberIsWhatHasJoinedAndLives) {
 }
 
 TEST_F(MembershipTest, DropOfEndedLifeIsNothing) {
-  const WorkerLife life = Join("a", 7);
+  const messages::WorkerLife life = Join("a", 7);
   EXPECT_TRUE(membership_.Drop(life.worker, "", now_).has_value());
   EXPECT_FALSE(membership_.Drop(life.worker, "", now_).has_value());
 }
 
 TEST_F(MembershipTest, DropWhereEndsLivingWorkersOfThoseNames) {
-  const WorkerLife a = Join("a", 7);
+  const messages::WorkerLife a = Join("a", 7);
   Join("b", 8);
-  const WorkerLife c = Register(Call("c", 9)).life;
+  const messages::WorkerLife c = Register(Call("c", 9)).life;
   const auto not_b = [](absl::string_view name) { return name != "b"; };
   const auto ended = membership_.DropWhere(not_b, "", now_);
   ASSERT_THAT(ended, SizeIs(2));
@@ -146,7 +149,7 @@ TEST_F(MembershipTest, DropWhereEndsLivingWorkersOfThoseNames) {
 TEST_F(MembershipTest, ConnectionsOfForgottenWorkersStayUntilForgetGone) {
   WorkerId first;
   for (int i = 0; i <= MembershipTable::kMaxEndedStrangers; ++i) {
-    const WorkerLife life = Register(Call(absl::StrCat("w", i), 100 + i, kBox)).life;
+    const messages::WorkerLife life = Register(Call(absl::StrCat("w", i), 100 + i, kBox)).life;
     if (i == 0) first = life.worker;
     membership_.Drop(life.worker, "", now_);
   }
@@ -159,8 +162,8 @@ TEST_F(MembershipTest, ConnectionsOfForgottenWorkersStayUntilForgetGone) {
 }
 
 TEST_F(MembershipTest, HolderThatIsSilentIsGoneIfCallerSaysThatItsConnectionIsClosed) {
-  const WorkerLife holder = Join("a", 7);
-  RegisterCall call = Call("a", 8);
+  const messages::WorkerLife holder = Join("a", 7);
+  messages::RegisterCall call = Call("a", 8);
   EXPECT_EQ(membership_.PeerOfHolder(call), PeerOf(7));
   call.holder_is_gone = true;
   Pass(kLease / 3 + absl::Milliseconds(499));
@@ -172,7 +175,7 @@ TEST_F(MembershipTest, HolderThatIsSilentIsGoneIfCallerSaysThatItsConnectionIsCl
 }
 
 TEST_F(MembershipTest, HolderIsAnotherLivingProcessThatWasHeardOf) {
-  const WorkerLife life = Join("a", 7);
+  const messages::WorkerLife life = Join("a", 7);
   EXPECT_FALSE(membership_.PeerOfHolder(Call("a", 7)).has_value()) << "the same process";
   EXPECT_FALSE(membership_.PeerOfHolder(Call("b", 8)).has_value()) << "a free name";
   membership_.OnHeard(life, "");
@@ -187,13 +190,13 @@ TEST_F(MembershipTest, HolderIsAnotherLivingProcessThatWasHeardOf) {
 
 TEST_F(MembershipTest, FrozenWeightsAreComparedWithThoseOfOtherLivingWorkers) {
   const auto call = [](const std::string& name, const std::string& hash) {
-    RegisterCall call = Call(name, 7);
+    messages::RegisterCall call = Call(name, 7);
     call.frozen_hash = hash;
     return call;
   };
   Register(call("none", ""));
   EXPECT_FALSE(membership_.CheckFrozen(call("a", "x")).has_value());
-  const WorkerLife life = Register(call("a", "x")).life;
+  const messages::WorkerLife life = Register(call("a", "x")).life;
   const MemberRefusal refusal{.kind = MemberRefusal::Kind::kOtherFrozen, .subject = "a"};
   EXPECT_EQ(membership_.CheckFrozen(call("b", "y")), refusal);
   EXPECT_FALSE(membership_.CheckFrozen(call("b", "x")).has_value());
@@ -219,7 +222,7 @@ TEST_F(MembershipTest, CertificateMayHaveAsManyNamesAsAreAllowedOrNeededOrEarned
     Register(Call(absl::StrCat(i), 100 + i, kBox));
   }
   Register(Call("other", 50, "other"));
-  const RegisterCall call = Call("more", 99, kBox);
+  const messages::RegisterCall call = Call("more", 99, kBox);
   constexpr int64_t kAll = Membership::kNamesPerCertificate;
   EXPECT_EQ(membership_.CheckNames(call, {}),
             (MemberRefusal{MemberRefusal::Kind::kTooManyNames, kBox, kAll, kAll, 0}));
@@ -233,7 +236,7 @@ TEST_F(MembershipTest, CertificateMayHaveAsManyNamesAsAreAllowedOrNeededOrEarned
 }
 
 TEST_F(MembershipTest, NameThatHasEndedCountsOnlyIfItHasCompletedRound) {
-  const WorkerLife ended = Register(Call("ended", 98, kBox)).life;
+  const messages::WorkerLife ended = Register(Call("ended", 98, kBox)).life;
   membership_.Drop(ended.worker, "", now_);
   EXPECT_THAT(membership_.WorkersOf(kBox), ElementsAre(ended.worker));
   for (int i = 0; i < Membership::kNamesPerCertificate - 1; ++i) {
@@ -241,15 +244,15 @@ TEST_F(MembershipTest, NameThatHasEndedCountsOnlyIfItHasCompletedRound) {
   }
   EXPECT_FALSE(membership_.CheckNames(Call("more", 99, kBox), {}).has_value());
   Register(Call("more", 99, kBox));
-  const RegisterCall again = Call("ended", 97, kBox);
+  const messages::RegisterCall again = Call("ended", 97, kBox);
   EXPECT_TRUE(membership_.CheckNames(again, {}).has_value());
   EXPECT_FALSE(membership_.CheckNames(again, {.has_completed_round = true}).has_value());
 }
 
 TEST_F(MembershipTest, ReportIsLackedIfServersAreOlderThanIt) {
-  const RegisterCall call = Call("a", 7);
+  const messages::RegisterCall call = Call("a", 7);
   const KnownReports known = {.server_incarnation = 100, .next_round = Round(5)};
-  const WorkerLife life = Join("a", 7);
+  const messages::WorkerLife life = Join("a", 7);
   const auto lacks = [&](uint64_t server_incarnation, int64_t round, Incarnation of_life,
                          const KnownReports& facts) {
     return membership_.LacksAcknowledged(Acknowledged(call, server_incarnation, round, of_life),
@@ -270,7 +273,7 @@ TEST_F(MembershipTest, ReportIsLackedIfServersAreOlderThanIt) {
 }
 
 TEST_F(MembershipTest, AlarmsOfLackedReportsAreOneForAllAfterSome) {
-  const RegisterCall call = Acknowledged(Call("a", 7), 100, 6);
+  const messages::RegisterCall call = Acknowledged(Call("a", 7), 100, 6);
   for (int i = 0; i < Membership::kMostNamed; ++i) {
     EXPECT_EQ(
         membership_.CountLacking(call),
@@ -280,7 +283,7 @@ TEST_F(MembershipTest, AlarmsOfLackedReportsAreOneForAllAfterSome) {
 }
 
 TEST_F(MembershipTest, FormerStartIsToldOnceIfFolderWasEmpty) {
-  const RegisterCall former = Acknowledged(Call("a", 7), 199, 6);
+  const messages::RegisterCall former = Acknowledged(Call("a", 7), 199, 6);
   EXPECT_FALSE(membership_.TakeFormerStart(former, 200).has_value()) << "the folder is not empty";
   ASSERT_OK(membership_.Restore({}, {.server_incarnation = 200, .empty_folder = "/data"}, now_));
   EXPECT_FALSE(membership_.TakeFormerStart(Call("a", 7), 200).has_value());
@@ -342,7 +345,7 @@ TEST_F(MembershipTest, LaterStartWithoutBeginningKeepsTheFirst) {
 }
 
 TEST_F(MembershipTest, RestoreForgetsLivesAndConnectionsButNotHowLivesEnded) {
-  const WorkerLife life = Join("a", 7);
+  const messages::WorkerLife life = Join("a", 7);
   ASSERT_OK(membership_.Leave(life, "gone", now_).status());
   ASSERT_OK(membership_.Restore(membership_.table().Export(), {.server_incarnation = 300}, now_));
   EXPECT_TRUE(membership_.connections().empty());
@@ -352,7 +355,7 @@ TEST_F(MembershipTest, RestoreForgetsLivesAndConnectionsButNotHowLivesEnded) {
 }
 
 TEST_F(MembershipTest, ResumesLivesKeyAndConnectionsButNotFromWhereTheyCall) {
-  const WorkerLife life = Join("a", 7);
+  const messages::WorkerLife life = Join("a", 7);
   Membership other({.lease = kLease, .life_key = "other"});
   ASSERT_OK(other.Resume(membership_.memory(), now_));
   other.Resume(life.worker, membership_.ConnectionOf(life.worker).memory());
@@ -364,7 +367,7 @@ TEST_F(MembershipTest, ResumesLivesKeyAndConnectionsButNotFromWhereTheyCall) {
 }
 
 TEST_F(MembershipTest, WorkerOfOlderMapIsNotFollowedUnlessItTakesAddresses) {
-  HeartbeatCall call = Heartbeat(Join("a", 7), absl::Seconds(1));
+  messages::HeartbeatCall call = Heartbeat(Join("a", 7), absl::Seconds(1));
   const WorkerConnection& connection = membership_.ConnectionOf(call.life.worker);
   EXPECT_FALSE(membership_.OnHeartbeat(call, kMapVersion + 1));
   EXPECT_EQ(connection.path().round_trip, absl::ZeroDuration());
@@ -388,8 +391,8 @@ class UnconnectedTest : public MembershipTest {
   }
   void End() { membership_.OnConnectionEnded(a_, PeerOf(7), /*by_peer=*/true, now_); }
 
-  const WorkerLife a_ = Join("a", 7);
-  const WorkerLife b_ = Join("b", 8);
+  const messages::WorkerLife a_ = Join("a", 7);
+  const messages::WorkerLife b_ = Join("b", 8);
 };
 
 TEST_F(UnconnectedTest, LifeEndsOnceItsPatienceIsOverAndServersAgree) {
@@ -431,7 +434,7 @@ TEST_F(UnconnectedTest, LifeIsHeardOfByOtherConnectionOrRegistration) {
   Pass(absl::Seconds(1));
   EXPECT_EQ(Judge(), Verdict::kWait);
   End();
-  RegisterCall again = Call("a", 7);
+  messages::RegisterCall again = Call("a", 7);
   again.peer = PeerOf(10);
   Register(again);
   Pass(absl::Seconds(1));
@@ -506,7 +509,7 @@ TEST_F(TurnedAwayTest, AdmissionForgetsRefusalAndWaiting) {
 }
 
 TEST_F(TurnedAwayTest, JoinEndsWaitingAndReadmissionEndsRefusal) {
-  const WorkerLife life = Register(Call("a", 7)).life;
+  const messages::WorkerLife life = Register(Call("a", 7)).life;
   membership_.NoteWaiting("a", "", not_ready_, now_);
   EXPECT_TRUE(membership_.NoteRefusal("a", "", refused_, now_));
   EXPECT_THAT(membership_.Callers(now_), SizeIs(1)) << "that ends no waiting";
@@ -518,4 +521,4 @@ TEST_F(TurnedAwayTest, JoinEndsWaitingAndReadmissionEndsRefusal) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::membership

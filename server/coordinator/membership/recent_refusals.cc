@@ -5,7 +5,7 @@
 #include "common/runtime/peer_text.h"
 #include "server/membership/membership_table.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 namespace {
 
 std::string Printable(absl::string_view text) {
@@ -43,4 +43,4 @@ std::vector<RecentRefusals::Refusal> RecentRefusals::Shown(absl::Time now) const
   return shown;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::membership

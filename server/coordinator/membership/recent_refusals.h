@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 
 class RecentRefusals {
  public:
@@ -41,4 +41,4 @@ class RecentRefusals {
   std::vector<Refusal> refusals_;  // the latest last
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::membership

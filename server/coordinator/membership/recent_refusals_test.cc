@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 namespace {
 
 constexpr absl::Duration kShownFor = absl::Hours(1);
@@ -44,4 +44,4 @@ TEST(RecentRefusalsTest, WhatComesFromOutsideIsEscapedAndCut) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::membership

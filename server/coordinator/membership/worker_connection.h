@@ -7,7 +7,7 @@
 
 #include "common/messages/cluster_messages.h"
 
-namespace lodestar {
+namespace lodestar::membership {
 
 class WorkerConnection {
  public:
@@ -26,7 +26,7 @@ class WorkerConnection {
   const Memory& memory() const { return memory_; }
 
   // Begins a life of the worker. Returns true if the previous life was of the same process.
-  bool BeginLife(const RegisterCall& call) {
+  bool BeginLife(const messages::RegisterCall& call) {
     const bool is_same_process = IsProcess(call.instance_id);
     *this = WorkerConnection({.instance_id = call.instance_id,
                               .device = call.device,
@@ -41,13 +41,13 @@ class WorkerConnection {
     memory_.map_version = map_version;
   }
   void OnHeardFrom(const std::string& peer) { peer_ = peer; }
-  void OnHeartbeat(const HeartbeatCall& call) { path_ = call.path; }
+  void OnHeartbeat(const messages::HeartbeatCall& call) { path_ = call.path; }
 
   bool IsProcess(uint64_t instance_id) const { return memory_.instance_id == instance_id; }
   const std::string& identity() const { return memory_.identity; }
   // Returns whether the worker has the present map of the servers, or accepts it in the answer to
   // this heartbeat.
-  bool Follows(const HeartbeatCall& call, uint64_t map_version) const {
+  bool Follows(const messages::HeartbeatCall& call, uint64_t map_version) const {
     return call.map_version.has_value() || memory_.map_version == map_version;
   }
   // Returns the address of the worker's last call. Empty means that the worker has not called since
@@ -55,12 +55,12 @@ class WorkerConnection {
   const std::string& peer() const { return peer_; }
   // Returns the facts about the network path from the last heartbeat. All are zero if this life has
   // sent no heartbeat.
-  const PathFacts& path() const { return path_; }
+  const messages::PathFacts& path() const { return path_; }
 
  private:
   Memory memory_;
   std::string peer_;
-  PathFacts path_;
+  messages::PathFacts path_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::membership

@@ -9,7 +9,7 @@
 #include "common/params/shard_plan.h"
 #include "common/plan/shard_memory.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 constexpr int64_t kMaxTensors = 1 << 16;
@@ -19,7 +19,7 @@ constexpr int64_t kMaxLayoutBytes = 4 << 20;
 constexpr int64_t kMaxBucketsOfAMessage = 1 << 16;
 
 // Returns an upper bound of the bytes that a tensor takes in a message.
-int64_t BytesOf(const TensorSpec& tensor) {
+int64_t BytesOf(const params::TensorSpec& tensor) {
   constexpr int64_t kMarks = 24;
   constexpr int64_t kDimension = 8;
   return static_cast<int64_t>(tensor.name.size()) + kMarks +
@@ -28,33 +28,36 @@ int64_t BytesOf(const TensorSpec& tensor) {
 
 }  // namespace
 
-std::optional<ModelRefusal> CheckClientLayout(const ServerRoom& room, const JobSpec& job,
-                                              const Layout& layout) {
+std::optional<ModelRefusal> CheckClientLayout(const ServerRoom& room, const job::JobSpec& job,
+                                              const params::Layout& layout) {
   using Kind = ModelRefusal::Kind;
   const auto num_tensors = static_cast<int64_t>(layout.tensors().size());
   if (num_tensors > kMaxTensors) {
     return ModelRefusal{.kind = Kind::kTensors, .present = num_tensors, .allowed = kMaxTensors};
   }
   int64_t bytes = 0;
-  for (const TensorSpec& tensor : layout.tensors()) bytes += BytesOf(tensor);
+  for (const params::TensorSpec& tensor : layout.tensors()) bytes += BytesOf(tensor);
   if (bytes > kMaxLayoutBytes) {
     return ModelRefusal{.kind = Kind::kNames, .present = bytes, .allowed = kMaxLayoutBytes};
   }
-  const absl::StatusOr<std::vector<ElementRange>> ranges = PlanShards(layout, room.num_shards);
+  const absl::StatusOr<std::vector<params::ElementRange>> ranges =
+      params::PlanShards(layout, room.num_shards);
   if (!ranges.ok()) return ModelRefusal{.kind = Kind::kShards, .cause = ranges.status()};
-  const ElementRange largest = *std::max_element(
-      ranges->begin(), ranges->end(),
-      [](const ElementRange& a, const ElementRange& b) { return a.size() < b.size(); });
-  const auto fits =
-      CheckShardMemory(EstimateShardMemory(job, largest.size(), room.staging_bytes), room.memory);
+  const params::ElementRange largest =
+      *std::max_element(ranges->begin(), ranges->end(),
+                        [](const params::ElementRange& a, const params::ElementRange& b) {
+                          return a.size() < b.size();
+                        });
+  const auto fits = plan::CheckShardMemory(
+      plan::EstimateShardMemory(job, largest.size(), room.staging_bytes), room.memory);
   if (!fits.ok()) {
     return ModelRefusal{.kind = Kind::kMemory,
                         .present = layout.num_elements(),
                         .largest_shard = largest.size(),
                         .cause = fits.status()};
   }
-  const absl::StatusOr<std::vector<Bucket>> buckets =
-      PlanBuckets(layout, *ranges, job.bucket_bytes);
+  const absl::StatusOr<std::vector<params::Bucket>> buckets =
+      params::PlanBuckets(layout, *ranges, job.bucket_bytes);
   if (!buckets.ok()) return ModelRefusal{.kind = Kind::kCut, .cause = buckets.status()};
   const auto num_buckets = static_cast<int64_t>(buckets->size());
   if (num_buckets <= kMaxBucketsOfAMessage) return std::nullopt;
@@ -62,4 +65,4 @@ std::optional<ModelRefusal> CheckClientLayout(const ServerRoom& room, const JobS
       .kind = Kind::kBuckets, .present = num_buckets, .allowed = kMaxBucketsOfAMessage};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -9,20 +9,20 @@
 #include "common/params/layout.h"
 #include "server/coordinator/model/model_refusal.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 // Limits of the servers.
 struct ServerRoom {
   int num_shards = 1;
-  HostMemory memory = {};     // see CoordinatorConfig
-  int64_t staging_bytes = 0;  // see CoordinatorConfig
+  machine::HostMemory memory = {};  // see CoordinatorConfig
+  int64_t staging_bytes = 0;        // see CoordinatorConfig
 };
 
 // Returns why the servers cannot take the layout. Not set means that they can. A layout is refused
 // if it cannot be cut into shards or buckets, or if the part of one server does not fit into the
 // memory that servers may take. It is also refused if its tensors or buckets do not fit into a
 // registration, which is a single message to each later worker.
-std::optional<ModelRefusal> CheckClientLayout(const ServerRoom& room, const JobSpec& job,
-                                              const Layout& layout);
+std::optional<ModelRefusal> CheckClientLayout(const ServerRoom& room, const job::JobSpec& job,
+                                              const params::Layout& layout);
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -12,27 +12,27 @@
 #include "common/runtime/check.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 // Returns by how many points the forecast of a choice exceeds kMostLossPercent, in words. Says so
 // if there is no forecast. Returns only a separator if the forecast does not exceed it.
-std::string MissText(const LossEstimate& loss) {
+std::string MissText(const plan::LossEstimate& loss) {
   if (!loss.percent.has_value()) return "; no forecast of its loss is known; ";
-  if (*loss.percent <= kMostLossPercent) return "; ";
+  if (*loss.percent <= plan::kMostLossPercent) return "; ";
   return absl::StrFormat(
       "; by forecast it loses %.1f %% beside sync, %.1f points more than the %.1f %% wanted; ",
-      *loss.percent, *loss.percent - kMostLossPercent, kMostLossPercent);
+      *loss.percent, *loss.percent - plan::kMostLossPercent, plan::kMostLossPercent);
 }
 
 std::string RateText(double bytes_per_second) {
-  return bytes_per_second == NetworkPath::kNoLimit
+  return bytes_per_second == plan::NetworkPath::kNoLimit
              ? "as fast as memory"
              : absl::StrFormat("%.3g Mbit/s", bytes_per_second * 8e-6);
 }
 
-std::string FactsText(const ExchangeFacts& facts) {
-  const bool shares_link = facts.path.server_down != NetworkPath::kNoLimit;
+std::string FactsText(const plan::ExchangeFacts& facts) {
+  const bool shares_link = facts.path.server_down != plan::NetworkPath::kNoLimit;
   return absl::StrFormat("a step takes %.3g ms, workers send %s and get %s%s, round trip %.3g ms",
                          absl::ToDoubleMilliseconds(facts.step), RateText(facts.path.worker_up),
                          RateText(facts.path.worker_down),
@@ -53,7 +53,8 @@ void ExchangeTuning::End(std::string text) {
   text_ = std::move(text);
 }
 
-void ExchangeTuning::OnReport(WorkerId worker, const RoundReport& report, int local_steps) {
+void ExchangeTuning::OnReport(WorkerId worker, const messages::RoundReport& report,
+                              int local_steps) {
   if (!is_measuring_ || report.num_samples <= 0 || local_steps < 1) return;
   Measured& measured = measured_[worker];
   // The first round is left out: the first weights are sent whole, and new connections are still
@@ -62,7 +63,7 @@ void ExchangeTuning::OnReport(WorkerId worker, const RoundReport& report, int lo
   measured.step = std::min(measured.step, report.compute / local_steps);
 }
 
-void ExchangeTuning::OnHeartbeat(WorkerId worker, const PathFacts& path) {
+void ExchangeTuning::OnHeartbeat(WorkerId worker, const messages::PathFacts& path) {
   const auto measured = measured_.find(worker);
   if (measured == measured_.end() || measured->second.rounds < kTrialRounds) return;
   measured->second.path = path;
@@ -84,17 +85,18 @@ absl::Duration ExchangeTuning::MeanExchange() const {
   return shortest;
 }
 
-absl::StatusOr<ExchangeFacts> ExchangeTuning::Facts(const JobSpec& asked, const Layout& layout,
-                                                    int num_shards) const {
+absl::StatusOr<plan::ExchangeFacts> ExchangeTuning::Facts(const job::JobSpec& asked,
+                                                          const params::Layout& layout,
+                                                          int num_shards) const {
   LODESTAR_CHECK(!measured_.empty()) << "nobody has measured anything";
-  ExchangeFacts facts;
+  plan::ExchangeFacts facts;
   facts.num_workers = static_cast<int>(measured_.size());
   const auto slower = [](double a, double b) { return b > 0.0 ? std::min(a, b) : a; };
   double highest_up = 0.0;
   double highest_down = 0.0;
   for (const auto& [worker, measured] : measured_) {
     facts.step = std::max(facts.step, measured.step);
-    NetworkPath& path = facts.path;
+    plan::NetworkPath& path = facts.path;
     path.worker_up = slower(path.worker_up, measured.path.up_bytes_per_second);
     path.worker_down = slower(path.worker_down, measured.path.down_bytes_per_second);
     path.round_trip = std::max(path.round_trip, measured.path.round_trip);
@@ -102,39 +104,43 @@ absl::StatusOr<ExchangeFacts> ExchangeTuning::Facts(const JobSpec& asked, const 
     highest_down = std::max(highest_down, measured.path.down_bytes_per_second);
   }
   if (highest_up == 0.0 || highest_down == 0.0) return facts;
-  ExchangeFacts shared = facts;
+  plan::ExchangeFacts shared = facts;
   shared.path.server_down = highest_up;
   shared.path.server_up = highest_down;
-  const JobSpec trial = TrialOf(asked);
-  ASSIGN_OR_RETURN(const ExchangeSizes sizes, PlanExchangeSizes(trial, layout, num_shards));
-  const auto miss = [&](const ExchangeFacts& assumed) {
-    return absl::AbsDuration(ForecastExchange(trial, sizes, assumed).exposed() - MeanExchange());
+  const job::JobSpec trial = job::TrialOf(asked);
+  ASSIGN_OR_RETURN(const plan::ExchangeSizes sizes,
+                   plan::PlanExchangeSizes(trial, layout, num_shards));
+  const auto miss = [&](const plan::ExchangeFacts& assumed) {
+    return absl::AbsDuration(plan::ForecastExchange(trial, sizes, assumed).exposed() -
+                             MeanExchange());
   };
   return miss(shared) < miss(facts) ? shared : facts;
 }
 
-absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const JobSpec& asked,
-                                                              const OpenSettings& open,
-                                                              const Layout& layout,
+absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const job::JobSpec& asked,
+                                                              const job::OpenSettings& open,
+                                                              const params::Layout& layout,
                                                               int num_shards) const {
-  ASSIGN_OR_RETURN(const ExchangeFacts facts, Facts(asked, layout, num_shards));
-  const double steps_per_round = open.are_lengths_in_steps() ? 1.0 : StepsPerRound(asked);
-  ExchangeBounds bounds = {.loss_percent = kMostLossPercent,
-                           .prefers_sync = true,
-                           .open = open,
-                           .modes = ModesToChooseFrom()};
+  ASSIGN_OR_RETURN(const plan::ExchangeFacts facts, Facts(asked, layout, num_shards));
+  const double steps_per_round = open.are_lengths_in_steps() ? 1.0 : job::StepsPerRound(asked);
+  plan::ExchangeBounds bounds = {.loss_percent = plan::kMostLossPercent,
+                                 .prefers_sync = true,
+                                 .open = open,
+                                 .modes = job::ModesToChooseFrom()};
   bounds.total_steps =
       static_cast<int64_t>(static_cast<double>(asked.schedule.total_rounds) * steps_per_round);
-  bounds.possible = [&open](const JobSpec& job) { return ValidateJobSpec(InRounds(job, open)); };
-  ASSIGN_OR_RETURN(const ExchangeChoice all,
-                   ChooseExchange(asked, layout, num_shards, facts, bounds));
-  const ExchangeOption& option = all.options[all.chosen];
-  Choice choice = {.job = InRounds(option.job, open), .text = ""};
-  choice.text = absl::StrCat(option.name, " (", absl::StrJoin(ExchangeFlags(option.job), " "),
+  bounds.possible = [&open](const job::JobSpec& job) {
+    return job::ValidateJobSpec(job::InRounds(job, open));
+  };
+  ASSIGN_OR_RETURN(const plan::ExchangeChoice all,
+                   plan::ChooseExchange(asked, layout, num_shards, facts, bounds));
+  const plan::ExchangeOption& option = all.options[all.chosen];
+  Choice choice = {.job = job::InRounds(option.job, open), .text = ""};
+  choice.text = absl::StrCat(option.name, " (", absl::StrJoin(plan::ExchangeFlags(option.job), " "),
                              "): ", FactsText(facts), "; workers compute for ",
                              absl::StrFormat("%.1f", 100.0 * option.forecast.utilisation()),
                              " % of the time by forecast", MissText(option.loss), all.reason);
   return choice;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -17,7 +17,7 @@
 #include "common/plan/exchange_forecast.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 class ExchangeTuning {
  public:
@@ -36,8 +36,8 @@ class ExchangeTuning {
   const std::string& text() const { return text_; }
 
   // Adds a report of a round with `local_steps` steps to the measurements of the member.
-  void OnReport(WorkerId worker, const RoundReport& report, int local_steps);
-  void OnHeartbeat(WorkerId worker, const PathFacts& path);
+  void OnReport(WorkerId worker, const messages::RoundReport& report, int local_steps);
+  void OnHeartbeat(WorkerId worker, const messages::PathFacts& path);
   void OnEnded(WorkerId worker) { measured_.erase(worker); }
   // Returns true if the worker has measured enough for a choice.
   bool HasMeasured(WorkerId worker) const;
@@ -47,18 +47,18 @@ class ExchangeTuning {
   // worker's, or links have no limit. The case is taken that better explains how long exchanges
   // took in the trial of `asked`. Requires: a member has done a round. Errors: those of
   // PlanExchangeSizes().
-  absl::StatusOr<ExchangeFacts> Facts(const JobSpec& asked, const Layout& layout,
-                                      int num_shards) const;
+  absl::StatusOr<plan::ExchangeFacts> Facts(const job::JobSpec& asked, const params::Layout& layout,
+                                            int num_shards) const;
 
   struct Choice {
-    JobSpec job;
+    job::JobSpec job;
     std::string text;
   };
   // Chooses among ModesToChooseFrom(). The lengths of `asked` are in steps if
   // open.are_lengths_in_steps(). The lengths of the choice are in rounds. Errors: those of Facts();
   // those of ChooseExchange(), also if no choice is a valid job.
-  absl::StatusOr<Choice> Choose(const JobSpec& asked, const OpenSettings& open,
-                                const Layout& layout, int num_shards) const;
+  absl::StatusOr<Choice> Choose(const job::JobSpec& asked, const job::OpenSettings& open,
+                                const params::Layout& layout, int num_shards) const;
 
  private:
   struct Measured {
@@ -66,7 +66,7 @@ class ExchangeTuning {
     absl::Duration step = absl::InfiniteDuration();  // shortest mean over the steps of a round
     // Time for communication and waiting in all rounds after the first.
     absl::Duration exchanges;
-    PathFacts path;
+    messages::PathFacts path;
     bool has_path = false;  // true after a heartbeat that follows enough rounds
   };
 
@@ -79,4 +79,4 @@ class ExchangeTuning {
   std::map<WorkerId, Measured> measured_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

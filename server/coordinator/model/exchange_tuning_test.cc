@@ -10,24 +10,24 @@
 #include "common/plan/exchange_sizes.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 using ::testing::HasSubstr;
 
 constexpr double kMegabit = 1e6 / 8;
 
-JobSpec Asked() {
-  JobSpec job;
-  job.model = *ModelPreset("gpt2-124m");
+job::JobSpec Asked() {
+  job::JobSpec job;
+  job.model = *params::ModelPreset("gpt2-124m");
   job.batch_size = 8;
   job.min_workers = 2;
   job.schedule.total_rounds = 20'000;
   return job;
 }
 
-RoundReport ReportOf(absl::Duration compute) {
-  RoundReport report;
+messages::RoundReport ReportOf(absl::Duration compute) {
+  messages::RoundReport report;
   report.num_samples = 8;
   report.compute = compute;
   return report;
@@ -35,7 +35,7 @@ RoundReport ReportOf(absl::Duration compute) {
 
 class ExchangeTuningTest : public testing::Test {
  protected:
-  void Measure(WorkerId worker, absl::Duration step, const PathFacts& path) {
+  void Measure(WorkerId worker, absl::Duration step, const messages::PathFacts& path) {
     for (int round = 0; round < ExchangeTuning::kTrialRounds; ++round) {
       tuning_.OnReport(worker, ReportOf(10 * step), /*local_steps=*/10);
     }
@@ -69,37 +69,39 @@ TEST_F(ExchangeTuningTest, FactsAreThoseOfTheSlowest) {
           {.up_bytes_per_second = 9e6, .round_trip = absl::Milliseconds(80)});
   // The first round of worker 2 includes compiling, and its last round is held up.
   tuning_.OnReport(WorkerId(2), ReportOf(absl::Seconds(9)), 10);
-  JobSpec asked = Asked();
-  ASSERT_OK_AND_ASSIGN(const ExchangeFacts facts,
-                       tuning_.Facts(asked, *BuildLayout(asked.model), 1));
+  job::JobSpec asked = Asked();
+  ASSERT_OK_AND_ASSIGN(const plan::ExchangeFacts facts,
+                       tuning_.Facts(asked, *params::BuildLayout(asked.model), 1));
   EXPECT_EQ(facts.num_workers, 2);
   EXPECT_EQ(facts.step, absl::Milliseconds(20));
   EXPECT_DOUBLE_EQ(facts.path.worker_up, 9e6);
-  EXPECT_EQ(facts.path.worker_down, NetworkPath::kNoLimit) << "shared memory, or too little moved";
+  EXPECT_EQ(facts.path.worker_down, plan::NetworkPath::kNoLimit)
+      << "shared memory, or too little moved";
   EXPECT_EQ(facts.path.round_trip, absl::Milliseconds(80));
 }
 
 TEST_F(ExchangeTuningTest, ChoosesWhatTheFormulaSays) {
   tuning_.Begin();
-  const PathFacts path = {.up_bytes_per_second = 100 * kMegabit,
-                          .down_bytes_per_second = 100 * kMegabit,
-                          .round_trip = absl::Milliseconds(50)};
+  const messages::PathFacts path = {.up_bytes_per_second = 100 * kMegabit,
+                                    .down_bytes_per_second = 100 * kMegabit,
+                                    .round_trip = absl::Milliseconds(50)};
   for (int worker = 1; worker <= 2; ++worker) {
     Measure(WorkerId(worker), absl::Milliseconds(300), path);
   }
-  const JobSpec asked = Asked();
-  const Layout layout = *BuildLayout(asked.model);
+  const job::JobSpec asked = Asked();
+  const params::Layout layout = *params::BuildLayout(asked.model);
   ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
-                       tuning_.Choose(asked, OpenSettings::All(), layout, 1));
-  ASSERT_OK_AND_ASSIGN(const ExchangeChoice all,
-                       ChooseExchange(asked, layout, 1, *tuning_.Facts(asked, layout, 1),
-                                      {.loss_percent = 1.5,
-                                       .total_steps = 20'000,
-                                       .prefers_sync = true,
-                                       .modes = ModesToChooseFrom()}));
-  const ExchangeOption& option = all.options[all.chosen];
-  EXPECT_EQ(JobSettings(choice.job), JobSettings(InRounds(option.job, OpenSettings::All())));
-  EXPECT_EQ(choice.job.mode, Mode::kLocalSgd);
+                       tuning_.Choose(asked, job::OpenSettings::All(), layout, 1));
+  ASSERT_OK_AND_ASSIGN(const plan::ExchangeChoice all,
+                       plan::ChooseExchange(asked, layout, 1, *tuning_.Facts(asked, layout, 1),
+                                            {.loss_percent = 1.5,
+                                             .total_steps = 20'000,
+                                             .prefers_sync = true,
+                                             .modes = job::ModesToChooseFrom()}));
+  const plan::ExchangeOption& option = all.options[all.chosen];
+  EXPECT_EQ(job::JobSettings(choice.job),
+            job::JobSettings(job::InRounds(option.job, job::OpenSettings::All())));
+  EXPECT_EQ(choice.job.mode, job::Mode::kLocalSgd);
   EXPECT_TRUE(option.has_spare);
   EXPECT_LT(choice.job.schedule.total_rounds, 20'000);
   EXPECT_THAT(choice.text, HasSubstr(option.name));
@@ -117,15 +119,15 @@ TEST_F(ExchangeTuningTest, APartOfTheSettingsIsChosenBesideTheOthers) {
              .down_bytes_per_second = 100 * kMegabit,
              .round_trip = absl::Milliseconds(50)});
   }
-  JobSpec asked = Asked();
-  const Layout layout = *BuildLayout(asked.model);
-  asked.mode = Mode::kLocalSgd;
-  asked.outer_optimizer = OuterOptimizerKind::kAverage;
+  job::JobSpec asked = Asked();
+  const params::Layout layout = *params::BuildLayout(asked.model);
+  asked.mode = job::Mode::kLocalSgd;
+  asked.outer_optimizer = job::OuterOptimizerKind::kAverage;
   ASSERT_OK_AND_ASSIGN(ExchangeTuning::Choice choice,
                        tuning_.Choose(asked, {.local_steps = true, .overlap = true}, layout, 1));
-  EXPECT_OK(ValidateJobSpec(choice.job));
+  EXPECT_OK(job::ValidateJobSpec(choice.job));
   EXPECT_FALSE(choice.job.overlap_rounds) << "not with an average";
-  EXPECT_EQ(choice.job.outer_optimizer, OuterOptimizerKind::kAverage);
+  EXPECT_EQ(choice.job.outer_optimizer, job::OuterOptimizerKind::kAverage);
   EXPECT_NEAR(choice.job.schedule.total_rounds, 20'000.0 / choice.job.local_steps, 2);
   // If the steps of a round are given, the number of rounds stays as it is.
   asked.local_steps = 20;
@@ -137,11 +139,12 @@ TEST_F(ExchangeTuningTest, APartOfTheSettingsIsChosenBesideTheOthers) {
 TEST_F(ExchangeTuningTest, OverAFastNetworkTheJobIsSynchronous) {
   tuning_.Begin();
   Measure(WorkerId(1), absl::Milliseconds(300), {.round_trip = absl::Microseconds(50)});
-  JobSpec asked = Asked();
-  asked.model = *ModelPreset("gpt-nano");
-  ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
-                       tuning_.Choose(asked, OpenSettings::All(), *BuildLayout(asked.model), 1));
-  EXPECT_EQ(choice.job.mode, Mode::kSync);
+  job::JobSpec asked = Asked();
+  asked.model = *params::ModelPreset("gpt-nano");
+  ASSERT_OK_AND_ASSIGN(
+      const ExchangeTuning::Choice choice,
+      tuning_.Choose(asked, job::OpenSettings::All(), *params::BuildLayout(asked.model), 1));
+  EXPECT_EQ(choice.job.mode, job::Mode::kSync);
   EXPECT_EQ(choice.job.schedule.total_rounds, 20'000);
 }
 
@@ -151,11 +154,12 @@ TEST_F(ExchangeTuningTest, OnOneMachineTheJobIsSynchronous) {
   for (int worker = 1; worker <= 2; ++worker) {
     Measure(WorkerId(worker), absl::Milliseconds(14), {.round_trip = absl::Microseconds(50)});
   }
-  JobSpec asked = Asked();
-  asked.model = *ModelPreset("gpt-nano");
-  ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
-                       tuning_.Choose(asked, OpenSettings::All(), *BuildLayout(asked.model), 1));
-  EXPECT_EQ(choice.job.mode, Mode::kSync) << choice.text;
+  job::JobSpec asked = Asked();
+  asked.model = *params::ModelPreset("gpt-nano");
+  ASSERT_OK_AND_ASSIGN(
+      const ExchangeTuning::Choice choice,
+      tuning_.Choose(asked, job::OpenSettings::All(), *params::BuildLayout(asked.model), 1));
+  EXPECT_EQ(choice.job.mode, job::Mode::kSync) << choice.text;
 }
 
 TEST_F(ExchangeTuningTest, SaysByHowMuchTheForecastMissesTheLossOfSync) {
@@ -163,22 +167,22 @@ TEST_F(ExchangeTuningTest, SaysByHowMuchTheForecastMissesTheLossOfSync) {
   for (int worker = 1; worker <= 2; ++worker) {
     Measure(WorkerId(worker), absl::Milliseconds(14), {.round_trip = absl::Microseconds(50)});
   }
-  JobSpec asked = Asked();
-  asked.model = *ModelPreset("gpt-nano");
-  asked.mode = Mode::kLocalSgd;
-  asked.outer_optimizer = OuterOptimizerKind::kAverage;
+  job::JobSpec asked = Asked();
+  asked.model = *params::ModelPreset("gpt-nano");
+  asked.mode = job::Mode::kLocalSgd;
+  asked.outer_optimizer = job::OuterOptimizerKind::kAverage;
   asked.local_steps = 20;
   asked.schedule.total_rounds = 50;
   ASSERT_OK_AND_ASSIGN(
       const ExchangeTuning::Choice choice,
-      tuning_.Choose(asked, {.push_encoding = true}, *BuildLayout(asked.model), 1));
+      tuning_.Choose(asked, {.push_encoding = true}, *params::BuildLayout(asked.model), 1));
   EXPECT_THAT(choice.text, HasSubstr("points more than the 1.5 % wanted"));
 }
 
 TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {
-  JobSpec asked = Asked();
-  asked.model = *ModelPreset("gpt-nano");
-  const Layout layout = *BuildLayout(asked.model);
+  job::JobSpec asked = Asked();
+  asked.model = *params::ModelPreset("gpt-nano");
+  const params::Layout layout = *params::BuildLayout(asked.model);
   const double rates[] = {0.0, 1e-300, 1.0, 1e300};
   for (const double up : rates) {
     for (const double down : rates) {
@@ -191,8 +195,8 @@ TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {
                  .down_bytes_per_second = down,
                  .round_trip = absl::Hours(24)});
         ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
-                             tuning_.Choose(asked, OpenSettings::All(), layout, 1));
-        EXPECT_OK(ValidateJobSpec(choice.job)) << choice.text;
+                             tuning_.Choose(asked, job::OpenSettings::All(), layout, 1));
+        EXPECT_OK(job::ValidateJobSpec(choice.job)) << choice.text;
       }
     }
   }
@@ -200,23 +204,23 @@ TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {
 
 // The time of the exchanges in the trial shows whether workers share a link.
 TEST_F(ExchangeTuningTest, KnowsWhetherWorkersShareALink) {
-  JobSpec asked = Asked();
-  asked.model = *ModelPreset("gpt-nano");
-  const Layout layout = *BuildLayout(asked.model);
+  job::JobSpec asked = Asked();
+  asked.model = *params::ModelPreset("gpt-nano");
+  const params::Layout layout = *params::BuildLayout(asked.model);
   const double rate = 10 * kMegabit;
   for (const bool shared : {false, true}) {
-    ExchangeFacts truth;
+    plan::ExchangeFacts truth;
     truth.num_workers = 2;
     truth.step = absl::Milliseconds(50);
     truth.path = {.worker_up = rate, .worker_down = rate, .round_trip = absl::Milliseconds(50)};
     if (shared) truth.path.server_up = truth.path.server_down = rate;
-    const JobSpec trial = TrialOf(asked);
+    const job::JobSpec trial = job::TrialOf(asked);
     const absl::Duration exchange =
-        ForecastExchange(trial, *PlanExchangeSizes(trial, layout, 1), truth).exposed();
+        plan::ForecastExchange(trial, *plan::PlanExchangeSizes(trial, layout, 1), truth).exposed();
     tuning_.Begin();
     for (int worker = 1; worker <= 2; ++worker) {
       for (int round = 0; round < ExchangeTuning::kTrialRounds; ++round) {
-        RoundReport report = ReportOf(5 * truth.step);
+        messages::RoundReport report = ReportOf(5 * truth.step);
         report.communication = 0.9 * exchange;
         report.wait = 0.1 * exchange;
         if (round == 0) report.communication *= 10;  // the first weights are sent whole
@@ -226,9 +230,9 @@ TEST_F(ExchangeTuningTest, KnowsWhetherWorkersShareALink) {
                                              .down_bytes_per_second = rate,
                                              .round_trip = absl::Milliseconds(50)});
     }
-    ASSERT_OK_AND_ASSIGN(const ExchangeFacts facts, tuning_.Facts(asked, layout, 1));
-    EXPECT_EQ(facts.path.server_down, shared ? rate : NetworkPath::kNoLimit);
-    EXPECT_EQ(facts.path.server_up, shared ? rate : NetworkPath::kNoLimit);
+    ASSERT_OK_AND_ASSIGN(const plan::ExchangeFacts facts, tuning_.Facts(asked, layout, 1));
+    EXPECT_EQ(facts.path.server_down, shared ? rate : plan::NetworkPath::kNoLimit);
+    EXPECT_EQ(facts.path.server_up, shared ? rate : plan::NetworkPath::kNoLimit);
   }
 }
 
@@ -239,13 +243,13 @@ TEST_F(ExchangeTuningTest, TakesWhatTheJobAllows) {
           {.up_bytes_per_second = 0.1 * kMegabit,
            .down_bytes_per_second = 100 * kMegabit,
            .round_trip = absl::Milliseconds(1)});
-  JobSpec asked = Asked();
-  asked.robust_mean = *ParseRobustMean("median");
-  const Layout layout = *BuildLayout(asked.model);
+  job::JobSpec asked = Asked();
+  asked.robust_mean = *job::ParseRobustMean("median");
+  const params::Layout layout = *params::BuildLayout(asked.model);
   ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
-                       tuning_.Choose(asked, OpenSettings::All(), layout, 1));
+                       tuning_.Choose(asked, job::OpenSettings::All(), layout, 1));
   EXPECT_FALSE(choice.job.push_encoding.is_topk()) << choice.text;
-  EXPECT_OK(ValidateJobSpec(choice.job));
+  EXPECT_OK(job::ValidateJobSpec(choice.job));
 }
 
 TEST_F(ExchangeTuningTest, MeasuresOnlyDuringTheTrial) {
@@ -262,10 +266,10 @@ TEST_F(ExchangeTuningTest, MeasuresOnlyDuringTheTrial) {
 }
 
 TEST(TrialTest, IsAJobThatMayRun) {
-  const JobSpec trial = TrialOf(Asked());
-  EXPECT_OK(ValidateJobSpec(trial));
-  EXPECT_EQ(trial.mode, Mode::kLocalSgd);
+  const job::JobSpec trial = job::TrialOf(Asked());
+  EXPECT_OK(job::ValidateJobSpec(trial));
+  EXPECT_EQ(trial.mode, job::Mode::kLocalSgd);
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -14,18 +14,19 @@
 #include "common/plan/exchange_choice.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 struct LayoutPlan {
-  std::vector<ElementRange> shards;
-  std::vector<Bucket> buckets;
+  std::vector<params::ElementRange> shards;
+  std::vector<params::Bucket> buckets;
 };
 
-absl::StatusOr<LayoutPlan> PlanLayout(const Layout& layout, int num_shards, int64_t bucket_bytes) {
+absl::StatusOr<LayoutPlan> PlanLayout(const params::Layout& layout, int num_shards,
+                                      int64_t bucket_bytes) {
   LayoutPlan plan;
-  ASSIGN_OR_RETURN(plan.shards, PlanShards(layout, num_shards));
-  ASSIGN_OR_RETURN(plan.buckets, PlanBuckets(layout, plan.shards, bucket_bytes));
+  ASSIGN_OR_RETURN(plan.shards, params::PlanShards(layout, num_shards));
+  ASSIGN_OR_RETURN(plan.buckets, params::PlanBuckets(layout, plan.shards, bucket_bytes));
   return plan;
 }
 
@@ -41,17 +42,17 @@ JobModel::JobModel(Config config)
 absl::StatusOr<JobModel> JobModel::Create(Config config) {
   JobModel model(std::move(config));
   if (model.is_client_model()) return model;
-  const JobSpec& job = model.job_;
-  ASSIGN_OR_RETURN(model.layout_, BuildLayout(job.model));
+  const job::JobSpec& job = model.job_;
+  ASSIGN_OR_RETURN(model.layout_, params::BuildLayout(job.model));
   ASSIGN_OR_RETURN(const LayoutPlan plan,
                    PlanLayout(*model.layout_, model.config_.room.num_shards, job.bucket_bytes));
-  RETURN_IF_ERROR(FragmentPlan(plan.buckets, job.fragments).CheckComplete());
+  RETURN_IF_ERROR(job::FragmentPlan(plan.buckets, job.fragments).CheckComplete());
   return model;
 }
 
 JobModel::Memory JobModel::memory() const {
-  Memory memory = {.settings = JobSettings(job_),
-                   .spec = ModelSpecToJson(job_.model),
+  Memory memory = {.settings = job::JobSettings(job_),
+                   .spec = params::ModelSpecToJson(job_.model),
                    .layout_hash = layout_->hash(),
                    .map_version = map_->version,
                    .awaits_settings = awaits_settings_,
@@ -70,7 +71,7 @@ absl::Status JobModel::Resume(Memory memory, const std::vector<std::string>& add
   if (!layout_.has_value()) return absl::DataLossError("the layout of the model is not there");
   if (!has_layout && memory.layout_hash != layout_->hash()) {
     // The rounds in the journals of the shards use the layout in which they were trained.
-    ASSIGN_OR_RETURN(Layout earlier, BuildEarlierLayout(job_.model));
+    ASSIGN_OR_RETURN(params::Layout earlier, params::BuildEarlierLayout(job_.model));
     if (!memory.layout_hash.empty() && memory.layout_hash != earlier.hash()) {
       return absl::DataLossError(absl::StrCat(
           "the layout of the model has hash ", memory.layout_hash, ", this release has ",
@@ -84,13 +85,14 @@ absl::Status JobModel::Resume(Memory memory, const std::vector<std::string>& add
 }
 
 bool JobModel::is_client_model() const {
-  return std::holds_alternative<ClientModelSpec>(job_.model.architecture);
+  return std::holds_alternative<params::ClientModelSpec>(job_.model.architecture);
 }
 
-std::optional<ModelRefusal> JobModel::CheckOffered(const RegisterCall& call) const {
-  const absl::Status same = call.adopts_order
-                                ? CheckSameTensors(*layout_, "the job", *call.layout, "this client")
-                                : CheckSameLayout(*layout_, "the job", *call.layout, "this client");
+std::optional<ModelRefusal> JobModel::CheckOffered(const messages::RegisterCall& call) const {
+  const absl::Status same =
+      call.adopts_order
+          ? checkpoints::CheckSameTensors(*layout_, "the job", *call.layout, "this client")
+          : params::CheckSameLayout(*layout_, "the job", *call.layout, "this client");
   if (same.ok()) return std::nullopt;
   return ModelRefusal{.kind = call.adopts_order ? ModelRefusal::Kind::kOtherTensors
                                                 : ModelRefusal::Kind::kOtherLayout,
@@ -103,7 +105,7 @@ std::optional<ModelRefusal> JobModel::CheckLayoutHash(absl::string_view hash) co
 }
 
 std::optional<ModelRefusal> JobModel::CheckEncodings(
-    const std::vector<Encoding::Kind>& known) const {
+    const std::vector<params::Encoding::Kind>& known) const {
   for (const auto& [encoding, flag] : {std::pair(job_.push_encoding, "push_encoding"),
                                        std::pair(job_.pull_encoding, "pull_encoding")}) {
     if (std::find(known.begin(), known.end(), encoding.kind()) == known.end()) {
@@ -113,10 +115,11 @@ std::optional<ModelRefusal> JobModel::CheckEncodings(
   return std::nullopt;
 }
 
-Proposal JobModel::SettleWith(const RegisterCall& call, const Layout& layout) const {
-  SettledJob settled = Settle(config_.job, config_.given, call.proposed);
-  absl::Status possible = ValidateJobSpec(settled.job);
-  possible.Update(CheckFits(config_.divergence, settled.job));
+Proposal JobModel::SettleWith(const messages::RegisterCall& call,
+                              const params::Layout& layout) const {
+  job::SettledJob settled = job::Settle(config_.job, config_.given, call.proposed);
+  absl::Status possible = job::ValidateJobSpec(settled.job);
+  possible.Update(faults::CheckFits(config_.divergence, settled.job));
   if (!possible.ok()) {
     return Refused({.kind = ModelRefusal::Kind::kSettings, .cause = possible});
   }
@@ -125,7 +128,7 @@ Proposal JobModel::SettleWith(const RegisterCall& call, const Layout& layout) co
   return {.kind = Proposal::Kind::kAnother, .settled = std::move(settled)};
 }
 
-Proposal JobModel::Judge(const RegisterCall& call, absl::Time now) const {
+Proposal JobModel::Judge(const messages::RegisterCall& call, absl::Time now) const {
   if (!layout_.has_value()) {
     if (!call.layout.has_value()) return Refused({.kind = ModelRefusal::Kind::kLacksLayout});
     Proposal first = SettleWith(call, *call.layout);
@@ -139,7 +142,7 @@ Proposal JobModel::Judge(const RegisterCall& call, absl::Time now) const {
   Proposal proposal = SettleWith(call, is_other_layout ? *call.layout : *layout_);
   proposal.has_other_layout = is_other_layout;
   if (proposal.kind == Proposal::Kind::kAnother && !is_other_layout &&
-      JobSettings(proposal.settled.job) == JobSettings(job_)) {
+      job::JobSettings(proposal.settled.job) == job::JobSettings(job_)) {
     proposal.kind = Proposal::Kind::kSame;
   }
   if (!is_anothers_turn) return proposal;
@@ -150,20 +153,20 @@ Proposal JobModel::Judge(const RegisterCall& call, absl::Time now) const {
   return proposal;
 }
 
-void JobModel::Take(const RegisterCall& call, const Proposal& proposal, absl::Time now) {
+void JobModel::Take(const messages::RegisterCall& call, const Proposal& proposal, absl::Time now) {
   if (proposal.has_other_layout) layout_ = call.layout;
   awaits_settings_ = false;
   proposer_ = {call.name, call.instance_id, now + config_.caller_patience};
   job_ = proposal.settled.job;
 }
 
-bool JobModel::ClaimSupply(const WorkerLife& life, absl::Time now) {
+bool JobModel::ClaimSupply(const messages::WorkerLife& life, absl::Time now) {
   const bool is_supplier = supply_.Claim(life, now);
   if (is_supplier) proposer_.reset();
   return is_supplier;
 }
 
-bool JobModel::OnEnded(const WorkerLife& life) {
+bool JobModel::OnEnded(const messages::WorkerLife& life) {
   tuning_.OnEnded(life.worker);
   const bool is_supplier_lost = supply_.OnEnded(life.incarnation);
   awaits_settings_ |= is_supplier_lost;
@@ -196,7 +199,7 @@ absl::Status JobModel::Restore(RestoredModel restored) {
     awaits_settings_ = false;
   } else if (config_.open_settings.any() && (tuning_.is_measuring() || tuning_.text().empty())) {
     tuning_.Begin();
-    job_ = TrialOf(config_.job);
+    job_ = job::TrialOf(config_.job);
   }
   if (!restored.layout.has_value()) return absl::OkStatus();
   if (!layout_.has_value() || is_client_model()) {
@@ -205,20 +208,21 @@ absl::Status JobModel::Restore(RestoredModel restored) {
   }
   // A job that has continued from a journal of an earlier release uses the layout of that release.
   // From this restore on, the job uses the layout of this release.
-  ASSIGN_OR_RETURN(layout_, BuildLayout(job_.model));
-  return TransposedBetween(*layout_, "the job", *restored.layout, "the weights on disk").status();
+  ASSIGN_OR_RETURN(layout_, params::BuildLayout(job_.model));
+  return params::TransposedBetween(*layout_, "the job", *restored.layout, "the weights on disk")
+      .status();
 }
 
-void JobModel::BeginFrom(WeightsSource source, std::optional<ResumeSnapshot> resumed) {
+void JobModel::BeginFrom(shards::WeightsSource source, std::optional<ResumeSnapshot> resumed) {
   source_ = std::move(source);
-  supply_.Begin(std::holds_alternative<ClientSource>(source_));
+  supply_.Begin(std::holds_alternative<shards::ClientSource>(source_));
   resumed_ = std::move(resumed);
 }
 
 absl::Status JobModel::PlanMap(uint64_t version, const std::vector<std::string>& addresses) {
   ASSIGN_OR_RETURN(LayoutPlan plan,
                    PlanLayout(*layout_, config_.room.num_shards, job_.bucket_bytes));
-  auto map = std::make_shared<ClusterMap>();
+  auto map = std::make_shared<messages::ClusterMap>();
   map->version = version;
   map->layout = *layout_;
   map->buckets = std::move(plan.buckets);
@@ -235,28 +239,28 @@ absl::Status JobModel::MoveServers(const std::vector<std::string>& addresses, ab
 }
 
 void JobModel::EndTrial(absl::string_view kept_by) {
-  tuning_.End(absl::StrCat("as the ", kept_by,
-                           " and the flags have it: ", absl::StrJoin(ExchangeFlags(job_), " ")));
+  tuning_.End(absl::StrCat("as the ", kept_by, " and the flags have it: ",
+                           absl::StrJoin(plan::ExchangeFlags(job_), " ")));
 }
 
-JobSpec JobOf(const JobModel::Memory& memory, const JobSpec& asked,
-              const std::set<std::string>& given, const OpenSettings& open) {
-  if (std::holds_alternative<ClientModelSpec>(asked.model.architecture)) {
-    return Settle(asked, given, ProposedBySaved(memory.settings)).job;
+job::JobSpec JobOf(const JobModel::Memory& memory, const job::JobSpec& asked,
+                   const std::set<std::string>& given, const job::OpenSettings& open) {
+  if (std::holds_alternative<params::ClientModelSpec>(asked.model.architecture)) {
+    return job::Settle(asked, given, job::ProposedBySaved(memory.settings)).job;
   }
   if (!open.any()) return asked;
-  const absl::StatusOr<JobSpec> chosen = WithExchangeOf(memory.settings, asked);
+  const absl::StatusOr<job::JobSpec> chosen = job::WithExchangeOf(memory.settings, asked);
   if (!chosen.ok()) return asked;
-  const JobSpec job = InRounds(WithOpenOf(*chosen, asked, open), open);
-  return ValidateJobSpec(job).ok() ? job : asked;
+  const job::JobSpec job = job::InRounds(job::WithOpenOf(*chosen, asked, open), open);
+  return job::ValidateJobSpec(job).ok() ? job : asked;
 }
 
-bool IsOfEarlierLayout(const JobModel::Memory& memory, const JobSpec& job) {
+bool IsOfEarlierLayout(const JobModel::Memory& memory, const job::JobSpec& job) {
   if (memory.layout.has_value()) return false;
-  const absl::StatusOr<Layout> layout = BuildLayout(job.model);
-  const absl::StatusOr<Layout> earlier = BuildEarlierLayout(job.model);
+  const absl::StatusOr<params::Layout> layout = params::BuildLayout(job.model);
+  const absl::StatusOr<params::Layout> earlier = params::BuildEarlierLayout(job.model);
   return layout.ok() && earlier.ok() && layout->hash() != earlier->hash() &&
          memory.layout_hash != layout->hash();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

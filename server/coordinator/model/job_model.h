@@ -33,7 +33,7 @@
 #include "server/coordinator/model/weights_supply.h"
 #include "server/coordinator/shards/shard_command.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 // How the model and the settings of a client that registers change the job.
 struct Proposal {
@@ -45,34 +45,34 @@ struct Proposal {
   };
   Kind kind = Kind::kNone;
   ModelRefusal refusal = {};
-  SettledJob settled = {};        // set for kSame and kAnother
+  job::SettledJob settled = {};   // set for kSame and kAnother
   bool has_other_layout = false;  // for kAnother: true means that the job takes the client's layout
 };
 
 // What a new incarnation of the servers begins with.
 struct RestoredModel {
-  std::optional<JobSpec> job = std::nullopt;    // see RestoreChoice
-  std::optional<Layout> layout = std::nullopt;  // see RestoreChoice
+  std::optional<job::JobSpec> job = std::nullopt;       // see RestoreChoice
+  std::optional<params::Layout> layout = std::nullopt;  // see RestoreChoice
   bool is_from_checkpoint = false;
 };
 
 class JobModel {
  public:
   struct Config {
-    JobSpec job;  // job that the operator asks for
+    job::JobSpec job;  // job that the operator asks for
     // The four fields below are as in CoordinatorConfig.
     std::set<std::string> given = {};
-    OpenSettings open_settings = {};
-    DivergencePolicy divergence = {};
+    job::OpenSettings open_settings = {};
+    faults::DivergencePolicy divergence = {};
     ServerRoom room = {};
     // Time within which a client that was told to call again does so.
     absl::Duration caller_patience = absl::Seconds(6);
   };
   // What survives the coordinator's process.
   struct Memory {
-    std::vector<JobSetting> settings;
-    std::string spec;                             // ModelSpecToJson()
-    std::optional<Layout> layout = std::nullopt;  // set for the model `client` only
+    std::vector<job::JobSetting> settings;
+    std::string spec;                                     // ModelSpecToJson()
+    std::optional<params::Layout> layout = std::nullopt;  // set for the model `client` only
     std::string layout_hash;  // empty if written by an earlier release that did not keep the hash
     uint64_t map_version = 0;
     bool awaits_settings = false;
@@ -87,12 +87,12 @@ class JobModel {
   // (the layout is missing or is not the model's); those of PlanMap().
   absl::Status Resume(Memory memory, const std::vector<std::string>& addresses, absl::Time now);
 
-  const JobSpec& job() const { return job_; }
+  const job::JobSpec& job() const { return job_; }
   // Returns the layout. Not set means that no client has brought the layout of its model yet.
-  const std::optional<Layout>& layout() const { return layout_; }
+  const std::optional<params::Layout>& layout() const { return layout_; }
   // Returns the cluster map. Null means that PlanMap() was not called.
-  const std::shared_ptr<const ClusterMap>& map() const { return map_; }
-  const WeightsSource& source() const { return source_; }
+  const std::shared_ptr<const messages::ClusterMap>& map() const { return map_; }
+  const shards::WeightsSource& source() const { return source_; }
   const WeightsSupply& supply() const { return supply_; }
   const ExchangeTuning& tuning() const { return tuning_; }
   const std::optional<ResumeSnapshot>& resumed() const { return resumed_; }
@@ -105,31 +105,34 @@ class JobModel {
 
   // Returns kOtherTensors or kOtherLayout if the client's layout does not fit the job's. Not set
   // means that it fits. Requires: the client brings a layout.
-  std::optional<ModelRefusal> CheckOffered(const RegisterCall& call) const;
+  std::optional<ModelRefusal> CheckOffered(const messages::RegisterCall& call) const;
   // Returns kLayoutHash if `hash` is not the hash of the layout. Not set means that it is.
   std::optional<ModelRefusal> CheckLayoutHash(absl::string_view hash) const;
   // Returns kEncoding if `known` lacks an encoding of the job. Not set means that it has both.
-  std::optional<ModelRefusal> CheckEncodings(const std::vector<Encoding::Kind>& known) const;
+  std::optional<ModelRefusal> CheckEncodings(
+      const std::vector<params::Encoding::Kind>& known) const;
   // Decides what the model and settings of a client that registers change. Call only if the job has
   // no layout or lacks_supplier(). If another client has proposed the job, this client's proposal
   // counts only if the other client has not come back within caller_patience.
-  Proposal Judge(const RegisterCall& call, absl::Time now) const;
+  Proposal Judge(const messages::RegisterCall& call, absl::Time now) const;
   // Changes the job as the proposal says. Gives the client caller_patience to come back with the
   // weights. Requires: the proposal is kSame or kAnother.
-  void Take(const RegisterCall& call, const Proposal& proposal, absl::Time now);
+  void Take(const messages::RegisterCall& call, const Proposal& proposal, absl::Time now);
 
   // Returns true if the worker of this life is to supply the first weights.
-  bool ClaimSupply(const WorkerLife& life, absl::Time now);
-  void OnJoined(const WorkerLife& life) { supply_.OnJoined(life); }
+  bool ClaimSupply(const messages::WorkerLife& life, absl::Time now);
+  void OnJoined(const messages::WorkerLife& life) { supply_.OnJoined(life); }
   // Ends the life. Returns true if its worker was to supply the weights. The proposal of the next
   // client then counts.
-  bool OnEnded(const WorkerLife& life);
+  bool OnEnded(const messages::WorkerLife& life);
 
   // The trial of settings. See ExchangeTuning.
-  void OnReport(WorkerId worker, const RoundReport& report, int local_steps) {
+  void OnReport(WorkerId worker, const messages::RoundReport& report, int local_steps) {
     tuning_.OnReport(worker, report, local_steps);
   }
-  void OnHeartbeat(WorkerId worker, const PathFacts& path) { tuning_.OnHeartbeat(worker, path); }
+  void OnHeartbeat(WorkerId worker, const messages::PathFacts& path) {
+    tuning_.OnHeartbeat(worker, path);
+  }
   // Returns true if a trial runs and enough members have measured: all members, or `max_roster` of
   // them. `max_roster` is the maximum number of members that a round gives work. Returns false if
   // there are fewer members than the job's min_workers.
@@ -144,7 +147,7 @@ class JobModel {
   absl::Status Restore(RestoredModel restored);
   // Sets where the weights of the incarnation come from. `resumed` is not set if they come from no
   // checkpoint.
-  void BeginFrom(WeightsSource source, std::optional<ResumeSnapshot> resumed);
+  void BeginFrom(shards::WeightsSource source, std::optional<ResumeSnapshot> resumed);
   // Plans which server has which part of the layout, and cuts the parts into buckets. `addresses`
   // are those of the servers, by shard. Errors: those of PlanShards() and PlanBuckets(). Requires:
   // layout() is set.
@@ -167,7 +170,7 @@ class JobModel {
   bool is_client_model() const;
   // Returns the job with what this client proposes, as kAnother. Returns kRefused if this job is
   // not valid, or does not fit the layout or the servers.
-  Proposal SettleWith(const RegisterCall& call, const Layout& layout) const;
+  Proposal SettleWith(const messages::RegisterCall& call, const params::Layout& layout) const;
   // Ends the trial without a choice. `kept_by` names what the settings come from beside the flags,
   // such as "journal".
   void EndTrial(absl::string_view kept_by);
@@ -175,16 +178,16 @@ class JobModel {
   Config config_;
   // The job with the settings that a client has proposed, that a checkpoint has, or that the job
   // has chosen.
-  JobSpec job_;
+  job::JobSpec job_;
   // True means that the model is a client's, and the job takes the layout and the settings of the
   // next client that registers.
   bool awaits_settings_;
   // The client that is expected back with the weights. Until proposer_->until, other clients cannot
   // change the job. Not set means that the client has come back, or that no client is expected.
   std::optional<Proposer> proposer_;
-  std::optional<Layout> layout_;
-  std::shared_ptr<const ClusterMap> map_;
-  WeightsSource source_;
+  std::optional<params::Layout> layout_;
+  std::shared_ptr<const messages::ClusterMap> map_;
+  shards::WeightsSource source_;
   WeightsSupply supply_;
   ExchangeTuning tuning_;
   std::optional<ResumeSnapshot> resumed_;
@@ -193,10 +196,10 @@ class JobModel {
 // Returns the job that continues from the memory: `asked`, with settings of the memory where the
 // operator has given none. These are the settings that its client has proposed, or that the job has
 // chosen by measurement. See Settle() and WithOpenOf().
-JobSpec JobOf(const JobModel::Memory& memory, const JobSpec& asked,
-              const std::set<std::string>& given, const OpenSettings& open);
+job::JobSpec JobOf(const JobModel::Memory& memory, const job::JobSpec& asked,
+                   const std::set<std::string>& given, const job::OpenSettings& open);
 // Returns true if the journals of the memory use the layout that an earlier release built for this
 // model, and this release builds another.
-bool IsOfEarlierLayout(const JobModel::Memory& memory, const JobSpec& job);
+bool IsOfEarlierLayout(const JobModel::Memory& memory, const job::JobSpec& job);
 
-}  // namespace lodestar
+}  // namespace lodestar::model

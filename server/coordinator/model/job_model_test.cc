@@ -11,7 +11,7 @@
 #include "common/params/model_spec.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 using ::testing::_;
@@ -21,13 +21,14 @@ using RefusalKind = ModelRefusal::Kind;
 using ProposalKind = Proposal::Kind;
 
 constexpr absl::Duration kPatience = absl::Seconds(6);
-const ProposedSettings kMomentum = {.optimizer = OptimizerKind::kMomentum, .momentum = 0.5};
-const ProposedSettings kSgd = {.optimizer = OptimizerKind::kSgd, .learning_rate = 2.0};
+const job::ProposedSettings kMomentum = {.optimizer = job::OptimizerKind::kMomentum,
+                                         .momentum = 0.5};
+const job::ProposedSettings kSgd = {.optimizer = job::OptimizerKind::kSgd, .learning_rate = 2.0};
 const std::vector<std::string> kAddresses = {"a:1", "b:2"};
 
 JobModel::Config ConfigOf(const std::string& preset) {
   JobModel::Config config;
-  config.job.model = *ModelPreset(preset);
+  config.job.model = *params::ModelPreset(preset);
   config.job.batch_size = 8;
   config.job.schedule.total_rounds = 100;
   config.room.num_shards = 2;
@@ -37,20 +38,20 @@ JobModel::Config ConfigOf(const std::string& preset) {
 
 JobModel ModelOf(JobModel::Config config) { return *JobModel::Create(std::move(config)); }
 
-Layout LayoutOf(const std::string& name, const std::string& second = "") {
-  std::vector<TensorSpec> tensors(second.empty() ? 1 : 2);
+params::Layout LayoutOf(const std::string& name, const std::string& second = "") {
+  std::vector<params::TensorSpec> tensors(second.empty() ? 1 : 2);
   tensors[0].name = name;
   tensors[0].shape = {8, 8};
   if (!second.empty()) {
     tensors[1].name = second;
     tensors[1].shape = {8, 8};
   }
-  return *Layout::FromTensors(std::move(tensors));
+  return *params::Layout::FromTensors(std::move(tensors));
 }
 
-RegisterCall CallOf(const std::string& name, const ProposedSettings& proposed,
-                    const std::string& tensor = "w") {
-  RegisterCall call;
+messages::RegisterCall CallOf(const std::string& name, const job::ProposedSettings& proposed,
+                              const std::string& tensor = "w") {
+  messages::RegisterCall call;
   call.name = name;
   call.instance_id = std::hash<std::string>()(name);
   call.layout = LayoutOf(tensor);
@@ -58,19 +59,23 @@ RegisterCall CallOf(const std::string& name, const ProposedSettings& proposed,
   return call;
 }
 
-WorkerLife LifeOf(uint64_t number) { return {WorkerId(number), Incarnation(100 + number)}; }
+messages::WorkerLife LifeOf(uint64_t number) {
+  return {WorkerId(number), Incarnation(100 + number)};
+}
 
 // Fixture with a job that client `a` has proposed with kMomentum. The weights are awaited.
 class ClientModelTest : public ::testing::Test {
  protected:
   explicit ClientModelTest(JobModel::Config config = ConfigOf("client"))
       : model_(ModelOf(std::move(config))) {
-    const RegisterCall call = CallOf("a", kMomentum);
-    model_.BeginFrom(ClientSource{}, std::nullopt);
+    const messages::RegisterCall call = CallOf("a", kMomentum);
+    model_.BeginFrom(shards::ClientSource{}, std::nullopt);
     model_.Take(call, model_.Judge(call, now_), now_);
     EXPECT_OK(model_.PlanMap(0, kAddresses));
   }
-  ProposalKind JudgeKind(const RegisterCall& call) { return model_.Judge(call, now_).kind; }
+  ProposalKind JudgeKind(const messages::RegisterCall& call) {
+    return model_.Judge(call, now_).kind;
+  }
   void LoseSupplier() {
     EXPECT_TRUE(model_.ClaimSupply(LifeOf(1), now_));
     EXPECT_TRUE(model_.OnEnded(LifeOf(1)));
@@ -81,7 +86,8 @@ class ClientModelTest : public ::testing::Test {
 };
 
 TEST(JobModelTest, LayoutOfPresetIsKnownAtOnceAndThatOfClientIsNot) {
-  EXPECT_EQ(ModelOf(ConfigOf("mlp")).layout()->hash(), BuildLayout(*ModelPreset("mlp"))->hash());
+  EXPECT_EQ(ModelOf(ConfigOf("mlp")).layout()->hash(),
+            params::BuildLayout(*params::ModelPreset("mlp"))->hash());
   EXPECT_FALSE(ModelOf(ConfigOf("client")).layout().has_value());
 }
 
@@ -94,7 +100,7 @@ TEST(JobModelTest, CreateRefusesMoreFragmentsThanBuckets) {
 
 TEST(JobModelTest, FirstClientBringsLayoutAndSettings) {
   JobModel model = ModelOf(ConfigOf("client"));
-  RegisterCall call = CallOf("a", kMomentum);
+  messages::RegisterCall call = CallOf("a", kMomentum);
   call.layout.reset();
   EXPECT_EQ(model.Judge(call, absl::UnixEpoch()).refusal.kind, RefusalKind::kLacksLayout);
   call.layout = LayoutOf("w");
@@ -108,7 +114,7 @@ TEST(JobModelTest, FirstClientBringsLayoutAndSettings) {
 
 TEST(JobModelTest, RefusesSettingsThatNoJobHas) {
   JobModel::Config config = ConfigOf("client");
-  ProposedSettings bad = kMomentum;
+  job::ProposedSettings bad = kMomentum;
   bad.momentum = 1.5;
   const Proposal proposal = ModelOf(config).Judge(CallOf("a", bad), absl::UnixEpoch());
   ASSERT_EQ(proposal.kind, ProposalKind::kRefused);
@@ -119,9 +125,9 @@ TEST(JobModelTest, RefusesSettingsThatNoJobHas) {
 
 TEST(JobModelTest, RefusesSettingsThatContradictTheOperators) {
   JobModel::Config config = ConfigOf("client");
-  const RegisterCall call = CallOf("a", {.optimizer = OptimizerKind::kReduce});
+  const messages::RegisterCall call = CallOf("a", {.optimizer = job::OptimizerKind::kReduce});
   EXPECT_EQ(ModelOf(config).Judge(call, absl::UnixEpoch()).kind, ProposalKind::kAnother);
-  config.divergence.action = DivergenceAction::kRollback;
+  config.divergence.action = faults::DivergenceAction::kRollback;
   EXPECT_EQ(ModelOf(config).Judge(call, absl::UnixEpoch()).refusal.kind, RefusalKind::kSettings);
 }
 
@@ -133,7 +139,7 @@ TEST(JobModelTest, RefusesLayoutThatServersCannotTakeWithTheOptimizerThatResults
                  .memory = {.total_bytes = 720, .available_bytes = 720, .limited_by = "the test"},
                  .staging_bytes = 1};
   const JobModel model = ModelOf(config);
-  const RegisterCall adam = CallOf("a", {.optimizer = OptimizerKind::kAdamW});
+  const messages::RegisterCall adam = CallOf("a", {.optimizer = job::OptimizerKind::kAdamW});
   EXPECT_EQ(model.Judge(adam, absl::UnixEpoch()).refusal.kind, RefusalKind::kMemory);
   EXPECT_EQ(model.Judge(CallOf("a", kSgd), absl::UnixEpoch()).kind, ProposalKind::kAnother);
 }
@@ -153,7 +159,7 @@ TEST_F(ClientModelTest, AnotherModelCountsOnceThePatienceIsOver) {
   EXPECT_EQ(JudgeKind(CallOf("b", kSgd)), ProposalKind::kRefused);
   now_ += absl::Milliseconds(1);
   EXPECT_EQ(JudgeKind(CallOf("b", kMomentum)), ProposalKind::kNone);
-  const RegisterCall call = CallOf("b", kSgd, "v");
+  const messages::RegisterCall call = CallOf("b", kSgd, "v");
   const Proposal proposal = model_.Judge(call, now_);
   EXPECT_EQ(proposal.kind, ProposalKind::kAnother);
   model_.Take(call, proposal, now_);
@@ -173,7 +179,7 @@ TEST_F(ClientModelTest, NoOtherModelCountsOnceTheClientHasCome) {
 }
 
 TEST_F(ClientModelTest, ClientThatIsNotTheSupplierDoesNotEndTheWaitForTheProposer) {
-  model_.BeginFrom(SafetensorsSource{"weights"}, std::nullopt);
+  model_.BeginFrom(shards::SafetensorsSource{"weights"}, std::nullopt);
   EXPECT_FALSE(model_.ClaimSupply(LifeOf(2), now_)) << "no weights are awaited";
   EXPECT_EQ(JudgeKind(CallOf("b", kSgd)), ProposalKind::kRefused);
 }
@@ -187,14 +193,14 @@ TEST_F(ClientModelTest, NextModelCountsIfTheSupplierIsLost) {
   EXPECT_TRUE(other.has_other_layout);
   EXPECT_EQ(model_.Judge(CallOf("b", {.momentum = 1.5}), now_).refusal.kind,
             RefusalKind::kSettings);
-  RegisterCall tiny = CallOf("b", kMomentum);
-  TensorSpec scalar;
+  messages::RegisterCall tiny = CallOf("b", kMomentum);
+  params::TensorSpec scalar;
   scalar.name = "v";
   scalar.shape = {1};
-  tiny.layout = *Layout::FromTensors({scalar});
+  tiny.layout = *params::Layout::FromTensors({scalar});
   EXPECT_EQ(model_.Judge(tiny, now_).refusal.kind, RefusalKind::kShards)
       << "its own layout is looked at";
-  RegisterCall without_layout = CallOf("b", kSgd);
+  messages::RegisterCall without_layout = CallOf("b", kSgd);
   without_layout.layout.reset();
   const Proposal settings = model_.Judge(without_layout, now_);
   EXPECT_EQ(settings.kind, ProposalKind::kAnother);
@@ -216,7 +222,7 @@ TEST_F(ClientModelTest, OnlyTheSupplierBringsTheWeights) {
 }
 
 TEST_F(ClientModelTest, OfferedLayoutIsTheJobsOrGoesByIt) {
-  RegisterCall call = CallOf("b", {});
+  messages::RegisterCall call = CallOf("b", {});
   EXPECT_EQ(model_.CheckOffered(call), std::nullopt);
   call.layout = LayoutOf("v");
   EXPECT_EQ(model_.CheckOffered(call)->kind, RefusalKind::kOtherLayout);
@@ -224,7 +230,7 @@ TEST_F(ClientModelTest, OfferedLayoutIsTheJobsOrGoesByIt) {
   EXPECT_EQ(model_.CheckOffered(call)->kind, RefusalKind::kOtherTensors);
 
   JobModel two = ModelOf(ConfigOf("client"));
-  RegisterCall first = CallOf("a", {});
+  messages::RegisterCall first = CallOf("a", {});
   first.layout = LayoutOf("v", "w");
   two.Take(first, two.Judge(first, now_), now_);
   call.layout = LayoutOf("w", "v");
@@ -241,21 +247,21 @@ TEST_F(ClientModelTest, LayoutHashIsCompared) {
 
 TEST(JobModelTest, RefusalNamesTheEncodingThatTheClientDoesNotKnow) {
   JobModel::Config config = ConfigOf("mlp");
-  config.job.push_encoding = Encoding::kInt8;
-  config.job.pull_encoding = Encoding::kInt4;
+  config.job.push_encoding = params::Encoding::kInt8;
+  config.job.pull_encoding = params::Encoding::kInt4;
   const JobModel model = ModelOf(config);
-  std::vector<Encoding::Kind> known = {Encoding::Kind::kFp32};
+  std::vector<params::Encoding::Kind> known = {params::Encoding::Kind::kFp32};
   EXPECT_EQ(
       model.CheckEncodings(known),
       (ModelRefusal{.kind = RefusalKind::kEncoding, .subject = "push_encoding", .known = known}));
-  known.push_back(Encoding::Kind::kInt8);
+  known.push_back(params::Encoding::Kind::kInt8);
   EXPECT_EQ(model.CheckEncodings(known)->subject, "pull_encoding");
-  known.push_back(Encoding::Kind::kInt4);
+  known.push_back(params::Encoding::Kind::kInt4);
   EXPECT_EQ(model.CheckEncodings(known), std::nullopt);
 }
 
 TEST_F(ClientModelTest, MapSaysWhichServerHasWhat) {
-  const ClusterMap& map = *model_.map();
+  const messages::ClusterMap& map = *model_.map();
   ASSERT_EQ(map.servers.size(), 2);
   EXPECT_EQ(map.servers[0].address, "a:1");
   EXPECT_EQ(map.servers[1].address, "b:2");
@@ -294,7 +300,7 @@ TEST_F(ClientModelTest, MemoryHasAllOfAClientsModel) {
   const JobModel::Memory memory = model_.memory();
   JobModel next = ModelOf(ConfigOf("client"));
   ASSERT_OK(next.Resume(memory, kAddresses, now_));
-  EXPECT_EQ(JobSettings(next.job()), JobSettings(model_.job()));
+  EXPECT_EQ(job::JobSettings(next.job()), job::JobSettings(model_.job()));
   EXPECT_EQ(next.layout()->hash(), LayoutOf("w").hash());
   EXPECT_EQ(next.map()->version, model_.map()->version);
   EXPECT_TRUE(next.supply().is_awaited());
@@ -316,7 +322,7 @@ TEST(JobModelTest, MemoryOfPresetGoesOnInTheLayoutItWasTrainedIn) {
   EXPECT_FALSE(IsOfEarlierLayout(memory, config.job));
   ASSERT_OK(ModelOf(config).Resume(memory, kAddresses, now));
 
-  const Layout earlier = *BuildEarlierLayout(config.job.model);
+  const params::Layout earlier = *params::BuildEarlierLayout(config.job.model);
   ASSERT_NE(earlier.hash(), model.layout()->hash());
   memory.layout_hash = earlier.hash();
   EXPECT_TRUE(IsOfEarlierLayout(memory, config.job));
@@ -337,10 +343,10 @@ TEST(JobModelTest, MemoryOfPresetGoesOnInTheLayoutItWasTrainedIn) {
 
 TEST(JobModelTest, CheckpointHasSettingsAndLayoutOfItsClient) {
   JobModel model = ModelOf(ConfigOf("client"));
-  JobSpec saved = ConfigOf("client").job;
+  job::JobSpec saved = ConfigOf("client").job;
   saved.batch_size = 3;
   ASSERT_OK(model.Restore({.job = saved, .layout = LayoutOf("v"), .is_from_checkpoint = true}));
-  model.BeginFrom(CheckpointSource{"round-7"}, ResumeSnapshot{"round-7", Round(7), {}});
+  model.BeginFrom(shards::CheckpointSource{"round-7"}, ResumeSnapshot{"round-7", Round(7), {}});
   EXPECT_EQ(model.job().batch_size, 3);
   EXPECT_EQ(model.layout()->hash(), LayoutOf("v").hash());
   EXPECT_EQ(model.resumed()->path, "round-7");
@@ -361,12 +367,12 @@ class TrialTest : public ::testing::Test {
     JobModel::Config config = ConfigOf("mlp");
     config.job.min_workers = 2;
     config.job.schedule.total_rounds = 20'000;
-    config.open_settings = OpenSettings::All();
+    config.open_settings = job::OpenSettings::All();
     return config;
   }
   TrialTest() { EXPECT_OK(model_.Restore({})); }
   void Measure(WorkerId worker) {
-    RoundReport report;
+    messages::RoundReport report;
     report.num_samples = 8;
     report.compute = absl::Milliseconds(100);
     for (int round = 0; round < ExchangeTuning::kTrialRounds; ++round) {
@@ -383,7 +389,7 @@ class TrialTest : public ::testing::Test {
 
 TEST_F(TrialTest, JobWithoutSettingsBeginsWithATrial) {
   EXPECT_TRUE(model_.tuning().is_measuring());
-  EXPECT_EQ(JobSettings(model_.job()), JobSettings(TrialOf(TrialConfig().job)));
+  EXPECT_EQ(job::JobSettings(model_.job()), job::JobSettings(job::TrialOf(TrialConfig().job)));
   JobModel given = ModelOf(ConfigOf("mlp"));
   ASSERT_OK(given.Restore({}));
   EXPECT_FALSE(given.tuning().is_measuring()) << "the operator has given all settings";
@@ -408,16 +414,16 @@ TEST_F(TrialTest, ChoiceIsTheJobsUntilItGoesBackToACheckpoint) {
   EXPECT_EQ(model_.tuning().text(), text);
   EXPECT_FALSE(model_.tuning().is_measuring());
   EXPECT_FALSE(model_.IsTrialOver(members_, 2));
-  const std::vector<JobSetting> chosen = JobSettings(model_.job());
-  EXPECT_NE(chosen, JobSettings(TrialOf(TrialConfig().job)));
+  const std::vector<job::JobSetting> chosen = job::JobSettings(model_.job());
+  EXPECT_NE(chosen, job::JobSettings(job::TrialOf(TrialConfig().job)));
   ASSERT_OK(model_.Restore({}));
-  EXPECT_EQ(JobSettings(model_.job()), chosen) << "it starts over with what it has chosen";
+  EXPECT_EQ(job::JobSettings(model_.job()), chosen) << "it starts over with what it has chosen";
   EXPECT_FALSE(model_.tuning().is_measuring());
 
   ASSERT_OK(model_.PlanMap(0, kAddresses));
   JobModel next = ModelOf(TrialConfig());
   ASSERT_OK(next.Resume(model_.memory(), kAddresses, absl::UnixEpoch()));
-  EXPECT_EQ(JobSettings(next.job()), chosen);
+  EXPECT_EQ(job::JobSettings(next.job()), chosen);
   EXPECT_THAT(next.tuning().text(), HasSubstr("journal"));
 
   JobModel restored = ModelOf(TrialConfig());
@@ -434,4 +440,4 @@ TEST_F(TrialTest, TrialThatIsCutShortBeginsAnew) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

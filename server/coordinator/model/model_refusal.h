@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "common/params/encoding.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 struct ModelRefusal {
   enum class Kind : uint8_t {
@@ -34,8 +34,8 @@ struct ModelRefusal {
   int64_t allowed = 0;        // maximum of `present`; not set for kMemory
   int64_t largest_shard = 0;  // elements of the largest shard, for kMemory
   absl::Status cause = absl::OkStatus();
-  std::vector<Encoding::Kind> known = {};  // encodings that the client knows, for kEncoding
+  std::vector<params::Encoding::Kind> known = {};  // encodings that the client knows, for kEncoding
   friend bool operator==(const ModelRefusal&, const ModelRefusal&) = default;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

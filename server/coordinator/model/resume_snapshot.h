@@ -6,7 +6,7 @@
 
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 struct SettingSnapshot {
   std::string flag;
@@ -22,4 +22,4 @@ struct ResumeSnapshot {
   std::vector<SettingSnapshot> changes;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -6,14 +6,14 @@
 #include "absl/time/time.h"
 #include "common/messages/cluster_messages.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 class WeightsSupply {
  public:
   // The whole state of this object, except others_since().
   struct Memory {
     bool is_awaited = false;
-    std::optional<WorkerLife> supplier;
+    std::optional<messages::WorkerLife> supplier;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
   // Continues from the memory. The client that is to bring the weights has its whole time again.
@@ -32,14 +32,14 @@ class WeightsSupply {
   bool is_awaited() const { return memory_.is_awaited; }
   // Returns the life that is to supply the weights. Not set means that no worker has claimed the
   // supply, or that no client is needed.
-  const std::optional<WorkerLife>& supplier() const { return memory_.supplier; }
+  const std::optional<messages::WorkerLife>& supplier() const { return memory_.supplier; }
 
   // Returns the time when another worker was first told that the supplier brings the weights. Not
   // set means that no other worker has asked.
   std::optional<absl::Time> others_since() const { return others_since_; }
 
   // Returns true if this life is to supply the weights. The first life that asks is to supply them.
-  bool Claim(const WorkerLife& life, absl::Time now) {
+  bool Claim(const messages::WorkerLife& life, absl::Time now) {
     if (!memory_.is_awaited) return false;
     if (!memory_.supplier.has_value()) memory_.supplier = life;
     if (memory_.supplier->incarnation == life.incarnation) return true;
@@ -47,7 +47,7 @@ class WeightsSupply {
     return false;
   }
   // Records that the life has joined. A supplier that joins has supplied the weights.
-  void OnJoined(const WorkerLife& life) {
+  void OnJoined(const messages::WorkerLife& life) {
     if (memory_.supplier.has_value() && memory_.supplier->incarnation == life.incarnation)
       memory_.is_awaited = false;
   }
@@ -64,4 +64,4 @@ class WeightsSupply {
   std::optional<absl::Time> others_since_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

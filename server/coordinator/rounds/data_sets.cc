@@ -7,17 +7,17 @@
 #include "common/runtime/check.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 namespace {
 
-std::string Describe(const DatasetInfo& data) {
+std::string Describe(const messages::DatasetInfo& data) {
   return absl::StrCat(data.fingerprint.empty() ? "" : "fingerprint ", data.fingerprint,
                       data.fingerprint.empty() ? "" : ", ", data.num_train_samples,
                       " training and ", data.num_heldout_samples, " held-out samples of ",
                       data.tokens_per_sample, " tokens");
 }
 
-absl::Status CheckSound(const DatasetInfo& data) {
+absl::Status CheckSound(const messages::DatasetInfo& data) {
   if (std::max(data.num_train_samples, data.num_heldout_samples) > DataSets::kMaxSamples) {
     return absl::InvalidArgumentError(absl::StrCat("data set of more than ", DataSets::kMaxSamples,
                                                    " samples: ", Describe(data),
@@ -32,7 +32,7 @@ absl::Status CheckSound(const DatasetInfo& data) {
                    "; check --data"));
 }
 
-bool HaveSameData(const DatasetInfo& a, const DatasetInfo& b) {
+bool HaveSameData(const messages::DatasetInfo& a, const messages::DatasetInfo& b) {
   return a.fingerprint == b.fingerprint && a.num_train_samples == b.num_train_samples &&
          a.num_heldout_samples == b.num_heldout_samples &&
          a.tokens_per_sample == b.tokens_per_sample;
@@ -40,7 +40,7 @@ bool HaveSameData(const DatasetInfo& a, const DatasetInfo& b) {
 
 // Returns true if two workers must have the same data. Without fingerprints, workers whose sizes
 // are known are compared by size, so that workers with shared data share one cursor.
-bool AreCompared(const DatasetInfo& a, const DatasetInfo& b) {
+bool AreCompared(const messages::DatasetInfo& a, const messages::DatasetInfo& b) {
   if (a.own_partition || b.own_partition) return false;
   if (!a.fingerprint.empty() || !b.fingerprint.empty()) {
     return !a.fingerprint.empty() && !b.fingerprint.empty();
@@ -53,7 +53,7 @@ constexpr absl::string_view kHowToCompare =
     ". Both have as many samples: compare `sha256sum *` of both folders; files are taken in the "
     "order of the bytes of their names";
 
-bool HaveEqualCounts(const DatasetInfo& a, const DatasetInfo& b) {
+bool HaveEqualCounts(const messages::DatasetInfo& a, const messages::DatasetInfo& b) {
   return a.num_train_samples == b.num_train_samples &&
          a.num_heldout_samples == b.num_heldout_samples &&
          a.tokens_per_sample == b.tokens_per_sample;
@@ -61,11 +61,12 @@ bool HaveEqualCounts(const DatasetInfo& a, const DatasetInfo& b) {
 
 }  // namespace
 
-absl::Status DataSets::Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data) {
+absl::Status DataSets::Admit(WorkerId worker, absl::string_view name,
+                             const messages::DatasetInfo& data) {
   RETURN_IF_ERROR(CheckSound(data));
   Release(worker);
   RETURN_IF_ERROR(CheckShared(name, data));
-  DataSetState admitted = {data, 0, std::string(name)};
+  checkpoints::DataSetState admitted = {data, 0, std::string(name)};
   if (data.own_partition && data.fingerprint.empty()) {
     admitted.info.fingerprint = absl::StrCat("worker ", worker.value());
   }
@@ -88,9 +89,10 @@ absl::Status DataSets::Admit(WorkerId worker, absl::string_view name, const Data
   return absl::OkStatus();
 }
 
-absl::Status DataSets::CheckShared(absl::string_view name, const DatasetInfo& data) const {
+absl::Status DataSets::CheckShared(absl::string_view name,
+                                   const messages::DatasetInfo& data) const {
   for (Index set = 0; set < memory_.sets.size(); ++set) {
-    const DataSetState& job = memory_.sets[set];
+    const checkpoints::DataSetState& job = memory_.sets[set];
     if (!Counts(set) || !AreCompared(job.info, data) || HaveSameData(job.info, data)) continue;
     // If the worker that brought the job's data has changed its own data, no other worker can be
     // named.
@@ -150,10 +152,10 @@ double DataSets::Epoch() const {
   return samples > 0.0 ? handed_out / samples : 0.0;
 }
 
-std::vector<DataSetState> DataSets::Export() const {
-  std::vector<DataSetState> used;
+std::vector<checkpoints::DataSetState> DataSets::Export() const {
+  std::vector<checkpoints::DataSetState> used;
   std::copy_if(memory_.sets.begin(), memory_.sets.end(), std::back_inserter(used),
-               [](const DataSetState& set) { return set.next_sample > 0; });
+               [](const checkpoints::DataSetState& set) { return set.next_sample > 0; });
   return used;
 }
 
@@ -163,9 +165,9 @@ bool DataSets::Counts(Index set) const {
                      [set](const auto& entry) { return entry.second == set; });
 }
 
-double EpochOf(const DataSetState& set) {
+double EpochOf(const checkpoints::DataSetState& set) {
   if (set.info.num_train_samples == 0) return 0.0;
   return static_cast<double>(set.next_sample) / static_cast<double>(set.info.num_train_samples);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

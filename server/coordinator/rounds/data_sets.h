@@ -20,7 +20,7 @@
 #include "common/runtime/ids.h"
 #include "server/coordinator/checkpoints/coordinator_state.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 class DataSets {
  public:
@@ -35,13 +35,13 @@ class DataSets {
 
   // The whole state of this object.
   struct Memory {
-    std::vector<DataSetState> sets;
+    std::vector<checkpoints::DataSetState> sets;
     std::map<WorkerId, Index> set_of;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
   DataSets() = default;
-  explicit DataSets(std::vector<DataSetState> sets) { memory_.sets = std::move(sets); }
+  explicit DataSets(std::vector<checkpoints::DataSetState> sets) { memory_.sets = std::move(sets); }
   // Requires: each index in memory.set_of is the index of a set in memory.sets.
   explicit DataSets(Memory memory) : memory_(std::move(memory)) {}
   const Memory& memory() const { return memory_; }
@@ -50,12 +50,12 @@ class DataSets {
   // FailedPrecondition (shared data differs from the job's data; the message has both fingerprints
   // and sizes, and the worker that brought the job's data); InvalidArgument (the sizes contradict
   // each other or exceed kMaxSamples); ResourceExhausted (there are kMaxSets sets).
-  absl::Status Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data);
+  absl::Status Admit(WorkerId worker, absl::string_view name, const messages::DatasetInfo& data);
   void Release(WorkerId worker) { memory_.set_of.erase(worker); }
 
   // Requires: the worker was admitted, and was not released since.
   Index SetOf(WorkerId worker) const;
-  const DataSetState& at(Index set) const { return memory_.sets[set]; }
+  const checkpoints::DataSetState& at(Index set) const { return memory_.sets[set]; }
   // Hands out samples. Returns the position of the first sample in the order of the set.
   int64_t Take(Index set, int64_t num_samples);
 
@@ -70,17 +70,17 @@ class DataSets {
   // of. 0 means not known.
   double Epoch() const;
   // Returns the sets that samples were handed out of. Only these sets survive a restart.
-  std::vector<DataSetState> Export() const;
+  std::vector<checkpoints::DataSetState> Export() const;
 
  private:
   bool Counts(Index set) const;
   // `name` is the name of the worker that has the data.
-  absl::Status CheckShared(absl::string_view name, const DatasetInfo& data) const;
+  absl::Status CheckShared(absl::string_view name, const messages::DatasetInfo& data) const;
 
   Memory memory_;
 };
 
 // Returns the number of passes over the set so far. 0 means that the size of the set is not known.
-double EpochOf(const DataSetState& set);
+double EpochOf(const checkpoints::DataSetState& set);
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

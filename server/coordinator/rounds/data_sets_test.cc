@@ -9,7 +9,7 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 namespace {
 
 using ::testing::AllOf;
@@ -17,12 +17,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-DatasetInfo Shared(const std::string& fingerprint, int64_t samples = 100) {
+messages::DatasetInfo Shared(const std::string& fingerprint, int64_t samples = 100) {
   return {.fingerprint = fingerprint, .num_train_samples = samples, .num_heldout_samples = 9};
 }
 
-DatasetInfo Own(const std::string& fingerprint, int64_t samples = 100) {
-  DatasetInfo data = Shared(fingerprint, samples);
+messages::DatasetInfo Own(const std::string& fingerprint, int64_t samples = 100) {
+  messages::DatasetInfo data = Shared(fingerprint, samples);
   data.own_partition = true;
   return data;
 }
@@ -71,7 +71,7 @@ TEST(DataSetsTest, WorkerThatComesBackWithOtherDataIsNotReferredToItself) {
 TEST(DataSetsTest, EqualSizesDoNotMakeEqualData) {
   DataSets data;
   ASSERT_OK(data.Admit(kAnn, "ann", Shared("a")));
-  DatasetInfo other = Shared("a");
+  messages::DatasetInfo other = Shared("a");
   other.num_heldout_samples = 8;
   EXPECT_FALSE(data.Admit(kBob, "bob", other).ok());
   EXPECT_FALSE(data.Admit(kBob, "bob", Shared("b")).ok());
@@ -151,7 +151,7 @@ TEST(DataSetsTest, WhoHasLeftCountsInNoEpochAsLongAsOthersAreThere) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("more than 281474976710656 samples"),
                              HasSubstr("9223372036854775807 training"))));
-  DatasetInfo heldout = Own("absurd", 10);
+  messages::DatasetInfo heldout = Own("absurd", 10);
   heldout.num_heldout_samples = DataSets::kMaxSamples + 1;
   EXPECT_THAT(data.Admit(kEve, "eve", heldout), StatusIs(absl::StatusCode::kInvalidArgument));
 }
@@ -167,13 +167,14 @@ TEST(DataSetsTest, ClientsWithoutFingerprintAreComparedWithNobody) {
 
 TEST(DataSetsTest, SizesOfSharedDataAreComparedWithoutFingerprints) {
   DataSets data;
-  const DatasetInfo five = {.fingerprint = "", .num_train_samples = 5, .num_heldout_samples = 2};
+  const messages::DatasetInfo five = {
+      .fingerprint = "", .num_train_samples = 5, .num_heldout_samples = 2};
   ASSERT_OK(data.Admit(kAnn, "ann", five));
   ASSERT_OK(data.Admit(kBob, "bob", five));
   EXPECT_EQ(data.SetOf(kAnn), data.SetOf(kBob));
-  for (const DatasetInfo& other :
-       {DatasetInfo{.fingerprint = "", .num_train_samples = 4, .num_heldout_samples = 2},
-        DatasetInfo{.fingerprint = "", .num_train_samples = 5}}) {
+  for (const messages::DatasetInfo& other :
+       {messages::DatasetInfo{.fingerprint = "", .num_train_samples = 4, .num_heldout_samples = 2},
+        messages::DatasetInfo{.fingerprint = "", .num_train_samples = 5}}) {
     EXPECT_THAT(data.Admit(kEve, "eve", other),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          HasSubstr("the job has 5 training and 2 held-out samples")));
@@ -192,10 +193,11 @@ TEST(DataSetsTest, OwnDataWithoutFingerprintIsOfOneWorker) {
 
 TEST(DataSetsTest, ClaimsThatContradictThemselvesAreRefused) {
   DataSets data;
-  for (const DatasetInfo& claim :
-       {DatasetInfo{.fingerprint = "a"}, DatasetInfo{.fingerprint = "", .num_train_samples = -1},
-        DatasetInfo{.fingerprint = "", .num_heldout_samples = -1},
-        DatasetInfo{.fingerprint = "", .tokens_per_sample = -1}}) {
+  for (const messages::DatasetInfo& claim :
+       {messages::DatasetInfo{.fingerprint = "a"},
+        messages::DatasetInfo{.fingerprint = "", .num_train_samples = -1},
+        messages::DatasetInfo{.fingerprint = "", .num_heldout_samples = -1},
+        messages::DatasetInfo{.fingerprint = "", .tokens_per_sample = -1}}) {
     EXPECT_THAT(data.Admit(kAnn, "ann", claim), StatusIs(absl::StatusCode::kInvalidArgument));
   }
 }
@@ -205,11 +207,11 @@ TEST(DataSetsTest, ExportsWhatWasHandedOutOf) {
   ASSERT_OK(data.Admit(kAnn, "ann", Own("untouched")));
   ASSERT_OK(data.Admit(kBob, "bob", Own("b")));
   data.Take(data.SetOf(kBob), 3);
-  EXPECT_THAT(data.Export(), ElementsAre(DataSetState{Own("b"), 3, "bob"}));
+  EXPECT_THAT(data.Export(), ElementsAre(checkpoints::DataSetState{Own("b"), 3, "bob"}));
   DataSets restored(data.Export());
   ASSERT_OK(restored.Admit(kAnn, "ann", Own("b")));
   EXPECT_EQ(restored.Take(restored.SetOf(kAnn), 1), 3);
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rounds

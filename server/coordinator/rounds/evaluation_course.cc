@@ -4,7 +4,7 @@
 
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 void HeldoutSums::Add(const HeldoutSums& other) {
   loss_sum += other.loss_sum;
@@ -75,4 +75,4 @@ void EvaluationCourse::Lose(Round round) {
   memory_.travelling.erase(carried);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

@@ -15,7 +15,7 @@
 #include "absl/types/span.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 // Sums over held-out samples.
 struct HeldoutSums {
@@ -73,4 +73,4 @@ class EvaluationCourse {
   Memory memory_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

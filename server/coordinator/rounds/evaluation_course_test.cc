@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::rounds {
 namespace {
 
 using ::testing::ElementsAre;
@@ -92,4 +92,4 @@ TEST(EvaluationCourseTest, NothingIsSaidOfAnEvaluationThatFoundNobody) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rounds

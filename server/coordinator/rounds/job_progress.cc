@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::rounds {
 
-void JobProgress::Restore(const ProgressState& state) {
+void JobProgress::Restore(const checkpoints::ProgressState& state) {
   loss_ = state.loss;
   metrics_.clear();
   trained_time_ = state.trained_time;
   counted_until_.reset();
-  samples_ = RateMeter();
-  rounds_ = RateMeter();
+  samples_ = stragglers::RateMeter();
+  rounds_ = stragglers::RateMeter();
 }
 
 void JobProgress::Resume(const Memory& memory) {
@@ -49,7 +49,7 @@ void JobProgress::NoteMetrics(const RoundSummary& summary) {
   metrics_dropped_ += summary.metrics_dropped;
   for (const auto& [name, value] : summary.metrics) {
     metrics_[name] = {value, summary.round};
-    if (metrics_.size() <= kMaxMetricsOfRound) continue;
+    if (metrics_.size() <= messages::kMaxMetricsOfRound) continue;
     const auto oldest = std::min_element(
         metrics_.begin(), metrics_.end(),
         [](const auto& a, const auto& b) { return a.second.round < b.second.round; });
@@ -71,4 +71,4 @@ JobProgress::Pace JobProgress::PaceOf(const Outlook& outlook, absl::Time now) co
   return pace;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

@@ -12,7 +12,7 @@
 #include "server/coordinator/rounds/round_summary.h"
 #include "server/coordinator/stragglers/rate_meter.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 class JobProgress {
  public:
@@ -32,7 +32,7 @@ class JobProgress {
 
   // What survives the coordinator's process. A checkpoint has only `state`.
   struct Memory {
-    ProgressState state;
+    checkpoints::ProgressState state;
     absl::Duration usual_round;
     uint64_t rounds_committed_short = 0;
     friend bool operator==(const Memory&, const Memory&) = default;
@@ -41,8 +41,8 @@ class JobProgress {
   Memory memory() const { return {Export(), usual_round_, rounds_committed_short_}; }
 
   // Continues from a checkpoint.
-  void Restore(const ProgressState& state);
-  ProgressState Export() const { return {loss_, trained_time_}; }
+  void Restore(const checkpoints::ProgressState& state);
+  checkpoints::ProgressState Export() const { return {loss_, trained_time_}; }
 
   void OnOpened(absl::Time now);
   // Leaves the time until the next round is opened out of trained_time().
@@ -51,7 +51,7 @@ class JobProgress {
   // Counts a round that is over without a report of any worker.
   void OnRoundLost() { ++rounds_committed_short_; }
 
-  const JobLoss& loss() const { return loss_; }
+  const job::JobLoss& loss() const { return loss_; }
   // Returns the time from the opening of the job's first round to the end of its last round,
   // without the time that the servers were away.
   absl::Duration trained_time() const { return trained_time_; }
@@ -69,7 +69,7 @@ class JobProgress {
   // values.
   void NoteMetrics(const RoundSummary& summary);
 
-  JobLoss loss_;
+  job::JobLoss loss_;
   std::map<std::string, MetricSnapshot> metrics_;
   int64_t metrics_dropped_ = 0;
   absl::Duration trained_time_;
@@ -77,9 +77,9 @@ class JobProgress {
   // next OnOpened().
   std::optional<absl::Time> counted_until_;
   absl::Duration usual_round_;
-  RateMeter samples_;
-  RateMeter rounds_;
+  stragglers::RateMeter samples_;
+  stragglers::RateMeter rounds_;
   uint64_t rounds_committed_short_ = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 namespace {
 
 const absl::Time kStart = absl::FromUnixSeconds(1000);
@@ -59,7 +59,8 @@ TEST(JobProgressTest, TheLastMetricOfEachNameIsShownAndTheOldestMakesRoom) {
   summary.metrics = {{"old", 1.0}};
   progress.OnRound(summary);
   summary = SummaryOf(2, kStart);
-  for (size_t i = 0; i + 1 < kMaxMetricsOfRound; ++i) summary.metrics[absl::StrCat("m", i)] = 2.0;
+  for (size_t i = 0; i + 1 < messages::kMaxMetricsOfRound; ++i)
+    summary.metrics[absl::StrCat("m", i)] = 2.0;
   summary.metrics_dropped = 3;
   progress.OnRound(summary);
   EXPECT_EQ(progress.metrics().at("old").round, Round(1));
@@ -67,7 +68,7 @@ TEST(JobProgressTest, TheLastMetricOfEachNameIsShownAndTheOldestMakesRoom) {
   summary.metrics = {{"m0", 4.0}, {"new", 5.0}};
   summary.metrics_dropped = 1;
   progress.OnRound(summary);
-  EXPECT_EQ(progress.metrics().size(), kMaxMetricsOfRound);
+  EXPECT_EQ(progress.metrics().size(), messages::kMaxMetricsOfRound);
   EXPECT_EQ(progress.metrics().count("old"), 0);
   EXPECT_EQ(progress.metrics().at("m0").value, 4.0);
   EXPECT_EQ(progress.metrics().at("m1").value, 2.0);
@@ -90,4 +91,4 @@ TEST(JobProgressTest, ARestartGoesOnWithLossAndTime) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rounds

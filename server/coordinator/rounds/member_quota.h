@@ -5,14 +5,14 @@
 #include "common/job/job_spec.h"
 #include "server/sync/cluster_policy.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 // Until the first work is given out, --min_workers members are required. Afterwards --keep_workers
 // are enough. If the cluster starts anew, --min_workers are required again for the time of one
 // lease, so that the workers can come back.
 class MemberQuota {
  public:
-  MemberQuota(const JobSpec& job, absl::Duration lease)
+  MemberQuota(const job::JobSpec& job, absl::Duration lease)
       : min_workers_(job.min_workers), keep_workers_(job.keep_workers), lease_(lease) {}
 
   // What this object knows beside its settings.
@@ -35,7 +35,7 @@ class MemberQuota {
   // Returns true if workers that were members before may still be coming back.
   bool IsGathering(absl::Time now) const { return now < memory_.gathers_until; }
 
-  RequiredMembers Required(absl::Time now) const {
+  sync::RequiredMembers Required(absl::Time now) const {
     if (!memory_.has_begun || IsGathering(now)) return {min_workers_, "min_workers"};
     return {keep_workers_, "keep_workers"};
   }
@@ -47,4 +47,4 @@ class MemberQuota {
   Memory memory_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

@@ -2,19 +2,19 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 OpenRound::OpenRound(const WorkLedger::Work& work, absl::Time opened_at) : front_since_(opened_at) {
   memory_.plan = work.plan;
   memory_.opened_at = opened_at;
   for (size_t i = 0; i < work.grants.size(); ++i) {
-    memory_.is_evaluation = work.grants[i].kind == Grant::Kind::kEvaluate;
+    memory_.is_evaluation = work.grants[i].kind == messages::Grant::Kind::kEvaluate;
     memory_.shares[memory_.plan.roster[i].worker] = {ShareState::kMissing,
                                                      work.grants[i].num_heldout_samples};
   }
 }
 
-void OpenRound::Report(WorkerId worker, const RoundReport& report, absl::Time now) {
+void OpenRound::Report(WorkerId worker, const messages::RoundReport& report, absl::Time now) {
   const auto share = memory_.shares.find(worker);
   if (share == memory_.shares.end() || share->second.state != ShareState::kMissing) return;
   Settle(worker, ShareState::kReported, now);
@@ -74,9 +74,9 @@ HeldoutSums OpenRound::Heldout() const {
   return sums;
 }
 
-std::vector<RosterMember> OpenRound::Reported() const {
-  std::vector<RosterMember> members;
-  for (const RosterMember& member : memory_.plan.roster) {
+std::vector<sync::RosterMember> OpenRound::Reported() const {
+  std::vector<sync::RosterMember> members;
+  for (const sync::RosterMember& member : memory_.plan.roster) {
     if (memory_.shares.at(member.worker).state == ShareState::kReported) members.push_back(member);
   }
   return members;
@@ -90,4 +90,4 @@ std::vector<WorkerId> OpenRound::InState(ShareState state) const {
   return workers;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

@@ -15,7 +15,7 @@
 #include "server/coordinator/rounds/round_summary.h"
 #include "server/coordinator/rounds/work_ledger.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 class OpenRound {
  public:
@@ -27,7 +27,7 @@ class OpenRound {
   };
   // The whole state of the round, except how long each member has been waited for.
   struct Memory {
-    RoundPlan plan;
+    sync::RoundPlan plan;
     bool is_evaluation = false;
     absl::Time opened_at;
     std::map<WorkerId, Share> shares;
@@ -36,7 +36,7 @@ class OpenRound {
     int64_t predictions = 0;
     int64_t samples = 0;
     HeldoutSums heldout;
-    MetricMeans metrics;
+    messages::MetricMeans metrics;
     RoundTimes times;  // sums over the workers that reported
     friend bool operator==(const Memory&, const Memory&) = default;
   };
@@ -48,16 +48,16 @@ class OpenRound {
 
   // Counts the report of a member. A second report of a member, and a report of a worker that is no
   // member of the round, are ignored.
-  void Report(WorkerId worker, const RoundReport& report, absl::Time now);
+  void Report(WorkerId worker, const messages::RoundReport& report, absl::Time now);
   void Lose(WorkerId worker, absl::Time now);
 
-  const RoundPlan& plan() const { return memory_.plan; }
+  const sync::RoundPlan& plan() const { return memory_.plan; }
   Round round() const { return memory_.plan.round; }
   bool is_evaluation() const { return memory_.is_evaluation; }
   absl::Time opened_at() const { return memory_.opened_at; }
   int reported() const { return memory_.reported; }
   // Returns the members of the roster that have reported.
-  std::vector<RosterMember> Reported() const;
+  std::vector<sync::RosterMember> Reported() const;
   std::vector<WorkerId> Arrived() const { return InState(ShareState::kReported); }
   // Returns the workers that have neither reported nor been lost.
   std::vector<WorkerId> Missing() const { return InState(ShareState::kMissing); }
@@ -78,4 +78,4 @@ class OpenRound {
   absl::Time front_since_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

@@ -7,7 +7,7 @@
 #include "server/sync/decision.h"
 #include "server/sync/policy_factory.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 namespace {
 
 void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
@@ -20,11 +20,11 @@ void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
 
 }  // namespace
 
-RoundScheduler::RoundScheduler(const JobSpec& job, int num_shards, absl::Duration lease,
+RoundScheduler::RoundScheduler(const job::JobSpec& job, int num_shards, absl::Duration lease,
                                std::string upstream, absl::Time now)
-    : policy_(MakeClusterPolicy(job)),
+    : policy_(sync::MakeClusterPolicy(job)),
       num_shards_(num_shards),
-      ledger_(job, LedgerState{}),
+      ledger_(job, checkpoints::LedgerState{}),
       quota_(job, lease) {
   if (!upstream.empty()) site_.emplace(std::move(upstream), now);
 }
@@ -40,7 +40,7 @@ RoundScheduler::Memory RoundScheduler::memory() const {
   return memory;
 }
 
-void RoundScheduler::Resume(const JobSpec& job, Memory memory, absl::Time now) {
+void RoundScheduler::Resume(const job::JobSpec& job, Memory memory, absl::Time now) {
   ledger_ = WorkLedger(job, std::move(memory.ledger));
   for (auto& [number, round] : memory.open) {
     open_.emplace(number, OpenRound(std::move(round), now));
@@ -52,8 +52,8 @@ void RoundScheduler::Resume(const JobSpec& job, Memory memory, absl::Time now) {
   if (!open_.empty()) progress_.OnOpened(now);
 }
 
-void RoundScheduler::Restore(const JobSpec& job, const LedgerState& ledger,
-                             const ProgressState& progress) {
+void RoundScheduler::Restore(const job::JobSpec& job, const checkpoints::LedgerState& ledger,
+                             const checkpoints::ProgressState& progress) {
   ledger_ = WorkLedger(job, ledger);
   progress_.Restore(progress);
   assignments_.clear();
@@ -89,8 +89,8 @@ bool RoundScheduler::MayLeave(WorkerId worker, bool is_ready) const {
   return assignment.is_leaving() && !(is_ready && has_work);
 }
 
-CountedReport RoundScheduler::Count(WorkerId worker, const RoundReport& report, const JobSpec& job,
-                                    absl::Time now) {
+CountedReport RoundScheduler::Count(WorkerId worker, const messages::RoundReport& report,
+                                    const job::JobSpec& job, absl::Time now) {
   WorkerAssignment& assignment = assignments_[worker];
   if (auto round = open_.find(report.round); round != open_.end()) {
     round->second.Report(worker, report, now);
@@ -111,7 +111,7 @@ void RoundScheduler::OnServerAttached(int shard) {
   for (auto& [worker, assignment] : assignments_) assignment.OnServerAttached(shard);
 }
 
-MemberProgress RoundScheduler::ProgressOf(const RoundMember& member, absl::Time now) const {
+sync::MemberProgress RoundScheduler::ProgressOf(const RoundMember& member, absl::Time now) const {
   const WorkerAssignment& assignment = Of(member.id);
   const bool is_working = assignment.grant().has_value();
   return {.worker = member.id,
@@ -135,10 +135,10 @@ ClusterView RoundScheduler::View(absl::Span<const RoundMember> members, absl::Ti
   return view;
 }
 
-std::vector<MemberProgress> RoundScheduler::MissingOf(const OpenRound& round,
-                                                      absl::Span<const RoundMember> members,
-                                                      absl::Time now) const {
-  std::vector<MemberProgress> missing;
+std::vector<sync::MemberProgress> RoundScheduler::MissingOf(const OpenRound& round,
+                                                            absl::Span<const RoundMember> members,
+                                                            absl::Time now) const {
+  std::vector<sync::MemberProgress> missing;
   for (const WorkerId worker : round.Missing()) {
     const auto* const member = std::lower_bound(
         members.begin(), members.end(), worker,
@@ -149,8 +149,9 @@ std::vector<MemberProgress> RoundScheduler::MissingOf(const OpenRound& round,
   return missing;
 }
 
-std::vector<RosterMember> RoundScheduler::Waiting(absl::Span<const RoundMember> members) const {
-  std::vector<RosterMember> waiting;
+std::vector<sync::RosterMember> RoundScheduler::Waiting(
+    absl::Span<const RoundMember> members) const {
+  std::vector<sync::RosterMember> waiting;
   for (const RoundMember& member : members) {
     if (Of(member.id).is_waiting()) waiting.push_back({member.id, member.incarnation, 0});
   }
@@ -170,27 +171,27 @@ int RoundScheduler::MaxRosterOfNext() const {
                   order != nullptr ? WorkLedger::max_roster_of(*order) : ledger_.max_roster());
 }
 
-std::vector<RosterMember> RoundScheduler::NextRoster(absl::Span<const RoundMember> members,
-                                                     absl::Time now) const {
+std::vector<sync::RosterMember> RoundScheduler::NextRoster(absl::Span<const RoundMember> members,
+                                                           absl::Time now) const {
   const ClusterView view = View(members, now);
-  const ClusterFacts facts = view.Facts();
-  if (policy_->OnOpening(facts).action != Action::kApply) return {};
+  const sync::ClusterFacts facts = view.Facts();
+  if (policy_->OnOpening(facts).action != sync::Action::kApply) return {};
   const int max_roster = MaxRosterOfNext();
-  std::vector<RosterMember> roster;
+  std::vector<sync::RosterMember> roster;
   for (size_t i = 0; i < members.size(); ++i) {
     if (static_cast<int>(roster.size()) == max_roster) break;
-    const MemberProgress& member = view.members[i];
-    if (!member.waiting || policy_->OnGrant(member, facts).action != Action::kApply) continue;
+    const sync::MemberProgress& member = view.members[i];
+    if (!member.waiting || policy_->OnGrant(member, facts).action != sync::Action::kApply) continue;
     roster.push_back({member.worker, members[i].incarnation, Of(member.worker).SamplesInHand()});
   }
   return roster;
 }
 
-WorkLedger::Work RoundScheduler::OpenNext(absl::Span<const RosterMember> roster,
+WorkLedger::Work RoundScheduler::OpenNext(absl::Span<const sync::RosterMember> roster,
                                           absl::Span<const RoundMember> members, ViewId view,
                                           WorkLedger::Computes computes, absl::Time now) {
   MemberSpeeds speeds;
-  for (const RosterMember& member : roster) {
+  for (const sync::RosterMember& member : roster) {
     speeds.roster.push_back(Of(member.worker).compute_speed());
   }
   for (const RoundMember& member : members) {
@@ -223,8 +224,9 @@ std::vector<ClosedRound> RoundScheduler::CloseOver(absl::Span<const RoundMember>
                                                    absl::Time now) {
   std::vector<ClosedRound> closed;
   for (auto it = open_.begin(); it != open_.end();) {
-    const std::vector<MemberProgress> missing = MissingOf(it->second, members, now);
-    if (policy_->OnRoundEnd({it->first, it->second.reported(), missing}).action != Action::kApply) {
+    const std::vector<sync::MemberProgress> missing = MissingOf(it->second, members, now);
+    if (policy_->OnRoundEnd({it->first, it->second.reported(), missing}).action !=
+        sync::Action::kApply) {
       ++it;
       continue;
     }
@@ -277,15 +279,15 @@ int64_t RoundScheduler::rounds_done() const {
   return ledger_.next_round().value() - static_cast<int64_t>(open_.size());
 }
 
-std::vector<RosterMember> RoundScheduler::EvaluationRoster(
+std::vector<sync::RosterMember> RoundScheduler::EvaluationRoster(
     absl::Span<const RoundMember> members) const {
-  std::vector<RosterMember> roster = Waiting(members);
+  std::vector<sync::RosterMember> roster = Waiting(members);
   if (!ledger_.LackingFor(roster).empty()) return {};
   return roster;
 }
 
-WorkLedger::Work RoundScheduler::OpenEvaluation(absl::Span<const RosterMember> roster, ViewId view,
-                                                absl::Time now) {
+WorkLedger::Work RoundScheduler::OpenEvaluation(absl::Span<const sync::RosterMember> roster,
+                                                ViewId view, absl::Time now) {
   WorkLedger::Work work = ledger_.OpenFinalEvaluation(
       view, roster, ledger_.next_round() + evaluation_attempt_, committed_round());
   Give(work, now);
@@ -309,7 +311,7 @@ void RoundScheduler::OnRecorded(const RoundSummary& summary) {
   if (found != unrecorded_.end()) unrecorded_.erase(unrecorded_.begin(), found + 1);
 }
 
-int64_t RoundScheduler::UntrainedSamples(const JobSpec& job) const {
+int64_t RoundScheduler::UntrainedSamples(const job::JobSpec& job) const {
   int64_t untrained = ledger_.state().next_sample - ledger_.trained_samples();
   for (const auto& [worker, assignment] : assignments_) {
     untrained -= assignment.UnreportedSamples(job);
@@ -327,16 +329,17 @@ OrderVerdict RoundScheduler::JudgeOrder(uint64_t number, bool has_failed, bool i
   return {is_open || !is_over ? Kind::kUnderWay : Kind::kNotHandedOut};
 }
 
-std::optional<DatasetInfo> RoundScheduler::SiteData(absl::Span<const RoundMember> members,
-                                                    absl::Time now) const {
-  if (AwaitMembers(View(members, now).Facts()).action != Action::kApply) return std::nullopt;
+std::optional<messages::DatasetInfo> RoundScheduler::SiteData(absl::Span<const RoundMember> members,
+                                                              absl::Time now) const {
+  if (sync::AwaitMembers(View(members, now).Facts()).action != sync::Action::kApply)
+    return std::nullopt;
   return ledger_.SharedData();
 }
 
-RoundPlan PlanForShards(const WorkLedger::Work& work) {
-  RoundPlan plan = work.plan;
-  if (work.grants.front().kind == Grant::Kind::kEvaluate) plan.roster.clear();
+sync::RoundPlan PlanForShards(const WorkLedger::Work& work) {
+  sync::RoundPlan plan = work.plan;
+  if (work.grants.front().kind == messages::Grant::Kind::kEvaluate) plan.roster.clear();
   return plan;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

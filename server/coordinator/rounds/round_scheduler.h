@@ -38,7 +38,7 @@
 #include "server/sync/cluster_policy.h"
 #include "server/sync/round_plan.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 // A worker that lives and has joined. The fields are what the scheduler does not know itself.
 struct RoundMember {
@@ -51,18 +51,19 @@ struct RoundMember {
 
 // The state of the cluster at one moment, for the policy. Owns what ClusterFacts points to.
 struct ClusterView {
-  RequiredMembers required;
-  std::vector<MemberProgress> members;  // ascending by worker
+  sync::RequiredMembers required;
+  std::vector<sync::MemberProgress> members;  // ascending by worker
   std::optional<Round> open_round;
   int reported = 0;
-  std::vector<MemberProgress> missing;
+  std::vector<sync::MemberProgress> missing;
 
   // Returns facts that are valid until this object changes.
-  ClusterFacts Facts() const {
-    ClusterFacts facts;
+  sync::ClusterFacts Facts() const {
+    sync::ClusterFacts facts;
     facts.required = required;
     facts.members = members;
-    if (open_round.has_value()) facts.open_round = OpenRoundFacts{*open_round, reported, missing};
+    if (open_round.has_value())
+      facts.open_round = sync::OpenRoundFacts{*open_round, reported, missing};
     return facts;
   }
 };
@@ -80,8 +81,8 @@ struct ClosedRound {
 
 // What Count() returns for a report.
 struct CountedReport {
-  std::optional<Grant> grant;  // grant that the worker held
-  absl::Duration took;         // from the grant to the report
+  std::optional<messages::Grant> grant;  // grant that the worker held
+  absl::Duration took;                   // from the grant to the report
 };
 
 // The state of an order of a site.
@@ -116,31 +117,34 @@ class RoundScheduler {
   // `upstream` is the HOST:PORT of the servers that order the rounds. Empty means that there are
   // none, and this is no site. The mode and the required number of members are always those of
   // `job`.
-  RoundScheduler(const JobSpec& job, int num_shards, absl::Duration lease, std::string upstream,
-                 absl::Time now);
+  RoundScheduler(const job::JobSpec& job, int num_shards, absl::Duration lease,
+                 std::string upstream, absl::Time now);
   Memory memory() const;
   // Continues from the memory of an earlier process. Requires: memory.ledger.data satisfies what
   // DataSets(Memory) requires.
-  void Resume(const JobSpec& job, Memory memory, absl::Time now);
+  void Resume(const job::JobSpec& job, Memory memory, absl::Time now);
   void Resume(WorkerId worker, WorkerAssignment::Memory memory, absl::Time now) {
     assignments_[worker] = WorkerAssignment(std::move(memory), now);
   }
   // Continues from a checkpoint, with no worker. The required number of members and the orders
   // stay.
-  void Restore(const JobSpec& job, const LedgerState& ledger, const ProgressState& progress);
+  void Restore(const job::JobSpec& job, const checkpoints::LedgerState& ledger,
+               const checkpoints::ProgressState& progress);
   // Cuts work by this job from now on.
-  void SetJob(const JobSpec& job) { ledger_ = WorkLedger(job, ledger_.state()); }
+  void SetJob(const job::JobSpec& job) { ledger_ = WorkLedger(job, ledger_.state()); }
 
   const WorkLedger& ledger() const { return ledger_; }
   const JobProgress& progress() const { return progress_; }
-  const ClusterPolicy& policy() const { return *policy_; }
+  const sync::ClusterPolicy& policy() const { return *policy_; }
   bool uses_rosters() const { return policy_->uses_rosters(); }
   // Returns the open rounds. With rosters there is at most one. Without rosters there is one for
   // each grant that a worker holds.
   const std::map<Round, OpenRound>& open() const { return open_; }
   // Returns the ledger as it was before the newest round with a roster was opened. Not set means
   // not known.
-  const std::optional<LedgerState>& before_open_round() const { return before_open_round_; }
+  const std::optional<checkpoints::LedgerState>& before_open_round() const {
+    return before_open_round_;
+  }
   const std::map<WorkerId, WorkerAssignment>& assignments() const { return assignments_; }
   // Returns the assignment of the worker. It is empty if the worker is not known.
   const WorkerAssignment& Of(WorkerId worker) const;
@@ -151,7 +155,7 @@ class RoundScheduler {
   // come back.
   void GatherMembers(absl::Time now) { quota_.OnReady(now); }
   bool IsGathering(absl::Time now) const { return quota_.IsGathering(now); }
-  RequiredMembers Required(absl::Time now) const { return quota_.Required(now); }
+  sync::RequiredMembers Required(absl::Time now) const { return quota_.Required(now); }
   // Returns true if `num_members` members are enough for the next round.
   bool CanGoOnWith(size_t num_members, absl::Time now) const {
     return num_members > 0 && static_cast<int>(num_members) >= Required(now).count;
@@ -159,11 +163,12 @@ class RoundScheduler {
 
   // Workers.
   // Begins a life of the worker, or continues it.
-  void BeginLife(WorkerId worker, const RegisterCall& call, bool is_same_process, absl::Time now) {
+  void BeginLife(WorkerId worker, const messages::RegisterCall& call, bool is_same_process,
+                 absl::Time now) {
     assignments_[worker].BeginLife(call, is_same_process, now);
   }
   // Records the data of the worker. Errors: those of DataSets::Admit().
-  absl::Status Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data) {
+  absl::Status Admit(WorkerId worker, absl::string_view name, const messages::DatasetInfo& data) {
     return ledger_.AdmitWorker(worker, name, data);
   }
   // Sets the progress of the worker to that of the slowest of `others`, the members that it joins.
@@ -180,13 +185,14 @@ class RoundScheduler {
   // Returns true if the worker wants to leave and no round needs anything from the worker.
   // `is_ready` means that the servers take contributions. If they do not, no round needs anything.
   bool MayLeave(WorkerId worker, bool is_ready) const;
-  ReportVerdict Classify(WorkerId worker, const RoundReport& report, const JobSpec& job) const {
+  ReportVerdict Classify(WorkerId worker, const messages::RoundReport& report,
+                         const job::JobSpec& job) const {
     return Of(worker).Classify(report, job);
   }
   // Counts the report in its round, and completes the grant. If the round is not open any more, the
   // round was committed without this worker, and the report does not count in the round. Requires:
   // the report is of the grant that the worker holds.
-  CountedReport Count(WorkerId worker, const RoundReport& report, const JobSpec& job,
+  CountedReport Count(WorkerId worker, const messages::RoundReport& report, const job::JobSpec& job,
                       absl::Time now);
 
   // Records that the server of `shard` has all of the worker's contribution to the round. Returns
@@ -209,10 +215,11 @@ class RoundScheduler {
   // further round.
   bool OwesContribution(absl::Span<const RoundMember> members) const;
   // Returns the members of the next round. Empty means that the round is not to be opened now.
-  std::vector<RosterMember> NextRoster(absl::Span<const RoundMember> members, absl::Time now) const;
+  std::vector<sync::RosterMember> NextRoster(absl::Span<const RoundMember> members,
+                                             absl::Time now) const;
   // Opens the next round in the view `view`. `roster` is the result of NextRoster(). Requires:
   // has_next_round().
-  WorkLedger::Work OpenNext(absl::Span<const RosterMember> roster,
+  WorkLedger::Work OpenNext(absl::Span<const sync::RosterMember> roster,
                             absl::Span<const RoundMember> members, ViewId view,
                             WorkLedger::Computes computes, absl::Time now);
   // Closes the rounds that are over. Returns them in ascending order.
@@ -237,8 +244,8 @@ class RoundScheduler {
   }
   // Returns the members of the final evaluation. Empty means that the evaluation is not to be
   // opened now.
-  std::vector<RosterMember> EvaluationRoster(absl::Span<const RoundMember> members) const;
-  WorkLedger::Work OpenEvaluation(absl::Span<const RosterMember> roster, ViewId view,
+  std::vector<sync::RosterMember> EvaluationRoster(absl::Span<const RoundMember> members) const;
+  WorkLedger::Work OpenEvaluation(absl::Span<const sync::RosterMember> roster, ViewId view,
                                   absl::Time now);
   // Ends the final evaluation. Not set means that a worker was lost during the evaluation, which is
   // to be repeated. Requires: the evaluation is open, and none of its workers is missing.
@@ -257,7 +264,7 @@ class RoundScheduler {
   void MultiplyLearningRateScale(double factor) { ledger_.MultiplyLearningRateScale(factor); }
   // Returns the number of samples that were handed out and are lost. Leaves out samples that were
   // trained on, that a worker may still report, or that an open round has counted.
-  int64_t UntrainedSamples(const JobSpec& job) const;
+  int64_t UntrainedSamples(const job::JobSpec& job) const;
 
   // Orders of a site. See SiteCourse. All functions but is_site() require is_site().
 
@@ -272,16 +279,17 @@ class RoundScheduler {
   // no work is handed out any more.
   OrderVerdict JudgeOrder(uint64_t number, bool has_failed, bool is_over) const;
   // Returns the data set of the members. Not set means that there are too few members.
-  std::optional<DatasetInfo> SiteData(absl::Span<const RoundMember> members, absl::Time now) const;
+  std::optional<messages::DatasetInfo> SiteData(absl::Span<const RoundMember> members,
+                                                absl::Time now) const;
 
  private:
-  MemberProgress ProgressOf(const RoundMember& member, absl::Time now) const;
+  sync::MemberProgress ProgressOf(const RoundMember& member, absl::Time now) const;
   // Returns the members of the round that have neither reported nor been lost.
-  std::vector<MemberProgress> MissingOf(const OpenRound& round,
-                                        absl::Span<const RoundMember> members,
-                                        absl::Time now) const;
+  std::vector<sync::MemberProgress> MissingOf(const OpenRound& round,
+                                              absl::Span<const RoundMember> members,
+                                              absl::Time now) const;
   // Returns the members that wait for work.
-  std::vector<RosterMember> Waiting(absl::Span<const RoundMember> members) const;
+  std::vector<sync::RosterMember> Waiting(absl::Span<const RoundMember> members) const;
   // Returns the order to carry out next. Null means that there is no such order, or this is no
   // site.
   const SiteOrder* WaitingOrder() const { return is_site() ? site_->waiting() : nullptr; }
@@ -291,7 +299,7 @@ class RoundScheduler {
   void Give(WorkLedger::Work& work, absl::Time now);
   ClosedRound Close(OpenRound round, absl::Time now);
 
-  const std::unique_ptr<const ClusterPolicy> policy_;
+  const std::unique_ptr<const sync::ClusterPolicy> policy_;
   const int num_shards_;
   WorkLedger ledger_;
   MemberQuota quota_;
@@ -300,13 +308,13 @@ class RoundScheduler {
   std::map<WorkerId, WorkerAssignment> assignments_;
   const WorkerAssignment unknown_;
   std::map<Round, OpenRound> open_;
-  std::optional<LedgerState> before_open_round_;
+  std::optional<checkpoints::LedgerState> before_open_round_;
   int64_t evaluation_attempt_ = 0;
   std::deque<RoundSummary> unrecorded_;
 };
 
 // Returns the plan of the round for the shards. The plan of an evaluation has no roster: no member
 // contributes to it.
-RoundPlan PlanForShards(const WorkLedger::Work& work);
+sync::RoundPlan PlanForShards(const WorkLedger::Work& work);
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

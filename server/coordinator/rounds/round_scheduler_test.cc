@@ -10,7 +10,7 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 namespace {
 
 using ::testing::ElementsAre;
@@ -23,29 +23,29 @@ constexpr WorkerId kBert(2);
 constexpr WorkerId kCleo(3);
 constexpr ViewId kView(7);
 
-DatasetInfo Data() {
+messages::DatasetInfo Data() {
   return {.fingerprint = "f00d", .num_train_samples = 12, .num_heldout_samples = 6};
 }
 
 // Makes the job asynchronous: every member has rounds of its own.
-JobSpec Asynchronous(JobSpec job) {
-  job.mode = Mode::kAsync;
+job::JobSpec Asynchronous(job::JobSpec job) {
+  job.mode = job::Mode::kAsync;
   job.max_rounds_ahead = -1;
   job.global_batch_size = 0;
   job.batch_size = 3;
   return job;
 }
 
-RoundReport ReportOf(Round round, int64_t num_samples = 0) {
-  RoundReport report;
+messages::RoundReport ReportOf(Round round, int64_t num_samples = 0) {
+  messages::RoundReport report;
   report.round = round;
   report.num_samples = num_samples;
   return report;
 }
 
-std::vector<WorkerId> WorkersOf(const std::vector<RosterMember>& roster) {
+std::vector<WorkerId> WorkersOf(const std::vector<sync::RosterMember>& roster) {
   std::vector<WorkerId> workers;
-  for (const RosterMember& member : roster) workers.push_back(member.worker);
+  for (const sync::RosterMember& member : roster) workers.push_back(member.worker);
   return workers;
 }
 
@@ -68,8 +68,8 @@ class RoundSchedulerTest : public testing::Test {
   void Start(const std::string& upstream = "") {
     rounds_ = std::make_unique<RoundScheduler>(job_, kShards, kLease, upstream, now_);
   }
-  void Add(WorkerId worker, const std::string& name, const DatasetInfo& data = Data()) {
-    RegisterCall call;
+  void Add(WorkerId worker, const std::string& name, const messages::DatasetInfo& data = Data()) {
+    messages::RegisterCall call;
     call.name = name;
     rounds_->BeginLife(worker, call, /*is_same_process=*/false, now_);
     ASSERT_OK(rounds_->Admit(worker, name, data));
@@ -86,7 +86,7 @@ class RoundSchedulerTest : public testing::Test {
     rounds_->EndLife(worker, now_);
     std::erase_if(members_, [&](const RoundMember& member) { return member.id == worker; });
   }
-  std::vector<RosterMember> NextRoster() const { return rounds_->NextRoster(members_, now_); }
+  std::vector<sync::RosterMember> NextRoster() const { return rounds_->NextRoster(members_, now_); }
   WorkLedger::Work Open(WorkLedger::Computes computes = WorkLedger::Computes::kYes) {
     return rounds_->OpenNext(NextRoster(), members_, kView, computes, now_);
   }
@@ -101,8 +101,8 @@ class RoundSchedulerTest : public testing::Test {
   }
   // Reports all samples of the grant that the worker holds.
   CountedReport Report(WorkerId worker, double loss_sum = 6.0) {
-    const Grant grant = *rounds_->Of(worker).grant();
-    RoundReport report = ReportOf(grant.round, grant.num_samples);
+    const messages::Grant grant = *rounds_->Of(worker).grant();
+    messages::RoundReport report = ReportOf(grant.round, grant.num_samples);
     report.num_predictions = grant.num_samples;
     report.loss_sum = loss_sum;
     report.compute = absl::Seconds(1);
@@ -118,7 +118,7 @@ class RoundSchedulerTest : public testing::Test {
     Close();
   }
 
-  JobSpec job_;
+  job::JobSpec job_;
   absl::Time now_ = absl::FromUnixSeconds(1000);
   std::unique_ptr<RoundScheduler> rounds_;
   std::vector<RoundMember> members_;
@@ -134,8 +134,8 @@ TEST_F(RoundSchedulerTest, OpensNoRoundBeforeEnoughMembersAsk) {
   Add(kBert, "bert");
   EXPECT_THAT(NextRoster(), IsEmpty()) << "bert has not asked";
   EXPECT_TRUE(rounds_->AskForWork(kBert));
-  EXPECT_THAT(NextRoster(), ElementsAre(RosterMember{kAnna, Incarnation(10), 0},
-                                        RosterMember{kBert, Incarnation(10), 0}));
+  EXPECT_THAT(NextRoster(), ElementsAre(sync::RosterMember{kAnna, Incarnation(10), 0},
+                                        sync::RosterMember{kBert, Incarnation(10), 0}));
 }
 
 TEST_F(RoundSchedulerTest, RosterHasOnlyMembersThatWait) {
@@ -154,7 +154,7 @@ TEST_F(RoundSchedulerTest, RosterHasNoMoreMembersThanTheBatchHasSamples) {
 
 TEST_F(RoundSchedulerTest, OpenedRoundIsGivenToItsRoster) {
   StartWithTwo();
-  const LedgerState before = rounds_->ledger().state();
+  const checkpoints::LedgerState before = rounds_->ledger().state();
   const WorkLedger::Work work = AskAndOpen();
   EXPECT_EQ(work.plan.round, Round(0));
   EXPECT_EQ(work.plan.view, kView);
@@ -177,10 +177,10 @@ TEST_F(RoundSchedulerTest, GrantHasTheLossesOfTheJob) {
 }
 
 TEST_F(RoundSchedulerTest, BalancedRoundIsCutBySpeed) {
-  job_.balance = Balance::kSpeed;
+  job_.balance = job::Balance::kSpeed;
   StartWithTwo();
   AskAndOpen();
-  RoundReport report = ReportOf(Round(0), 3);
+  messages::RoundReport report = ReportOf(Round(0), 3);
   report.compute = absl::Seconds(1);
   rounds_->Count(kAnna, report, job_, now_);
   report.compute = absl::Seconds(2);
@@ -193,15 +193,15 @@ TEST_F(RoundSchedulerTest, BalancedRoundIsCutBySpeed) {
 
 TEST_F(RoundSchedulerTest, WithoutRostersStepsAreCutByTheFastestMember) {
   job_ = Asynchronous(job_);
-  job_.mode = Mode::kAsyncLocalSgd;
+  job_.mode = job::Mode::kAsyncLocalSgd;
   job_.local_steps = 8;
-  job_.balance = Balance::kSpeed;
+  job_.balance = job::Balance::kSpeed;
   StartWithTwo();
   rounds_->AskForWork(kAnna);
   Open();
   rounds_->AskForWork(kBert);
   Open();
-  RoundReport report = ReportOf(Round(0), 24);
+  messages::RoundReport report = ReportOf(Round(0), 24);
   report.compute = absl::Seconds(1);
   rounds_->Count(kAnna, report, job_, now_);
   report.round = Round(1);
@@ -347,10 +347,10 @@ TEST_F(RoundSchedulerTest, ViewHasWhatMembersDoAndMiss) {
 TEST_F(RoundSchedulerTest, ReportIsClassifiedByTheGrantHeld) {
   using Kind = ReportVerdict::Kind;
   StartWithTwo();
-  const auto classify = [&](const RoundReport& report) {
+  const auto classify = [&](const messages::RoundReport& report) {
     return rounds_->Classify(kAnna, report, job_);
   };
-  RoundReport report = ReportOf(Round(0));
+  messages::RoundReport report = ReportOf(Round(0));
   EXPECT_EQ(classify(report), ReportVerdict{Kind::kNotGranted});
   AskAndOpen();
   EXPECT_EQ(classify(report).kind, Kind::kCurrent);
@@ -396,7 +396,7 @@ TEST_F(RoundSchedulerTest, NewcomerIsAsFarAsTheSlowestMember) {
 
 TEST_F(RoundSchedulerTest, OtherDataIsRefused) {
   StartWithTwo();
-  DatasetInfo other = Data();
+  messages::DatasetInfo other = Data();
   other.fingerprint = "beef";
   EXPECT_TRUE(absl::IsFailedPrecondition(rounds_->Admit(kCleo, "cleo", other)));
   EXPECT_EQ(rounds_->ledger().DataOf(kCleo), nullptr);
@@ -415,7 +415,7 @@ TEST_F(RoundSchedulerTest, WorkerMayLeaveOnceNothingOfItIsAwaited) {
 }
 
 TEST_F(RoundSchedulerTest, WorkerLeavesAfterTheRoundThatTakesWhatItHasInHand) {
-  job_.mode = Mode::kLocalSgd;
+  job_.mode = job::Mode::kLocalSgd;
   job_.local_steps = 2;
   job_.overlap_rounds = true;
   StartWithTwo();
@@ -426,13 +426,13 @@ TEST_F(RoundSchedulerTest, WorkerLeavesAfterTheRoundThatTakesWhatItHasInHand) {
   rounds_->AskForWork(kAnna);
   EXPECT_FALSE(rounds_->MayLeave(kAnna, /*is_ready=*/true));
   rounds_->AskForWork(kBert);
-  EXPECT_THAT(NextRoster(), ElementsAre(RosterMember{kAnna, Incarnation(10), 6},
-                                        RosterMember{kBert, Incarnation(10), 6}));
+  EXPECT_THAT(NextRoster(), ElementsAre(sync::RosterMember{kAnna, Incarnation(10), 6},
+                                        sync::RosterMember{kBert, Incarnation(10), 6}));
   EXPECT_EQ(Open(WorkLedger::Computes::kNo).grants[0].num_samples, 0);
 }
 
 TEST_F(RoundSchedulerTest, NothingIsOwedIfNoRoundFollows) {
-  job_.mode = Mode::kLocalSgd;
+  job_.mode = job::Mode::kLocalSgd;
   job_.overlap_rounds = true;
   job_.schedule.total_rounds = 2;
   StartWithTwo();
@@ -496,7 +496,7 @@ TEST_F(RoundSchedulerTest, EvaluationWaitsForEachDataSet) {
   job_.schedule.total_rounds = 1;
   Start();
   Add(kAnna, "anna");
-  DatasetInfo own = Data();
+  messages::DatasetInfo own = Data();
   own.own_partition = true;
   own.fingerprint = "beef";
   Add(kBert, "bert", own);
@@ -605,7 +605,7 @@ TEST_F(RoundSchedulerTest, UntrainedSamplesAreThoseThatNoWorkerTellsOf) {
 }
 
 TEST_F(RoundSchedulerTest, RateIsScaledFromTheNextRoundOn) {
-  job_.schedule.kind = ScheduleKind::kConstant;
+  job_.schedule.kind = job::ScheduleKind::kConstant;
   StartWithTwo();
   AskAndOpen();
   rounds_->MultiplyLearningRateScale(0.5);
@@ -676,8 +676,8 @@ TEST_F(RoundSchedulerTest, RestoreForgetsWorkersAndRounds) {
   job_.keep_workers = 1;
   StartWithTwo();
   CarryOut();
-  const LedgerState saved = rounds_->ledger().state();
-  const ProgressState progress = rounds_->progress().Export();
+  const checkpoints::LedgerState saved = rounds_->ledger().state();
+  const checkpoints::ProgressState progress = rounds_->progress().Export();
   CarryOut();
   AskAndOpen();
   job_.schedule.total_rounds = 5;
@@ -699,7 +699,7 @@ TEST_F(RoundSchedulerTest, RestoreBeginsTheEvaluationAnew) {
   job_.schedule.total_rounds = 1;
   StartWithTwo();
   CarryOut();
-  const LedgerState saved = rounds_->ledger().state();
+  const checkpoints::LedgerState saved = rounds_->ledger().state();
   AskAndEvaluate();
   End(kBert);
   Report(kAnna);
@@ -714,7 +714,7 @@ TEST_F(RoundSchedulerTest, ServersAreToldNoRosterOfAnEvaluation) {
   StartWithTwo();
   WorkLedger::Work work = AskAndOpen();
   EXPECT_EQ(PlanForShards(work), work.plan);
-  for (Grant& grant : work.grants) grant.kind = Grant::Kind::kEvaluate;
+  for (messages::Grant& grant : work.grants) grant.kind = messages::Grant::Kind::kEvaluate;
   EXPECT_THAT(PlanForShards(work).roster, IsEmpty());
   EXPECT_EQ(PlanForShards(work).round, Round(0));
 }
@@ -804,4 +804,4 @@ TEST_F(RoundsOfSiteTest, WordsOfTheUplinkAreNewsOnce) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rounds

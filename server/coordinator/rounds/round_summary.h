@@ -8,7 +8,7 @@
 #include "common/messages/program_metrics.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 // How workers spent the time of a round, by their own clocks. See RoundReport.
 struct RoundTimes {
@@ -35,12 +35,12 @@ struct RoundSummary {
   double learning_rate = 0.0;
   absl::Duration duration;  // from the opening to the completion
   absl::Time completed_at;
-  RoundTimes worker_times = {};  // means over the workers that reported
-  absl::Duration trained_time;   // of the job so far, see JobProgress
-  int workers = 0;               // workers that reported
-  bool committed_short = false;  // true if a part of the roster did not report
-  Metrics metrics = {};          // from programs; means over the workers that sent them
-  int64_t metrics_dropped = 0;   // values that were not finite, or were too many
+  RoundTimes worker_times = {};    // means over the workers that reported
+  absl::Duration trained_time;     // of the job so far, see JobProgress
+  int workers = 0;                 // workers that reported
+  bool committed_short = false;    // true if a part of the roster did not report
+  messages::Metrics metrics = {};  // from programs; means over the workers that sent them
+  int64_t metrics_dropped = 0;     // values that were not finite, or were too many
   friend bool operator==(const RoundSummary&, const RoundSummary&) = default;
 };
 
@@ -50,4 +50,4 @@ struct MetricSnapshot {
   Round round;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

@@ -1,6 +1,6 @@
 #include "server/coordinator/rounds/site_course.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 uint64_t SiteCourse::Take(const SiteOrder& order) {
   order_ = order;
@@ -44,4 +44,4 @@ bool SiteCourse::TellUpstream(absl::string_view words, absl::Time now) {
   return true;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

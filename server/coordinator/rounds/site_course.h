@@ -16,7 +16,7 @@
 #include "server/coordinator/rounds/open_round.h"
 #include "server/coordinator/rounds/site_order.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 class SiteCourse {
  public:
@@ -58,4 +58,4 @@ class SiteCourse {
   absl::Time told_since_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

@@ -7,7 +7,7 @@
 
 #include "server/coordinator/rounds/evaluation_course.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 struct SiteOrder {
   enum class Kind : uint8_t { kTrain, kEvaluate };
@@ -34,4 +34,4 @@ struct SiteOutcome {
   HeldoutSums heldout;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

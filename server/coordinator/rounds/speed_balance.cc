@@ -6,7 +6,7 @@
 
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 namespace {
 
 // Returns the mean of the speeds that are known, or 1 if none is.
@@ -23,13 +23,13 @@ double MeanOfKnown(absl::Span<const double> speeds) {
 
 }  // namespace
 
-std::vector<int64_t> CutStep(Balance balance, int64_t total, absl::Span<const double> speeds) {
-  if (balance == Balance::kSpeed) return CutBySpeed(total, speeds);
+std::vector<int64_t> CutStep(job::Balance balance, int64_t total, absl::Span<const double> speeds) {
+  if (balance == job::Balance::kSpeed) return CutBySpeed(total, speeds);
   return CutEqually(total, static_cast<int>(speeds.size()));
 }
 
-int CutSteps(Balance balance, int steps, double speed, double fastest) {
-  return balance == Balance::kSpeed ? StepsBySpeed(steps, speed, fastest) : steps;
+int CutSteps(job::Balance balance, int steps, double speed, double fastest) {
+  return balance == job::Balance::kSpeed ? StepsBySpeed(steps, speed, fastest) : steps;
 }
 
 // Uses the largest-remainder method. Then moves single samples so that each worker has at least
@@ -76,4 +76,4 @@ int StepsBySpeed(int steps, double speed, double fastest) {
   return std::max(static_cast<int>(speed / fastest * steps), 1);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "common/job/job_spec.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 // Samples per second that members compute. 0 means not known.
 struct MemberSpeeds {
@@ -20,8 +20,8 @@ struct MemberSpeeds {
 // CutStep() returns the number of samples of one step for each member of the roster. CutSteps() is
 // for a worker that has a round of its own. It returns how many of `steps` local steps the worker
 // makes. No other code switches on `balance`.
-std::vector<int64_t> CutStep(Balance balance, int64_t total, absl::Span<const double> speeds);
-int CutSteps(Balance balance, int steps, double speed, double fastest);
+std::vector<int64_t> CutStep(job::Balance balance, int64_t total, absl::Span<const double> speeds);
+int CutSteps(job::Balance balance, int steps, double speed, double fastest);
 
 // Cuts `total` samples over workers in proportion to their speeds, so that all workers are done at
 // the same time. Speeds are in samples per second. A speed of 0 means not known, and counts as the
@@ -37,4 +37,4 @@ std::vector<int64_t> CutEqually(int64_t total, int count);
 // If a speed is not known, the result is `steps`.
 int StepsBySpeed(int steps, double speed, double fastest);
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::rounds {
 namespace {
 
 using ::testing::Each;
@@ -59,4 +59,4 @@ TEST(StepsBySpeedTest, AreThoseOfTheSameTime) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rounds

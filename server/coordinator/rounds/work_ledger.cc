@@ -7,7 +7,7 @@
 #include "absl/numeric/int128.h"
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 void WorkLedger::ReleaseWorker(WorkerId worker) {
   data_.Release(worker);
@@ -20,19 +20,19 @@ int WorkLedger::max_roster() const {
       std::min<int64_t>(job_.global_batch_size, std::numeric_limits<int>::max()));
 }
 
-WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMember> roster,
+WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const sync::RosterMember> roster,
                                        Round min_round, Computes computes,
                                        const MemberSpeeds& speeds) {
   LODESTAR_CHECK(!is_exhausted() && !roster.empty()) << "round " << state_.next_round;
   const int64_t round = state_.next_round++;
-  const bool is_deferred = DefersContributions(job_);
+  const bool is_deferred = job::DefersContributions(job_);
   // No round would take what is computed in the last round.
   const bool is_idle = is_deferred && (computes == Computes::kNo || is_exhausted());
   const int count = static_cast<int>(roster.size());
   std::vector<double> roster_speeds = speeds.roster;
   roster_speeds.resize(count);
-  int steps = is_idle ? 0 : StepsOfWindow(job_, Round(round));
-  if (!HasRosters(job_)) {
+  int steps = is_idle ? 0 : job::StepsOfWindow(job_, Round(round));
+  if (!job::HasRosters(job_)) {
     steps = CutSteps(job_.balance, steps, roster_speeds.front(), speeds.fastest);
   }
   const std::vector<int64_t> step_samples =
@@ -40,8 +40,8 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
   Work work;
   work.plan = {
       Round(round), view, {roster.begin(), roster.end()}, LearningRate(Round(round), /*step=*/0)};
-  Grant grant;
-  grant.kind = Grant::Kind::kTrain;
+  messages::Grant grant;
+  grant.kind = messages::Grant::Kind::kTrain;
   grant.round = Round(round);
   grant.view = view;
   grant.local_steps = steps;
@@ -83,22 +83,22 @@ int WorkLedger::max_roster_of(const SiteOrder& order) {
       std::min<int64_t>(order.num_samples / steps, std::numeric_limits<int>::max()));
 }
 
-std::optional<DatasetInfo> WorkLedger::SharedData() const {
+std::optional<messages::DatasetInfo> WorkLedger::SharedData() const {
   const std::vector<size_t> sets = data_.Present();
   if (sets.empty()) return std::nullopt;
   return data_.at(sets.front()).info;
 }
 
 WorkLedger::Work WorkLedger::OpenOrdered(const SiteOrder& order, ViewId view,
-                                         absl::Span<const RosterMember> roster, Round min_round,
-                                         const MemberSpeeds& speeds) {
+                                         absl::Span<const sync::RosterMember> roster,
+                                         Round min_round, const MemberSpeeds& speeds) {
   LODESTAR_CHECK(!roster.empty()) << "round " << state_.next_round;
   const Round round(state_.next_round++);
   const bool is_training = order.kind == SiteOrder::Kind::kTrain;
   Work work;
   work.plan = {round, view, {roster.begin(), roster.end()}, 0.0};
-  Grant grant;
-  grant.kind = is_training ? Grant::Kind::kTrain : Grant::Kind::kEvaluate;
+  messages::Grant grant;
+  grant.kind = is_training ? messages::Grant::Kind::kTrain : messages::Grant::Kind::kEvaluate;
   grant.round = round;
   grant.view = view;
   // With new weights, min_round must differ from the min_round of weights that workers pulled ahead
@@ -140,13 +140,14 @@ WorkLedger::Work WorkLedger::OpenOrdered(const SiteOrder& order, ViewId view,
   return work;
 }
 
-WorkLedger::Work WorkLedger::OpenFinalEvaluation(ViewId view, absl::Span<const RosterMember> roster,
+WorkLedger::Work WorkLedger::OpenFinalEvaluation(ViewId view,
+                                                 absl::Span<const sync::RosterMember> roster,
                                                  Round round, Round min_round) const {
   LODESTAR_CHECK(!roster.empty()) << "final evaluation";
   Work work;
   work.plan = {round, view, {roster.begin(), roster.end()}, 0.0};
-  Grant grant;
-  grant.kind = Grant::Kind::kEvaluate;
+  messages::Grant grant;
+  grant.kind = messages::Grant::Kind::kEvaluate;
   grant.round = round;
   grant.view = view;
   grant.min_round = min_round;
@@ -185,7 +186,7 @@ bool WorkLedger::needs_final_evaluation() const {
   return evaluation_set_size() > 0 && state_.final_evaluation_round < state_.next_round;
 }
 
-std::vector<WorkerId> WorkLedger::LackingFor(absl::Span<const RosterMember> roster) const {
+std::vector<WorkerId> WorkLedger::LackingFor(absl::Span<const sync::RosterMember> roster) const {
   const std::vector<size_t> there = DataSetsOf(roster);
   std::vector<WorkerId> lacking;
   for (const auto& [worker, data_set] : data_.workers()) {
@@ -207,7 +208,7 @@ int64_t WorkLedger::evaluation_set_size() const {
 
 int64_t WorkLedger::num_heldout_samples() const { return HeldoutSamplesOf(data_.Present()); }
 
-const DataSetState* WorkLedger::DataOf(WorkerId worker) const {
+const checkpoints::DataSetState* WorkLedger::DataOf(WorkerId worker) const {
   auto entry = data_.workers().find(worker);
   return entry == data_.workers().end() ? nullptr : &data_.at(entry->second);
 }
@@ -219,8 +220,8 @@ WorkLedger::Memory WorkLedger::memory() const {
   return memory;
 }
 
-LedgerState WorkLedger::state() const {
-  LedgerState state = state_;
+checkpoints::LedgerState WorkLedger::state() const {
+  checkpoints::LedgerState state = state_;
   state.data_sets = data_.Export();
   return state;
 }
@@ -254,15 +255,15 @@ std::vector<EvaluationCourse::Part> WorkLedger::EvaluationParts(
   return parts;
 }
 
-std::vector<size_t> WorkLedger::DataSetsOf(absl::Span<const RosterMember> roster) const {
+std::vector<size_t> WorkLedger::DataSetsOf(absl::Span<const sync::RosterMember> roster) const {
   std::set<size_t> data_sets;
-  for (const RosterMember& member : roster) data_sets.insert(data_.SetOf(member.worker));
+  for (const sync::RosterMember& member : roster) data_sets.insert(data_.SetOf(member.worker));
   return {data_sets.begin(), data_sets.end()};
 }
 
 void WorkLedger::CutEvaluation(absl::Span<const EvaluationCourse::Part> parts, Work& work) const {
   for (const EvaluationCourse::Part& part : parts) {
-    std::vector<Grant*> grants;
+    std::vector<messages::Grant*> grants;
     for (size_t i = 0; i < work.grants.size(); ++i) {
       if (data_.SetOf(work.plan.roster[i].worker) == part.data_set) {
         grants.push_back(&work.grants[i]);
@@ -279,4 +280,4 @@ void WorkLedger::CutEvaluation(absl::Span<const EvaluationCourse::Part> parts, W
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

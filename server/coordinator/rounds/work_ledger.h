@@ -26,19 +26,19 @@
 #include "server/coordinator/rounds/speed_balance.h"
 #include "server/sync/round_plan.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 class WorkLedger {
  public:
   // One grant per member of the plan's roster, in its order.
   struct Work {
-    RoundPlan plan;
-    std::vector<Grant> grants;
+    sync::RoundPlan plan;
+    std::vector<messages::Grant> grants;
   };
 
   // What this object knows beside the job.
   struct Memory {
-    LedgerState state;  // without data sets, which are in `data`
+    checkpoints::LedgerState state;  // without data sets, which are in `data`
     DataSets::Memory data;
     EvaluationCourse::Memory evaluations;
     bool is_evaluation_due = false;
@@ -47,10 +47,10 @@ class WorkLedger {
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
-  WorkLedger(const JobSpec& job, const LedgerState& state)
+  WorkLedger(const job::JobSpec& job, const checkpoints::LedgerState& state)
       : job_(job), state_(state), data_(state.data_sets) {}
   // Requires: memory.data satisfies what DataSets(Memory) requires.
-  WorkLedger(const JobSpec& job, Memory memory)
+  WorkLedger(const job::JobSpec& job, Memory memory)
       : job_(job),
         state_(std::move(memory.state)),
         data_(std::move(memory.data)),
@@ -61,7 +61,8 @@ class WorkLedger {
 
   // A worker must be admitted before a roster has it, and released when its life ends. Errors of
   // AdmitWorker(): those of DataSets::Admit().
-  absl::Status AdmitWorker(WorkerId worker, absl::string_view name, const DatasetInfo& data) {
+  absl::Status AdmitWorker(WorkerId worker, absl::string_view name,
+                           const messages::DatasetInfo& data) {
     return data_.Admit(worker, name, data);
   }
   void ReleaseWorker(WorkerId worker);
@@ -76,19 +77,19 @@ class WorkLedger {
   // DefersContributions(), num_samples is given: the number of samples of the member's contribution
   // to this round. The job's last round and a round with kNo then give members nothing to compute.
   // Requires: !is_exhausted().
-  Work OpenRound(ViewId view, absl::Span<const RosterMember> roster, Round min_round,
+  Work OpenRound(ViewId view, absl::Span<const sync::RosterMember> roster, Round min_round,
                  Computes computes = Computes::kYes, const MemberSpeeds& speeds = {});
   // Opens a round for this order of a site. Rounds and samples are numbered and cut as in
   // OpenRound(). Requires: all members have the same data set, and there are at most
   // max_roster_of(order) members.
-  Work OpenOrdered(const SiteOrder& order, ViewId view, absl::Span<const RosterMember> roster,
+  Work OpenOrdered(const SiteOrder& order, ViewId view, absl::Span<const sync::RosterMember> roster,
                    Round min_round, const MemberSpeeds& speeds = {});
   static int max_roster_of(const SiteOrder& order);
   // Returns the data set that the members share. Not set means that there are no members.
-  std::optional<DatasetInfo> SharedData() const;
+  std::optional<messages::DatasetInfo> SharedData() const;
   // Cuts the evaluation set over the roster. `round` is at least the number of the job's last
   // round.
-  Work OpenFinalEvaluation(ViewId view, absl::Span<const RosterMember> roster, Round round,
+  Work OpenFinalEvaluation(ViewId view, absl::Span<const sync::RosterMember> roster, Round round,
                            Round min_round) const;
   void FinishFinalEvaluation() { state_.final_evaluation_round = state_.next_round; }
   // Ends a round of OpenRound(). `num_samples` are its reported samples, and `sums` are those of
@@ -114,7 +115,7 @@ class WorkLedger {
   bool needs_final_evaluation() const;
   // Returns the workers with held-out samples whose data set no member of the roster has. An
   // evaluation by the roster leaves their held-out samples out.
-  std::vector<WorkerId> LackingFor(absl::Span<const RosterMember> roster) const;
+  std::vector<WorkerId> LackingFor(absl::Span<const sync::RosterMember> roster) const;
   int64_t evaluation_set_size() const;
   // Returns the number of held-out samples of all data sets that workers have. An evaluation takes
   // evaluation_set_size() of them.
@@ -122,15 +123,15 @@ class WorkLedger {
   // Returns the learning rate of a local step of a round. The rate includes the changes by
   // rollbacks and operators.
   double LearningRate(Round round, int step) const {
-    return LearningRate(round, step, StepsOfWindow(job_, round));
+    return LearningRate(round, step, job::StepsOfWindow(job_, round));
   }
   // Returns DataSets::Epoch(). 0 means not known.
   double epoch() const { return data_.Epoch(); }
   // Returns the data set of the worker. Null means that the worker is not admitted.
-  const DataSetState* DataOf(WorkerId worker) const;
+  const checkpoints::DataSetState* DataOf(WorkerId worker) const;
   int64_t tokens_per_sample() const { return data_.tokens_per_sample(); }
   int64_t trained_samples() const { return state_.trained_samples; }
-  LedgerState state() const;
+  checkpoints::LedgerState state() const;
 
  private:
   // Returns the round's place, which schedules use: the round number without the rounds lost so
@@ -144,16 +145,16 @@ class WorkLedger {
   int64_t HeldoutSamplesOf(absl::Span<const size_t> data_sets) const;
   // Cuts the evaluation set over the data sets.
   std::vector<EvaluationCourse::Part> EvaluationParts(absl::Span<const size_t> data_sets) const;
-  std::vector<size_t> DataSetsOf(absl::Span<const RosterMember> roster) const;
+  std::vector<size_t> DataSetsOf(absl::Span<const sync::RosterMember> roster) const;
   // Cuts each part over the members that have its data set.
   void CutEvaluation(absl::Span<const EvaluationCourse::Part> parts, Work& work) const;
 
-  JobSpec job_;
-  LedgerState state_;  // without data sets, which are in data_
+  job::JobSpec job_;
+  checkpoints::LedgerState state_;  // without data sets, which are in data_
   DataSets data_;
   EvaluationCourse evaluations_;
   bool is_evaluation_due_ = false;
   int64_t evaluated_place_ = 0;  // see Memory
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

@@ -6,42 +6,42 @@
 #include <string>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::rounds {
 namespace {
 
-JobSpec JobOf(int64_t global_batch_size, int local_steps = 1) {
-  JobSpec job;
+job::JobSpec JobOf(int64_t global_batch_size, int local_steps = 1) {
+  job::JobSpec job;
   job.global_batch_size = global_batch_size;
   job.local_steps = local_steps;
-  job.schedule.kind = ScheduleKind::kLinear;
+  job.schedule.kind = job::ScheduleKind::kLinear;
   job.schedule.peak = 1.0;
   job.schedule.total_rounds = 10;
   return job;
 }
 
-std::vector<RosterMember> RosterOf(int count) {
-  std::vector<RosterMember> roster;
+std::vector<sync::RosterMember> RosterOf(int count) {
+  std::vector<sync::RosterMember> roster;
   for (int i = 0; i < count; ++i) {
     roster.push_back({WorkerId(static_cast<uint32_t>(i + 1)), Incarnation(1), 0});
   }
   return roster;
 }
 
-DatasetInfo Dataset(int64_t heldout) {
+messages::DatasetInfo Dataset(int64_t heldout) {
   return {.fingerprint = "a", .num_train_samples = 100, .num_heldout_samples = heldout};
 }
 
 // Returns the ledger of a job whose workers 1 to 8 all have `dataset`.
-WorkLedger LedgerOf(const JobSpec& job, const LedgerState& state = {},
-                    const DatasetInfo& dataset = Dataset(0)) {
+WorkLedger LedgerOf(const job::JobSpec& job, const checkpoints::LedgerState& state = {},
+                    const messages::DatasetInfo& dataset = Dataset(0)) {
   WorkLedger ledger(job, state);
-  for (const RosterMember& member : RosterOf(8)) {
+  for (const sync::RosterMember& member : RosterOf(8)) {
     EXPECT_TRUE(ledger.AdmitWorker(member.worker, "w", dataset).ok());
   }
   return ledger;
 }
 
-DatasetInfo OwnData(const std::string& fingerprint, int64_t train, int64_t heldout) {
+messages::DatasetInfo OwnData(const std::string& fingerprint, int64_t train, int64_t heldout) {
   return {.fingerprint = fingerprint,
           .num_train_samples = train,
           .num_heldout_samples = heldout,
@@ -68,8 +68,8 @@ TEST(WorkLedgerTest, GlobalBatchIsTheSameSamplesForAnyNumberOfWorkers) {
 }
 
 TEST(WorkLedgerTest, BySpeedTheSamplesOfARoundAreTheSame) {
-  JobSpec job = JobOf(12);
-  job.balance = Balance::kSpeed;
+  job::JobSpec job = JobOf(12);
+  job.balance = job::Balance::kSpeed;
   WorkLedger ledger = LedgerOf(job);
   const auto samples = [&](const MemberSpeeds& speeds) {
     const WorkLedger::Work work =
@@ -89,34 +89,35 @@ TEST(WorkLedgerTest, BySpeedTheSamplesOfARoundAreTheSame) {
   EXPECT_EQ(samples({.roster = {1.0, 2.0, 3.0}, .fastest = 3.0}), (std::vector<int64_t>{2, 4, 6}));
   // A worker that has slowed down gets fewer samples in the next round.
   EXPECT_EQ(samples({.roster = {1.0, 2.0, 1.0}, .fastest = 2.0}), (std::vector<int64_t>{3, 6, 3}));
-  job.balance = Balance::kEqual;
+  job.balance = job::Balance::kEqual;
   ledger = LedgerOf(job);
   EXPECT_EQ(samples({.roster = {1.0, 2.0, 3.0}, .fastest = 3.0}), (std::vector<int64_t>{4, 4, 4}));
 }
 
 TEST(WorkLedgerTest, BySpeedWhoHasRoundsOfItsOwnMakesFewerSteps) {
-  JobSpec job = JobOf(0, /*local_steps=*/8);
+  job::JobSpec job = JobOf(0, /*local_steps=*/8);
   job.batch_size = 5;
-  job.mode = Mode::kAsyncLocalSgd;
-  job.balance = Balance::kSpeed;
+  job.mode = job::Mode::kAsyncLocalSgd;
+  job.balance = job::Balance::kSpeed;
   WorkLedger ledger = LedgerOf(job);
-  const Grant slow = ledger
-                         .OpenRound(ViewId(1), RosterOf(1), Round(0), WorkLedger::Computes::kYes,
-                                    {.roster = {2.0}, .fastest = 8.0})
-                         .grants[0];
+  const messages::Grant slow =
+      ledger
+          .OpenRound(ViewId(1), RosterOf(1), Round(0), WorkLedger::Computes::kYes,
+                     {.roster = {2.0}, .fastest = 8.0})
+          .grants[0];
   EXPECT_EQ(slow.local_steps, 2);
   EXPECT_EQ(slow.num_samples, 10);
   ASSERT_EQ(slow.learning_rates.size(), 2u);
   // The two steps of the slow worker span the same part of the schedule as the steps of the fast
   // worker.
   EXPECT_NEAR(slow.learning_rates[0] - slow.learning_rates[1], 0.05, 1e-12);
-  const Grant next = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
+  const messages::Grant next = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
   EXPECT_EQ(next.local_steps, 8);
   EXPECT_EQ(next.first_sample, 10);
 }
 
 TEST(WorkLedgerTest, BatchSizeIsPerWorkerAndLocalStep) {
-  JobSpec job = JobOf(0, 4);
+  job::JobSpec job = JobOf(0, 4);
   job.batch_size = 8;
   WorkLedger ledger = LedgerOf(job);
   const WorkLedger::Work work = ledger.OpenRound(ViewId(1), RosterOf(2), Round(0));
@@ -126,9 +127,9 @@ TEST(WorkLedgerTest, BatchSizeIsPerWorkerAndLocalStep) {
   EXPECT_EQ(ledger.state().next_sample, 64);
 }
 
-JobSpec FragmentsJob() {
-  JobSpec job = JobOf(0, /*local_steps=*/5);
-  job.mode = Mode::kLocalSgd;
+job::JobSpec FragmentsJob() {
+  job::JobSpec job = JobOf(0, /*local_steps=*/5);
+  job.mode = job::Mode::kLocalSgd;
   job.fragments = 2;
   job.batch_size = 8;
   return job;
@@ -136,7 +137,7 @@ JobSpec FragmentsJob() {
 
 TEST(WorkLedgerTest, ADeferredContributionStandsForWhatIsInHand) {
   WorkLedger ledger = LedgerOf(FragmentsJob());
-  std::vector<RosterMember> roster = RosterOf(2);
+  std::vector<sync::RosterMember> roster = RosterOf(2);
   roster[0].num_samples = 40;
   const WorkLedger::Work work = ledger.OpenRound(ViewId(1), roster, Round(0));
   EXPECT_EQ(work.plan.roster[0].num_samples, 40);
@@ -182,7 +183,7 @@ TEST(WorkLedgerTest, LearningRatesFollowGlobalProgressThroughLocalSteps) {
 }
 
 TEST(WorkLedgerTest, ALostRoundHasAnotherInItsPlace) {
-  JobSpec job = JobOf(7);
+  job::JobSpec job = JobOf(7);
   job.schedule.total_rounds = 3;
   job.eval_every = 1;
   WorkLedger ledger = LedgerOf(job, {}, Dataset(5));
@@ -213,7 +214,7 @@ TEST(WorkLedgerTest, ALostRoundHasAnotherInItsPlace) {
 TEST(WorkLedgerTest, EvaluationCutsCoverTheHeldOutSetExactlyOnce) {
   for (int64_t size : {1, 2, 7, 64}) {
     for (int workers : {1, 2, 3, 8}) {
-      JobSpec job = JobOf(16);
+      job::JobSpec job = JobOf(16);
       job.eval_every = 2;
       WorkLedger ledger = LedgerOf(job, {.next_round = 4}, Dataset(size));
       const auto roster = RosterOf(workers);
@@ -221,7 +222,7 @@ TEST(WorkLedgerTest, EvaluationCutsCoverTheHeldOutSetExactlyOnce) {
            {ledger.OpenFinalEvaluation(ViewId(1), roster, Round(10), Round(10)),
             ledger.OpenRound(ViewId(1), roster, Round(4))}) {
         int64_t next = 0;
-        for (const Grant& grant : work.grants) {
+        for (const messages::Grant& grant : work.grants) {
           EXPECT_EQ(grant.first_heldout_sample, next);
           EXPECT_EQ(grant.evaluation_set_size, size);
           next += grant.num_heldout_samples;
@@ -233,13 +234,13 @@ TEST(WorkLedgerTest, EvaluationCutsCoverTheHeldOutSetExactlyOnce) {
 }
 
 TEST(WorkLedgerTest, EvaluatesEveryFewRoundsButNotBeforeTheFirst) {
-  JobSpec job = JobOf(4);
+  job::JobSpec job = JobOf(4);
   job.eval_every = 3;
   job.eval_samples = 5;
   WorkLedger ledger = LedgerOf(job, {}, Dataset(50));
   std::vector<int64_t> rounds;
   while (!ledger.is_exhausted()) {
-    const Grant grant = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
+    const messages::Grant grant = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
     if (grant.num_heldout_samples == 0) continue;
     rounds.push_back(grant.round.value());
     EXPECT_EQ(grant.evaluation_set_size, 5);
@@ -251,7 +252,7 @@ TEST(WorkLedgerTest, EvaluatesEveryFewRoundsButNotBeforeTheFirst) {
 }
 
 TEST(WorkLedgerTest, RestoredStateGoesOnWithTheSameGrants) {
-  JobSpec job = JobOf(7, 2);
+  job::JobSpec job = JobOf(7, 2);
   job.eval_every = 2;
   WorkLedger whole = LedgerOf(job, {}, Dataset(9));
   for (int i = 0; i < 4; ++i) whole.OpenRound(ViewId(1), RosterOf(3), Round(0));
@@ -267,8 +268,8 @@ TEST(WorkLedgerTest, RestoredStateGoesOnWithTheSameGrants) {
 // each.
 class OwnDataTest : public testing::Test {
  protected:
-  static JobSpec Job() {
-    JobSpec job = JobOf(0);
+  static job::JobSpec Job() {
+    job::JobSpec job = JobOf(0);
     job.batch_size = 4;
     return job;
   }
@@ -276,15 +277,17 @@ class OwnDataTest : public testing::Test {
     ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(1), "w1", OwnData("a", 10, 1)).ok());
     ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(2), "w2", OwnData("b", 30, 3)).ok());
   }
-  std::vector<Grant> Open() { return ledger_.OpenRound(ViewId(1), RosterOf(2), Round(0)).grants; }
+  std::vector<messages::Grant> Open() {
+    return ledger_.OpenRound(ViewId(1), RosterOf(2), Round(0)).grants;
+  }
 
-  WorkLedger ledger_{Job(), LedgerState{}};
+  WorkLedger ledger_{Job(), checkpoints::LedgerState{}};
 };
 
 TEST_F(OwnDataTest, PassesOverOwnDataNeitherRepeatNorSkip) {
   std::vector<int64_t> next = {0, 0};
   for (int round = 0; round < 10; ++round) {
-    const std::vector<Grant> grants = Open();
+    const std::vector<messages::Grant> grants = Open();
     for (int i = 0; i < 2; ++i) {
       EXPECT_EQ(grants[i].first_sample, next[i]);
       EXPECT_EQ(grants[i].first_position, 8 * round + 4 * i) << "what masks depend on";
@@ -318,9 +321,9 @@ TEST_F(OwnDataTest, CursorsOutliveARestart) {
   // The workers come back in another order, and one of them has another name.
   ASSERT_TRUE(restored.AdmitWorker(WorkerId(1), "w1", OwnData("b", 30, 3)).ok());
   ASSERT_TRUE(restored.AdmitWorker(WorkerId(7), "w7", OwnData("a", 10, 1)).ok());
-  const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(2), 0},
-                                            {WorkerId(7), Incarnation(2), 0}};
-  for (const Grant& grant : restored.OpenRound(ViewId(2), roster, Round(0)).grants) {
+  const std::vector<sync::RosterMember> roster = {{WorkerId(1), Incarnation(2), 0},
+                                                  {WorkerId(7), Incarnation(2), 0}};
+  for (const messages::Grant& grant : restored.OpenRound(ViewId(2), roster, Round(0)).grants) {
     EXPECT_EQ(grant.first_sample, 4);
   }
 }
@@ -337,9 +340,9 @@ TEST_F(OwnDataTest, EvaluationCoversAllSetsBySize) {
 }
 
 TEST_F(OwnDataTest, FewerEvaluationSamplesAreSharedOutBySize) {
-  JobSpec job = Job();
+  job::JobSpec job = Job();
   job.eval_samples = 10;
-  WorkLedger ledger(job, LedgerState{});
+  WorkLedger ledger(job, checkpoints::LedgerState{});
   ASSERT_TRUE(ledger.AdmitWorker(WorkerId(1), "w1", OwnData("a", 10, 60)).ok());
   ASSERT_TRUE(ledger.AdmitWorker(WorkerId(2), "w2", OwnData("b", 30, 25)).ok());
   ASSERT_TRUE(ledger.AdmitWorker(WorkerId(3), "w3", OwnData("c", 30, 15)).ok());
@@ -358,16 +361,16 @@ TEST_F(OwnDataTest, SaysWhoseDataAnEvaluationWouldLack) {
 }
 
 TEST_F(OwnDataTest, WhoTheBatchHasNoSamplesForIsNotWaitedForByEvaluations) {
-  JobSpec job = JobOf(1);
+  job::JobSpec job = JobOf(1);
   job.eval_every = 1;
-  WorkLedger ledger(job, LedgerState{});
+  WorkLedger ledger(job, checkpoints::LedgerState{});
   ASSERT_TRUE(ledger.AdmitWorker(WorkerId(1), "w1", OwnData("a", 10, 1)).ok());
   ASSERT_TRUE(ledger.AdmitWorker(WorkerId(2), "w2", OwnData("b", 30, 3)).ok());
   for (int64_t round = 0; round < 4; ++round) {
-    const Grant grant = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
+    const messages::Grant grant = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
     EXPECT_EQ(grant.num_heldout_samples, round == 0 ? 0 : 1);
   }
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rounds

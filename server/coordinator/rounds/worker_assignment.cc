@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::rounds {
 namespace {
 
 // Weight that earlier rounds keep when the times of a round are added. About ten rounds count.
@@ -27,7 +27,8 @@ double NonNegativeSeconds(absl::Duration duration) {
 WorkerAssignment::WorkerAssignment(Memory memory, absl::Time now)
     : memory_(std::move(memory)), given_at_(now), idle_since_(now) {}
 
-void WorkerAssignment::BeginLife(const RegisterCall& call, bool is_same_process, absl::Time now) {
+void WorkerAssignment::BeginLife(const messages::RegisterCall& call, bool is_same_process,
+                                 absl::Time now) {
   const WorkerAssignment before = std::exchange(*this, WorkerAssignment());
   memory_.rounds_completed = before.memory_.rounds_completed;
   memory_.residuals_lost = before.memory_.residuals_lost;
@@ -59,7 +60,7 @@ void WorkerAssignment::BeginMembership(int64_t progress, absl::Time now) {
   idle_since_ = now;
 }
 
-void WorkerAssignment::Give(const Grant& grant, absl::Time now) {
+void WorkerAssignment::Give(const messages::Grant& grant, absl::Time now) {
   memory_.is_waiting = false;
   memory_.grant = grant;
   contributed_to_.clear();
@@ -75,7 +76,7 @@ bool WorkerAssignment::AwaitsContribution(Round round, int num_shards) const {
 
 bool WorkerAssignment::AwaitsJournal(Round round, int shard) const {
   return memory_.grant.has_value() && memory_.grant->round == round &&
-         memory_.grant->kind == Grant::Kind::kTrain && !contributed_to_.contains(shard) &&
+         memory_.grant->kind == messages::Grant::Kind::kTrain && !contributed_to_.contains(shard) &&
          !attached_since_grant_.contains(shard);
 }
 
@@ -86,7 +87,8 @@ bool WorkerAssignment::AwaitsJournals(Round round, int num_shards) const {
   return false;
 }
 
-ReportVerdict WorkerAssignment::Classify(const RoundReport& report, const JobSpec& job) const {
+ReportVerdict WorkerAssignment::Classify(const messages::RoundReport& report,
+                                         const job::JobSpec& job) const {
   using Kind = ReportVerdict::Kind;
   if (!memory_.grant.has_value() || memory_.grant->round != report.round) {
     if (report.round.value() <= memory_.last_reported) return {Kind::kRepeat};
@@ -99,7 +101,7 @@ ReportVerdict WorkerAssignment::Classify(const RoundReport& report, const JobSpe
     return {Kind::kTooManyPredictions, kMaxPredictions};
   }
   int64_t most_samples = memory_.grant->num_samples;
-  if (DefersContributions(job)) {
+  if (job::DefersContributions(job)) {
     most_samples = memory_.samples_in_hand.empty() ? 0 : memory_.samples_in_hand.back();
   }
   const bool has_negative = report.num_predictions < 0 || report.num_samples < 0 ||
@@ -115,9 +117,9 @@ int64_t WorkerAssignment::SamplesInHand() const {
                          int64_t{0});
 }
 
-int64_t WorkerAssignment::UnreportedSamples(const JobSpec& job) const {
+int64_t WorkerAssignment::UnreportedSamples(const job::JobSpec& job) const {
   const int64_t granted = memory_.grant.has_value() ? memory_.grant->num_samples : 0;
-  const bool has_window = DefersContributions(job) && !memory_.samples_in_hand.empty();
+  const bool has_window = job::DefersContributions(job) && !memory_.samples_in_hand.empty();
   return granted + (has_window ? memory_.samples_in_hand.back() : 0);
 }
 
@@ -128,16 +130,17 @@ void WorkerAssignment::CountStart(absl::Time now) {
       now - *std::exchange(memory_.process_registered_at, std::nullopt);
 }
 
-void WorkerAssignment::Complete(const RoundReport& report, const JobSpec& job, absl::Time now) {
+void WorkerAssignment::Complete(const messages::RoundReport& report, const job::JobSpec& job,
+                                absl::Time now) {
   memory_.last_reported = report.round.value();
   if (report.lost_residual_rounds > 0) ++memory_.residuals_lost;
   idle_since_ = now;
   if (memory_.grant.has_value()) CountSpeed(*memory_.grant, report);
-  if (memory_.grant.has_value() && memory_.grant->kind == Grant::Kind::kTrain) {
+  if (memory_.grant.has_value() && memory_.grant->kind == messages::Grant::Kind::kTrain) {
     ++memory_.progress;
     ++memory_.rounds_completed;
     if (report.num_samples > 0) CountStart(now);
-    if (DefersContributions(job)) {
+    if (job::DefersContributions(job)) {
       std::vector<int64_t>& in_hand = memory_.samples_in_hand;
       in_hand.push_back(report.leaves_nothing_in_hand ? 0 : memory_.grant->num_samples);
       // The contributions of older grants are in all fragments.
@@ -149,14 +152,15 @@ void WorkerAssignment::Complete(const RoundReport& report, const JobSpec& job, a
   CountTimes(report);
 }
 
-void WorkerAssignment::CountSpeed(const Grant& grant, const RoundReport& report) {
+void WorkerAssignment::CountSpeed(const messages::Grant& grant,
+                                  const messages::RoundReport& report) {
   const double seconds = NonNegativeSeconds(report.compute);
   if (grant.num_heldout_samples > 0 || report.num_samples <= 0 || seconds <= 0.0) return;
   computed_samples_ = computed_samples_ * kSpeedMemory + static_cast<double>(report.num_samples);
   computed_seconds_ = computed_seconds_ * kSpeedMemory + seconds;
 }
 
-void WorkerAssignment::CountTimes(const RoundReport& report) {
+void WorkerAssignment::CountTimes(const messages::RoundReport& report) {
   compute_seconds_ = compute_seconds_ * kTimeMemory + NonNegativeSeconds(report.compute);
   communication_seconds_ =
       communication_seconds_ * kTimeMemory + NonNegativeSeconds(report.communication);
@@ -177,4 +181,4 @@ WorkerAssignment::Rates WorkerAssignment::RatesAt(absl::Time now) const {
   return rates;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

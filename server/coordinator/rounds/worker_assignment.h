@@ -12,7 +12,7 @@
 #include "common/runtime/ids.h"
 #include "server/coordinator/stragglers/rate_meter.h"
 
-namespace lodestar {
+namespace lodestar::rounds {
 
 // Which grant a report is of, or why the report is refused.
 struct ReportVerdict {
@@ -35,7 +35,7 @@ class WorkerAssignment {
   struct Memory {
     bool is_waiting = false;
     bool is_leaving = false;
-    std::optional<Grant> grant;
+    std::optional<messages::Grant> grant;
     int64_t last_granted = -1;
     int64_t last_reported = -1;
     int64_t progress = 0;
@@ -68,7 +68,7 @@ class WorkerAssignment {
   const Memory& memory() const { return memory_; }
 
   // Begins a life. Counts over all lives stay. Counts of the process stay if `is_same_process`.
-  void BeginLife(const RegisterCall& call, bool is_same_process, absl::Time now);
+  void BeginLife(const messages::RegisterCall& call, bool is_same_process, absl::Time now);
   void EndLife();
   // Records that the worker has joined. `progress` is the number of rounds that the slowest member
   // has completed.
@@ -89,8 +89,8 @@ class WorkerAssignment {
   }
   bool is_waiting() const { return memory_.is_waiting; }
   bool is_leaving() const { return memory_.is_leaving; }
-  void Give(const Grant& grant, absl::Time now);
-  const std::optional<Grant>& grant() const { return memory_.grant; }
+  void Give(const messages::Grant& grant, absl::Time now);
+  const std::optional<messages::Grant>& grant() const { return memory_.grant; }
   absl::Time given_at() const { return given_at_; }
   // Returns the time since which the worker could have asked for work.
   absl::Time idle_since() const { return idle_since_; }
@@ -109,13 +109,13 @@ class WorkerAssignment {
   bool AwaitsJournal(Round round, int shard) const;
   bool AwaitsJournals(Round round, int num_shards) const;
 
-  ReportVerdict Classify(const RoundReport& report, const JobSpec& job) const;
+  ReportVerdict Classify(const messages::RoundReport& report, const job::JobSpec& job) const;
   // Completes the grant that the worker holds.
-  void Complete(const RoundReport& report, const JobSpec& job, absl::Time now);
+  void Complete(const messages::RoundReport& report, const job::JobSpec& job, absl::Time now);
   // Returns the number of samples that the worker's contribution to the next round was computed on.
   int64_t SamplesInHand() const;
   // Returns the number of samples that were handed out in this life and are in no report yet.
-  int64_t UnreportedSamples(const JobSpec& job) const;
+  int64_t UnreportedSamples(const job::JobSpec& job) const;
   // Returns true if the worker computes, or has computed, steps that no round has taken yet.
   bool owes_contribution() const {
     return !memory_.samples_in_hand.empty() && memory_.samples_in_hand.back() > 0;
@@ -136,8 +136,8 @@ class WorkerAssignment {
   Rates RatesAt(absl::Time now) const;
 
  private:
-  void CountSpeed(const Grant& grant, const RoundReport& report);
-  void CountTimes(const RoundReport& report);
+  void CountSpeed(const messages::Grant& grant, const messages::RoundReport& report);
+  void CountTimes(const messages::RoundReport& report);
   void CountStart(absl::Time now);
 
   Memory memory_;
@@ -145,7 +145,7 @@ class WorkerAssignment {
   std::set<int> attached_since_grant_;  // shards whose servers have attached
   absl::Time given_at_ = absl::InfinitePast();
   absl::Time idle_since_ = absl::InfinitePast();
-  RateMeter samples_;
+  stragglers::RateMeter samples_;
   double computed_samples_ = 0.0;  // fading sums, without rounds that evaluate
   double computed_seconds_ = 0.0;
   double compute_seconds_ = 0.0;  // fading sums over the last rounds
@@ -155,4 +155,4 @@ class WorkerAssignment {
   double timed_rounds_ = 0.0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rounds

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::shards {
 namespace {
 
 // Returns true if the newest checkpoint has all rounds that the shard knows. Used for a shard that
@@ -47,7 +47,7 @@ std::optional<LaterKnowledge> LaterIn(const ShardKnowledge& shard, const Journal
 std::optional<LaterKnowledge> LaterIn(const KnownCheckpoint& checkpoint, const JournalFacts& facts,
                                       const std::optional<ResumedMemory>& resumed) {
   using Kind = LaterKnowledge::Kind;
-  const JournalManifest& journal = checkpoint.journal;
+  const checkpoints::JournalManifest& journal = checkpoint.journal;
   if (journal.journal_id == 0) return std::nullopt;
   LaterKnowledge later = {.record = journal.record, .round = checkpoint.round.value()};
   if (journal.journal_id == facts.end.journal_id) {
@@ -99,4 +99,4 @@ LossAcceptance AcceptanceOf(const JournalFacts& facts, const JournalLoss& loss) 
                                             : LossAcceptance::kOfAnotherRound;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shards

@@ -14,14 +14,14 @@
 #include "common/runtime/ids.h"
 #include "server/coordinator/shards/journal_state.h"
 
-namespace lodestar {
+namespace lodestar::shards {
 
 // The newest checkpoint in the folders that the cluster would be restored from.
 struct KnownCheckpoint {
   std::string path;
   Round round;
   uint64_t server_incarnation = 0;
-  JournalManifest journal;
+  checkpoints::JournalManifest journal;
 };
 
 // What the coordinator's process found when it began.
@@ -96,4 +96,4 @@ enum class LossAcceptance : uint8_t {
 };
 LossAcceptance AcceptanceOf(const JournalFacts& facts, const JournalLoss& loss);
 
-}  // namespace lodestar
+}  // namespace lodestar::shards

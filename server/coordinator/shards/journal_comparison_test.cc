@@ -5,7 +5,7 @@
 
 #include <optional>
 
-namespace lodestar {
+namespace lodestar::shards {
 namespace {
 
 using ::testing::ElementsAre;
@@ -174,4 +174,4 @@ TEST(JournalComparisonTest, LossIsAcceptedByItsRoundOrByPromotionOfReplica) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shards

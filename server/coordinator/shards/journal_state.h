@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lodestar {
+namespace lodestar::shards {
 
 struct JournalState {
   // Bytes written since the newest checkpoint. 0 means that there is no journal.
@@ -39,4 +39,4 @@ struct JournalPlace {
   int64_t highest_round = -1;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shards

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::shards {
 namespace {
 
 // A shard is at most one round behind the others, so it has missed totals of the last two rounds
@@ -31,4 +31,4 @@ void NormReduction::Clear() {
   memory_.totals.clear();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shards

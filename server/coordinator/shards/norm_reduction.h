@@ -9,7 +9,7 @@
 
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::shards {
 
 // Memory use: one vector of sums per shard for each open round. In addition the totals of the last
 // few rounds, for shards that have not received them.
@@ -43,4 +43,4 @@ class NormReduction {
   Memory memory_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shards

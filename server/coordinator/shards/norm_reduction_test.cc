@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::shards {
 namespace {
 
 TEST(NormReductionTest, SumsSegmentsInOrderOfShardWhateverTheOrderOfArrival) {
@@ -43,4 +43,4 @@ TEST(NormReductionTest, NothingIsLeftOfALifeThatIsOver) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shards

@@ -16,7 +16,7 @@
 #include "common/runtime/ids.h"
 #include "server/sync/round_plan.h"
 
-namespace lodestar {
+namespace lodestar::shards {
 
 // The sources of the first weights.
 struct InitialSource {};  // initialisers of the layout, and the seed of the job
@@ -44,27 +44,27 @@ struct AssignCommand {
   // Number of this incarnation of the servers. It is above the incarnations of all workers that
   // began under earlier servers, and below those that begin from now on.
   uint64_t server_incarnation = 0;
-  JobSpec job;  // its learning rate includes the changes by rollbacks
-  std::shared_ptr<const ClusterMap> map;
+  job::JobSpec job;  // its learning rate includes the changes by rollbacks
+  std::shared_ptr<const messages::ClusterMap> map;
   WeightsSource source;
   SharedFolder folder = {};
   std::string life_key = {};  // see CoordinatorConfig
 };
 
 struct OpenRoundCommand {
-  RoundPlan plan;
+  sync::RoundPlan plan;
 };
 
 // Closes the round: by their reports, these members have sent their parts. Answer: WorkerFault for
 // each member whose part is missing.
 struct CloseRoundCommand {
   Round round;
-  std::vector<RosterMember> reported;
+  std::vector<sync::RosterMember> reported;
 };
 
 struct MembersCommand {
   ViewId view;
-  std::vector<RosterMember> members;
+  std::vector<sync::RosterMember> members;
 };
 
 struct DropCommand {
@@ -102,7 +102,7 @@ struct NormTotalCommand {
 // Asks whether the worker of this life has closed all its connections to the server. Answer:
 // ShardConnections.
 struct AskConnectionsCommand {
-  WorkerLife life;
+  messages::WorkerLife life;
 };
 
 // Makes the servers exit.
@@ -124,4 +124,4 @@ struct RepeatedCommand {
   ShardCommand command;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shards

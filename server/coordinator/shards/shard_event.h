@@ -14,7 +14,7 @@
 #include "common/runtime/ids.h"
 #include "server/sync/worker_fault.h"
 
-namespace lodestar {
+namespace lodestar::shards {
 
 // The coordinator ignores an event if its server_incarnation is not the coordinator's.
 
@@ -55,7 +55,7 @@ struct ShardFailing {
 
 // Answer to AskConnectionsCommand.
 struct ShardConnections {
-  WorkerLife life;
+  messages::WorkerLife life;
   // True means that the other end has closed all connections over which this life has pushed or
   // pulled.
   bool are_closed = false;
@@ -77,6 +77,6 @@ struct ShardExiting {};
 
 using ShardEvent =
     std::variant<ShardLoaded, ShardSaved, ShardSquareSums, ShardDiverged, ShardFailing,
-                 ShardConnections, ShardAlarm, ShardExiting, WorkerFault>;
+                 ShardConnections, ShardAlarm, ShardExiting, sync::WorkerFault>;
 
-}  // namespace lodestar
+}  // namespace lodestar::shards

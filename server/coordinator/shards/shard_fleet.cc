@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::shards {
 
 ShardFleet::ShardFleet(int num_shards, absl::Duration lease, absl::Time now)
     : patience_(std::max(lease, kLeastPatience)), servers_(num_shards), norms_(num_shards) {
@@ -289,4 +289,4 @@ std::vector<int> ShardFleet::Which(absl::FunctionRef<bool(const Server&)> which)
   return shards;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shards

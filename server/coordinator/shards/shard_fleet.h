@@ -27,7 +27,7 @@
 #include "server/coordinator/shards/norm_reduction.h"
 #include "server/coordinator/shards/shard_command.h"
 
-namespace lodestar {
+namespace lodestar::shards {
 
 // A server that attaches to the coordinator.
 struct Attachment {
@@ -284,4 +284,4 @@ class ShardFleet {
   std::optional<PublishedCommand> published_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shards

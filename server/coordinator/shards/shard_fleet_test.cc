@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace lodestar {
+namespace lodestar::shards {
 namespace {
 
 using ::testing::ElementsAre;
@@ -354,4 +354,4 @@ TEST_F(ShardFleetTest, ResumedServersServeAndAreAwayUntilTheyConnect) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shards

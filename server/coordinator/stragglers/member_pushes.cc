@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::stragglers {
 
-void MemberPushes::OnSpace(int number, const PushSpace& space, const Pusher& member,
+void MemberPushes::OnSpace(int number, const sync::PushSpace& space, const sync::Pusher& member,
                            absl::Time now) {
   const auto unfinished =
       std::find_if(space.unfinished.begin(), space.unfinished.end(),
-                   [&](const UnfinishedPush& push) { return push.pusher == member; });
+                   [&](const sync::UnfinishedPush& push) { return push.pusher == member; });
   const bool has_space = unfinished != space.unfinished.end();
   const bool is_held = std::count(space.held.begin(), space.held.end(), member) > 0;
   if (is_held) held_at_ = now;
@@ -77,4 +77,4 @@ bool MemberPushes::keeps_space() const {
                      [](const auto& shard) { return shard.second.others_wait; });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

@@ -14,7 +14,7 @@
 #include "common/runtime/ids.h"
 #include "server/sync/push_space.h"
 
-namespace lodestar {
+namespace lodestar::stragglers {
 
 // Time does not count while a server holds the member's pushes and the member has no space there.
 // `since` and `space_kept_since` then move later by that time.
@@ -40,7 +40,7 @@ class MemberPushes {
 
   // Takes a sign of life of the server of `shard`, in place of its previous one. `member` is the
   // member of this object.
-  void OnSpace(int shard, const PushSpace& space, const Pusher& member, absl::Time now);
+  void OnSpace(int shard, const sync::PushSpace& space, const sync::Pusher& member, absl::Time now);
   // Records that the member has new work. Later pushes do not belong to its earlier pushes.
   void OnGrant();
 
@@ -79,4 +79,4 @@ class MemberPushes {
   absl::Time held_at_ = absl::InfinitePast();
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

@@ -2,19 +2,19 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::stragglers {
 namespace {
 
 class MemberPushesTest : public testing::Test {
  protected:
-  static constexpr Pusher kMember = {WorkerId(1), Incarnation(7)};
+  static constexpr sync::Pusher kMember = {WorkerId(1), Incarnation(7)};
 
-  static UnfinishedPush PushOf(int64_t round, uint32_t bucket, int64_t received_bytes) {
+  static sync::UnfinishedPush PushOf(int64_t round, uint32_t bucket, int64_t received_bytes) {
     return {kMember, Round(round), bucket, received_bytes, 100};
   }
   // Delivers a report of a server in which `push` is unfinished and no push of the member is held.
-  void Hear(const UnfinishedPush& push, bool others_wait = false, int shard = 0) {
-    PushSpace space = {.unfinished = {push}, .held = {}};
+  void Hear(const sync::UnfinishedPush& push, bool others_wait = false, int shard = 0) {
+    sync::PushSpace space = {.unfinished = {push}, .held = {}};
     if (others_wait) space.held = {{WorkerId(2), Incarnation(3)}};
     pushes_.OnSpace(shard, space, kMember, now_);
   }
@@ -44,7 +44,7 @@ TEST_F(MemberPushesTest, PushThatIsBegunAnewCountsFromItsFirstCall) {
 }
 
 TEST_F(MemberPushesTest, TellsSinceWhenNothingHasCome) {
-  UnfinishedPush push = PushOf(3, 1, 60);
+  sync::UnfinishedPush push = PushOf(3, 1, 60);
   Hear(push);
   EXPECT_EQ(Only().silent_since, absl::InfiniteFuture());
   push.silence = absl::Seconds(4);
@@ -102,7 +102,7 @@ TEST_F(MemberPushesTest, PushThatWasWholeBeforeTheGrantKeepsNoSpace) {
 TEST_F(MemberPushesTest, TimeForWhichThePushIsHeldDoesNotCount) {
   Hear(PushOf(3, 1, 60), /*others_wait=*/true);
   now_ += absl::Seconds(1);
-  const PushSpace held = {.unfinished = {}, .held = {kMember}};
+  const sync::PushSpace held = {.unfinished = {}, .held = {kMember}};
   pushes_.OnSpace(0, held, kMember, now_);
   now_ += absl::Seconds(30);
   pushes_.OnSpace(0, held, kMember, now_);
@@ -111,7 +111,7 @@ TEST_F(MemberPushesTest, TimeForWhichThePushIsHeldDoesNotCount) {
   EXPECT_EQ(Only().since, start_ + absl::Minutes(1));
   EXPECT_EQ(Only().space_kept_since, start_ + absl::Minutes(1));
   // The member has space for one push while another of its pushes is held.
-  const PushSpace both = {.unfinished = {PushOf(3, 1, 60)}, .held = {kMember}};
+  const sync::PushSpace both = {.unfinished = {PushOf(3, 1, 60)}, .held = {kMember}};
   pushes_.OnSpace(0, both, kMember, now_);
   now_ += absl::Minutes(9);
   pushes_.OnSpace(0, both, kMember, now_);
@@ -143,4 +143,4 @@ TEST_F(MemberPushesTest, TellsOfHoldingAndSpaceByTheLastSignOfLifeOfEachShard) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

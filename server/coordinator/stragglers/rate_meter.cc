@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace lodestar {
+namespace lodestar::stragglers {
 namespace {
 
 // Pauses longer than this many times the usual pause count as a slowdown.
@@ -55,4 +55,4 @@ double RateMeter::SecondsSinceLast(absl::Time now) const {
   return std::max(0.0, absl::ToDoubleSeconds(now - last_));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

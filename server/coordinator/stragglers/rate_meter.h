@@ -3,7 +3,7 @@
 
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::stragglers {
 
 class RateMeter {
  public:
@@ -26,4 +26,4 @@ class RateMeter {
   double count_ = 0.0;  // fading number of amounts; seconds_ / count_ is the usual time between two
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::stragglers {
 namespace {
 
 const absl::Time kStart = absl::FromUnixSeconds(1000);
@@ -58,4 +58,4 @@ TEST(RateMeterTest, LongRoundsAreNoStandstill) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::stragglers {
 namespace {
 
 constexpr int kTimesUsual = 10;
@@ -15,18 +15,18 @@ constexpr absl::Duration kShortestForNewcomers = absl::Minutes(15);
 // The default of --message_timeout.
 constexpr absl::Duration kLongestMessage = absl::Minutes(1);
 
-int64_t SamplesOf(const Grant& grant) {
+int64_t SamplesOf(const messages::Grant& grant) {
   return std::max<int64_t>(1, grant.num_samples + grant.num_heldout_samples);
 }
 
 }  // namespace
 
-MemberPace::Kind MemberPace::KindOf(const Grant& grant) {
-  if (grant.kind == Grant::Kind::kEvaluate) return kEvaluation;
+MemberPace::Kind MemberPace::KindOf(const messages::Grant& grant) {
+  if (grant.kind == messages::Grant::Kind::kEvaluate) return kEvaluation;
   return grant.num_heldout_samples > 0 ? kTrainingAndEvaluation : kTraining;
 }
 
-void MemberPace::OnRound(const Grant& grant, absl::Duration took) {
+void MemberPace::OnRound(const messages::Grant& grant, absl::Duration took) {
   Usual& usual = usual_[KindOf(grant)];
   usual.took /= 2;
   if (usual.num_samples == 0 || took >= usual.took) usual = {took, SamplesOf(grant)};
@@ -34,7 +34,7 @@ void MemberPace::OnRound(const Grant& grant, absl::Duration took) {
   last_per_sample_ = std::exchange(newest_per_sample_, took / SamplesOf(grant));
 }
 
-std::optional<absl::Duration> MemberPace::UsualFor(const Grant& grant) const {
+std::optional<absl::Duration> MemberPace::UsualFor(const messages::Grant& grant) const {
   const Usual& usual = usual_[KindOf(grant)];
   if (usual.num_samples == 0) return std::nullopt;
   const double times_larger =
@@ -88,4 +88,4 @@ absl::Duration RoundPatience::Longer(absl::Duration patience, int times_dropped)
   return std::min(patience, timeout_);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

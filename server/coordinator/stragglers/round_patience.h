@@ -10,17 +10,17 @@
 #include "absl/time/time.h"
 #include "common/messages/cluster_messages.h"
 
-namespace lodestar {
+namespace lodestar::stragglers {
 
 // Times that a worker recently needed from a grant to its report, as the coordinator has measured
 // them. Rounds with an evaluation may take hours and other rounds a second, so each kind of round
 // has its own times.
 class MemberPace {
  public:
-  void OnRound(const Grant& grant, absl::Duration took);
+  void OnRound(const messages::Grant& grant, absl::Duration took);
   // Returns the usual time for the samples of this grant. Not set means that no grant of its kind
   // was reported yet.
-  std::optional<absl::Duration> UsualFor(const Grant& grant) const;
+  std::optional<absl::Duration> UsualFor(const messages::Grant& grant) const;
   // Returns the expected time of a round that trains on `num_samples` without an evaluation. Uses
   // the faster of the last two rounds, so that one slow round does not count. Not set means not
   // known.
@@ -32,7 +32,7 @@ class MemberPace {
     absl::Duration took;      // longest time of recent rounds; halves with each round
     int64_t num_samples = 0;  // samples of that round; 0 means that there is none yet
   };
-  static Kind KindOf(const Grant& grant);
+  static Kind KindOf(const messages::Grant& grant);
 
   std::array<Usual, kNumKinds> usual_;
   // Time per sample of the last two rounds of training. Infinite means not known.
@@ -89,4 +89,4 @@ class RoundPatience {
   absl::Duration timeout_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

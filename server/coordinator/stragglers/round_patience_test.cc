@@ -4,15 +4,15 @@
 
 #include <optional>
 
-namespace lodestar {
+namespace lodestar::stragglers {
 namespace {
 
 constexpr absl::Duration kLease = absl::Seconds(10);
 constexpr absl::Duration kTimeout = absl::Hours(1);
 
-Grant GrantOf(int64_t num_samples, int64_t num_heldout_samples = 0) {
-  Grant grant;
-  grant.kind = Grant::Kind::kTrain;
+messages::Grant GrantOf(int64_t num_samples, int64_t num_heldout_samples = 0) {
+  messages::Grant grant;
+  grant.kind = messages::Grant::Kind::kTrain;
   grant.num_samples = num_samples;
   grant.num_heldout_samples = num_heldout_samples;
   return grant;
@@ -56,8 +56,8 @@ TEST(MemberPaceTest, EvaluationsCountApartFromTraining) {
   pace.OnRound(GrantOf(8, 1000), absl::Hours(1));
   EXPECT_EQ(pace.UsualFor(GrantOf(8, 1000)), absl::Hours(1));
   EXPECT_EQ(pace.UsualFor(GrantOf(8)), absl::Seconds(1));
-  Grant evaluation = GrantOf(0, 1000);
-  evaluation.kind = Grant::Kind::kEvaluate;
+  messages::Grant evaluation = GrantOf(0, 1000);
+  evaluation.kind = messages::Grant::Kind::kEvaluate;
   EXPECT_EQ(pace.UsualFor(evaluation), std::nullopt);
 }
 
@@ -146,4 +146,4 @@ TEST(RoundPatienceTest, ForPushIsEnoughForTenMegabitsAndAnyUsualSize) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

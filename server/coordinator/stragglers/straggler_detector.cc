@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::stragglers {
 namespace {
 
 // Returns the open round `round`. Null means that the round is not open.
@@ -253,4 +253,4 @@ std::vector<Stall> StragglerDetector::PathStalls(const StragglerFacts& facts,
   return stalls;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

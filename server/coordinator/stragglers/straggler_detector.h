@@ -20,12 +20,12 @@
 #include "server/coordinator/stragglers/worker_activity.h"
 #include "server/sync/push_space.h"
 
-namespace lodestar {
+namespace lodestar::stragglers {
 
 // The state of a worker in this incarnation.
 struct WorkerFacts {
   WorkerId id;
-  const Grant* grant = nullptr;                  // null means that the worker holds no grant
+  const messages::Grant* grant = nullptr;        // null means that the worker holds no grant
   absl::Time given_at = absl::InfinitePast();    // time when the worker got the grant
   absl::Time idle_since = absl::InfinitePast();  // time since which the worker could ask for work
   bool is_waiting = false;                       // true means that the worker has asked for a grant
@@ -124,16 +124,17 @@ class StragglerDetector {
   void BeginLife(WorkerId worker, bool is_same_process) {
     workers_[worker].BeginLife(is_same_process);
   }
-  void OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
+  void OnHeartbeat(const messages::HeartbeatCall& call, absl::Time now) {
     workers_[call.life.worker].OnHeartbeat(call, now);
   }
   // Records a sign of life of the server of `shard`.
-  void OnPushSpace(int shard, const PushSpace& space, const Pusher& worker, absl::Time now) {
+  void OnPushSpace(int shard, const sync::PushSpace& space, const sync::Pusher& worker,
+                   absl::Time now) {
     workers_[worker.worker].pushes().OnSpace(shard, space, worker, now);
   }
   void OnGrant(WorkerId worker) { workers_[worker].OnGrant(); }
   // See WorkerActivity::OnReport().
-  void OnReport(WorkerId worker, const std::optional<Grant>& grant, absl::Duration took) {
+  void OnReport(WorkerId worker, const std::optional<messages::Grant>& grant, absl::Duration took) {
     workers_[worker].OnReport(grant, took);
   }
   // Records that the worker of `stall` is about to be dropped because of the stall.
@@ -208,4 +209,4 @@ class StragglerDetector {
   StragglerWatch watch_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

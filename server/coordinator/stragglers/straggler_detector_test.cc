@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::stragglers {
 namespace {
 
 using ::testing::ElementsAre;
@@ -31,7 +31,7 @@ using Kind = Stall::Kind;
 class StragglerDetectorTest : public testing::Test {
  protected:
   StragglerDetectorTest() {
-    grant_.kind = Grant::Kind::kTrain;
+    grant_.kind = messages::Grant::Kind::kTrain;
     grant_.round = kRound;
     grant_.num_samples = 8;
     facts_.is_working = true;
@@ -65,13 +65,13 @@ class StragglerDetectorTest : public testing::Test {
   // `age`.
   void Beat(WorkerId id, const std::string& activity, std::optional<int> stalled_shard = {},
             absl::Duration age = {}) {
-    HeartbeatCall call{.life = {id, Incarnation(1)}, .activity = activity};
-    if (stalled_shard.has_value()) call.standstill = Standstill{*stalled_shard, age};
+    messages::HeartbeatCall call{.life = {id, Incarnation(1)}, .activity = activity};
+    if (stalled_shard.has_value()) call.standstill = messages::Standstill{*stalled_shard, age};
     detector_.OnHeartbeat(call, now_);
   }
   // Sends a report of shard 1 at `now_`: `received` bytes of B's push have come.
   void HearPush(int64_t received, bool others_wait = false, absl::Duration silence = {}) {
-    PushSpace space;
+    sync::PushSpace space;
     space.unfinished = {{{kB, Incarnation(1)}, kRound, 3, received, kBucketBytes, silence}};
     if (others_wait) space.held = {{kA, Incarnation(1)}};
     detector_.OnPushSpace(1, space, {kB, Incarnation(1)}, now_);
@@ -108,7 +108,7 @@ class StragglerDetectorTest : public testing::Test {
 
   const absl::Time start_ = absl::FromUnixSeconds(1'700'000'000);
   absl::Time now_ = start_;
-  Grant grant_;
+  messages::Grant grant_;
   StragglerFacts facts_;
   StragglerDetector detector_{
       {.lease = kLease, .round_timeout = kTimeout, .supplier_rest = kSupplierRest}};
@@ -236,7 +236,7 @@ TEST_F(StragglerDetectorTest, SpaceThatOthersWaitForIsOverAfterTheTimeout) {
   HearPush(0, /*others_wait=*/true);
   now_ = start_ + absl::Minutes(30);
   // B pushes another bucket, whose own time begins only now.
-  PushSpace space;
+  sync::PushSpace space;
   space.unfinished = {{{kB, Incarnation(1)}, kRound, 4, kBucketBytes / 2, kBucketBytes}};
   space.held = {{kA, Incarnation(1)}};
   detector_.OnPushSpace(1, space, {kB, Incarnation(1)}, now_);
@@ -324,7 +324,7 @@ TEST_F(StragglerDetectorTest, PullThatMovesNoByteIsStalledAfterTenMinutes) {
   EXPECT_THAT(PathStalled(), IsEmpty());
   now_ += kMoment;
   EXPECT_THAT(PathStalled(), ElementsAre(kB));
-  HeartbeatCall moves{.life = {kB, Incarnation(1)}, .activity = "pull"};
+  messages::HeartbeatCall moves{.life = {kB, Incarnation(1)}, .activity = "pull"};
   moves.bytes_pulled = 1;
   detector_.OnHeartbeat(moves, now_);
   EXPECT_THAT(PathStalled(), IsEmpty());
@@ -474,4 +474,4 @@ TEST_F(StragglerDetectorTest, EndForgetsWhatTheIncarnationDidAndNotItsMemory) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::stragglers {
 
 StragglerWatch::Straggler StragglerWatch::OnRound(absl::Span<const Member> members) {
   const auto is_slower = [](const Member& a, const Member& b) { return a.speed < b.speed; };
@@ -25,4 +25,4 @@ StragglerWatch::Straggler StragglerWatch::OnRound(absl::Span<const Member> membe
   return {slowest.name, slowest.speed, usual};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

@@ -7,7 +7,7 @@
 
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::stragglers {
 
 class StragglerWatch {
  public:
@@ -36,4 +36,4 @@ class StragglerWatch {
   std::set<std::string> told_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::stragglers {
 namespace {
 
 using Members = std::vector<StragglerWatch::Member>;
@@ -42,4 +42,4 @@ TEST(StragglerWatchTest, NamesNoWorkerIfASpeedIsUnknownOrTheWorkerIsAlone) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::stragglers {
 namespace {
 
 uint64_t Increase(uint64_t before, uint64_t after) { return after > before ? after - before : 0; }
@@ -28,7 +28,7 @@ void WorkerActivity::EndLife() {
   path_stall_.reset();
 }
 
-void WorkerActivity::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
+void WorkerActivity::OnHeartbeat(const messages::HeartbeatCall& call, absl::Time now) {
   const bool is_same = activity_ == call.activity && bytes_pushed_ == call.bytes_pushed &&
                        bytes_pulled_ == call.bytes_pulled;
   if (!is_same) same_since_ = now;
@@ -46,14 +46,15 @@ void WorkerActivity::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
   bytes_pulled_ = call.bytes_pulled;
 }
 
-void WorkerActivity::OnReport(const std::optional<Grant>& grant, absl::Duration time) {
+void WorkerActivity::OnReport(const std::optional<messages::Grant>& grant, absl::Duration time) {
   memory_.times_dropped = 0;
   if (!grant.has_value()) return;
   pace_.OnRound(*grant, time);
   last_num_samples_ = grant->num_samples;
 }
 
-std::optional<absl::Duration> WorkerActivity::UsualRound(const std::optional<Grant>& grant) const {
+std::optional<absl::Duration> WorkerActivity::UsualRound(
+    const std::optional<messages::Grant>& grant) const {
   if (!grant.has_value()) return pace_.LatelyFor(last_num_samples_);
   if (grant->num_heldout_samples > 0) return std::nullopt;
   return pace_.LatelyFor(grant->num_samples);
@@ -65,4 +66,4 @@ void WorkerActivity::OnDropped(absl::Duration rest, bool lacks_time, absl::Time 
   memory_.rests_until = now + rest;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

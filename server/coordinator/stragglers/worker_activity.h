@@ -13,7 +13,7 @@
 #include "server/coordinator/stragglers/rate_meter.h"
 #include "server/coordinator/stragglers/round_patience.h"
 
-namespace lodestar {
+namespace lodestar::stragglers {
 
 class WorkerActivity {
  public:
@@ -36,10 +36,10 @@ class WorkerActivity {
 
   void BeginLife(bool is_same_process);
   void EndLife();
-  void OnHeartbeat(const HeartbeatCall& call, absl::Time now);
+  void OnHeartbeat(const messages::HeartbeatCall& call, absl::Time now);
   void OnGrant() { pushes_.OnGrant(); }
   // Records a report. `grant` is the grant that the worker held, if any, and took `time`.
-  void OnReport(const std::optional<Grant>& grant, absl::Duration time);
+  void OnReport(const std::optional<messages::Grant>& grant, absl::Duration time);
 
   // Returns what the worker does, by its last heartbeat. Empty means that this incarnation has sent
   // no heartbeat.
@@ -71,7 +71,7 @@ class WorkerActivity {
   // Returns how long a round of `grant` takes, by recent rounds. If the worker holds no grant, uses
   // the size of its last reported grant. Not set if the grant has an evaluation, or if the time is
   // not known.
-  std::optional<absl::Duration> UsualRound(const std::optional<Grant>& grant) const;
+  std::optional<absl::Duration> UsualRound(const std::optional<messages::Grant>& grant) const;
 
   // Records that the worker is dropped because it holds up the others. It rests for `rest`. If it
   // lacked time, its next incarnation has more time for its work. If not, any other process of its
@@ -105,4 +105,4 @@ class WorkerActivity {
   RateMeter pull_bytes_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::stragglers

@@ -13,12 +13,12 @@
 #include "common/runtime/overloaded.h"
 #include "server/coordinator/coordinator_memory_json.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 Coordinator::Config TestConfig(int min_workers) {
   Coordinator::Config config;
   config.job.min_workers = min_workers;
-  config.job.model = *ModelPreset("mlp");
+  config.job.model = *params::ModelPreset("mlp");
   config.job.global_batch_size = 6;
   config.job.schedule.total_rounds = 4;
   config.num_shards = 2;
@@ -27,7 +27,7 @@ Coordinator::Config TestConfig(int min_workers) {
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
-DatasetInfo TestDataset() {
+messages::DatasetInfo TestDataset() {
   return {.fingerprint = "f00d",
           .num_train_samples = 12,
           .num_heldout_samples = 7,
@@ -42,47 +42,47 @@ CoordinatorHarness::CoordinatorHarness(Coordinator::Config config) : config_(std
 
 void CoordinatorHarness::Record() {
   const auto command = Overloaded{
-      [this](const AssignCommand& assign) {
+      [this](const shards::AssignCommand& assign) {
         sent_.commands.push_back(absl::StrCat("assign ", assign.server_incarnation));
         sent_.assignments.push_back(assign);
       },
-      [this](const OpenRoundCommand& open) {
+      [this](const shards::OpenRoundCommand& open) {
         sent_.commands.push_back(absl::StrCat("open ", open.plan.round.value()));
         sent_.plans.push_back(open.plan);
       },
-      [this](const CloseRoundCommand& close) {
+      [this](const shards::CloseRoundCommand& close) {
         sent_.commands.push_back(
             absl::StrCat("close ", close.round.value(), " by ", close.reported.size()));
       },
-      [this](const MembersCommand& members) {
+      [this](const shards::MembersCommand& members) {
         sent_.commands.push_back(absl::StrCat("members ", members.members.size()));
       },
-      [this](const DropCommand& drop) {
+      [this](const shards::DropCommand& drop) {
         sent_.commands.push_back(absl::StrCat("drop ", drop.worker.value()));
       },
-      [this](const SaveCommand& save) {
+      [this](const shards::SaveCommand& save) {
         sent_.commands.push_back(save.round.has_value() ? absl::StrCat("save ", save.round->value())
                                                         : "save as is");
         sent_.save_directories.push_back(save.directory);
       },
-      [this](const PublishedCommand& published) {
+      [this](const shards::PublishedCommand& published) {
         sent_.commands.push_back(absl::StrCat("published ", published.round.value()));
       },
-      [this](const NormTotalCommand& norm) {
+      [this](const shards::NormTotalCommand& norm) {
         sent_.commands.push_back(
             absl::StrCat("norm ", norm.round.value(), " ", norm.total_square_sum));
       },
-      [this](const AskConnectionsCommand& ask) {
+      [this](const shards::AskConnectionsCommand& ask) {
         sent_.commands.push_back(absl::StrCat("ask connections ", ask.life.worker.value()));
       },
-      [this](const StopCommand& stop) {
+      [this](const shards::StopCommand& stop) {
         sent_.commands.push_back(stop.failure.empty() ? "stop"
                                                       : absl::StrCat("stop: ", stop.failure));
         sent_.stopped_instance = stop.instance_id;
       },
   };
   const auto task = Overloaded{
-      [this](const CheckpointRecord& record) { store_.published.push_back(record); },
+      [this](const checkpoints::CheckpointRecord& record) { store_.published.push_back(record); },
       [this](const DiscardTask& discard) { store_.discarded.push_back(discard.directory); },
       [this](const SetAsideTask& aside) { store_.set_aside.push_back(aside.first_bad); },
       [this](const MarkTask& mark) { store_.marked.push_back(mark); },
@@ -94,13 +94,13 @@ void CoordinatorHarness::Record() {
   const auto announcement = Overloaded{
       [this](const RestoredPoint& point) { observer_.restored.push_back(point); },
       [this](const DecidedJob& decided) { observer_.jobs.push_back(decided.job); },
-      [this](const RoundSummary& summary) { observer_.rounds.push_back(summary); },
+      [this](const rounds::RoundSummary& summary) { observer_.rounds.push_back(summary); },
       [this](const Event& event) { observer_.events.push_back(event.text); },
       [this](const Alarm& alarm) { observer_.alarms.push_back(alarm.text); },
   };
   const auto effect = Overloaded{
-      [&](const ShardCommand& one) { std::visit(command, one); },
-      [&](const RepeatedCommand& repeated) {
+      [&](const shards::ShardCommand& one) { std::visit(command, one); },
+      [&](const shards::RepeatedCommand& repeated) {
         std::visit(command, repeated.command);
         std::string& line = sent_.commands.back();
         line = absl::StrCat("again to ", repeated.shard, ": ", line);
@@ -143,7 +143,7 @@ void CoordinatorHarness::AttachAll() {
 void CoordinatorHarness::LoadAll() {
   for (int shard = 0; shard < config_.num_shards; ++shard) {
     coordinator_->OnShardEvent(
-        shard, ShardLoaded{coordinator_->server_incarnation(), absl::OkStatus()}, now_);
+        shard, shards::ShardLoaded{coordinator_->server_incarnation(), absl::OkStatus()}, now_);
   }
 }
 
@@ -179,37 +179,39 @@ void CoordinatorHarness::FinishSave() {
   const std::string directory = sent().save_directories.back();
   const size_t before = store().published.size();
   for (int shard = 0; shard < config_.num_shards; ++shard) {
-    coordinator_->OnShardEvent(
-        shard,
-        ShardSaved{coordinator_->server_incarnation(), directory, absl::StrCat("part ", shard)},
-        now_);
+    coordinator_->OnShardEvent(shard,
+                               shards::ShardSaved{coordinator_->server_incarnation(), directory,
+                                                  absl::StrCat("part ", shard)},
+                               now_);
   }
   ASSERT_EQ(store().published.size(), before + 1);
-  const CheckpointRecord record = store().published.back();
+  const checkpoints::CheckpointRecord record = store().published.back();
   coordinator_->OnCheckpointPublished(
-      directory, PublishedCheckpoint{record.final_directory, record.round, 123}, now_);
+      directory, checkpoints::PublishedCheckpoint{record.final_directory, record.round, 123}, now_);
 }
 
-absl::StatusOr<Registration> CoordinatorHarness::Register(TestWorker& worker) {
-  RegisterCall call;
+absl::StatusOr<messages::Registration> CoordinatorHarness::Register(TestWorker& worker) {
+  messages::RegisterCall call;
   call.name = worker.name;
   call.instance_id = worker.instance_id;
   call.device = "cpu";
   call.identity = worker.certificate;
   call.process.acknowledged = worker.acknowledged;
   call.process.age = worker.process_age;
-  for (const Encoding encoding : kAllEncodings) call.encodings.push_back(encoding.kind());
+  for (const params::Encoding encoding : params::kAllEncodings)
+    call.encodings.push_back(encoding.kind());
   auto answer = coordinator_->Register(call, now_);
   if (answer.ok()) worker.life = answer->life;
   return answer;
 }
 
-absl::Status CoordinatorHarness::Join(const TestWorker& worker, const DatasetInfo& dataset) {
+absl::Status CoordinatorHarness::Join(const TestWorker& worker,
+                                      const messages::DatasetInfo& dataset) {
   return coordinator_->Join(worker.life, coordinator_->map()->layout.hash(), dataset, now_)
       .status();
 }
 
-TestWorker CoordinatorHarness::Add(const std::string& name, const DatasetInfo& dataset,
+TestWorker CoordinatorHarness::Add(const std::string& name, const messages::DatasetInfo& dataset,
                                    const std::string& certificate) {
   TestWorker worker{name, std::hash<std::string>()(name), {}, certificate};
   const auto registered = Register(worker);
@@ -220,7 +222,7 @@ TestWorker CoordinatorHarness::Add(const std::string& name, const DatasetInfo& d
 }
 
 GrantAnswer CoordinatorHarness::Ask(const TestWorker& worker,
-                                    const std::optional<RoundReport>& report) {
+                                    const std::optional<messages::RoundReport>& report) {
   auto answer = coordinator_->RequestGrant(worker.life, report, now_);
   if (!answer.ok()) {
     ADD_FAILURE() << worker.name << ": " << answer.status();
@@ -247,8 +249,8 @@ void CoordinatorHarness::Pass(absl::Duration duration, const std::vector<TestWor
   coordinator_->Tick(now_);
 }
 
-RoundReport CoordinatorHarness::ReportOf(const Grant& grant) {
-  RoundReport report;
+messages::RoundReport CoordinatorHarness::ReportOf(const messages::Grant& grant) {
+  messages::RoundReport report;
   report.round = grant.round;
   report.num_samples = grant.num_samples;
   report.num_predictions = grant.num_samples;
@@ -262,9 +264,9 @@ RoundReport CoordinatorHarness::ReportOf(const Grant& grant) {
   return report;
 }
 
-std::vector<Grant> CoordinatorHarness::RunToEnd(const std::vector<TestWorker>& workers) {
-  std::vector<Grant> grants;
-  std::vector<std::optional<RoundReport>> reports(workers.size());
+std::vector<messages::Grant> CoordinatorHarness::RunToEnd(const std::vector<TestWorker>& workers) {
+  std::vector<messages::Grant> grants;
+  std::vector<std::optional<messages::RoundReport>> reports(workers.size());
   for (int lap = 0; lap < 1000; ++lap) {
     size_t done = 0;
     now_ += absl::Milliseconds(100);
@@ -272,7 +274,7 @@ std::vector<Grant> CoordinatorHarness::RunToEnd(const std::vector<TestWorker>& w
       const GrantAnswer answer = Ask(workers[i], reports[i]);
       reports[i].reset();
       if (!answer.grant.has_value()) continue;
-      if (answer.grant->kind == Grant::Kind::kDone) {
+      if (answer.grant->kind == messages::Grant::Kind::kDone) {
         ++done;
         continue;
       }
@@ -280,10 +282,11 @@ std::vector<Grant> CoordinatorHarness::RunToEnd(const std::vector<TestWorker>& w
       reports[i] = ReportOf(*answer.grant);
     }
     if (done == workers.size()) {
-      std::sort(grants.begin(), grants.end(), [](const Grant& a, const Grant& b) {
-        return std::tie(a.round, a.first_sample, a.first_heldout_sample) <
-               std::tie(b.round, b.first_sample, b.first_heldout_sample);
-      });
+      std::sort(grants.begin(), grants.end(),
+                [](const messages::Grant& a, const messages::Grant& b) {
+                  return std::tie(a.round, a.first_sample, a.first_heldout_sample) <
+                         std::tie(b.round, b.first_sample, b.first_heldout_sample);
+                });
       return grants;
     }
     if (coordinator_->phase() == CoordinatorPhase::kSaving) FinishSave();
@@ -292,4 +295,4 @@ std::vector<Grant> CoordinatorHarness::RunToEnd(const std::vector<TestWorker>& w
   return grants;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

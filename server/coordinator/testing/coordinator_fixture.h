@@ -12,20 +12,20 @@
 #include "absl/time/time.h"
 #include "server/coordinator/coordinator.h"
 
-namespace lodestar {
+namespace lodestar::coordinator {
 
 // The commands of the coordinator so far. `commands` has one line for each command, in their order.
 // Commands of some kinds are kept whole as well.
 struct RecordedCommands {
   std::vector<std::string> commands;
-  std::vector<AssignCommand> assignments;
-  std::vector<RoundPlan> plans;
+  std::vector<shards::AssignCommand> assignments;
+  std::vector<sync::RoundPlan> plans;
   std::vector<std::string> save_directories;
   uint64_t stopped_instance = 0;  // instance_id of the last StopCommand; 0 means all
 };
 
 struct RecordedTasks {
-  std::vector<CheckpointRecord> published;
+  std::vector<checkpoints::CheckpointRecord> published;
   std::vector<std::string> discarded;
   std::vector<Round> set_aside;
   std::vector<MarkTask> marked;
@@ -35,8 +35,8 @@ struct RecordedTasks {
 
 struct RecordedAnnouncements {
   std::vector<RestoredPoint> restored;
-  std::vector<JobSpec> jobs;
-  std::vector<RoundSummary> rounds;
+  std::vector<job::JobSpec> jobs;
+  std::vector<rounds::RoundSummary> rounds;
   std::vector<std::string> events;
   std::vector<std::string> alarms;
 };
@@ -44,16 +44,16 @@ struct RecordedAnnouncements {
 struct TestWorker {
   std::string name;
   uint64_t instance_id = 0;
-  WorkerLife life;
+  messages::WorkerLife life;
   std::string certificate = "";  // empty means that the worker has none
-  std::optional<AcknowledgedReport> acknowledged = {};
+  std::optional<messages::AcknowledgedReport> acknowledged = {};
   std::optional<absl::Duration> process_age = {};
 };
 
 // Returns the config of a sync job with 4 rounds of 6 samples for the model "mlp". A test may
 // change the config before it creates the harness.
 Coordinator::Config TestConfig(int min_workers = 1);
-DatasetInfo TestDataset();
+messages::DatasetInfo TestDataset();
 std::string Message(const absl::Status& status);
 
 class CoordinatorHarness {
@@ -61,7 +61,8 @@ class CoordinatorHarness {
   explicit CoordinatorHarness(Coordinator::Config config = TestConfig());
 
   // Attaches all shards, restores from `choice` and loads all shards.
-  void Start(const RestoreChoice& choice = {.source = InitialSource{}, .server_incarnation = 1000});
+  void Start(const RestoreChoice& choice = {.source = shards::InitialSource{},
+                                            .server_incarnation = 1000});
   void AttachAll();
   void LoadAll();
   // DetachAll() disconnects all servers. AttachAgain() connects them again with the memory that
@@ -74,24 +75,25 @@ class CoordinatorHarness {
   // Answers the newest Save command for all shards, and then the publication of the checkpoint.
   void FinishSave();
 
-  absl::StatusOr<Registration> Register(TestWorker& worker);
-  absl::Status Join(const TestWorker& worker, const DatasetInfo& dataset = TestDataset());
+  absl::StatusOr<messages::Registration> Register(TestWorker& worker);
+  absl::Status Join(const TestWorker& worker, const messages::DatasetInfo& dataset = TestDataset());
   // Registers a worker and joins. The test fails if one of them fails.
-  TestWorker Add(const std::string& name, const DatasetInfo& dataset = TestDataset(),
+  TestWorker Add(const std::string& name, const messages::DatasetInfo& dataset = TestDataset(),
                  const std::string& certificate = "");
   // Requests work. Returns an answer with a grant, or without a grant and with `pending_reason`.
   // The test fails on errors.
-  GrantAnswer Ask(const TestWorker& worker, const std::optional<RoundReport>& report = {});
+  GrantAnswer Ask(const TestWorker& worker,
+                  const std::optional<messages::RoundReport>& report = {});
   void Heartbeat(const TestWorker& worker);
   // Advances the time by `duration`. Then the workers `beating` send heartbeats, all servers except
   // that of silent_shard are heard from, and Tick() is called.
   void Pass(absl::Duration duration, const std::vector<TestWorker>& beating = {});
   // Returns a report of the whole grant. The loss is 2 per sample, and 3 per held-out sample. Half
   // of the held-out samples are predicted correctly.
-  static RoundReport ReportOf(const Grant& grant);
+  static messages::RoundReport ReportOf(const messages::Grant& grant);
   // Lets all workers request work and report until all of them get DONE. Returns the grants, sorted
   // by round and first sample.
-  std::vector<Grant> RunToEnd(const std::vector<TestWorker>& workers);
+  std::vector<messages::Grant> RunToEnd(const std::vector<TestWorker>& workers);
 
   Coordinator& coordinator() { return *coordinator_; }
   // Returns the config that the next Restart() uses.
@@ -115,4 +117,4 @@ class CoordinatorHarness {
   RecordedAnnouncements observer_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::coordinator

@@ -13,7 +13,7 @@ namespace lodestar::journal {
 namespace {
 
 // Returns the number of the segment's first record, or 0 if no record is complete.
-absl::StatusOr<uint64_t> FirstSequence(FileSystem& file_system, const std::string& path) {
+absl::StatusOr<uint64_t> FirstSequence(storage::FileSystem& file_system, const std::string& path) {
   uint64_t first = 0;
   JournalParser parser;
   const absl::Status enough = absl::CancelledError("enough");
@@ -28,7 +28,8 @@ absl::StatusOr<uint64_t> FirstSequence(FileSystem& file_system, const std::strin
 }
 
 // Returns the last record that the watermark calls durable, or 0 if there is no watermark.
-absl::StatusOr<uint64_t> ReadWatermark(FileSystem& file_system, const std::string& folder) {
+absl::StatusOr<uint64_t> ReadWatermark(storage::FileSystem& file_system,
+                                       const std::string& folder) {
   const std::string path = JournalWatermarkPath(folder);
   if (!file_system.Exists(path)) return 0;
   std::string bytes;
@@ -49,7 +50,7 @@ uint64_t DurableByWatermark(absl::string_view bytes) {
 }
 
 absl::StatusOr<JournalEnd> ReadJournal(
-    FileSystem& file_system, const std::string& folder,
+    storage::FileSystem& file_system, const std::string& folder,
     absl::FunctionRef<absl::Status(const JournalRecord& record)> take) {
   JournalEnd end;
   ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, ListJournalSegments(file_system, folder));

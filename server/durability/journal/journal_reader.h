@@ -38,7 +38,7 @@ struct JournalEnd {
 // error, the records that were passed before must not be used. Errors: DataLoss, naming file and
 // byte (records are missing that were on disk once); those of the disk; the first error of `take`.
 absl::StatusOr<JournalEnd> ReadJournal(
-    FileSystem& file_system, const std::string& folder,
+    storage::FileSystem& file_system, const std::string& folder,
     absl::FunctionRef<absl::Status(const JournalRecord& record)> take);
 
 // Returns the last record that was on disk according to the bytes of a watermark. Returns 0 if the

@@ -45,7 +45,7 @@ struct Head {
 // Returns nothing if the bytes are not a record head.
 std::optional<Head> ParseHead(absl::string_view bytes) {
   if (Get<uint32_t>(bytes, 0) != kMagic) return std::nullopt;
-  if (Get<uint32_t>(bytes, 4) != Crc32c(bytes.data() + 8, kJournalHeadBytes - 8)) {
+  if (Get<uint32_t>(bytes, 4) != crc32c::Crc32c(bytes.data() + 8, kJournalHeadBytes - 8)) {
     return std::nullopt;
   }
   const Head head = {.sequence = Get<uint64_t>(bytes, 8),
@@ -71,10 +71,10 @@ std::string FormatJournalHead(const JournalRecord& record) {
   Put(head, 16, record.durable);
   Put(head, 24, static_cast<uint32_t>(record.text.size()));
   Put(head, 28,
-      Crc32c(record.payload.data(), record.payload.size(),
-             Crc32c(record.text.data(), record.text.size())));
+      crc32c::Crc32c(record.payload.data(), record.payload.size(),
+                     crc32c::Crc32c(record.text.data(), record.text.size())));
   Put(head, 32, static_cast<uint64_t>(record.payload.size()));
-  Put(head, 4, Crc32c(head.data() + 8, kJournalHeadBytes - 8));
+  Put(head, 4, crc32c::Crc32c(head.data() + 8, kJournalHeadBytes - 8));
   head.append(record.text.data(), record.text.size());
   return head;
 }
@@ -108,7 +108,7 @@ bool JournalParser::TakeOne(Take take, absl::Status* status) {
       kJournalHeadBytes + head->body_bytes() + PaddingOf(head->body_bytes());
   if (bytes.size() < whole_bytes) return false;
   const char* const body = bytes.data() + kJournalHeadBytes;
-  if (Crc32c(body, head->body_bytes()) != head->body_crc32c) {
+  if (crc32c::Crc32c(body, head->body_bytes()) != head->body_crc32c) {
     is_broken_ = true;
     begin_ += kAlignment;
     return true;

@@ -18,23 +18,26 @@ constexpr absl::string_view kAside = ".damaged";
 }  // namespace
 
 std::string JournalSegmentPath(absl::string_view folder, uint64_t number) {
-  return absl::StrFormat("%s/%08d%s", folder, number, kJournalSuffix);
+  return absl::StrFormat("%s/%08d%s", folder, number, storage::kJournalSuffix);
 }
 
 std::string JournalWatermarkPath(absl::string_view folder) {
   return absl::StrCat(folder, "/watermark");
 }
 
-bool IsJournalSegment(absl::string_view path) { return absl::EndsWith(path, kJournalSuffix); }
+bool IsJournalSegment(absl::string_view path) {
+  return absl::EndsWith(path, storage::kJournalSuffix);
+}
 
-absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_system,
+absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(storage::FileSystem& file_system,
                                                           const std::string& folder) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, file_system.List(folder));
   std::vector<uint64_t> numbers;
   for (const std::string& name : names) {
     absl::string_view digits = name;
     uint64_t number = 0;
-    if (absl::ConsumeSuffix(&digits, kJournalSuffix) && absl::SimpleAtoi(digits, &number)) {
+    if (absl::ConsumeSuffix(&digits, storage::kJournalSuffix) &&
+        absl::SimpleAtoi(digits, &number)) {
       numbers.push_back(number);
     }
   }
@@ -42,12 +45,14 @@ absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_syste
   return numbers;
 }
 
-absl::Status RemoveSegment(FileSystem& file_system, const std::string& folder, uint64_t number) {
+absl::Status RemoveSegment(storage::FileSystem& file_system, const std::string& folder,
+                           uint64_t number) {
   RETURN_IF_ERROR(file_system.RemoveAll(JournalSegmentPath(folder, number)));
   return file_system.SyncDirectory(folder);
 }
 
-absl::Status SetSegmentAside(FileSystem& file_system, const std::string& folder, uint64_t number) {
+absl::Status SetSegmentAside(storage::FileSystem& file_system, const std::string& folder,
+                             uint64_t number) {
   const std::string path = JournalSegmentPath(folder, number);
   if (file_system.Exists(path)) {
     RETURN_IF_ERROR(file_system.Rename(path, absl::StrCat(path, kAside)));
@@ -55,7 +60,7 @@ absl::Status SetSegmentAside(FileSystem& file_system, const std::string& folder,
   return file_system.SyncDirectory(folder);
 }
 
-absl::Status RemoveSetAside(FileSystem& file_system, const std::string& folder) {
+absl::Status RemoveSetAside(storage::FileSystem& file_system, const std::string& folder) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, file_system.List(folder));
   for (const std::string& name : names) {
     if (!absl::EndsWith(name, kAside)) continue;
@@ -64,7 +69,7 @@ absl::Status RemoveSetAside(FileSystem& file_system, const std::string& folder) 
   return absl::OkStatus();
 }
 
-absl::Status SetJournalAside(FileSystem& file_system, const std::string& folder) {
+absl::Status SetJournalAside(storage::FileSystem& file_system, const std::string& folder) {
   RETURN_IF_ERROR(RemoveSetAside(file_system, folder));
   // The watermark is removed first, because it does not belong to the journal that follows.
   RETURN_IF_ERROR(file_system.RemoveAll(JournalWatermarkPath(folder)));

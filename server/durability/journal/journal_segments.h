@@ -26,19 +26,21 @@ std::string JournalWatermarkPath(absl::string_view folder);
 bool IsJournalSegment(absl::string_view path);
 // Returns the numbers of the segments in the folder, ascending. Ignores other files. Returns an
 // empty list if there is no such folder. Errors: those of the disk.
-absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_system,
+absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(storage::FileSystem& file_system,
                                                           const std::string& folder);
 
 // Removes a segment. This and SetSegmentAside() change one name, and the change is on disk when
 // they return. A segment that does not exist is no error. Errors: those of the disk.
-absl::Status RemoveSegment(FileSystem& file_system, const std::string& folder, uint64_t number);
+absl::Status RemoveSegment(storage::FileSystem& file_system, const std::string& folder,
+                           uint64_t number);
 // Renames the segment, so that it no longer belongs to the journal.
-absl::Status SetSegmentAside(FileSystem& file_system, const std::string& folder, uint64_t number);
+absl::Status SetSegmentAside(storage::FileSystem& file_system, const std::string& folder,
+                             uint64_t number);
 
 // Removes all segments that were set aside. Errors: those of the disk.
-absl::Status RemoveSetAside(FileSystem& file_system, const std::string& folder);
+absl::Status RemoveSetAside(storage::FileSystem& file_system, const std::string& folder);
 // Sets all segments aside, oldest first, so that the folder holds an empty journal. Segments that
 // were set aside before are removed. Errors: those of the disk.
-absl::Status SetJournalAside(FileSystem& file_system, const std::string& folder);
+absl::Status SetJournalAside(storage::FileSystem& file_system, const std::string& folder);
 
 }  // namespace lodestar::journal

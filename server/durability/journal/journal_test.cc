@@ -88,8 +88,8 @@ class JournalTest : public ::testing::Test {
     return *disk_.ReadWholeFile(JournalSegmentPath(kFolder, segment), 1 << 30);
   }
   void Replace(uint64_t segment, absl::string_view contents) {
-    const auto file =
-        disk_.Create(JournalSegmentPath(kFolder, segment), FileSystem::IfExists::kTruncate);
+    const auto file = disk_.Create(JournalSegmentPath(kFolder, segment),
+                                   storage::FileSystem::IfExists::kTruncate);
     ASSERT_OK(file.status());
     ASSERT_OK((*file)->Append(contents));
     ASSERT_OK((*file)->Close());

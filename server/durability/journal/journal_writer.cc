@@ -78,7 +78,8 @@ absl::Status JournalWriter::WriteUnderOtherName(const JournalSegment& segment,
                                                 const std::vector<Item>& items) {
   const std::string path = JournalSegmentPath(config_.folder, segment.number);
   const std::string unfinished = absl::StrCat(path, kUnfinished);
-  ASSIGN_OR_RETURN(file_, deps_.file_system->Create(unfinished, FileSystem::IfExists::kTruncate));
+  ASSIGN_OR_RETURN(file_,
+                   deps_.file_system->Create(unfinished, storage::FileSystem::IfExists::kTruncate));
   RETURN_IF_ERROR(Write(items));
   RETURN_IF_ERROR(deps_.file_system->Rename(unfinished, path));
   return deps_.file_system->SyncDirectory(config_.folder);
@@ -250,7 +251,7 @@ absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
   const uint64_t number = segments_.empty() ? 1 : segments_.back().number + 1;
   segments_.push_back({number, first_sequence});
   ASSIGN_OR_RETURN(file_, deps_.file_system->Create(JournalSegmentPath(config_.folder, number),
-                                                    FileSystem::IfExists::kFail));
+                                                    storage::FileSystem::IfExists::kFail));
   made_.push_back(number);
   // The newest segment is always kept open.
   if (held_.size() >= kMaxHeld) held_.erase(std::prev(held_.end()));
@@ -291,11 +292,11 @@ absl::Status JournalWriter::PutBack() {
   return absl::OkStatus();
 }
 
-absl::Status JournalWriter::PutBack(uint64_t number, HeldFile& held) {
+absl::Status JournalWriter::PutBack(uint64_t number, storage::HeldFile& held) {
   const std::string path = JournalSegmentPath(config_.folder, number);
   const std::string unfinished = absl::StrCat(path, kUnfinished);
-  ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
-                   deps_.file_system->Create(unfinished, FileSystem::IfExists::kTruncate));
+  ASSIGN_OR_RETURN(const std::unique_ptr<storage::WritableFile> file,
+                   deps_.file_system->Create(unfinished, storage::FileSystem::IfExists::kTruncate));
   RETURN_IF_ERROR(held.Read([&](absl::string_view block) { return file->Append(block); }));
   RETURN_IF_ERROR(file->Sync());
   RETURN_IF_ERROR(file->Close());
@@ -317,8 +318,8 @@ void JournalWriter::RemoveMade() {
 // Writes the watermark. It is not synced: after a crash of the machine it may be older, or
 // incomplete.
 void JournalWriter::WriteWatermark(uint64_t durable) {
-  const absl::StatusOr<std::unique_ptr<WritableFile>> file = deps_.file_system->Create(
-      JournalWatermarkPath(config_.folder), FileSystem::IfExists::kTruncate);
+  const absl::StatusOr<std::unique_ptr<storage::WritableFile>> file = deps_.file_system->Create(
+      JournalWatermarkPath(config_.folder), storage::FileSystem::IfExists::kTruncate);
   if (!file.ok()) return;
   const JournalRecord record = {.sequence = 0, .durable = durable, .text = "", .payload = {}};
   (*file)->Append(FormatJournalHead(record)).IgnoreError();

@@ -51,7 +51,7 @@ class JournalWriter {
   };
   // The pointers are not owned, and their objects must outlive the writer.
   struct Deps {
-    FileSystem* file_system = nullptr;
+    storage::FileSystem* file_system = nullptr;
     Clock* clock = &Clock::Real();
     // Executor that writes the files. It must run one task at a time, first in, first out. It must
     // finish the writer's tasks before the writer is destroyed.
@@ -142,7 +142,7 @@ class JournalWriter {
   absl::Status CheckNames();
   // Writes the missing segments again. Errors: those of the disk.
   absl::Status PutBack();
-  absl::Status PutBack(uint64_t number, HeldFile& held);
+  absl::Status PutBack(uint64_t number, storage::HeldFile& held);
   void CallBack(absl::Span<Item> items, bool has_trouble_changed, const absl::Status& trouble)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void WriteWatermark(uint64_t durable);
@@ -170,10 +170,10 @@ class JournalWriter {
   bool must_set_aside_;         // see Config::replaces_damaged
   std::vector<Item> unproven_;  // records that must be written again
   std::vector<Item> refused_;   // records that the disk refused, and that are not durable
-  std::unique_ptr<WritableFile> file_;
+  std::unique_ptr<storage::WritableFile> file_;
   std::string path_;
   std::vector<JournalSegment> segments_;
-  std::map<uint64_t, std::unique_ptr<HeldFile>> held_;  // open segments by their numbers
+  std::map<uint64_t, std::unique_ptr<storage::HeldFile>> held_;  // open segments by their numbers
   // Numbers of the segments that the last Write() created.
   std::vector<uint64_t> made_;
   bool has_set_aside_ = false;

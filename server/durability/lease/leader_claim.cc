@@ -13,16 +13,18 @@ constexpr int64_t kMaxBytes = 4096;
 
 template <typename Archive>
 void Describe(Archive& archive, LeaderClaim& claim) {
-  DescribeIdentity(archive, claim);
+  storage::DescribeIdentity(archive, claim);
   archive("role", claim.role);
 }
 
-std::string FormatLeaderClaim(const LeaderClaim& claim) { return FormatJson(RecordToJson(claim)); }
+std::string FormatLeaderClaim(const LeaderClaim& claim) {
+  return FormatJson(archive::RecordToJson(claim));
+}
 
 absl::StatusOr<LeaderClaim> ParseLeaderClaim(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
   LeaderClaim claim;
-  RETURN_IF_ERROR(ReadRecord(json, claim));
+  RETURN_IF_ERROR(archive::ReadRecord(json, claim));
   return claim;
 }
 

@@ -10,7 +10,7 @@
 
 namespace lodestar::lease {
 
-struct LeaderClaim : ProcessIdentity {
+struct LeaderClaim : storage::ProcessIdentity {
   std::string role;  // what the holder does; a process with another role must not take the key
 };
 

@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<LeaderLease>> LeaderLease::Take(LeaseCourse::Conf
   std::unique_ptr<LeaderLease> lease(new LeaderLease(std::move(config), std::move(deps)));
   lease->watch_ = std::thread([raw = lease.get()] { raw->Watch(); });
   if (const absl::Status held = lease->AwaitHeld(); !held.ok()) return held;
-  LogInfo("holds {}, for {} at a time", lease->name_, absl::FormatDuration(ttl));
+  logging::LogInfo("holds {}, for {} at a time", lease->name_, absl::FormatDuration(ttl));
   return lease;
 }
 
@@ -104,9 +104,9 @@ void LeaderLease::Say(const std::string& notice, bool is_store_away, absl::Time 
   if (is_store_away) {
     if (now - said_away_ < kSayAgain) return;
     said_away_ = now;
-    return LogWarn("{}", notice);
+    return logging::LogWarn("{}", notice);
   }
-  if (notice != said_) LogInfo("{}", notice);
+  if (notice != said_) logging::LogInfo("{}", notice);
   said_ = notice;
 }
 

@@ -113,11 +113,12 @@ class LeaderLeaseTest : public testing::Test {
       loss_ = status;
       lost_.Notify();
     };
-    return LeaderLease::Take({.name = "the lease k", .claim = {NewProcessIdentity(), "shard 0/1"}},
-                             std::move(deps));
+    return LeaderLease::Take(
+        {.name = "the lease k", .claim = {storage::NewProcessIdentity(), "shard 0/1"}},
+        std::move(deps));
   }
   void HoldByAnother(const std::string& role = "shard 0/1") {
-    key_.Put(LeaseKey{FormatLeaderClaim({NewProcessIdentity(), role}), kTheirs});
+    key_.Put(LeaseKey{FormatLeaderClaim({storage::NewProcessIdentity(), role}), kTheirs});
   }
   template <typename Condition>
   void AdvanceUntil(Condition condition) {

@@ -32,7 +32,7 @@ absl::StatusOr<LeaseAddress> ParseLeaseAddress(absl::string_view value) {
   LeaseAddress address;
   address.key = std::string(rest.substr(slash + 1));
   for (absl::string_view endpoint : absl::StrSplit(rest.substr(0, slash), ',')) {
-    const auto parsed = ParseHostPort(kFlag, endpoint, /*lowest_port=*/1);
+    const auto parsed = net::ParseHostPort(kFlag, endpoint, /*lowest_port=*/1);
     if (!parsed.ok()) return wrong(absl::StrCat("'", endpoint, "' is no HOST:PORT"));
     std::string host_port = parsed->ToString();
     if (std::find(address.endpoints.begin(), address.endpoints.end(), host_port) !=

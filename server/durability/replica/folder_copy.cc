@@ -36,11 +36,13 @@ bool IsSame(const FileEntry& entry, const FileEntry& other) {
          entry.crc32c == other.crc32c;
 }
 
-bool IsManifest(const FileEntry& entry) { return absl::EndsWith(entry.path.path, kManifestName); }
+bool IsManifest(const FileEntry& entry) {
+  return absl::EndsWith(entry.path.path, checkpoints::kManifestName);
+}
 
 class Sending {
  public:
-  Sending(FileSystem& disk, const MirroredFolders& folders, int shard, ReplicaLane& lane,
+  Sending(storage::FileSystem& disk, const MirroredFolders& folders, int shard, ReplicaLane& lane,
           const OnCopyProgress& on_progress)
       : disk_(disk), folders_(folders), shard_(shard), lane_(lane), on_progress_(on_progress) {}
 
@@ -97,7 +99,7 @@ class Sending {
   absl::StatusOr<uint32_t> ChecksumOfFirst(const MirroredPath& path, int64_t num_bytes) {
     uint32_t crc32c = 0;
     RETURN_IF_ERROR(ReadFrom(path, 0, num_bytes, [&](absl::string_view block) {
-      crc32c = Crc32c(block.data(), block.size(), crc32c);
+      crc32c = crc32c::Crc32c(block.data(), block.size(), crc32c);
       return absl::OkStatus();
     }));
     return crc32c;
@@ -173,7 +175,7 @@ class Sending {
     return lane_.Await(question);
   }
 
-  FileSystem& disk_;
+  storage::FileSystem& disk_;
   const MirroredFolders& folders_;
   const int shard_;
   ReplicaLane& lane_;
@@ -185,7 +187,7 @@ class Sending {
 };
 
 // Sets aside the checkpoints that the replica lacks, so that only the replica's checkpoints count.
-absl::Status SetOthersAside(FileSystem& disk, const MirroredFolders& folders, int shard,
+absl::Status SetOthersAside(storage::FileSystem& disk, const MirroredFolders& folders, int shard,
                             const std::vector<FileEntry>& ours,
                             const std::vector<FileEntry>& theirs,
                             absl::FunctionRef<void(const std::string& text)> tell) {
@@ -194,7 +196,8 @@ absl::Status SetOthersAside(FileSystem& disk, const MirroredFolders& folders, in
   std::set<std::string> others;
   for (const FileEntry& entry : ours) {
     const std::string checkpoint = entry.path.path.substr(0, entry.path.path.find('/'));
-    if (entry.path.folder != MirroredFolder::kCheckpoints || IsAbandonedName(checkpoint)) {
+    if (entry.path.folder != MirroredFolder::kCheckpoints ||
+        checkpoints::IsAbandonedName(checkpoint)) {
       continue;
     }
     const auto other = there.find(entry.path);
@@ -204,18 +207,18 @@ absl::Status SetOthersAside(FileSystem& disk, const MirroredFolders& folders, in
     ASSIGN_OR_RETURN(const std::string located,
                      folders.Locate(shard, {MirroredFolder::kCheckpoints, checkpoint}));
     // An incomplete checkpoint, such as an interrupted fetch leaves, replaces no other.
-    if (!disk.Exists(absl::StrCat(located, "/", kManifestName))) {
+    if (!disk.Exists(absl::StrCat(located, "/", checkpoints::kManifestName))) {
       RETURN_IF_ERROR(disk.RemoveAll(located));
       continue;
     }
-    const std::string aside = AbandonedPath(disk, located);
+    const std::string aside = checkpoints::AbandonedPath(disk, located);
     RETURN_IF_ERROR(disk.Rename(located, aside));
     tell(absl::StrCat("checkpoint ", checkpoint, " is not the replica's: it stays as ", aside));
   }
   return absl::OkStatus();
 }
 
-absl::Status RemoveJournals(FileSystem& disk, const MirroredFolders& folders, int shard,
+absl::Status RemoveJournals(storage::FileSystem& disk, const MirroredFolders& folders, int shard,
                             const std::vector<FileEntry>& entries) {
   for (const FileEntry& entry : entries) {
     if (entry.path.folder != MirroredFolder::kJournal) continue;
@@ -225,10 +228,11 @@ absl::Status RemoveJournals(FileSystem& disk, const MirroredFolders& folders, in
   return absl::OkStatus();
 }
 
-absl::Status FetchFile(FileSystem& disk, const std::string& located, const FileEntry& entry,
-                       ReplicaConnection& connection,
+absl::Status FetchFile(storage::FileSystem& disk, const std::string& located,
+                       const FileEntry& entry, ReplicaConnection& connection,
                        absl::FunctionRef<void(size_t num_bytes)> on_block) {
-  ASSIGN_OR_RETURN(SequentialFileWriter file, SequentialFileWriter::Create(disk, located));
+  ASSIGN_OR_RETURN(storage::SequentialFileWriter file,
+                   storage::SequentialFileWriter::Create(disk, located));
   RETURN_IF_ERROR(connection.ReadFile(entry.path, [&](absl::string_view block) {
     on_block(block.size());
     return file.Append(block);
@@ -254,7 +258,7 @@ std::map<std::string, CheckpointFiles> CheckpointsIn(const std::vector<FileEntry
   std::map<std::string, CheckpointFiles> checkpoints;
   for (const FileEntry& entry : entries) {
     const std::string name = entry.path.path.substr(0, entry.path.path.find('/'));
-    const auto parsed = ParseCheckpointName("", name);
+    const auto parsed = checkpoints::ParseCheckpointName("", name);
     if (entry.path.folder != MirroredFolder::kCheckpoints || entry.is_directory ||
         !parsed.has_value() || !parsed->suffix.empty()) {
       continue;
@@ -280,8 +284,9 @@ std::set<Round> RoundsHere(const std::vector<FileEntry>& ours) {
   for (const FileEntry& entry : ours) {
     if (entry.path.folder != MirroredFolder::kCheckpoints || !IsManifest(entry)) continue;
     const auto parsed =
-        ParseCheckpointName("", entry.path.path.substr(0, entry.path.path.find('/')));
-    if (parsed.has_value() && parsed->suffix != kTemporarySuffix) rounds.insert(parsed->round);
+        checkpoints::ParseCheckpointName("", entry.path.path.substr(0, entry.path.path.find('/')));
+    if (parsed.has_value() && parsed->suffix != checkpoints::kTemporarySuffix)
+      rounds.insert(parsed->round);
   }
   return rounds;
 }
@@ -327,7 +332,7 @@ class LostCheckpoints {
   // the replica's.
   absl::StatusOr<std::string> WhyDamaged(const std::string& name) const {
     ASSIGN_OR_RETURN(const std::string located, Locate(name));
-    const absl::Status verified = VerifyCheckpoint(disk_, located).status();
+    const absl::Status verified = checkpoints::VerifyCheckpoint(disk_, located).status();
     if (verified.ok()) return "";
     if (!IsOfContents(verified)) return verified;
     return absl::StrCat("does not verify here (", verified.message(), ")");
@@ -344,7 +349,7 @@ class LostCheckpoints {
   // Fetches a checkpoint from the replica. Returns false if it does not verify.
   absl::StatusOr<bool> Take(const std::string& name, const CheckpointFiles& there) {
     ASSIGN_OR_RETURN(const std::string located, Locate(name));
-    const std::string arriving = absl::StrCat(located, ".fetched", kTemporarySuffix);
+    const std::string arriving = absl::StrCat(located, ".fetched", checkpoints::kTemporarySuffix);
     RETURN_IF_ERROR(disk_.RemoveAll(arriving));
     RETURN_IF_ERROR(disk_.CreateDirectories(arriving));
     for (const FileEntry& entry : there.files) progress_.all_bytes += entry.num_bytes;
@@ -357,12 +362,12 @@ class LostCheckpoints {
       }));
     }
     RETURN_IF_ERROR(disk_.SyncDirectory(arriving));
-    const absl::Status verified = VerifyCheckpoint(disk_, arriving).status();
+    const absl::Status verified = checkpoints::VerifyCheckpoint(disk_, arriving).status();
     if (!verified.ok()) {
       RETURN_IF_ERROR(disk_.RemoveAll(arriving));
       return IsOfContents(verified) ? absl::StatusOr<bool>(false) : verified;
     }
-    if (disk_.Exists(located)) RemoveDirectory(disk_, located);
+    if (disk_.Exists(located)) checkpoints::RemoveDirectory(disk_, located);
     RETURN_IF_ERROR(disk_.Rename(arriving, located));
     RETURN_IF_ERROR(disk_.SyncDirectory(DirectoryOf(located)));
     return true;

@@ -116,7 +116,7 @@ absl::Status ReplicaStore::Claim(int shard, Member& member) {
 
 absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   if (request.shard < 0 || request.shard >= request.num_shards ||
-      request.num_shards > kMaxServers || request.term == 0 || request.connection == 0 ||
+      request.num_shards > params::kMaxServers || request.term == 0 || request.connection == 0 ||
       request.server.size() > kMaxNameBytes || request.previous.size() > kMaxPrevious) {
     return absl::InvalidArgumentError(absl::StrCat("shard ", request.shard, " of ",
                                                    request.num_shards, ", term ", request.term,
@@ -207,8 +207,8 @@ absl::Status ReplicaStore::SyncAll(int shard, const std::vector<FileEntry>& entr
     if (entry.is_directory) {
       directories.push_back(path);
     } else if (!disk_.IsSynced(path)) {
-      ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
-                       disk_.Create(path, FileSystem::IfExists::kGoOn));
+      ASSIGN_OR_RETURN(const std::unique_ptr<storage::WritableFile> file,
+                       disk_.Create(path, storage::FileSystem::IfExists::kGoOn));
       RETURN_IF_ERROR(file->Sync());
       RETURN_IF_ERROR(file->Close());
     }
@@ -263,7 +263,7 @@ absl::Status ReplicaStore::Lane::DoInTerm(const CopyIsWholeChange&) {
   return absl::OkStatus();
 }
 
-FileSystem& ReplicaStore::Lane::disk() const { return store_->disk_; }
+storage::FileSystem& ReplicaStore::Lane::disk() const { return store_->disk_; }
 
 absl::StatusOr<std::string> ReplicaStore::Lane::Locate(const MirroredPath& path) const {
   return store_->folders_.Locate(term_.shard, path);
@@ -285,9 +285,9 @@ absl::Status ReplicaStore::Lane::Do(const CreateFileChange& create) {
         absl::StrCat("file ", create.file, " is open already, or too many are"));
   }
   ASSIGN_OR_RETURN(const std::string path, Locate(create.path));
-  ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
-                   disk().Create(path, create.goes_on ? FileSystem::IfExists::kGoOn
-                                                      : FileSystem::IfExists::kTruncate));
+  ASSIGN_OR_RETURN(std::unique_ptr<storage::WritableFile> file,
+                   disk().Create(path, create.goes_on ? storage::FileSystem::IfExists::kGoOn
+                                                      : storage::FileSystem::IfExists::kTruncate));
   files_[create.file] = {std::move(file), path};
   return absl::OkStatus();
 }

@@ -34,7 +34,7 @@ class ReplicaStore {
  public:
   // The pointers are not owned, and their objects must outlive the store.
   struct Deps {
-    FileSystem* disk = nullptr;
+    storage::FileSystem* disk = nullptr;
     Clock* clock = &Clock::Real();
     // Claims an existing folder until the returned lock is destroyed.
     using Lock = std::shared_ptr<void>;
@@ -75,7 +75,7 @@ class ReplicaStore {
     absl::Status Do(const RenameChange& rename);
     absl::Status Do(const RemoveChange& remove);
     absl::Status Do(const SyncDirectoryChange& sync);
-    FileSystem& disk() const;
+    storage::FileSystem& disk() const;
     absl::StatusOr<std::string> Locate(const MirroredPath& path) const;
     absl::StatusOr<std::string> LocateBelow(const MirroredPath& path) const;
     ReplicaStore* const store_;
@@ -83,7 +83,7 @@ class ReplicaStore {
     const Term term_;
     absl::Status status_;
     struct OpenFile {
-      std::unique_ptr<WritableFile> file;
+      std::unique_ptr<storage::WritableFile> file;
       std::string path;
     };
     absl::StatusOr<OpenFile*> FindOpen(uint64_t file);

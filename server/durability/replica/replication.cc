@@ -82,9 +82,9 @@ absl::Status Replication::Pass::Do(FileChange change) {
 
 // A File writes to this disk and to the replica. Each call does both at the same time, because both
 // take time.
-class Replication::File final : public WritableFile {
+class Replication::File final : public storage::WritableFile {
  public:
-  File(Disk* disk, std::unique_ptr<WritableFile> here, uint64_t number,
+  File(Disk* disk, std::unique_ptr<storage::WritableFile> here, uint64_t number,
        std::shared_ptr<ReplicaLane> lane)
       : disk_(disk), here_(std::move(here)), number_(number), lane_(std::move(lane)) {}
   ~File() override {
@@ -99,7 +99,7 @@ class Replication::File final : public WritableFile {
   absl::StatusOr<Pass> Enter() const;
 
   Disk* const disk_;
-  const std::unique_ptr<WritableFile> here_;
+  const std::unique_ptr<storage::WritableFile> here_;
   const uint64_t number_;
   // Lane over which the file was created. If the replica has been lost since, the current lane is
   // another one.
@@ -107,18 +107,18 @@ class Replication::File final : public WritableFile {
   bool is_closed_ = false;
 };
 
-class Replication::Disk final : public FileSystem {
+class Replication::Disk final : public storage::FileSystem {
  public:
   Disk(Replication* owner, size_t index) : owner_(owner), index_(index) {}
 
   absl::StatusOr<Pass> Enter() const { return owner_->Enter(index_); }
 
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
-                                                       IfExists if_exists) override {
+  absl::StatusOr<std::unique_ptr<storage::WritableFile>> Create(const std::string& path,
+                                                                IfExists if_exists) override {
     const std::optional<MirroredPath> there = Find(path);
     if (!there.has_value()) return here().Create(path, if_exists);
     ASSIGN_OR_RETURN(Pass pass, Enter());
-    ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, here().Create(path, if_exists));
+    ASSIGN_OR_RETURN(std::unique_ptr<storage::WritableFile> file, here().Create(path, if_exists));
     const uint64_t number = ++owner_->last_file_;
     RETURN_IF_ERROR(pass.Send(CreateFileChange{number, *there, if_exists == IfExists::kGoOn}));
     return std::make_unique<File>(this, std::move(file), number, pass.lane());
@@ -146,12 +146,14 @@ class Replication::Disk final : public FileSystem {
         [](MirroredPath there) { return SyncDirectoryChange{std::move(there)}; });
   }
 
-  absl::StatusOr<FileBytes> Map(const std::string& path) override { return here().Map(path); }
+  absl::StatusOr<storage::FileBytes> Map(const std::string& path) override {
+    return here().Map(path);
+  }
   absl::Status Read(const std::string& path,
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
     return here().Read(path, take);
   }
-  absl::StatusOr<std::unique_ptr<HeldFile>> Hold(const std::string& path) override {
+  absl::StatusOr<std::unique_ptr<storage::HeldFile>> Hold(const std::string& path) override {
     return here().Hold(path);
   }
   absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) override {
@@ -173,7 +175,7 @@ class Replication::Disk final : public FileSystem {
   }
 
  private:
-  FileSystem& here() const { return owner_->here_; }
+  storage::FileSystem& here() const { return owner_->here_; }
   std::optional<MirroredPath> Find(const std::string& path) const { return owner_->Find(path); }
 
   absl::Status Change(const std::string& path, absl::FunctionRef<absl::Status()> here,
@@ -227,7 +229,7 @@ Replication::Replication(Config config, Deps deps)
 
 Replication::~Replication() { Shutdown(); }
 
-FileSystem* Replication::AddDisk() {
+storage::FileSystem* Replication::AddDisk() {
   disks_.push_back(std::make_unique<Disk>(this, disks_.size()));
   return disks_.back().get();
 }
@@ -432,9 +434,9 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
                                                    " of ", BytesText(progress.all_bytes))));
     };
   };
-  const auto warn = [](const std::string& text) { LogWarn("{}", text); };
+  const auto warn = [](const std::string& text) { logging::LogWarn("{}", text); };
   if (grant.verdict == TermVerdict::kFetch) {
-    LogInfo("there is no journal here; takes that of the replica {}", config_.replica);
+    logging::LogInfo("there is no journal here; takes that of the replica {}", config_.replica);
     has_fetched_ = true;
     RETURN_IF_ERROR(FetchAll(here_, *folders, config_.shard, connection,
                              tell("takes the journal of the replica"), warn));

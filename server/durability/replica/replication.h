@@ -47,7 +47,7 @@ class Replication {
   };
   // The pointers are not owned, and their objects must outlive the replication.
   struct Deps {
-    FileSystem* disk = nullptr;
+    storage::FileSystem* disk = nullptr;
     Clock* clock = &Clock::Real();
     std::function<std::unique_ptr<ReplicaConnection>()> connect;
     std::function<uint64_t()> random_id;  // must never return 0
@@ -84,7 +84,7 @@ class Replication {
   // changed on this disk only. Each such disk keeps only the order of its own changes, so every
   // writing thread needs one. Must not be called after KeepConnected(). The disk lives as long as
   // the replication.
-  FileSystem* AddDisk();
+  storage::FileSystem* AddDisk();
 
  private:
   class Disk;

@@ -22,9 +22,9 @@ constexpr NamedKind<ReplicationSide> kSideNames[] = {{ReplicationSide::kServer, 
 template <typename Archive>
 void Describe(Archive& archive, ReplicationMark& mark) {
   archive.Note("format_version", kFormatVersion);
-  archive("side", As<NameForm<kSideNames>>(mark.side));
-  archive("term", As<HexForm>(mark.term));
-  archive("asked_for", As<HexForm>(mark.asked_for));
+  archive("side", archive::As<archive::NameForm<kSideNames>>(mark.side));
+  archive("term", archive::As<archive::HexForm>(mark.term));
+  archive("asked_for", archive::As<archive::HexForm>(mark.asked_for));
   archive("is_whole", mark.is_whole);
   archive("peer", mark.peer);
   archive("since", mark.since);
@@ -36,7 +36,9 @@ std::string PathIn(const std::string& folder) {
   return absl::StrCat(folder, "/", kReplicationMarkName);
 }
 
-std::string ToText(const ReplicationMark& mark) { return FormatJson(RecordToJson(mark)) + "\n"; }
+std::string ToText(const ReplicationMark& mark) {
+  return FormatJson(archive::RecordToJson(mark)) + "\n";
+}
 
 absl::StatusOr<ReplicationMark> FromText(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
@@ -46,7 +48,7 @@ absl::StatusOr<ReplicationMark> FromText(absl::string_view text) {
                                                  kFormatVersion, ": use the newer one"));
   }
   ReplicationMark mark;
-  RETURN_IF_ERROR(ReadRecord(json, mark));
+  RETURN_IF_ERROR(archive::ReadRecord(json, mark));
   return mark;
 }
 
@@ -56,7 +58,7 @@ bool Contains(const std::vector<uint64_t>& terms, uint64_t term) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<ReplicationMark>> ReadReplicationMark(FileSystem& disk,
+absl::StatusOr<std::optional<ReplicationMark>> ReadReplicationMark(storage::FileSystem& disk,
                                                                    const std::string& folder) {
   const std::string path = PathIn(folder);
   if (!disk.Exists(path)) return std::nullopt;
@@ -72,18 +74,19 @@ absl::StatusOr<std::optional<ReplicationMark>> ReadReplicationMark(FileSystem& d
       "If none has, remove it"));
 }
 
-absl::Status WriteReplicationMark(FileSystem& disk, const std::string& folder,
+absl::Status WriteReplicationMark(storage::FileSystem& disk, const std::string& folder,
                                   const ReplicationMark& mark) {
   const std::string path = PathIn(folder);
   const std::string unfinished = absl::StrCat(path, ".unfinished");
-  ASSIGN_OR_RETURN(SequentialFileWriter file, SequentialFileWriter::Create(disk, unfinished));
+  ASSIGN_OR_RETURN(storage::SequentialFileWriter file,
+                   storage::SequentialFileWriter::Create(disk, unfinished));
   RETURN_IF_ERROR(file.Append(ToText(mark)));
   RETURN_IF_ERROR(file.Finish(/*sync=*/true));
   RETURN_IF_ERROR(disk.Rename(unfinished, path));
   return disk.SyncDirectory(folder);
 }
 
-absl::Status RemoveReplicationMark(FileSystem& disk, const std::string& folder) {
+absl::Status RemoveReplicationMark(storage::FileSystem& disk, const std::string& folder) {
   RETURN_IF_ERROR(disk.RemoveAll(PathIn(folder)));
   return disk.SyncDirectory(folder);
 }

@@ -31,12 +31,12 @@ struct ReplicationMark {
 };
 
 // Returns nothing if there is no mark. Errors: DataLoss, naming the file; those of the disk.
-absl::StatusOr<std::optional<ReplicationMark>> ReadReplicationMark(FileSystem& disk,
+absl::StatusOr<std::optional<ReplicationMark>> ReadReplicationMark(storage::FileSystem& disk,
                                                                    const std::string& folder);
 // Writes the mark. The mark is on disk when it returns.
-absl::Status WriteReplicationMark(FileSystem& disk, const std::string& folder,
+absl::Status WriteReplicationMark(storage::FileSystem& disk, const std::string& folder,
                                   const ReplicationMark& mark);
-absl::Status RemoveReplicationMark(FileSystem& disk, const std::string& folder);
+absl::Status RemoveReplicationMark(storage::FileSystem& disk, const std::string& folder);
 
 // A ReplicationStart has what a server finds when it starts, and what its flags say.
 struct ReplicationStart {

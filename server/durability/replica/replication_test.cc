@@ -77,7 +77,7 @@ class ReplicationTest : public testing::Test {
     return server_->Connect();
   }
 
-  std::unique_ptr<Replication> MakeServer(FileSystem* disk, ReplicationPlan plan) {
+  std::unique_ptr<Replication> MakeServer(storage::FileSystem* disk, ReplicationPlan plan) {
     return std::make_unique<Replication>(ConfigOf(std::move(plan)), DepsOf(disk));
   }
 
@@ -92,7 +92,7 @@ class ReplicationTest : public testing::Test {
     return config;
   }
 
-  Replication::Deps DepsOf(FileSystem* disk) {
+  Replication::Deps DepsOf(storage::FileSystem* disk) {
     Replication::Deps deps;
     deps.disk = disk;
     deps.clock = &clock_;
@@ -114,16 +114,17 @@ class ReplicationTest : public testing::Test {
     here_ = std::make_unique<SimulatedFileSystem>();
   }
 
-  static absl::Status Write(FileSystem& disk, const std::string& path, absl::string_view text) {
-    ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
-                     disk.Create(path, FileSystem::IfExists::kTruncate));
+  static absl::Status Write(storage::FileSystem& disk, const std::string& path,
+                            absl::string_view text) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<storage::WritableFile> file,
+                     disk.Create(path, storage::FileSystem::IfExists::kTruncate));
     RETURN_IF_ERROR(file->Append(text));
     RETURN_IF_ERROR(file->Sync());
     return file->Close();
   }
 
   // Maps the path of each copied file to its contents.
-  static std::map<std::string, std::string> Contents(FileSystem& disk) {
+  static std::map<std::string, std::string> Contents(storage::FileSystem& disk) {
     const MirroredFolders folders(kJournals, kCheckpoints);
     SummedFileSystem summed(&disk);
     const auto entries = folders.List(summed, 0);
@@ -144,8 +145,8 @@ class ReplicationTest : public testing::Test {
   std::unique_ptr<SimulatedFileSystem> there_ = std::make_unique<SimulatedFileSystem>();
   std::shared_ptr<ReplicaStore> store_;
   std::unique_ptr<Replication> server_;
-  FileSystem* disk_ = nullptr;  // the disk of server_
-  absl::Status last_change_;    // the last change that any server has reported
+  storage::FileSystem* disk_ = nullptr;  // the disk of server_
+  absl::Status last_change_;             // the last change that any server has reported
   uint64_t last_term_ = 0;
   uint64_t last_id_ = 0;
 };
@@ -191,7 +192,7 @@ TEST_F(ReplicationTest, NothingIsDurableWhileTheReplicaIsAway) {
 TEST_F(ReplicationTest, AFileIsNotGoneOnWithAfterTheReplicaWasLost) {
   ASSERT_OK(StartServer());
   const auto file =
-      disk_->Create("/run/journal/shard-0/00000001.journal", FileSystem::IfExists::kFail);
+      disk_->Create("/run/journal/shard-0/00000001.journal", storage::FileSystem::IfExists::kFail);
   ASSERT_OK(file.status());
   ASSERT_OK((*file)->Append("before"));
   StartReplica();
@@ -300,7 +301,7 @@ TEST_F(ReplicationTest, AnAnswerThatIsLostIsNotWaitedForForEver) {
     return connection;
   };
   Replication server(std::move(config), std::move(deps));
-  FileSystem* const disk = server.AddDisk();
+  storage::FileSystem* const disk = server.AddDisk();
   ASSERT_OK(server.Connect());
   deaf->LoseAnswers();
   absl::Status written;
@@ -420,7 +421,7 @@ TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) 
   ASSERT_OK(elsewhere.CreateDirectories(kJournal));
   ASSERT_OK(elsewhere.CreateDirectories("/run/journal/coordinator"));
   const std::unique_ptr<Replication> other = MakeServer(&elsewhere, WithNothing());
-  FileSystem* const disk = other->AddDisk();
+  storage::FileSystem* const disk = other->AddDisk();
   ASSERT_OK(other->Connect());
   ASSERT_OK(Write(*disk, "/run/journal/shard-0/00000002.journal", "of the other"));
   EXPECT_EQ(Write(*disk_, "/run/journal/shard-0/00000003.journal", "late").code(),
@@ -661,7 +662,8 @@ TEST_F(ReplicatedRecordsTest, WhatWasSetAsideMayBeRemovedByHand) {
 TEST_F(ReplicationTest, LostAndDamagedCheckpointsAreTakenFromTheReplica) {
   ASSERT_OK(StartServer());
   for (const int round : {1, 2, 3}) {
-    WriteCheckpoint(*disk_, absl::StrCat("/run/", CheckpointName(Round(round))), round, "weights");
+    WriteCheckpoint(*disk_, absl::StrCat("/run/", checkpoints::CheckpointName(Round(round))), round,
+                    "weights");
   }
   const std::map<std::string, std::string> before = Contents(*there_);
   server_.reset();
@@ -756,7 +758,7 @@ TEST_F(ReplicationTest, WhatTheReplicaHasFromBeforeIsOnItsDiskOnceItHasEverythin
   ASSERT_OK(StartServer());
   const std::string path = "/run/journal/shard-0/00000001.journal";
   {
-    const auto file = disk_->Create(path, FileSystem::IfExists::kFail);
+    const auto file = disk_->Create(path, storage::FileSystem::IfExists::kFail);
     ASSERT_OK(file.status());
     ASSERT_OK((*file)->Append("records"));
   }
@@ -775,7 +777,7 @@ TEST_F(ReplicationTest, WhatIsRemovedUnderTheReplicaIsSentAgain) {
   ASSERT_OK(StartServer());
   const std::string path = "/run/journal/shard-0/00000001.journal";
   {
-    const auto file = disk_->Create(path, FileSystem::IfExists::kFail);
+    const auto file = disk_->Create(path, storage::FileSystem::IfExists::kFail);
     ASSERT_OK(file.status());
     ASSERT_OK((*file)->Append("records"));
     ASSERT_OK((*file)->Sync());

@@ -10,10 +10,10 @@
 namespace lodestar::replica {
 
 // A File sums up what one writer appends.
-class SummedFileSystem::File final : public WritableFile {
+class SummedFileSystem::File final : public storage::WritableFile {
  public:
   File(SummedFileSystem* owner, std::string path, uint64_t writer, std::optional<FileSum> before,
-       std::unique_ptr<WritableFile> file)
+       std::unique_ptr<storage::WritableFile> file)
       : owner_(owner),
         path_(std::move(path)),
         writer_(writer),
@@ -26,7 +26,7 @@ class SummedFileSystem::File final : public WritableFile {
     if (!appended.ok()) sum_.reset();
     if (!sum_.has_value()) return appended;
     sum_->num_bytes += static_cast<int64_t>(bytes.size());
-    sum_->crc32c = Crc32c(bytes.data(), bytes.size(), sum_->crc32c);
+    sum_->crc32c = crc32c::Crc32c(bytes.data(), bytes.size(), sum_->crc32c);
     return appended;
   }
   absl::Status Sync() override {
@@ -42,7 +42,7 @@ class SummedFileSystem::File final : public WritableFile {
   const std::string path_;
   const uint64_t writer_;
   std::optional<FileSum> sum_;  // not set: the contents of the file are not known
-  const std::unique_ptr<WritableFile> file_;
+  const std::unique_ptr<storage::WritableFile> file_;
 };
 
 void SummedFileSystem::SetSum(const std::string& path, uint64_t writer,
@@ -71,7 +71,7 @@ absl::StatusOr<FileSum> SummedFileSystem::Sum(const std::string& path) {
   FileSum sum;
   RETURN_IF_ERROR(disk().Read(path, [&sum](absl::string_view block) {
     sum.num_bytes += static_cast<int64_t>(block.size());
-    sum.crc32c = Crc32c(block.data(), block.size(), sum.crc32c);
+    sum.crc32c = crc32c::Crc32c(block.data(), block.size(), sum.crc32c);
     return absl::OkStatus();
   }));
   absl::MutexLock lock(&mutex_);
@@ -100,8 +100,8 @@ std::vector<std::string> SummedFileSystem::Gone(const std::string& folder) {
   return gone;
 }
 
-absl::StatusOr<std::unique_ptr<WritableFile>> SummedFileSystem::Create(const std::string& path,
-                                                                       IfExists if_exists) {
+absl::StatusOr<std::unique_ptr<storage::WritableFile>> SummedFileSystem::Create(
+    const std::string& path, IfExists if_exists) {
   // The entry is replaced first, so that no other thread stores a sum of the old contents in
   // between.
   std::optional<FileSum> before;
@@ -117,7 +117,7 @@ absl::StatusOr<std::unique_ptr<WritableFile>> SummedFileSystem::Create(const std
     }
     entry = {.writer = writer, .sum = std::nullopt};
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, disk().Create(path, if_exists));
+  ASSIGN_OR_RETURN(std::unique_ptr<storage::WritableFile> file, disk().Create(path, if_exists));
   return std::make_unique<File>(this, path, writer, before, std::move(file));
 }
 

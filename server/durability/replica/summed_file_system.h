@@ -26,10 +26,10 @@ struct FileSum {
 
 // The class is thread-safe if the disk below is. Files that are summed up must be written only
 // through this class.
-class SummedFileSystem final : public ForwardingFileSystem {
+class SummedFileSystem final : public storage::ForwardingFileSystem {
  public:
   // `disk` is not owned.
-  explicit SummedFileSystem(FileSystem* disk) : ForwardingFileSystem(disk) {}
+  explicit SummedFileSystem(storage::FileSystem* disk) : storage::ForwardingFileSystem(disk) {}
 
   // Returns the sum of a whole file. Reads the file, unless the sum is known: all of the file was
   // written through this disk and synced, or it existed before and has been read. Errors: those of
@@ -42,8 +42,8 @@ class SummedFileSystem final : public ForwardingFileSystem {
   // Only files that were written and synced through it, or read, are known.
   std::vector<std::string> Gone(const std::string& folder) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
-                                                       IfExists if_exists) override;
+  absl::StatusOr<std::unique_ptr<storage::WritableFile>> Create(const std::string& path,
+                                                                IfExists if_exists) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status RemoveAll(const std::string& path) override;
 

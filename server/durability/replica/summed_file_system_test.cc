@@ -22,10 +22,11 @@ class SummedFileSystemTest : public testing::Test {
     });
   }
 
-  static absl::Status Write(FileSystem& disk, const std::string& path, absl::string_view text,
-                            FileSystem::IfExists if_exists = FileSystem::IfExists::kTruncate,
-                            bool sync = true) {
-    absl::StatusOr<std::unique_ptr<WritableFile>> file = disk.Create(path, if_exists);
+  static absl::Status Write(
+      storage::FileSystem& disk, const std::string& path, absl::string_view text,
+      storage::FileSystem::IfExists if_exists = storage::FileSystem::IfExists::kTruncate,
+      bool sync = true) {
+    absl::StatusOr<std::unique_ptr<storage::WritableFile>> file = disk.Create(path, if_exists);
     if (!file.ok()) return file.status();
     for (const char c : text) {
       if (absl::Status appended = (*file)->Append({&c, 1}); !appended.ok()) return appended;
@@ -34,7 +35,7 @@ class SummedFileSystemTest : public testing::Test {
   }
 
   static FileSum SumOf(absl::string_view text) {
-    return {static_cast<int64_t>(text.size()), Crc32c(text.data(), text.size())};
+    return {static_cast<int64_t>(text.size()), crc32c::Crc32c(text.data(), text.size())};
   }
 
   // Expects the sum of `text`. Expects that the file was read for it if and only if `is_read`.
@@ -57,7 +58,7 @@ TEST_F(SummedFileSystemTest, WhatWasWrittenAndSyncedIsNotRead) {
   ExpectSum("/a", "some text", /*is_read=*/false);
   ASSERT_OK(Write(summed_, "/a", "another"));
   ExpectSum("/a", "another", /*is_read=*/false);
-  ASSERT_OK(Write(summed_, "/a", " and more", FileSystem::IfExists::kGoOn));
+  ASSERT_OK(Write(summed_, "/a", " and more", storage::FileSystem::IfExists::kGoOn));
   ExpectSum("/a", "another and more", /*is_read=*/false);
 }
 
@@ -65,7 +66,7 @@ TEST_F(SummedFileSystemTest, WhatWasThereBeforeIsReadOnce) {
   ASSERT_OK(Write(disk_, "/a", "old"));
   ExpectSum("/a", "old", /*is_read=*/true);
   ExpectSum("/a", "old", /*is_read=*/false);
-  ASSERT_OK(Write(summed_, "/a", "er", FileSystem::IfExists::kGoOn));
+  ASSERT_OK(Write(summed_, "/a", "er", storage::FileSystem::IfExists::kGoOn));
   ExpectSum("/a", "older", /*is_read=*/false);
 }
 
@@ -74,7 +75,7 @@ TEST_F(SummedFileSystemTest, OnlyWhatWasSyncedThroughItIsKnownToBe) {
   EXPECT_FALSE(summed_.IsSynced("/a"));
   ExpectSum("/a", "old", /*is_read=*/true);
   EXPECT_FALSE(summed_.IsSynced("/a"));
-  ASSERT_OK(Write(summed_, "/a", "er", FileSystem::IfExists::kGoOn, /*sync=*/false));
+  ASSERT_OK(Write(summed_, "/a", "er", storage::FileSystem::IfExists::kGoOn, /*sync=*/false));
   EXPECT_FALSE(summed_.IsSynced("/a"));
   ASSERT_OK(Write(summed_, "/b", "new"));
   EXPECT_TRUE(summed_.IsSynced("/b"));
@@ -82,16 +83,16 @@ TEST_F(SummedFileSystemTest, OnlyWhatWasSyncedThroughItIsKnownToBe) {
 }
 
 TEST_F(SummedFileSystemTest, WhatTheDiskMayLoseIsReadEachTime) {
-  ASSERT_OK(Write(summed_, "/a", "text", FileSystem::IfExists::kTruncate, /*sync=*/false));
+  ASSERT_OK(Write(summed_, "/a", "text", storage::FileSystem::IfExists::kTruncate, /*sync=*/false));
   ExpectSum("/a", "text", /*is_read=*/true);
   ExpectSum("/a", "text", /*is_read=*/true);
   ASSERT_OK(Write(summed_, "/b", "text"));
-  ASSERT_OK(Write(summed_, "/b", "+", FileSystem::IfExists::kGoOn, /*sync=*/false));
+  ASSERT_OK(Write(summed_, "/b", "+", storage::FileSystem::IfExists::kGoOn, /*sync=*/false));
   ExpectSum("/b", "text+", /*is_read=*/true);
 }
 
 TEST_F(SummedFileSystemTest, AFileThatWasNotWrittenToItsEndIsRead) {
-  const auto file = summed_.Create("/a", FileSystem::IfExists::kFail);
+  const auto file = summed_.Create("/a", storage::FileSystem::IfExists::kFail);
   ASSERT_OK(file.status());
   ASSERT_OK((*file)->Append("begin"));
   append_error_ = absl::ResourceExhaustedError("full");
@@ -127,7 +128,7 @@ TEST_F(SummedFileSystemTest, NamesThatAreGoneOrAnothersHaveNoSum) {
 
 // Other writers have replaced the file while this writer still had the old file open.
 TEST_F(SummedFileSystemTest, AWriterSaysNothingOfAFileThatHasTakenTheName) {
-  const auto old = summed_.Create("/a", FileSystem::IfExists::kFail);
+  const auto old = summed_.Create("/a", storage::FileSystem::IfExists::kFail);
   ASSERT_OK(old.status());
   ASSERT_OK((*old)->Append("old"));
   ASSERT_OK(summed_.Rename("/a", "/b"));

@@ -14,33 +14,34 @@
 namespace lodestar::shard {
 namespace {
 
-TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape, int block, bool decay) {
-  TensorSpec tensor;
+params::TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape, int block,
+                          bool decay) {
+  params::TensorSpec tensor;
   tensor.name = name;
   tensor.shape = std::move(shape);
   tensor.block = block;
   tensor.decay = decay;
-  tensor.initializer = {InitializerKind::kNormal, 0.5f};
+  tensor.initializer = {params::InitializerKind::kNormal, 0.5f};
   return tensor;
 }
 
-Layout MakeLayout(bool has_averaged, bool has_embedding) {
-  std::vector<TensorSpec> tensors = {
+params::Layout MakeLayout(bool has_averaged, bool has_embedding) {
+  std::vector<params::TensorSpec> tensors = {
       Tensor("first.weight", {40, 30}, 0, true),
       Tensor("first.bias", {30}, 0, false),
       Tensor("second.weight", {30, 70}, 1, !has_averaged),
       Tensor("second.bias", {70}, 1, false),
       Tensor("third.weight", {61, 7}, 2, true),
   };
-  for (TensorSpec& tensor : tensors) tensor.averaged = has_averaged && tensor.block == 1;
+  for (params::TensorSpec& tensor : tensors) tensor.averaged = has_averaged && tensor.block == 1;
   tensors.back().embedding = has_embedding;
-  auto layout = Layout::FromTensors(std::move(tensors));
+  auto layout = params::Layout::FromTensors(std::move(tensors));
   LODESTAR_CHECK(layout.ok()) << layout.status();
   return *layout;
 }
 
-std::vector<RosterMember> Members(const std::vector<int64_t>& samples) {
-  std::vector<RosterMember> members;
+std::vector<sync::RosterMember> Members(const std::vector<int64_t>& samples) {
+  std::vector<sync::RosterMember> members;
   for (size_t i = 0; i < samples.size(); ++i) {
     members.push_back({WorkerId(static_cast<uint32_t>(i + 1)), Incarnation(1), samples[i]});
   }
@@ -53,13 +54,13 @@ TestCluster::TestCluster(Options options)
     : options_(std::move(options)),
       layout_(MakeLayout(options_.has_averaged, options_.has_embedding)),
       norms_(options_.num_shards) {
-  ranges_ = *PlanShards(layout_, options_.num_shards);
-  buckets_ = *PlanBuckets(layout_, ranges_, /*bucket_bytes=*/2048);
+  ranges_ = *params::PlanShards(layout_, options_.num_shards);
+  buckets_ = *params::PlanBuckets(layout_, ranges_, /*bucket_bytes=*/2048);
   for (int i = 0; i < options_.num_shards; ++i) {
     ParameterShard::Config config;
     config.range = ranges_[i];
     std::copy_if(buckets_.begin(), buckets_.end(), std::back_inserter(config.buckets),
-                 [i](const Bucket& bucket) { return bucket.shard == i; });
+                 [i](const params::Bucket& bucket) { return bucket.shard == i; });
     config.layout = layout_;
     config.job = options_.job;
     config.last_of_others = options_.last_of_others;
@@ -96,7 +97,7 @@ void TestCluster::LoadInitial() {
 void TestCluster::LoadConstant(float value) {
   for (auto& shard : shards_) {
     const absl::Status status =
-        shard->LoadWeights([value](ElementRange, absl::Span<float> weights) {
+        shard->LoadWeights([value](params::ElementRange, absl::Span<float> weights) {
           std::fill(weights.begin(), weights.end(), value);
           return absl::OkStatus();
         });
@@ -105,13 +106,13 @@ void TestCluster::LoadConstant(float value) {
 }
 
 void TestCluster::SetMembers(int num_workers) {
-  const std::vector<RosterMember> members = Members(std::vector<int64_t>(num_workers, 0));
+  const std::vector<sync::RosterMember> members = Members(std::vector<int64_t>(num_workers, 0));
   for (auto& shard : shards_) shard->SetMembers(ViewId(1), members);
 }
 
 void TestCluster::OpenRound(int64_t round, const std::vector<int64_t>& samples,
                             double learning_rate) {
-  const RoundPlan plan = {Round(round), ViewId(1), Members(samples), learning_rate};
+  const sync::RoundPlan plan = {Round(round), ViewId(1), Members(samples), learning_rate};
   for (auto& shard : shards_) shard->OpenRound(plan);
 }
 
@@ -133,12 +134,12 @@ std::shared_ptr<TestCluster::Push> TestCluster::PushBucket(const ContributionKey
                                                            const std::vector<float>& values) {
   ContributionKey key = of_all;
   if (layout_.is_averaged(buckets_[bucket].block)) {
-    key.encoding = Encoding::kFp32;
+    key.encoding = params::Encoding::kFp32;
     key.scale = 1.0f;
   }
   auto push = std::make_shared<Push>();
   ParameterShard* const shard = &shard_of(bucket);
-  const ElementRange range = buckets_[bucket].range;
+  const params::ElementRange range = buckets_[bucket].range;
   // `values` is copied: there may be no space until after the caller has returned.
   const std::vector<float> own(values.begin() + range.begin, values.begin() + range.end);
   shard->BeginBucket(key, bucket, [=](absl::StatusOr<StagedBucket> staged) {
@@ -160,7 +161,7 @@ std::shared_ptr<TestCluster::Push> TestCluster::PushBucket(const ContributionKey
 absl::StatusOr<PushOutcome> TestCluster::PushAll(const ContributionKey& key,
                                                  const std::vector<float>& values) {
   absl::StatusOr<PushOutcome> last = absl::UnknownError("no buckets");
-  for (const Bucket& bucket : buckets_) {
+  for (const params::Bucket& bucket : buckets_) {
     const std::shared_ptr<Push> push = PushBucket(key, bucket.index, values);
     if (!push->outcome.has_value()) {
       return absl::DeadlineExceededError(absl::StrCat("bucket ", bucket.index, " waits"));
@@ -193,7 +194,7 @@ absl::StatusOr<PublishedBucket> TestCluster::Read(uint32_t bucket, int64_t round
 
 absl::StatusOr<std::vector<float>> TestCluster::Weights(int64_t version) {
   std::vector<float> weights(layout_.num_elements());
-  for (const Bucket& bucket : buckets_) {
+  for (const params::Bucket& bucket : buckets_) {
     const absl::StatusOr<PublishedBucket> published = Read(bucket.index, version);
     if (!published.ok()) return published.status();
     if (published->version != Version(version)) {
@@ -208,7 +209,7 @@ absl::StatusOr<std::vector<float>> TestCluster::Weights(int64_t version) {
 
 absl::Status RestoreFrom(const ShardState& state, ParameterShard& shard, Round round) {
   return shard.Restore(
-      [&](const Bucket& bucket) -> absl::StatusOr<BucketState> {
+      [&](const params::Bucket& bucket) -> absl::StatusOr<BucketState> {
         for (const BucketState& saved : state.buckets) {
           if (saved.range == bucket.range) return saved;
         }

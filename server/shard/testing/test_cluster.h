@@ -21,7 +21,7 @@ namespace lodestar::shard {
 class TestCluster {
  public:
   struct Options {
-    JobSpec job;
+    job::JobSpec job;
     bool has_averaged = false;   // block 1 is averaged
     bool has_embedding = false;  // the last tensor is an embedding in a block of its own
     int num_shards = 1;
@@ -32,14 +32,14 @@ class TestCluster {
                                         // limit
     Executor* executor = nullptr;       // null: everything runs inline
     ShardObserver* observer = nullptr;  // observer of all shards
-    TraceRecorder* trace = nullptr;     // recorder of all shards
-    ShardJournal* journal = nullptr;    // journal of all shards
+    process::TraceRecorder* trace = nullptr;  // recorder of all shards
+    ShardJournal* journal = nullptr;          // journal of all shards
   };
 
   explicit TestCluster(Options options);
 
-  const Layout& layout() const { return layout_; }
-  const std::vector<Bucket>& buckets() const { return buckets_; }
+  const params::Layout& layout() const { return layout_; }
+  const std::vector<params::Bucket>& buckets() const { return buckets_; }
   int num_shards() const { return static_cast<int>(shards_.size()); }
   ParameterShard& shard(int index) { return *shards_[index]; }
   std::unique_ptr<ParameterShard> TakeShard(int index) { return std::move(shards_[index]); }
@@ -78,9 +78,9 @@ class TestCluster {
  private:
   const Options options_;
   InlineExecutor inline_executor_;
-  Layout layout_;
-  std::vector<ElementRange> ranges_;
-  std::vector<Bucket> buckets_;
+  params::Layout layout_;
+  std::vector<params::ElementRange> ranges_;
+  std::vector<params::Bucket> buckets_;
   InProcessNorms norms_;
   int64_t created_bytes_ = 0;  // bytes created, if system_bytes is set
   std::vector<std::unique_ptr<ParameterShard>> shards_;

@@ -9,7 +9,7 @@
 #include "absl/strings/strip.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 namespace {
 
 absl::Status Broken(absl::string_view law, absl::string_view detail) {
@@ -420,4 +420,4 @@ int PolicyModel::Pick(int count) {
   return std::uniform_int_distribution<int>(0, count - 1)(random_);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

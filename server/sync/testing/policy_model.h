@@ -18,7 +18,7 @@
 #include "server/sync/cluster_policy.h"
 #include "server/sync/member_directory.h"
 
-namespace lodestar {
+namespace lodestar::sync {
 
 class PolicyModel {
  public:
@@ -109,4 +109,4 @@ class PolicyModel {
   int64_t updates_ = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::sync

@@ -48,32 +48,32 @@ constexpr float kClip = 0.5f;  // switches gradient scaling on
 
 struct Case {
   const char* name;
-  JobSpec job;
+  job::JobSpec job;
   bool reads_weights = true;
 };
 
-JobSpec GradientJob(OptimizerKind kind) {
-  JobSpec job;
+job::JobSpec GradientJob(job::OptimizerKind kind) {
+  job::JobSpec job;
   job.optimizer.kind = kind;
   job.optimizer.weight_decay = 0.1;
   return job;
 }
 
-JobSpec LocalJob(OuterOptimizerKind kind) {
-  JobSpec job;
-  job.mode = Mode::kLocalSgd;
+job::JobSpec LocalJob(job::OuterOptimizerKind kind) {
+  job::JobSpec job;
+  job.mode = job::Mode::kLocalSgd;
   job.outer_optimizer = kind;
   return job;
 }
 
 std::vector<Case> Cases() {
   return {
-      {"sgd", GradientJob(OptimizerKind::kSgd)},
-      {"momentum", GradientJob(OptimizerKind::kMomentum)},
-      {"nesterov", GradientJob(OptimizerKind::kNesterov)},
-      {"adamw", GradientJob(OptimizerKind::kAdamW)},
-      {"outer average", LocalJob(OuterOptimizerKind::kAverage), /*reads_weights=*/false},
-      {"outer nesterov", LocalJob(OuterOptimizerKind::kNesterov)},
+      {"sgd", GradientJob(job::OptimizerKind::kSgd)},
+      {"momentum", GradientJob(job::OptimizerKind::kMomentum)},
+      {"nesterov", GradientJob(job::OptimizerKind::kNesterov)},
+      {"adamw", GradientJob(job::OptimizerKind::kAdamW)},
+      {"outer average", LocalJob(job::OuterOptimizerKind::kAverage), /*reads_weights=*/false},
+      {"outer nesterov", LocalJob(job::OuterOptimizerKind::kNesterov)},
   };
 }
 
@@ -101,14 +101,14 @@ Summary Summarize(std::vector<double> values) {
 // Holds the buckets of one shard, and the same amount of memory for the plain loops.
 class ApplyBench {
  public:
-  ApplyBench(const Layout& layout, const std::vector<Bucket>& buckets, const Case& measured,
-             bool lent, int threads)
+  ApplyBench(const params::Layout& layout, const std::vector<params::Bucket>& buckets,
+             const Case& measured, bool lent, int threads)
       : buckets_(buckets),
         measured_(measured),
         lent_(lent),
         optimizer_(optimizer::MakeServerOptimizer(measured.job)),
         executor_(MakeExecutor(threads)) {
-    for (const Bucket& bucket : buckets) {
+    for (const params::Bucket& bucket : buckets) {
       weights_.emplace_back(shard::BucketWeights::Part{.range = bucket.range}, measured.job, layout,
                             *optimizer_, pages_);
       const absl::StatusOr<absl::Span<float>> initial = weights_.back().InitialWeights();
@@ -132,7 +132,7 @@ class ApplyBench {
     }
     return SecondsOf([&] {
       ForEachBucket([&](int64_t i) {
-        weights_[i].ApplyAlone(call, ContributionKind::kGradient, Encoding::kFp32,
+        weights_[i].ApplyAlone(call, messages::ContributionKind::kGradient, params::Encoding::kFp32,
                                reinterpret_cast<const std::byte*>(gradients_[i]->data()));
       });
     });
@@ -173,13 +173,13 @@ class ApplyBench {
     RunStreams(part, num_updated, stores);
   }
 
-  PageRef NewPage(const Bucket& bucket, float value) {
+  PageRef NewPage(const params::Bucket& bucket, float value) {
     PageRef page = pages_.Allocate(bucket.range.size());
     std::fill_n(page->data(), page->size(), value);
     return page;
   }
 
-  const std::vector<Bucket>& buckets_;
+  const std::vector<params::Bucket>& buckets_;
   const Case& measured_;
   const bool lent_;
   const std::unique_ptr<optimizer::Optimizer> optimizer_;
@@ -219,11 +219,11 @@ void Measure(ApplyBench& bench, const Case& measured, bool lent, int threads, in
 
 void MeasureAll(int threads) {
   const int64_t parameters = absl::GetFlag(FLAGS_megabytes) * (1 << 20) / sizeof(float);
-  const absl::StatusOr<Layout> layout =
-      Layout::FromTensors({{"w", {parameters / kWidth, kWidth}, 0, 0, /*decay=*/true, {}}});
+  const absl::StatusOr<params::Layout> layout =
+      params::Layout::FromTensors({{"w", {parameters / kWidth, kWidth}, 0, 0, /*decay=*/true, {}}});
   LODESTAR_CHECK(layout.ok()) << layout.status().ToString();
-  const absl::StatusOr<std::vector<Bucket>> buckets =
-      PlanBuckets(*layout, {{0, parameters}}, kDefaultBucketBytes);
+  const absl::StatusOr<std::vector<params::Bucket>> buckets =
+      params::PlanBuckets(*layout, {{0, parameters}}, params::kDefaultBucketBytes);
   LODESTAR_CHECK(buckets.ok()) << buckets.status().ToString();
   for (const Case& measured : Cases()) {
     for (bool lent : {false, true}) {
@@ -248,7 +248,7 @@ int Main() {
 }  // namespace lodestar
 
 int main(int argc, char** argv) {
-  lodestar::SetUpMalloc();
+  lodestar::process::SetUpMalloc();
   absl::ParseCommandLine(argc, argv);
   return lodestar::Main();
 }

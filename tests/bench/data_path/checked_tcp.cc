@@ -27,7 +27,7 @@ constexpr size_t kReadElements = (32 << 10) / sizeof(float);
 // Small enough that the data under way stay in the caches. With half the size, pushes take several
 // times as long.
 constexpr int kSendBufferBytes = 64 << 10;
-constexpr size_t kBucketElements = kDefaultBucketBytes / sizeof(float);
+constexpr size_t kBucketElements = params::kDefaultBucketBytes / sizeof(float);
 constexpr double kLearningRate = 0.5;
 
 absl::Span<const char> BytesOf(absl::Span<const float> elements) {
@@ -72,8 +72,8 @@ bool ReceiveChunk(int socket, absl::Span<float> elements,
     const absl::Span<float> part = elements.subspan(begin, kReadElements);
     const absl::Span<float> received(space, part.size());
     if (!ReceiveAll(socket, MutableBytesOf(received))) return false;
-    checksum = Crc32cCopy(part.data(), received.data(), part.size() * sizeof(float), checksum,
-                          CopyTo::kMemory);
+    checksum = crc32c::Crc32cCopy(part.data(), received.data(), part.size() * sizeof(float),
+                                  checksum, crc32c::CopyTo::kMemory);
     look(received);
   }
   LODESTAR_CHECK(checksum == sent_checksum) << checksum << " " << sent_checksum;
@@ -238,7 +238,7 @@ uint32_t CheckedTcpServer::Weights::ChecksumFor(int num_clients, size_t chunk,
                                                 absl::Span<const float> of) {
   if (chunk >= checksums.size()) checksums.resize(chunk + 1);
   Checksum& checksum = checksums[chunk];
-  if (checksum.num_uses == 0) checksum.value = Crc32c(of.data(), of.size() * sizeof(float));
+  if (checksum.num_uses == 0) checksum.value = crc32c::Crc32c(of.data(), of.size() * sizeof(float));
   checksum.num_uses = (checksum.num_uses + 1) % num_clients;
   return checksum.value;
 }
@@ -280,7 +280,8 @@ void CheckedTcpClient::Push(absl::Span<const float> gradient, int num_clients) {
   const CheckedTcpRequest request = {.num_clients = num_clients, .is_push = 1, .min_version = 0};
   Transfer(request, [&](int connection, size_t part, size_t num_parts) {
     return ForEachChunk(gradient, part, num_parts, [&](absl::Span<const float> chunk) {
-      return SendChunk(connection, chunk, Crc32c(chunk.data(), chunk.size() * sizeof(float)));
+      return SendChunk(connection, chunk,
+                       crc32c::Crc32c(chunk.data(), chunk.size() * sizeof(float)));
     });
   });
 }

@@ -66,12 +66,13 @@ std::vector<PartTime> TimeParts(absl::Span<const float> gradient, absl::Span<flo
   PartsTimer timer(gradient, weights);
   uint32_t read = 0;
   timer.Time("checksum", [&](const Chunk& chunk) {
-    read = Crc32c(chunk.gradient.data(), chunk.num_bytes(), read);
+    read = crc32c::Crc32c(chunk.gradient.data(), chunk.num_bytes(), read);
     return true;
   });
   uint32_t copied = 0;
   timer.Time("checksum_with_copy", [&](const Chunk& chunk) {
-    copied = Crc32cCopy(chunk.weights.data(), chunk.gradient.data(), chunk.num_bytes(), copied);
+    copied =
+        crc32c::Crc32cCopy(chunk.weights.data(), chunk.gradient.data(), chunk.num_bytes(), copied);
     return true;
   });
   LODESTAR_CHECK(read == copied) << read << " " << copied;

@@ -69,54 +69,59 @@ namespace {
 
 constexpr int64_t kWidth = 1000;
 
-Layout TensorLayout() {
+params::Layout TensorLayout() {
   const int64_t elements = absl::GetFlag(FLAGS_megabytes) * 1'000'000 / sizeof(float);
   LODESTAR_CHECK(elements >= kWidth) << "--megabytes=" << absl::GetFlag(FLAGS_megabytes);
-  absl::StatusOr<Layout> layout =
-      Layout::FromTensors({{"w", {elements / kWidth, kWidth}, 0, 0, false, {}}});
+  absl::StatusOr<params::Layout> layout =
+      params::Layout::FromTensors({{"w", {elements / kWidth, kWidth}, 0, 0, false, {}}});
   LODESTAR_CHECK(layout.ok()) << layout.status().ToString();
   return *std::move(layout);
 }
 
-Encoding Parsed(absl::string_view flag, const std::string& name) {
-  const absl::StatusOr<Encoding> encoding = ParseEncoding(flag, name);
+params::Encoding Parsed(absl::string_view flag, const std::string& name) {
+  const absl::StatusOr<params::Encoding> encoding = params::ParseEncoding(flag, name);
   LODESTAR_CHECK(encoding.ok()) << encoding.status().ToString();
   return *encoding;
 }
 
-Encoding PullEncoding() { return Parsed("pull_encoding", absl::GetFlag(FLAGS_pull_encoding)); }
+params::Encoding PullEncoding() {
+  return Parsed("pull_encoding", absl::GetFlag(FLAGS_pull_encoding));
+}
 
-void SetEncodings(JobSpec& job) {
+void SetEncodings(job::JobSpec& job) {
   job.push_encoding = Parsed("push_encoding", absl::GetFlag(FLAGS_push_encoding));
   job.pull_encoding = PullEncoding();
-  job.feedback_decay = DefaultFeedbackDecay(job.push_encoding);
+  job.feedback_decay = job::DefaultFeedbackDecay(job.push_encoding);
 }
 
 // Writes the credentials of the server and of the workers, each into a folder.
 void MakeCredentials(const std::string& folder) {
   const absl::Time now = absl::Now();
-  const Validity validity{now - absl::Minutes(1), now + absl::Hours(24)};
-  Authority authority;
-  authority.key = NewPrivateKey();
-  authority.certificate = MakeAuthority(authority.key, validity).value();
-  for (const Role role : {Role::kServer, Role::kWorker}) {
-    Credentials credentials;
-    credentials.key = NewPrivateKey();
+  const security::Validity validity{now - absl::Minutes(1), now + absl::Hours(24)};
+  security::Authority authority;
+  authority.key = security::NewPrivateKey();
+  authority.certificate = security::MakeAuthority(authority.key, validity).value();
+  for (const security::Role role : {security::Role::kServer, security::Role::kWorker}) {
+    security::Credentials credentials;
+    credentials.key = security::NewPrivateKey();
     credentials.authority = authority.certificate;
-    const std::string name(RoleName(role));
+    const std::string name(security::RoleName(role));
     credentials.certificate =
-        IssueCertificate(authority, MakeCertificateRequest(credentials.key).value(),
-                         {role, name, "1"}, validity)
+        security::IssueCertificate(authority,
+                                   security::MakeCertificateRequest(credentials.key).value(),
+                                   {role, name, "1"}, validity)
             .value();
-    const absl::Status written = WriteCredentials(absl::StrCat(folder, "/", name), credentials);
+    const absl::Status written =
+        security::WriteCredentials(absl::StrCat(folder, "/", name), credentials);
     LODESTAR_CHECK(written.ok()) << written;
   }
 }
 
-wire::TransportSecurity SecurityOf(Role role) {
+wire::TransportSecurity SecurityOf(security::Role role) {
   const std::string folder = absl::GetFlag(FLAGS_credentials);
   if (folder.empty()) return wire::TransportSecurity();
-  return wire::TransportSecurity(CredentialFilesIn(absl::StrCat(folder, "/", RoleName(role))));
+  return wire::TransportSecurity(
+      security::CredentialFilesIn(absl::StrCat(folder, "/", security::RoleName(role))));
 }
 
 // Returns a number from /proc/self/status, in MiB.
@@ -159,13 +164,13 @@ void Serve(const Answer& answer) {
 void RunServer() {
   ShardServer::Config config;
   config.layout = TensorLayout();
-  config.job.model = {"bench", ClientModelSpec{}};
-  config.job.optimizer.kind = OptimizerKind::kSgd;
+  config.job.model = {"bench", params::ClientModelSpec{}};
+  config.job.optimizer.kind = job::OptimizerKind::kSgd;
   config.job.batch_size = 1;
   SetEncodings(config.job);
   const std::string credentials = absl::GetFlag(FLAGS_credentials);
   if (!credentials.empty()) MakeCredentials(credentials);
-  config.security = SecurityOf(Role::kServer);
+  config.security = SecurityOf(security::Role::kServer);
   const size_t bytes = config.layout.num_elements() * sizeof(float);
   const size_t part = bytes / wire::kDataChannelsPerServer;
   RawTcpServer raw(part, RawTcpServer::Answer::kAcknowledgement);
@@ -186,13 +191,13 @@ void RunServer() {
 class BenchWorker {
  public:
   BenchWorker() {
-    auto map = std::make_shared<ClusterMap>();
+    auto map = std::make_shared<messages::ClusterMap>();
     map->layout = TensorLayout();
     registration_.server_incarnation = 1;
     registration_.life = {WorkerId(absl::GetFlag(FLAGS_worker)), Incarnation(1)};
-    const ElementRange all{0, map->layout.num_elements()};
-    absl::StatusOr<std::vector<Bucket>> buckets =
-        PlanBuckets(map->layout, {all}, kDefaultBucketBytes);
+    const params::ElementRange all{0, map->layout.num_elements()};
+    absl::StatusOr<std::vector<params::Bucket>> buckets =
+        params::PlanBuckets(map->layout, {all}, params::kDefaultBucketBytes);
     LODESTAR_CHECK(buckets.ok()) << buckets.status().ToString();
     map->buckets = *std::move(buckets);
     registration_.map = std::move(map);
@@ -205,7 +210,7 @@ class BenchWorker {
     config.worker = registration_.life.worker;
     config.incarnation = registration_.life.incarnation;
     config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
-    config.security = SecurityOf(Role::kWorker);
+    config.security = SecurityOf(security::Role::kWorker);
     absl::Notification settled;
     config.on_shared_memory = [&settled](int /*shard*/, const absl::Status& status) {
       LODESTAR_CHECK(status.ok()) << status.ToString();
@@ -307,7 +312,7 @@ class BenchWorker {
   }
 
   void MakeExchange() {
-    JobSpec job;
+    job::JobSpec job;
     SetEncodings(job);
     auto device = factory::MakeDevice("cpu", /*threads=*/1, nullptr);
     Expect(device.status());
@@ -326,8 +331,8 @@ class BenchWorker {
     trainer::ContributionBytes& bytes = *exchange_->contribution();
     bytes.Begin(registration_, round, /*scale=*/1.0f);
     auto session = transport_->StartPush(
-        {round, ContributionKind::kGradient, /*scale=*/1.0f, bytes.encoding()});
-    for (const Bucket& bucket : registration_.buckets()) {
+        {round, messages::ContributionKind::kGradient, /*scale=*/1.0f, bytes.encoding()});
+    for (const params::Bucket& bucket : registration_.buckets()) {
       bytes.Prepare(bucket);
       session->AddBucket(bucket.index, Version(round.value()), bytes.Of(bucket));
     }
@@ -344,7 +349,7 @@ class BenchWorker {
     client::PullSpec spec;
     spec.min_round = min_round;
     spec.encoding = PullEncoding();
-    for (const Bucket& bucket : registration_.buckets()) {
+    for (const params::Bucket& bucket : registration_.buckets()) {
       float* const weights = weights_.data() + bucket.range.begin;
       if (shadow_ != nullptr) {
         spec.targets.push_back(shadow_->TargetOf(bucket, weights));
@@ -355,12 +360,12 @@ class BenchWorker {
     }
     if (shadow_ == nullptr) return transport_->StartPull(std::move(spec), nullptr);
     return transport_->StartPull(std::move(spec), [this](const client::PulledBucket& pulled) {
-      const Bucket& bucket = registration_.buckets()[pulled.bucket];
+      const params::Bucket& bucket = registration_.buckets()[pulled.bucket];
       shadow_->Complete(bucket, pulled, weights_.data() + bucket.range.begin);
     });
   }
 
-  Registration registration_;
+  messages::Registration registration_;
   std::vector<float> gradient_;
   std::vector<float> weights_;
   std::unique_ptr<kernels::Device> device_;
@@ -384,8 +389,8 @@ void RunWorker() {
 }  // namespace lodestar
 
 int main(int argc, char** argv) {
-  lodestar::SetUpMalloc();
-  lodestar::SetUpMutexes();
+  lodestar::process::SetUpMalloc();
+  lodestar::process::SetUpMutexes();
   lodestar::wire::SetUpGrpcProcess();
   absl::ParseCommandLine(argc, argv);
   lodestar::SetCongestionControl(absl::GetFlag(FLAGS_congestion));

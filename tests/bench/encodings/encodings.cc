@@ -43,8 +43,9 @@ constexpr int64_t kBytesPerMeasurement = 64 * kMebibyte;
 constexpr int kWarmUps = 2;
 constexpr float kTopKDecay = 0.95f;  // the default of --feedback_decay
 
-const Encoding kMeasured[] = {Encoding::kFp32, Encoding::kBf16,       Encoding::kInt8,
-                              Encoding::kInt4, Encoding::TopK(64, 2), Encoding::TopK(256, 4)};
+const params::Encoding kMeasured[] = {
+    params::Encoding::kFp32, params::Encoding::kBf16,       params::Encoding::kInt8,
+    params::Encoding::kInt4, params::Encoding::TopK(64, 2), params::Encoding::TopK(256, 4)};
 
 // Returns values of a normal distribution. The distribution matters because the time of top-k
 // depends on the values.
@@ -61,7 +62,7 @@ std::vector<float> Normals(int64_t n) {
 
 class EncodingBench {
  public:
-  EncodingBench(Encoding encoding, int64_t elements)
+  EncodingBench(params::Encoding encoding, int64_t elements)
       : encoding_(encoding),
         n_(elements),
         values_(Normals(elements)),
@@ -69,12 +70,12 @@ class EncodingBench {
         next_residual_(elements),
         sum_(elements),
         copy_(elements),
-        bytes_(EncodedBytes(encoding, elements)) {}
+        bytes_(params::EncodedBytes(encoding, elements)) {}
 
   double encode_rate() {
     return Rate([this] {
       const kernels::Rounding rounding = {.kind = kernels::Rounding::Kind::kToNearest};
-      if (encoding_ == Encoding::kFp32) {
+      if (encoding_ == params::Encoding::kFp32) {
         return codec::CodecOf(encoding_).Encode(values_.data(), n_, rounding, bytes_.data());
       }
       codec::EncodeAndUpdate(encoding_, values_.data(), /*scale=*/1.0f, residual_.data(), n_,
@@ -110,7 +111,7 @@ class EncodingBench {
     return static_cast<double>(passes * vector_bytes) / (1024.0 * kMebibyte) / elapsed.count();
   }
 
-  const Encoding encoding_;
+  const params::Encoding encoding_;
   const int64_t n_;
   const std::vector<float> values_;
   std::vector<float> residual_, next_residual_, sum_, copy_;
@@ -129,7 +130,7 @@ std::string Spread(std::vector<double> values, const char* format) {
                       text(values.back()), ")");
 }
 
-void Measure(Encoding encoding, int64_t mebibytes) {
+void Measure(params::Encoding encoding, int64_t mebibytes) {
   EncodingBench bench(encoding, mebibytes * kMebibyte / static_cast<int64_t>(sizeof(float)));
   for (int i = 0; i < kWarmUps; ++i) {
     bench.encode_rate();
@@ -145,7 +146,7 @@ void Measure(Encoding encoding, int64_t mebibytes) {
     add_ratios.push_back(adds.back() / copies.back());
   }
   std::printf("| %d | %s | %.4f | %s | %s | %s | %s | %s |\n", static_cast<int>(mebibytes),
-              EncodingText(encoding).c_str(), bench.share_of_fp32(),
+              params::EncodingText(encoding).c_str(), bench.share_of_fp32(),
               Spread(encodes, "%.2f").c_str(), Spread(adds, "%.2f").c_str(),
               Spread(copies, "%.2f").c_str(), Spread(encode_ratios, "%.2f").c_str(),
               Spread(add_ratios, "%.2f").c_str());
@@ -173,7 +174,7 @@ int Main() {
       "encode / memcpy | add / memcpy |\n"
       "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
   for (const int64_t size : sizes) {
-    for (const Encoding encoding : kMeasured) Measure(encoding, size);
+    for (const params::Encoding encoding : kMeasured) Measure(encoding, size);
   }
   std::printf(
       "\nOne thread, GiB of fp32 per second, normally distributed values; median (lowest..highest) "
@@ -189,7 +190,7 @@ int Main() {
 }  // namespace lodestar
 
 int main(int argc, char** argv) {
-  lodestar::SetUpMalloc();
+  lodestar::process::SetUpMalloc();
   absl::ParseCommandLine(argc, argv);
   return lodestar::Main();
 }

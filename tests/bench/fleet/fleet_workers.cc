@@ -74,7 +74,7 @@ class LightWorker {
  public:
   explicit LightWorker(int index)
       : link_(client::MakeClusterSession(
-            {.coordinator = AddressList::Of(absl::GetFlag(FLAGS_coordinator)),
+            {.coordinator = net::AddressList::Of(absl::GetFlag(FLAGS_coordinator)),
              .name = absl::StrCat("light-", index),
              .device = "none",
              .instance_id = static_cast<uint64_t>(index) + 1})),
@@ -83,7 +83,7 @@ class LightWorker {
   absl::Status Join() {
     ASSIGN_OR_RETURN(registration_, link_->Register(/*offered=*/std::nullopt, /*process=*/{}));
     link_->StartHeartbeats(registration_.heartbeat_interval,
-                           {.activity = [] { return HeartbeatCall{}; },
+                           {.activity = [] { return messages::HeartbeatCall{}; },
                             .on_lost =
                                 [](const absl::Status& status) {
                                   LODESTAR_CHECK(false)
@@ -95,7 +95,7 @@ class LightWorker {
     for (float& value : gradient_) value = normal(generator);
     weights_.resize(gradient_.size());
     client::BulkGrpcTransportConfig config;
-    for (const ServerAddress& server : registration_.servers()) {
+    for (const messages::ServerAddress& server : registration_.servers()) {
       config.servers.push_back(server.address);
     }
     config.buckets = registration_.buckets();
@@ -113,12 +113,12 @@ class LightWorker {
   // Works until `on_grant` returns false or End() is called.
   template <typename OnGrant>
   absl::Status Work(OnGrant on_grant) {
-    std::optional<RoundReport> report;
+    std::optional<messages::RoundReport> report;
     while (true) {
-      ASSIGN_OR_RETURN(const Grant grant, link_->NextGrant(report, /*leaving=*/false));
+      ASSIGN_OR_RETURN(const messages::Grant grant, link_->NextGrant(report, /*leaving=*/false));
       report.reset();
-      if (grant.kind == Grant::Kind::kWait) continue;
-      if (grant.kind != Grant::Kind::kTrain || !on_grant(grant.round.value())) {
+      if (grant.kind == messages::Grant::Kind::kWait) continue;
+      if (grant.kind != messages::Grant::Kind::kTrain || !on_grant(grant.round.value())) {
         return absl::OkStatus();
       }
       RETURN_IF_ERROR(Pull(grant.min_round));
@@ -137,29 +137,29 @@ class LightWorker {
  private:
   absl::Status Pull(Round min_round) {
     client::PullSpec spec{min_round, {}};
-    for (const Bucket& bucket : registration_.buckets()) {
+    for (const params::Bucket& bucket : registration_.buckets()) {
       spec.targets.push_back({bucket.index, PartOf(weights_, bucket)});
     }
     return transport_->StartPull(std::move(spec), nullptr)->Wait();
   }
 
-  absl::Status Push(const Grant& grant) {
+  absl::Status Push(const messages::Grant& grant) {
     const auto session =
-        transport_->StartPush({grant.round, ContributionKind::kGradient, /*scale=*/1.0f});
-    for (const Bucket& bucket : registration_.buckets()) {
+        transport_->StartPush({grant.round, messages::ContributionKind::kGradient, /*scale=*/1.0f});
+    for (const params::Bucket& bucket : registration_.buckets()) {
       session->AddBucket(bucket.index, Version(grant.min_round.value()),
                          client::BytesOf(PartOf(gradient_, bucket)));
     }
     return session->Finish().status();
   }
 
-  absl::Span<float> PartOf(std::vector<float>& vector, const Bucket& bucket) {
+  absl::Span<float> PartOf(std::vector<float>& vector, const params::Bucket& bucket) {
     return absl::MakeSpan(vector).subspan(bucket.range.begin, bucket.range.size());
   }
 
   const std::unique_ptr<client::CoordinatorLink> link_;
   const uint32_t seed_;
-  Registration registration_;
+  messages::Registration registration_;
   std::unique_ptr<client::ParameterTransport> transport_;
   std::vector<float> gradient_;
   std::vector<float> weights_;
@@ -196,8 +196,8 @@ int Main() {
 }  // namespace lodestar
 
 int main(int argc, char** argv) {
-  lodestar::SetUpMalloc();
-  lodestar::SetUpMutexes();
+  lodestar::process::SetUpMalloc();
+  lodestar::process::SetUpMutexes();
   lodestar::wire::SetUpGrpcProcess();
   absl::ParseCommandLine(argc, argv);
   return lodestar::Main();

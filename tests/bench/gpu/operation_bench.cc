@@ -311,10 +311,11 @@ class OperationBench {
     ASSIGN_OR_RETURN(const kernels::Buf gradient, NewFloats(n, 0.01));
     ASSIGN_OR_RETURN(const kernels::Buf residual, NewFloats(n, 1e-4));
     ASSIGN_OR_RETURN(const kernels::Buf encoded, New(2 * n, kernels::DType::kU8, 0.0));
-    for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4}) {
-      const auto bytes = static_cast<double>(EncodedBytes(encoding, n));
+    for (params::Encoding encoding : {params::Encoding::kBf16, params::Encoding::kFp16,
+                                      params::Encoding::kInt8, params::Encoding::kInt4}) {
+      const auto bytes = static_cast<double>(params::EncodedBytes(encoding, n));
       const auto elements = static_cast<double>(n);
-      const std::string name(EncodingName(encoding));
+      const std::string name(params::EncodingName(encoding));
       RETURN_IF_ERROR(Time("encode in " + name, {.bytes = 8.0 * elements + bytes}, [&] {
         device_->Encode(encoding, encoded.data, gradient, 1.0f, residual, {.key = 1, .stream = 2},
                         kernels::StreamKind::kCompute);

@@ -76,7 +76,7 @@ class PoisonedTransport final : public client::ParameterTransport {
 
   std::unique_ptr<client::PushSession> StartPush(
       const client::ContributionHeader& header) override {
-    LODESTAR_CHECK(header.encoding == Encoding::kFp32) << "only fp32 is altered";
+    LODESTAR_CHECK(header.encoding == params::Encoding::kFp32) << "only fp32 is altered";
     std::unique_ptr<client::PushSession> push = transport_->StartPush(header);
     if (header.round < from_) return push;
     return std::make_unique<PoisonedPush>(kind_, static_cast<uint32_t>(header.round.value()),
@@ -89,7 +89,9 @@ class PoisonedTransport final : public client::ParameterTransport {
   std::unique_ptr<client::PullSession> StartTrial() override { return transport_->StartTrial(); }
   uint64_t bytes_pushed() const override { return transport_->bytes_pushed(); }
   uint64_t bytes_pulled() const override { return transport_->bytes_pulled(); }
-  std::optional<Standstill> standstill() const override { return transport_->standstill(); }
+  std::optional<messages::Standstill> standstill() const override {
+    return transport_->standstill();
+  }
   void MoveTo(const std::vector<std::string>& addresses) override { transport_->MoveTo(addresses); }
 
  private:

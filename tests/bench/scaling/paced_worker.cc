@@ -34,7 +34,7 @@ namespace {
 
 class PacedModel final : public model::Model {
  public:
-  static absl::StatusOr<std::unique_ptr<PacedModel>> Create(Layout layout,
+  static absl::StatusOr<std::unique_ptr<PacedModel>> Create(params::Layout layout,
                                                             kernels::Device* device) {
     auto model = std::unique_ptr<PacedModel>(new PacedModel(std::move(layout)));
     const int64_t elements = model->layout_.num_elements();
@@ -45,7 +45,7 @@ class PacedModel final : public model::Model {
     return model;
   }
 
-  const Layout& layout() const override { return layout_; }
+  const params::Layout& layout() const override { return layout_; }
   kernels::Buf parameters() override { return Vector(parameters_); }
   kernels::Buf gradients() override { return Vector(gradients_); }
 
@@ -88,7 +88,7 @@ class PacedModel final : public model::Model {
   }
 
  private:
-  explicit PacedModel(Layout layout) : layout_(std::move(layout)) {
+  explicit PacedModel(params::Layout layout) : layout_(std::move(layout)) {
     const char* const step = std::getenv("LODESTAR_STEP_SECONDS");
     const char* const sample = std::getenv("LODESTAR_SAMPLE_SECONDS");
     LODESTAR_CHECK((step == nullptr) != (sample == nullptr))
@@ -110,7 +110,7 @@ class PacedModel final : public model::Model {
             .num_predictions = batch.num_samples};
   }
 
-  const Layout layout_;
+  const params::Layout layout_;
   model::DeviceMemory parameters_;
   model::DeviceMemory gradients_;
   absl::Duration step_;  // 0 means that sample_ counts
@@ -125,7 +125,7 @@ class PacedModel final : public model::Model {
 absl::StatusOr<std::unique_ptr<model::Model>> MakePacedModel(const model::ModelConfig& config,
                                                              kernels::Device* device) {
   if (config.layout.has_value()) return PacedModel::Create(*config.layout, device);
-  ASSIGN_OR_RETURN(Layout layout, BuildLayout(config.spec));
+  ASSIGN_OR_RETURN(params::Layout layout, params::BuildLayout(config.spec));
   return PacedModel::Create(std::move(layout), device);
 }
 

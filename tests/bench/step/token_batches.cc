@@ -15,7 +15,8 @@ constexpr int64_t kMostBytes = int64_t{1} << 30;
 
 absl::StatusOr<TokenBatches> TokenBatches::Open(const std::string& path, int64_t context,
                                                 int64_t vocabulary) {
-  ASSIGN_OR_RETURN(const std::string bytes, FileSystem::Real().ReadWholeFile(path, kMostBytes));
+  ASSIGN_OR_RETURN(const std::string bytes,
+                   storage::FileSystem::Real().ReadWholeFile(path, kMostBytes));
   const auto count = static_cast<int64_t>(bytes.size() / sizeof(uint16_t));
   if (bytes.size() % sizeof(uint16_t) != 0) {
     return absl::InvalidArgumentError(

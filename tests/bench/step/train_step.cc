@@ -123,20 +123,21 @@ BenchDeviceFlags DeviceFlags() {
 }
 
 // Returns null without --weights.
-absl::StatusOr<std::unique_ptr<TrainedWeights>> OpenWeights() {
+absl::StatusOr<std::unique_ptr<checkpoints::TrainedWeights>> OpenWeights() {
   const std::string path = absl::GetFlag(FLAGS_weights);
   if (path.empty()) return nullptr;
-  return TrainedWeights::Open(FileSystem::Real(), path);
+  return checkpoints::TrainedWeights::Open(storage::FileSystem::Real(), path);
 }
 
-absl::StatusOr<std::vector<float>> FirstWeights(const TrainedWeights* given, const ModelSpec& spec,
-                                                const Layout& layout) {
-  const ElementRange all{0, layout.num_elements()};
+absl::StatusOr<std::vector<float>> FirstWeights(const checkpoints::TrainedWeights* given,
+                                                const params::ModelSpec& spec,
+                                                const params::Layout& layout) {
+  const params::ElementRange all{0, layout.num_elements()};
   const uint64_t seed = absl::GetFlag(FLAGS_seed);
   if (given == nullptr && seed == 0) return FormulaWeights(layout);
   std::vector<float> weights(layout.num_elements());
   if (given == nullptr) {
-    FillInitialRange(layout, seed, all, absl::MakeSpan(weights));
+    params::FillInitialRange(layout, seed, all, absl::MakeSpan(weights));
     return weights;
   }
   RETURN_IF_ERROR(given->CheckHeads(spec));
@@ -148,14 +149,14 @@ absl::StatusOr<std::vector<float>> FirstWeights(const TrainedWeights* given, con
 // Returns the batches of --tokens. Without that flag, all steps get the batch of the formula.
 class Batches {
  public:
-  static absl::StatusOr<Batches> Make(const ModelSpec& spec, int64_t batch_size) {
+  static absl::StatusOr<Batches> Make(const params::ModelSpec& spec, int64_t batch_size) {
     const std::string path = absl::GetFlag(FLAGS_tokens);
     Batches batches(batch_size);
     if (path.empty()) {
       batches.only_ = FormulaBatch(spec, batch_size);
       return batches;
     }
-    const auto* const gpt = std::get_if<GptSpec>(&spec.architecture);
+    const auto* const gpt = std::get_if<params::GptSpec>(&spec.architecture);
     if (gpt == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("--tokens is given, but model ", spec.name,
                                                      " takes no tokens; leave it out"));
@@ -195,9 +196,10 @@ absl::Status Run() {
   ASSIGN_OR_RETURN(const factory::DeviceOptions device_options, ReadDeviceFlags(device_flags));
   ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Device> device,
                    factory::MakeDevice(device_options, nullptr));
-  ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> given, OpenWeights());
-  ASSIGN_OR_RETURN(const ModelSpec spec,
-                   given != nullptr ? given->Spec() : ModelPreset(absl::GetFlag(FLAGS_model)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<checkpoints::TrainedWeights> given, OpenWeights());
+  ASSIGN_OR_RETURN(
+      const params::ModelSpec spec,
+      given != nullptr ? given->Spec() : params::ModelPreset(absl::GetFlag(FLAGS_model)));
   const int64_t batch_size = absl::GetFlag(FLAGS_batch);
   const model::ModelConfig config{spec, batch_size};
   ASSIGN_OR_RETURN(const model::ModelMemory model_memory,

@@ -15,17 +15,17 @@ struct SampleSizes {
   int classes = 0;
 };
 
-SampleSizes SizesOf(const MlpSpec& mlp) {
+SampleSizes SizesOf(const params::MlpSpec& mlp) {
   return {.features = mlp.widths.front(), .classes = mlp.widths.back()};
 }
-SampleSizes SizesOf(const CnnSpec& cnn) {
+SampleSizes SizesOf(const params::CnnSpec& cnn) {
   return {.features = int64_t{cnn.image_channels} * cnn.image_height * cnn.image_width,
           .classes = cnn.num_classes};
 }
-SampleSizes SizesOf(const GptSpec& gpt) {
+SampleSizes SizesOf(const params::GptSpec& gpt) {
   return {.tokens = gpt.context, .targets = gpt.context, .classes = gpt.vocabulary};
 }
-SampleSizes SizesOf(const ClientModelSpec&) { return {}; }
+SampleSizes SizesOf(const params::ClientModelSpec&) { return {}; }
 
 template <typename T>
 std::vector<T> SliceOf(const std::vector<T>& values, const data::HostBatch& batch, int64_t begin,
@@ -52,30 +52,31 @@ std::vector<double> ReadAs(kernels::Device* device, kernels::Buf from) {
 
 }  // namespace
 
-ModelSpec SmallGptSpec() {
+params::ModelSpec SmallGptSpec() {
   return {"small-gpt",
-          GptSpec{.num_layers = 2, .num_heads = 4, .width = 32, .context = 8, .vocabulary = 40}};
+          params::GptSpec{
+              .num_layers = 2, .num_heads = 4, .width = 32, .context = 8, .vocabulary = 40}};
 }
 
-ModelSpec SmallDroppingGptSpec() {
-  ModelSpec spec = SmallGptSpec();
+params::ModelSpec SmallDroppingGptSpec() {
+  params::ModelSpec spec = SmallGptSpec();
   spec.name = "small-dropping-gpt";
-  std::get<GptSpec>(spec.architecture).dropout = 0.25;
+  std::get<params::GptSpec>(spec.architecture).dropout = 0.25;
   return spec;
 }
 
-std::vector<ModelSpec> SmallModelSpecs() {
+std::vector<params::ModelSpec> SmallModelSpecs() {
   // The image height is odd, so pooling leaves out the last row.
-  const CnnSpec cnn{.image_height = 9,
-                    .image_width = 8,
-                    .image_channels = 2,
-                    .channels = {3, 5},
-                    .hidden_width = 11,
-                    .num_classes = 7};
-  return {{"small-mlp", MlpSpec{{13, 17, 9, 5}}}, {"small-cnn", cnn}, SmallGptSpec()};
+  const params::CnnSpec cnn{.image_height = 9,
+                            .image_width = 8,
+                            .image_channels = 2,
+                            .channels = {3, 5},
+                            .hidden_width = 11,
+                            .num_classes = 7};
+  return {{"small-mlp", params::MlpSpec{{13, 17, 9, 5}}}, {"small-cnn", cnn}, SmallGptSpec()};
 }
 
-data::HostBatch RandomBatch(const ModelSpec& spec, int64_t num_samples, uint64_t seed) {
+data::HostBatch RandomBatch(const params::ModelSpec& spec, int64_t num_samples, uint64_t seed) {
   const SampleSizes sizes =
       std::visit([](const auto& architecture) { return SizesOf(architecture); }, spec.architecture);
   std::mt19937_64 random(seed);
@@ -100,15 +101,15 @@ data::HostBatch SliceBatch(const data::HostBatch& batch, int64_t begin, int64_t 
           .targets = SliceOf(batch.targets, batch, begin, count)};
 }
 
-std::vector<double> RandomParameters(const Layout& layout, double noise, uint64_t seed) {
+std::vector<double> RandomParameters(const params::Layout& layout, double noise, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal;
   std::vector<double> values;
   values.reserve(layout.num_elements());
-  for (const TensorSpec& tensor : layout.tensors()) {
-    const bool is_random = tensor.initializer.kind == InitializerKind::kNormal ||
-                           tensor.initializer.kind == InitializerKind::kUniform;
-    const double start = tensor.initializer.kind == InitializerKind::kOnes ? 1.0 : 0.0;
+  for (const params::TensorSpec& tensor : layout.tensors()) {
+    const bool is_random = tensor.initializer.kind == params::InitializerKind::kNormal ||
+                           tensor.initializer.kind == params::InitializerKind::kUniform;
+    const double start = tensor.initializer.kind == params::InitializerKind::kOnes ? 1.0 : 0.0;
     const double scale = noise + (is_random ? tensor.initializer.scale : 0.0);
     for (int64_t i = 0; i < tensor.num_elements(); ++i) {
       values.push_back(static_cast<float>(start + scale * normal(random)));

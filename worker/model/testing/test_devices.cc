@@ -21,6 +21,6 @@ kernels::DeviceSet MakeTestCards(int count) {
       {.streams = emulator::StreamOrder::kOthersFirst, .num_devices = count});
 }
 
-std::vector<ModelSpec> SpecsOfTestCards() { return {}; }
+std::vector<params::ModelSpec> SpecsOfTestCards() { return {}; }
 
 }  // namespace lodestar::model

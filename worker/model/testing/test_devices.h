@@ -43,6 +43,6 @@ std::unique_ptr<kernels::Device> MakeTestDevice(const std::string& name, int thr
 kernels::DeviceSet MakeTestCards(int count);
 
 // Returns models that are too large for the emulated card. Empty if the card is emulated.
-std::vector<ModelSpec> SpecsOfTestCards();
+std::vector<params::ModelSpec> SpecsOfTestCards();
 
 }  // namespace lodestar::model

@@ -135,15 +135,15 @@ void DelayedDevice::Subtract(kernels::Buf z, kernels::Buf x, kernels::Buf y) {
 void DelayedDevice::SumOfSquares(kernels::Buf sum, kernels::Buf x) {
   Compute(&kernels::Device::SumOfSquares, sum, x);
 }
-void DelayedDevice::Encode(Encoding encoding, void* encoded, kernels::Buf values, float scale,
-                           kernels::Buf residual, const kernels::Rounding& rounding,
+void DelayedDevice::Encode(params::Encoding encoding, void* encoded, kernels::Buf values,
+                           float scale, kernels::Buf residual, const kernels::Rounding& rounding,
                            kernels::StreamKind stream) {
   Queue(stream, &kernels::Device::Encode, encoding, encoded, values, scale, residual, rounding,
         stream);
 }
-void DelayedDevice::UpdateResidual(Encoding encoding, kernels::Buf residual, kernels::Buf values,
-                                   float scale, const void* encoded, float decay,
-                                   kernels::StreamKind stream) {
+void DelayedDevice::UpdateResidual(params::Encoding encoding, kernels::Buf residual,
+                                   kernels::Buf values, float scale, const void* encoded,
+                                   float decay, kernels::StreamKind stream) {
   Queue(stream, &kernels::Device::UpdateResidual, encoding, residual, values, scale, encoded, decay,
         stream);
 }

@@ -25,8 +25,8 @@ class LocalParameterServer::Push final : public client::PushSession {
         << "computed on version " << base_version;
     owner_->on_add_(bucket);
     const int64_t elements = owner_->registration_.buckets()[bucket].range.size();
-    const bool is_skipped = header_.num_samples == kSkippedSamples;
-    const int64_t bytes = is_skipped ? 0 : EncodedBytes(header_.encoding, elements);
+    const bool is_skipped = header_.num_samples == messages::kSkippedSamples;
+    const int64_t bytes = is_skipped ? 0 : params::EncodedBytes(header_.encoding, elements);
     LODESTAR_CHECK(data.size() == static_cast<size_t>(bytes))
         << data.size() << " bytes of bucket " << bucket;
     std::vector<float>& values = contributions_[bucket];
@@ -103,20 +103,20 @@ class LocalParameterServer::Pull final : public client::PullSession {
   bool is_cancelled_ ABSL_GUARDED_BY(owner_->mutex_) = false;
 };
 
-LocalParameterServer::LocalParameterServer(const JobSpec& job, double learning_rate)
+LocalParameterServer::LocalParameterServer(const job::JobSpec& job, double learning_rate)
     : learning_rate_(static_cast<float>(learning_rate)) {
   registration_.job = job;
-  auto map = std::make_shared<ClusterMap>();
-  map->layout = *BuildLayout(job.model);
+  auto map = std::make_shared<messages::ClusterMap>();
+  map->layout = *params::BuildLayout(job.model);
   const int64_t size = map->layout.num_elements();
   map->servers = {{0, "nowhere:1", {0, size}}};
-  map->buckets = *PlanBuckets(map->layout, {{0, size}}, job.bucket_bytes);
+  map->buckets = *params::PlanBuckets(map->layout, {{0, size}}, job.bucket_bytes);
   registration_.map = std::move(map);
   pushed_.resize(registration_.buckets().size());
   versions_.resize(registration_.buckets().size());
   weights_.resize(size);
   momentum_.resize(size);
-  FillInitialRange(registration_.layout(), job.seed, {0, size}, absl::MakeSpan(weights_));
+  params::FillInitialRange(registration_.layout(), job.seed, {0, size}, absl::MakeSpan(weights_));
 }
 
 std::unique_ptr<client::PushSession> LocalParameterServer::StartPush(
@@ -134,20 +134,20 @@ std::unique_ptr<client::PullSession> LocalParameterServer::StartPull(client::Pul
   return std::make_unique<Pull>(this, std::move(spec), std::move(on_bucket));
 }
 
-void LocalParameterServer::Apply(const client::ContributionHeader& header, ElementRange range,
-                                 const float* contribution) {
+void LocalParameterServer::Apply(const client::ContributionHeader& header,
+                                 params::ElementRange range, const float* contribution) {
   for (int64_t i = range.begin; i < range.end; ++i) {
     const float value = contribution[i - range.begin];
     switch (header.kind) {
-      case ContributionKind::kGradient:
+      case messages::ContributionKind::kGradient:
         weights_[i] -= learning_rate_ * (header.scale * value);
         break;
-      case ContributionKind::kPseudoGradient:
+      case messages::ContributionKind::kPseudoGradient:
         momentum_[i] = outer_momentum_ * momentum_[i] + value;
         weights_[i] -= outer_learning_rate_ * (value + outer_momentum_ * momentum_[i]);
         break;
-      case ContributionKind::kWeights:
-      case ContributionKind::kInitialWeights:
+      case messages::ContributionKind::kWeights:
+      case messages::ContributionKind::kInitialWeights:
         weights_[i] = value;
         break;
     }

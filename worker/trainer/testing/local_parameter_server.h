@@ -22,9 +22,9 @@ class LocalParameterServer final : public client::ParameterTransport {
  public:
   // Starts with the layout's initial weights, and with many buckets per block. Requires:
   // `job.model` is set.
-  LocalParameterServer(const JobSpec& job, double learning_rate);
+  LocalParameterServer(const job::JobSpec& job, double learning_rate);
 
-  const Registration& registration() const { return registration_; }
+  const messages::Registration& registration() const { return registration_; }
   // Gives the worker a new incarnation, as if it had lost its lease and registered again.
   void BeginAnotherLife() {
     registration_.life.incarnation = Incarnation(registration_.life.incarnation.value() + 1);
@@ -95,10 +95,10 @@ class LocalParameterServer final : public client::ParameterTransport {
   class Push;
   class Pull;
 
-  void Apply(const client::ContributionHeader& header, ElementRange range,
+  void Apply(const client::ContributionHeader& header, params::ElementRange range,
              const float* contribution);
 
-  Registration registration_;
+  messages::Registration registration_;
   const float learning_rate_;
   std::vector<float> weights_;
   std::vector<std::vector<std::byte>> pushed_;

@@ -113,24 +113,25 @@ class StuckPull final : public client::PullSession {
   Stuck stuck_;
 };
 
-Registration TwoTensors(int64_t first_elements, int64_t bucket_bytes) {
-  Registration registration;
-  TensorSpec first{.name = "first", .shape = {first_elements}, .block = 0, .initializer = {}};
-  TensorSpec second{.name = "second", .shape = {2}, .block = 1, .initializer = {}};
-  auto map = std::make_shared<ClusterMap>();
-  map->layout = *Layout::FromTensors({first, second});
-  const ElementRange all = {0, map->layout.num_elements()};
+messages::Registration TwoTensors(int64_t first_elements, int64_t bucket_bytes) {
+  messages::Registration registration;
+  params::TensorSpec first{
+      .name = "first", .shape = {first_elements}, .block = 0, .initializer = {}};
+  params::TensorSpec second{.name = "second", .shape = {2}, .block = 1, .initializer = {}};
+  auto map = std::make_shared<messages::ClusterMap>();
+  map->layout = *params::Layout::FromTensors({first, second});
+  const params::ElementRange all = {0, map->layout.num_elements()};
   map->servers = {{0, "nowhere:1", all}};
-  map->buckets = *PlanBuckets(map->layout, {all}, bucket_bytes);
+  map->buckets = *params::PlanBuckets(map->layout, {all}, bucket_bytes);
   registration.map = std::move(map);
   return registration;
 }
 
 }  // namespace
 
-Registration TwoBlocks() { return TwoTensors(2, kDefaultBucketBytes); }
+messages::Registration TwoBlocks() { return TwoTensors(2, params::kDefaultBucketBytes); }
 
-Registration ABlockOfFourBuckets() { return TwoTensors(8, 2 * sizeof(float)); }
+messages::Registration ABlockOfFourBuckets() { return TwoTensors(8, 2 * sizeof(float)); }
 
 std::vector<float> ScriptedTransport::Sent::values() const {
   const auto* const floats = reinterpret_cast<const float*>(data.data());

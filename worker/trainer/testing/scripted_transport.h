@@ -15,10 +15,10 @@
 namespace lodestar::trainer {
 
 // Returns a registration with two blocks of two elements, one bucket per block.
-Registration TwoBlocks();
+messages::Registration TwoBlocks();
 // Returns a registration with a block of eight elements in buckets 0 to 3, and a block of two
 // elements in bucket 4.
-Registration ABlockOfFourBuckets();
+messages::Registration ABlockOfFourBuckets();
 
 // Answers each session with the next scripted status, and with OK when the script is used up. A
 // pull brings bucket b with values 10 + b and version min_round + b. A pull that fails delivers its

@@ -20,7 +20,7 @@ class RandomDataset final : public data::Dataset {
  public:
   // If `reading` is an error, reading training data returns it. The tokens of training data are
   // below `limit`.
-  RandomDataset(const ModelSpec& spec, const absl::Status* reading, const int32_t* limit)
+  RandomDataset(const params::ModelSpec& spec, const absl::Status* reading, const int32_t* limit)
       : reading_(reading), limit_(limit), batch_(model::RandomBatch(spec, kRigSamples, 7)) {}
   int64_t num_train_samples() const override { return kRigSamples - kRigHeldout; }
   int64_t num_heldout_samples() const override { return kRigHeldout; }
@@ -58,50 +58,52 @@ class RandomDataset final : public data::Dataset {
 
 }  // namespace
 
-JobSpec SmallJob(JobSpec job) {
+job::JobSpec SmallJob(job::JobSpec job) {
   job.model = model::SmallGptSpec();
-  if (job.bucket_bytes == kDefaultBucketBytes) job.bucket_bytes = 4096;
+  if (job.bucket_bytes == params::kDefaultBucketBytes) job.bucket_bytes = 4096;
   job.batch_size = kRigBatch;
   return job;
 }
 
-TrainingRig::TrainingRig(JobSpec job, kernels::Device* device, bool overlap, TraceRecorder* trace,
-                         Clock* clock, bool pulls_ahead)
+TrainingRig::TrainingRig(job::JobSpec job, kernels::Device* device, bool overlap,
+                         process::TraceRecorder* trace, Clock* clock, bool pulls_ahead)
     : TrainingRig(job, device,
                   *model::MakeModel({.spec = SmallJob(job).model, .max_batch = 4}, device), overlap,
                   trace, clock, pulls_ahead) {}
 
-TrainingRig::TrainingRig(JobSpec job, kernels::Device* device, std::unique_ptr<model::Model> model,
-                         bool overlap, TraceRecorder* trace, Clock* clock, bool pulls_ahead)
+TrainingRig::TrainingRig(job::JobSpec job, kernels::Device* device,
+                         std::unique_ptr<model::Model> model, bool overlap,
+                         process::TraceRecorder* trace, Clock* clock, bool pulls_ahead)
     : job_(SmallJob(std::move(job))),
       server_(job_, /*learning_rate=*/0.5),
       dataset_(std::make_unique<RandomDataset>(job_.model, &reading_, &token_limit_)),
       order_(1, dataset_->num_train_samples()),
       model_(std::move(model)),
-      runner_deps_(
-          {.model = model_.get(),
-           .device = device,
-           .dataset = dataset_.get(),
-           .clock = clock,
-           .overlap = overlap,
-           .trace = trace,
-           .pulls_ahead = pulls_ahead,
-           .on_contributed = [this](const RoundReport& report) { on_contributed_(report); },
-           .on_step = [this](const RoundStep& step) { on_step_(step); },
-           .stop_requested = [this] { return is_stopping_.load(); },
-           .time_left = [this] { return absl::Nanoseconds(time_left_ns_.load()); },
-           .on_activity = [this](absl::string_view activity) { on_activity_(activity); }}),
+      runner_deps_({.model = model_.get(),
+                    .device = device,
+                    .dataset = dataset_.get(),
+                    .clock = clock,
+                    .overlap = overlap,
+                    .trace = trace,
+                    .pulls_ahead = pulls_ahead,
+                    .on_contributed =
+                        [this](const messages::RoundReport& report) { on_contributed_(report); },
+                    .on_step = [this](const RoundStep& step) { on_step_(step); },
+                    .stop_requested = [this] { return is_stopping_.load(); },
+                    .time_left = [this] { return absl::Nanoseconds(time_left_ns_.load()); },
+                    .on_activity = [this](absl::string_view activity) { on_activity_(activity); }}),
       runner_(*MakeRoundRunner(job_, runner_deps_)) {}
 
 TrainingRig::~TrainingRig() = default;
 
-absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round, Grant::Kind kind) {
-  const int steps = StepsOfWindow(job_, Round(round));
+absl::StatusOr<messages::RoundReport> TrainingRig::RunRound(int64_t round,
+                                                            messages::Grant::Kind kind) {
+  const int steps = job::StepsOfWindow(job_, Round(round));
   int64_t steps_before = 0;
   for (int64_t before = 0; before < round; ++before) {
-    steps_before += StepsOfWindow(job_, Round(before));
+    steps_before += job::StepsOfWindow(job_, Round(before));
   }
-  Grant grant;
+  messages::Grant grant;
   grant.kind = kind;
   grant.round = Round(round);
   grant.first_sample = kRigBatch * steps_before / job_.local_steps;
@@ -115,16 +117,16 @@ absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round, Grant::Kind kin
   return Run(grant);
 }
 
-absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round, Work work) {
+absl::StatusOr<messages::RoundReport> TrainingRig::RunRound(int64_t round, Work work) {
   if (work == Work::kFull) return RunRound(round);
-  Grant grant;
+  messages::Grant grant;
   grant.round = Round(round);
   grant.min_round = grant.round;
   grant.local_steps = 0;
   return Run(grant);
 }
 
-absl::StatusOr<RoundReport> TrainingRig::Run(const Grant& grant) {
+absl::StatusOr<messages::RoundReport> TrainingRig::Run(const messages::Grant& grant) {
   return runner_->Run({.registration = &server_.registration(),
                        .sample_order = &order_,
                        .transport = transport_,
@@ -132,7 +134,7 @@ absl::StatusOr<RoundReport> TrainingRig::Run(const Grant& grant) {
                       grant);
 }
 
-TrainingOutcome TrainThreeRounds(const JobSpec& job, kernels::Device* device, bool overlap) {
+TrainingOutcome TrainThreeRounds(const job::JobSpec& job, kernels::Device* device, bool overlap) {
   TrainingRig rig(job, device, overlap, /*trace=*/nullptr, &Clock::Real(), /*pulls_ahead=*/overlap);
   return TrainThreeRounds(rig);
 }
@@ -140,7 +142,7 @@ TrainingOutcome TrainThreeRounds(const JobSpec& job, kernels::Device* device, bo
 TrainingOutcome TrainThreeRounds(TrainingRig& rig) {
   TrainingOutcome outcome;
   for (int64_t round = 0; round < 3; ++round) {
-    const absl::StatusOr<RoundReport> report = rig.RunRound(round);
+    const absl::StatusOr<messages::RoundReport> report = rig.RunRound(round);
     EXPECT_OK(report);
     if (!report.ok()) break;
     outcome.losses.push_back(report->loss_sum);

@@ -31,20 +31,22 @@ class TrainingRig {
  public:
   // Replaces the job's model, and its bucket size if that is the default. `device`, `clock` and
   // `trace` must outlive the rig. `trace` may be null.
-  TrainingRig(JobSpec job, kernels::Device* device, bool overlap, TraceRecorder* trace = nullptr,
-              Clock* clock = &Clock::Real(), bool pulls_ahead = false);
+  TrainingRig(job::JobSpec job, kernels::Device* device, bool overlap,
+              process::TraceRecorder* trace = nullptr, Clock* clock = &Clock::Real(),
+              bool pulls_ahead = false);
   // Does the same as the other constructor, with `model`. The model may use other devices beside
   // `device`.
-  TrainingRig(JobSpec job, kernels::Device* device, std::unique_ptr<model::Model> model,
-              bool overlap, TraceRecorder* trace = nullptr, Clock* clock = &Clock::Real(),
+  TrainingRig(job::JobSpec job, kernels::Device* device, std::unique_ptr<model::Model> model,
+              bool overlap, process::TraceRecorder* trace = nullptr, Clock* clock = &Clock::Real(),
               bool pulls_ahead = false);
   ~TrainingRig();
 
   // Says how much a round computes. kIdle grants no steps, which is allowed if contributions are
   // deferred. Round 1 evaluates first.
   enum class Work : uint8_t { kFull, kIdle };
-  absl::StatusOr<RoundReport> RunRound(int64_t round, Work work);
-  absl::StatusOr<RoundReport> RunRound(int64_t round, Grant::Kind kind = Grant::Kind::kTrain);
+  absl::StatusOr<messages::RoundReport> RunRound(int64_t round, Work work);
+  absl::StatusOr<messages::RoundReport> RunRound(
+      int64_t round, messages::Grant::Kind kind = messages::Grant::Kind::kTrain);
 
   LocalParameterServer& server() { return server_; }
   model::Model& model() { return *model_; }
@@ -58,7 +60,8 @@ class TrainingRig {
   std::function<void(absl::string_view)> on_activity_ = [](absl::string_view) {};
   // Called as the fields of the same name in RoundRunnerDeps.
   std::function<void(const RoundStep&)> on_step_ = [](const RoundStep&) {};
-  std::function<void(const RoundReport&)> on_contributed_ = [](const RoundReport&) {};
+  std::function<void(const messages::RoundReport&)> on_contributed_ =
+      [](const messages::RoundReport&) {};
   RoundRunner& runner() { return *runner_; }
   // Uses `transport` in place of the server in memory, but keeps the server's registration.
   // `transport` must outlive the rounds.
@@ -74,9 +77,9 @@ class TrainingRig {
   }
 
  private:
-  absl::StatusOr<RoundReport> Run(const Grant& grant);
+  absl::StatusOr<messages::RoundReport> Run(const messages::Grant& grant);
 
-  const JobSpec job_;
+  const job::JobSpec job_;
   LocalParameterServer server_;
   client::ParameterTransport* transport_ = &server_;
   std::atomic<bool> is_stopping_ = false;
@@ -92,7 +95,7 @@ class TrainingRig {
 };
 
 // Returns `job` with the changes that the rig makes.
-JobSpec SmallJob(JobSpec job);
+job::JobSpec SmallJob(job::JobSpec job);
 
 struct TrainingOutcome {
   std::vector<float> weights;
@@ -102,7 +105,7 @@ struct TrainingOutcome {
 };
 
 // Trains three rounds. With overlap, weights are pulled ahead. The test fails if a round fails.
-TrainingOutcome TrainThreeRounds(const JobSpec& job, kernels::Device* device, bool overlap);
+TrainingOutcome TrainThreeRounds(const job::JobSpec& job, kernels::Device* device, bool overlap);
 // Trains three rounds like the function above, with `rig`. The rig may have other devices or
 // another micro-batch.
 TrainingOutcome TrainThreeRounds(TrainingRig& rig);
