@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One library and its tests for the sources of a folder."""
 
 # Sources that are no part of the library: each is a program of its own.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Tells Bazel, before every build, which commit the sources are of. Prints nothing if they are no
 # git checkout: unpacked from an archive, even inside the checkout of another project.
 # These keys have no STABLE_ prefix: a change of them alone rebuilds nothing.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Runs workspace_status.sh in checkouts and outside of them.
 set -euo pipefail
 

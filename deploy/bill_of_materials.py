@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a package is made of, as SPDX 2.3 in JSON (https://spdx.github.io/spdx-spec/v2.3/).
 
   bill_of_materials.py --version=VERSION --commit=COMMIT < LIST

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Makes a Debian package (12 and later, amd64): programs, manual pages, completions, units of systemd, documents.
 #   deploy/deb.sh [--out=FILE.deb]   (default: lodestar_VERSION_amd64.deb here)
 #   deploy/deb.sh --from=DIR         of what deploy/package.sh --folder=DIR has made, instead of making it
@@ -15,7 +17,7 @@ for argument in "$@"; do
     --out=?*) out="$(realpath -m "${argument#*=}")" ;;
     --from=?*) from="$(realpath "${argument#*=}")" ;;
     -h | --help)
-      sed -n '2,4s/^# \?//p' "$0"
+      sed -n '4,6s/^# \?//p' "$0"
       exit 0
       ;;
     *) fail "unknown argument $argument; see --help" ;;

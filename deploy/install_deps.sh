@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Installs what the build, the tests and the quick start need and this machine lacks. Says nothing
 # when nothing is missing.
 #   deploy/install_deps.sh [--for_all_tests]

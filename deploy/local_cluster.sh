@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 # Servers and workers of one job on this machine, for scripts that people run: sourced by deploy/quickstart.sh and
 # deploy/examples/*.sh. Whatever is started here ends with the script, also after Ctrl-C. Needs bash 5.1.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws the loss curve of a run as an SVG file.
 
 Usage: loss_curve.py METRICS.jsonl OUT.svg [--bits]

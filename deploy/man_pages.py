@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Writes a manual page from what a program says with --helpfull.
 
   man_pages.py PROGRAM FOLDER      PROGRAM.1.gz in FOLDER; of psctl also psctl-COMMAND.1.gz for each command

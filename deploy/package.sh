@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Makes a tarball that runs on any x86-64 Linux with glibc 2.36 or later: binaries, the CUDA plugin, GPU tests and
 # benchmarks, their libraries (all but glibc's and CUDA's), licences, and what it is made of (SPDX).
 #   deploy/package.sh [--out=FILE.tar.xz]   (default: lodestar-VERSION-linux-x86_64.tar.xz here)
@@ -16,7 +18,7 @@ for argument in "$@"; do
     --out=?*) out="$(realpath -m "${argument#*=}")" ;;
     --folder=?*) folder="$(realpath -m "${argument#*=}")" ;;
     -h | --help)
-      sed -n '2,5s/^# \?//p' "$0"
+      sed -n '4,7s/^# \?//p' "$0"
       exit 0
       ;;
     *) fail "unknown argument $argument; see --help" ;;

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # From a fresh clone to a trained model: installs what is missing, builds, trains a byte-level GPT on one server and two
 # workers, and shows what it learned. Ctrl-C at any time leaves no process.
 #

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Makes a folder with programs run wherever it is: strips them, puts the libraries that they need (all but glibc's and CUDA's) and
 # the licences of these beside them, and prints Debian's packages of them: "PACKAGE VERSION ARCHITECTURE linked", sorted.
 #   deploy/relocate.sh FOLDER [--guest]
@@ -19,7 +21,7 @@ folder='' prefix=''
 for argument in "$@"; do
   case "$argument" in
     -h | --help)
-      sed -n '2,9s/^# \?//p' "$0"
+      sed -n '4,11s/^# \?//p' "$0"
       exit 0
       ;;
     --guest)

@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+
 # What scripts that people run say of themselves: sourced by them. The comment at the top of a script is its help.
 # shellcheck shell=bash
 
-show_usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
+show_usage() { sed -n '4,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
 
 # answer_help "$@": with -h or --help among the arguments prints the help and ends the script.
 answer_help() {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of bill_of_materials.py, build_wheel.py, loss_curve.py, yardsticks.py, lodestar.sbatch and the completions of shells."""
 
 import base64

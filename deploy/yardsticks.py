@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Says how well the held-out bytes of a text can be guessed, from knowing nothing to a trained model.
 
 Usage: yardsticks.py PATH MODEL_BITS

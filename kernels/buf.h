@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Defines views of device memory and the types of their elements. This file does not use Abseil,
 // because kernels include it.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checks the arguments that every implementation of Device is given. A failed check is a bug of the
 // caller, not bad input.
 #pragma once

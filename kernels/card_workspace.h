@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes how much workspace the operations of a CUDA card need. The functions need no card, so
 // that the memory use of a model can be planned on a machine without a card.
 #pragma once

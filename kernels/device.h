@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Device offers the operations of all models on one accelerator or the CPU, and its memory, streams
 // and events. Each kind of device has one implementation, which device_factory.h chooses. Every
 // implementation passes testing/device_conformance.h and takes its overrides of the operations from

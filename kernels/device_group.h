@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // DeviceGroup joins several devices of one process that compute parts of one step, and exchanges
 // vectors between them. Device::MakeGroup() makes a group of one device and others.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // DeviceSet holds what one process computes on: one device, or several that compute parts of every
 // step.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Says which elements dropout keeps: a pure function of seed and position. It gives the same answer
 // on every device, however work is cut, and again in the backward pass. Both host and device code
 // include this file, so it does not use Abseil.

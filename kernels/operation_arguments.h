@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Defines the arguments of operations other than buffers: shapes, options, and steps of optimizers.
 // This file does not use Abseil, because kernels include it.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // PlannedCard stands for a CUDA card that is not there, and answers the questions of memory
 // planning. So a model's use of memory is known before there is a card, or for another dtype than
 // that of the present card. It allocates nothing. Asking it to compute is a broken invariant of the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Sizes and gRPC settings that workers and servers share.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "proto/bulk_options.h"
 
 #include <google/protobuf/struct.pb.h>

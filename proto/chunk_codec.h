@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Encodes and decodes PushChunk and PullChunk (proto/parameter_service.proto) by hand: legal
 // protobuf, but the payload is never copied when it is sent, and is copied once, into its final
 // place, when it is received.

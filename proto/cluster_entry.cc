@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "proto/cluster_entry.h"
 
 #include <fcntl.h>

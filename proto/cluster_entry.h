@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Gets the credentials of a program that starts: the operator's own, those of a join string, or
 // none. Credentials of a join string are kept for the next start. Also renews them while the
 // program runs.

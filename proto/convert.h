@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts between generated messages and native types of common/: a job and its parts.
 // convert_cluster.h and chunk_codec.h convert the messages of workers. Messages between servers,
 // and the status, are converted in server/rpc.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts between the messages of workers and coordinator in proto/cluster_service.proto and
 // common/messages/cluster_messages.h, for both sides.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Gets a machine's first certificate: both sides of the exchange described in
 // proto/authority_service.proto. A machine checks the authority before it sends the secret. During
 // an enrolment no HTTP/2 is spoken, so strangers cannot reach it.

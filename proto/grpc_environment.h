@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checks variables of the environment that gRPC reads. With some values gRPC aborts or refuses
 // every connection, and does not say why.
 #pragma once

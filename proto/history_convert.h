@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts RunHistory to and from messages.
 #pragma once
 

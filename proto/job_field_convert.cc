@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "proto/job_field_convert.h"
 
 #include <google/protobuf/descriptor.h>

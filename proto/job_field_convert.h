@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts the fields of a job that have JobField::wire to and from the message JobSpec, by
 // reflection. Fields for which JobField::wire is empty are converted in convert_job.cc.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts AdminService.ReadLog to and from common/logging/log_tail.h.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "proto/log_convert.h"
 
 #include "common/testing/status_matchers.h"

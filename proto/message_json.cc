@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "proto/message_json.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts a message to JSON, in one form for users and scripts. Keys are the field names in the
 // .proto. Numbers that are 0 and empty texts are included.
 #pragma once

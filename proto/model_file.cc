@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "proto/model_file.h"
 
 #include <google/protobuf/io/tokenizer.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads model specs from files (--model=FILE.textproto), in the text form of ModelSpec in
 // proto/model.proto.
 #pragma once

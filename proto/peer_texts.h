@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes all texts in a peer's message safe to show.
 #pragma once
 

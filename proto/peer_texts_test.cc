@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "proto/peer_texts.h"
 
 #include <gmock/gmock.h>

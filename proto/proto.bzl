@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generates C++ messages and gRPC stubs with Debian's protoc."""
 
 def lodestar_proto_library(name, src, deps = [], grpc = False, visibility = None):

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds out from the bytes of a registration how large it will be when parsed. A message of 4 MiB
 // may hold a million tensors of two bytes, and each tensor takes many times as much memory when
 // parsed. Pure.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts absl::Status to and from grpc::Status, and says what each code means. For what a caller
 // does about each code, see common/runtime/remedy.h.
 //

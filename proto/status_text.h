@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Formats a cluster's status as text for users. Scripts use --json.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds reasons why TLS between a program and its servers may fail. gRPC only reports that the
 // socket was closed.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // gRPC credentials of our processes: mutual TLS with the certificates of common/security, or plain
 // text if that is allowed. Used on both ends of a connection.
 #pragma once

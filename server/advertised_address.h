@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds the address under which other programs reach a server that listens.
 #pragma once
 

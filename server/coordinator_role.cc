@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/coordinator_role.h"
 
 #include <grpcpp/server_builder.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CoordinatorRole holds all that only the server of shard 0 has: the coordinator on its strand, the
 // shards that it commands, checkpoints, progress, and the services for workers, operators and other
 // servers.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Handles journals that were written with another number of servers than this job has. The
 // parameter space can be divided anew only from a checkpoint. A journal can be continued only with
 // the division that it was written in.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds flags that were given to a server and have no effect, because of what other flags say. An
 // operator who gives a flag wants an effect. Therefore the server refuses to start, instead of
 // training another job than the operator meant. Does no I/O.

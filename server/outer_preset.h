@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Published settings of the outer optimizer of local_sgd, by name. Does no I/O.
 #pragma once
 

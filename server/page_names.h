@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds the names and addresses under which browsers reach the pages of ps_server --http. Does no
 // I/O.
 #pragma once

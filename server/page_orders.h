@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The orders that operators can give through the page of ps_server --http.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // PortFile is the file of --port_file: it has the port at which a server listens, for scripts that
 // wait for the server.
 //

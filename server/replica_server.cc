@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/replica_server.h"
 
 #include <grpcpp/grpcpp.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ps_server --replica: a process that keeps copies of the journals of servers.
 #pragma once
 

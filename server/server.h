@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Server is one ps_server. It builds every part from a ServerConfig, opens the port, and stops all
 // parts in order. It has no globals except gRPC's, so tests run several servers in one process.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ServerConfig has everything that one ps_server is told at its start, as plain data. It is filled
 // from flags by server_flags, and by hand in tests.
 #pragma once

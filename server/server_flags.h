@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The command line of ps_server. The flags themselves are private to server_flags.cc. All other
 // code sees a ServerConfig. Only server_main and the flags' test include this file.
 #pragma once

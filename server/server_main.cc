@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ps_server: holds the weights that GPU workers train together.
 #include <sys/time.h>
 #include <unistd.h>

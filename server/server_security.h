@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ServerSecurity is the security of one ps_server: how it is known to other programs, and how it
 // knows them. It turns flags into gRPC credentials. On the coordinator it has the authority of the
 // cluster, unless the operator gives certificates of another authority.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The uplink of a site: a complete worker of the servers upstream, in the process of the site's
 // server. Registration, leases, encodings with error feedback, reconnection and TLS work as in any
 // worker.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The workload of a worker that is a site: the site's workers make its steps, and its weights are
 // those of the site's server. They are read when the steps of a round are done.
 #pragma once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints "N passed, N failed, N skipped" for a file of bazel's build events (JSON lines).
 
 Usage: count_results.py EVENTS_FILE BAZEL_EXIT_CODE RULE_FAILURES OTHER_RESULTS_FILE

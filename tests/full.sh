@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Everything: installs what the tests need (deploy/install_deps.sh --for_all_tests, tests/registry_tools.sh --install), then tests/run.sh,
 # and what takes too long for each change, some two hours. Before a release.
 #   tests/full.sh [--install_only]

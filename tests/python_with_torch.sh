@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Prints the path of a Python that has PyTorch, Hugging Face's transformers, and what people use beside them, for tests.
 #   tests/python_with_torch.sh
 # They come from the package registry (700 MB) once, into ${XDG_CACHE_HOME:-~/.cache}/lodestar. Exit code 77: they

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Prints the folder of the programs that some tests need and Debian does not have: its bin is put before PATH, whether it is there or not.
 #   tests/registry_tools.sh             the folder
 #   tests/registry_tools.sh --install   gets them, once: a Python with TensorBoard and kubernetes_validate from the package registry, and

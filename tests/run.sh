@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Installs what is missing, builds everything and runs every test: tests/run.sh
 # One target at a time: bazel test //server/sync:all
 # Last line: "N passed, N failed, N skipped" (test targets).

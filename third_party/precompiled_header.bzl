@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A header compiled once for many sources."""
 
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")

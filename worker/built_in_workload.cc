@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/built_in_workload.h"
 
 #include <algorithm>

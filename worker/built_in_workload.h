@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BuiltInWorkload is the workload of gpu_worker: the models of model_factory.h, trained on files of
 // data.
 #pragma once

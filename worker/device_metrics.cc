@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/device_metrics.h"
 
 namespace lodestar::worker {

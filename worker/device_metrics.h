@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Metrics of the devices. A worker reports them with each round, beside the metrics of programs.
 #pragma once
 

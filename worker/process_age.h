@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures how long this process has been running, including the time for loading its libraries.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ResidualFolder is a folder in --state_dir that one process holds at a time. A worker keeps data
 // in it for the next process of the same name: the residual of error feedback and, once the worker
 // was told to stop, the state of its inner optimizer.

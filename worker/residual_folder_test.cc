@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/residual_folder.h"
 
 #include <sys/stat.h>

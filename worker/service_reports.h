@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ServiceReports reports the state of a worker to the service manager (systemd) that has started
 // it, again and again. From the first report on, the worker counts as ready, even if it waits: the
 // start of a machine must not wait for servers elsewhere, and systemd watches only services that

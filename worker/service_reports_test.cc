@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/service_reports.h"
 
 #include <sys/socket.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // StallWatch tells whether a worker's own work makes progress. Waiting for other processes has no
 // limit here, because those processes have limits of their own.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // TuningFile is the file of --tuning_file. It keeps what devices have chosen by measuring, so that
 // later runs choose the same. Workers of one machine may share it. A damaged file ends no worker:
 // the log says what is wrong, and the devices measure again.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Worker puts together the parts of gpu_worker, and of programs that compute themselves. It owns
 // link, transport, workload and device, and carries out the decisions of its Lifecycle. Tasks run
 // on the thread of Run(), one at a time. All other effects are done at once. Workload and device

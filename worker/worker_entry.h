@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Names a worker, and gets its credentials and the coordinator's address. gpu_worker and programs
 // that compute themselves use it.
 #pragma once

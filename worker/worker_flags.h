@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The flags of gpu_worker and their checks. Flags are read here and nowhere else.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // gpu_worker: reads the flags, runs one Worker, and handles signals.
 
 #include <unistd.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Workload is the part of a job that one worker computes: the model, and the data that it learns
 // from. There is one class for built-in models and data (built_in_workload.h), and one for another
 // program that computes (capi/caller_workload.h).

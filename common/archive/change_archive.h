@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Writes the changes between two values of a record, and applies changes to a record. See
 // json_archive.h for how a record describes its fields. The two records are compared field by
 // field, by the addresses of the fields. So the Describe() of such a record uses only archive() and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Forms of fields that several records use: see As() in json_archive.h.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Stores records as JSON and reads them back. The fields of a record are described once:
 //
 //   template <typename Archive>

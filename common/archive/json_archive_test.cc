@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/archive/json_archive.h"
 
 #include <gmock/gmock.h>

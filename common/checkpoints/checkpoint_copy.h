@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Copies checkpoints, for backups and for restoring them.
 #pragma once
 

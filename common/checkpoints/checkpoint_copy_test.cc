@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/checkpoints/checkpoint_copy.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Names and lists the checkpoints in a root directory.
 #pragma once
 

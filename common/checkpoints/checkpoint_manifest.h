@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The content of a checkpoint directory: MANIFEST.json as plain data, and its conversion to and
 // from text. Servers write it, and every program that needs a model reads it.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The files beside the weights in a folder that Hugging Face's save_pretrained() writes for a
 // GPT-2: reads the model from such files, and writes such files for our models. Pure. Source:
 // configuration_gpt2.py and modeling_gpt2.py of github.com/huggingface/transformers.

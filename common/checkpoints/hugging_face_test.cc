@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/checkpoints/hugging_face.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The part of a checkpoint's manifest about the journals of the servers that wrote it.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares the tensors of a program with those of a job. The job may have them in another order and
 // in other blocks. Pure.
 #pragma once

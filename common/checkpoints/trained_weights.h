@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The weights of a trained model on disk, as whole tensors. Reads a safetensors file, as `export`
 // writes it; a checkpoint directory, whatever number of servers wrote it; or a folder that Hugging
 // Face's save_pretrained() has written for a GPT-2. Files of earlier releases, which did not yet

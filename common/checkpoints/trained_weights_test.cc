@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/checkpoints/trained_weights.h"
 
 #include <gmock/gmock.h>

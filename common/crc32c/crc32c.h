@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CRC-32C (Castagnoli; RFC 3720 section B.4): checksums of chunks and of checkpoint files.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // This file is compiled once per instruction set, which LODESTAR_CRC names. It must not include
 // headers with inline functions: the linker might keep the copy that was compiled for the widest
 // instruction set.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes long parts of a CRC-32C by carry-less multiplication (Gopal et al. 2009, "Fast CRC
 // Computation for Generic Polynomials Using PCLMULQDQ Instruction"). The code is compiled once per
 // instruction set, and crc32c.cc chooses one.

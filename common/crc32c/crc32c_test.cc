@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/crc32c/crc32c.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Shortens the curves of a run, so that the history of a long run has a bounded size.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Other runs that a run can be compared with: folders with a history file
 // (common/history/run_history.h) in the run's own folder or in its parent folder. The folders are
 // only read. They may belong to any user: symbolic links are not followed, and a file that is not a

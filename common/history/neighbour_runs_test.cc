@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/history/neighbour_runs.h"
 
 #include <fcntl.h>

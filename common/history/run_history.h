@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Curves and events of a run, and the file that keeps them when the server ends: an SQLite database
 // beside the checkpoints.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/history/run_history.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The content of dashboard.html, compiled into the program.
 #pragma once
 

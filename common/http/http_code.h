@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Maps our errors to HTTP status codes.
 #pragma once
 

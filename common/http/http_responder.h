@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Answers one whole request: bytes in, bytes out. Checks that the request names this server as its
 // host, that an order comes from a page of this server, and that the caller is allowed to ask. Then
 // gets the answer from the routes. Has no sockets and no threads. Thread-safe.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What an HttpServer serves, and to whom: plain data, and functions of the owner. The server's
 // threads call these functions, which must not block for long.
 #pragma once

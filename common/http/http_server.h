@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // HttpServer serves pages for users and monitoring: answers to GET, a stream of server-sent events
 // (HTML standard, "Server-sent events"), and orders by POST. It uses TLS if it has a certificate.
 // HttpResponder decides what a client may get, and HttpRoutes has the content.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The runs that a run can be compared with, as JSON for the dashboard.
 //   /api/runs               {"folder", "runs": [{"name", "written" (seconds since 1970),
 //                           "unreadable" (reason; null means that it can be read)}],

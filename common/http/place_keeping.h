@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Chooses the connection to close if there is no room for a new one. So a client cannot keep other
 // clients out by opening many connections that send or read nothing. Pure.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Says whether an HTTP/1 request is complete, before it is parsed. So no thread waits for a client
 // that sends byte by byte, and no large request is parsed. Pure.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/http/request_head.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/http/text_answer.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The bytes of a whole HTTP/1.1 answer with a text, for a request that is refused before it is
 // parsed. Pure.
 #pragma once

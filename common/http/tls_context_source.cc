@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/http/tls_context_source.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keeps the TlsContext of certificate files that are renewed while the server runs. Thread-safe.
 #pragma once
 

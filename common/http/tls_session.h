@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The server's side of TLS as bytes in and bytes out: no socket, no thread, no blocking. TLS 1.3
 // only, without resumption, so that each connection shows its certificate again. A client need not
 // show a certificate. If it shows one, the authority must have issued it.

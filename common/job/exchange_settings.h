@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Settings that say how a job exchanges, of which the job may choose some itself (--mode=auto,
 // --local_steps=auto, ...). Says which settings are open, reads settings from checkpoints, and
 // computes the lengths of the job in rounds. Pure.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Cuts the parameters into fragments, of which each round exchanges one (local_sgd with
 // --fragments), and says how many local steps lie between two rounds. Pure; both sides compute the
 // same plan.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Clipping of a gradient's norm, for servers and workers.
 #pragma once
 

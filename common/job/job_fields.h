@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The fields of a job in one table. The table gives flags with their help, settings of checkpoints,
 // ranges, the wire form, and how sites and resumed jobs treat each field. The functions of
 // job_spec.h say which fields contradict each other.

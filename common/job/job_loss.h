@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The loss of a job, which every program shows. The server measures it over all workers and sends
 // it to them, so that no program shows the loss on a part of the data as the job's loss.
 #pragma once

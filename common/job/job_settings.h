@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The settings of a job as pairs of flag and text. Checkpoints keep them, so that a resumed job can
 // be compared with the settings that were asked for. Also says which settings have no effect.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/job/job_spec.h"
 
 #include "absl/strings/str_cat.h"

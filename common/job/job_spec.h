@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // All settings of one training job, as plain data: read from flags by the coordinator, sent to
 // shards and workers at registration, stored in checkpoints. Wire form: JobSpec in proto/job.proto.
 #pragma once

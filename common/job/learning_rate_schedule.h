@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The learning rate as a pure function of global progress.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/job/outer_step.h"
 
 #include "absl/strings/str_format.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes how far the outer optimizer of local steps moves, and how far is safe in short jobs.
 // Pure.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Settings of a job that the training program may propose. A client that brings the model knows the
 // best optimizer for the model, so the operator need not set the optimizer again. Settings that the
 // operator has given are not changed. Wire form: ProposedSettings in proto/job.proto. Pure.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Combines the contributions of a round if a few of them may be wrong: coordinate by coordinate,
 // without the lowest and the highest values (trimmed mean and coordinate-wise median; Yin et al.
 // 2018, arXiv:1803.01498). Pure.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/logging/line_output.h"
 
 #include <limits.h>

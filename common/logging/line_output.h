@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Writes lines to a descriptor whose reader may have stopped: a pipe into a pager, a log driver
 // that hangs, a terminal after Ctrl-S. A line that cannot be written soon is dropped and counted,
 // so that no thread waits long for the reader.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds the ids in a log line. All programs of a cluster write ids in the same form.
 #pragma once
 

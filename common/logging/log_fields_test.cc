@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/logging/log_fields.h"
 
 #include "gmock/gmock.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/logging/log_level.h"
 
 #include "absl/status/status.h"

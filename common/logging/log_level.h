@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The importance of a log line.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LogTail keeps the last lines that a process has logged in memory, so that they can be asked for
 // later. It is bounded: the oldest lines are dropped first.
 #pragma once

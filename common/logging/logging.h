@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The log of the process: one line per event on stderr. A line is text with local time, time zone
 // and level, or a JSON object. Only this file uses spdlog. Formats are fmt's and checked at compile
 // time: LogInfo("round={} shard={}", round, shard). Repeated lines are counted and not written: see

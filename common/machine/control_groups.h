@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The control groups (containers, systemd units) that this process belongs to. The limits of a
 // group also apply to all groups below it.
 #pragma once

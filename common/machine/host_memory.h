@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Main memory that a process may use, limited by the machine, by its control groups (containers,
 // systemd units) and by its own limits (ulimit). The limit with the least available memory counts.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Main memory that this process uses.
 #pragma once
 

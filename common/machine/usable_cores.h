@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Number of processor cores that a process may keep busy.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/machine/usable_cores.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Logs the calls between workers and servers, in the same words on both sides: a line for each
 // failed call, and at debug level for every call. A stranger cannot fill the disk with calls that
 // fail again and again: if there are many failures, only some are logged, with the number of those

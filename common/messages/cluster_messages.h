@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Messages between workers and the coordinator, in native types. Both sides use the same types.
 // Meaning of each field: proto/cluster_service.proto. Wire form: proto/convert_cluster.h.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Kinds of contributions to a round. Wire form and meaning: ContributionKind in
 // proto/parameter_service.proto.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Forms in which the properties of contributions are stored: see As() in json_archive.h.
 #pragma once
 

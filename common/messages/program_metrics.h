@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Metrics of a program's steps besides the loss: numbers by name. Pure.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The addresses at which the coordinator may be. There are several if another process, such as a
 // promoted replica, may become the coordinator. They are tried in turn, beginning with the address
 // that answered last. Pure.

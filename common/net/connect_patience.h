@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ConnectPatience decides how long a program keeps trying if no server answers. Every answer begins
 // the time anew, also a refusal that may be temporary. Pure: the time is passed in.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/net/host_port.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // HOST:PORT, the address on which a program listens or to which it connects.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/net/listen_address.h"
 
 #include "common/runtime/status_macros.h"

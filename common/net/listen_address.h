@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // HOST:PORT on which a server listens, as an operator writes it.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/net/listening_sockets.h"
 
 #include <netdb.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Sockets that listen on one HOST:PORT. If the host is a name with several addresses, each has a
 // socket.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures how long answers on one connection take, and says how long to wait for the next. Follows
 // RFC 6298, as TCP does: a smoothed round-trip time and its variation. Numbers in brackets are its
 // sections. Pure. Not thread-safe.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/net/round_trip_time.h"
 
 #include <gtest/gtest.h>

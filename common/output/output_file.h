@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Files that a program is told to write: --port_file, --trace, --metrics_out, exports.
 //
 // Only regular files are written or replaced. The symbolic links of a path are resolved first, so

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/output/output_file.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Cuts shards into buckets, the unit of aggregation, of versions and of transfer. Pure. Both sides
 // compute the same plan.
 #pragma once

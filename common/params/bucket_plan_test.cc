@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/params/bucket_plan.h"
 
 #include <gtest/gtest.h>

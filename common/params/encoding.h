@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Encoding says how the elements of a vector lie in the bytes of a chunk, with all parameters that
 // a reader needs. Wire form: Encoding in proto/job.proto. The code in kernels/codec writes and
 // reads the bytes.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes initial weights as a pure function of seed, tensor name and element index.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/params/initial_weights.h"
 
 #include <gtest/gtest.h>

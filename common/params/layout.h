@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The parameter space: all tensors of a model laid end to end as one flat fp32 vector. Pure data
 // that does not change once built.
 #pragma once

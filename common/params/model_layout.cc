@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BuildLayout(): the tensors of each known architecture and their initial values. Also the names
 // that tensors of a gpt had before they got Hugging Face's names.
 #include <algorithm>

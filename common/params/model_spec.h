@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The model that a job trains, as plain data. The wire form is proto/model.proto. BuildLayout()
 // gives the tensors.
 #pragma once

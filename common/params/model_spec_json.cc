@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/params/model_spec_json.h"
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ModelSpec as JSON text and as the text of a model file. Checkpoints and exported files have the
 // JSON text, to say which model they hold.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Cuts the parameter space into one contiguous shard per server. Pure.
 #pragma once
 

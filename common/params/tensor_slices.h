@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Cuts and names the tensors of the layout for the files of one shard.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Chooses how a job exchanges: mode, encodings, local steps, fragments and overlap. The aim is that
 // workers compute for the wanted share of the time and that the loss stays within bounds. Pure.
 // Gives the reason as text. Used by `psctl plan`, and by servers that choose settings themselves.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/plan/exchange_forecast.h"
 
 #include <algorithm>

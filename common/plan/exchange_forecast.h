@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Forecasts how long the rounds of a job take over a given network, before the job runs. The
 // forecast uses the sizes of messages, the paths between workers and servers, the time of a step,
 // and measured rates of this code. It is pure. `psctl plan` uses it, and so do servers that choose

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/plan/exchange_sizes.h"
 
 #include "common/job/fragment_plan.h"

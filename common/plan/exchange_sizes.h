@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes how many bytes the rounds of a job move, from the wire formats, the buckets and the
 // fragments of the model. Pure. The servers move exactly these bytes.
 #pragma once

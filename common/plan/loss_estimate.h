@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Estimates how much loss fewer exchanges cost, from our measurements and published ones. It is for
 // plans, and is no promise. Pure.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes, from the job and before anything is allocated, how much memory the shard of one server
 // will take, and compares it with the available memory. Pure.
 #pragma once

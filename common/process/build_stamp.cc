@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // This file is compiled each time that a stamped program is linked, and at no other time. So after
 // a new commit, no other file must be compiled again. Bazel passes the macros, but no compiler
 // options.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Output of common/workspace_status.sh at the time when a program was linked. Only
 // common/process/version.cc reads it.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Parses the command lines of our binaries: Abseil's registered flags and flags of a program's own.
 // Unlike absl::ParseCommandLine() it returns errors and does not end the process, so that main()
 // can use our exit codes. It reports which flags were given, and prints help in groups. Only for

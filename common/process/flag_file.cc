@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/process/flag_file.h"
 
 #include <algorithm>

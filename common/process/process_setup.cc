@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/process/process_setup.h"
 
 #include <fcntl.h>

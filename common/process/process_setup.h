@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Sets up the system, the C library, Abseil and the processor for our programs. Each function is
 // called once at the top of main(), before any thread. Only RaiseMallocThresholds() is different: a
 // library in another program's process calls that function alone.

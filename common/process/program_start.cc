@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Replaces or prepares things that libraries do, before or outside main(). This file is for
 // programs only: a library in another program's process must not link it.
 //

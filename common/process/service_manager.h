@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tells systemd the state of a service, with the protocol of sd_notify(3) and
 // sd_watchdog_enabled(3): whether it is ready, what it does, and that it is alive. If systemd did
 // not start the process, nothing is sent.

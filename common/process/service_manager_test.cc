@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/process/service_manager.h"
 
 #include <sys/socket.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs an operator's command in a shell, from a process with many threads.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/process/stop_signals.h"
 
 #include <pthread.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Signals that ask a program to stop, or to save and go on. For programs that wait for signals with
 // sigwait() or a SignalWaiter. A library in another program takes no signals.
 #pragma once

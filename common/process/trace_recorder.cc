@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/process/trace_recorder.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // TraceRecorder writes what one process did during a few rounds into a file for ui.perfetto.dev and
 // chrome://tracing. A null pointer means "no trace": a TraceSpan then costs one comparison.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The version of this build, its sources, and the version of the wire protocol.
 #pragma once
 

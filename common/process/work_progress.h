@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tells a program with a long task when to report its progress, so that users do not think that it
 // hangs. Pure: the time is passed in. Not thread-safe.
 #pragma once

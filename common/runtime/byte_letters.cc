@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/runtime/byte_letters.h"
 
 #include <array>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The letters with which byte-level BPE writes bytes in its vocabularies: each of the 256 bytes has
 // a printable character, so that tokens are texts. Source: bytes_to_unicode() in encoder.py of
 // github.com/openai/gpt-2.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Writes numbers of bytes as text for readers, and reads such text.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/runtime/bytes_text.h"
 
 #include "gtest/gtest.h"

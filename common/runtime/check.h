@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LODESTAR_CHECK: aborts if an invariant of our own code is broken. Errors that a peer, a disk or
 // an operator can cause are never checked with it, but returned as absl::Status.
 #pragma once

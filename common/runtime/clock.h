@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Time as a dependency: all code that waits or measures takes a Clock. Tests use SimulatedClock
 // (common/testing).
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Executors run work that must not run on a network thread. Code gets its executor from its caller,
 // and starts no threads for short tasks itself.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Owns a file descriptor and closes it in the destructor.
 #pragma once
 

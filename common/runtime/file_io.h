@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Files of the machine: whole small files, blocks of large files, mapped files. Output files that
 // an operator names are written with common/output/output_file.h, checkpoints with
 // common/storage/file_system.h. Errors name the path and give the system's text. A full disk and a

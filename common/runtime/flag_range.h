@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checks that numbers which an operator gives are in range, with one form of error everywhere.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/runtime/flag_range.h"
 
 #include <limits>

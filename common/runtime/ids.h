@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Strong integer types for every identity and count that is passed between components, so that a
 // round cannot be passed where a version is wanted. Arithmetic is limited to what counting needs.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keeps the secrets of join strings (common/security/join_string.h) out of messages. Users put join
 // strings by mistake into flags, variables and files that are meant for something else, and errors
 // quote their content.

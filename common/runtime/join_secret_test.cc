@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/runtime/join_secret.h"
 
 #include <gmock/gmock.h>

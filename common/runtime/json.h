@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // JSON for headers and manifests: a strict reader over nlohmann-json, and getters that return a
 // status and never throw.
 #pragma once

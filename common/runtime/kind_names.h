@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The names of an enum's values in flags, files and messages, one table per enum:
 //
 //   constexpr auto KindNames(Anchor) {

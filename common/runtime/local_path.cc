@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/runtime/local_path.h"
 
 #include "absl/strings/ascii.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The path of a file or folder of this machine, given in a flag or another argument of a command
 // line. A text that is meant for another program must be refused, such as a URL of a bucket, or a
 // variable or quotes that no shell has replaced. Otherwise a folder of that name would be created

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // OneLine() makes one line of a text of several lines, such as a table.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes a visitor with one function per alternative of a variant:
 //   std::visit(Overloaded{[](const A&) {...}, [](const B&) {...}}, variant);
 #pragma once

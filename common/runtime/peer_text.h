@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes text from a peer or a file safe to show in logs, status, messages and terminals.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The formula of Philox4x32-10; see common/runtime/random.h. The functions are constexpr, so that
 // nvcc compiles them for GPUs also.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Philox4x32-10, the counter-based generator of Salmon et al., "Parallel Random Numbers: As Easy as
 // 1, 2, 3", SC 2011. A value is a pure function of (key, counter), so any part of a sequence can be
 // computed anywhere, in any order.

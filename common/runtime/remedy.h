@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Says what a caller does after a call to another process of the cluster has failed. This is the
 // only table of remedies, for workers, servers and tools. A failure is final only if a peer has
 // refused the call and has named the cause. All other failures of a connection are temporary:

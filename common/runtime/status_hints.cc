@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/runtime/status_hints.h"
 
 #include "absl/strings/cord.h"

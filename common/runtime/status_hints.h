@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Facts for programs that an error has besides its text, as payloads of absl::Status. All facts
 // except that of WithAnswered() are sent over the network: proto/status_mapping.h.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // RETURN_IF_ERROR and ASSIGN_OR_RETURN for absl::Status. Outside kernels/cuda the only other
 // function-like macros are LODESTAR_CHECK (check.h), the logging macros (logging.h) and the
 // matchers of tests.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Guesses what a mistyped word was meant to be.
 #pragma once
 

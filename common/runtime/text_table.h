@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Formats tables and paragraphs for a terminal or a pipe.
 #pragma once
 

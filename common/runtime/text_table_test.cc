@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/runtime/text_table.h"
 
 #include "absl/strings/str_split.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Formats times of day and measured or estimated durations for readers. Settings are printed
 // exactly, with absl::FormatDuration().
 #pragma once

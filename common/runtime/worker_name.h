@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Names that workers, sites and identities may have: letters, digits, '.', '_' and '-', beginning
 // with a letter or a digit. So a name cannot be taken for a flag on a command line or for a path
 // such as "..".

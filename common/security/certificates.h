@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes and checks keys and certificates, all as PEM text: P-256 with SHA-256. Thread-safe.
 #pragma once
 

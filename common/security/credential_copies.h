@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CredentialCopies keeps the last whole credentials of files that their owner may replace or damage
 // at any time. gRPC reads the copies and not the files, because gRPC ends the process if a
 // certificate is empty, and refuses every connection if a key does not fit its certificate. The

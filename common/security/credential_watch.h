@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Looks whether the files of what a program shows are still of use: their owner may replace them at
 // any time, and CredentialCopies takes what is whole.
 #pragma once

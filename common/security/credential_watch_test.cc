@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/security/credential_watch.h"
 
 #include <gmock/gmock.h>

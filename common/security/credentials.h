@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a process shows to its peers, and by what it knows them: a private key, a certificate and
 // the certificate of the authority, as PEM files. They are read again when they change.
 #pragma once

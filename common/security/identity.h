@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The identity of a peer, from a URI among the alternative names of its certificate:
 //   spiffe://DOMAIN/ROLE/NAME/ID      issued by a cluster's own authority; the domain is `lodestar`
 //   spiffe://DOMAIN/ROLE/NAME         issued by another authority: the name is the id

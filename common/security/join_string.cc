@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/security/join_string.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A line that lets a machine join a cluster, and check that it is the right cluster:
 //   lodestar://HOST:PORT[,HOST:PORT...]/L1<SHA-256 of the authority's certificate>.<id>.<secret>
 // A machine with this line checks the authority's certificate by the hash before it sends the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Owning pointers to OpenSSL's objects, conversion to and from PEM text, OpenSSL's error messages,
 // and a check that OpenSSL works.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Files that only their owner may read: keys, join strings, tokens.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Flags for the identity of a program and for the authority that it trusts. All programs have the
 // same.
 #pragma once

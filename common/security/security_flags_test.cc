@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/security/security_flags.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Recognises the kind of a file from its bytes. Pure.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The disk as a dependency: code that writes or reads checkpoints takes a FileSystem.
 // SimulatedFileSystem (common/testing) is a disk that crashes, damages data that was not synced,
 // and fills up. Errors are those of common/runtime/file_io.h: they name the path and the system's

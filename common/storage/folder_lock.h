@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keeps a second server out of a checkpoint folder. The file LOCK in the folder says which server
 // holds it. The claim is protected in two ways:
 //

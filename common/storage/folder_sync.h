@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes new names in a folder survive a crash. This is not a part of file_io.h, because it writes
 // to the log.
 #pragma once

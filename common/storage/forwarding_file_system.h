@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A FileSystem that forwards every call to another one. It is the base of classes that change only
 // a few calls.
 #pragma once

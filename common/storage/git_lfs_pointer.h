@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Recognises pointers of Git LFS, which keeps large files outside of a repository. If a large file
 // was not fetched, the repository has a text of three lines in its place, which would be read as
 // data.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/storage/git_lfs_pointer.h"
 
 #include "absl/strings/string_view.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Recognises files of a journal by name. Only their owner may read them: they hold keys that
 // identify workers, and contributions of workers.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The identity of a process. It is written into things that the process holds: the LOCK of a
 // folder, or the key of a leader lease.
 #pragma once

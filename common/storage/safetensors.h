@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Files of the safetensors format: uint64 length N | N bytes of JSON | data. The JSON maps a
 // tensor's name to {"dtype", "shape", "data_offsets": [begin, end)}, with offsets from the start of
 // the data. "__metadata__" maps strings to strings. Tensors are row-major and little-endian, and

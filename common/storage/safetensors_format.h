@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rules that the writer and the reader of safetensors files share.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/storage/shared_region.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Memory that two processes of one machine share. It has no name, so it disappears with the last
 // process that maps it, even if that process is killed.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Layouts with unusual sizes, for property tests of the plans.
 #pragma once
 

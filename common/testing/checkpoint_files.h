@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // WriteCheckpoint() writes a minimal checkpoint.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // QueueExecutor runs tasks when the test says so, in the order in which they were scheduled.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "common/testing/simulated_clock.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SimulatedClock: a clock whose time changes only when a test changes it.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SimulatedFileSystem: a disk in memory that a test can crash, fill up, and make fail.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Matchers and assertions for absl::Status and absl::StatusOr, with the names that later versions
 // of Abseil use.
 #pragma once

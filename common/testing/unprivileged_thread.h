@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes file permissions apply to the current thread, even if tests run as root.
 #pragma once
 

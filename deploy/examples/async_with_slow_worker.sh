@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Asynchronous training with a worker that gets a quarter of the time of the other: the other does not wait for it, and what it sends
 # is old, so its steps are made shorter (--staleness_scaling=inverse).
 #

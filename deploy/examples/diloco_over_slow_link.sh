@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # DiLoCo over a slow link: workers take many steps on their own and meet over the network rarely (--mode=local_sgd
 # --outer_optimizer=nesterov), and what they send is 8 bits per number. Beside it `sync` over the same link.
 #

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Trains a model on one text, and goes on from its file with another text (--init_from); beside it the same from random
 # weights, to see what the first text was worth.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A worker of Lodestar's protocol in plain Python: everything but the arithmetic.
 
 Worker(coordinator, name, task).run() registers, joins, takes grants, pulls weights, lets `task`

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A worker in plain Python with a model of its own: which of three clouds is a point from?
 
     PYTHONPATH=STUBS deploy/examples/python_worker.py --coordinator=127.0.0.1:50051 --name=a

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Two workers in plain Python train a model that the servers know nothing of: python_worker.py brings its own tensors.
 #
 #   deploy/examples/python_worker.sh [--rounds=N] [--out=DIR]

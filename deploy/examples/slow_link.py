@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A slow network on one machine: passes TCP connections on, at a limited rate in each direction.
 
 Usage: slow_link.py --megabits=N --port_file=FILE --to_port_file=FILE

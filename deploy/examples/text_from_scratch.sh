@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Trains a small GPT on text, one byte at a time, from random weights, and lets it write.
 #
 #   deploy/examples/text_from_scratch.sh [--data=PATH] [--model=PRESET|FILE] [--rounds=N] [--out=DIR]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes text as tokens: the 256 bytes, then the most frequent words, each with the space before it.
 
 Usage: words_to_tokens.py --vocabulary=N --out=FILE.bin PATH

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ClusterClient makes calls of StatusService and AdminService. The calls block, have deadlines, and
 // return errors written for operators. An error says whether the server is not there, or accepts
 // connections but does not answer.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Says whether a cluster is well. Scripts get the answer as the exit code of `psctl status`.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Watches a cluster's status across restarts of its server.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The exit codes of psctl, for scripts. A code of 128 or more means that the same command may
 // succeed later.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Decides what `psctl export` prints about its progress. It reads no clock: the time is an
 // argument. Not thread-safe.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "deploy/psctl/export_progress.h"
 
 #include "gmock/gmock.h"

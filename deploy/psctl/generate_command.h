@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `psctl generate` writes text with a trained model.
 #pragma once
 

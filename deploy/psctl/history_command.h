@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // psctl history and events show the curves and the events of a job.
 #pragma once
 

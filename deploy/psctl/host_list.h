@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Parses the file of psctl launch --hosts, which says on which machines workers run. Reads no files
 // itself.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "deploy/psctl/identity_commands.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // psctl token, identities and revoke decide who may be in the cluster. Each function returns the
 // text that psctl prints.
 #pragma once

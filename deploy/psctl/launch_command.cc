@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "deploy/psctl/launch_command.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `psctl launch` starts a whole cluster in one command, on this machine or with workers on other
 // machines.
 #pragma once

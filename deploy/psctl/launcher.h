@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Launcher starts a whole cluster: servers and workers as child processes, or programs that run
 // them on other machines. It writes the role before each line of their output, and ends them
 // together. If the launcher is killed, the system tells its children to end with SIGTERM, and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // psctl events, logs and top show a job while it runs.
 #pragma once
 

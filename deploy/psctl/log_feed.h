@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LogFeed returns the lines of a server's log as text, each line once, across restarts of the
 // server.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes how much memory a job takes: on a server, on its disk, and on workers of each kind. The
 // numbers come from the code with which servers and workers check their memory before they start.
 // Nothing is allocated or run.

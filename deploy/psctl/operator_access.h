@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds the cluster and the credentials of psctl. The credentials are those that psctl was given.
 // On the coordinator's machine, the credentials may be those that the coordinator keeps there for
 // its user.

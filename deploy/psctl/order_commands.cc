@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "deploy/psctl/order_commands.h"
 
 #include "absl/functional/function_ref.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // psctl pause, resume, set-learning-rate, evict and readmit give orders to a job. Each function
 // returns the text that psctl prints.
 #pragma once

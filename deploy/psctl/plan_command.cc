@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "deploy/psctl/plan_command.h"
 
 #include <algorithm>

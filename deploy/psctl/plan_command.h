@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `psctl plan` says how much memory a job takes, how long its rounds take over a given network, and
 // which way of exchanging is best. No server needs to run. It reads the flags, calls memory_plan
 // and common/plan/exchange_choice, and prints.

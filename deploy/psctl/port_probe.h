@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds out whether a program listens at an address, whatever it answers. A server that hangs still
 // listens.
 #pragma once

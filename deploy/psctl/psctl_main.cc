@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // psctl shows the state of a cluster, controls it, starts one on this machine, and writes text with
 // a trained model.
 

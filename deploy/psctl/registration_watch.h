@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // RegistrationWatch finds the workers of a launch that have not registered with its server, and
 // decides when to say so. It does no input or output.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // RequestWatch says what a request of this process waits for, and says it again when that changes.
 // It does no input or output.
 #pragma once

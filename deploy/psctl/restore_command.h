@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // psctl restore copies a checkpoint back into the folder that servers resume from. No server is
 // needed.
 #pragma once

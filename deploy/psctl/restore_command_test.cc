@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "deploy/psctl/restore_command.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // psctl serve shows the dashboard of a run from the files that its servers have left in their
 // folder. No server is needed. It takes no orders and writes nothing.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "deploy/psctl/serve_command.h"
 
 #include <gtest/gtest.h>

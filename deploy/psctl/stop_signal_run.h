@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs commands that write files, so that a signal to stop leaves no half-written file.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // StoppableFileSystem is a disk on which reading and writing end in the middle of a file once the
 // operator requests a stop.
 #pragma once

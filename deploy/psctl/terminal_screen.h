@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // TerminalScreen takes over the whole terminal, for a picture that is redrawn again and again, and
 // for keys without Enter. Its destructor restores the terminal.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "deploy/psctl/terminal_screen.h"
 
 #include "gtest/gtest.h"

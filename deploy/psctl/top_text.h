@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // psctl top shows a job in one picture that fills a terminal.
 #pragma once
 

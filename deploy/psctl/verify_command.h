@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // psctl verify reads whole checkpoints and compares them with their manifests. No server is needed.
 #pragma once
 

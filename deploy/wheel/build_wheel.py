@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the wheel of Python's package lodestar: the modules, liblodestar_worker.so, the programs, and
 the libraries that these need. The same input makes the same bytes.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A Codec turns fp32 vectors into the bytes of an encoding and back. Its functions have no state,
 // and the bytes depend on the arguments only, not on the machine. Format: common/params/encoding.h.
 //

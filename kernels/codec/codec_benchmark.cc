@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures the speed of the codecs on one core, in bytes of fp32 per second. The vector is larger
 // than the caches.
 #include <string>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests the rules that every codec must keep.
 #include <algorithm>
 #include <bit>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compiled once per instruction set with LODESTAR_ISA naming it; the compiler vectorises. No
 // library header with inline functions of external linkage may be included: the linker would be
 // free to keep the copy that was compiled for the widest instruction set.

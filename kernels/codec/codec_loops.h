@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Declares the inner loops of the codecs. They are compiled once per instruction set and chosen at
 // run time; every set gives the same bits. No alignment is required.
 #pragma once

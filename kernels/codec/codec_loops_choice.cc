@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kernels/codec/codec_loops.h"
 #include "kernels/simd/instruction_sets.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The functions that servers and workers apply to encoded vectors. They work piece by piece, so
 // that a whole vector of decoded elements never needs memory. `encoded` is the whole encoding of n
 // elements and needs no alignment.

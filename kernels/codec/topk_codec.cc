@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kernels/codec/topk_codec.h"
 
 #include <algorithm>

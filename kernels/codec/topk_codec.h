@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The top-k codec sends only the elements of largest magnitude of each block, with their places.
 // Format: common/params/encoding.h. `encoding` must be a top-k encoding in every function.
 //

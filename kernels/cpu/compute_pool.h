@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A ComputePool is a fixed set of threads that share the parts of one loop at a time. The pool is
 // made for loops of some microseconds: idle threads spin for about 30 us before they sleep. Any
 // thread may run any part, so the work must depend on the part only.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Implements the memory and events of the CPU device, and how it shares work among threads.
 #include "kernels/cpu/cpu_device.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CpuDevice is the CPU as a Device that computes in fp32. Every call has finished when it returns.
 // It runs on the calling thread and on a small pool that the device owns. The same calls with the
 // same number of threads give the same bits.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Implements pooling, and 3x3 convolution as a matrix product over unfolded patches. Images are
 // NCHW.
 #include <algorithm>

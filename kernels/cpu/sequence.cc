@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Implements attention, embedding tables and the loss.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Implements vector operations: copies, casts, sums, wire encodings, dropout and optimizers.
 #include <algorithm>
 #include <bit>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Bias and activation functions, forward and backward. Each function reads and writes memory once.
 #pragma once
 

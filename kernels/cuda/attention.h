@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Causal self-attention of the CUDA device: chooses the version of the kernels that serves a call,
 // and queues them. Memory grows with the number of tokens, not with its square.
 #pragma once

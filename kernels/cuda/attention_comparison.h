@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares a library's attention with that of our kernels, for the first and last sample of a
 // batch. Without this comparison, wrong results of a library would not be noticed.
 //

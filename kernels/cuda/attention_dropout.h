@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes which attention probabilities dropout keeps, for the accumulators of a warp. For device
 // code.
 //

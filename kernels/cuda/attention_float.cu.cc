@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kernels/cuda/attention_dropout.h"
 #include "kernels/cuda/attention_float_tile.h"
 #include "kernels/cuda/attention_kernels.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tiles of fp32 in shared memory, and products of tiles by a block of kFloatThreads threads. For
 // device code of the attention kernels.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The attention kernels: their arguments, the places of tensors in memory, and the calls that queue
 // the kernels. No version writes the scores (tokens x tokens) to memory. For host and device code.
 #pragma once

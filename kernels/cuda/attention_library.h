@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The interface to the attention of another library, which may not be installed on a machine. The
 // library's attention is causal, in bf16 and without dropout. It takes the tensors of
 // Device::AttentionForward() and AttentionBackward().

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include <utility>
 
 #include "kernels/cuda/attention_library_factory.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Loads the attention library for the current CUDA device. The library is cuDNN, if the plugin was
 // built with cuDNN's headers and cuDNN is installed.
 #pragma once

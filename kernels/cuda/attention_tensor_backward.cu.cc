@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Backward attention on tensor cores. With p as the probabilities of a head:
 //   dp = dy v^T,  ds = p * (dp - delta),
 //   dv = p^T dy,  dk = scale * ds^T q,  dq = scale * ds k.

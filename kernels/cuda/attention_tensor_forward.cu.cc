@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Forward attention on tensor cores, after FlashAttention-2 (Dao 2023, arXiv:2307.08691). A block
 // owns 128 queries of one head and loops over the keys that they see, 64 (or 32) at a time. It
 // keeps the maximum and the sum of each row so far. Scores never leave the registers.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests the attention kernels under the emulator against the fp64 oracle: their results, that
 // results do not depend on the order of threads, and which version serves a call.
 #include "kernels/cuda/attention.h"

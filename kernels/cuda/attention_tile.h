@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tiles of bf16 rows in shared memory, and the fragments of tiles that tensor cores take. For
 // device code of the attention kernels, in blocks of kTileThreads threads (four warps).
 //

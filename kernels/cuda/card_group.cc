@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kernels/cuda/card_group.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CardGroup implements DeviceGroup for the cards of one process.
 #pragma once
 

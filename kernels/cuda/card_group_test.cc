@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests groups of emulated cards, with copies and with an emulated NCCL.
 #include "kernels/cuda/card_group.h"
 

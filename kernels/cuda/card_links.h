@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CardLinks sends vectors between the cards of a group. One implementation uses NCCL, the other
 // uses copies of the CUDA runtime. MakeCardLinks() chooses the implementation.
 #pragma once

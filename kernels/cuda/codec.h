@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Encodings of vectors for the wire, on the card. They give the same bytes as kernels/codec. The
 // functions are fastest with 16-byte aligned addresses.
 #pragma once

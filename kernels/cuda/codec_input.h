@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads the vector that encoders encode: scale * values + residual. For device code.
 //
 // Products and sums are rounded one after the other, as on the host. A fused multiply-add rounds

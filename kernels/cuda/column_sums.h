@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The first stage of sums over the rows of a matrix: sums over parts (ranges of rows). The elements
 // come from a functor. For .cu.cc files.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The seam between the two compilers of kernels: dynamic shared memory, which only nvcc declares,
 // and instructions that have no name in CUDA's C++. nvcc takes these functions from here. In tests
 // the host's compiler takes functions of the same names from the emulator, which implements them in

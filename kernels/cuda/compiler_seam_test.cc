@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests the emulator's functions of compiler_seam.h against plain loops.
 #include "kernels/cuda/compiler_seam.h"
 

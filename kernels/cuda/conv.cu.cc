@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // In all kernels, the column of a thread is a pixel of a sample. blockIdx.y is a channel.
 #include "kernels/cuda/conv.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // 3x3 convolutions, stride 1, padding 1, as matrix products over unfolded patches. The functions
 // here do all steps except the products. A pass takes only some of the samples, so that the patches
 // fit into a bounded workspace:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules for sources that nvcc compiles into the plugin and, for tests, the host's compiler for an emulated card."""
 
 load("@local_cuda//:cuda.bzl", "CUDA_ROOT", "CUDA_VERSION", "CUDNN_HEADER")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A CUDA card as a Device. It computes in fp32, or from compute capability 8.0 on in bf16 with fp32
 // sums. The kernels are those of this folder, matrix products are cuBLASLt's.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests on the emulated card what the conformance suite does not cover of a CUDA device: errors,
 // memory, graphs, times, and the choice of algorithms for matrix products.
 #include "kernels/cuda/cuda_device.h"

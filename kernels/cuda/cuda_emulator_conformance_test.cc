@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs the conformance suite for the whole CUDA device on the emulated card, against the fp64
 // oracle. The cases are fp32 and bf16, both orders of the threads of a block, with and without
 // cuBLASLt's epilogues, and with timed algorithms.

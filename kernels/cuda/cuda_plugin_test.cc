@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests that the real plugin loads, and that without a card the error says why. tests/gpu tests
 // what it computes on a card.
 #include "kernels/factory/cuda_plugin.h"

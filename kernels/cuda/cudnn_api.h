@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Loads cuDNN's functions when a process first needs them. The plugin is not linked with cuDNN,
 // because the library is half a gigabyte large and only attention uses it.
 #pragma once

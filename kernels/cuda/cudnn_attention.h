@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Attention by cuDNN. Its forward pass stores the same log_sum_exp as ours (cuDNN's "stats"), so
 // cuDNN may run one pass and our kernels the other.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests whether cuDNN accepts the graphs, without a card: cuDNN makes plans for cards that only
 // exist as properties. A plan does not prove that the graph computes attention, because cuDNN also
 // has kernels for other masks. Only tests/gpu, on a card, compares values.

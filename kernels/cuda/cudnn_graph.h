@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A graph of operations in the form of cuDNN's backend API. cuDNN looks for patterns in the graph.
 // It has kernels for whole patterns, such as attention, and makes a plan from them.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests that our graphs compute attention. An emulation of cuDNN's backend API computes the graphs
 // node by node in fp64, and the results must be those of the oracle.
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests convolutions whose patches do not fit into one pass, which the conformance suite does not
 // have.
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CudaDevice's attention, embedding and loss.
 #include "absl/strings/str_cat.h"
 #include "kernels/buffer_checks.h"

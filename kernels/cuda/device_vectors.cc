@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CudaDevice's operations on vectors: copies, casts, sums, wire encodings, activations, dropout and
 // optimizers.
 #include "kernels/buffer_checks.h"

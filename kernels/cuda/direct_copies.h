@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Copies between device and host memory that are finished when the call returns. Any thread may
 // call. Each direction has a stream of its own, so that copies do not wait for computations of the
 // device.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Calls templates with the C++ type that a DType has on the card.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Dropout of activations, as Device::Dropout() describes it.
 #pragma once
 

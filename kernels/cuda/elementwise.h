@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Vectors: fill, convert, add, subtract. Functions queue kernels on `stream` and return the error
 // of the launch. Vectors are [n], and n may be 0. No alignment is required, but 16-byte aligned
 // pointers are faster.

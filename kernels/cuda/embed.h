@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Sums of token and position embeddings, and their gradient, as Device::EmbedForward() and
 // Device::EmbedBackward() describe them.
 #pragma once

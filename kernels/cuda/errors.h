@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Errors keeps the first failure of all calls and kernels of a CUDA device, until the device is
 // destroyed. Thread-safe.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kernels/cuda/event_ring.h"
 
 #include "common/runtime/check.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The events of a device's streams, which are made once and used in turn. If the event of an id was
 // recorded again, a wait for the id waits for the later point of the same stream. So the wait never
 // ends too early.

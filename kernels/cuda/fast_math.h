@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Exponentials and quotients. They are only as exact as the type to which the result is rounded.
 // For device code.
 #pragma once

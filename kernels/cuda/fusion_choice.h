@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // FusionChoice chooses between a fused call and separate kernels. Some operations can be computed
 // by one call of cuBLASLt or by several kernels. The faster way depends on the card, the shape and
 // the versions. The first use of a shape measures both on the card, with the arguments of the call,

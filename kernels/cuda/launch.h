@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Starts kernels. For .cu.cc files.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes attention by a library, as an alternative to our own kernels. The class knows which
 // calls the library can serve, and keeps a plan for each shape. It loads the library when a call
 // first needs it.

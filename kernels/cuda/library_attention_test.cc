@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests which attention runs if there is a library: the choice, refusals and their effects. The
 // library is a fake, and the card is emulated.
 #include "kernels/cuda/library_attention.h"

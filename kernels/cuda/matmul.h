@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Matrix products by cuBLASLt. The descriptors and the algorithm of a product are found once per
 // shape and kept, so that a call costs the host about as much as a kernel launch. Matrices are
 // row-major here and column-major in cuBLASLt: C^T = op(B)^T op(A)^T.

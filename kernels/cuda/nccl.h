@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Loads the functions of NCCL that a group of cards uses, at run time. NCCL comes with PyTorch and
 // with some installations of CUDA. Without NCCL the cards exchange values by copies.
 #pragma once

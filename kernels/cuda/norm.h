@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Layer normalisation and the residual sum before it, as Device::ResidualNormForward() and
 // Device::NormBackward() describe them.
 #pragma once

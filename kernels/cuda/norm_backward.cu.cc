@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One warp computes a row of dx, or several warps if the row is wide. The sums for dgamma and dbeta
 // take two stages. Rows of up to 4096 elements stay in registers between the two passes over them.
 // Wider rows are read a second time, from the caches.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One warp per row. Rows of up to 2048 elements stay in registers between the passes over them.
 // Wider rows are read a second time, from the caches.
 #include <cuda_bf16.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Optimizer updates of fp32 vectors, in one pass over memory, as Device::AdamWUpdate() and
 // Device::MomentumUpdate() describe them. All vectors are [n]. The factors are described in
 // kernels/vectors/optimizer_factors.h.

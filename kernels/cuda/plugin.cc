@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The symbols that liblodestar_cuda.so exports.
 #include <memory>
 #include <utility>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kernels/cuda/pool.h"
 
 #include <cuda_bf16.h>

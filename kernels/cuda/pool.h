@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Maxima of 2x2 windows, as Device::MaxPoolForward() and Device::MaxPoolBackward() describe them.
 #pragma once
 

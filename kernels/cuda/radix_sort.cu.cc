@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A radix sort, least significant digit first, with digits of four bits. Each pass runs three
 // kernels. The first counts the digits of each tile of keys. The second turns the counts into
 // places (digit by digit, tile by tile). The third moves the keys to their places. Every thread

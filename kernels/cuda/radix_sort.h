@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Sorts small integers stably, together with their positions. There are no atomics, so equal inputs
 // give equal outputs.
 #pragma once

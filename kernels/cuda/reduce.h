@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Sums over vectors, and over rows and columns of matrices. Sums take two stages and no atomics.
 // Their order depends on the shape only, so equal inputs give equal bits.
 #pragma once

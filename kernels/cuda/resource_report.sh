@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # What every kernel of the plugin takes of a card, for sm_75, sm_80 and sm_90a: registers and stack
 # of a thread, bytes that spill from registers to memory, static shared memory and barriers. Needs
 # nvcc. A spill in a hot kernel costs more than a block less per multiprocessor: see README.md.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Owners of the handles of the CUDA runtime and cuBLASLt. If a handle cannot be released, no error
 // is reported, because a caller could do nothing about it.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One block computes one row, and reads it twice. The first pass finds the maximum and the sum of
 // exponentials. The second pass replaces the row by the gradient, while the row is still in the
 // second-level cache.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The loss over classes, fused with its gradient, as Device::SoftmaxCrossEntropy() describes it.
 #pragma once
 

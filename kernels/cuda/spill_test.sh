@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # No kernel spills registers to memory, on any architecture, by what ptxas reports of the plugin's.
 # Where there is no nvcc there are no reports, and nothing is tested.
 set -euo pipefail

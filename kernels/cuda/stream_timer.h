@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures how long the card takes for work on a stream, by events.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One thread block encodes one block of the encoding, whose elements lie in shared memory. The
 // smallest magnitude to be kept is found digit by digit, from the highest digit on. Then the kept
 // elements are written in order. Counts and sums are whole numbers, so their order does not change

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Top-k on the card. It gives the same bytes as kernels/codec/topk_codec.h.
 #pragma once
 

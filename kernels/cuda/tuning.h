@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keeps measured choices for later processes: which algorithm of cuBLASLt a matrix product takes,
 // and whether an operation is fused. The choices are kept as text that people can read:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Loads and stores of up to 16 bytes at a time, and arithmetic in fp32. For device code.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests that elementwise kernels give the same bits, wherever a vector begins and ends.
 #include <cstring>
 #include <string>

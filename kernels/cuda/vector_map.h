@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Elementwise kernels. Each thread handles a group of consecutive elements.
 #pragma once
 

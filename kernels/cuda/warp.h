@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Sums and maxima over the threads of a warp or a block, in a fixed order. For device code.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures the speed of attention on a CUDA device, with the device's clock:
 //   bazel run -c opt //kernels/factory:attention_benchmark -- --benchmark_filter=Forward
 // TFLOP/s count multiplications and additions of the causal half of the score matrix, as

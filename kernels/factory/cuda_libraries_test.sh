@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Where the CUDA plugin gets cuBLASLt from, with a plugin and a library that are made here:
 #   cuda_libraries_test.sh COUNT_CUDA_DEVICES
 set -euo pipefail

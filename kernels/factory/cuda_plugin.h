@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Defines the interface between a process and liblodestar_cuda.so. The plugin exports two C
 // functions under the names below. Both sides are built from one tree. kCudaPluginVersion refuses a
 // plugin that was built from another tree.

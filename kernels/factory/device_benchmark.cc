@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures the speed of the hot operations at the shapes of gpt-nano (batch 12) and gpt-mini (batch
 // 4):
 //   bazel run -c opt //kernels/factory:device_benchmark -- --benchmark_filter=Linear

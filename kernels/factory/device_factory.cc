@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kernels/factory/device_factory.h"
 
 #include <algorithm>

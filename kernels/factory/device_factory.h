@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The functions here make the Device that a process computes on. CUDA is a plugin,
 // liblodestar_cuda.so, so that one binary runs with and without it; nothing here links against
 // CUDA.

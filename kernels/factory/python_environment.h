@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds the libraries that NVIDIA's Python packages have installed; PyTorch brings these packages.
 // The loader does not search their folders.
 #pragma once

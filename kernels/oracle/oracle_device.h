@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // OracleDevice is the reference of the tests: every floating buffer is f64, and every operation is
 // the simplest correct loop. It is written to be read, not to be fast.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares every backward operation of the oracle with central differences of its forward
 // operation.
 #include <array>

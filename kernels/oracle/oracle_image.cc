@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Implements convolution and pooling. Images are NCHW.
 #include "kernels/buffer_checks.h"
 #include "kernels/oracle/oracle_device.h"

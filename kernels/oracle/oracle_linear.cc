@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Implements matrix products, fully connected layers and layer normalisation.
 #include <cmath>
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Implements the operations over tokens: attention, embedding, and the loss.
 #include <cmath>
 #include <limits>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Adds the bias and applies the activation, forward and backward, in one pass over the matrix.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Implements elementwise loops over vectors: sums and optimizers. The last, incomplete lanes of a
 // vector are padded and go through the same code as the others. So results do not depend on where a
 // vector is cut.

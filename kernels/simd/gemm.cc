@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Implements the matrix product after Goto and van de Geijn (2008), "Anatomy of high-performance
 // matrix multiplication". B is packed into panels of kPanelVectors vectors, kDepth deep. A panel
 // stays in the first-level cache while a block of rows of A is multiplied with it. A is read in

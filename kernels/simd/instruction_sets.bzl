@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The instruction sets that inner loops are compiled for, and how."""
 
 # Results must not depend on the set: no fused multiply-add unless it is written.

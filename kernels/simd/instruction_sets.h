@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds out which of the instruction sets that a table of loops was compiled for run on this
 // machine.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Declares the inner loops of the CPU kernels. They are single-threaded and do not allocate. They
 // are compiled once per instruction set and chosen at run time. All pointers are fp32 without
 // alignment requirement. All matrices are row-major, and dense unless a stride is given. Results

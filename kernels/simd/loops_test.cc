@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests what the conformance suite of the devices does not: each instruction set alone, the
 // accuracy of the exponential, and vectors that are cut.
 #include "kernels/simd/loops.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Implements layer normalisation, one row at a time while the row is in the first-level cache.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"

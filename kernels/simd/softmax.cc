@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Implements softmax over rows, for causal attention scores and for the loss.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kernels/simd/tables.h"
 
 #define LODESTAR_NAME_OF(isa) LODESTAR_NAME_OF_INNER(isa)

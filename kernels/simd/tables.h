@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Declares the parts of one instruction set's table. Each source of //kernels/simd:loops_* fills
 // its own entries.
 #pragma once

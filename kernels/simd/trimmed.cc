@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes, element by element, the mean of the values that remain without the lowest and the
 // highest. A sorting network sorts the values of an element (merge exchange: Knuth, TAOCP vol. 3,
 // algorithm 5.2.2M). The network makes the same comparisons for all elements, so that SIMD vectors

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Defines the vector type of one instruction set and the functions on it. Only the sources of
 // //kernels/simd:loops_* include this file. They are compiled once per instruction set, with
 // LODESTAR_ISA naming the set, and everything is in that namespace. Do not include a library header

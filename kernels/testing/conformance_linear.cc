@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests matrix products, fully connected layers and normalisation.
 #include <array>
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests attention, embedding, loss, convolution and pooling.
 #include <array>
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests memory, vector operations and optimizers.
 #include <array>
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Prints the number of CUDA devices and exits with 0. If none can be used, prints why and exits
 // with 1.
 #include <iostream>

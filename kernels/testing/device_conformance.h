@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests what every implementation of Device must do, against the fp64 oracle. One line adds a
 // device:
 //   INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformanceTest, testing::Values(DeviceCase{"Cuda",

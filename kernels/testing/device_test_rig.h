@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs one operation on a device and collects the outputs, so that one test serves every device.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests operations at the shapes of GPT-2: 124M has width 768 and 12 heads, 1.5B has width 1600 and
 // 25 heads. Both have 1024 tokens and a vocabulary of 50257, padded to 50304. Also covers twice
 // that context, and heads of 128, which successors of GPT-2 have.

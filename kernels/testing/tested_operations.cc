@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kernels/testing/tested_operations.h"
 
 #include <random>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs operations with all their arguments, forward and backward, at any shape. The suites of
 // device_conformance.h run them on a device and on its reference.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes, from the options of a step, the fp32 factors that an optimizer's loop over elements
 // needs. Every implementation uses the same factors.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kernels/vectors/optimizer_step.h"
 
 #include "common/runtime/check.h"

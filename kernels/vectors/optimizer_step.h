@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Updates fp32 vectors on the CPU by an optimizer, in one pass over memory, on the calling thread.
 // A server cuts its vectors into ranges and gives each range to another thread. Cutting anywhere
 // gives the same bits. They are also the bits of Device::AdamWUpdate and Device::MomentumUpdate on

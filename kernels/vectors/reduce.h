@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes sums over fp32 vectors on the CPU, on the calling thread. A server needs them to average
 // contributions. No alignment is required. Elementwise functions give the same bits wherever a
 // vector is cut.

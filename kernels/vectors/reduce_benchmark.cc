@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures the operations of a server on contributions, on one core, in bytes read per second. The
 // vectors together are larger than the caches.
 #include <string>

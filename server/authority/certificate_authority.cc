@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/authority/certificate_authority.h"
 
 #include <fcntl.h>

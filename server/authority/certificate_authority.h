@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CertificateAuthority is the authority of a cluster, in a folder of the coordinator's --state_dir:
 // its key and certificate, and the ledger of tokens and identities. Several processes of one user
 // may share the folder. Every change is on disk before it is answered. The class is thread-safe and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/authority/token_ledger.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // TokenLedger records the machines that may join a cluster, and those that have joined: tokens and
 // the identities that came from them. It does no I/O. Times are those of the wall clock, because
 // other processes read the ledger later.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests a folder for checkpoints before the job depends on the folder.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The steps that turn files of shards into a checkpoint that exists either completely or not at
 // all. The shards call WriteShardFiles into a directory with a temporary name. Then
 // PublishCheckpoint or DiscardCheckpoint follows. A crash between any two steps leaves the earlier

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds a checkpoint that verifies, and reads it for any number of servers.
 #pragma once
 

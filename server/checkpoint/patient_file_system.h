@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // PatientFileSystem is a disk that repeats reads after errors. If a file server is being restarted,
 // a read may fail once. That must not fail the start of a job, or send the job back to an older
 // checkpoint. Writes are not repeated, because their callers try again anyway.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/checkpoint/patient_file_system.h"
 
 #include <memory>

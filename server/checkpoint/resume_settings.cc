@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/checkpoint/resume_settings.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares a job's settings with those of the checkpoint that it is resumed from. Says which
 // settings differ, what the change does, and which settings contradict what the checkpoint holds.
 // Does no I/O.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Writes one shard of a checkpoint as safetensors files.
 #pragma once
 

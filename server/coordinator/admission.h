@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checks whether a worker may register or join, given the present state of the job. Pure.
 #pragma once
 

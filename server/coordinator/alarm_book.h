@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Holds the alarms of a job. Their number is limited, and an alarm that is raised again is counted.
 // Pure data.
 #pragma once

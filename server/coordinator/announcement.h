@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The announcements that the coordinator makes to metrics and logs.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The tasks that the coordinator gives to the keeper of the checkpoints on disk. Tasks are carried
 // out in the order given.
 #pragma once

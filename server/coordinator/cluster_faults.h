@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Handles faults of the whole cluster. Reports wrong numbers that workers sent or servers computed
 // to the FaultPolicy, puts its verdicts into words, and returns what the coordinator has to do.
 // Also carries out the orders of operators that evict or readmit workers or roll the job back.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts the state of a cluster to a CoordinatorMemory, and back.
 #pragma once
 

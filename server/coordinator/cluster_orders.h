@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Carries out orders of operators to a job that is under way: pause, resume, and set the learning
 // rate. Pure; only the coordinator uses it.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Carries out what the CheckpointManager decides, and what JobEnding decides about the last save.
 // Collects the facts for their decisions, puts their verdicts into words, and makes the commands
 // for servers and the keeper of checkpoints. Pure. Only the coordinator uses it, and decides when a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The state of the cluster for operators and tools, as plain data. Wire form: ClusterStatus in
 // proto/status_service.proto.
 #pragma once

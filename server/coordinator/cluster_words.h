@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes the messages about the state of a cluster for operators, for workers that wait, and for the
 // log. Pure.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The coordinator of one job: it decides on membership, work and rounds, and on what follows from
 // them. Pure: it has no lock, clock, thread, proto or I/O, and calls no code of its owner. The
 // owner serializes all calls, passes the time, calls Tick() a few times per lease, and carries out

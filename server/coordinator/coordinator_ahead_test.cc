@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of reports that come before the contributions: when does the coordinator know that all
 // servers have the contribution?
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of asynchronous jobs: how work is granted, and how far ahead of the others a worker may be.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests that journals are compared before a worker is answered, see
 // server/coordinator/shards/journal_comparison.h.
 #include <gmock/gmock.h>

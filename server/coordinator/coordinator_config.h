@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The configuration that a coordinator gets at its start.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a coordinator does when connections or processes of workers have ended.
 #include <optional>
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of workers with their own data: what is compared, handed out and evaluated.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of numbers that are not finite: which worker the coordinator blames, and what it does then.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

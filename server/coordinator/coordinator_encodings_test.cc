@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests which clients may register, depending on the encodings that they know.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

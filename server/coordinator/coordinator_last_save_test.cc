@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of the last checkpoint, before a server stops and at the end of the job. Some saves fail.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // All that a new coordinator process needs so that no worker, server or operator notices that the
 // previous process has ended: what they were promised and what they were told. A checkpoint has
 // less (coordinator_state.h): after a restart from a checkpoint, all workers begin a new life. JSON

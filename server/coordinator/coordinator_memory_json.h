@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts a CoordinatorMemory to JSON and back, for the records of the coordinator's journal.
 //
 // A whole record has all of the memory. Any other record has only what has changed since the record

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of a coordinator process that ends and of another process that continues from its memory.
 #include "server/coordinator/coordinator_memory.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of the orders of operators: to pause and resume, to change the learning rate, to evict a
 // worker.
 #include <gmock/gmock.h>

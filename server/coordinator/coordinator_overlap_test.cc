@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of overlapped rounds: each round takes the samples that were computed on the previous
 // grant.
 #include <gmock/gmock.h>

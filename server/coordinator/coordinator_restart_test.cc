@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of checkpoints, stops, lost shards and restarts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of job settings that the first client proposes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How a coordinator begins: anew, or with the memory in its journal. The memory is used only after
 // it was compared with what shards and checkpoints know.
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts a CoordinatorState to JSON and back, for the manifest of a checkpoint.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of the coordinator's status.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of the lives of workers and of rounds.
 #include "server/coordinator/coordinator.h"
 

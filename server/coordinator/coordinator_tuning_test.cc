@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of a job that chooses its exchange settings itself. It runs a trial, chooses, and starts
 // over with the choice.
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of how workers come and go, and of the messages that say what workers and the job wait for.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Holds the effects of calls to a coordinator until the coordinator's owner takes them, and two
 // version numbers that show whether anything has changed. Pure.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of a coordinator whose rounds are ordered by upstream servers.
 #include <cstdint>
 #include <optional>

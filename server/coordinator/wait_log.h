@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Decides when the log reports what the cluster waits for: once per wait, after the wait has lasted
 // for some time. Pure.
 #pragma once

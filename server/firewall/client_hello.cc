@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/firewall/client_hello.h"
 
 #include <optional>

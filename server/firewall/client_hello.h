@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checks whether the first message of a TLS client offers TLS 1.3. gRPC 1.51 accepts older
 // versions, and has no setting against it. It does no I/O.
 #pragma once

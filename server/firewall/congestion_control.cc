@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/firewall/congestion_control.h"
 
 #include <linux/tcp.h>

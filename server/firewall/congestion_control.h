@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Corrects the congestion control of a connection (TCP_CONGESTION in tcp(7)) if the machine's
 // default misjudges the path.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ConnectionAcceptor is the port of a server. It accepts connections, sees by their first bytes
 // what they are, and hands them to gRPC or, for an enrolment, to `enroll`. gRPC's own listener is
 // not used: it stops for good when the process runs out of file descriptors (CVE-2023-4785), and it

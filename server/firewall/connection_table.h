@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ConnectionTable holds the connections of a port, and decides how many there may be. A waiting
 // connection has not sent enough bytes, or is being told that it is refused. All others were let
 // in. The class does no I/O: the time is passed in, and a function returns the identity of a

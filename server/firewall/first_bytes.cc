@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/firewall/first_bytes.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds out which kind of client a connection is from, by its first bytes. If a client cannot use a
 // gRPC port, it gets an answer in its own protocol. The functions do no I/O.
 #pragma once

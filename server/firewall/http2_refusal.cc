@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/firewall/http2_refusal.h"
 
 #include <algorithm>

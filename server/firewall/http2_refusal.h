@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Http2Refusal is a minimal HTTP/2 server that tells a gRPC client why it is refused: every call on
 // the connection fails with the same status. A GOAWAY alone is not enough. gRPC 1.51 does not pass
 // its text to the caller, and after an early GOAWAY the client connects again without any pause.

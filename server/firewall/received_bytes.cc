@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/firewall/received_bytes.h"
 
 #include <linux/tcp.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Counts the bytes that the kernel has received on a connection (TCP_INFO in tcp(7)). The function
 // has a file of its own, because <linux/tcp.h>, which has the count, and <netinet/tcp.h> define the
 // same names.

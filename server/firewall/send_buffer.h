@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Limits how many sent bytes a connection may hold (SO_SNDBUF in socket(7)), if the machine's own
 // limit misjudges the path.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CheckpointCommand gives each finished checkpoint to a command of the operator (--on_checkpoint),
 // such as one that copies it into a storage bucket. It does not know what the command is, nor how
 // it is run.

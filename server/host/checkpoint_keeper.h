@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CheckpointKeeper handles the checkpoints on disk: it publishes and removes them, and chooses what
 // the cluster starts from.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CoordinatorJournal is the journal of the coordinator's state. A whole record has all of the
 // state. Other records have only the changes since the record before. Records before the last whole
 // one are not needed.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // FolderFence decides which files a server above shard 0 reads and writes for its coordinator. A
 // coordinator names folders for checkpoints and for weights to start from. Without the fence, a
 // program that takes the coordinator's place could name any file of this machine.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The base of a shard's journal is what the journal goes on from: a checkpoint or a file of
 // weights. The functions here find where it is now: the folder of a run may have been moved, copied
 // or mounted elsewhere since the journal named it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ShardHost holds this process's shard. It obeys the coordinator's commands in order, builds a new
 // ParameterShard with every assignment, and loads and saves it.
 #pragma once

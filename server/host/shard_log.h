@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ShardLog is the journal of one shard as files. It records what the shard was told to begin with
 // and what it has done since. It also records how much of that a checkpoint makes unnecessary.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts the records that a shard writes to text and back. The numbers of contributions are
 // stored beside the text.
 #pragma once

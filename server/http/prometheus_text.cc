@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/http/prometheus_text.h"
 
 #include <prometheus/metric_family.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What ps_server --http serves: the dashboard, and the status for people, scripts and monitoring.
 //   /                 the dashboard: one page, which asks for /api/events only
 //   /healthz          200 while the coordinator answers

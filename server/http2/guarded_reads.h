@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Puts an Http2Guard before what gRPC reads from its clients, notices failed TLS handshakes of
 // clients, and records which connections the other end has closed. gRPC 1.51 has no hook for that,
 // and neither its own limits nor any later code sees what the guard looks for. So this file defines

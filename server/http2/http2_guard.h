@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Http2Guard checks what one client sends on an HTTP/2 connection, frame by frame before gRPC reads
 // it. gRPC 1.51 keeps a header of any length until it is complete. It also accepts any number of
 // calls that are begun and cut off at once (CVE-2023-33953, CVE-2023-44487). Both cost a server

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/http2/http2_guard.h"
 
 #include <gtest/gtest.h>

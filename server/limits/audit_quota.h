@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // AuditQuota limits how many refusals of one identity are logged. So an identity that repeats
 // forbidden calls does not fill the disk. It does no I/O and has no lock.
 #pragma once

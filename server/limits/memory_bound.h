@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // MemoryBound is the maximum memory that a server takes, whatever is sent to it: the sum of what
 // its limits allow. Memory shared with workers of the same machine is not included. It does no I/O.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/limits/origin_places.h"
 
 namespace lodestar::limits {

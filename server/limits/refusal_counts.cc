@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/limits/refusal_counts.h"
 
 namespace lodestar::limits {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // RefusalCounts counts how often this server refused something because of a limit, for each limit.
 // Refused connections are counted where they are accepted: server/firewall/connection_table.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ServerLimits are the limits of one server, per peer and in all, that an operator may have a
 // reason to change. They are filled from flags by server_flags, and by hand in tests. Each part of
 // the server gets its own limits. Other limits are constants in the code that uses them.

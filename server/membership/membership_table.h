@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // MembershipTable holds the workers of the cluster. It is a pure state machine from (now, event) to
 // views. It has no lock, clock or thread; the coordinator serializes calls.
 //

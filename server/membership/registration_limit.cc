@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/membership/registration_limit.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/optimizer/adamw.h"
 
 #include "kernels/device.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // AdamW: Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2, as torch.optim.AdamW.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Averaging is the update rule of the servers for averaged tensors (TensorSpec::averaged), whatever
 // the job's optimizer is. It ignores the call's learning rate, decay and clipping.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/optimizer/decay_split.h"
 
 #include "common/runtime/check.h"

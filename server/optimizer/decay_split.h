@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Splits a vector into the pieces with and without weight decay.
 #pragma once
 

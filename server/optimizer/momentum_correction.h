@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // MomentumCorrection corrects a contribution that opposes the outer momentum, or hardly agrees with
 // it, before the contribution is applied. This is HeLoCo (arXiv:2606.00271), for contributions that
 // are late and computed on unlike data. The formulas are those of a reader of the paper

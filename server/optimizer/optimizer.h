@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An Optimizer is one update rule, applied to a contiguous part of the parameter space. It works
 // element by element: how the space is divided changes no bit of the result.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests the laws that every server optimizer must keep, against a reference in double.
 #include <gtest/gtest.h>
 

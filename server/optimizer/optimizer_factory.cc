@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/optimizer/optimizer_factory.h"
 
 #include "common/messages/contribution.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Creates optimizers. No other code chooses an optimizer by its kind.
 #pragma once
 

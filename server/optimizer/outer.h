@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Outer optimizers: what the servers do with the result of whole rounds of local steps. They ignore
 // the call's learning rate, which is the workers' inner rate, and weight decay.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Stochastic gradient descent: plain, with momentum (Polyak) or with Nesterov's momentum, as
 // torch.optim.SGD without dampening. Weight decay is decoupled.
 #pragma once

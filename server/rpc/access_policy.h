@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Decides which role may call what. No other code decides this, and it is checked before any
 // handler. It does no I/O.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/access_policy.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // AdminRpc serves AdminService (proto/status_service.proto): what operators ask of a job.
 #pragma once
 

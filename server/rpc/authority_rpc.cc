@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/authority_rpc.h"
 
 #include <unistd.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // AuthorityRpc serves AuthorityService (proto/authority_service.proto) and enrolments: tokens,
 // certificates, and the identities that were revoked. Actions of operators are logged with the
 // operator's name.

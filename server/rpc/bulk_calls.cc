@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/bulk_calls.h"
 
 #include "absl/strings/numbers.h"

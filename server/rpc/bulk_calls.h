@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BulkCalls knows the state of the bulk calls under way, for clients that ask because they have
 // seen no progress. A client gives its call a number in the metadata
 // (proto/parameter_service.proto). A call without a number, or with a number that is in use, is not

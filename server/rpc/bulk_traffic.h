@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Counts of payload bytes, shared by the streams of one service.
 #pragma once
 

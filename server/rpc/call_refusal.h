@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Answers calls of services that this process does not have. The answer says why, and where the
 // services are, so that a client with a wrong address learns the right one.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CallTrace writes one log entry about a worker's call when the call is answered. The entry has the
 // id that the worker has given the call: see common/messages/call_log.h.
 #pragma once

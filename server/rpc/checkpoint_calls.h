@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Asks the coordinator for a checkpoint, or to go back to one, and waits for the result. The
 // callers are operators and servers that are about to stop.
 #pragma once

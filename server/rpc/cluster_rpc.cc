@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/cluster_rpc.h"
 
 #include <algorithm>

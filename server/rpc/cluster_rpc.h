@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ClusterRpc serves ClusterService (proto/cluster_service.proto) with the coordinator: it converts
 // requests, calls the coordinator and converts answers. It holds NextGrant until there is a grant,
 // and Register while the servers load. It never blocks a gRPC thread.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/cluster_status_convert.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts the status page's data to the message of proto/status_service.proto.
 #pragma once
 

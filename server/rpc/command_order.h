@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CommandOrder checks that every command of one stream from the coordinator has come. A connection
 // can lose commands without breaking, so commands are numbered from 1. The class does no I/O and
 // has no lock.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CommandedShards holds the shards that the coordinator commands: the shard of this process, and
 // those of other servers by their streams.
 #pragma once

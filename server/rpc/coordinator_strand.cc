@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/coordinator_strand.h"
 
 #include <algorithm>

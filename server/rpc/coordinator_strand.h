@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CoordinatorStrand serializes all calls of the Coordinator, which has no lock. It gives the
 // coordinator the time (RunningTime), has its effects carried out in order, and keeps the calls
 // that wait for a change of its state. It has one mutex and one timer thread.

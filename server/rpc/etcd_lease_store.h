@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // EtcdLeaseStore is a LeaseStore in etcd (3.4 or later), over etcd's v3 API. It uses plain gRPC:
 // neither TLS nor etcd users.
 #pragma once

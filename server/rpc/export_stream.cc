@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/export_stream.h"
 
 #include <string>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ExportStream is one Export stream, filled by a thread that may block.
 #pragma once
 

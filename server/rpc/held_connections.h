@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // HeldConnections holds the calls of StayConnected: one for each worker, for its newest
 // incarnation. If the connection of a held call ends, the coordinator is told which side has ended
 // it. If the client cancels the call and its connection stays, nothing is reported. The class is

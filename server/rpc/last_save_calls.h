@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LastSaveCalls decides how a server that was told to stop asks the coordinator for the last
 // checkpoint: it repeats the call until an answer counts. It does no I/O: its owner makes the calls
 // and passes the time.

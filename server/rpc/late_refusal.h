@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LateRefusal refuses a call after a pause. Some callers repeat calls that no server needs:
 // requests far too large, or calls in the name of incarnations that are not the caller's. A caller
 // can have only a limited number of calls open at a time. So the pause limits how many answers it

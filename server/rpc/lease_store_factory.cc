@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/lease_store_factory.h"
 
 #include "server/rpc/etcd_lease_store.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Creates the store that can grant a leader lease. No other code depends on which service it is.
 #pragma once
 

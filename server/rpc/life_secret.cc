@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/life_secret.h"
 
 #include <openssl/evp.h>

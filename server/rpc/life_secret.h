@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The secret of an incarnation proves that a call comes from the worker that the incarnation was
 // given to. Ids and incarnations are public and easy to guess. The secret is sent once, in the
 // reply to Register. The worker sends it with every call, on the control connection and on data

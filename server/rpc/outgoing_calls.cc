@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/outgoing_calls.h"
 
 namespace lodestar::rpc {

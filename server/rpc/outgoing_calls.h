@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // OutgoingCalls holds the calls to other servers that are under way. So an owner that stops can end
 // them at once, instead of waiting for an answer or a deadline. The class is thread-safe.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A PullStream is one Pull stream. It reads one bucket after the other from the shard, cuts the
 // published pages into chunks on the executor, and writes the chunks as fast as gRPC takes them.
 // Reading is a few chunks ahead of writing. The stream owns itself until gRPC and all callbacks are

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A PushStream is one Push stream. States of its read side:
 //
 //   reading --first chunk of a bucket--> waiting for space --staged--> reading --last chunk-->

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ParameterRpc serves ParameterService (proto/parameter_service.proto) with a ParameterShard. It
 // converts messages and moves bytes, and decides nothing.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A ReplicaConnection over gRPC.
 #pragma once
 

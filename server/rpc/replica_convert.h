@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts between proto/replica_service.proto and the native types of server/durability/replica.
 // Errors: InvalidArgument, naming the field; DataLoss (a checksum is wrong).
 #pragma once

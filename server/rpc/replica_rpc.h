@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ReplicaRpc serves ReplicaService: a ReplicaStore for servers on other machines.
 #pragma once
 

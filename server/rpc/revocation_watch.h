@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // RevocationWatch knows which identities of a cluster were revoked, for servers other than the
 // authority's. It asks the coordinator every few seconds, at any address that the coordinator may
 // have moved to. While the coordinator does not answer, its last answer counts.

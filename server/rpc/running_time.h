@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // RunningTime is the time of a clock without the gaps in which this process did not run. It may not
 // run because the process was stopped or starved, or because its machine was stopped. Messages that
 // came in such a gap are read only after it. So a peer from which nothing was heard in a gap was

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ShardAgent is the server's end of AttachShard. It keeps the server of a shard above 0 attached to
 // the coordinator, passes the coordinator's commands to the ShardHost and reports back. It
 // reconnects by itself with back-off.

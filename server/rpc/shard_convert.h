@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts between the messages of proto/cluster_service.proto about other servers' shards and the
 // native types of coordinator and shard. Errors: InvalidArgument, naming the field.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ShardStream is the coordinator's end of one AttachShard stream. It sends commands to the server
 // of a shard, numbered and in order.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Memory that workers on the same machine share with this server: one ShareMemory call per region,
 // and the names by which chunks refer to regions. A region is mapped as long as its call, or a
 // stream that uses it, exists.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // StatusRpc serves StatusService (proto/status_service.proto): the status now, or once per
 // interval.
 #pragma once

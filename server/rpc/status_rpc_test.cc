@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/status_rpc.h"
 
 #include <grpcpp/grpcpp.h>

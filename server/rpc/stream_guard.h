@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A StreamGuard decides which caller may begin a bulk stream, in whose name, and how long the
 // stream may stand still.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/stream_watch.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Watches the bulk streams that wait for their peers. If a peer does nothing for too long, its
 // stream is ended, even if the connection seems alive. Each stream says whether it waits, and the
 // watch counts for how long.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // WeightsExport writes the current weights of all shards as one safetensors file, piece by piece.
 // `psctl export` receives it.
 #pragma once

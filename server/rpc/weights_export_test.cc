@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/weights_export.h"
 
 #include <grpcpp/grpcpp.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // WorkerConnections knows over which connections each worker has pushed to and pulled from this
 // server, and whether the other end has closed all of them. It is thread-safe.
 #pragma once

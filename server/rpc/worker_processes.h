@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // WorkerProcesses knows the workers whose process runs on this machine, and whether that process
 // has ended. It uses a pidfd, which fires when the process has ended, whatever happens to its
 // connections. It does not fire while the process is stopped, frozen or swapped out. The class is

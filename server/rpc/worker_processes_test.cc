@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/rpc/worker_processes.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests buckets of averaged tensors: what updates a shard makes of them, and that they take no part
 // in the shard's gradient norms and directions.
 #include <gmock/gmock.h>

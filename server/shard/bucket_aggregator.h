@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BucketAggregator is one bucket: its protocol, and what the protocol leaves to its owner. These
 // are the numbers, the space for arriving contributions, the callbacks and a lock.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The calls at a bucket that wait for an answer: each kind of call, the table that gives them ids,
 // and the callbacks that run once the lock is released.
 #pragma once

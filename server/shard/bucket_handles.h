@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The objects that callers of a shard hold: a bucket that arrives, a bucket that is read, and a
 // call that waits.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BucketProtocol decides for one bucket: which contributions count, in which round and order, when
 // the update follows, and which call gets which answer. It is a pure state machine: events go in,
 // effects and steps come out. It has no lock, thread, clock, callback or page. Calls are known by

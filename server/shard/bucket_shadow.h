@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BucketShadow is the shadow of one bucket's weights: the values that workers have if weights
 // travel as encoded changes. See ParameterService.Pull in proto/parameter_service.proto.
 //

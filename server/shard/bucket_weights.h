@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BucketWeights holds the numbers of one bucket: weights, optimizer state and the mean of a round.
 // It knows nothing of workers.
 #pragma once

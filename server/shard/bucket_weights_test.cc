@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares an update in one pass with the same update in steps: all bits must be the same.
 #include "server/shard/bucket_weights.h"
 

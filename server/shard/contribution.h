@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A contribution is what a worker pushes, as the shard sees it. This file also says which
 // contributions may be counted.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ContributionMean computes the mean of a round's contributions to one bucket, in the way that the
 // job wants. It knows nothing of rounds and workers.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ContributionSamples keeps a sample of the elements of each contribution to one bucket. The
 // samples show in which direction a contribution goes, compared with the other contributions of its
 // round. The class does no I/O and has no lock.

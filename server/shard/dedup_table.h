@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // DedupTable records what one bucket has counted from each worker, so that nothing counts twice. It
 // is not thread-safe: the bucket's lock guards it.
 #pragma once

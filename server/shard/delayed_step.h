@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // DelayedStep is one step of the optimizer in several parts (delayed Nesterov, arXiv:2401.09135,
 // algorithm 3). Each contribution takes effect when it comes, with its share of the mean of all
 // contributions of the step. The last contribution ends the step. The number of parts is decided

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/shard/delayed_step.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // DirectionWatch compares the directions of the contributions to a shard. It finds a worker that
 // opposes the other workers, or that has nothing in common with them while they agree with one
 // another.

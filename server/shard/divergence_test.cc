@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests numbers that are not finite: in contributions, after an update, and in weights that are
 // loaded.
 #include <cmath>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests a shard whose contributions and weights travel encoded. Everything runs inline.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

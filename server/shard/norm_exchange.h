@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The classes here compute the norm of a gradient whose parts lie in several buckets, on several
 // shards.
 #pragma once

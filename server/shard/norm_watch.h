@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // NormWatch compares the norms of the contributions to one bucket. If a contribution is far longer
 // than usual, it is scaled down to the usual norm, and reported. The class does no I/O and has no
 // lock.

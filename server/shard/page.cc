@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/shard/page.h"
 
 #include <sys/mman.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Aligned buffers of floats for weights, optimizer state, accumulators and staging space.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ParameterShard holds the weights and optimizer state of one server. It takes contributions,
 // applies them as the BucketPolicy decides, and publishes versions.
 //

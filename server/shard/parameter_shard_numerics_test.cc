@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests what must not change a single bit of the weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

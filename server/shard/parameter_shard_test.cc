@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests the rules of a shard: what counts, what waits, what is refused. Everything runs inline.
 #include "server/shard/parameter_shard.h"
 

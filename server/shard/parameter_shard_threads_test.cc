@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests shards with real threads. The tests are most useful under ThreadSanitizer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ShardCounters holds what a shard counts for its status: contributions by outcome, staleness,
 // rounds and versions of its buckets.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ShardJournal is where a shard writes down what it does. With it, the next process gets weights
 // with the same bits, and counts nothing twice. On top of the checkpoint that it continues, it has
 // the rounds that were opened and the steps that buckets have taken. Each step comes with the

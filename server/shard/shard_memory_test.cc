@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests how much memory a shard takes, and what happens if it does not get memory or exceeds its
 // limit. Nothing aborts, rounds still end, and the state can be saved.
 #include "common/plan/shard_memory.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A ShardObserver is told what happens in a shard: events for the log and numbers for the status
 // page.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ShardRoster holds what a shard knows about workers and rounds: which workers are alive, and which
 // workers are in which round.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ShardState is everything that a shard must remember over a restart. Holding it copies nothing:
 // pages are shared, and the shard writes to other pages as long as a reader holds these.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // StagingPool is bounded space for contributions that are arriving. The last free slot is kept for
 // a contribution whose turn it is, because only such a contribution gives its slot back without
 // waiting for any other. So a full pool empties as long as the workers that have space send. The

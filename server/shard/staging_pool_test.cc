@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/shard/staging_pool.h"
 
 #include <gtest/gtest.h>

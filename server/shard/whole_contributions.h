@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // WholeContributions records which buckets of each worker's newest contribution a shard has
 // answered, to report when all buckets are answered.
 #pragma once

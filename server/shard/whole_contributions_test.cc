@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/shard/whole_contributions.h"
 
 #include "gtest/gtest.h"

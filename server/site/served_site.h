@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ServedSite is the Site of a server of this process that has all of the parameters.
 #pragma once
 

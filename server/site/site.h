@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A site is a server with its workers that acts as one worker of other servers, the servers
 // upstream. This file has the interfaces of its two halves. The Site makes the workers carry out
 // rounds, and has their weights. The Uplink acts as the worker of the servers upstream, and says

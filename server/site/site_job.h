@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SiteJob() computes the job of a site: what the servers upstream have it train, and how. It does
 // no I/O.
 #pragma once

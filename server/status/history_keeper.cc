@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/status/history_keeper.h"
 
 #include <cstdio>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // HistoryKeeper keeps a run's history in a file, and goes on from the file after a restart. A
 // thread of its own writes the file now and then, and at the end. If a write fails, the failure is
 // reported and the write is tried again.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // HistoryRecorder holds the curves and the events of a run so far, for readers of the dashboard.
 // Its size is bounded: in a long run neighbouring rounds become one point, and the oldest events
 // are dropped.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // MetricsFile is the file of --metrics_out: one JSON line per committed round, in the order of the
 // rounds.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ProgressRecorder writes what happens in a job for operators and programs: one JSON line per
 // committed round, a progress line in the log now and then, events when they come, and scalars for
 // TensorBoard.

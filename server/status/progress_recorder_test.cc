@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/status/progress_recorder.h"
 
 #include <sys/resource.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/status/status_board.h"
 
 #include <algorithm>

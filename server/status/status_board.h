@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // StatusBoard puts together what the status page shows: the coordinator's snapshot and the latest
 // readings of every shard.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/status/tensorboard_file.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // TensorBoardFile is a file in --tensorboard_dir: scalars by round, in TensorBoard's format
 // (TensorFlow's event.proto and TFRecord). Each process has a file of its own. When a process
 // begins, or the job goes back, the file tells TensorBoard to drop the rounds of earlier files from

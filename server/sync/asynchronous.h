@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Policies of asynchronous training: a contribution takes effect when it arrives, and each member
 // goes on alone. With a bound, a member may be at most max_rounds_ahead rounds ahead of the slowest
 // (stale synchronous parallel, Ho et al. 2013). A bound of 0 is lock step, in which all members

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BucketPolicy decides for one bucket when a contribution takes effect and when weights may be
 // read. It has no lock, thread, clock, proto or tensor, and no state: facts go in, a decision comes
 // out, and the same facts give the same decision. So one policy object serves all buckets and

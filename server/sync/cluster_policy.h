@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ClusterPolicy decides for the coordinator when a round is over and which member gets work next.
 // It has no state and does no I/O, like BucketPolicy, which decides for one bucket.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A Decision is the answer of a policy, with its reason. The log, the status page and the tests use
 // the reason.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // MemberDirectory holds what a shard knows about the incarnations of workers, from the
 // coordinator's Members and Drop commands. It is plain data; the shard serializes calls. Of the
 // incarnations that have ended, it remembers the kMaxEnded newest. A push of an older incarnation

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/sync/policy_factory.h"
 
 #include "server/sync/asynchronous.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Creates the policies for a mode. No other code of the server depends on the mode.
 #pragma once
 

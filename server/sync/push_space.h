@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // PushSpace says which pushes take the space of a shard for arriving contributions, and which
 // workers wait for space. With it the coordinator decides which worker delays others. It is plain
 // data.

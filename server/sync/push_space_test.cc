@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/sync/push_space.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Policies of rounds that a roster shares: one contribution per member, averaged to one update.
 // These are synchronous training (contributions are gradients), lock step, and local SGD (weight
 // changes; DiLoCo, arXiv:2311.08105). With a quorum of K, the first K contributions are enough

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests single cases of rounds that a roster shares. The conformance test checks the general laws.
 #include "server/sync/roster_rounds.h"
 

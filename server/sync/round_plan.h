@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A RoundPlan has the members that contribute to a round, and the number of samples of each. The
 // plan is fixed when the round opens: if a member is lost later, the plan does not change.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A WorkerFault is what a shard finds wrong with a worker's part of a round. The coordinator
 // decides what to do. The same fault may be reported once for every bucket.
 #pragma once

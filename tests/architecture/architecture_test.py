@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks the checkout against layer_rules.py, and that every rule can fail."""
 
 import os
@@ -26,7 +27,7 @@ def violations_of_files(text_of_path, check=layer_rules.check_tree):
             os.makedirs(os.path.dirname(full_path), exist_ok=True)
             with open(full_path, "w", encoding="utf-8") as file:
                 file.write(text)
-        return check(root)
+        return list(check(root))
 
 
 class RulesCanFail(unittest.TestCase):
@@ -220,10 +221,19 @@ class RulesCanFail(unittest.TestCase):
         self.assert_taken("server/sync/policy_factory.cc", "case Mode::kSync:\n")
 
 
+    def test_sources_name_their_licence(self):
+        for path, head in (("common/a.h", "// "), ("proto/a.proto", "// "), ("tests/a.sh", "#!/bin/bash\n# "), ("deploy/a.py", "# ")):
+            text = head + "SPDX-License-Identifier: Apache-2.0\n"
+            for wrong in (text.replace("Apache", "MIT"), "\n\n" + text):
+                self.assertNotEqual(violations_of_files({path: wrong}, layer_rules.check_licence_lines), [])
+            self.assertEqual(violations_of_files({path: text}, layer_rules.check_licence_lines), [])
+
+
 class ThisCheckout(unittest.TestCase):
     def test_keeps_the_rules(self):
         self.assertTrue(os.path.exists(os.path.join(ROOT, "WORKSPACE")), ROOT)
         self.assertEqual("\n".join(layer_rules.check_tree(ROOT)), "")
+        self.assertEqual("\n".join(layer_rules.check_licence_lines(ROOT)), "")
         self.assertEqual("\n".join(build_graph.check_includes(ROOT)), "")
         self.assertEqual("\n".join(prose_rules.check_prose(ROOT)), "")
         self.assertEqual("\n".join(page_rules.check_pages(ROOT)), "")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads BUILD.bazel files without Bazel, and checks that each include is of a target that is in the deps.
 
 check_includes() takes the root of a checkout and returns one line per violation.

@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules of docs/explanation/architecture.md, as a check of the sources.
 
 check_tree() takes the root of a checkout and returns one line per violation.
 """
 
+import itertools
 import os
 import re
 
@@ -66,6 +68,8 @@ CUDA_POINTER = re.compile(
 CUDA_STRIDE = re.compile(r"^ +(?:const )?int(?:64_t|32_t)? (\w*(?:stride|step))(?: = 0)?;(.*)$",
                          re.MULTILINE)
 LENGTH_UNIT = re.compile(r"//.*\b(bytes|elements|rows)\b")
+
+LICENCE_LINE = "SPDX-License-Identifier: Apache-2.0"
 
 # One patch of one place each; see planted_faults.sh there.
 PLANTED_FAULTS = "tests/simulation/faults/"
@@ -221,6 +225,23 @@ def check_planted_faults(root):
             applies = False
         if not applies:
             yield f"{PLANTED_FAULTS}{name}: does not apply to {path}; plant the same fault anew"
+
+
+def check_licence_lines(root):
+    """Every source and script names its licence in its first line, or after the line that names its interpreter."""
+    for layer in LAYERS:
+        for folder, folders, names in os.walk(os.path.join(root, layer)):
+            folders.sort()
+            for name in sorted(names):
+                if not name.endswith((*SOURCE_SUFFIXES, ".c", ".proto", ".py", ".sh", ".bzl")):
+                    continue
+                path = os.path.relpath(os.path.join(folder, name), root)
+                with open(os.path.join(root, path), encoding="utf-8") as file:
+                    lines = [line.rstrip("\n").lstrip("#/ ") for line in itertools.islice(file, 2)]
+                if lines and lines[0].startswith("!"):
+                    del lines[0]
+                if lines[:1] != [LICENCE_LINE]:
+                    yield f"{path}: does not begin with {LICENCE_LINE}"
 
 
 def check_tree(root):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds links of pages that lead nowhere.
 
 check_pages() takes the root of a checkout and returns one line per violation. A page is a Markdown file. A link leads to

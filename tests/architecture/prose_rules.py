@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds comments, and sentences of the manual, that a program can tell to be hard to read.
 
 check_prose() takes the root of a checkout and returns one line per violation. style: a comment is a sentence with a

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Each optimizer's update on a server beside the machine's streaming bandwidth:
 # tests/bench/apply.sh [flags of apply/apply.cc]
 # BAZEL may name another bazel command.

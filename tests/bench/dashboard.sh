@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # The dashboard's updates with many workers and a long history, in a headless Chromium (Debian: chromium
 # chromium-driver python3-selenium): tests/bench/dashboard.sh
 set -euo pipefail

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Moving tensors between workers and a server, beside raw TCP and one big protobuf message:
 # tests/bench/data_path.sh [flags of data_path/data_path.py]
 # BAZEL may name another bazel command.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 # Sourced by the benchmarks: the lines above a table that say where and how it was measured.
 
 # describe_run COMMAND...: the machine, what else runs on it, the commit and the command.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # What a journal costs: tests/bench/durability.sh DATA FOLDER [flags of durability/durability.py]
 # The time of a round with --durability=checkpoint, =journal and a replica, per mode and number of local steps.
 # DATA is a text file. FOLDER gets checkpoints and journals: its disk is what is measured.

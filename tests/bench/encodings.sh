@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Each wire encoding on one thread beside memcpy of the same vectors:
 # tests/bench/encodings.sh [flags of encodings/encodings.cc]
 # BAZEL may name another bazel command.

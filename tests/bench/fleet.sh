@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # 2 to 64 light-weight workers against one server: tests/bench/fleet.sh [flags of fleet/fleet.py]
 # With --flat: the server's memory over ten thousand rounds. BAZEL may name another bazel command.
 set -euo pipefail

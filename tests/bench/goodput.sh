@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # What a job gets done whose workers are killed all the time: tests/bench/goodput.sh DATA [flags of goodput/goodput.py]
 # Four workers, one of them at half the speed; one is killed (SIGKILL) every minute, and started again at once. Workers
 # compute nothing, and each sample takes a given time. DATA is a text file. BAZEL may name another bazel command.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # GPU benchmarks, a Markdown table per section: tests/bench/gpu.sh [--section=NAME] [--out=FOLDER] [flags of gpu/gpu_table.py]
 # A section takes at most ten minutes. If a call may not take as long as all sections, give one section per call.
 # In a package (deploy/package.sh) nothing is built. PYTHON names the Python that has PyTorch, the yardstick; the default is

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # What metrics, history, TensorBoard's files and an open dashboard cost a job: tests/bench/observed.sh DATA [flags of observed/observed.py]
 # DATA is a text file. BAZEL may name another bazel command.
 set -euo pipefail

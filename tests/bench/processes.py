@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that a benchmark starts and ends, and how it sums up what it measured."""
 
 import os

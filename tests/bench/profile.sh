@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Where the time of one round goes, from the traces of a worker and the server:
 # tests/bench/profile.sh [flags of profile/profile.py]
 # BAZEL may name another bazel command.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Times training steps of PyTorch programs as workers beside DistributedDataParallel over gloo, and what the C API moves
 # beside gpu_worker, on this machine: tests/bench/pytorch.sh [flags of pytorch/step_time.py]
 # BAZEL may name another bazel command.

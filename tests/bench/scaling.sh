@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Workers, servers and links: tests/bench/scaling.sh steps|bytes|encoded|links|utilisation|auto|forecast DATA VENV [flags of scaling/scaling.py]
 #   steps: step times of 1, 2 and 4 workers with 1 and 2 servers beside PyTorch DistributedDataParallel
 #   bytes: what a worker sends and receives per step, beside a ring all-reduce; needs root

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Two sites of two workers each, and their root behind one slow link: tests/bench/sites.sh bytes|cut DATA [flags of sites/sites.py]
 #   bytes: what the link carries per round, beside two and four workers that join the root directly
 #   cut: the link is cut for a while in the middle of the run: what the sites compute meanwhile, how soon the root

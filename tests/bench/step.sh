@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Times one training step on the CPU beside PyTorch: tests/bench/step.sh VENV [flags of step/torch_step.py]
 # VENV is a folder for PyTorch; it is made, with the packages PyTorch needs on a CPU, if it is not there.
 # BAZEL may name another bazel command.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One training run of real servers and workers, here or on virtual hosts."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """The dashboard in a browser, under a real job: see run.sh."""
 import base64
 import json

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Opens the dashboard of a real job in a headless Chromium. Programs must have been built.
 #   tests/browser/run.sh [FOLDER]
 # FOLDER: screenshots of three widths and both colour schemes go there. Exit code 77: there is no Chromium, or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certificates of a cluster's own, made with openssl: who_may_join.md, "Certificates of your own"."""
 import os
 import subprocess

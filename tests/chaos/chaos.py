@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trials of real processes under random faults; see README.md beside it.
 
 Prints a line per fault, what each trial has come to, and a table of how long the recovery took.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is too slow, or needs too much of the machine, for the tests: each fault once, step by step.
 
 Usage: checks.py PS_SERVER GPU_WORKER PSCTL. The one of the disk needs root, for a disk of its own.

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Cuts connections of workers that live, and counts the incarnations that end because of it: none may.
 
 Usage: connection_cuts.py PS_SERVER GPU_WORKER PSCTL [--cuts=N] [--kinds=A,B] [--servers=N] [--seed=N]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TCP routes between the processes of a cluster that lose, delay, damage and cut what they carry.
 
 A route listens on a port of 127.0.0.1 and passes connections on to a port behind it. What is done to

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """The proxy does what it is told, to the byte, and nothing else.
 
 Usage: fault_proxy_test.py

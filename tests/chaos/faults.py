@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is done to a cluster, and when: chosen by a seed, before anything runs. Pure."""
 import dataclasses
 import random

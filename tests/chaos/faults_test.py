@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """What a seed chooses can be recovered from without anybody's word.
 
 Usage: faults_test.py

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Real servers and workers under random faults: tests/chaos/run.sh SEED [flags of chaos.py]
 # Or what is done once, step by step: tests/chaos/run.sh checks [PartitionCheck|ReadOnlyDiskCheck|ClockCheck]
 # Or connections of living workers are cut: tests/chaos/run.sh cuts [flags of connection_cuts.py]

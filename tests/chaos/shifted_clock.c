@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Preloaded: the wall clock of a process is as many seconds ahead as the first 8 bytes of the file
 // that SHIFTED_CLOCK names say, at that moment. Also for waits with a deadline on that clock that
 // are under way, as when an operator or ntpd sets it. For Linux on x86-64.

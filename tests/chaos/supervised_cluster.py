@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers, their replicas and workers of one job, behind the proxy, and a supervisor that restarts them.
 
 It restarts by exit code, as a unit of systemd would with Restart=on-failure and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests averaged tensors (TensorSpec::averaged) from programs with the C API to servers and back.
 // Every program must find the mean of the values that the programs have left in them, whatever
 // happens to the other tensors.

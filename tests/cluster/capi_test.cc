@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests the C API against real servers. The programs train a linear regression in a loop of their
 // own.
 

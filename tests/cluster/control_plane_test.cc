@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests whole clusters in one process through the wire, on which clients in other languages rely.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests a card that copies directly to and from the memory that worker and server share. Training
 // must give the same bits as over TCP, even if pushes are cut, memory is refused or calls are given
 // up. No memory may stay registered.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests runs in which numbers stop being finite, on whole clusters: who is told, what is saved, and
 // how the run goes on.
 #include <grpcpp/grpcpp.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests one exchange of elastic averaging: the weights that the rules of workers and servers give.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests encoded contributions and weights: over the wire, in whole jobs, and over restarts.
 #include <algorithm>
 #include <filesystem>

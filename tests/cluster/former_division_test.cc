@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests servers that are killed with a journal, and started again as another number of servers.
 #include <filesystem>
 #include <memory>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/cluster/in_process_cluster.h"
 
 #include "absl/strings/str_cat.h"

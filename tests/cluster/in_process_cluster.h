@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs all servers of a job in one process, on ports that the system chooses. A server may be
 // stopped and started again on its port, like a restarted process.
 #pragma once

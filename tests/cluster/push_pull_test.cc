@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests pushes and pulls over loopback: ParameterService and ParameterShard on one side, the
 // worker's transport or plain generated stubs on the other.
 

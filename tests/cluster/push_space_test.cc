@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests a member that takes a server's space for pushes and does not fill it, over loopback.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>

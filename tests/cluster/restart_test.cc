@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests checkpoints, restarts and export with whole clusters in one process.
 #include <grpcpp/grpcpp.h>
 

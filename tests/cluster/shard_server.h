@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs one parameter server without a coordinator: a ParameterShard behind ParameterService on a
 // free loopback port. Tests do the coordinator's part by calling shard().
 #pragma once

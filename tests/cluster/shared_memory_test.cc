@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests payloads through memory that worker and server share. Training must give the same bits as
 // without shared memory. A peer that lies, changes what it has sent, or goes away must do no harm.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Small data sets whose content is computed by formulas. A model can learn from them, and they are
 // the same on every machine.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares different ways to run a job that must train the same model: DESIGN.md, section 4. Each
 // test runs real jobs, with real servers, workers, models and data, and compares their final
 // weights.

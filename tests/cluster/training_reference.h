@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes what workers should arrive at: the same model, samples and update rule in one plain loop
 // over one flat vector, without servers, rounds, buckets or wire.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs a whole training job in one process: real servers and real workers over loopback.
 #pragma once
 

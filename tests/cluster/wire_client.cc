@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/cluster/wire_client.h"
 
 #include <chrono>

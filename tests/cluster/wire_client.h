@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A worker that speaks the wire through the generated stubs only, like a client in another
 // language. It shares no code with worker/. Calls block for at most kCallDeadline each.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests real workers in this process whose servers or fellow workers misbehave.
 #include <grpcpp/grpcpp.h>
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests that servers continue, to the bit, from what servers of earlier versions left on disk.
 // There is a folder per version, recorded with the binaries of that version (record.sh). It is the
 // state of a job whose server was killed.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Records what compatibility_test reads: tests/compatibility/record.sh PS_SERVER GPU_WORKER PSCTL FOLDER
 # A small job is killed between two checkpoints. FOLDER gets its checkpoints, its journal and
 # weights.safetensors: what servers that have gone on from the journal export.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Makes the Debian package, installs it in a fresh root, runs its programs from there, and removes it again.
 #   tests/debian/run.sh [FILE.deb]     the package that is there already
 # Exit code 77: there is no dpkg-deb, or this is not root.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes chunks as they come from the wire or from a region of shared memory (proto/chunk_codec),
 // and compares them with what the generated parser makes of the same bytes. Also fuzzes the
 // elements in the chunks.

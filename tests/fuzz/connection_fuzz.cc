@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes connections of unknown clients: their first bytes, HTTP/2 that is refused, and enrolments
 // before and inside TLS. Also fuzzes the messages of shared memory, which name memory of another
 // process.

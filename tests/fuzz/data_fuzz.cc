@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes data sets of users (worker/data): text, tokens, IDX and CIFAR-10, compressed or not. A
 // data set that opens is read completely, as a worker does.
 

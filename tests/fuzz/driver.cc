@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs a target on its corpus, and then on changed inputs, which are the same in every run:
 //   TARGET CORPUS [--executions=N] [--seed=N]
 //   TARGET --input=FILE           one input

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes files that servers, workers and users write to disks and other programs read: checkpoints,
 // weights, journals, models. What is accepted is written again, and must read as the same.
 

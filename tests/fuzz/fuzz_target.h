@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Declares a target of fuzzing: a table of cases that read untrusted bytes, with valid inputs to
 // start from. A target runs with libFuzzer and with the driver of this folder (driver.cc).
 #pragma once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Targets of fuzzing that are tests, too."""
 
 def fuzz_test(name, executions, deps, linkopts = []):

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes histories of runs. The dashboard reads them, although any user may have put them beside
 // its own history.
 

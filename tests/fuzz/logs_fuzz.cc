@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes lines of logs, which contain texts of peers, and the requests and answers about logs.
 
 #include <algorithm>

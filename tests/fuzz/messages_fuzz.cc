@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes the messages between workers, servers, replicas and tools, from protobuf to native types:
 // proto/ and server/rpc. What is accepted is written again, and must read as the same.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include <google/protobuf/stubs/logging.h>
 
 #include "tests/fuzz/fuzz_target.h"

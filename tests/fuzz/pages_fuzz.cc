@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes HTTP requests to the pages of --http, which any client that reaches them may send.
 
 #include <string>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes everything that decides about permissions: tokens, join strings, identities, certificates
 // and certificate requests. Also fuzzes texts and addresses of peers.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fuzzes the text form of the records that a shard writes into its journal. It is a separate target
 // because clang does not compile the parts of kernels/ that it needs.
 

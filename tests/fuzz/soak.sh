@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Looks for inputs that break a parser, for long: tests/fuzz/soak.sh [TARGET] [--minutes=N]
 # TARGET: chunks, messages, files, history, shard_records, data, security, connection, pages or logs; all of them one
 # after the other unless said otherwise, each for N minutes (10).

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes the devices of the model tests: CUDA runs on a real card.
 #include "absl/strings/str_cat.h"
 #include "common/runtime/check.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs the conformance suite of devices on a real GPU, also at the shapes of GPT-2, in fp32 and
 // bf16. Each test runs with cuBLASLt's epilogues, without them, and with whichever epilogues and
 // algorithms are measured to be faster.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Defines main() of the tests that need a GPU. Without a usable GPU nothing is tested, and the exit
 // code is 77, so that it does not look like a success. --gtest_list_tests needs no GPU.
 #include <cstdio>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tests and times a package on a machine with an NVIDIA card, in steps that each end within a time limit.
 
 A step's unused time goes to the steps after it. The limits add up to at most --seconds. Nothing is built or downloaded: in a

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Tests the lease scripts from end to end, with our programs on an emulated card and stand-ins for PyTorch and NVIDIA's tools.
 
 usage: lease_test.py FILE..., the programs and libraries of the package, by their base names.

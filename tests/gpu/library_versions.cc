@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Stands in for cuBLASLt and cuDNN in tests that only ask for their versions.
 #include <cstddef>
 #include <cstdlib>

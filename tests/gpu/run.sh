@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Runs the tests that need a GPU: tests/gpu/run.sh [PART...]. Without arguments all parts run, in this order:
 #   operations   runs the conformance suite of devices, with cuBLASLt's epilogues never, always and as measured
 #   gpt2         runs that suite at the shapes of GPT-2; this takes some minutes

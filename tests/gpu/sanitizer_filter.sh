@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 # Selects the tests and kernels that compute-sanitizer checks; run.sh sources it.
 # shellcheck shell=bash
 

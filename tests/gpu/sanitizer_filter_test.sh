@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Tests that the filter selects our kernels: sanitizer_filter_test.sh CUDA_DEVICE_TEST. It needs no card.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=sanitizer_filter.sh

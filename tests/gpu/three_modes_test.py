@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares the loss curves of the three modes on one GPU, which two workers share, with those on the CPU.
 
 usage: three_modes_test.py PS_SERVER GPU_WORKER PSCTL

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Stands in for tests/bench/gpu/torch_gpt2.py without PyTorch: train_step trains the model on the CPU.
 
 The stand-in takes the flags and prints the lines of torch_gpt2.py. TRAIN_STEP names the program train_step.

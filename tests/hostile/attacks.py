@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What strangers, and workers that lie, may do to a server: one function per attack, in ATTACKS.
 
 Runs as a program, so that its nice value and its CPU time are its own:

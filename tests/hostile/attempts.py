@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attempts to get into a cluster with TLS, or to do there what one may not, as a table: what whoever
 tries is told, and as what the server counts it."""
 import os

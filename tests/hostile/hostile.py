@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server with two honest workers under each attack of attacks.py, as a table: what is left of
 the workers' throughput, the server's memory beside the bound that it states, what it has refused,
 and whether psctl status answers.

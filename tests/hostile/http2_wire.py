@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HTTP/2 as bytes, with none of its rules: frames of any length, header blocks of any size, on a
 plain socket or behind TLS. Standard library only."""
 import socket

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # A server and two honest workers under attack: tests/hostile/run.sh [--tls] [--seconds=N] [flags of hostile.py]
 # The programs are built first, unless --binaries=FOLDER has them. BAZEL may name another bazel command.
 set -euo pipefail

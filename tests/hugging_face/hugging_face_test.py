@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exports and imports against Hugging Face's transformers, both ways, and tokens against its tokenizers.
 
 Usage: hugging_face_test.py PS_SERVER GPU_WORKER PSCTL MODEL_PROBE; see run.sh.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Prints what a model and a tokenizer of ours compute, for hugging_face_test.py.
 //   model_probe logits MODEL        stdin: a line of tokens; stdout: floats, the logits behind each
 //   model_probe tokens TOKENIZER    stdin: lines of JSON strings; stdout: a line of tokens for each

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Compares exports, imports and tokens with Hugging Face's transformers; programs must have been built.
 #   tests/hugging_face/run.sh
 # Exit code 77: transformers cannot be had (tests/python_with_torch.sh), and why.

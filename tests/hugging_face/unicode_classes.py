@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints the tables of worker/model/unicode_classes.cc: what the pattern of tokenizers' ByteLevel tells apart.
 
 Usage: unicode_classes.py, with the Python of tests/python_with_torch.sh.

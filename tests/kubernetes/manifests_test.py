@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """The manifests of deploy/kubernetes: see run.sh."""
 import pathlib
 import re

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Checks deploy/kubernetes: kustomize builds the base and every overlay, all that they make fits the schemas of Kubernetes, and
 # the flags in them are flags of our programs. Programs must have been built.
 #   tests/kubernetes/run.sh

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Refuses C++ sources that clang-format 14 with .clang-format would write in another way.
 #   tests/lint/format.sh
 # Exit code 77: there is no clang-format 14; other versions format in other ways.

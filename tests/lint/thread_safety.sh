@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Refuses sources whose locks clang's analysis (-Wthread-safety) finds not taken. It looks at each file that has ABSL_GUARDED_BY or
 # another annotation of a lock. The tree must have been built.
 #   tests/lint/thread_safety.sh

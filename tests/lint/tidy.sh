@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Runs clang-tidy 14 with .clang-tidy over the C++ sources that differ from a commit, or over those that are named. The tree must
 # have been built. All sources take half an hour on two processors, so that this is no part of tests/run.sh.
 #   tests/lint/tidy.sh [COMMIT]         what differs from COMMIT (default: HEAD), and what is not committed

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes weights and samples by formulas that pytorch_models.py also has, so that PyTorch and our
 // models can begin alike without exchanging files.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checks our code against the test vectors of proto/README.md, with which clients in other
 // languages check themselves. Their lines are "kind key=value ... -> result".
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our models in PyTorch, with weights and samples by the formulas of formula_training.h."""
 
 import math

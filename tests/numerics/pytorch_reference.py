@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prints pytorch_reference.txt: what PyTorch computes in fp64 for the models of pytorch_models.py.
 
 Lines: "loss MODEL STEP VALUE" and "gradient MODEL INDEX NORM PROJECTION", INDEX counting the tensors in the order of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares the losses of several AdamW steps and the gradients of the first step with what PyTorch
 // computes in fp64 (pytorch_reference.txt, written by pytorch_reference.py).
 #include <cmath>

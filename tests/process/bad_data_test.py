@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Data that is damaged or does not fit: each is an error before training, and no harm to the job.
 
 Usage: bad_data_test.py PS_SERVER GPU_WORKER PSCTL

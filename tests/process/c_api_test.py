@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """The C API as programs in C see it: the header is C, the library exports it and nothing else, and
 the example of worker/capi trains.
 

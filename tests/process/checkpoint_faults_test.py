@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Servers that die, full disks, damaged checkpoints, and what --resume does then.
 
 Usage: checkpoint_faults_test.py PS_SERVER GPU_WORKER PSCTL

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Workers that die, leave, are refused or come first; ports that are taken or closed.
 
 Usage: cluster_faults_test.py PS_SERVER GPU_WORKER PSCTL

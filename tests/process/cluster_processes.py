@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real servers, workers and psctl on this machine, for tests of what happens when one fails.
 
 The binaries come from the command line of the test: PS_SERVER GPU_WORKER PSCTL; see main().

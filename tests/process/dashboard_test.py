@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """What ps_server --http serves of a job that trains, loses a worker and ends."""
 import contextlib
 import http.client

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """The quick start and the scripts of deploy/examples, each run as a user runs it, but small.
 
 Usage: examples_test.py PS_SERVER GPU_WORKER PSCTL

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """A few attacks of tests/hostile, shortly: nobody crashes, what is refused is counted with its
 reason, the server stays below the memory that it states, and training goes on.
 

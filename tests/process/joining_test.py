@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Joining over TLS: what one join string does, and what everybody else is told."""
 import os
 import re

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What people look for in the logs of real processes: one refused call and one round, from the worker to the server."""
 import json
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """The command blocks of README and the tutorials that are marked as runnable, in their order, in an empty folder.
 
 A block that begins with ```bash runnable has to end with 0. One that begins with ```bash runnable background stays

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Workers that compute while they exchange: jobs end with every sample counted, whoever is told to
 stop, killed, or restarted.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """psctl as people and scripts use it.
 
 Usage: psctl_test.py PS_SERVER GPU_WORKER PSCTL

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Programs that compute themselves, through the package `lodestar` and the C API: gradients of whole
 numbers tell every weight after every round, whatever ends in between.
 

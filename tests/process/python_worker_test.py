@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """The Python client of deploy/examples: trains in every mode, survives what workers must survive,
 and gives the very weights that arithmetic on whole numbers predicts.
 

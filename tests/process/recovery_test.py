@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Real servers that are killed: the job goes on, and to the same bits.
 
 Usage: recovery_test.py PS_SERVER GPU_WORKER

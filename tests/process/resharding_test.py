@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Servers with a journal that are killed, and started again as another number of servers.
 
 Usage: resharding_test.py PS_SERVER GPU_WORKER PSCTL

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Workers that are killed and begun again with the same --name and --state_dir go on with what error
 feedback had: the job ends with the weights of one that nobody disturbed, to the bit.
 

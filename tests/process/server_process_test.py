@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Properties of the ps_server binary that need a process of its own: exit codes, flags, signals.
 
 Usage: server_process_test.py PS_SERVER

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Sites: servers that with their workers are one worker of other servers."""
 import contextlib
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Workers whose machines are taken away: told by a signal, a file or an HTTP service in the middle of a long window of
 local steps, they hand in what they have computed, and every sample is accounted for.
 

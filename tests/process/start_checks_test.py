@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """What a server finds out before it opens its port, and what it says about where it starts.
 
 Usage: start_checks_test.py PS_SERVER GPU_WORKER PSCTL

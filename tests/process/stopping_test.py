@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Servers that are told to stop, together or one by one, and what of the training is on disk then.
 
 Usage: stopping_test.py PS_SERVER GPU_WORKER PSCTL

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Two workers whose contributions travel as top-k, and weights as int4, train: the loss falls.
 
 Usage: topk_test.py PS_SERVER GPU_WORKER PSCTL

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Installs the wheel with pip into an empty virtual environment of one CPython, without network, and
 uses it there. Exit code 77, with the reason: there is no such CPython with venv and pip.
 

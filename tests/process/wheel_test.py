@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """The wheel, unpacked: its programs and its library run with what is in it, wherever that is.
 wheel_install.py installs it.
 

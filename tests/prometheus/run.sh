@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Has Prometheus read a real job: its rules, the text of /metrics, and a scrape. Programs must have been built.
 #   tests/prometheus/run.sh
 # Exit code 77: there is no Prometheus (Debian: prometheus).

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Prometheus scrapes a job that trains: see run.sh."""
 import contextlib
 import json

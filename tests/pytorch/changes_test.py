@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a PyTorch program changes beside its steps, or leaves out of them, is honoured, or refused by
 name. Run by run.sh, with a Python that has PyTorch.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of worker/python/examples, and that of the tutorial, train and leave what they say.
 
 Usage: examples_test.py PS_SERVER GPU_WORKER PSCTL LIBRARY

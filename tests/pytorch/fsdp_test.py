@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two ranks with a model that fully_shard() has cut are one worker, and end with the weights that
 plain PyTorch has for the same batches.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch programs and gpu_workers train the servers' model together, and any of them alone.
 
 Usage: mixed_fleet_test.py PS_SERVER GPU_WORKER PSCTL LIBRARY

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of pytorch_test.py."""
 import gc
 import threading

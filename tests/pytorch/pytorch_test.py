@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch programs as workers of a job end with the weights that plain PyTorch has for the same
 batches. Run by run.sh, with a Python that has PyTorch.
 

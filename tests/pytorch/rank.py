@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of a worker that is several: the program of fsdp_test.py.
 
 Usage: rank.py ADDRESS NAME MODEL OPTIMIZER RENDEZVOUS RANK OUT [OPTION ...]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs beside a server, and what plain PyTorch makes of the same batches."""
 import torch
 

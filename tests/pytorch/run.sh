@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Compares PyTorch programs that are workers with plain PyTorch on the same batches, and with gpu_worker; runs the examples,
 # and the model of the GPU benchmark in PyTorch and in train_step.
 # Programs must have been built.

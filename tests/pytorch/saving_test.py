@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What libraries write of a model that is a worker's is all of it, and nothing else. Run by run.sh,
 with a Python that has PyTorch.
 

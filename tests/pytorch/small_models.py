@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models, optimizers and data of pytorch_test.py, the same in every process."""
 import torch
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark of a GPT-2 step trains one model in PyTorch and in train_step: the same losses, step by step."""
 import json
 import pathlib

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Audit checks what must hold at every moment of a simulated run. It sees all contributions that
 // workers make, all answers that shards give, all weights that shards publish and all that workers
 // pull. From the answers alone it computes, in fp64, what the weights have to be.

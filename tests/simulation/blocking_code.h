@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BlockingCode runs code that blocks (the workload of a site and its server's half of it) in a
 // simulated process. Nothing else in a run may block. The code has a thread of its own, which runs
 // only while the thread of the run waits for it. So only one thing happens at a time, as everywhere

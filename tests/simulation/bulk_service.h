@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BulkService does the pushes and pulls of a simulated server on the real ParameterShard. It stands
 // for the part of server/rpc/parameter_push.cc and parameter_pull.cc that is not gRPC.
 #pragma once

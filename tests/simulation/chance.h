@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Chance makes all random decisions of a simulated run from one seed. SplitMix64 (Steele, Lea,
 // Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #pragma once

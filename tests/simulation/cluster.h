@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SimulatedCluster holds the servers of a job, their workers, their disk with its faults, and the
 // audit of all these. It is the cluster of a run, or a site. A site is one worker of the run's
 // cluster, through its uplink.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ClusterWatch checks now and then that a cluster makes progress as it should. Workers that hang
 // hold up the others no longer than allowed. A server or job that was told to stop ends in time. If
 // nothing moves, a reason is given.

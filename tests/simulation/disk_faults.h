@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // DiskFaults makes a disk of a run fail: nothing fits, operations fail now and then, a folder
 // cannot be written, nothing can be read, or the machine loses power in the middle of a write.
 #pragma once

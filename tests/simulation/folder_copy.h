@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // FolderCopy keeps the files of some folders of a simulated disk, and can restore them later, like
 // a snapshot of a disk.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Network connects the processes of a World, with everything that can go wrong. Unary calls may
 // overtake each other, get lost on the way there or back, or arrive after the caller has given up;
 // the network never repeats them. Messages of one stream keep their order. If one message is lost,

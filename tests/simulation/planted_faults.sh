@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Whether the simulator finds what is wrong: tests/simulation/planted_faults.sh [SEEDS [FAULT...]]
 # Builds it with each of the faults in tests/simulation/faults (FAULT: names without .patch; default:
 # all), in a copy of this checkout, and runs seeds (1000 unless said otherwise) until one shows a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SimulatedReplica is the replica of the servers' journals: a process on a machine of its own, with
 // its own disk, and the faults of process and disk.
 #pragma once

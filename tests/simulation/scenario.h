@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Scenario is what a seed gives: the job, its servers and workers, and how often and how badly
 // things fail.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SimulatedServer is one server process of a simulated cluster. The coordinator with its strand,
 // the shard host and the keeper of checkpoints are the real ones. Their threads are events, and
 // their disk is a SimulatedFileSystem. This file does what server/rpc does with gRPC between

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs simulated clusters: bazel-bin/tests/simulation/simulate --seeds=1000
 // For the story of one seed in words: --seed=17 --log. For a run of hours: --minutes=120 --jobs=2.
 // The exit code is 0 only if no seed shows a violation. Otherwise the violating seeds are printed.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Simulation runs a whole cluster, and sites that are workers of it, with the real coordinator,
 // shards, checkpoint code and worker life cycle. Events happen one after the other, under a virtual
 // clock, over a network and disks that fail, in processes that crash, freeze and restart. The seed

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checks that seeds run without a violation, and that a seed always gives the same run.
 // planted_faults.sh shows that the simulator finds faults.
 #include "tests/simulation/simulation.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // AuditedSite is a site as its uplink sees it. It checks all that passes between the two levels.
 // The audits of both levels find what is wrong within a level.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Transfer is one attempt of a simulated worker to push to the servers or pull from them, with a
 // call to each server. Like the calls of worker/client, it is ended early if nothing moves and no
 // server says why. The real CallWatch decides that.

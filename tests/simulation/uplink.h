@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SimulatedUplink is the uplink of a simulated site, in the process of the site's server. It has a
 // SimulatedWorker of the servers upstream, whose steps the site's workers make. It stands for
 // SiteUplink (site/site_uplink.cc), and for the work of LocalSgdRounds and RoundRunner

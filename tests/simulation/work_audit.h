@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // WorkAudit checks the numbers of rounds. From the grants that workers get and from the reports
 // that are accepted, it computes which samples come next and what each round's summary must say.
 //

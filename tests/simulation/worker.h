@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SimulatedWorker is one worker process of a simulated cluster. Its life cycle (Lifecycle), its
 // heartbeats (HeartbeatPace) and its encodings are the real ones. Its contributions are whole
 // numbers, computed from its name, the round and the number of contributions before. So a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // World holds the time of a simulated run, its events in their order, and the story that is told of
 // it. There is one thread, and nothing waits. Process is a process in a World: it runs, crashes,
 // freezes and restarts.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Runs a job through deploy/slurm/lodestar.sbatch under a real Slurm on this machine: it is told that its time is over, is queued
 # again and comes to its end. Programs must have been built.
 #   tests/slurm/run.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """deploy/slurm/lodestar.sbatch under slurmctld and slurmd of a test: see run.sh."""
 import os
 import re

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Runs the units of deploy/systemd under a systemd of its own, in namespaces of this machine. The server is ready once its port is
 # open, comes back when it is killed and when it hangs, and saves when it is stopped. The worker says what it waits
 # for, comes back when it hangs, before it has joined and after, or in opening its device, and leaves when it is stopped.

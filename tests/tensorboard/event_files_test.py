@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """What TensorBoard reads of a job: see run.sh."""
 import os
 

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+
 # Has TensorBoard read what ps_server --tensorboard_dir writes of a real job that is killed and goes on. Programs must have been
 # built.
 #   tests/tensorboard/run.sh

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tells ThreadSanitizer what Abseil's mutexes order. Debian's Abseil is not built with
 // ThreadSanitizer, which would therefore report a race wherever only a mutex prevents one. Every
 // program of --config=tsan links this file. The functions here take precedence over those of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the CUDA toolkit of this machine, and cuDNN's headers. Nothing is downloaded."""
 
 # Of cuDNN 9, which first has it.

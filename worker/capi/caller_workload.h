@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The workload of a program that computes itself: a layout of its own, parameters and gradients in
 // main memory, and samples that it knows by their numbers.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The C API of Lodestar's workers: a program computes, in whatever language and with whatever
    library, and this side does the rest of what gpu_worker does: certificates, registration,
    heartbeats, grants, exactly-once transfers with encodings, shared memory, reconnection, leaving.

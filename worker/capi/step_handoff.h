@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // StepHandoff: where the thread of a worker, which wants steps computed, meets the threads of the
 // program that computes them. One step at a time.
 //

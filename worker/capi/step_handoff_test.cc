@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/capi/step_handoff.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/capi/worker_session.h"
 
 #include <unistd.h>

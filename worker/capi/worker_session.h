@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // WorkerSession: what is behind a handle of the C API: a worker on a thread of its own, and the
 // vectors and steps that it shares with its program.
 #pragma once

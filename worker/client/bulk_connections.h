@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BulkConnections holds what the sessions of one BulkGrpcTransport share: channels, the stream that
 // carries each bucket, threads and counters. Channels and addresses may be replaced.
 // BulkConnections must outlive the sessions. Thread-safe.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of the gRPC transport with encoded buckets. The other side is a service on the generated
 // classes.
 

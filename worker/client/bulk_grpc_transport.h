@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes the ParameterTransport over gRPC. It has two data channels per server (one if the server
 // has little of the model). Buckets are spread over the channels by index. Slices of the caller's
 // memory are sent without a copy, and bytes are received directly into their destination. With a

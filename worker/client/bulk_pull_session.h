@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BulkPullSession is the PullSession over gRPC. It has one BulkPullCall per data channel that
 // carries some of the buckets.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BulkPushCall is one Push stream to one server. Buckets are sent one after the other. The checksum
 // of a chunk is computed when the chunk before it has been written. Copies into shared memory and
 // from devices run on the executor, a few chunks ahead of the writes. The caller must keep the call

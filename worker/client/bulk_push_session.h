@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BulkPushSession is the PushSession over gRPC. It has one BulkPushCall per data channel that
 // carries some of the buckets.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/client/bulk_transport.h"
 
 #include "common/runtime/check.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ParameterTransport brings contributions to the servers and weights from them. One object serves
 // one life (incarnation) of a worker. bulk_grpc_transport.h has the gRPC implementation, and tests
 // of the trainer use a fake. proto/status_mapping.h lists the error codes and what to do about

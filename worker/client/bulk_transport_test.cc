@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of the gRPC transport with a service on the generated classes, which shows that the
 // transport sends and accepts plain protobuf.
 

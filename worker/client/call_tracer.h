@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CallTracer gives each control call of a worker an id, which the server also writes to its log. It
 // logs the result of each call; see common/messages/call_log.h.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CallWatch decides when to ask the server about a quiet bulk call, and when to end the call. A
 // call may be quiet for a reason: the server waits for other workers or for space, or this worker
 // still computes what it sends next. A call is ended only if nothing has moved for `patience` and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CallWatchdog ends bulk calls that stand still (see CallWatch). It has a thread that looks at the
 // calls and asks their servers.
 #pragma once

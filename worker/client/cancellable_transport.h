@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CancellableTransport is a ParameterTransport whose sessions can all be ended at once, from any
 // thread. When the lease is lost or the worker is told to stop, no thread goes on waiting for a
 // server.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes the CoordinatorLink over gRPC. It has its own channel, so that bulk transfers do not delay
 // control calls.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/client/connection_socket.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ConnectionSocket is the socket under a gRPC channel. It can end the connection at once. gRPC
 // itself closes a connection only when all data have been written, and even then the kernel still
 // sends what is in its buffers. On a slow path the next connection would have to wait for these

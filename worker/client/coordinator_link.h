@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CoordinatorLink is a worker's connection to the coordinator: registration, heartbeats, grants,
 // leaving. One object lives as long as the process, over all lives (incarnations).
 // cluster_session.h has the gRPC implementation, and tests of the trainer use a fake.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Interfaces for payloads in a device's memory. With them the device, instead of the processor,
 // copies directly to and from the memory that a transport shares with a server.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // GrantAhead asks for the next grant while the contribution to the present round is still on its
 // way. The grant then arrives together with the acknowledgement, instead of one round trip later.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // HeldConnection is one call of StayConnected, which the coordinator holds as long as the
 // connection lives. The worker learns at once when the connection ends.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // PathMeter measures the speed of the path between a worker and its servers from the last
 // transfers. Thread-safe.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SharedMemoryCall is one ShareMemory call. It shares a region of memory with one server, and keeps
 // track of which side may write where. Half of the blocks are for pushes, half for pulls. The
 // caller must keep the call until it is done, and must destroy it on a thread that is not gRPC's.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/client/shared_memory_link.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SharedMemoryLink holds the memory shared with one server of this machine. If a broken stream has
 // left the region in an unknown state, the link makes a new region.
 #pragma once

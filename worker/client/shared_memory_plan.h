@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes how much memory a worker shares with servers of its machine.
 #pragma once
 

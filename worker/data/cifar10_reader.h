@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads CIFAR-10 in its binary version: data_batch_1.bin to data_batch_5.bin for training, and
 // test_batch.bin held out. A record is one label byte and 3x32x32 pixels.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/data/cifar10_reader.h"
 
 #include <filesystem>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ContentHash is a 64-bit hash of a corpus, computed in one pass at several GB/s. It tells data
 // sets apart, but does not protect against forgery.
 #pragma once

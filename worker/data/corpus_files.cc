@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/data/corpus_files.h"
 
 #include <dirent.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds the files of a corpus by paths and sizes. Formats are not looked at.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Decides by names and sizes which files of a corpus are for training and which are held out. No
 // file is read.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The data that a worker reads.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/data/data_file.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Dataset gives random access to training and held-out samples of one corpus. Files are read when
 // samples are needed, and are never loaded whole.
 #pragma once

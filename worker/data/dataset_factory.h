@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes samples from paths in two steps: OpenData() checks what is known without a model, and
 // MakeDataset() what depends on the model. No other code chooses among the readers.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // HeldoutCopies finds training files that are copies of held-out files, or links to them.
 #pragma once
 

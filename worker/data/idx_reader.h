@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads data sets of the MNIST family: a folder with four IDX files, compressed with gzip or not.
 // The t10k files are the held-out part.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Labelled images with one byte per channel and pixel, as IDX and CIFAR-10 both store them. Pixels
 // are read from the files when they are needed. Labels are kept in memory.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SampleOrder is the order of training samples: a keyed permutation per epoch. It is stateless,
 // takes O(1) memory, and is the same for any number of workers. Position p of a data set's cursor
 // is sample Permute(p mod n) of epoch p / n.

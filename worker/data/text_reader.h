@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads text: a file, or a tree of folders with files, whose bytes are the tokens.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Opens the files of a corpus of text or tokens, and divides them into training and held-out files.
 #pragma once
 

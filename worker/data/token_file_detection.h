@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds out what a file of tokens holds from its bytes: its header, the width of its tokens, or
 // what it holds instead of tokens. Each file is examined by itself, without a model.
 //

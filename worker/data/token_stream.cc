@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/data/token_stream.h"
 
 #include <algorithm>

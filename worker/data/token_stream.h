@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // TokenStream is the tokens of many files as one sequence.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads files of uint16 or uint32 tokens, little-endian, with or without a header of llm.c, NeMo or
 // NumPy (token_file_detection.h).
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes a data set of windows of context + 1 tokens from files of text or tokens.
 //
 // The last floor(tokens / 10) tokens of every file are held out, unless the file's part says

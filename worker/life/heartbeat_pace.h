@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // HeartbeatPace decides when the heartbeats of one life are sent, how long each answer is waited
 // for, and when the connection needs to be replaced. A lease is three intervals. A lost heartbeat
 // uses up one interval, and the next heartbeat is sent at once. The caller passes the time in.

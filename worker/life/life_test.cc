@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of a worker's life as a sequence of events and tasks. There are no threads or connections,
 // and the test sets the time.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Lifecycle decides what a worker does next, from its start to its exit code. The owner passes in
 // events and the time. Each event returns effects: one long task at a time (a call, a round), and
 // actions that are done at once. Nothing in here waits or sleeps. There is no thread, lock,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // RedialPace decides when a worker connects again after its connection was closed. The first
 // attempt is made at once. If new connections end soon again, the pauses between attempts grow. The
 // longest pause is well below the time after which a server may take the worker for lost. The

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ActivationArena holds activations and scratch buffers of a model. A model first plans all its
 // buffers for the largest micro-batch. Then Allocate() takes the memory from the device in one
 // piece. No memory is allocated in a step.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // BatchedModel is the part that all models share: it checks a batch, cuts it into micro-batches,
 // copies data to and from the device, and computes the loss. A derived model adds the network
 // between inputs() and logits(), and its backward.

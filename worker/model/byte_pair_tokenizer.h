@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Byte-level BPE as in GPT-2. A text is cut into words (word_splitter.h). In each word, the two
 // neighbouring tokens that come first in a list of merges become one token, until no merge fits.
 // Source: Sennrich et al. 2016, section 3.2; encoder.py of github.com/openai/gpt-2. For lists of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/model/byte_pair_tokenizer.h"
 
 #include <gmock/gmock.h>

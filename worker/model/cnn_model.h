@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CnnModel is a convolutional classifier: stages of convolution and pooling, a hidden layer, and a
 // linear classifier. Each stage or layer is a block.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ConvStage is one stage of the CNN: 3x3 convolution, ReLU and 2x2 max pooling, with parameters and
 // saved activations.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // DeviceMemory owns one allocation on a Device, or of host memory for the device's copies.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The two branches of a transformer layer, attention and MLP, with parameters and saved
 // activations.
 #pragma once

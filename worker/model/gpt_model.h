@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // GptModel is the GPT-2 architecture (Radford et al. 2019): learned positions, pre-norm, GELU in
 // its tanh form, and a head tied to the token table. Block 0 is the two tables, blocks
 // 1..num_layers are the layers, and block num_layers + 1 is the last norm.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of properties that only the GPT has: logits of the next token, and a token table that is
 // used in parts.
 #include "worker/model/gpt_model.h"

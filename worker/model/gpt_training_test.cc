@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of dropout and recomputation in the GPT.
 #include <cmath>
 #include <memory>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LinearLayer computes y = activation(x w^T + b), or activation(x w + b). It has its parameters and
 // saved activations.
 #pragma once

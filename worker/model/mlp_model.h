@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // MlpModel is a fully connected classifier with ReLU between layers. Each layer is a block.
 #pragma once
 

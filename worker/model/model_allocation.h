@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // For every architecture: makes a model with memory from a config, or computes the memory that the
 // model would take. `M` is a BatchedModel.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of the rules that every model must follow, on every architecture and device.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Defines MakeModel() and EstimateModelMemory(). No other code branches on the architecture.
 #include <utility>
 #include <vector>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests hand-written backward against central differences, in f64 on the oracle.
 #include <algorithm>
 #include <cmath>

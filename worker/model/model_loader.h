@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes a model with trained weights from a checkpoint, or from a file that `psctl export` wrote.
 #pragma once
 

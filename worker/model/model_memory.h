@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes how much device memory, and host memory for copies, a model takes before it is
 // allocated.
 #pragma once

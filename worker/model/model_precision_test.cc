@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares f32 on the CPU with f64 on the oracle, and the CUDA device on its emulated card with the
 // CPU, over several optimizer steps. A real card is also tested at GPT-2's shapes.
 #include <algorithm>

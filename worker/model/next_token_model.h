@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // NextTokenModel is the interface of a model for text generation.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // NormLayer is the layer norm of a residual stream, fused with the addition of the last branch.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ParameterArena holds parameters and gradients of a model in device memory, as flat vectors in the
 // order of the layout. If the device computes in a narrow dtype, it also holds the parameters in
 // that dtype, for forward and backward.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ReplicatedModel is a model on several devices, each of which computes a part of every batch. The
 // first device holds the weights and, after a step, the gradient of the whole batch. The other
 // devices get the weights from the first device and send their gradients to it, block by block,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares the bits of a model on several emulated cards with those on one card, and tests a card
 // that fails.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares a model on several cards with the same model on one. For emulated cards, bits are
 // compared in replicated_model_bits_test.cc, and whole rounds in
 // worker/trainer/cuda_rounds_test.cc.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // StepGraphs records steps as graphs of the device and runs them again. A step is then one launch
 // instead of some hundred. This is for models so small that launching takes longer than computing.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // TableRows keeps which rows of a table were looked up. A lookup needs the weights of these rows
 // only, and its backward changes the gradient of these rows only.
 #pragma once

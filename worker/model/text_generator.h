@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // TextGenerator continues a text token by token. Each token is drawn from the model's distribution.
 // The same model, prompt and config give the same text, because the draw of token i depends only on
 // (seed, i).

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tokenizer converts text to the tokens of a model and back.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/model/tokenizer_files.h"
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads tokenizers from the files of Hugging Face's models.
 #pragma once
 

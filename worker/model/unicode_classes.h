@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tells letters, numbers and white space of Unicode 16 apart, as GPT-2's pattern for words does.
 #pragma once
 

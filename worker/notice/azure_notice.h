@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // AzureNotice asks Azure's metadata service for scheduled events that end this machine or its
 // processes: Preempt (of a spot machine, at least 30 s before), Terminate, Redeploy and Reboot. The
 // events of other machines of a scale set are listed too, so the machine asks for its own name

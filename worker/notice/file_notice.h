@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // FileNotice gives notice when a file appears. The folder of the file must exist. The content of
 // the file does not matter.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // GcpNotice asks the metadata server of Google Compute Engine for instance/preempted. The answer is
 // TRUE once a spot machine is preempted. The machine is stopped 30 s later. Source: Compute Engine
 // documentation, "Spot VMs" and "View and query VM metadata".

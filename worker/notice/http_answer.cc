@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/notice/http_answer.h"
 
 #include <algorithm>

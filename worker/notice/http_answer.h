@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // HttpAnswerReader puts an answer of an HTTP/1.x server together from the pieces in which it
 // arrives. It is for the short answers of a metadata service. A long answer is an error.
 #pragma once

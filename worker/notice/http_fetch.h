@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Sends one request to an HTTP server and reads the answer, for the metadata service of a cloud. It
 // uses plain text and a new connection, without proxies or redirects. The HTTP client of gRPC is
 // not in its public interface.

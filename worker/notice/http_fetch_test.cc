@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/notice/http_fetch.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // NoticeCourse decides what to report after each look at a source of notices: a warning if the
 // source cannot be asked, and the notice with the time that the machine has left. NoticeWatch does
 // the looking.

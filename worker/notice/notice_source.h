@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // NoticeSource tells whether the machine will be taken away, as clouds do with spot machines. There
 // is one class per cloud or kind of notice. notice_source_factory.h chooses the class.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes sources of notices. No other code depends on the kinds of sources.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // NoticeWatch looks at a source of notices again and again, on a thread of its own, until there is
 // a notice.
 #pragma once

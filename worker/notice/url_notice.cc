@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/notice/url_notice.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // UrlNotice gives notice when a GET of an address is answered with 200. 404 and 204 mean that there
 // is no notice. Every other answer is an error, also a redirect.
 #pragma once

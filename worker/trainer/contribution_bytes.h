@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ContributionBytes makes the bytes of a worker's contribution, as they travel, from a vector in
 // device memory. It works bucket by bucket, while the device still computes later buckets. There is
 // one class per way to make the bytes. exchange_state.h chooses the class.

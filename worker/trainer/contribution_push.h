@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ContributionPush sends one contribution to the servers, bucket by bucket, while backward still
 // computes the rest. It repeats the contribution until every server has acknowledged it. Each
 // repeat has the same key and the same bytes, so the contribution counts once.

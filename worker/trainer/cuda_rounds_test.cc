@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of whole rounds of one worker on the emulated card, whose streams run as late as allowed.
 // The order of work, and transfers that overlap with computing, must change no bit.
 

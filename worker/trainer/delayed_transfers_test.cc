@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of WeightsPull and ContributionPush with a device that does all work as late as its events
 // allow, or does its copies as early as they allow.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes the HostMemoryRegistry of a Device.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // DeviceTimeline records when the streams of a device were busy, on the clock of a trace. If
 // operations run inline, as on the CPU, it records nothing, because the host's spans show the same.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // EncodedContribution makes contributions in a wire encoding on the device, so that only the
 // encoded bytes are copied to the host. With error feedback it keeps the residual: the encoding
 // error of the contributions that were counted. It adds the residual to the next contribution, so

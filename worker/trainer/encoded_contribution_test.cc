@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests that contributions of every encoding have the same bytes on every kind of device, in
 // whatever order the device does its work.
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ExactContribution makes contributions in fp32. Their bytes are the elements of a host mirror.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ExchangeState holds what a worker keeps for its exchange with the servers from round to round and
 // from life to life: the host's copies of the vectors that travel, and the state of their
 // encodings.

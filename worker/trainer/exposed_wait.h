@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ExposedWait measures how long a device's compute stream was idle because of transfers. If
 // transfers took no time, a round would be shorter by this time. If operations run inline, the idle
 // time is the time that the host waited. A card goes on computing while the host waits, and may

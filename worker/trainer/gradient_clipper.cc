@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/trainer/gradient_clipper.h"
 
 #include "common/job/gradient_clip.h"

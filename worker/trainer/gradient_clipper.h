@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures the norm of a vector on its device, usually a gradient, to clip it before it is applied.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/trainer/gradient_rounds.h"
 
 #include "common/messages/contribution.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // GradientRounds carries out rounds of gradients (sync, async). Each grant is one mini-batch, whose
 // gradient is pushed while backward runs.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/trainer/grant_samples.h"
 
 #include "absl/numeric/int128.h"

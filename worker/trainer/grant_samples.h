@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Turns a grant into samples in memory. Positions in the order of the worker's data set become
 // training samples. Places in the evaluation set become held-out samples.
 #pragma once

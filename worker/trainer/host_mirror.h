@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // HostMirror is the host's view of a flat vector in device memory. If the host can address device
 // memory, the mirror is the vector itself. Otherwise the mirror is a pinned copy. The copy streams
 // move ranges of the copy while the device computes and the host goes on.

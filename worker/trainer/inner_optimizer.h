@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // InnerOptimizer makes the updates of a worker's local steps (local_sgd). Its state stays on the
 // device and is never sent.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // InnerStateStore keeps the state of a worker's inner optimizer in two files of the worker's own
 // folder, for the next process of the same name. A worker that is told to stop writes the state
 // after it has handed in its work. The next process reads the state before its first local step and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/trainer/inner_state_store.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LifeContext is what the code that carries out rounds knows of the worker's present life.
 #pragma once
 

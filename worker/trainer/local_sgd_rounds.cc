@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/trainer/local_sgd_rounds.h"
 
 #include "common/runtime/status_macros.h"

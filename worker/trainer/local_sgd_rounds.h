@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LocalSgdRounds carries out rounds of local steps (local_sgd). A round makes H steps of the inner
 // optimizer from the servers' weights, then one contribution. The contribution is the
 // pseudo-gradient (weights at the start of the round minus weights now) for an outer optimizer, or

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LocalSteps makes the local steps of a worker (local_sgd). It reads the samples of a grant, step
 // by step, and trains on them. The inner optimizer's state stays here from round to round and from
 // life to life. If the worker is told to stop, an InnerStateStore keeps the state for the next

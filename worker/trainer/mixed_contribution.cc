@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/trainer/mixed_contribution.h"
 
 namespace lodestar::trainer {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // MixedContribution makes contributions in a wire encoding, except that averaged tensors travel
 // unencoded.
 #pragma once

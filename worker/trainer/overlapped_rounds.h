@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // OverlappedRounds carries out rounds whose exchange goes on while the worker computes (local_sgd
 // with --fragments, --overlap_steps, --overlap_rounds or --outer_optimizer=easgd). The local steps
 // of a grant are a *window*. When a round is granted, the worker contributes what earlier windows

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of rounds whose exchange overlaps with computing, with one worker and a parameter server in
 // memory. They compare the results with those of rounds without overlap, and end connections, lives
 // and servers in the middle.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes the worker's progress line: the job's losses, as the server reports them, and the speed of
 // this worker.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Chooses the order in which a worker asks for the next weights while its contribution still
 // leaves.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // PulledRounds carries out rounds that begin with the servers' weights and end with a contribution
 // to the same round (sync, async, local_sgd without overlap): pull, evaluate, train, push.
 #pragma once

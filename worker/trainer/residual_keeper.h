@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ResidualKeeper keeps the residual of error feedback when the worker's process ends. Before a
 // contribution is sent, it has the store write contribution and residual. At the first contribution
 // of a process, or after a contribution that may not have been counted, it asks the servers which

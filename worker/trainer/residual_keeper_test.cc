@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests that a worker that is killed at any point and started again sends the same bytes as a
 // worker that was not killed.
 #include "worker/trainer/residual_keeper.h"

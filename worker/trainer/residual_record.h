@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ResidualRecord says which contribution a kept residual belongs to. It is stored as text in the
 // file of the residual. CheckBelongs() decides whether a worker may go on with the residual. No
 // file, clock or server is used here.

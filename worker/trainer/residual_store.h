@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ResidualStore keeps the residual of error feedback of one worker, in one file of the worker's own
 // folder. If the process is killed, the next process of the same name goes on with the residual.
 //

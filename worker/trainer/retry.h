@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Decides which failed transfers are tried again, and after which delay.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // RoundRunner carries out one grant of a worker: it pulls the weights, evaluates its part of the
 // evaluation set, trains, and pushes a contribution. The object, with the state of its local
 // optimizer, outlives a lost connection. There is one class per way of training (gradients every

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes the runner of a job. No other code of a worker branches on the mode.
 #pragma once
 

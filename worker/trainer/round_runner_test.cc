@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of whole rounds of one worker with a parameter server in memory. A device with memory and
 // streams of its own must compute the bits that the CPU computes, in every mode, with transfers
 // that overlap and without.

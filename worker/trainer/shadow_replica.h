@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ShadowReplica is the worker's copy of the servers' weights if weights travel as encoded changes
 // (see ParameterService.Pull in proto/parameter_service.proto). All workers at the same version
 // have the same bits.

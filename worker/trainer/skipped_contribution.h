@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SkippedContribution is the contribution of a step without a gradient. It has no bytes, and leaves
 // the residual of earlier contributions unchanged.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // StepForecast tells programs that load data ahead which samples the next steps will have. Within
 // the present grant the forecast is certain. Beyond it the forecast is a guess: each grant has as
 // many samples as the last grant, and the distance between grants stays that of this worker's last

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // StepTrace stands between a model and its gate and sink. It records in a trace when forward and
 // backward of each block ran. Without a trace it only passes the calls on.
 #pragma once

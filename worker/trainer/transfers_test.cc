@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests of WeightsPull and ContributionPush with a transport that fails on demand.
 
 #include <memory>

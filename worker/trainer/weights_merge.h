@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // WeightsMerge combines a worker's own weights with the servers' weights after a round, for workers
 // that go on computing while the round's exchange is under way. There is one class per rule.
 // MakeWeightsMerge() chooses the class.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // WeightsPull brings all weights of one version into a vector. Forward may start with the weights
 // that it needs first while the rest arrives.
 #pragma once

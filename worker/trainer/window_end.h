@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // WindowEnd decides whether a worker that was told to stop computes the rest of its window of local
 // steps. The rest is computed if its steps and the hand-in of the contribution fit into the time
 // that is left. Otherwise the window ends after the present step, and the contribution weighs as

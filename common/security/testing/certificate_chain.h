@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A server's certificate that an authority has issued through an intermediate certificate. All are
 // valid for a century.
 #pragma once

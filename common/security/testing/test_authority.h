@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An authority for tests, and files with certificates that it issues.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kernels/cuda/emulator/block.h"
 
 #include <algorithm>

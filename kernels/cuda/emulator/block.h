@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs one block of an emulated kernel. The threads are fibers that run one after the other, each
 // until it meets a barrier. So a missing barrier gives wrong results, or results that change with
 // the order of threads. It is an error if not all threads can meet a barrier, or if threads meet at

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The functions of kernels/cuda/compiler_seam.h in software. That file has their description.
 #pragma once
 

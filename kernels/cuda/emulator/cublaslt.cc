@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // cuBLASLt on the host. Matrices are column-major, in fp32 or bf16. Epilogues are those of NVIDIA's
 // manual. Algorithm 0 sums in f64. Algorithm i makes i + 1 partial sums in f64 and adds them in
 // fp32. The result is rounded to fp32, as a card's accumulators are, before the epilogue. Vectors

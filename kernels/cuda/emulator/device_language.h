@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CUDA's device language on the host: the qualifiers, built-in variables, barriers, warp exchanges,
 // atomics and intrinsics that our kernels use. They are in the global namespace, as in CUDA.
 #pragma once

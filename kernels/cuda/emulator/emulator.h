@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Settings of the CUDA emulator: a CUDA runtime, the device language and cuBLASLt on the host. With
 // the emulator, kernels/cuda and its tests run without a card. Tests with it prove what the kernels
 // compute and how they synchronise, but not their speed. Calls may come from several threads.

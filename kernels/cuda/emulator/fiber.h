@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A call stack that can be suspended and resumed, always on the same operating-system thread. Each
 // thread of an emulated CUDA block is a fiber. It works only on x86-64, like kernels/simd.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CUDA's arithmetic intrinsics and cached loads on the host. Fast intrinsics are exact here, but
 // err by a few units in the last place on a card.
 #pragma once

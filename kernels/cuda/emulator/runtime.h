@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The emulated cards: their memory, and their streams, which are queues of operations that have not
 // run yet. Callers must hold the lock of mutex().
 #pragma once

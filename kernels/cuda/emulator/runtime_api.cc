@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The CUDA runtime API of the emulated cards: errors, devices, memory, streams, events and graphs.
 #include <cuda_runtime_api.h>
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CUDA's built-in vector types that our kernels use. They are in the global namespace, as in CUDA.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Stands in for cuDNN in the plugin on an emulated card. Its attention is computed by our kernels.
 // If the environment has LODESTAR_STAND_IN_ATTENTION=missing, the library cannot be loaded. With
 // LODESTAR_STAND_IN_ATTENTION=refuses, the library makes no plans.

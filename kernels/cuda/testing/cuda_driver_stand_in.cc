@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The functions of NVIDIA's driver that cuDNN calls while it makes plans, for machines without a
 // card. cuDNN compiles its code as it would for a real card. This stand-in accepts the code without
 // loading it. Nothing can run.

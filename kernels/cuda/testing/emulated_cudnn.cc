@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #ifdef LODESTAR_HAS_CUDNN
 #include "kernels/cuda/testing/emulated_cudnn.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // cuDNN's backend API, as the plugin calls it. Graphs are computed on the host, node by node, in
 // fp64. So tests without a card show what our graphs compute. Only the operations of cudnn_graph.h
 // are known. Each graph has a plan.

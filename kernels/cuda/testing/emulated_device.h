@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The CUDA device on the emulated card, for tests of code that uses a device.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "kernels/cuda/testing/emulated_nccl.h"
 
 #include <atomic>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // NCCL between emulated cards: the functions that a group of cards uses. The order of calls is
 // checked.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs single kernels on the emulated card, in both orders of threads.
 #pragma once
 

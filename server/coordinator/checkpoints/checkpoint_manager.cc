@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/coordinator/checkpoints/checkpoint_manager.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CheckpointManager decides when a checkpoint of the job is begun, what it contains, where it is
 // written, and what follows from its end. Checkpoints are due by the schedule or requested.
 // Besides, there is the last save: the checkpoint at the end of the job, or before servers stop.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the coordinator knows of a checkpoint before and after its publication. Plain data.
 #pragma once
 

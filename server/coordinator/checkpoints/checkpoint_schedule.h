@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CheckpointSchedule decides when the next checkpoint is due, by rounds or by time. By time,
 // checkpoints are made as long as writing them takes a small share of the time. The first one by
 // time follows the first round after a start. The pauses between the next ones double up to the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CheckpointTracker follows the checkpoint under way, at most one at a time: its requests, its
 // writing by the shards, its publication and its outcome. Pure; the coordinator acts on its
 // answers.

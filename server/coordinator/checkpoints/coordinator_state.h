@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CoordinatorState is all that the coordinator must remember across a restart. The manifest of a
 // checkpoint contains it. For its JSON form, see coordinator_state_json.h.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LastSave plans the tries to write the last checkpoint, at the end of the job or before servers
 // stop: when and where each try is made, and when the last save is over. Pure; the coordinator
 // carries out the tries.

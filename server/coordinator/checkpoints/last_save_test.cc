@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/coordinator/checkpoints/last_save.h"
 
 #include <gtest/gtest.h>

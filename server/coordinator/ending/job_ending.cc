@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/coordinator/ending/job_ending.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // JobEnding decides whether and how a job ends. A job may be paused, stopped, held for the last
 // save, or fail, and its servers may exit. JobEnding remembers the reasons, and decides how long
 // workers and servers are waited for. The caller passes facts in, writes the messages and carries

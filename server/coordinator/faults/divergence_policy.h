@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // DivergencePolicy holds flags. They say what happens to a run or to a worker if its numbers are
 // not finite or are far too large. Plain data.
 #pragma once

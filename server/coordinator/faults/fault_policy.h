@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // FaultPolicy decides three things: which worker is to blame for numbers that cannot be right,
 // which names are shut out, and whether a run that has diverged is rolled back. The policy decides
 // and remembers. The caller passes facts in, writes the messages and carries out the verdicts.

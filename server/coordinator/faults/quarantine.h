@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Quarantine holds the names that are shut out, with the reasons. A name is shut out because its
 // worker has sent something that cannot be right, or because an operator has ordered it. If the
 // worker has a certificate, the entry has the name of the certificate, and shuts out all workers

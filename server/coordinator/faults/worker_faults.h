@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // WorkerFaults counts how often the numbers of one worker were wrong. Pure data.
 #pragma once
 

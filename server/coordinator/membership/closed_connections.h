@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ClosedConnections decides which worker's incarnation may be ended before its lease is over
 // because its connection to the coordinator was closed. A closed connection alone proves little: if
 // a proxy was restarted, the worker dials again. Therefore an incarnation is ended only if all of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Membership knows the workers of a job: which names live, which processes use these names, and the
 // addresses that these processes call from. It also knows which callers were turned away, and what
 // callers report of servers that this process does not know. Membership decides which workers may

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // RecentRefusals holds the workers that were turned away lately, and why. A refusal may be final or
 // temporary. The number of entries is bounded. Pure data.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/coordinator/membership/recent_refusals.h"
 
 #include <gmock/gmock.h>

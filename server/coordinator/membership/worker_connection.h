@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // WorkerConnection holds which process a worker is, and the address that it calls from. Pure data.
 #pragma once
 

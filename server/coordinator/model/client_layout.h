@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checks the layout that a client with the model `client` brings, before the servers use it. Pure.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Chooses the settings of the exchange, or some of them (OpenSettings), for a job that is to choose
 // them itself. The first rounds of the members are a trial, which measures steps and transfers. The
 // choice is the least costly settings that let workers compute for most of the time. What the trial

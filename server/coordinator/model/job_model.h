@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The model and the settings of a job. JobModel keeps the job as it is and as the operator asks for
 // it, whose model and settings count, the layout, and which server has which part of it. It also
 // keeps where the first weights come from, and the trial by which the job chooses its exchange. No

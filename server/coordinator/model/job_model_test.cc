@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/coordinator/model/job_model.h"
 
 #include <gmock/gmock.h>

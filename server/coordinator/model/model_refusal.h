@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Why the coordinator refuses the model or the settings of a client. Plain data.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a job was resumed from, for the status. Plain data.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keeps the data sets of a job: how far each of them is used, and which worker has which set. Pure:
 // the ledger serializes calls.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keeps the evaluations that have begun and have no result yet. Each data set that a worker has is
 // evaluated by the workers that have it, in their next round. The result has sums over the held-out
 // samples of all data sets, so that each sample has the same weight. If a round has all workers,

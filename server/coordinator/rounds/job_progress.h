@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keeps how the job goes, for the status: losses, speeds and what was lost. Pure data.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Says how many members there must be before any member gets work. Pure.
 #pragma once
 

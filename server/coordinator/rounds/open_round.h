@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keeps a round from its opening to its completion: which members have reported, which were lost,
 // and the sums of the reports. Pure data.
 #pragma once

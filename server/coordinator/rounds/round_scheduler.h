@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The rounds of a job: which members compute what, what they have reported, when a round is over,
 // and how the job goes. RoundScheduler remembers the data that was handed out, the open rounds, the
 // work of each worker, and the orders of a site. The caller passes facts in, words the verdicts and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The summary of a round that is over, for its announcement. Plain data.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keeps the order that the members of a site carry out now or next, and its outcome. Pure. Each
 // order is one round of the site. If all members of an order are lost, the order is given again to
 // the members that are there then. The same is done if any member of an evaluation is lost. If a

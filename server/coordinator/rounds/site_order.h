@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the servers upstream order a site to do, one round of the site at a time, and its outcome.
 // Plain data. A site is a server with its workers that together are one worker of another server.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Cuts a round over workers: how many samples or steps each of them computes (--balance). Pure.
 #pragma once
 

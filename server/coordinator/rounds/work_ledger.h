@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hands out the data: which worker gets which samples of a round, with which learning rates, and
 // which workers evaluate the held-out sets, and when. Pure: the coordinator serializes calls.
 //

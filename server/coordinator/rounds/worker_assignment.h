@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The work that a worker holds, waits for or has done. Pure data.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/coordinator/shards/journal_comparison.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds out whether the coordinator's journal is older than what shards and checkpoints know, for
 // example because its disk was restored from a snapshot. Also finds out whether the journal is
 // damaged or missing although it has acknowledged rounds. Pure. The caller compares once per

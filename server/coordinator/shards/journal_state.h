@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The state of a server's journal. The server sends it with every sign of life.
 #pragma once
 

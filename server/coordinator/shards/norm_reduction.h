@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Gradient clipping over several shards: collects the sums of squares of a round from all shards,
 // and adds them up. Pure data.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Commands of the coordinator to the shards. Each command goes to all shards. A shard obeys its
 // commands in their order. A command that comes twice has the same effect as once. Answers come
 // later, as events (shard_event.h).

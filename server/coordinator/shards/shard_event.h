@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Events that a shard sends to the coordinator: answers to commands (shard_command.h), and what the
 // shard finds by itself. No event has an answer of its own. Acknowledged contributions are no
 // events, because they have an answer: they are calls of Coordinator::OnContributed().

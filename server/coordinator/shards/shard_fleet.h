@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keeps the servers of the shards: which server holds which shard, whether the server is there and
 // ready, what it knows of rounds and records, and the sums over all servers. The fleet decides and
 // remembers. The caller passes facts in, words the verdicts and carries them out. Pure.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/coordinator/shards/shard_fleet.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keeps what the servers report of a member's pushes. For each server: which push has space and is
 // not whole, since when, and whether other members wait for that space. Also whether a server holds
 // the member's pushes until other members have finished. Pure: the caller passes in the servers'

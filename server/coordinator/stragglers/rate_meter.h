@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures an amount per second over the recent past. Old amounts and old time fade alike. Pure.
 #pragma once
 

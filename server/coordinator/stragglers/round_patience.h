@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Says how long a round waits for one of its members, whatever the member's heartbeats say. A
 // process that hangs or lies may keep reporting that it computes. Only the time that it needed for
 // earlier rounds distinguishes it from a slow process. Pure.

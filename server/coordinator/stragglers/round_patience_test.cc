@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/coordinator/stragglers/round_patience.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds the workers that hold up the others, and says when their time is over and how long they
 // rest then. The detector remembers what workers do and how long they take. The caller passes facts
 // in, words the verdicts and carries them out.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds the worker that computes so slowly, round after round, that the others wait for it. Pure.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keeps what a worker does at the moment, by its heartbeats and by the servers' reports of its
 // pushes. Also keeps how long it usually takes, and whether it was dropped for holding up the
 // others. Pure data.

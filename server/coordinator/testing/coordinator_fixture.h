@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CoordinatorHarness runs a coordinator in simulated time and records its effects. Its workers obey
 // the protocol. For tests.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads what a journal holds after its process has ended, normally or not.
 #pragma once
 

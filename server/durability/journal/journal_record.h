@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The format of records in the segments of a journal.
 //
 // A segment is a file of records, one after the other, each filled up to a multiple of 8 bytes. A

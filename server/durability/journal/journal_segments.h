@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The files of a journal: its segments, named by their numbers, and the watermark. The watermark is
 // a record without text that says how much of the journal was durable when it was written. The
 // watermark shows that the end of the journal is missing, even if no later record does.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/durability/journal/journal_writer.h"
 
 #include <algorithm>

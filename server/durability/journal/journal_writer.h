@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // JournalWriter appends records to a journal, and reports when they are on disk. If something must
 // survive the process or the machine, it may be acknowledged only after that report.
 //

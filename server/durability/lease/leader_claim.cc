@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/durability/lease/leader_claim.h"
 
 #include "common/archive/json_archive.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A LeaderClaim says which process holds a leader lease. It is stored as the value of the lease's
 // key.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LeaderLease makes sure that of all processes that are given one key, at most one runs as server:
 // the holder of the lease on the key. LeaseCourse says under which conditions.
 //

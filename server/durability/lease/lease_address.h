@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LeaseAddress is the value of --leader_lease.
 #pragma once
 

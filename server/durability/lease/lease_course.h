@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LeaseCourse decides how one process gets a leader lease, keeps it and loses it. It does no I/O:
 // the time and the answers of a store go in, calls to the store come out. Of all processes that use
 // this class with one key, at most one holds the lease at any time, whatever is lost, late or

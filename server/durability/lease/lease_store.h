@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // LeaseStore is a service of several machines that agree with each other (such as etcd), reduced to
 // what a leader lease needs. It grants leases that end by themselves, and holds one key that is
 // bound to a lease.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A FileChange is one change that a server makes to its files, so that a replica can make the same
 // change.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes the folders of a server and its replica equal again, whichever side lacks files.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // MirroredFolders knows where the folders that a replica copies are on this machine, and lists
 // their files.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The calls that a server makes to its replica, over a network or, in tests, without a network.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ReplicaStore is the replica's side. It holds copies of the journals, and perhaps of the
 // checkpoints, of the servers that write to it. The copies are files that a server can be started
 // on.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Replication is the server's side of a replicated journal. What the server writes is on its own
 // disk and on the replica's before the server acknowledges it to any program. While the replica
 // does not answer, nothing is written. Once it answers again, it gets what it lacks, and the server

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The mark in the journal folder of a replicated shard says which side of the pair the folder is,
 // and in which term. A term is the time during which one process writes to the replica. The replica
 // takes changes of one term only, and a new term begins only from the end of the last one. So if

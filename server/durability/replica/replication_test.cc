@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/durability/replica/replication.h"
 
 #include <gmock/gmock.h>

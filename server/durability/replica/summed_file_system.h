@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SummedFileSystem is a disk that knows the checksums of files written through it. So two sides can
 // be compared after a lost connection without reading gigabytes of checkpoints again.
 #pragma once

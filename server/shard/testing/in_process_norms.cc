@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/shard/testing/in_process_norms.h"
 
 #include <utility>

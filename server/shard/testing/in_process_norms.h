@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // InProcessNorms adds up what all shards of one process submit, in order of shard.
 #pragma once
 

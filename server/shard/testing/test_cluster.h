@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // TestCluster is one or more shards of a small model in one process, for tests.
 #pragma once
 

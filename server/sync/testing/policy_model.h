@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // PolicyModel checks laws that the two policies of every mode must keep. It has a tiny cluster in
 // memory, driven by a random scheduler: workers pull, push in any order, repeat themselves, die and
 // come back. A new mode needs one line in policy_conformance_test.cc.

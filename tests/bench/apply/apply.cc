@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures each optimizer as a server applies it: buckets of the shard, gradient scaling, weight
 // decay. For comparison, measures plain loops over the same number of read and write streams on the
 // same number of threads, in turns:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/bench/apply/streams.h"
 
 #include <xmmintrin.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The simplest loops that have the memory traffic of an optimizer. Their speed is what the
 // machine's memory allows for that number of read and write streams.
 #pragma once

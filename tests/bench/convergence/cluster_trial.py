@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One training run of real binaries on this machine, and what its metrics file says at the end."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the reference tasks in every mode with the real binaries and prints one Markdown table.
 
   convergence.py --bin=bazel-bin --task=gpt --data=FILE     (tinyshakespeare: nanoGPT's CPU setting)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures what local steps cost in held-out loss, over lengths, schedules, workers, first weights and outer steps.
 
   local_steps.py --bin=bazel-bin --data=FILE --out=tests/bench/results/local_steps.csv [--minutes=N] [--cells=A,B] [--seeds=1,2]

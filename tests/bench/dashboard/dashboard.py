@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long the dashboard takes for an update, in a headless Chromium: script, style and layout.
 
   dashboard.py --page=common/http/dashboard.html

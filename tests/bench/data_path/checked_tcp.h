@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A comparison for our transports: pushes and pulls over plain sockets, with all the work that a
 // server must do, a thread for each connection, and without gRPC. It estimates what an endpoint of
 // our own could reach; it is not an upper bound.

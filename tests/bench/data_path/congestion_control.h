@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Chooses the congestion control of the TCP sockets of this process, including those of libraries
 // without such an option, such as gRPC. Programs that link this file get its socket() in place of
 // that of the C library. Other programs and the machine's settings do not change.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Moving a tensor between workers and a server: raw TCP, TCP with our checks and without gRPC, one protobuf
 message, and ours.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/bench/data_path/loopback_sockets.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Plain sockets on the loopback address, used for comparisons with the data path. The functions
 // abort if the machine has no sockets.
 #pragma once

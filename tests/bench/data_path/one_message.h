@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The simplest implementation: the whole tensor in the `bytes` field of one protobuf message, with
 // generated code on both sides.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Times the work on the elements of a push and a pull other than moving them, each part by itself.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One end of the data path, as a separate process. data_path.py starts a server and one or more
 // workers, and sends them commands, one per line of standard input. Every command is answered by
 // one line.

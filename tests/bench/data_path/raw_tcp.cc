@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/bench/data_path/raw_tcp.h"
 
 #include <sys/socket.h>

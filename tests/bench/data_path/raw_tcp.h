@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The upper bound for the data path: the same bytes over plain sockets, with the same copies on the
 // receiving side.
 #pragma once

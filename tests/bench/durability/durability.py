@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a journal costs: the time of a round with --durability=checkpoint, =journal and a replica, in turns.
 
   durability.py --ps_server=FILE --gpu_worker=FILE --data=FILE --folder=FOLDER

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures each wire encoding on one thread, in turns with memcpy of the same fp32 vectors:
 //
 //   tests/bench/encodings.sh --mebibytes=4,64 --repeats=7

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fleets of light-weight workers against one ps_server: round times, answers to status calls, memory.
 
   fleet.py --ps_server=FILE --fleet_workers=FILE --status_probe=FILE [--flat]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Many light-weight workers in one process. Each has a real client. It pulls the weights of its
 // grant and immediately pushes gradients of random numbers. fleet.py runs this program. It prints
 // one line of JSON per --report_every rounds, and one at the end.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Asks a server for its status again and again, and prints how long each answer took, as JSON.
 
 #include <grpcpp/grpcpp.h>

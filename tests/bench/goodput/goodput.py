@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a job gets done whose workers are killed all the time, beside what it would without that.
 
   goodput.py --ps_server=FILE --paced_worker=FILE --psctl=FILE --data=FILE [--seconds=600] [--every=60]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes the device that a benchmark runs on from its flags, and prints what the device has chosen.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures Lodestar on a GPU; writes one Markdown table per section. tests/bench/gpu.sh and tests/gpu/lease.py start it.
 
 Sections:

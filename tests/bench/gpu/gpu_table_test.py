@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
 """Tests the tables of GPU measurements, with stand-ins that print what programs on a card would."""
 import contextlib
 import io

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Times the operations of a GPT-2 training step one by one, and measures ceilings to compare them
 // with: a device-to-device copy for bytes, a large matrix product for arithmetic.
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tests which operations the GPU benchmark runs, and that every timed run has the same inputs, at
 // small shapes on the emulated card. Times mean nothing there.
 #include "tests/bench/gpu/operation_bench.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/bench/gpu/operation_timer.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Times an operation of a device by events on the compute stream. Every run has the same numbers:
 // inputs that the operation overwrites are restored before each run, outside of the timed part. If
 // numbers shrank to zero from run to run, a card would draw less power and run faster.

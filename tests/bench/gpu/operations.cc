@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Times the operations of a GPT-2 124M training step on a GPU. Prints one JSON line for the
 // ceilings, one per operation, and one per choice of the device. Attention also runs with
 // --fusion=never (our kernels) and always (cuDNN's, if it is installed). Times are measured by

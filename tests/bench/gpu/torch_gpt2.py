@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Times a GPT-2 training step in PyTorch on a GPU. It is the yardstick for train_step on the same model and data.
 
 It follows the usual recipe: fp32 parameters, bf16 autocast, fused attention, torch.compile, fused AdamW, vocabulary padded

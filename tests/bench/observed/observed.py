@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What it costs a job to be looked at.
 
   observed.py --ps_server=FILE --gpu_worker=FILE --psctl=FILE --data=FILE [--turns=12] [--seconds=5]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains with four workers of which one is poisoned, and prints beside the run without it what comes of it.
 
   poison.py --bin=bazel-bin --task=digits --data=DIR          (8x8 digits as IDX files: mlp)

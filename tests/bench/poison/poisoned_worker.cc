@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A gpu_worker whose contributions are altered on their way to the servers, for trials. It is the
 // real program, linked with -Wl,--wrap around the function that makes its transport, so that the
 // product needs no switch for this. LODESTAR_POISON is flip (changes the sign), long (multiplies by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a few rounds on this machine, and prints where the time of one round went, and how much of
 communication computing hides."""
 

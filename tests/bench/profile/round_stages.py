@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the traces that --trace writes: how long each stage was busy in each round."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables from traces made up here."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Seconds of a training step of two PyTorch processes on this machine: with DistributedDataParallel over
 gloo, and as workers of a ps_server, in turns. Run by tests/bench/pytorch.sh.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How fast a program moves gradients and weights through the C API, beside gpu_worker: one worker at a
 time, in turns, the same number of bytes, one after the other and not beside computing. Run by
 tests/bench/pytorch.sh.

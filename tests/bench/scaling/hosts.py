@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts on this machine: a network namespace each, joined by virtual links of limited rate, some delay and loss."""
 
 import dataclasses

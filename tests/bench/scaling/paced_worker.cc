@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A gpu_worker whose model computes nothing and only takes time, like a card that leaves the
 // processor alone. It serves trials of large models on machines that cannot train them, and of
 // several workers on fewer processors. It is the real program, linked with -Wl,--wrap around the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workers, servers and links: step times beside DistributedDataParallel, counted bytes, time to a loss.
 
   scaling.py --part=steps|bytes|encoded|links --ps_server=FILE --gpu_worker=FILE --virtual_links=FILE

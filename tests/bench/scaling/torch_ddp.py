@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One process of PyTorch DistributedDataParallel over gloo; the first prints its step times as JSON."""
 
 import argparse

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Simulates hosts on virtual links of limited rate and with some delay: a TUN device per host, and
 // a switch between them. Every host has a link to the switch, of --megabits in each direction. A
 // packet waits until the packets before it are through both links, and then for half of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two sites of two workers each, and their root behind one slow link.
 
   sites.py --part=bytes|cut --ps_server=FILE --gpu_worker=FILE --virtual_links=FILE --psctl=FILE --data=FILE

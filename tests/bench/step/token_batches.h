@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads samples of a file of tokens in a fixed order, so that another program can train on the same
 // samples.
 #pragma once

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Times one training step of a preset beside PyTorch, with the same model, weights, data and optimizer, in alternating runs.
 
 The Python that runs this script needs PyTorch 2.x; ../step.sh makes one. The output is a Markdown table with times and losses.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Times forward, backward and AdamW of one model on one device. Prints lines of JSON: the device,
 // each step with its time and loss as soon as the step is done, the choices of the device, and a
 // summary.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A worker in C: a linear regression on numbers of its own making, trained with as many others of
 // its kind as there are.
 //   ps_server --model=client --rounds=200

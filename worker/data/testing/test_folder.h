@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // TestFolder is a folder of files for one test. It is removed at the end of the test.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/model/testing/synthetic_training.h"
 
 #include <random>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Small models of every architecture, random batches and weights, and access to device memory, for
 // tests.
 #pragma once

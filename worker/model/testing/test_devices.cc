@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/model/testing/test_devices.h"
 
 #include "kernels/cuda/testing/emulated_device.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes devices by name, for tests. The CUDA device runs on its emulated card.
 #pragma once
 

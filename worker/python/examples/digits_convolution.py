@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A convolutional network with BatchNorm on the digits of digits.py; processes of a DataLoader read
 ahead what will be granted, and a step is made of several batches. As one worker of
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The digits of digits.py in Lightning's Trainer, as one worker of
 
     ps_server --model=client --rounds=300 --batch_size=32

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A multilayer perceptron on the digits of digits.py, cut over the cards (or processes) of this
 host by FSDP2. All of them together are one worker of
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Hugging Face's GPT-2 on the bytes of a text, as one worker of
 
     ps_server --model=client --mode=local_sgd --local_steps=20 --rounds=50

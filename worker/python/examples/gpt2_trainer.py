@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The model of gpt2.py in Hugging Face's Trainer, as one worker of
 
     ps_server --model=client --mode=local_sgd --local_steps=20 --rounds=50

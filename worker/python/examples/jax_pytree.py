@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A pytree of JAX as one worker, with the flat vectors of lodestar.Worker:
 
     ps_server --model=client --optimizer=momentum --learning_rate=0.1 --batch_size=16 --rounds=200

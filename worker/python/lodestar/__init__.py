@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains one model on machines that share no fast network: workers of a Lodestar cluster.
 
     import lodestar

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lodestar COMMAND, or python -m lodestar COMMAND."""
 import importlib
 import sys

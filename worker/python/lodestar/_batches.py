@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the batches of a step come from."""
 from __future__ import annotations
 

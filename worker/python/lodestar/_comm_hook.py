@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mean of gradients, for DistributedDataParallel."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a step of a program's optimizer means in a job: one class for each way of training."""
 from __future__ import annotations
 

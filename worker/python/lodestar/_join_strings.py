@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tells join strings, which hold a secret, from addresses and paths."""
 import os
 import re

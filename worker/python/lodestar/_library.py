@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C API of liblodestar_worker.so (worker/capi/lodestar_worker.h), through ctypes."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the servers have to be told, in the words of ps_server's flags, to make a program's steps."""
 from __future__ import annotations
 

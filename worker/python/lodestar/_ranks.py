@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes of torch.distributed that are one worker together: what they tell each other."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The session of a rank, of several that are one worker."""
 from __future__ import annotations
 

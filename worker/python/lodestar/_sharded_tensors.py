@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tensors of a model that fully_shard() has cut over the ranks of a worker."""
 from __future__ import annotations
 

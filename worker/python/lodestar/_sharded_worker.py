@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One worker of several ranks, each with its shards of the model (FSDP2): rank 0 leads, and the
 others follow."""
 from __future__ import annotations

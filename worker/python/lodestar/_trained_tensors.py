@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tensors of a model that travel, and where each lies in the vectors of a worker."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lodestar doctor [HOST:PORT | lodestar://... | FILE] [FLAGS OF psctl]: what is between this machine and
 a cluster. Exit code 0: nothing that keeps a worker out."""
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hugging Face's Trainer as one worker of a job."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """python -m lodestar.server: ps_server of this wheel; --help says what it takes."""
 from typing import NoReturn
 

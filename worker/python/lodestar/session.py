@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """join() and what it returns: a PyTorch model, its optimizer and a data set as one worker of a job."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """python -m lodestar.worker: gpu_worker of this wheel; --help says what it takes."""
 from typing import NoReturn
 

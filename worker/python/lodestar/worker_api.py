@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A worker as the C API has it: flat vectors and numbers of samples. NumPy, or nothing, is enough.
 
     worker = lodestar.Worker(coordinator="host:50051")

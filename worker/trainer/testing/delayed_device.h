@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // DelayedDevice computes like the CPU device, on streams that run as late as allowed and with host
 // memory of its own, as a GPU has. If code forgets to wait for an event, it computes from old
 // values and a test sees another result.

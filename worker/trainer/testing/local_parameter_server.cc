@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "worker/trainer/testing/local_parameter_server.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A parameter server in memory, for tests of whole rounds with one worker. It applies plain SGD to
 // gradients. To pseudo-gradients it applies the outer step of local SGD with learning rate 1, or
 // with momentum.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A transport for tests that gives scripted answers, and its helpers.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A worker with a small gpt on random tokens, and its parameter server in memory, for tests of
 // whole rounds.
 #pragma once

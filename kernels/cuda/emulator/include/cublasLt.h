@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The part of NVIDIA's cublasLt.h that kernels/cuda uses. The emulator implements it. Names, values
 // and meanings are those of NVIDIA's header (cuBLAS 13).
 #pragma once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // IEEE half precision on the host: the part of NVIDIA's header that kernels/cuda uses. There is no
 // arithmetic, because kernels compute in fp32.
 #pragma once

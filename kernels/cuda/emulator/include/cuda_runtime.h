@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The part of <cuda_runtime.h> that .cu.cc files use, without a CUDA toolkit.
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The part of the CUDA runtime API that kernels/cuda uses. The emulator implements it. Names,
 // values and meanings are those of NVIDIA's header.
 #pragma once

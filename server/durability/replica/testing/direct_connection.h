@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A ReplicaConnection to a ReplicaStore in the same process, without a network. A test can cut or
 // end the connection.
 #pragma once
