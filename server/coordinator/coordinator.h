@@ -118,7 +118,9 @@ class Coordinator {
   }
   // Checks that calls of workers may be answered. Errors: Unavailable (the journals have not been
   // compared yet).
-  absl::Status CheckCompared(absl::Time now) const { return coordinator::CheckCompared(state_, now); }
+  absl::Status CheckCompared(absl::Time now) const {
+    return coordinator::CheckCompared(state_, now);
+  }
 
   // Checks that all servers are there and serve the weights. Errors: Unavailable (says what the
   // cluster waits for); FailedPrecondition (the job has failed).

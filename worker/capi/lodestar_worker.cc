@@ -243,14 +243,14 @@ int lodestar_propose(lodestar_worker* worker, const char* setting, const char* v
 
 int lodestar_add_tensor(lodestar_worker* worker, const char* name, const int64_t* shape,
                         int num_dimensions, int block, int decays) {
-  return Report(
-      lodestar::capi::AddTensor(worker, name, shape, num_dimensions, block, {.decays = decays != 0}));
+  return Report(lodestar::capi::AddTensor(worker, name, shape, num_dimensions, block,
+                                          {.decays = decays != 0}));
 }
 
 int lodestar_add_embedding(lodestar_worker* worker, const char* name, const int64_t* shape,
                            int num_dimensions, int block, int decays) {
   return Report(lodestar::capi::AddTensor(worker, name, shape, num_dimensions, block,
-                                    {.decays = decays != 0, .embedding = true}));
+                                          {.decays = decays != 0, .embedding = true}));
 }
 
 int lodestar_add_averaged(lodestar_worker* worker, const char* name, const int64_t* shape,
