@@ -6,6 +6,8 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include <chrono>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,6 +30,8 @@ namespace {
 
 // Maximum number of threads. Each call has a thread, and a server has a few calls.
 constexpr int kMaxThreads = 1024;
+// How often the replica looks after its certificate.
+constexpr absl::Duration kWatchInterval = absl::Seconds(1);
 
 // Returns the folder of the checkpoints that the replica copies. Empty means that it copies none:
 // with several servers, all of them see one folder, and no copy is needed.
@@ -144,9 +148,22 @@ void ReplicaServer::Finish(const absl::Status& outcome) {
 absl::Status ReplicaServer::Wait() {
   const auto is_known = [this]()
                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return outcome_.has_value(); };
-  absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(&is_known));
-  return *outcome_;
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (mutex_.AwaitWithTimeout(absl::Condition(&is_known), kWatchInterval)) return *outcome_;
+    }
+    if (const std::string fault = security_->Keep(); !fault.empty()) {
+      logging::LogError("{}", fault);
+    }
+    const std::optional<std::string> news = security_->LookAtFiles();
+    if (!news.has_value()) continue;
+    if (news->empty()) {
+      logging::LogInfo("the certificate of this replica is valid again");
+    } else {
+      logging::LogError("{}", *news);
+    }
+  }
 }
 
 void ReplicaServer::RequestStop() { Finish(absl::CancelledError("told to stop")); }

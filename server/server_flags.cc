@@ -748,6 +748,8 @@ bool CountsOnReplica(const std::string& flag) {
 
 // Returns true if a given flag is used on this server.
 bool Counts(const std::string& flag, const ServerConfig& config) {
+  // A server that joins has its certificate from the authority of the coordinator.
+  if (flag == "certificate_ttl") return config.security.flags.join.empty();
   if (config.is_replica && config.cluster.leader_lease.empty()) return CountsOnReplica(flag);
   return config.is_coordinator() || CountsOnEveryServer(flag);
 }

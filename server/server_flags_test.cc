@@ -588,6 +588,15 @@ TEST_F(ServerFlagsTest, OtherShardsIgnoreTrainingFlagsAndSaySo) {
   EXPECT_THAT(line.ignored, ElementsAre("rounds"));
 }
 
+TEST_F(ServerFlagsTest, LifeOfCertificatesCountsWhereTheAuthorityIs) {
+  const std::vector<std::string> replica = {"--replica", "--journal_dir=copies", "--tls",
+                                            "--state_dir=state", "--certificate_ttl=1h"};
+  EXPECT_THAT(Parse(replica).ignored, IsEmpty());
+  std::vector<std::string> joining = replica;
+  joining.push_back("--join=there");
+  EXPECT_THAT(Parse(joining).ignored, ElementsAre("certificate_ttl"));
+}
+
 TEST_F(ServerFlagsTest, EveryServerHasALimitOfConnections) {
   const ServerCommandLine other =
       Parse({"--shard=1/2", "--coordinator=localhost:50051", "--max_connections=100"});

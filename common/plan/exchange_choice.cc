@@ -142,7 +142,7 @@ std::vector<Kind> KindsOf(const job::JobSpec& base, const ExchangeBounds& bounds
     const bool is_late = kind.is_cut || kind.has_overlap || kind.overlaps_rounds;
     if (is_client && is_late) continue;
     // Overlapped rounds hide the same exchange as fragments or overlapped steps, so they are not
-    // combined. Overlapped rounds can also make steps grow (deploy/docs/slow_links.md).
+    // combined. Overlapped rounds can also make steps grow (docs/howto/slow_links.md).
     if (kind.overlaps_rounds && (kind.is_cut || kind.has_overlap)) continue;
     const bool may_grow = !open.mode &&
                           base.outer_optimizer == job::OuterOptimizerKind::kNesterov &&

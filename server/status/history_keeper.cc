@@ -17,6 +17,7 @@ HistoryKeeper::HistoryKeeper(std::string path, Deps deps)
   if (const absl::StatusOr<history::RunHistory> history = history::ReadHistory(path_);
       history.ok()) {
     deps_.recorder->GoOnFrom(*history);
+    is_kept_ = true;
   } else if (absl::IsDataLoss(history.status()) || absl::IsUnimplemented(history.status())) {
     const std::string aside = storage::UnusedPath(
         storage::FileSystem::Real(),
@@ -42,9 +43,10 @@ HistoryKeeper::~HistoryKeeper() {
 
 void HistoryKeeper::Run() {
   while (true) {
+    const absl::Duration wait = is_kept_ ? deps_.interval : kFirstInterval;
     {
       absl::MutexLock lock(&mutex_);
-      if (deps_.clock->Await(mutex_, absl::Condition(&is_ending_), deps_.interval)) return;
+      if (deps_.clock->Await(mutex_, absl::Condition(&is_ending_), wait)) return;
     }
     WriteIfNew();
   }
@@ -57,6 +59,7 @@ void HistoryKeeper::WriteIfNew() {
   if (written.ok()) written = history::WriteHistory(path_, deps_.recorder->Read());
   if (written.ok()) {
     written_version_ = version;
+    is_kept_ = true;
   } else {
     deps_.on_trouble(absl::StrCat("the curves of this run are not kept: ", written.message()));
   }

@@ -22,6 +22,9 @@ namespace lodestar::status {
 
 class HistoryKeeper {
  public:
+  // How long the keeper waits before it looks for news, as long as the file has nothing of the run.
+  static constexpr absl::Duration kFirstInterval = absl::Milliseconds(200);
+
   struct Deps {
     Clock* clock = &Clock::Real();
     HistoryRecorder* recorder = nullptr;  // must outlive the keeper
@@ -49,6 +52,7 @@ class HistoryKeeper {
   const Deps deps_;
   std::string lost_;
   uint64_t written_version_ = 0;  // version() of the recorder that was written
+  bool is_kept_ = false;          // the file has something of the run
   absl::Mutex mutex_;
   bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/history/run_history.h"
+#include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 
@@ -27,7 +28,12 @@ class HistoryKeeperTest : public ::testing::Test {
  protected:
   void Keep() {
     HistoryKeeper::Deps deps;
+    deps.clock = &clock_;
     deps.recorder = &recorder_;
+    deps.confirm = [this] {
+      if (!is_asked_.HasBeenNotified()) is_asked_.Notify();
+      return absl::OkStatus();
+    };
     deps.on_trouble = [this](absl::string_view text) { troubles_.emplace_back(text); };
     keeper_.emplace(path_, deps);
   }
@@ -35,8 +41,10 @@ class HistoryKeeperTest : public ::testing::Test {
   const std::string path_ =
       absl::StrCat(::testing::TempDir(), "/",
                    ::testing::UnitTest::GetInstance()->current_test_info()->name(), ".sqlite");
+  SimulatedClock clock_;
   HistoryRecorder recorder_;
   std::vector<std::string> troubles_;
+  absl::Notification is_asked_;
   std::optional<HistoryKeeper> keeper_;
 };
 
@@ -55,6 +63,15 @@ TEST_F(HistoryKeeperTest, AnotherProcessGoesOnFromWhatIsKept) {
   EXPECT_EQ(recorder_.Read(), kept);
   EXPECT_EQ(keeper_->lost(), "");
   EXPECT_THAT(troubles_, IsEmpty());
+}
+
+TEST_F(HistoryKeeperTest, WritesTheFirstNewsBeforeTheIntervalIsOver) {
+  Keep();
+  clock_.AwaitSleepers(1);
+  recorder_.Note(coordinator::Event{"joined"}, absl::UnixEpoch());
+  clock_.AdvanceTime(HistoryKeeper::kFirstInterval);
+  // The keeper asks before it writes.
+  EXPECT_TRUE(is_asked_.WaitForNotificationWithTimeout(absl::Minutes(1)));
 }
 
 TEST_F(HistoryKeeperTest, AFileThatIsNoHistoryIsMovedAside) {
