@@ -27,289 +27,289 @@
 #include "server/idle_flags.h"
 #include "server/outer_preset.h"
 
-ABSL_FLAG(
-    std::string, listen, "127.0.0.1:50051",
-    "Where this server listens, HOST:PORT; port 0 lets the system choose (see --port_file). An "
-    "address that other machines reach is spoken to in TLS.");
-ABSL_FLAG(
-    bool, tls, false,
-    "TLS also where --listen is an address of this machine only. Else that is plain text, and "
-    "everything that other machines reach is TLS: with the authority of this cluster, which "
-    "the server of shard 0 makes in --state_dir, or with --tls_cert.");
+ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
+          "Address at which this server listens, HOST:PORT. Port 0 means that the system "
+          "chooses a port; see --port_file. If other machines can reach the address, "
+          "connections use TLS unless --insecure is given.");
+ABSL_FLAG(bool, tls, false,
+          "Use TLS even if --listen is an address that only this machine reaches. Without this "
+          "flag, such an address uses plain text. The certificate comes from --tls_cert, or "
+          "from the cluster's authority, which the server of shard 0 makes in --state_dir.");
 ABSL_FLAG(absl::Duration, certificate_ttl, absl::Hours(24),
-          "How long the certificates hold that the authority of this cluster issues; they are "
-          "renewed after half of it, and a machine that was away for longer needs a new --join. "
-          "From 5m to 8760h.");
+          "Lifetime of the certificates that the cluster's authority issues, 5m to 8760h. "
+          "Programs renew them after half of this time, but at the latest after 12 hours. A "
+          "machine that was away for longer needs a new --join.");
 ABSL_FLAG(std::string, advertise, "",
-          "HOST:PORT under which workers and the coordinator reach this server; port 0 stands for "
-          "the real port. Empty: the address of --listen, or this machine's host name if that is a "
-          "wildcard; workers then keep the address at which they have reached the coordinator.");
+          "HOST:PORT under which workers and the coordinator reach this server. Port 0 means "
+          "the real port. Empty means the address of --listen. If that is a wildcard, this "
+          "machine's host name is used, and workers keep the address at which they have "
+          "reached the coordinator.");
 ABSL_FLAG(std::string, http, "",
-          "HOST:PORT of the dashboard, and for monitoring: /, /metrics (Prometheus), /healthz, "
-          "/readyz, /statusz. On this machine only (127.0.0.1) it is plain HTTP. Where other "
-          "machines reach it, it is HTTPS with this server's certificate, and asks for a "
-          "certificate of the role viewer or operator, or for what `psctl token create "
-          "--role=viewer` prints, as the password or bearer token. Port 0 is chosen by the system, "
-          "and the log says it. Empty: off.");
+          "HOST:PORT of the dashboard and of the pages for monitoring. Empty means no pages. "
+          "The pages are /, /metrics (Prometheus), /healthz, /readyz and /statusz. Port 0 "
+          "means that the system chooses a port, which the log names. Plain HTTP is used if "
+          "only this machine reaches the address, otherwise HTTPS. HTTPS pages ask for a "
+          "certificate of the role viewer or operator, or for a token as password or bearer "
+          "token (`psctl token create --role=viewer`).");
 ABSL_FLAG(std::vector<std::string>, http_names, {},
-          "NAME[,NAME...] of hosts under which browsers come to --http, beside this machine's own "
-          "names: of a proxy, or a name with a domain. The certificate that the authority of this "
-          "cluster issues to this server has them, too. Others are refused.");
+          "More host names under which browsers may open the pages of --http, as "
+          "NAME[,NAME...]. Requests under other names are refused, except this machine's own "
+          "names. Give the name of a proxy, or a name with a domain. The certificate that the "
+          "cluster's authority issues to this server includes them.");
 ABSL_FLAG(lodestar::LocalPath, port_file, "",
-          "File that receives the port (a decimal number) once the server listens. It is removed "
-          "when the server starts and when it ends in order. Empty: none.");
-ABSL_FLAG(
-    bool, shared_memory, true,
-    "Payloads of workers on this machine go through memory shared with them, if they want to; "
-    "those of others through TCP.");
+          "File into which the server writes its port, a decimal number, once it listens. The "
+          "server removes the file when it starts and when it ends in order. Empty means no "
+          "file.");
+ABSL_FLAG(bool, shared_memory, true,
+          "Offer shared memory to workers on this machine for weights and contributions. "
+          "Workers on other machines use TCP.");
 ABSL_FLAG(bool, long_paths, false,
-          "For round trips above about 1 ms: workers may send as much as the path holds before the "
-          "server reads it. Its memory grows by that, 4 MiB and more, for each connection of a "
-          "worker.");
-ABSL_FLAG(
-    int32_t, max_connections, 4096,
-    "Connections that this server has at a time, 8 to 1048576; a worker has up to three. From "
-    "one address of another machine: a quarter of them. Fewer where the process may not have as "
-    "many open files (ulimit -n).");
+          "Let workers send as much as the network path holds before the server reads it. Use "
+          "it for round trips above about 1 ms. It takes at least 4 MiB more memory per "
+          "connection of a worker.");
+ABSL_FLAG(int32_t, max_connections, 4096,
+          "Maximum number of connections that this server has at a time, 8 to 1048576. A "
+          "worker has up to three. The maximum is lower if the process may not open as many "
+          "files (ulimit -n).");
 ABSL_FLAG(int32_t, max_connections_per_address, 0,
-          "Of --max_connections, those from one address of another machine: workers behind one "
-          "address (NAT) count as one. 0: a quarter.");
-ABSL_FLAG(
-    int32_t, connections_per_minute, 600,
-    "New connections from one address of another machine, when it has had 256: more wait; 1 to "
-    "1000000. For many workers behind one address (NAT) that start at once, more.");
-ABSL_FLAG(
-    int32_t, registrations_per_minute, 600,
-    "Registrations that are taken from one address of another machine; ten times as many from "
-    "this machine, and in all; 1 to 1000000.");
+          "Maximum number of connections from one address of another machine, at most "
+          "--max_connections. 0 means a quarter of --max_connections. Raise it if many workers "
+          "share one address (NAT).");
+ABSL_FLAG(int32_t, connections_per_minute, 600,
+          "Maximum number of new connections per minute from one address of another machine, 1 "
+          "to 1000000. In addition, 256 may come at once. The server refuses further ones, and "
+          "workers try again later. Raise it if many workers behind one address (NAT) start at "
+          "once.");
+ABSL_FLAG(int32_t, registrations_per_minute, 600,
+          "Maximum number of registrations per minute from one address of another machine, 1 "
+          "to 1000000. From this machine, and from all machines together, the maximum is ten "
+          "times as high.");
 ABSL_FLAG(int32_t, streams_per_worker, 32,
-          "Pushes and pulls that a worker may have open on this server; 8 to 65536.");
+          "Maximum number of pushes and pulls that one worker has open on this server, 8 to "
+          "65536.");
 ABSL_FLAG(std::string, staging_limit, "64MiB",
-          "Memory for contributions on their way in, from 1MiB on, and always two buckets: workers "
-          "are held back while it is in use.");
-ABSL_FLAG(
-    std::string, message_memory, "1GiB",
-    "Memory for messages on their way, from 64MiB on: beyond it calls are ended, whosever they "
-    "are. Workers whose turn has not come need next to nothing of it.");
-ABSL_FLAG(
-    absl::Duration, message_timeout, absl::Minutes(1),
-    "The longest that one chunk (1 MiB) may be on its way to or from a worker: then the stream "
-    "is ended, which the worker begins anew. Raise it for links below 0.5 Mbit/s; 1s to 24h.");
-ABSL_FLAG(
-    std::string, shard, "0/1",
-    "I/K: this server owns the I-th of K parts of the parameters, 0 <= I < K <= 256. Shard 0 is "
-    "the coordinator: it has all settings of the job; the others need --listen, --shard and "
-    "--coordinator only.");
+          "Memory for contributions that are arriving, at least 1MiB, such as 64MiB. If it is "
+          "full, workers wait. If it is less than two buckets, the size of two buckets is used.");
+ABSL_FLAG(std::string, message_memory, "1GiB",
+          "Memory for messages that are being sent or received, at least 64MiB, such as 1GiB. "
+          "If it is exceeded, the server ends calls of any worker. Workers whose turn has not "
+          "come need almost none of it.");
+ABSL_FLAG(absl::Duration, message_timeout, absl::Minutes(1),
+          "Maximum time in which one chunk (1 MiB) must reach a worker or the server, 1s to "
+          "24h. If it takes longer, the server ends the stream, and the worker begins it "
+          "again. Raise it for links below 0.5 Mbit/s.");
+ABSL_FLAG(std::string, shard, "0/1",
+          "Part of the parameters that this server owns, as I/K: the I-th of K parts, with 0 "
+          "<= I < K <= 256. The server of shard 0 is the coordinator and takes all settings of "
+          "the job. The others need only --listen, --shard and --coordinator.");
 ABSL_FLAG(std::string, coordinator, "",
-          "HOST:PORT of the server of shard 0. Needed by, and only allowed for, shards above 0. "
-          "Several, with commas, where another process may take that server's place, as a promoted "
-          "replica does: they are tried in turn until one answers as the coordinator.");
+          "HOST:PORT of the server of shard 0. It is required for shards above 0, and refused "
+          "for shard 0. Give several addresses with commas if another process may take that "
+          "server's place, such as a promoted replica. They are tried in turn until one "
+          "answers as the coordinator.");
 ABSL_FLAG(std::string, leader_lease, "",
-          "etcd://HOST:PORT[,HOST:PORT...]/KEY, members of one etcd cluster (3.4 or later, without "
-          "TLS and users): of all servers given the same KEY only one goes on at any time; the "
-          "others wait, and one of them takes over when it ends (at once) or is gone (within 10 "
-          "s). A server that cannot renew its lease exits with 129. Each shard needs a KEY of its "
-          "own. Empty: every server that is started goes on.");
-ABSL_FLAG(
-    std::string, upstream, "",
-    "HOST:PORT of other servers, whose worker this one is, with all of its own: a site. Several, "
-    "with commas, as for --coordinator. The workers of a site make each of the --local_steps there "
-    "together, in sync (or, with --mode=local_sgd here, --local_steps of them between two "
-    "exchanges "
-    "of the site); then the site hands in what they have made of the weights, and has the merged "
-    "ones. Everything about the job comes from there, and is not given here but for what says how "
-    "the site's own workers come together. Empty: this is no site.");
+          "Key in an etcd cluster that decides which of several servers runs, as "
+          "etcd://HOST:PORT[,HOST:PORT...]/KEY. Empty means that this server runs without "
+          "asking. Of all servers with the same KEY only one runs. The others wait, and one "
+          "takes over at once if it ends, or within 10 s if it is gone. A server that cannot "
+          "renew its lease exits with 129. Each shard needs its own KEY. The etcd cluster must "
+          "be 3.4 or later, without TLS and users.");
+ABSL_FLAG(std::string, upstream, "",
+          "HOST:PORT of the coordinator of other servers. This server with all its workers "
+          "then is one worker of those servers: a site. Empty means that this server is no "
+          "site. Several addresses, with commas, are tried in turn, as for --coordinator. The "
+          "workers of a site make each of the upstream's --local_steps together in sync. With "
+          "--mode=local_sgd here, they make --local_steps of them between two exchanges of the "
+          "site. The job's settings come from the upstream. Give only settings about the "
+          "site's own workers here; see docs/howto/sites.md.");
 ABSL_FLAG(std::string, upstream_join, "",
-          "With --upstream: the join string of the cluster there, for a worker, as `psctl token "
-          "create` prints it, or the path of a file with it.");
+          "Join string for a worker of the upstream cluster, or the path of a file with it. "
+          "`psctl token create` prints it there. Requires --upstream.");
 ABSL_FLAG(std::string, site_name, "",
-          "With --upstream: the name of this site there: letters, digits, '.', '_', '-', first a "
-          "letter or digit, at most 64. Empty: host name and process id.");
+          "Name of this site at its upstream. It has at most 64 letters, digits, '.', '_' and "
+          "'-', and begins with a letter or digit. Empty means host name and process id. "
+          "Requires --upstream.");
 
-ABSL_FLAG(
-    lodestar::LocalPath, model, "gpt-nano",
-    "What is trained: a preset (mlp, cnn, mlp-mnist, cnn-mnist, cnn-cifar10, gpt-nano, gpt-mini, "
-    "gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, client) or a file with the text form of "
-    "ModelSpec in proto/model.proto. client: the first client brings layout and weights, and may "
-    "propose what is not given of --optimizer, --learning_rate, --clip_norm, --batch_size, and of "
-    "the flags that belong to an optimizer.");
-ABSL_FLAG(
-    lodestar::LocalPath, init_from, "",
-    "The first weights: a safetensors file, names and shapes as in the model's layout, a "
-    "checkpoint (round-...) of any job with this model, or, for a gpt, a folder of a GPT-2 of "
-    "Hugging Face. Empty: the model's initialisers with --seed. Only used if no checkpoint is "
-    "resumed.");
+ABSL_FLAG(lodestar::LocalPath, model, "gpt-nano",
+          "Model to train: a preset, a file with the text form of ModelSpec "
+          "(proto/model.proto), or client. Presets are mlp, cnn, mlp-mnist, cnn-mnist, "
+          "cnn-cifar10, gpt-nano, gpt-mini, gpt2-124m, gpt2-355m, gpt2-774m and gpt2-1.5b. "
+          "With client, the first program that joins brings layout and weights. It may also "
+          "propose --optimizer and its flags, --learning_rate, --clip_norm and --batch_size, "
+          "unless they are given here.");
+ABSL_FLAG(lodestar::LocalPath, init_from, "",
+          "Source of the first weights, used only if no checkpoint is resumed. It is a "
+          "safetensors file with the names and shapes of the model's layout, or a checkpoint "
+          "(round-...) of any job with this model. For a gpt it may also be a folder of a "
+          "GPT-2 of Hugging Face. Empty means random weights of the model's initialisers, with "
+          "--seed.");
 
-ABSL_FLAG(
-    std::string, outer_preset, "",
-    "local_sgd: published settings instead of the defaults of the outer flags and "
-    "--local_steps that are not given: diloco (2311.08105: nesterov 0.7/0.9, 500 steps), "
-    "scaling_laws (2503.09799: nesterov 0.9, rate by --min_workers: 0.5 for 1, 0.6 from 2 "
-    "on, 0.8 from 8 on; 30 steps), streaming (2501.18512: nesterov 0.4/0.9, 30 steps) or "
-    "sparse_loco (2508.15706: sgd 1, 15 steps). They are of long jobs: the server warns where "
-    "a short one may lose by them.");
+ABSL_FLAG(std::string, outer_preset, "",
+          "Published values for the outer flags and --local_steps that are not given: diloco, "
+          "scaling_laws, streaming or sparse_loco. Used in local_sgd and async_local_sgd. The "
+          "value diloco (2311.08105) means nesterov with rate 0.7, momentum 0.9 and 500 steps. "
+          "The value scaling_laws (2503.09799) means nesterov with momentum 0.9, 30 steps and, "
+          "for --min_workers from 1, 2 or 8, rate 0.5, 0.6 or 0.8. The value streaming "
+          "(2501.18512) means nesterov with rate 0.4, momentum 0.9 and 30 steps. The value "
+          "sparse_loco (2508.15706) means sgd with rate 1 and 15 steps. The values are from "
+          "long jobs, and the server warns if a short job may have a higher loss with them.");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
-          "A worker not heard of for that long loses its membership and rounds go on without it; a "
-          "duration such as 10s or 1m, 100ms to 24h. Workers send heartbeats every third of it.");
-ABSL_FLAG(
-    std::string, end_lost_workers, "lease",
-    "When a worker counts as lost whose process has ended on another machine. lease: after "
-    "--lease. connection: sooner, if it has closed all of its connections, opens none within 1s or "
-    "four round trips (with --local_steps 5 % of a usual round), and the open round waits for no "
-    "other worker. Choose lease where a worker's connections go through a proxy of its own, or a "
-    "firewall, that may close them all for longer than that.");
-ABSL_FLAG(
-    absl::Duration, round_timeout, absl::Hours(1),
-    "The longest that others wait for a member that sends heartbeats but does not report its round "
-    "or ask for one, as of a process that has hung; 100ms to 24h. It is dropped sooner where its "
-    "rounds usually are short: after ten times as long, at least ten minutes, and two leases; and "
-    "where a bucket that it pushes comes so slowly that it would not be whole within this time, "
-    "give or take a minute. Time for which a server holds what it pushes until others have "
-    "finished theirs does not count. Raise it where rounds honestly take longer, or links are "
-    "slower, than that.");
+          "Time without a heartbeat after which a worker loses its membership, 100ms to 24h, "
+          "such as 10s or 1m. Rounds then go on without it. Workers send a heartbeat every "
+          "third of it.");
+ABSL_FLAG(std::string, end_lost_workers, "lease",
+          "When a worker on another machine counts as lost after its process has ended: lease "
+          "or connection. With lease, it is lost after --lease. With connection, it is lost "
+          "sooner if all its connections are closed and the open round waits for no other "
+          "worker. It then has the longer of 1s and four round trips to connect again, and "
+          "with --local_steps at least 5 % of a usual round. Choose lease if a proxy or "
+          "firewall may close all of a worker's connections for longer than that.");
+ABSL_FLAG(absl::Duration, round_timeout, absl::Hours(1),
+          "Maximum time that other workers wait for a worker that sends heartbeats but makes "
+          "no progress, such as a process that hangs; 100ms to 24h. If its rounds are usually "
+          "short, it is dropped after ten times as long (at least ten minutes) plus two "
+          "leases. It is also dropped if a bucket that it pushes comes too slowly to be whole "
+          "within this time. Time in which a server makes a push wait for others does not "
+          "count. Raise it if rounds or transfers really take longer.");
 
 ABSL_FLAG(int64_t, global_tokens, 0,
-          "--global_batch_size in tokens, of a gpt: the nearest number of samples of its context. "
-          "Workers compute as many at a time as fit, so that an exchange is hidden behind many, as "
-          "with 524288, with which GPT-2 is trained. 0: the others count. Excludes both.");
+          "Samples per step of all workers together, given in tokens; only for a gpt. 0 means "
+          "that --batch_size or --global_batch_size sets it. The nearest number of samples of "
+          "the model's context is used. A large value, such as the 524288 of GPT-2, hides the "
+          "exchange behind computing. It cannot be combined with --batch_size or "
+          "--global_batch_size.");
 
 ABSL_FLAG(std::string, on_divergence, "stop",
-          "When losses, gradients or weights are NaN or Inf: stop (the job fails; nothing of it is "
-          "saved), or rollback (to the last good checkpoint, or else to the first weights, with a "
-          "lower learning rate).");
+          "What happens if losses, gradients or weights are NaN or Inf: stop or rollback. With "
+          "stop, the job fails without saving; earlier checkpoints stay. With rollback, it "
+          "goes back to the last good checkpoint, or to the first weights, with a lower "
+          "learning rate.");
 ABSL_FLAG(double, rollback_lr_factor, 0.5,
-          "rollback: the learning rate is multiplied by it each time; above 0, at most 1.");
-ABSL_FLAG(int32_t, max_rollbacks, 5, "rollback: how often, before the job fails; 1 to 1000.");
-ABSL_FLAG(
-    int32_t, nonfinite_limit, 3,
-    "How often in a row a worker may send NaN or Inf while others do not: each time it is not "
-    "counted and goes back to the newest weights, then it is turned away until it is started "
-    "again; 1 to 1000000.");
+          "Factor by which each rollback multiplies the learning rate, above 0 and at most 1. "
+          "Requires --on_divergence=rollback.");
+ABSL_FLAG(int32_t, max_rollbacks, 5,
+          "Maximum number of rollbacks, 1 to 1000. At the next divergence the job fails. "
+          "Requires --on_divergence=rollback.");
+ABSL_FLAG(int32_t, nonfinite_limit, 3,
+          "Number of times in a row that a worker may send NaN or Inf while other workers do "
+          "not, 1 to 1000000. Each time its contribution is ignored, and it takes the newest "
+          "weights. Beyond the limit it is refused until its process is started again.");
 ABSL_FLAG(int32_t, poison_limit, 50,
-          "In how many of 100 rounds a worker may send what is beyond --norm_limit, or opposes "
-          "what the others send. In the next it is dropped, and nobody is let in under its name "
-          "until psctl readmit; up to 99; "
-          "0: it may always.");
+          "Number of rounds, of the last 100, in which a worker may exceed --norm_limit or "
+          "oppose the other workers, 0 to 99. A worker with more such rounds is dropped, and "
+          "its name is refused until `psctl readmit`. 0 means no limit.");
 
-ABSL_FLAG(
-    lodestar::LocalPath, checkpoint_dir, "",
-    "Folder for checkpoints; all servers must see the same one under this path. Empty: none. Given "
-    "to another server than the coordinator's, it says where the coordinator may have that server "
-    "read and write, and nowhere else.");
+ABSL_FLAG(lodestar::LocalPath, checkpoint_dir, "",
+          "Folder for checkpoints. Empty means no checkpoints. All servers must see the same "
+          "folder under this path. On shards above 0 the flag names the only folder in which "
+          "the coordinator may let that server read and write.");
 ABSL_FLAG(absl::Duration, checkpoint_interval, absl::Minutes(5),
-          "Time between checkpoints in --checkpoint_dir; 0: none by time. Besides there is one at "
-          "the end, on SIGTERM and on request.");
+          "Time between checkpoints in --checkpoint_dir. 0 means none by time. A checkpoint is "
+          "also written at the end, on SIGTERM and on request.");
 ABSL_FLAG(double, checkpoint_cost, 0.01,
-          "Share of the time that checkpoints by time may be written in, 0.000001 to 1: where the "
-          "disk is slow, the interval grows.");
+          "Maximum share of the time that is spent on writing checkpoints of "
+          "--checkpoint_interval, 0.000001 to 1. If the disk is slow, the interval grows.");
 ABSL_FLAG(int64_t, checkpoint_every, 0,
-          "One more checkpoint every so many rounds, of which the newest --checkpoint_keep stay, "
-          "too. 0: none by rounds.");
-ABSL_FLAG(
-    std::string, on_checkpoint, "",
-    "A command for /bin/sh that runs with each finished checkpoint, one after the other, such "
-    "as one that copies it into a bucket; its folder is in $LODESTAR_CHECKPOINT. "
-    "$LODESTAR_SET_ASIDE has the names of newer checkpoints that a rollback has undone; the "
-    "command also runs after a rollback. A failure is an alarm. A server that stops waits for it "
-    "for --stop_timeout more. Empty: none.");
+          "Number of rounds between additional checkpoints. 0 means none by rounds. The newest "
+          "--checkpoint_keep of them are kept in addition to the others.");
+ABSL_FLAG(std::string, on_checkpoint, "",
+          "Command for /bin/sh that runs after each checkpoint, such as one that copies it "
+          "into a bucket. Empty means none. $LODESTAR_CHECKPOINT is the checkpoint's folder. "
+          "The command also runs after a rollback, and $LODESTAR_SET_ASIDE then names the "
+          "newer checkpoints that the rollback has undone. Commands run one after the other. "
+          "If one fails, an alarm is raised. A server that stops waits up to --stop_timeout "
+          "more for it.");
 ABSL_FLAG(bool, accept_higher_rate, false,
-          "Lets a resumed job go on with a learning rate that is more than a tenth above the one "
-          "that its checkpoint was written with, as where --rounds of a cosine schedule grows.");
+          "Allow a resumed job to use a learning rate more than a tenth above that of its "
+          "checkpoint. This happens, for example, if --rounds of a cosine schedule grows. "
+          "Without this flag the server refuses to start.");
 ABSL_FLAG(std::string, durability, "checkpoint",
-          "What outlives a server that is killed, or loses its power. checkpoint: what the newest "
-          "checkpoint has; all servers go back to it. journal: everything that was acknowledged; "
-          "every answer waits until the disk has what it tells of, the server goes on from there "
-          "when it is started again, and nobody goes back. Every contribution is written once, and "
-          "its round waits for the disk: next to nothing with local_sgd and 20 steps a round, a "
-          "third more in sync with small models (docs/howto/journal.md). To be given to "
-          "every server.");
+          "What survives if a server is killed or loses power: checkpoint or journal. Give it "
+          "to every server. With checkpoint, all servers go back to the newest checkpoint. "
+          "With journal, everything acknowledged survives, and the restarted server goes on "
+          "from there. Every contribution is then written to disk once, and its round waits "
+          "for the disk. This costs almost nothing in local_sgd with 20 steps per round, and "
+          "about a third more time in sync with small models; see docs/howto/journal.md.");
 ABSL_FLAG(lodestar::LocalPath, journal_dir, "",
-          "--durability=journal: folder for the journal, in which each server has one of its own; "
-          "best on a fast disk; of one run alone. Killed servers can be started again as another "
-          "number of servers "
-          "if that of shard 0 has the journals of all of them there. Empty: `journal` in "
-          "--checkpoint_dir.");
+          "Folder for the journals, in which each server has its own. Empty means `journal` in "
+          "--checkpoint_dir. Use a fast disk, and a folder of this run alone. If shard 0 finds "
+          "the journals of all servers there, they can restart as another number of servers. "
+          "Used with --durability=journal and --replica.");
 ABSL_FLAG(std::string, journal_replica, "",
-          "--durability=journal: HOST:PORT of a ps_server --replica, best on another machine. "
-          "Everything is on its disk, too, before it is acknowledged; while it is away, training "
-          "waits. A server that has lost its disk takes the journal from there; if its machine is "
-          "gone, start a server on the replica's folders with --promote. Empty: none.");
-ABSL_FLAG(
-    bool, replica, false,
-    "This process is no server: it keeps copies of the journals of those that name it as "
-    "--journal_replica, in --journal_dir, and with --checkpoint_dir (which may have another "
-    "path than the server's) of the checkpoints of a job with one server, too. Needs neither an "
-    "accelerator nor much memory.");
-ABSL_FLAG(
-    bool, promote, false,
-    "You say that no other server goes on from a copy of this journal, and that none will: "
-    "makes a server of what was a replica's folder, or goes on without the replica there was, "
-    "or fills an empty one. Two servers that go on from copies of one journal train two "
-    "models.");
-ABSL_FLAG(
-    int64_t, accept_loss, -1,
-    "A server that finds its journal older than other servers or checkpoints know it, or missing, "
-    "waits, and its alarm names a round. Give that round to lose what came after the newest "
-    "checkpoint and go back there. Any other number changes nothing. -1: lose nothing. Only for "
-    "the "
-    "coordinator.");
-ABSL_FLAG(
-    std::string, journal_limit, "0",
-    "--durability=journal: what a server may write into its journal after a checkpoint before "
-    "the next one is taken out of turn, such as 20GB or 16GiB; until that is whole, its disk "
-    "holds up to twice as much. 0: 32 times the server's weights, at least 1 GB. Only for the "
-    "coordinator.");
+          "HOST:PORT of a `ps_server --replica` that keeps a copy of the journal, best on "
+          "another machine. Empty means none. Nothing is acknowledged before it is on the "
+          "replica's disk, so training waits while the replica is away. A server that has lost "
+          "its disk takes the journal from there. If its machine is gone, start a server on "
+          "the replica's folders with --promote. Requires --durability=journal.");
+ABSL_FLAG(bool, replica, false,
+          "Run as a replica, not as a server. In --journal_dir it keeps copies of the journals "
+          "of servers that name it in --journal_replica. With --checkpoint_dir, which may "
+          "differ from the server's path, it also copies the checkpoints of a job with one "
+          "server. It needs neither an accelerator nor much memory.");
+ABSL_FLAG(bool, promote, false,
+          "Your word that no other server goes on, or will go on, from a copy of this journal. "
+          "The server then starts on a replica's folder, goes on without its former replica, "
+          "or fills an empty replica. If two servers go on from copies of one journal, they "
+          "train two different models.");
+ABSL_FLAG(int64_t, accept_loss, -1,
+          "Round that an alarm about a lost journal names, to accept the loss and go back to "
+          "the newest checkpoint. -1 means that nothing is given up. The alarm is raised, and "
+          "the cluster waits, if a journal is missing or older than other servers or "
+          "checkpoints know it. The server refuses another round. Only for the coordinator.");
+ABSL_FLAG(std::string, journal_limit, "0",
+          "Size of a server's journal after a checkpoint, such as 20GB, at which the next "
+          "checkpoint is taken early. 0 means 32 times its weights, at least 1 GB. Until that "
+          "checkpoint is whole, the disk holds up to twice as much. Only for the coordinator; "
+          "requires --durability=journal.");
 ABSL_FLAG(lodestar::LocalPath, fallback_dir, "",
-          "Folder for a last checkpoint that cannot be written into --checkpoint_dir, best on "
-          "another disk, and of one run alone; seen by all servers like that. A server that ends "
-          "so exits with 3. Empty: "
-          "none.");
-ABSL_FLAG(
-    absl::Duration, stop_timeout, absl::Minutes(1),
-    "How long a server that is told to stop (SIGTERM, Ctrl-C) goes on serving until the last "
-    "checkpoint is written; 100ms to 24h. Half of it is for workers to hand in their round, else "
-    "they are dropped from it, and for servers that are away to come back, else nothing is saved; "
-    "the other half is for writing. A second signal ends the server at once, a third even if it "
-    "hangs. psctl stop waits all of it for workers to hand in their round, then writes.");
+          "Folder for the last checkpoint if it cannot be written into --checkpoint_dir. Empty "
+          "means none. Use another disk, a folder of this run alone, and the same path on all "
+          "servers. A server that writes there exits with 3.");
+ABSL_FLAG(absl::Duration, stop_timeout, absl::Minutes(1),
+          "Time that a server has to save after SIGTERM or Ctrl-C, 100ms to 24h. In the first "
+          "half, workers deliver their round and missing servers come back. Workers that do "
+          "not are dropped from the round. If a server stays away, nothing is saved. The "
+          "second half is for writing. A second signal ends the server at once, and a third "
+          "even if it hangs. `psctl stop` waits the whole time for workers, then writes.");
 ABSL_FLAG(std::string, memory_limit, "0",
-          "What weights, optimizer state and contributions may take on this server, as in 500MB, "
-          "4GiB or 4000000000; beyond, the job is saved and ended. 0: what the machine, its "
-          "control group and ulimit allow.");
-ABSL_FLAG(int32_t, checkpoint_keep, 3, "Newest checkpoints that are kept; 1 to 1000.");
-ABSL_FLAG(
-    lodestar::LocalPath, resume, "latest",
-    "latest: from the newest checkpoint in --checkpoint_dir that verifies, if any; never: start "
-    "anew; or the path of one checkpoint. Settings that differ from the checkpoint's are shown at "
-    "the start; those that contradict it (mode, model, seed, optimizer) are refused.");
+          "Maximum memory for weights, optimizer state and contributions on this server, such "
+          "as 500MB or 4GiB; a plain number is in bytes. 0 means what the machine, its control "
+          "group and ulimit allow. If more is needed, the job is saved and ended.");
+ABSL_FLAG(int32_t, checkpoint_keep, 3, "Number of newest checkpoints that are kept, 1 to 1000.");
+ABSL_FLAG(lodestar::LocalPath, resume, "latest",
+          "State from which the job starts: latest, never, or the path of a checkpoint. With "
+          "latest, it is the newest checkpoint in --checkpoint_dir that is not damaged, if "
+          "there is one. With never, the job starts anew. The log shows settings that differ "
+          "from the checkpoint's. Another mode, model, seed or optimizer is refused.");
 
-ABSL_FLAG(
-    lodestar::LocalPath, metrics_out, "",
-    "File that receives one JSON object per line for each committed round: round, train_loss, "
-    "heldout_loss, heldout_accuracy (losses in nats, and as train_bits_per_byte and "
-    "heldout_bits_per_byte if tokens are bytes), samples, seconds, workers; compute_seconds, "
-    "communication_seconds (with nothing to compute) and wait_seconds of this round, means over "
-    "its workers; and metrics, an object, where programs tell any. Goes on behind what is "
-    "there; lines of rounds that come again after a crash or a rollback are cut, and a file with "
-    "rounds of another run is renamed to FILE.1, FILE.2, ... Empty: none.");
+ABSL_FLAG(lodestar::LocalPath, metrics_out, "",
+          "File that gets one line of JSON for each committed round. Empty means none. A line "
+          "has round, train_loss, heldout_loss, heldout_accuracy, samples, seconds and "
+          "workers. Losses are in nats. If tokens are bytes, train_bits_per_byte and "
+          "heldout_bits_per_byte are there as well. The fields compute_seconds, "
+          "communication_seconds (with nothing to compute) and wait_seconds are means over the "
+          "workers of this round. The object metrics has what programs report. Lines are "
+          "appended. Lines of rounds that are repeated after a crash or rollback are cut. A "
+          "file with rounds of another run is renamed to FILE.1, FILE.2 and so on.");
 ABSL_FLAG(lodestar::LocalPath, tensorboard_dir, "",
-          "Folder that gets a file for TensorBoard with losses, learning rate and what programs "
-          "tell, by round. A server that is started again writes another one beside it. Empty: "
-          "none.");
-ABSL_FLAG(
-    bool, exit_when_done, false,
-    "Exit with 0 once the job is complete and every worker has been told. Otherwise the server "
-    "goes on serving weights and status.");
-ABSL_FLAG(
-    lodestar::LocalPath, trace, "",
-    "File for the times of a few rounds, bucket by bucket, of this server; open it in "
-    "https://ui.perfetto.dev. Written once they are over, or at the end. It replaces an older "
-    "trace; one that another process has written meanwhile stays. Empty: none.");
-ABSL_FLAG(int64_t, trace_rounds, 5, "Rounds in the trace, after the first two; 1 to 1000.");
-ABSL_FLAG(std::string, log_level, "info", "debug, info, warning or error.");
-ABSL_FLAG(
-    std::string, log_format, "text",
-    "text, for people, or json: an object per line, with IDs of workers, rounds and shards as "
-    "fields.");
+          "Folder for a TensorBoard file with losses, learning rate and what programs report, "
+          "by round. Empty means none. A server that is started again writes another file "
+          "beside it.");
+ABSL_FLAG(bool, exit_when_done, false,
+          "Exit with 0 once the job is complete and every worker has been told. Without this "
+          "flag the server keeps serving weights and status.");
+ABSL_FLAG(lodestar::LocalPath, trace, "",
+          "File for the times of a few rounds of this server, bucket by bucket. Empty means "
+          "none. Open it in https://ui.perfetto.dev. It is written after these rounds, or at "
+          "the end. It replaces an older trace, but not one that another process has written "
+          "meanwhile.");
+ABSL_FLAG(int64_t, trace_rounds, 5,
+          "Number of rounds in the trace, 1 to 1000. The first two rounds are skipped.");
+ABSL_FLAG(std::string, log_level, "info",
+          "Lowest level of the log: debug, info, warning or error.");
+ABSL_FLAG(std::string, log_format, "text",
+          "Format of the log: text, or json with one object per line. In json, IDs of workers, "
+          "rounds and shards are fields.");
 
 namespace lodestar::server {
 namespace {
@@ -763,9 +763,10 @@ constexpr absl::string_view kUsage =
     "The server of shard 0 decides all settings; workers and other servers receive\n"
     "them. If other servers are given settings of the job, they ignore them with a\n"
     "warning, so that all can be given the same. A flag without effect is refused.\n"
-    "Exit code: 0: done; 1 to 127: trying again will not help (2: a bad flag; 3: the\n"
-    "last checkpoint is not in --checkpoint_dir, see the log); 128 and above: trying\n"
-    "again may help.\n";
+    "Exit code: 0 means done. 1 to 127 means that trying again will not help; 2 is a\n"
+    "bad flag, and 3 means that the last checkpoint is not in --checkpoint_dir, or\n"
+    "that --on_checkpoint failed with it; see the log. 128 and above means that\n"
+    "trying again may help.\n";
 
 // Returns a group with the flags of the job's fields that have this title. The flags of `before`
 // come first, and the flags of `behind` last.
