@@ -184,74 +184,81 @@ constexpr JobField kFields[] = {
         .name = "mode", .group = kModeGroup, .takes_auto = true, .wire = "mode",
         .absent = Absent::kIsRefused, .is_site_state = true, .is_inner_state = true,
         .is_exchange = true, .is_planned = true,
-        .help = "How strictly workers move together. sync: one averaged gradient per round; "
-                "async: each gradient is applied when it arrives; local_sgd: workers take "
-                "--local_steps on their own, then --outer_optimizer combines them; "
-                "async_local_sgd: the same, but what a worker has made takes effect when it "
-                "comes, and nobody waits for another. auto: the job measures steps and paths in "
-                "some rounds that are not kept, and chooses sync or local_sgd, and of "
-                "--local_steps, --fragments, --overlap_steps and encodings what is not given, so "
-                "that workers compute for 95 % of the time, as psctl plan does; --rounds, "
-                "--warmup_rounds and --eval_every then are in steps."}),
+        .help = "How strictly workers move together: sync, async, local_sgd, async_local_sgd or "
+                "auto. With sync, a round applies the mean gradient of all workers. With async, "
+                "each gradient is applied when it arrives. With local_sgd, each worker makes "
+                "--local_steps steps alone, then --outer_optimizer combines the workers. With "
+                "async_local_sgd, each such contribution is applied when it arrives, and no "
+                "worker waits for another. With auto, the job measures steps and network in "
+                "some rounds that are not kept, and chooses sync or local_sgd. It then also "
+                "chooses --local_steps, --fragments, --overlap_steps and encodings that are not "
+                "given, so that workers compute 95 % of the time. --rounds, --warmup_rounds and "
+                "--eval_every are then in steps."}),
     Row<&JobSpec::seed>({
         .name = "seed", .group = kModelGroup, .wire = "seed", .is_site_state = true,
         .is_inner_state = true,
-        .help = "Seed of the first weights, of the order of the samples and of what dropout "
-                "drops."}),
+        .help = "Seed of the first weights, of the order of samples and of dropout."}),
     DropoutRow({
         .name = "dropout", .group = kModelGroup, .flag_default = "-1", .is_site_state = true,
-        .help = "gpt: share of the activations that training drops, 0 <= value < 1. -1: what the "
-                "model's file says; 0 for presets."}),
+        .help = "Share of the activations that training drops, 0 <= value < 1; only for a gpt. "
+                "-1 means the value in the model's file, which is 0 for presets."}),
     Row<&JobSpec::schedule, &LearningRateSchedule::total_rounds>({
         .name = "rounds", .group = kLengthGroup, .flag_default = "2000",
         .range = Whole(1, kMaxRounds), .wire = "schedule.total_rounds",
-        .help = "Length of the job; in async each push counts as a round. At least 1. In steps "
-                "of a worker where the job chooses its mode, local steps or fragments itself "
-                "(auto)."}),
+        .help = "Length of the job in rounds, at least 1. In async, each push counts as a "
+                "round. If the job chooses its mode, local steps or fragments itself (auto), "
+                "the length is in steps of a worker."}),
     Row<&JobSpec::batch_size>({
         .name = "batch_size", .group = kLengthGroup, .range = Whole(0, kMaxStepSamples),
         .wire = "batch_size", .is_site_state = true,
-        .help = "Samples per worker and step, at most 1048576. 0: what --global_batch_size or "
-                "--global_tokens says, and without them 12, or 524288 tokens of all workers "
-                "together for a gpt of 100 million parameters or more in sync."}),
+        .help = "Samples per worker and step, at most 1048576. 0 means that --global_batch_size "
+                "or --global_tokens sets it. If none of the three is given, it is 12. For a gpt "
+                "with 100 million parameters or more in sync, all workers together then have "
+                "524288 tokens per step."}),
     Row<&JobSpec::global_batch_size>({
         .name = "global_batch_size", .group = kLengthGroup, .range = Whole(0, kMaxStepSamples),
         .wire = "global_batch_size", .is_site_state = true,
-        .help = "Samples per step of all workers together, split evenly; at most 1048576. 0: "
-                "--batch_size counts. Excludes --batch_size."}),
+        .help = "Samples per step of all workers together, split evenly, at most 1048576. 0 "
+                "means that --batch_size or --global_tokens sets it. It cannot be combined with "
+                "either."}),
     Row<&JobSpec::optimizer, &OptimizerSettings::kind>({
         .name = "optimizer", .group = kOptimizerGroup, .wire = "optimizer.kind",
         .absent = Absent::kIsRefused, .is_site_state = true, .is_inner_state = true,
         .is_planned = true,
-        .help = "sgd, momentum, nesterov or adamw: on the servers in sync and async, on each "
-                "worker in local_sgd. reduce, in sync with --model=client: the servers make no "
-                "step, and what a worker pulls after a round is the mean of its gradients, for "
-                "programs that make the steps themselves; --clip_norm limits its norm, "
-                "--norm_limit those of single ones."}),
+        .help = "Optimizer of the model: sgd, momentum, nesterov, adamw or reduce. It runs on "
+                "the servers in sync and async, and on each worker with local steps. With "
+                "reduce, the servers make no step, and workers pull the mean gradient of a "
+                "round. Use reduce in sync with --model=client if programs make the steps "
+                "themselves. --clip_norm then limits the norm of the mean, --norm_limit those "
+                "of single gradients."}),
     Row<&JobSpec::schedule, &LearningRateSchedule::peak>({
         .name = "learning_rate", .group = kOptimizerGroup, .range = Real(0, kMaxRate),
         .wire = "schedule.peak", .is_planned = true,
-        .help = "Learning rate after warm-up; 0 to 1e6."}),
+        .help = "Learning rate after warm-up, 0 to 1e6."}),
     Row<&JobSpec::schedule, &LearningRateSchedule::minimum>({
         .name = "min_learning_rate", .group = kOptimizerGroup, .range = Real(0, kMaxRate),
         .wire = "schedule.minimum",
         .counts = [](const JobSpec& job) { return job.schedule.kind != ScheduleKind::kConstant; },
         .counts_with = "--lr_schedule=cosine or linear", .is_planned = true,
-        .help = "Learning rate at the end of the job with --lr_schedule=cosine or linear."}),
+        .help = "Learning rate at the end of the job, 0 to 1e6. Only with --lr_schedule=cosine "
+                "or linear."}),
     Row<&JobSpec::schedule, &LearningRateSchedule::kind>({
         .name = "lr_schedule", .group = kOptimizerGroup, .wire = "schedule.kind",
         .absent = Absent::kIsRefused, .is_planned = true,
-        .help = "constant, cosine or linear, after warm-up."}),
+        .help = "Course of the learning rate after warm-up: constant, cosine or linear. With "
+                "cosine and linear it falls to --min_learning_rate."}),
     Row<&JobSpec::schedule, &LearningRateSchedule::warmup_rounds>({
         .name = "warmup_rounds", .group = kOptimizerGroup, .range = Whole(0, kMaxRounds),
         .wire = "schedule.warmup_rounds",
-        .help = "Rounds over which the learning rate rises; 0 to --rounds."}),
+        .help = "Number of rounds in which the learning rate rises to --learning_rate, 0 to "
+                "--rounds. 0 means no warm-up."}),
     Row<&JobSpec::optimizer, &OptimizerSettings::weight_decay>({
         .name = "weight_decay", .group = kOptimizerGroup, .range = Real(0, kMaxRate),
         .wire = "optimizer.weight_decay",
         .counts = [](const JobSpec& job) { return !ReducesOnly(job); },
         .counts_with = "--optimizer other than reduce", .is_site_state = true,
-        .help = "Decoupled weight decay of weight matrices; 0 to 1e6."}),
+        .help = "Decoupled weight decay (as in AdamW) of weight matrices, 0 to 1e6. 0 means "
+                "none."}),
     Row<&JobSpec::optimizer, &OptimizerSettings::momentum>({
         .name = "momentum", .group = kOptimizerGroup, .range = kBelowOne,
         .wire = "optimizer.momentum",
@@ -260,24 +267,28 @@ constexpr JobField kFields[] = {
                  job.optimizer.kind == OptimizerKind::kNesterov;
         },
         .counts_with = "--optimizer=momentum or nesterov", .is_site_state = true,
-        .help = "momentum, nesterov: 0 <= value < 1."}),
+        .help = "Momentum of --optimizer=momentum and nesterov, 0 <= value < 1."}),
     Row<&JobSpec::optimizer, &OptimizerSettings::beta1>({
         .name = "beta1", .group = kOptimizerGroup, .range = kBelowOne, .wire = "optimizer.beta1",
         .counts = IsAdamW, .counts_with = "--optimizer=adamw", .is_site_state = true,
-        .help = "adamw: decay of the mean; 0 <= value < 1."}),
+        .help = "Decay of AdamW's running mean of gradients, 0 <= value < 1. Only with "
+                "--optimizer=adamw."}),
     Row<&JobSpec::optimizer, &OptimizerSettings::beta2>({
         .name = "beta2", .group = kOptimizerGroup, .range = kBelowOne, .wire = "optimizer.beta2",
         .counts = IsAdamW, .counts_with = "--optimizer=adamw", .is_site_state = true,
-        .help = "adamw: decay of the mean square; 0 <= value < 1."}),
+        .help = "Decay of AdamW's running mean of squared gradients, 0 <= value < 1. Only with "
+                "--optimizer=adamw."}),
     Row<&JobSpec::optimizer, &OptimizerSettings::epsilon>({
         .name = "epsilon", .group = kOptimizerGroup, .range = Real(kMinEpsilon, kMaxRate),
         .wire = "optimizer.epsilon", .counts = IsAdamW, .counts_with = "--optimizer=adamw",
         .is_site_state = true,
-        .help = "adamw: added to the denominator; 1e-30 to 1e6."}),
+        .help = "Number that AdamW adds to the denominator, 1e-30 to 1e6. Only with "
+                "--optimizer=adamw."}),
     Row<&JobSpec::clip_norm>({
         .name = "clip_norm", .group = kOptimizerGroup, .range = Real(0, kMaxNorm),
         .wire = "clip_norm", .is_site_state = true,
-        .help = "Limit of the gradient's norm; 0: none."}),
+        .help = "Maximum norm of the gradient, 0 to 1e30. A longer gradient is scaled down to "
+                "it. 0 means no limit."}),
     Row<&JobSpec::quorum>({
         .name = "quorum", .group = kModeGroup, .range = Whole(0, kMaxWorkers), .wire = "quorum",
         .counts = [](const JobSpec& job) {
@@ -285,29 +296,30 @@ constexpr JobField kFields[] = {
                  job.mode == Mode::kAsyncLocalSgd;
         },
         .counts_with = "--mode=sync or async_local_sgd",
-        .help = "sync: a round commits with the first that many contributions, later ones are "
-                "dropped and counted; at most --min_workers. 0: everyone's. async_local_sgd: "
-                "that many contributions make an outer step. 0: as many as there are workers "
-                "when its first one comes."}),
+        .help = "Number of contributions that complete a round in sync, or an outer step in "
+                "async_local_sgd. In sync, later contributions are dropped and counted; the "
+                "number is at most --min_workers, and 0 means all workers. In async_local_sgd, "
+                "0 means as many as there are workers when the first one arrives."}),
     Row<&JobSpec::robust_mean>({
         .name = "robust_mean", .group = kModeGroup, .counts = HasRosters,
         .counts_with = "--mode=sync or local_sgd", .site = Site::kOwn, .is_planned = true,
-        .help = "sync, local_sgd: how the contributions of a round are combined. none: their "
-                "mean, which a single wild one leads astray. median: element by element, the "
-                "value in the middle. trimmed:K: element by element, the mean without the K "
-                "lowest and the K highest values, so that up to K workers may send what they "
-                "like. Of rounds with fewer contributions than 2K+1 (median: 3) less is left "
-                "out, so that a wild one counts: give --min_workers and --keep_workers at least "
-                "that. For up to 32 workers; while a round is open, a server holds a copy of its "
-                "weights for every worker."}),
+        .help = "How the contributions of a round are combined, in sync and local_sgd: none, "
+                "median or trimmed:K. With none, it is their mean, which one wrong contribution "
+                "can spoil. With median, each element is the middle value. With trimmed:K, each "
+                "element is the mean without the K lowest and K highest values, so that up to K "
+                "workers may send anything. Give --min_workers and --keep_workers at least 2K+1 "
+                "(median: 3), because smaller rounds leave out less. A job then has at most 32 "
+                "workers. While a round is open, a server holds a copy of its weights per "
+                "worker."}),
     Row<&JobSpec::norm_limit>({
         .name = "norm_limit", .group = kOptimizerGroup, .range = ZeroOr(kMinNormLimit, kMaxNorm),
         .wire = "norm_limit", .site = Site::kOwn,
-        .help = "How many times the usual norm a worker's part of a bucket may have, 2 to 1e30: "
-                "the highest that the median of a round's workers was of late. What is beyond "
-                "counts as if it had that norm, and is an alarm in 20 of 100 rounds; see "
-                "--poison_limit. Where half of the workers are beyond, nobody is to blame. 0: "
-                "any norm counts, and nobody looks at directions either."}),
+        .help = "Maximum norm of a worker's part of a bucket, as a multiple of the usual norm, "
+                "2 to 1e30. 0 means no limit, and directions are not watched either. The usual "
+                "norm is the highest recent median of a round's workers. A longer part counts "
+                "as if it had the usual norm. A worker that exceeds the limit in 20 of 100 "
+                "rounds raises an alarm; see --poison_limit. If half of a round's workers "
+                "exceed it, none is named."}),
     Row<&JobSpec::max_rounds_ahead>({
         .name = "max_rounds_ahead", .group = kModeGroup, .range = Whole(-1, 1 << 30),
         .wire = "max_rounds_ahead",
@@ -316,24 +328,27 @@ constexpr JobField kFields[] = {
                  job.mode == Mode::kAsyncLocalSgd;
         },
         .counts_with = "--mode=async or async_local_sgd",
-        .help = "async: rounds that a worker may be ahead of the slowest; 0: lock step; -1: no "
-                "limit."}),
+        .help = "Maximum number of rounds that a worker may be ahead of the slowest, in async "
+                "and async_local_sgd. -1 means no limit. In async, 0 means lock step; "
+                "async_local_sgd takes -1, or 1 and more."}),
     Row<&JobSpec::max_staleness>({
         .name = "max_staleness", .group = kModeGroup, .range = Whole(-1, kMaxRounds),
         .wire = "max_staleness", .absent = Absent::kIsDefault, .counts = IsAsyncLocalSgd,
         .counts_with = "--mode=async_local_sgd",
-        .help = "async_local_sgd: a contribution that was computed on weights more updates old "
-                "than this is dropped and counted as late; with N workers N-1 are usual. -1: "
-                "none is."}),
+        .help = "Maximum number of updates between the weights that a contribution was computed "
+                "on and those that it is applied to, in async_local_sgd. An older contribution "
+                "is dropped and counted as late. -1 means no limit. With N workers, N-1 is "
+                "usual."}),
     Row<&JobSpec::balance>({
         .name = "balance", .group = kModeGroup, .wire = "balance", .absent = Absent::kIsDefault,
         .counts = [](const JobSpec& job) { return job.mode != Mode::kAsync; },
         .counts_with = "--mode=sync, local_sgd or async_local_sgd", .site = Site::kOwn,
-        .help = "equal: workers get equal parts of each step's samples. speed: each gets as many "
-                "as it computes in the time that the others need for theirs, by what it took in "
-                "its last rounds, so that a round waits for nobody; the samples of a step are "
-                "the same, and contributions weigh as many as they have. In async_local_sgd each "
-                "gets as many of the --local_steps."}),
+        .help = "How work is divided among the workers: equal or speed. With equal, all compute "
+                "the same number of samples of a step. With speed, each computes as many as it "
+                "can in the same time, by its last rounds, so that fast workers hardly wait. "
+                "The samples of a step stay the same, and contributions weigh by their samples. "
+                "In async_local_sgd, speed divides --local_steps instead of samples. It is "
+                "refused in async."}),
     // Without lateness (in lock step) no contribution is stale.
     Row<&JobSpec::staleness_scaling>({
         .name = "staleness_scaling", .group = kModeGroup, .wire = "staleness_scaling",
@@ -343,37 +358,41 @@ constexpr JobField kFields[] = {
                  job.max_rounds_ahead != 0;
         },
         .counts_with = "--mode=async and --max_rounds_ahead other than 0",
-        .help = "async: none, or inverse: the learning rate is divided by 1 + staleness."}),
+        .help = "Whether async damps stale gradients: none or inverse. With inverse, the "
+                "learning rate is divided by 1 + staleness."}),
     Row<&JobSpec::local_steps>({
         .name = "local_steps", .group = kModeGroup, .takes_auto = true,
         .range = Whole(1, kMaxLocalSteps), .wire = "local_steps", .counts = HasLocalSteps,
         .counts_with = "--mode=local_sgd or async_local_sgd", .site = Site::kOwnWithLocalSteps,
         .is_exchange = true, .is_planned = true,
-        .help = "local_sgd, async_local_sgd: steps on a worker per round; 1 to 524288. auto, "
-                "here and of --fragments, --overlap_steps and encodings: the job chooses that "
-                "and keeps the rest as it is given, as with --mode=auto; not of asynchronous "
-                "modes."}),
+        .help = "Number of steps that a worker makes per round, in local_sgd and "
+                "async_local_sgd; 1 to 524288, or auto. More steps mean less traffic. With "
+                "auto, the job chooses the number and keeps what else is given. --fragments, "
+                "--overlap_steps and encodings take auto in the same way. Asynchronous modes do "
+                "not take it."}),
     Row<&JobSpec::fragments>({
         .name = "fragments", .group = kModeGroup, .takes_auto = true,
         .range = Whole(1, kMaxFragments), .wire = "fragments", .absent = Absent::kIsDefault,
         .is_exchange = true, .is_planned = true,
-        .help = "local_sgd: parts of the parameters that are exchanged in turn, 1 to 64, or "
-                "auto: each once in --local_steps steps, so that there are that many rounds in a "
-                "cycle, each with so much less traffic, while workers go on computing."}),
+        .help = "Number of parts of the parameters that are exchanged in turn, in local_sgd; 1 "
+                "to 64, or auto. Each part is exchanged once in --local_steps steps. An "
+                "exchange then has that much less traffic, and workers go on computing "
+                "meanwhile."}),
     Row<&JobSpec::overlap_steps>({
         .name = "overlap_steps", .group = kModeGroup, .takes_auto = true,
         .range = Whole(0, kMaxLocalSteps), .wire = "overlap_steps", .is_exchange = true,
         .is_planned = true,
-        .help = "local_sgd: steps that a worker makes after an exchange has begun and before it "
-                "has the new weights; 0 to --local_steps/--fragments, or auto. Longer exchanges "
-                "than these steps are waited for."}),
+        .help = "Number of steps that a worker makes between the start of an exchange and the "
+                "new weights, in local_sgd. It is 0 to --local_steps/--fragments, or auto. 0 "
+                "means that workers wait for the exchange. If the exchange takes longer than "
+                "these steps, workers wait for the rest."}),
     Row<&JobSpec::merge>({
         .name = "merge", .group = kModeGroup, .wire = "merge", .absent = Absent::kIsDefault,
         .counts = [](const JobSpec& job) { return job.overlap_steps > 0; },
         .counts_with = "--overlap_steps above 0", .is_exchange = true,
-        .help = "local_sgd with --overlap_steps: what becomes of a worker's own weights then. "
-                "keep: the new ones and the steps made meanwhile; mix: --merge_alpha of its own "
-                "and the rest of the new ones."}),
+        .help = "How a worker continues from new weights that arrive after --overlap_steps: "
+                "keep or mix. With keep, it takes them and adds the steps made meanwhile. With "
+                "mix, it takes --merge_alpha of its own weights and the rest of the new ones."}),
     Row<&JobSpec::merge_alpha>({
         .name = "merge_alpha", .group = kModeGroup, .range = Real(0, 1), .wire = "merge_alpha",
         .absent = Absent::kIsDefault, .absent_with = "merge",
@@ -382,24 +401,27 @@ constexpr JobField kFields[] = {
                  job.merge == MergeKind::kMix;
         },
         .counts_with = "--overlap_steps above 0 and --merge=mix", .is_exchange = true,
-        .help = "local_sgd with --merge=mix: share of a worker's own weights; 0 to 1."}),
+        .help = "Share of a worker's own weights with --merge=mix, 0 to 1."}),
     Row<&JobSpec::overlap_rounds>({
         .name = "overlap_rounds", .group = kModeGroup, .wire = "overlap_rounds",
         .is_exchange = true, .is_planned = true,
-        .help = "local_sgd with nesterov or sgd: workers make the next --local_steps during an "
-                "exchange, and go on from the last weights that have come and their own part of "
-                "the round under way (eager update, 2502.12996). With nesterov give an "
-                "--outer_learning_rate of 0.4 or less."}),
+        .help = "Let workers make the next --local_steps during an exchange, in local_sgd with "
+                "nesterov or sgd. They go on from the newest weights that have arrived and "
+                "their own part of the open round (eager update, 2502.12996). With nesterov, "
+                "set --outer_learning_rate to 0.4 or less."}),
     Row<&JobSpec::outer_optimizer>({
         .name = "outer_optimizer", .group = kModeGroup, .wire = "outer_optimizer",
         .absent = Absent::kIsRefused, .counts = HasLocalSteps,
         .counts_with = "--mode=local_sgd or async_local_sgd", .site = Site::kOwnWithLocalSteps,
         .is_exchange = true, .is_planned = true,
-        .help = "local_sgd: what the servers do with the mean of what rounds changed: average "
-                "(the mean of the workers' weights), sgd, nesterov (DiLoCo), adam (FedAdam) or "
-                "easgd (elastic averaging, 1412.6651: workers keep weights of their own; with N "
-                "of them each exchange moves those a part beta/N of the way to the servers', and "
-                "the servers' beta of the way to their mean, while they go on computing)."}),
+        .help = "What servers do with the mean change of the workers' weights: average, sgd, "
+                "nesterov, adam or easgd. Used in local_sgd; async_local_sgd takes nesterov and "
+                "sgd. With average, the new weights are the mean of the workers' weights. The "
+                "others make a step: nesterov as in DiLoCo, adam as in FedAdam. With easgd "
+                "(elastic averaging, 1412.6651), workers keep their own weights and compute "
+                "during the exchange. An exchange of N workers moves each worker's weights "
+                "beta/N of the way to the servers' weights. It moves the servers' weights beta "
+                "of the way to the workers' mean. Beta is --outer_learning_rate."}),
     Row<&JobSpec::outer_learning_rate>({
         .name = "outer_learning_rate", .group = kModeGroup, .range = Real(0, kMaxRate),
         .wire = "outer_learning_rate",
@@ -409,8 +431,8 @@ constexpr JobField kFields[] = {
         },
         .counts_with = "--outer_optimizer=nesterov, sgd, adam or easgd with local steps",
         .site = Site::kOwnWithLocalSteps, .is_exchange = true, .is_planned = true,
-        .help = "Local steps with sgd, nesterov, adam: outer step size; 0 to 1e6. With easgd "
-                "beta; 0 to 1, and 0.9 where it is not given."}),
+        .help = "Step size of the outer optimizer sgd, nesterov or adam, 0 to 1e6. With easgd "
+                "it is beta, 0 to 1, and 0.9 if it is not given."}),
     Row<&JobSpec::outer_momentum>({
         .name = "outer_momentum", .group = kModeGroup, .flag_default = "0.5", .range = kBelowOne,
         .wire = "outer_momentum",
@@ -420,85 +442,92 @@ constexpr JobField kFields[] = {
         },
         .counts_with = "--outer_optimizer=nesterov or adam with local steps",
         .site = Site::kOwnWithLocalSteps, .is_exchange = true, .is_planned = true,
-        .help = "Local steps with nesterov: outer momentum; 0 <= value < 1. Keep "
-                "--outer_learning_rate / (1 - this) at 1.5 or less unless the job is long: short "
-                "jobs from scratch lost up to 27 % with 0.6 and 0.9. With adam its beta1, which "
-                "is 0.9 if this is not given. async_local_sgd has 0.8 if this is not given."}),
+        .help = "Momentum of the outer optimizer nesterov, or beta1 of adam, 0 <= value < 1. If "
+                "it is not given, adam has 0.9 and async_local_sgd 0.8. With nesterov, keep "
+                "--outer_learning_rate / (1 - momentum) at 1.5 or less unless the job is long. "
+                "Short jobs from scratch had up to 27 % more loss with 0.6 and 0.9."}),
     Row<&JobSpec::outer_beta2>({
         .name = "outer_beta2", .group = kModeGroup, .range = kBelowOne, .wire = "outer_beta2",
         .absent = Absent::kIsDefault, .absent_with = "outer_epsilon", .counts = IsOuterAdam,
         .counts_with = "--mode=local_sgd --outer_optimizer=adam", .site = Site::kOwnWithLocalSteps,
         .is_exchange = true,
-        .help = "local_sgd with adam: 0 <= value < 1."}),
+        .help = "Decay of the running mean of squares of --outer_optimizer=adam, 0 <= value < 1."}),
     Row<&JobSpec::outer_epsilon>({
         .name = "outer_epsilon", .group = kModeGroup, .range = Real(kMinEpsilon, kMaxRate),
         .wire = "outer_epsilon", .absent = Absent::kIsDefault, .counts = IsOuterAdam,
         .counts_with = "--mode=local_sgd --outer_optimizer=adam", .site = Site::kOwnWithLocalSteps,
         .is_exchange = true,
-        .help = "local_sgd with adam: 1e-30 to 1e6. Far smaller ones diverge."}),
+        .help = "Number that --outer_optimizer=adam adds to the denominator, 1e-30 to 1e6. With "
+                "much smaller values than the default, jobs diverge."}),
     Row<&JobSpec::outer_reduction>({
         .name = "outer_reduction", .group = kModeGroup, .wire = "outer_reduction",
         .absent = Absent::kIsDefault,
         .counts = [](const JobSpec& job) { return job.mode == Mode::kLocalSgd; },
         .counts_with = "--mode=local_sgd", .site = Site::kOwnWithLocalSteps,
-        .help = "local_sgd: what the servers make of a round's contributions. mean: their mean, "
-                "which is the shorter the more their directions differ. direction: tensor by "
-                "tensor the mean of their directions, as long as they are in the mean (Decoupled "
-                "DiLoCo, 2604.21428), so that steps are as long whoever joins or leaves; of "
-                "embeddings the mean. Not with --outer_optimizer=average; servers hold one more "
-                "copy of the parameters while a round is open."}),
+        .help = "How servers combine the contributions of a round in local_sgd: mean or "
+                "direction. With mean, it is their mean, which is shorter if their directions "
+                "differ. With direction, each tensor gets the mean direction with the mean "
+                "length (Decoupled DiLoCo, 2604.21428); embeddings get the mean. Steps then "
+                "keep their length if workers join or leave. It is refused with "
+                "--outer_optimizer=average. Servers hold one more copy of the parameters while "
+                "a round is open."}),
     Row<&JobSpec::momentum_correction>({
         .name = "momentum_correction", .group = kModeGroup, .wire = "momentum_correction",
         .absent = Absent::kIsDefault, .counts = IsAsyncLocalSgd,
         .counts_with = "--mode=async_local_sgd",
-        .help = "async_local_sgd with nesterov: what becomes of a contribution that goes against "
-                "the outer momentum, as late ones and those of other data do. heloco "
-                "(2606.00271): tensor by tensor, what of it lies against the momentum shrinks, "
-                "and what hardly goes with it is turned towards it; with an --outer_momentum of "
-                "0.5 to 0.7. none: it is applied as it is."}),
+        .help = "Correction of contributions that oppose the outer momentum, as stale ones and "
+                "those of other data do: none or heloco. Used in async_local_sgd with nesterov. "
+                "With heloco (2606.00271), the part of a tensor against the momentum shrinks. A "
+                "tensor almost at a right angle to the momentum is turned towards it. Set "
+                "--outer_momentum to 0.5 to 0.7 with it."}),
     Row<&JobSpec::anchor>({
         .name = "anchor", .group = kModeGroup, .wire = "anchor", .absent = Absent::kIsDefault,
         .counts = IsAsyncLocalSgd, .counts_with = "--mode=async_local_sgd",
-        .help = "async_local_sgd: from which weights the change is measured that a contribution "
-                "is when it is applied. worker: from those that it was computed from, so that "
-                "late work is added to what others have done meanwhile; server: from the "
-                "servers' at that moment, so that it leads towards the worker's weights, and "
-                "back from what others have done. The same where nothing came in between. server "
-                "needs fp32 both ways."}),
+        .help = "Weights from which a contribution's change is measured when it is applied, in "
+                "async_local_sgd: worker or server. With worker, these are the weights that it "
+                "was computed on, so late work is added to that of others. With server, these "
+                "are the servers' current weights. The step then leads towards the worker's "
+                "weights, and takes part of other workers' changes back. Both are the same if "
+                "no update came in between. The value server requires fp32 as --push_encoding "
+                "and --pull_encoding."}),
     Row<&JobSpec::push_encoding>({
         .name = "push_encoding", .group = kWireGroup, .takes_auto = true, .site = Site::kOwn,
         .is_exchange = true, .is_planned = true,
-        .help = "Encoding of what workers send: fp32, bf16, fp16, int8 or int4 (blocks of 256 or "
-                "128 with a scale), topk (the largest of each 4096, see --topk), or auto. "
-                "Servers sum in fp32."}),
+        .help = "Encoding of what workers send: fp32, bf16, fp16, int8, int4, topk or auto. "
+                "Smaller encodings save traffic and lose precision. In int8 and int4, blocks of "
+                "256 and 128 elements share a scale. With topk, only the largest of each 4096 "
+                "elements are sent; see --topk. With auto, the job chooses, in sync and "
+                "local_sgd. Servers always sum in fp32."}),
     Row<&JobSpec::pull_encoding>({
         .name = "pull_encoding", .group = kWireGroup, .takes_auto = true, .is_exchange = true,
         .is_planned = true,
-        .help = "fp32: workers get the weights. bf16, fp16, int8 or int4: they get the changes "
-                "of the weights in that encoding, and servers hold one more copy of the "
-                "parameters. Or auto."}),
+        .help = "Encoding of what workers receive: fp32, bf16, fp16, int8, int4 or auto. With "
+                "fp32, workers get the weights. With smaller encodings they get the changes of "
+                "the weights, and servers hold one more copy of the parameters. With auto, the "
+                "job chooses."}),
     TopKRow<&params::Encoding::topk>({
         .name = "topk", .group = kWireGroup, .counts = SendsTopK,
         .counts_with = "--push_encoding=topk", .site = Site::kOwn, .is_exchange = true,
         .is_planned = true,
-        .help = "--push_encoding=topk: how many elements of each 4096 travel, the largest; 1 to "
-                "1024."}),
+        .help = "Number of elements of each 4096 that are sent, the largest ones; 1 to 1024. "
+                "Only with --push_encoding=topk."}),
     TopKRow<&params::Encoding::topk_bits>({
         .name = "topk_bits", .group = kWireGroup, .counts = SendsTopK,
         .counts_with = "--push_encoding=topk", .site = Site::kOwn, .is_exchange = true,
         .is_planned = true,
-        .help = "--push_encoding=topk: bits of each that travels, 2 or 4, beside 12 for its "
-                "place."}),
+        .help = "Number of bits of each sent element, 2 or 4, in addition to 12 bits for its "
+                "position. Only with --push_encoding=topk."}),
     Row<&JobSpec::topk_divisor>({
         .name = "topk_divisor", .group = kWireGroup, .wire = "topk_divisor",
         .absent = Absent::kIsDefault,
         .counts = [](const JobSpec& job) { return SendsTopK(job) && HasRosters(job); },
         .counts_with = "--push_encoding=topk and --mode=sync or local_sgd", .site = Site::kOwn,
         .is_exchange = true, .is_planned = true,
-        .help = "--push_encoding=topk: an element's sum is divided by all workers, or by its "
-                "senders, those that sent it. Published systems differ: SparseLoCo takes "
-                "workers, CCLoco senders, which makes steps up to as many times longer as there "
-                "are workers."}),
+        .help = "Divisor of an element's sum: workers or senders. With workers, it is the "
+                "weight of all contributions. With senders, it is the weight of those that sent "
+                "the element. SparseLoCo uses workers, CCLoco senders. With senders, steps are "
+                "longer, at most by a factor of the number of workers. Only with "
+                "--push_encoding=topk in sync and local_sgd."}),
     Row<&JobSpec::error_feedback>({
         .name = "error_feedback", .group = kWireGroup, .wire = "error_feedback",
         .counts = [](const JobSpec& job) {
@@ -507,8 +536,8 @@ constexpr JobField kFields[] = {
         },
         .counts_with = "--push_encoding or --pull_encoding other than fp32", .site = Site::kOwn,
         .is_planned = true,
-        .help = "What an encoding loses is added to the next contribution or change, so that in "
-                "sum nothing is lost. false is for comparison, and not with topk."}),
+        .help = "Add what an encoding loses to the next contribution or change, so that nothing "
+                "is lost in sum. Turn it off only for comparison. It cannot be off with topk."}),
     Row<&JobSpec::feedback_decay>({
         .name = "feedback_decay", .group = kWireGroup, .flag_default = "0",
         .wire = "feedback_decay", .absent = Absent::kIsDefault,
@@ -518,33 +547,35 @@ constexpr JobField kFields[] = {
         },
         .counts_with = "--push_encoding other than fp32 and --error_feedback", .site = Site::kOwn,
         .is_exchange = true,
-        .help = "What is added to a worker's next contribution is multiplied by it: above 0, at "
-                "most 1. 0: 0.95 with --push_encoding=topk (as SparseLoCo does), else 1."}),
+        .help = "Factor by which error feedback is multiplied before a worker adds it to its "
+                "next contribution, above 0 and at most 1. 0 means 0.95 with "
+                "--push_encoding=topk (as in SparseLoCo), and 1 with other encodings."}),
     Row<&JobSpec::min_workers>({
         .name = "min_workers", .group = kModeGroup, .range = Whole(1, kMaxWorkers),
         .wire = "min_workers", .site = Site::kOwn, .is_of_coordinator = true,
-        .help = "Workers that must have joined before the job starts; at least 1. Also when a "
-                "server is started again."}),
+        .help = "Number of workers that must have joined before the job starts, at least 1. "
+                "This also holds if a server is started again."}),
     Row<&JobSpec::keep_workers>({
         .name = "keep_workers", .group = kModeGroup, .wire = "keep_workers",
         .absent = Absent::kIsDefault, .site = Site::kOwn, .is_of_coordinator = true,
-        .help = "Workers that must be left for a job that has started to go on; 1 to "
-                "--min_workers. If more are lost, it waits for some to come back."}),
+        .help = "Number of workers below which a started job waits for workers to come back, 1 "
+                "to --min_workers."}),
     Row<&JobSpec::eval_every>({
         .name = "eval_every", .group = kLengthGroup, .range = Whole(0, kMaxRounds),
         .wire = "eval_every", .is_of_coordinator = true,
-        .help = "Rounds between evaluations on held-out samples; 0: at the end only."}),
+        .help = "Number of rounds between evaluations on held-out samples. 0 means only at the "
+                "end."}),
     Row<&JobSpec::eval_samples>({
         .name = "eval_samples", .group = kLengthGroup, .flag_default = "10000",
         .range = Whole(0, kMaxRounds), .wire = "eval_samples", .is_of_coordinator = true,
-        .help = "Most held-out samples per evaluation, spread evenly over all there are; 0 takes "
-                "all."}),
+        .help = "Maximum number of held-out samples per evaluation, spread evenly over all of "
+                "them. 0 means all."}),
     Row<&JobSpec::bucket_bytes>({
         .name = "bucket_bytes", .group = kModelGroup,
         .range = Whole(sizeof(float), kMaxBucketBytes), .wire = "bucket_bytes", .site = Site::kOwn,
         .is_planned = true,
-        .help = "Size limit of a bucket, the unit of aggregation and transfer, in bytes of fp32; "
-                "4 to 1 GiB."}),
+        .help = "Maximum size of a bucket in bytes of fp32, 4 to 1073741824. A bucket is the "
+                "unit of aggregation and transfer."}),
 };
 // clang-format on
 
