@@ -18,142 +18,139 @@
 #include "common/runtime/worker_name.h"
 #include "worker/residual_folder.h"
 
-ABSL_FLAG(
-    std::string, coordinator, "127.0.0.1:50051",
-    "HOST:PORT of the server of shard 0; the only address a worker needs, and --join has it, too. "
-    "Several, with commas, "
-    "where another process may take that server's place, as a promoted replica does: they are "
-    "tried in turn until one answers as the coordinator, and again when it does not any more.");
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051",
+          "HOST:PORT of the server of shard 0, the only address that a worker needs. A join "
+          "string (--join) has it as well. Give several addresses with commas if another "
+          "process may take that server's place, such as a promoted replica. They are tried in "
+          "turn until one answers as the coordinator, and again if it stops answering.");
 ABSL_FLAG(bool, shared_memory, true,
-          "Payloads to and from servers on this machine go through shared memory, if they can and "
-          "want to; those of other servers through TCP. The log says which.");
-ABSL_FLAG(
-    lodestar::LocalPath, data, "",
-    "File or folder with the training data, as this machine sees it. Required. Files of tokens "
-    "called train* or val* (or valid*, test*, also as fineweb_val_000001.bin or val/1.bin) are "
-    "what they are called, and so is text if all its files are; else the last tenth of every "
-    "file is held out.");
+          "Use shared memory for weights and contributions between this worker and servers on "
+          "this machine, if both can. Other servers use TCP. The log says which is used.");
+ABSL_FLAG(lodestar::LocalPath, data, "",
+          "File or folder with the training data on this machine. Required. If no file is "
+          "marked as held out, the last tenth of every file is held out. Names decide for "
+          "files of tokens, and for text if all files have such names. Files called train* are "
+          "for training, val* and valid* are held out, and test* is left out. Names such as "
+          "fineweb_val_000001.bin and val/1.bin count as well.");
 ABSL_FLAG(lodestar::LocalPath, heldout_data, "",
-          "File or folder with held-out data, for text and tokens: all of it is held out, and "
-          "nothing of --data but what both have. Empty: it is part of --data.");
+          "File or folder with held-out text or tokens, none of which is trained on. Empty "
+          "means that a part of --data is held out. With this flag, files of --data that have "
+          "the same content, or are called val or test, are left out.");
 ABSL_FLAG(std::string, data_format, "auto",
-          "auto (by content; files that are neither text nor tokens are refused), text (every byte "
-          "is a token, whatever the file), tokens (uint16 or uint32; of a folder the .bin files), "
-          "idx (MNIST family) or cifar10 (binary version).");
+          "Format of the data: auto, text, tokens, idx or cifar10. With auto, the content "
+          "decides, and files that are neither text nor tokens are refused. With text, every "
+          "byte of any file is a token. With tokens, files have uint16 or uint32 numbers; in a "
+          "folder, the .bin, .npy and .ds files count. The format idx is that of MNIST, and "
+          "cifar10 is the binary version of CIFAR-10.");
 ABSL_FLAG(std::string, token_bytes, "auto",
-          "Of files of tokens: 2 (uint16), 4 (uint32), or auto: by the header that llm.c writes, "
-          "else what the model's vocabulary needs.");
-ABSL_FLAG(
-    std::string, data_partition, "shared",
-    "shared: every worker has the same data (it is compared), and the server hands out parts of "
-    "it. own: this worker's data is local to it. Passes over it are its own, and the job's "
-    "held-out loss is over all data sets, by size. Batches are equal whatever the size of the "
-    "data: samples of a small set are seen more often than those of a large one, and weigh "
-    "more in what is learnt.");
+          "Bytes per token in files of tokens: 2 (uint16), 4 (uint32) or auto. With auto, the "
+          "header of llm.c decides, or without one the size of the model's vocabulary.");
+ABSL_FLAG(std::string, data_partition, "shared",
+          "Whether workers share their data: shared or own. With shared, all workers have the "
+          "same data, which is compared, and the server hands out parts of it. With own, this "
+          "worker's data are only here, and it makes its own passes over them. The held-out "
+          "loss then covers all data sets by size. All workers' batches have the same size, so "
+          "samples of a small data set are seen more often and weigh more.");
 ABSL_FLAG(std::string, device, "auto",
-          "auto (the first CUDA card, else the CPU), cuda, cuda:N (the N-th card, from 0) or cpu. "
-          "cuda:all, or several as in cuda:0,1: each card computes a part of every step, and the "
-          "worker pulls and pushes once for all of them; their gradients are summed by NCCL, or, "
-          "where it is missing, by copies. The log says by which.");
+          "Device that computes: auto, cpu, cuda, cuda:N, cuda:all or several as in cuda:0,1. "
+          "The value auto means the first CUDA card, or the CPU if there is none. The value "
+          "cuda:N means the N-th card, from 0. With several cards, each computes a part of "
+          "every step, and the worker pulls and pushes once for all. NCCL adds up their "
+          "gradients. If NCCL is missing, the worker uses copies; the log says which.");
 ABSL_FLAG(std::string, dtype, "fp32",
-          "Arithmetic: fp32, or bf16 on CUDA cards from compute capability 8.0. With bf16 weights, "
-          "gradients and sums stay fp32.");
+          "Arithmetic of the model: fp32 or bf16. With bf16, a CUDA card of compute capability "
+          "8.0 or later is needed; weights, gradients and sums stay fp32.");
 ABSL_FLAG(std::string, fusion, "measure",
-          "On CUDA cards, whether biases, activations and sums become part of matrix products, and "
-          "whether attention in bf16 without dropout is cuDNN's, where that is there: measure (at "
-          "the start, what is faster for each shape), never or always (but for GELU in fp32, which "
-          "cuBLASLt may approximate, and what the libraries refuse). What is measured may differ "
-          "from run to run, and results then differ in their last bits; never and always "
-          "repeat a run to the bit, and later runs with --tuning_file each other.");
-ABSL_FLAG(
-    bool, repeatable, true,
-    "On CUDA cards, whether equal runs give equal bits. If false, in bf16 without dropout "
-    "cuDNN's attention may add gradients up in any order, which is expected to take less time; two "
-    "runs then differ in their last bits, whatever --fusion says. It takes 4 bytes of memory per "
-    "number of a layer's output, at most 256 MiB.");
+          "Whether CUDA cards fuse biases, activations and sums into matrix products: measure, "
+          "never or always. This includes cuDNN's attention, if it is installed, in bf16 "
+          "without dropout. With measure, the faster way for each shape is found at the start. "
+          "Results may then differ from run to run in their last bits, unless runs share a "
+          "--tuning_file. With never and always, runs repeat to the bit. The value always "
+          "leaves out what the libraries refuse, and GELU in fp32, which cuBLASLt may "
+          "approximate.");
+ABSL_FLAG(bool, repeatable, true,
+          "Whether equal runs on CUDA cards give equal bits. If false, cuDNN's attention in "
+          "bf16 without dropout may add gradients in any order, which is expected to be "
+          "faster. Two runs then differ in their last bits, whatever --fusion says. It takes 4 "
+          "bytes of memory per number of a layer's output, at most 256 MiB.");
 ABSL_FLAG(lodestar::LocalPath, tuning_file, "",
-          "On CUDA cards, a file that keeps what is measured at the start: with it, each matrix "
-          "product takes the fastest of the 32 algorithms that cuBLASLt advises, and each shape is "
-          "fused or not; only with --fusion=measure. Later runs on such a card, with the same "
-          "driver and cuBLASLt, take it from there: they need not measure, and repeat each other "
-          "to the bit, and the first one, too, if one card alone measured. What is there of "
-          "another version is replaced, and the log says so; other cards keep theirs. The workers "
-          "of a machine may share one. Empty: none, and cuBLASLt's first advice.");
+          "File that keeps what is measured at the start on a CUDA card. Empty means none, and "
+          "cuBLASLt's first choice. With the file, each matrix product uses the fastest of 32 "
+          "algorithms that cuBLASLt suggests. Later runs on such a card, with the same driver "
+          "and cuBLASLt, read it instead of measuring, and repeat each other to the bit. They "
+          "also repeat the first run if only one card measured in it. Entries of another "
+          "version are replaced; those of other cards stay. Workers of a machine may share a "
+          "file. Requires --fusion=measure.");
 ABSL_FLAG(int, threads, 0,
-          "Threads of a CPU device; 1 to 1024. 0 means one per core that the process may use; its "
-          "affinity and CPU quota (cgroups) count.");
-ABSL_FLAG(
-    int64_t, max_micro_batch, 0,
-    "Samples per forward and backward, at most 1048576. A larger share of the batch is cut into "
-    "pieces whose gradients are added up: less memory, same result (on CUDA cards up to "
-    "roundings). 0: as many as fit into what the device has free, at most 64 (of main memory "
-    "activations take a sixteenth, because others live there too and the CPU gains nothing from "
-    "more); the log says how many.");
+          "Number of threads of a CPU device, 1 to 1024. 0 means one per core that the process "
+          "may use, by its affinity and CPU quota (cgroups).");
+ABSL_FLAG(int64_t, max_micro_batch, 0,
+          "Maximum number of samples per forward and backward pass, at most 1048576. 0 means "
+          "as many as fit into the free memory of the device, at most 64; the log says how "
+          "many. On a CPU, activations then take at most a sixteenth of the free main memory. "
+          "A larger batch is computed in pieces whose gradients are added. A smaller value "
+          "needs less memory and gives the same result, on CUDA cards up to rounding.");
 ABSL_FLAG(std::string, recompute, "none",
-          "What backward computes again instead of keeping it, for gpt models: none; gelu (the "
-          "outputs of the GELUs: up to a quarter less memory for a little time) or block (all but "
-          "the inputs of the layers: a third more arithmetic). The gradients are the same; on CUDA "
-          "cards they may differ by roundings.");
+          "What the backward pass of a gpt computes again to save memory: none, gelu or block. "
+          "With gelu, the outputs of the GELUs are recomputed, for up to a quarter less memory "
+          "and little time. With block, everything but the inputs of the layers is recomputed, "
+          "for a third more arithmetic. Gradients are the same, on CUDA cards up to rounding.");
 ABSL_FLAG(std::string, name, "",
-          "Name of this worker, unique within the job: letters, digits, '.', '_', '-', first a "
-          "letter or digit, at most 64. Empty: host name and process id. With --join it is this "
-          "machine's name in the cluster; empty: one that the cluster gives it, and the process "
-          "id.");
+          "Name of this worker, unique within the job. It has at most 64 letters, digits, '.', "
+          "'_' and '-', and begins with a letter or digit. Empty means host name and process "
+          "id. With --join, it is this machine's name in the cluster. Empty then means a name "
+          "that the cluster gives, and the process id.");
 ABSL_FLAG(std::string, keep_residuals, "local_steps",
-          "With --state_dir and --name: in which jobs with error feedback (--push_encoding of the "
-          "server) what encoding has lost is kept there, so that a worker that is killed and "
-          "started again with both goes on exactly: local_steps (local_sgd, where rounds are "
-          "rare), always (also sync and async, where every step then waits for the disk, and no "
-          "transfer overlaps with computing) or never. Each round writes 9 bytes per parameter "
-          "with int8, 10 with bf16 and fp16, 8.5 with int4, little more than 8 with topk, and the "
-          "folder has up to twice that.");
-ABSL_FLAG(
-    bool, overlap, true,
-    "Pull weights while forward runs and push gradients while backward runs. false: one after "
-    "the other, to measure what overlapping is worth; the results are the same.");
-ABSL_FLAG(
-    absl::Duration, leave_timeout, absl::Seconds(30),
-    "How long a worker that was told to stop by a signal waits for servers, or for the other "
-    "workers of its round, before it leaves without having handed in what it has; a duration such "
-    "as 30s or 5m, from 1s to 24h. It goes on with its local steps if those of its round, and "
-    "handing them in, fit into this time, by what steps took before; else it hands in those that "
-    "it has made. Where a job has --fragments or --overlap_rounds, give it more than the local "
-    "steps of a round take the slowest worker.");
-ABSL_FLAG(
-    absl::Duration, connect_timeout, lodestar::net::ConnectPatience::kDefault,
-    "If no server answers for this long, from the start or from the last answer, the worker gives "
-    "up with exit code 129 and frees its card: the job may be over, or --coordinator wrong. A "
-    "server that answers that it is still starting has answered. A duration such as 90s "
-    "or 1h, from 1s to a year; 0 means for ever. Give it more where the server may be away for "
-    "longer, as on a spot machine that waits for another one.");
-ABSL_FLAG(
-    std::string, notice, "",
-    "Where this machine is told that it will be taken away, looked at every two seconds; the "
-    "worker then hands in what it has and leaves, as with a signal, within --notice_grace. "
-    "aws (spot/instance-action of the instance metadata, version 2), gcp "
-    "(instance/preempted), azure (scheduled events: Preempt, Terminate, Redeploy, Reboot of this "
-    "machine), file:PATH (it appears; what is in it does not matter), or "
-    "http://HOST[:PORT]/PATH (answers 200; 404 or 204: no notice). Empty: nowhere.");
+          "In which jobs this worker keeps on disk what encodings have lost: local_steps, "
+          "always or never. If a worker is killed and started again, it then goes on exactly. "
+          "Requires --state_dir and --name, the same ones at the restart, and a job with error "
+          "feedback (--push_encoding). With local_steps, jobs in local_sgd and async_local_sgd "
+          "do. With always, sync and async do as well, and every step waits for the disk, with "
+          "no transfer hidden behind computing. Each round writes 8 to 10 bytes per parameter, "
+          "and the folder takes up to twice that.");
+ABSL_FLAG(bool, overlap, true,
+          "Pull weights during the forward pass and push gradients during the backward pass. "
+          "Turn it off only to measure what that saves; the results are the same.");
+ABSL_FLAG(absl::Duration, leave_timeout, absl::Seconds(30),
+          "Time that a worker has to leave after a signal has told it to stop, 1s to 24h, such "
+          "as 30s or 5m. If the rest of its round's local steps and the push fit into this "
+          "time, it makes them. Otherwise it pushes the steps that it has made. After this "
+          "time it leaves without pushing. With --fragments or --overlap_rounds on the server, "
+          "use more time than the slowest worker needs for the local steps of a round.");
+ABSL_FLAG(absl::Duration, connect_timeout, lodestar::net::ConnectPatience::kDefault,
+          "Time without an answer from any server after which the worker exits with 129 and "
+          "frees its card, 1s to a year. 0 means that it tries for ever. The time begins at "
+          "the start or with the last answer; a server that is still starting counts as an "
+          "answer. Raise it if the server may be away for longer, as on a spot machine.");
+ABSL_FLAG(std::string, notice, "",
+          "Source that announces that this machine will be taken away: aws, gcp, azure, "
+          "file:PATH or http://HOST[:PORT]/PATH. Empty means none. The worker asks it every "
+          "two seconds. After a notice, it pushes its work and leaves within --notice_grace. "
+          "The value aws means spot/instance-action (metadata version 2), gcp means "
+          "instance/preempted. The value azure means the scheduled events Preempt, Terminate, "
+          "Redeploy and Reboot of this machine. A file gives notice by existing. An http URL "
+          "gives notice by answering 200; 404 and 204 mean no notice.");
 ABSL_FLAG(absl::Duration, notice_grace, absl::ZeroDuration(),
-          "With --notice: how long the machine is still there once notice is given, from 1s to "
-          "24h. 0: 30s with gcp and azure, else 2m.");
+          "Time between a notice and the end of the machine, 1s to 24h. 0 means 30s with gcp "
+          "and azure, and 2m otherwise. Requires --notice.");
 ABSL_FLAG(absl::Duration, stall_timeout, absl::Minutes(10),
-          "What this worker does by itself (a step, a part of its data, opening the device) and "
-          "has not got on with for longer counts as hung: a line of the log says so, and a service "
-          "manager that watches the worker (WatchdogSec of systemd) starts it again. A step has "
-          "at least ten times what the longest so far took, the first six times this. Waiting for "
-          "servers has no limit. From 1s to 24h.");
+          "Time without progress of its own work after which the worker counts as hung, 1s to "
+          "24h. Own work is a step, reading data or opening the device; waiting for servers "
+          "does not count. A step may take at least ten times as long as the longest before "
+          "it, and the first step six times this value. The log names the stall, and a service "
+          "manager that watches the worker (WatchdogSec of systemd) restarts it.");
 ABSL_FLAG(lodestar::LocalPath, trace, "",
-          "File for the times of a few rounds, block by block and bucket by bucket; open it in "
-          "https://ui.perfetto.dev. Written once they are over, or when the worker leaves. It "
-          "replaces an older trace; one that another process has written meanwhile stays. Empty: "
-          "none.");
-ABSL_FLAG(int64_t, trace_rounds, 5, "Rounds in the trace, after the first two; 1 to 1000.");
-ABSL_FLAG(std::string, log_level, "info", "debug, info, warning or error.");
-ABSL_FLAG(
-    std::string, log_format, "text",
-    "text, for people, or json: an object per line, with IDs of workers, rounds and shards as "
-    "fields.");
+          "File for the times of a few rounds, block by block and bucket by bucket. Empty "
+          "means none. Open it in https://ui.perfetto.dev. It is written after these rounds, "
+          "or when the worker leaves. It replaces an older trace, but not one that another "
+          "process has written meanwhile.");
+ABSL_FLAG(int64_t, trace_rounds, 5,
+          "Number of rounds in the trace, 1 to 1000. The first two rounds are skipped.");
+ABSL_FLAG(std::string, log_level, "info",
+          "Lowest level of the log: debug, info, warning or error.");
+ABSL_FLAG(std::string, log_format, "text",
+          "Format of the log: text, or json with one object per line. In json, IDs of workers, "
+          "rounds and shards are fields.");
 
 namespace lodestar::worker {
 namespace {
@@ -306,12 +303,13 @@ std::string Usage() {
       "gpu_worker ", process::kVersion, ": computes gradients for a ps_server.\n\n",
       "  gpu_worker --coordinator=HOST:PORT[,HOST:PORT...] --data=PATH\n\n",
       "Everything about the job (model, mode, batch size, learning rate) comes from the\n",
-      "server. SIGTERM, Ctrl-C or a notice of the cloud (--notice) hands over what is\n",
-      "computed and leaves.\n",
-      "Exit code: 0: done or told to stop; 1 to 127: trying again will not help (2: a\n",
-      "bad flag); 128 and above: trying again may help (129: no server answered for\n",
-      "--connect_timeout, or the name is held; 200: told to stop, and the servers did\n",
-      "not take the last round).\n");
+      "server. After SIGTERM, Ctrl-C or a notice of the cloud (--notice), the worker\n",
+      "hands in its work and leaves.\n",
+      "Exit code: 0 means done or told to stop. 1 to 127 means that trying again will\n",
+      "not help; 2 is a bad flag. 128 and above means that trying again may help. 129\n",
+      "means that no server answered for --connect_timeout, or that another process\n",
+      "holds the name. 200 means that the worker was told to stop, and the servers did\n",
+      "not take its last round.\n");
 }
 
 }  // namespace
