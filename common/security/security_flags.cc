@@ -14,26 +14,30 @@
 #include "common/runtime/local_path.h"
 
 ABSL_FLAG(std::string, join, "",
-          "The line that `psctl token create` has printed (lodestar://...), or a file with it that "
-          "only you may read: this machine enrols with it, and keeps the certificate that it gets "
-          "in --state_dir. Empty: $LODESTAR_JOIN, so that the line is in no list of processes; "
-          "without it, the certificate that is kept there for the cluster, or plain text.");
+          "Join string (lodestar://...) with which this machine enrols in the cluster, or a "
+          "file with it that only you may read. `psctl token create` prints it. The machine "
+          "keeps the certificate that it gets in --state_dir. Empty means $LODESTAR_JOIN, "
+          "which keeps the string out of the list of processes. If that is not set either, the "
+          "kept certificate for the cluster is used, or plain text.");
 ABSL_FLAG(lodestar::LocalPath, state_dir, "",
-          "Folder for keys and certificates, open to this user only; on the coordinator also for "
-          "the authority of the cluster: keep a copy of it in a safe place; of a worker, if it is "
-          "given, also for what --keep_residuals keeps. Empty: "
-          "$STATE_DIRECTORY, $XDG_STATE_HOME/lodestar or ~/.local/state/lodestar.");
+          "Folder for keys and certificates, open to this user only. Empty means "
+          "$STATE_DIRECTORY, $XDG_STATE_HOME/lodestar or ~/.local/state/lodestar. On the "
+          "coordinator it also has the cluster's authority: keep a copy of it in a safe place. "
+          "If a worker is given the flag, the folder also has what --keep_residuals keeps.");
 ABSL_FLAG(lodestar::LocalPath, tls_cert, "",
-          "File with a certificate (PEM) of your own authority, instead of --join. Among its names "
-          "is the URI spiffe://DOMAIN/ROLE/NAME; ROLE is server, worker, operator or viewer. Read "
-          "again when it changes.");
+          "File with a certificate (PEM) of your own authority, instead of --join. One of its "
+          "names must be the URI spiffe://DOMAIN/ROLE/NAME, where ROLE is server, worker, "
+          "operator or viewer. It is read again when it changes. Requires --tls_key and "
+          "--tls_ca.");
 ABSL_FLAG(lodestar::LocalPath, tls_key, "",
-          "File with its private key (PEM), which only you may read.");
+          "File with the private key (PEM) of --tls_cert, which only you may read.");
 ABSL_FLAG(lodestar::LocalPath, tls_ca, "",
-          "File with the certificates (PEM) of those whom it believes.");
+          "File with the certificates (PEM) of the authorities that this program trusts, for "
+          "use with --tls_cert.");
 ABSL_FLAG(bool, insecure, false,
-          "Allows plain text to and from other machines: whoever is in between reads and changes "
-          "everything. Without it, plain text stays on this machine.");
+          "Allow plain text to and from other machines. Anything on the network between them "
+          "can then read and change the traffic. Without this flag, plain text is used only "
+          "within this machine.");
 
 namespace lodestar::security {
 
