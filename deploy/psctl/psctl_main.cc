@@ -72,121 +72,146 @@
 #include "proto/tls_doubts.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:50051",
-          "HOST:PORT of the server of shard 0. Several, with "
-          "commas: the first that answers.");
-ABSL_FLAG(bool, json, false, "As --output=json.");
-ABSL_FLAG(bool, watch, false, "Again every second until Ctrl-C.");
-ABSL_FLAG(lodestar::LocalPath, out, "model.safetensors", "The file or folder to write.");
+          "HOST:PORT of the server of shard 0. With several addresses, separated by commas, "
+          "psctl uses the first that answers.");
+ABSL_FLAG(bool, json, false, "Short for --output=json.");
+ABSL_FLAG(bool, watch, false, "Repeat the output every second until Ctrl-C or the end of the job.");
+ABSL_FLAG(lodestar::LocalPath, out, "model.safetensors", "File or folder to write.");
 ABSL_FLAG(std::string, format, "safetensors",
-          "safetensors: one file; huggingface: a folder for Hugging Face's transformers.");
+          "Format of the output: safetensors, one file, or huggingface, a folder for the "
+          "transformers library.");
 ABSL_FLAG(lodestar::LocalPath, from, "",
-          "What to write instead of asking a server: a checkpoint (round-...) of any number of "
-          "servers, or a model that psctl export wrote.");
+          "Source of the weights instead of a server: a checkpoint (round-...) of any number "
+          "of servers, or a model that psctl export wrote.");
 ABSL_FLAG(bool, force, false,
-          "Replaces whatever regular file is there, unless it lies in a checkpoint.");
-ABSL_FLAG(lodestar::LocalPath, to, "", "A folder, made if it is not there, that gets a copy.");
+          "Replace any regular file at PATH. Files inside a checkpoint are never replaced.");
+ABSL_FLAG(lodestar::LocalPath, to, "",
+          "Folder into which the checkpoint is copied. It is made if it does not exist.");
 ABSL_FLAG(std::string, reason, "",
-          "What the log and the workers are told, in at most 256 bytes; empty: the command.");
+          "Reason that the log and the workers get, at most 256 bytes. Empty means the name of "
+          "the command.");
 ABSL_FLAG(int64_t, round, -1,
-          "Of rollback: back to the newest checkpoint of at most so many rounds. Of logs: lines of "
-          "that round alone.");
+          "With rollback, the job goes back to the newest checkpoint of at most this many "
+          "rounds. With logs, only lines of this round are shown.");
 ABSL_FLAG(int64_t, since_round, -1,
-          "What it has sent since then is undone: as psctl rollback --round.");
-ABSL_FLAG(
-    bool, with_token, false,
-    "The token through which it had joined is revoked, too, even if others are in through it: "
-    "they stay, and nobody joins with it any more.");
-ABSL_FLAG(std::string, role, "worker", "worker, server, operator or viewer.");
+          "Go back to the newest checkpoint of at most this many rounds, because later "
+          "contributions are not trusted. This is what psctl rollback --round does.");
+ABSL_FLAG(bool, with_token, false,
+          "Also revoke the token through which the name joined, even if other machines have "
+          "joined through it. They stay, but no machine can join with the token again.");
+ABSL_FLAG(std::string, role, "worker",
+          "What the token allows: worker, server, operator or viewer.");
 ABSL_FLAG(absl::Duration, ttl, absl::Hours(24),
-          "For how long the token lets machines in; 1s to 8760h.");
-ABSL_FLAG(int, uses, 0, "How many machines it lets in; 1 to 1000000, or 0: any number.");
+          "Time during which machines can join with the token, 1s to 8760h.");
+ABSL_FLAG(int, uses, 0,
+          "Number of machines that can join with the token, 1 to 1000000. 0 means any number.");
 ABSL_FLAG(std::string, name, "",
-          "The only name that it is for; whoever has that is replaced. Empty: any that is free.");
-ABSL_FLAG(
-    std::string, address, "",
-    "HOST:PORT[,HOST:PORT...] under which others reach the coordinator. Empty: as it says. Of "
-    "launch --hosts: HOST alone, of this machine; empty: its name.");
-ABSL_FLAG(int, servers, 1, "Number of servers; of launch 1 to 64, of plan 1 to 256.");
-ABSL_FLAG(int, workers, 2, "Number of workers; of launch 1 to 64, of plan 1 to 4096.");
+          "The only name under which a machine can join with the token. A machine that already "
+          "has this name is replaced. Empty means any free name.");
+ABSL_FLAG(std::string, address, "",
+          "HOST:PORT[,HOST:PORT...] at which other machines reach the coordinator. Empty means "
+          "the address that the coordinator gives. With launch --hosts, it is this machine's "
+          "HOST alone, and empty means its host name.");
+ABSL_FLAG(int, servers, 1, "Number of servers: 1 to 64 with launch, 1 to 256 with plan.");
+ABSL_FLAG(int, workers, 2, "Number of workers: 1 to 64 with launch, 1 to 4096 with plan.");
 ABSL_FLAG(int, threads, 1,
-          "Threads of a CPU device; 1 to 1024. 0 means one per core that the process may use; its "
-          "affinity and CPU quota (cgroups) count.");
+          "Number of threads of a CPU device, 1 to 1024. 0 means one per core that the process "
+          "may use, by its affinity and CPU quota (cgroups).");
 ABSL_FLAG(std::string, device, "auto",
-          "auto, cuda, cuda:N or cpu; of launch also cuda:all or cuda:N,M.");
+          "Device that computes: auto, cuda, cuda:N or cpu. The value auto means a CUDA card, "
+          "or the CPU if there is none. With launch, it can also be cuda:all or cuda:N,M.");
 ABSL_FLAG(std::string, worker_flags, "",
-          "Flags that every gpu_worker is given, in quotes and with spaces between them: "
-          "\"--dtype=bf16 --recompute=block\".");
-ABSL_FLAG(
-    bool, exit_when_done, false,
-    "Ends when the job is done; else the servers stay, for psctl export, until Ctrl-C or psctl "
-    "stop.");
-ABSL_FLAG(lodestar::LocalPath, data, "", "--data of the workers, which launch cannot do without.");
+          "Flags for every gpu_worker, in quotes and separated by spaces: \"--dtype=bf16 "
+          "--recompute=block\".");
+ABSL_FLAG(bool, exit_when_done, false,
+          "End when the job is done. Without this flag the servers keep running, for example "
+          "for psctl export, until Ctrl-C or psctl stop.");
+ABSL_FLAG(lodestar::LocalPath, data, "",
+          "Training data, as --data of gpu_worker. Required for launch.");
 ABSL_FLAG(lodestar::LocalPath, hosts, "",
-          "File with the hosts that workers run on, over ssh: a line each, HOST, HOST workers=N or "
-          "HOST cards=0,1,...; # begins a comment. Empty: this machine.");
-ABSL_FLAG(std::string, ssh, "ssh", "What runs a command on a host, as ssh does.");
-ABSL_FLAG(std::string, worker_program, "gpu_worker",
-          "The program on the hosts, or its path there.");
-ABSL_FLAG(
-    int, restart, 0,
-    "How often a role is started again that has failed and may succeed (exit codes from 128 "
-    "on, as of a connection that is cut); 0 to 1000. A server then goes on from what the launch "
-    "has saved, also if --resume says otherwise.");
-ABSL_FLAG(lodestar::LocalPath, heldout_data, "", "--heldout_data of the workers.");
-ABSL_FLAG(std::string, data_format, "auto", "--data_format of the workers.");
-ABSL_FLAG(std::string, token_bytes, "auto", "--token_bytes of the workers.");
+          "File with the machines on which workers run, over ssh. Empty means this machine. "
+          "Each line is HOST, HOST workers=N or HOST cards=0,1,...; # begins a comment.");
+ABSL_FLAG(std::string, ssh, "ssh",
+          "Program that runs a command on a host, with the arguments of ssh.");
+ABSL_FLAG(std::string, worker_program, "gpu_worker", "Name or path of gpu_worker on the hosts.");
+ABSL_FLAG(int, restart, 0,
+          "Number of times that a failed server or worker is started again, 0 to 1000. Only "
+          "exit codes from 128 on are retried, such as that of a lost connection. A restarted "
+          "server continues from what the launch has saved, whatever --resume says.");
+ABSL_FLAG(lodestar::LocalPath, heldout_data, "", "Held-out data, as --heldout_data of gpu_worker.");
+ABSL_FLAG(std::string, data_format, "auto", "Format of the data, as --data_format of gpu_worker.");
+ABSL_FLAG(std::string, token_bytes, "auto", "Bytes per token, as --token_bytes of gpu_worker.");
 ABSL_FLAG(std::string, data_partition, "shared",
-          "--data_partition of the workers; own: a job may go on with other data than it had.");
+          "Whether workers share their data: shared or own, as --data_partition of gpu_worker. "
+          "With own, a job can continue with other data than it had.");
 ABSL_FLAG(lodestar::LocalPath, model, "model.safetensors",
-          "A checkpoint (round-...), a file that psctl export wrote, or a GPT-2 of Hugging Face: "
-          "its folder or its model.safetensors. Of plan: a preset or a file, as --model of "
-          "ps_server.");
+          "Model: a checkpoint (round-...), a file that psctl export wrote, or a GPT-2 of "
+          "Hugging Face (its folder or model.safetensors). With plan, it is a preset or a "
+          "file, as --model of ps_server.");
 ABSL_FLAG(lodestar::LocalPath, tokenizer, "",
-          "Of a model of other tokens than bytes: a tokenizer.json, or a folder with one, or with "
-          "vocab.json and merges.txt. Empty: what lies beside the model.");
-ABSL_FLAG(std::string, prompt, "", "The text to go on from.");
+          "A tokenizer.json, or a folder with it or with vocab.json and merges.txt. Empty "
+          "means the tokenizer beside the model. A model whose tokens are bytes needs none.");
+ABSL_FLAG(std::string, prompt, "", "Text that the model continues.");
 ABSL_FLAG(int64_t, bytes, 300,
-          "How many bytes to write, and what the last token has more; 0 to 1000000000.");
+          "Number of bytes to write, 0 to 1000000000. The last token may add some.");
 ABSL_FLAG(double, temperature, 0.8,
-          "0 takes the likeliest token, 1 draws from the model's distribution; 0 to 1000.");
-ABSL_FLAG(int, top_k, 0, "Draws among the k likeliest tokens; 1 to 1000000, or 0: all.");
-ABSL_FLAG(uint64_t, seed, 1, "Same seed, same text.");
-ABSL_FLAG(double, parameters, 0, "Of a model that --model cannot name: how many it has.");
-ABSL_FLAG(double, up, 0, "Mbit/s that each worker can send.");
-ABSL_FLAG(double, down, 0, "Mbit/s that each worker can receive.");
+          "Randomness of the text, 0 to 1000. 0 means always the likeliest token, 1 means the "
+          "model's own distribution.");
+ABSL_FLAG(int, top_k, 0,
+          "Number of likeliest tokens from which each token is drawn, 1 to 1000000. 0 means "
+          "all.");
+ABSL_FLAG(uint64_t, seed, 1, "Seed of the random draws. The same seed gives the same text.");
+ABSL_FLAG(double, parameters, 0,
+          "Number of parameters of a model that --model cannot name, 1000 to 1e13. 0 means "
+          "that --model is given.");
+ABSL_FLAG(double, up, 0, "Rate at which each worker can send, in Mbit/s.");
+ABSL_FLAG(double, down, 0, "Rate at which each worker can receive, in Mbit/s.");
 ABSL_FLAG(double, server_up, 0,
-          "Mbit/s that each server can send, to all workers together; 0: as a worker.");
+          "Rate at which each server can send to all workers together, in Mbit/s. 0 means the "
+          "same as a worker.");
 ABSL_FLAG(double, server_down, 0,
-          "Mbit/s that each server can receive, from all workers together; 0: as a worker.");
-ABSL_FLAG(double, rtt, -1, "Round trip between a worker and a server, in ms.");
+          "Rate at which each server can receive from all workers together, in Mbit/s. 0 means "
+          "the same as a worker.");
+ABSL_FLAG(double, rtt, -1,
+          "Round-trip time between a worker and a server, in ms. -1 means that it is not given.");
 ABSL_FLAG(double, step_ms, 0,
-          "What one step of a worker takes without a network, in ms, with the job's batch.");
-ABSL_FLAG(double, packet_loss, 0, "Percent of the packets that are lost, in each direction.");
-ABSL_FLAG(int64_t, packet_bytes, 1500, "MTU of the path; 576 to 65535.");
-ABSL_FLAG(double, utilisation, 0.95, "Wanted share of the time in which workers compute.");
+          "Time of one step of a worker without a network, in ms, with the job's batch.");
+ABSL_FLAG(double, packet_loss, 0,
+          "Share of packets that are lost in each direction, in percent, 0 to 50.");
+ABSL_FLAG(int64_t, packet_bytes, 1500, "Largest packet of the path (MTU), in bytes, 576 to 65535.");
+ABSL_FLAG(double, utilisation, 0.95,
+          "Share of the time in which workers should compute, 0.01 to 0.999.");
 ABSL_FLAG(double, loss_budget, lodestar::plan::kMostLossPercent,
-          "Percent that the held-out loss may be above that of sync in fp32, by estimate.");
-ABSL_FLAG(int, max_local_steps, 500, "Most local steps between two exchanges; 2 to 100000.");
+          "How much higher the estimated held-out loss may be than that of sync in fp32, in "
+          "percent, 0 to 1000.");
+ABSL_FLAG(int, max_local_steps, 500,
+          "Maximum number of local steps between two exchanges, 2 to 100000.");
 ABSL_FLAG(int64_t, steps, 0,
-          "Steps of the whole job: few of them, in long windows, make few outer steps, which costs "
-          "loss. 0: many.");
+          "Number of steps of the whole job. 0 means many. In a short job, many local steps "
+          "leave few outer steps, which costs loss.");
 ABSL_FLAG(double, worker_threads, 1,
-          "By how much a worker encodes and decodes faster than one thread of an AMD EPYC.");
-ABSL_FLAG(double, server_threads, 1, "The same of a server.");
-ABSL_FLAG(double, overhead_ms, 3, "Of a round beside all that grows with the model, in ms.");
+          "Speed at which a worker encodes and decodes, as a multiple of one thread of an AMD "
+          "EPYC; 0.01 to 10000.");
+ABSL_FLAG(double, server_threads, 1,
+          "Speed at which a server encodes and decodes, as a multiple of one thread of an AMD "
+          "EPYC; 0.01 to 10000.");
+ABSL_FLAG(double, overhead_ms, 3,
+          "Part of a round's time that does not grow with the model, in ms, 0 to 60000.");
 ABSL_FLAG(std::string, output, "table",
-          "table, for people, or json, for programs: one object per line. Of plan one object.");
+          "Output format: table, or json with one object per line. With plan, json is one "
+          "object.");
 ABSL_FLAG(std::string, http, "127.0.0.1:0",
-          "HOST:PORT, on this machine, to serve at; port 0 is chosen by the system.");
+          "HOST:PORT on this machine at which the page is served. Port 0 means that the system "
+          "chooses a port.");
 ABSL_FLAG(bool, certificate, false,
-          "Evicts every name of the worker's certificate, and not the one name alone.");
-ABSL_FLAG(bool, follow, false, "Goes on with what comes, until the job is over.");
-ABSL_FLAG(
-    std::string, level, "debug",
-    "Lines of at least this level: debug, info, warning or error. What is below --log_level of "
-    "the server is not there.");
-ABSL_FLAG(std::string, worker, "", "Lines that name this worker alone.");
-ABSL_FLAG(int, lines, 100, "How many of the last lines; 1 to 1000.");
+          "Evict all names of the worker's certificate, not only the given name.");
+ABSL_FLAG(bool, follow, false, "Keep printing new lines until the job is over.");
+ABSL_FLAG(std::string, level, "debug",
+          "Lowest level of the lines that are shown: debug, info, warning or error. Lines "
+          "below the server's --log_level are not kept.");
+ABSL_FLAG(std::string, worker, "",
+          "Name of a worker. Only lines that name it are shown. Empty means all lines.");
+ABSL_FLAG(int, lines, 100, "Number of last lines that are shown, 1 to 1000.");
 
 namespace lodestar::psctl {
 namespace {
@@ -813,48 +838,47 @@ std::vector<Command> Commands() {
   return {
       {.name = "status",
        .form = "status [--output=json] [--watch]",
-       .summary = "job, progress, who is waited for, workers, shards",
-       .details = "--watch goes on behind a restart of the server and ends with the job.\n"
-                  "Exit code: 0 the job goes on or is done; 131 it waits for workers or\n"
-                  "servers, or is paused; 3 it has failed, or there was an alarm in the last ten "
-                  "minutes;\n"
-                  "129 nobody answered, or not now.\n",
+       .summary = "shows the job, its progress, what it waits for, workers and shards",
+       .details = "--watch continues after a restart of the server and ends with the job.\n"
+                  "Exit code: 0 means that the job runs or is done. 131 means that it waits for\n"
+                  "workers or servers, is paused, or one of several workers holds up a round. 3\n"
+                  "means that it has failed, or that there was an alarm in the last ten minutes.\n"
+                  "129 means that no server answered, or not now; try again.\n",
        .flags = ClientFlags({"json", "output", "watch"}),
        .run = WithClient(&StatusCommand)},
       {.name = "workers",
        .form = "workers [--output=json] [--watch]",
-       .summary = "one line per worker",
+       .summary = "shows one line per worker",
        .flags = ClientFlags({"json", "output", "watch"}),
        .run = WithClient(&WorkersCommand)},
       {.name = "shards",
        .form = "shards [--output=json] [--watch]",
-       .summary = "one line per server",
+       .summary = "shows one line per server",
        .flags = ClientFlags({"json", "output", "watch"}),
        .run = WithClient(&ShardsCommand)},
       {.name = "events",
        .form = "events [--follow] [--output=json]",
-       .summary = "who joined, left or was dropped, checkpoints, alarms: the last 512",
-       .details = "--follow goes on behind a restart of the server and ends with the job.\n",
+       .summary = "shows the last 512 events: joins, losses, checkpoints, alarms",
+       .details = "--follow continues after a restart of the server and ends with the job.\n",
        .flags = ClientFlags({"follow", "json", "output"}),
        .run = WithClient(&EventsCommand)},
       {.name = "logs",
        .form = "logs [--follow] [--level=LEVEL] [--worker=NAME] [--round=R] [--lines=N] "
                "[--output=json]",
-       .summary = "the last lines of the log of the server of shard 0, which it has in memory",
-       .details =
-           "It keeps 4096 lines, of 1 MiB of text. --worker: lines with name=NAME, with the "
-           "worker=\n"
-           "that the cluster calls it, or with its name in words. --round: lines with round=R, or\n"
-           "'round R' in words. As JSON, lines as --log_format=json of ps_server has them.\n"
-           "--follow goes on behind a restart of the server and ends with the job; where the\n"
-           "server ends at once, up to a second of lines is missed. Other servers' lines are in\n"
-           "their own logs.\n",
+       .summary = "shows the last lines of the log of the server of shard 0",
+       .details = "The server keeps 4096 lines, at most 1 MiB of text, in memory. --worker shows\n"
+                  "lines with name=NAME, with the worker= that the cluster gave it, or with its\n"
+                  "name in the text. --round shows lines with round=R or 'round R' in the text.\n"
+                  "With --output=json, lines are as with --log_format=json of ps_server. --follow\n"
+                  "continues after a restart of the server and ends with the job. If the server\n"
+                  "ends abruptly, up to a second of lines is missed. Other servers have their own\n"
+                  "logs.\n",
        .flags = ClientFlags({"follow", "level", "worker", "round", "lines", "json", "output"}),
        .run = WithClient(ClientCommand(&LogsCommand))},
       {.name = "top",
        .form = "top",
-       .summary = "the job as it goes on, in the whole terminal; q ends it",
-       .details = "Where there is no terminal, one picture of it.\n",
+       .summary = "shows the running job in the whole terminal; q ends it",
+       .details = "If the output is not a terminal, the job is shown once.\n",
        .flags = ClientFlags({}),
        .run =
            [](const process::CommandLine& line) {
@@ -865,19 +889,21 @@ std::vector<Command> Commands() {
            }},
       {.name = "dashboard",
        .form = "dashboard",
-       .summary = "the address of the job's page",
-       .details =
-           "Of ps_server --http. http:// is for the server's machine: from another one, ssh -L.\n"
-           "Behind the # is the key with which the page gives orders, where the job has\n"
-           "certificates. https:// asks for a certificate, or for a token as the password:\n"
-           "psctl token create --role=viewer (or operator, to give orders).\n",
+       .summary = "prints the address of the job's page",
+       .details = "The page is that of ps_server --http. An http:// address works only on the\n"
+                  "server's machine; from another machine, use ssh -L. If the job has\n"
+                  "certificates, the key behind # lets the page give orders. An https:// address\n"
+                  "asks for a certificate, or for a token as the password. Make the token with\n"
+                  "psctl token create --role=viewer, or --role=operator to give orders.\n",
        .flags = ClientFlags({}),
        .run = WithClient(&DashboardCommand)},
       {.name = "checkpoint",
        .form = "checkpoint [--to=DIR]",
-       .summary = "saves now, prints the path; with --to that of a copy",
-       .details = "--to copies the checkpoint on this machine, which must have the folder of the\n"
-                  "servers' checkpoints under the same path, and verifies the copy.\n",
+       .summary = "saves a checkpoint now and prints its path",
+       .details =
+           "With --to, the checkpoint is also copied and verified, and the path of the copy\n"
+           "is printed. This machine must have the folder of the servers' checkpoints under\n"
+           "the same path.\n",
        .flags = ClientFlags({"to"}),
        .run =
            [](const process::CommandLine& line) {
@@ -889,123 +915,125 @@ std::vector<Command> Commands() {
            }},
       {.name = "export",
        .form = "export [--format=huggingface] [--from=CHECKPOINT] [PATH]",
-       .summary = "the weights as one safetensors file, or a folder for Hugging Face",
-       .details =
-           "PATH, or --out: a file; with --format=huggingface a folder, made if it is not there,\n"
-           "that AutoModelForCausalLM.from_pretrained() reads: model.safetensors, config.json,\n"
-           "generation_config.json and, of a model over bytes, a tokenizer. --from needs no\n"
-           "server. A model that psctl wrote before is replaced, anything else only with\n"
-           "--force. Nothing is written into a checkpoint.\n",
+       .summary = "writes the weights as a safetensors file or for Hugging Face",
+       .details = "PATH, or --out, is a file. With --format=huggingface it is a folder, which is\n"
+                  "made if it does not exist. AutoModelForCausalLM.from_pretrained() reads it. It\n"
+                  "has model.safetensors, config.json, generation_config.json and, if tokens are\n"
+                  "bytes, a tokenizer. --from needs no server. A model that psctl wrote is\n"
+                  "replaced; any other file only with --force. Nothing is written into a\n"
+                  "checkpoint.\n",
        .flags = ClientFlags({"format", "from", "out", "force"}),
        .takes_path = true,
        .run = &ExportCommand},
       {.name = "stop",
        .form = "stop [--reason=TEXT]",
-       .summary = "last checkpoint, then everyone ends",
+       .summary = "writes a last checkpoint and ends the job, workers and servers",
        .details =
-           "Waits until the job is over and saved, and says where, and meanwhile what holds\n"
-           "that up: workers for at most --stop_timeout of the server. Without waiting for it\n"
-           "(Ctrl-C) the job ends all the same. Exit code 3: the last checkpoint failed, or\n"
-           "the server was ended before it (SIGTERM).\n",
+           "psctl waits until the job is saved, says where, and meanwhile prints what holds\n"
+           "it up. Workers have at most --stop_timeout of the server. The job ends even if\n"
+           "Ctrl-C ends psctl before. Exit code 3 means that the last checkpoint failed, or\n"
+           "that the server was ended before it (SIGTERM).\n",
        .flags = ClientFlags({"reason"}),
        .run = WithClient(&StopCommand)},
       {.name = "pause",
        .form = "pause [--reason=TEXT]",
-       .summary = "no more rounds, until psctl resume",
+       .summary = "starts no further rounds until psctl resume",
        .details =
-           "Rounds that are open end as ever; workers stay, and wait. Checkpoints go on, and one\n"
-           "is taken at once, so that servers that are started again stay paused, too. psctl\n"
-           "stop ends a job that is paused.\n",
+           "Open rounds are completed. Workers stay and wait. Checkpoints continue, and one\n"
+           "is taken at once, so that restarted servers stay paused. A paused job can be\n"
+           "ended with psctl stop.\n",
        .flags = ClientFlags({"reason"}),
        .run = WithClient(&PauseCommand)},
       {.name = "resume",
        .form = "resume",
-       .summary = "goes on after psctl pause",
+       .summary = "continues a job after psctl pause",
        .flags = ClientFlags({}),
        .run = WithClient(&ResumeCommand)},
       {.name = "set-learning-rate",
        .form = "set-learning-rate RATE",
-       .summary = "the learning rate of the next round; the schedule goes on from there",
-       .details =
-           "All of the schedule is scaled alike: what it would have later is multiplied by the\n"
-           "same number, in checkpoints, too. Of --mode=local_sgd it is the workers' rate. Not\n"
-           "with --mode=async, nor where programs make the steps.\n",
+       .summary = "sets the learning rate of the next round",
+       .details = "The whole schedule is multiplied by the same factor, in checkpoints as well.\n"
+                  "With --mode=local_sgd it is the rate of the workers. It is refused with\n"
+                  "--mode=async, and if programs make the steps themselves.\n",
        .flags = ClientFlags({}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&SetLearningRateCommand))},
       {.name = "rollback",
        .form = "rollback --round=R [--reason=TEXT]",
-       .summary = "all go back to the newest checkpoint of at most R rounds",
-       .details =
-           "`psctl verify FOLDER` shows the rounds of the checkpoints that there are. That of\n"
-           "--round is read whole first; if it is damaged, nothing is changed, and the\n"
-           "newest whole one is named. Later checkpoints are set aside as round-N.abandoned;\n"
-           "servers that are started with --resume=PATH of one go on from it, and no server\n"
-           "removes them. The learning rate stays as it is. Once it has answered, no restart\n"
-           "goes on from what was undone, but for --resume=PATH: a server that is started with\n"
-           "it takes that path again, which stays where it is; take the flag away.\n",
+       .summary = "takes the job back to the newest checkpoint of at most R rounds",
+       .details = "psctl verify FOLDER shows the rounds of the checkpoints. The checkpoint for\n"
+                  "--round is read in full first. If it is damaged, nothing changes, and the\n"
+                  "newest whole checkpoint is named. Later checkpoints are renamed to\n"
+                  "round-N.abandoned, and no server removes them. To continue from one, start the\n"
+                  "servers with --resume=PATH, and remove that flag afterwards. The learning rate\n"
+                  "stays as it is. After the answer, no restart continues from undone rounds,\n"
+                  "except with --resume=PATH.\n",
        .flags = ClientFlags({"round", "reason"}),
        .run = WithClient(&RollBackCommand)},
       {.name = "token",
        .form = "token create [--role=ROLE] [--ttl=24h] [--uses=N] [--name=NAME] | list | revoke ID",
-       .summary = "one line that lets machines in",
-       .details =
-           "create prints a join string: gpu_worker --join=STRING --data=PATH (better: in\n"
-           "$LODESTAR_JOIN or a file) enrols with it, and keeps the certificate that it gets. It\n"
-           "is shown this once. revoke: nobody enrols with it any more; who has, stays (see\n"
-           "psctl revoke).\n",
+       .summary = "makes, lists or revokes tokens, with which machines join",
+       .details = "create prints a join string, which is shown only once. A worker joins with it\n"
+                  "(gpu_worker --join=STRING --data=PATH) and keeps the certificate that it gets.\n"
+                  "It is safer to pass the string in $LODESTAR_JOIN or a file. After revoke, no\n"
+                  "machine joins with the token; machines that have joined stay (see psctl\n"
+                  "revoke).\n",
        .flags = ClientFlags({"role", "ttl", "uses", "name", "address", "json", "output"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&TokenCommand))},
       {.name = "identities",
        .form = "identities [--output=json]",
-       .summary = "who has a certificate",
+       .summary = "lists the machines that have a certificate",
        .flags = ClientFlags({"json", "output"}),
        .run = WithClient(&IdentitiesCommand)},
       {.name = "revoke",
        .form = "revoke NAME... [--with_token] [--since_round=R]",
-       .summary = "ends an identity: its certificates, and its workers at once",
+       .summary = "ends the certificates of a name, and its workers at once",
        .details =
-           "The name joins again only with a token that is made later (psctl token create\n"
-           "--name=NAME). The token through which it had joined is revoked, too, unless others\n"
-           "are in through it: then the answer names it, and it lets the machine in under\n"
-           "another name until it is revoked (--with_token, or psctl token revoke ID).\n"
-           "--since_round: what it has sent since then is not trusted; the job goes back, as\n"
-           "with psctl rollback --round=R. If it cannot, nobody is revoked.\n",
+           "The name can join again only with a token that is made later (psctl token\n"
+           "create --name=NAME). The token with which it joined is revoked as well, unless\n"
+           "other machines joined with that token. In that case the answer names the token.\n"
+           "The machine can then join under another name until the token is revoked\n"
+           "(--with_token, or psctl token revoke ID). With --since_round, the job also goes\n"
+           "back, as with psctl rollback --round=R. If it cannot go back, no certificate is\n"
+           "revoked.\n",
        .flags = ClientFlags({"with_token", "since_round"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&RevokeCommand))},
       {.name = "evict",
        .form = "evict NAME... [--certificate] [--reason=TEXT]",
-       .summary = "ends workers, and lets none in under their names",
+       .summary = "ends workers and refuses their names",
        .details =
-           "Rounds go on without them. They are told why, and end. A restart of the servers\n"
-           "changes nothing of it; psctl readmit does. A worker that has a certificate may come\n"
-           "back under another name that its certificate is good for. --certificate evicts all\n"
-           "names of its certificate; NAME may then be the certificate's own name, which\n"
-           "psctl readmit takes, too. psctl revoke ends the certificate itself.\n",
+           "Rounds continue without them. The workers learn the reason and end. The refusal\n"
+           "survives a restart of the servers; psctl readmit lifts it. A worker with a\n"
+           "certificate may return under another name of its certificate. --certificate\n"
+           "evicts all of these names. NAME may then be the certificate's own name, which\n"
+           "psctl readmit also takes. To end the certificate itself, use psctl revoke.\n",
        .flags = ClientFlags({"certificate", "reason"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&EvictCommand))},
       {.name = "readmit",
        .form = "readmit NAME...",
-       .summary = "lets in workers that were evicted, or shut out for what they have sent",
-       .details = "See --poison_limit of ps_server: the status says who was refused, and why.\n",
+       .summary = "lets evicted or refused workers join again",
+       .details = "A worker is also refused because of what it sent; see --poison_limit of\n"
+                  "ps_server. The refused names and the reasons are in psctl status.\n",
        .flags = ClientFlags({}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&ReadmitCommand))},
       {.name = "launch",
        .form = "launch --data=PATH [--hosts=FILE] [-- FLAGS]",
-       .summary = "a cluster in one command; FLAGS go to ps_server",
+       .summary = "starts servers and workers; FLAGS go to ps_server",
        .details =
-           "Workers are dealt out over the cards of this machine, one card each, or with\n"
-           "--device=cuda:all every card to one of them, or run on other machines: --hosts.\n"
-           "These then join in TLS, have --data under the same path, and let ssh in without\n"
-           "asking. --worker_flags go to every worker. What all print comes here. One role that\n"
-           "fails ends all, unless --restart; Ctrl-C has workers hand in and servers save. The\n"
-           "job begins once all workers are there, unless FLAGS have --min_workers; --log_format\n"
-           "and --log_level of FLAGS are for workers, too. Exit code: that of the first role that\n"
-           "failed, else 0.\n",
+           "Each worker gets one card of this machine; if there are fewer cards than\n"
+           "workers, workers share them. With --device=cuda:all, all cards are divided\n"
+           "among the workers. With --hosts, workers run on other machines. These join with\n"
+           "TLS, have --data under the same path, and allow ssh without a password.\n"
+           "--worker_flags go to every worker. The output of all programs is printed here.\n"
+           "If a program fails, all end, unless --restart is given. After Ctrl-C, workers\n"
+           "hand in their work and servers save. The job begins once all workers have\n"
+           "joined, unless FLAGS have --min_workers. --log_format and --log_level in FLAGS\n"
+           "also hold for workers.\n"
+           "Exit code: that of the first program that failed, otherwise 0.\n",
        .flags = {"data", "heldout_data", "data_format", "token_bytes", "data_partition", "servers",
                  "workers", "device", "threads", "exit_when_done", "hosts", "address", "ssh",
                  "worker_program", "worker_flags", "restart"},
@@ -1014,18 +1042,18 @@ std::vector<Command> Commands() {
       {.name = "plan",
        .form =
            "plan --model=M [--workers=N --up=MBIT --down=MBIT --rtt=MS --step_ms=MS] [-- FLAGS]",
-       .summary = "what memory a job takes, and how it had best exchange over a network",
+       .summary = "estimates a job's memory, and the best exchange for a network",
        .details =
-           "No server is needed, and nothing is started. What servers take of memory and of disk,\n"
-           "and what workers take with fp32 and bf16 and each --recompute, with the micro-batches\n"
-           "that memory of 16 to 140 GB holds. Where --up, --down, --rtt and --step_ms are given:\n"
-           "each way to exchange with the local steps, fragments and overlap\n"
-           "that reach --utilisation at the least loss, and the flags of ps_server of the best "
-           "one\n"
-           "(docs/howto/planning.md). FLAGS of ps_server: that job is forecast, too, and memory "
-           "is\n"
-           "that job's. Exit code: 0 there is a way, or nothing was asked of a network; 1 none is\n"
-           "within the bounds, and what would do is said.\n",
+           "No server is needed, and nothing is started. The output has the memory and disk\n"
+           "of servers. It has the memory of workers with fp32 and bf16, for each\n"
+           "--recompute, and the micro-batches that fit into 16 to 140 GB. With --up,\n"
+           "--down, --rtt and --step_ms, it also compares the ways to exchange. For each it\n"
+           "gives the local steps, fragments and overlap that reach --utilisation at the\n"
+           "least loss. It ends with the flags of ps_server for the best one\n"
+           "(docs/howto/planning.md). With FLAGS of ps_server, that job is estimated as\n"
+           "well, and the memory is that job's.\n"
+           "Exit code: 0 means that there is a way, or that no network was given. 1 means\n"
+           "that no way keeps the bounds; the output says what would.\n",
        .flags =
            {"model",       "parameters",     "workers",        "servers",     "up",
             "down",        "server_up",      "server_down",    "rtt",         "step_ms",
@@ -1035,44 +1063,45 @@ std::vector<Command> Commands() {
        .run = &PlanCommand},
       {.name = "generate",
        .form = "generate [--prompt=TEXT] [--model=PATH]",
-       .summary = "text from a trained gpt",
+       .summary = "writes text with a trained gpt",
        .flags = {"model", "tokenizer", "prompt", "bytes", "temperature", "top_k", "seed", "device",
                  "threads"},
        .run = &GenerateCommand},
       {.name = "history",
        .form = "history [PATH]",
-       .summary = "losses and events of a job, also of one that is over",
-       .details =
-           "Without PATH, of the server. PATH: --checkpoint_dir of servers, which write it\n"
-           "every ten seconds; then no server is needed. As JSON, all points that are kept.\n",
+       .summary = "shows losses and events of a running or finished job",
+       .details = "Without PATH, psctl asks the server. PATH is --checkpoint_dir of the servers,\n"
+                  "which write the history there every ten seconds; no server is needed. With\n"
+                  "--output=json, all kept points are printed.\n",
        .flags = ClientFlags({"json", "output"}),
        .takes_path = true,
        .run = &HistoryCommand},
       {.name = "serve",
        .form = "serve RUNDIR [--http=HOST:PORT]",
-       .summary = "the dashboard of a run that is over; prints its address",
-       .details =
-           "RUNDIR: --checkpoint_dir that its servers had; no server is needed. The page takes no\n"
-           "orders, says when the run was written last, and can compare it with the runs beside\n"
-           "it. From elsewhere: ssh -L. Ctrl-C ends it. Exit code: 0 it was ended; 1 there is no\n"
-           "run that can be read, or the port is taken; 2 a bad flag.\n",
+       .summary = "serves the dashboard of a finished run and prints its address",
+       .details = "RUNDIR is the --checkpoint_dir of the run; no server is needed. The page takes\n"
+                  "no orders, says when the run was last written, and can compare it with runs in\n"
+                  "folders beside it. From another machine, use ssh -L. Ctrl-C ends it.\n"
+                  "Exit code: 0 means that it was ended. 1 means that no run can be read, or that\n"
+                  "the port is taken. 2 means a bad flag.\n",
        .flags = {"http"},
        .takes_paths = true,
        .run = &ServeCommand},
       {.name = "verify",
        .form = "verify PATH...",
-       .summary = "whether checkpoints are whole; no server is needed",
-       .details = "PATH: a checkpoint (round-...), or a folder of checkpoints. Every file is read\n"
-                  "and compared with its manifest. Exit code: 0 all are whole.\n",
+       .summary = "checks whether checkpoints are whole; needs no server",
+       .details =
+           "PATH is a checkpoint (round-...) or a folder of checkpoints. Every file is read\n"
+           "and compared with its manifest.\n"
+           "Exit code: 0 means that all are whole.\n",
        .takes_paths = true,
        .run = &VerifyCommand},
       {.name = "restore",
        .form = "restore PATH --to=DIR",
-       .summary = "brings a checkpoint back; no server may hold DIR",
-       .details =
-           "PATH: a checkpoint (round-...). DIR: --checkpoint_dir of the servers that are to go\n"
-           "on from it. Refused where they would go on from something else: a later\n"
-           "checkpoint, or a journal.\n",
+       .summary = "copies a checkpoint into a folder from which servers start",
+       .details = "PATH is a checkpoint (round-...). DIR is --checkpoint_dir of the servers that\n"
+                  "will continue from it; none of them may run. The command is refused if they\n"
+                  "would continue from something else: a later checkpoint or a journal.\n",
        .flags = {"to"},
        .takes_paths = true,
        .run = &RestoreCommand},
@@ -1101,15 +1130,17 @@ std::string UnknownCommand(const std::vector<Command>& commands, const std::stri
 
 std::string GeneralHelp(const std::vector<Command>& commands) {
   std::string usage =
-      absl::StrCat("psctl ", process::kVersion, ": looks at a cluster and controls it.\n\n");
+      absl::StrCat("psctl ", process::kVersion, ": shows and controls a cluster.\n\n");
   for (const Command& command : commands) {
     absl::StrAppendFormat(&usage, "  psctl %s\n      %s\n", command.form, command.summary);
   }
-  absl::StrAppend(&usage,
-                  "  psctl help COMMAND\n      the flags of a command\n\n"
-                  "Exit code: 0 done; 1 refused; 2 a bad flag or command; 3 stopped, and the last\n"
-                  "checkpoint failed; 129 nobody answered, or not now: try again; 131 a job that\n"
-                  "waits (status). Those of a command: psctl help COMMAND.\n");
+  absl::StrAppend(
+      &usage,
+      "  psctl help COMMAND\n      explains a command and its flags\n\n"
+      "Exit code: 0 means done. 1 means refused or failed. 2 means a bad flag or\n"
+      "command. 3 means that the job needs an operator (status), or that the last\n"
+      "checkpoint failed (stop). 129 means that no server answered, or not now; try\n"
+      "again. 131 means that the job waits (status). psctl help COMMAND has details.\n");
   return process::FormatHelp(usage, {{"Cluster", ClientFlags({})}});
 }
 
