@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/history/run_history.h"
 #include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"

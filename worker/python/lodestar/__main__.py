@@ -6,10 +6,10 @@ import sys
 import lodestar
 
 _COMMANDS = {
-    "doctor": "whether this machine can be a worker of a cluster, and what is in the way",
-    "psctl": "looks at a cluster and controls it",
-    "server": "ps_server",
-    "worker": "gpu_worker",
+    "doctor": "checks whether this machine can be a worker of a cluster",
+    "psctl": "shows and controls a cluster",
+    "server": "starts a server (ps_server)",
+    "worker": "starts a worker (gpu_worker)",
 }
 
 

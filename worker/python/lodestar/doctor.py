@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lodestar doctor [HOST:PORT | lodestar://... | FILE] [FLAGS OF psctl]: what is between this machine and
-a cluster. Exit code 0: nothing that keeps a worker out."""
+"""lodestar doctor [HOST:PORT | lodestar://... | FILE] [FLAGS OF psctl] checks whether this machine can be a
+worker of a cluster. Exit code: 0 means that nothing keeps a worker out. Otherwise the output says what does."""
 from __future__ import annotations
 
 import argparse
@@ -317,15 +317,16 @@ def parse_arguments(arguments: List[str]) -> Tuple[Optional[str], List[str]]:
     """
     parser = argparse.ArgumentParser(prog="lodestar doctor", allow_abbrev=False, description=__doc__)
     parser.add_argument("where", nargs="?", metavar="HOST:PORT | lodestar://... | FILE",
-                        help="the server of shard 0, or what psctl token create has printed; without "
-                        "it $LODESTAR, else $LODESTAR_JOIN, else " + _DEFAULT_ADDRESS)
+                        help="Address of the server of shard 0, or the join string that psctl token "
+                        "create prints, or a file with it. The default is $LODESTAR, else "
+                        "$LODESTAR_JOIN, else " + _DEFAULT_ADDRESS + ".")
     for name in ("--server", "--join"):
         parser.add_argument(name, dest="places", action="append", default=[],
-                            help="the address or join string, as PLACE without a flag")
+                            help="Address or join string, another way to give the first argument.")
     parser.add_argument("--insecure", action="store_true",
-                        help="allows plain text to another machine")
+                        help="Allow plain text to another machine.")
     for name in ("--state_dir", "--tls_cert", "--tls_key", "--tls_ca"):
-        parser.add_argument(name, metavar="PATH", help="as of psctl")
+        parser.add_argument(name, metavar="PATH", help=f"Path for {name} of psctl; see psctl --help.")
     told = parser.parse_args(
         ["--insecure" if argument == "--insecure=true" else argument for argument in arguments])
     places = told.places + ([] if told.where is None else [told.where])
