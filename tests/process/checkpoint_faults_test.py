@@ -330,8 +330,9 @@ class CheckpointCommandTest(CheckpointTestCase):
         return [line.split() for line in file]
 
     wait_until(lambda: len(told()[-1]) > 1, self.logs)
-    self.assertEqual(told()[-1][:1], ["round-00000005"])
-    self.assertIn("round-00000010", told()[-1][1:])
+    back_at, *set_aside = told()[-1]
+    self.assertLessEqual(back_at, "round-00000007")
+    self.assertEqual([name for name in set_aside if name <= "round-00000007"], [])
     self.assertEqual([line for line in told()[:-1] if len(line) > 1], [])
     server.kill()
 
