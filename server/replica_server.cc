@@ -148,6 +148,7 @@ void ReplicaServer::Finish(const absl::Status& outcome) {
 absl::Status ReplicaServer::Wait() {
   const auto is_known = [this]()
                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return outcome_.has_value(); };
+  bool is_in_trouble = false;
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
@@ -158,11 +159,12 @@ absl::Status ReplicaServer::Wait() {
     }
     const std::optional<std::string> news = security_->LookAtFiles();
     if (!news.has_value()) continue;
-    if (news->empty()) {
-      logging::LogInfo("the certificate of this replica is valid again");
-    } else {
+    if (!news->empty()) {
       logging::LogError("{}", *news);
+    } else if (is_in_trouble) {
+      logging::LogInfo("the certificate of this replica is valid again");
     }
+    is_in_trouble = !news->empty();
   }
 }
 
