@@ -147,6 +147,22 @@ v1::Grant::Kind KindToProto(messages::Grant::Kind kind) {
   return v1::Grant::KIND_UNSPECIFIED;
 }
 
+v1::LiveWorkers ToProto(const messages::LiveWorkers& workers) {
+  v1::LiveWorkers proto;
+  proto.set_count(workers.count);
+  proto.set_lowest_index(workers.lowest_index);
+  return proto;
+}
+
+// Returns the message of `reply`, which may be absent. Errors: InvalidArgument.
+template <typename Reply>
+absl::StatusOr<std::optional<messages::LiveWorkers>> LiveWorkersFrom(const Reply& reply) {
+  if (!reply.has_live_workers()) return std::nullopt;
+  const v1::LiveWorkers& workers = reply.live_workers();
+  RETURN_IF_ERROR(CheckCount("live_workers.count", workers.count()));
+  return messages::LiveWorkers{.count = workers.count(), .lowest_index = workers.lowest_index()};
+}
+
 }  // namespace
 
 v1::ServerAddress ToProto(const messages::ServerAddress& server) {
@@ -256,6 +272,10 @@ v1::RegisterReply ToProto(const messages::Registration& registration) {
   reply.set_life_secret(registration.life_secret);
   reply.set_rounds_completed(registration.rounds_completed);
   reply.set_next_round(registration.next_round.value());
+  if (registration.index.has_value()) reply.set_index(*registration.index);
+  if (registration.live_workers.has_value()) {
+    *reply.mutable_live_workers() = ToProto(*registration.live_workers);
+  }
   if (registration.map == nullptr) return reply;
   reply.set_map_version(registration.map->version);
   *reply.mutable_layout() = ToProto(registration.layout());
@@ -288,6 +308,8 @@ absl::StatusOr<messages::Registration> FromProto(const v1::RegisterReply& reply)
   registration.rounds_completed = reply.rounds_completed();
   RETURN_IF_ERROR(CheckCount("next_round", reply.next_round()));
   registration.next_round = Round(reply.next_round());
+  if (reply.has_index()) registration.index = reply.index();
+  ASSIGN_OR_RETURN(registration.live_workers, LiveWorkersFrom(reply));
   auto map = std::make_shared<messages::ClusterMap>();
   map->version = reply.map_version();
   ASSIGN_OR_RETURN(map->layout, FromProto(reply.layout()));
@@ -377,6 +399,9 @@ v1::HeartbeatReply ToProto(const messages::HeartbeatAnswer& answer) {
   v1::HeartbeatReply reply;
   reply.set_view_id(answer.view.value());
   reply.set_waiting_for(answer.waiting_for);
+  if (answer.live_workers.has_value()) {
+    *reply.mutable_live_workers() = ToProto(*answer.live_workers);
+  }
   if (!answer.servers.has_value()) return reply;
   reply.set_map_version(answer.servers->map_version);
   for (const std::string& address : answer.servers->addresses) {
@@ -390,6 +415,7 @@ v1::HeartbeatReply ToProto(const messages::HeartbeatAnswer& answer) {
 absl::StatusOr<messages::HeartbeatAnswer> FromProto(const v1::HeartbeatReply& reply) {
   messages::HeartbeatAnswer answer = {ViewId(reply.view_id()),
                                       PeerText(reply.waiting_for(), kMaxReasonBytes), std::nullopt};
+  ASSIGN_OR_RETURN(answer.live_workers, LiveWorkersFrom(reply));
   if (reply.servers().empty()) return answer;
   ASSIGN_OR_RETURN(const std::vector<messages::ServerAddress> servers, FromProto(reply.servers()));
   answer.servers = messages::ServerAddresses{reply.map_version(), {}};
@@ -419,6 +445,9 @@ v1::Grant ToProto(const messages::Grant& grant) {
   result.set_has_failed(grant.has_failed);
   result.set_total_rounds(grant.total_rounds);
   *result.mutable_loss() = ToProto(grant.loss);
+  if (grant.live_workers.has_value()) {
+    *result.mutable_live_workers() = ToProto(*grant.live_workers);
+  }
   return result;
 }
 
@@ -442,6 +471,7 @@ absl::StatusOr<messages::Grant> FromProto(const v1::Grant& grant) {
   result.has_failed = grant.has_failed();
   result.total_rounds = grant.total_rounds();
   result.loss = FromProto(grant.loss());
+  ASSIGN_OR_RETURN(result.live_workers, LiveWorkersFrom(grant));
   RETURN_IF_ERROR(CheckNumbers(result));
   const bool computes_nothing = result.num_samples == 0 && result.local_steps == 0 &&
                                 result.learning_rates.empty() && result.first_sample >= 0 &&

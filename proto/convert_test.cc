@@ -344,6 +344,8 @@ messages::Registration SomeRegistration() {
   registration.life_secret = "0af3";
   registration.rounds_completed = 12;
   registration.next_round = Round(13);
+  registration.index = 2;
+  registration.live_workers = {.count = 3, .lowest_index = 1};
   return registration;
 }
 
@@ -367,6 +369,7 @@ messages::Grant SomeGrant() {
   grant.loss.train = 1.5;
   grant.loss.train_round = Round(3);
   grant.round_samples = 24;
+  grant.live_workers = {.count = 3, .lowest_index = 1};
   return grant;
 }
 
@@ -401,6 +404,30 @@ TEST(ConvertClusterTest, RegistrationSurvives) {
   EXPECT_EQ(back.life, SomeRegistration().life);
   EXPECT_EQ(back.servers()[1].address, "b:2");
   EXPECT_EQ(ToProto(back).SerializeAsString(), wire.SerializeAsString());
+}
+
+TEST(ConvertClusterTest, IndexZeroDiffersFromNoIndex) {
+  v1::RegisterReply wire = ToProto(SomeRegistration());
+  wire.set_index(0);
+  ASSERT_OK_AND_ASSIGN(const messages::Registration first, FromProto(wire));
+  EXPECT_EQ(first.index, 0);
+  wire.clear_index();
+  wire.clear_live_workers();
+  ASSERT_OK_AND_ASSIGN(const messages::Registration of_earlier_release, FromProto(wire));
+  EXPECT_EQ(of_earlier_release.index, std::nullopt);
+  EXPECT_EQ(of_earlier_release.live_workers, std::nullopt);
+}
+
+TEST(ConvertClusterTest, NegativeCountOfLiveWorkersIsRefused) {
+  v1::RegisterReply registration = ToProto(SomeRegistration());
+  registration.mutable_live_workers()->set_count(-1);
+  ExpectRefused(registration, "live_workers.count=-1");
+  v1::HeartbeatReply heartbeat;
+  heartbeat.mutable_live_workers()->set_count(-1);
+  ExpectRefused(heartbeat, "live_workers.count=-1");
+  v1::Grant grant = ToProto(SomeGrant());
+  grant.mutable_live_workers()->set_count(-1);
+  ExpectRefused(grant, "live_workers.count=-1");
 }
 
 TEST(ConvertClusterTest, ARegistrationWhosePartsDoNotFitIsRefused) {
@@ -577,11 +604,13 @@ TEST(ConvertClusterTest, HeartbeatSurvivesWithoutNegativeNumbers) {
   EXPECT_FALSE(FromProto(v1::HeartbeatRequest())->map_version.has_value());
   EXPECT_FALSE(FromProto(v1::HeartbeatRequest())->acknowledged.has_value());
   const messages::HeartbeatAnswer answer = {ViewId(1), "shard 1",
-                                            messages::ServerAddresses{8, {"a:1", "b:2"}}};
+                                            messages::ServerAddresses{8, {"a:1", "b:2"}},
+                                            messages::LiveWorkers{.count = 3, .lowest_index = 1}};
   v1::HeartbeatReply reply = ToProto(answer);
   ASSERT_OK_AND_ASSIGN(const messages::HeartbeatAnswer received, FromProto(reply));
   EXPECT_EQ(received.servers->map_version, 8);
   EXPECT_EQ(received.servers->addresses, answer.servers->addresses);
+  EXPECT_EQ(received.live_workers, answer.live_workers);
   std::swap(*reply.mutable_servers(0), *reply.mutable_servers(1));
   ExpectRefused(reply, "shard 1 at place 0");
   EXPECT_FALSE(FromProto(v1::HeartbeatReply())->servers.has_value());

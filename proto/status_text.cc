@@ -448,6 +448,7 @@ std::string PathText(const v1::WorkerStatus& worker) {
 std::string WorkersText(const v1::ClusterStatus& status, int columns) {
   TextTable table({{.title = "WORKER"},
                    {.title = "ID", .align = kRight, .rank = 5},
+                   {.title = "INDEX", .align = kRight, .rank = 4},
                    {.title = "STATE"},
                    {.title = "DOING", .rank = 1},
                    {.title = "ROUND", .align = kRight, .rank = 1},
@@ -462,7 +463,8 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
                    {.title = "START", .align = kRight, .rank = 4},
                    {.title = "DEVICE", .rank = 2}});
   for (const v1::WorkerStatus& worker : status.workers()) {
-    table.AddRow({worker.name(), absl::StrCat(worker.worker_id()), worker.state(),
+    table.AddRow({worker.name(), absl::StrCat(worker.worker_id()),
+                  worker.has_index() ? absl::StrCat(worker.index()) : "-", worker.state(),
                   worker.activity(), absl::StrCat(worker.round()), absl::StrCat(worker.staleness()),
                   absl::StrFormat("%.1fs", worker.lease_age_seconds()),
                   absl::StrFormat("%.1f", worker.samples_per_second()),

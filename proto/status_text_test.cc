@@ -155,6 +155,13 @@ TEST(StatusTextTest, TellsHowLongAWorkerTookToBeOfUse) {
   EXPECT_THAT(WorkersText(status, kUnlimitedColumns), HasSubstr(" 12.3s  "));
 }
 
+TEST(StatusTextTest, TellsIndexOfEachWorkerThatHasOne) {
+  v1::ClusterStatus status = Training();
+  status.mutable_workers(1)->set_index(31);
+  EXPECT_THAT(WorkersText(status, kUnlimitedColumns),
+              AllOf(HasSubstr("  INDEX  "), HasSubstr("      -  "), HasSubstr("     31  ")));
+}
+
 TEST(StatusTextTest, TellsHowFastThePathOfAWorkerIs) {
   v1::ClusterStatus status = Training();
   EXPECT_THAT(WorkersText(status, kUnlimitedColumns), HasSubstr("  -/-/-  "));

@@ -327,6 +327,7 @@ void Worker::Do(const life::Lifecycle::AskForGrant& ask) {
   if (grant.ok()) {
     TellProgress(*grant);
     workload_->OnLoss(grant->loss);
+    if (grant->live_workers.has_value()) workload_->OnLiveWorkers(*grant->live_workers);
   }
   // kWait may answer a request that was sent before the acknowledgement. So it does not prove that
   // the report was acknowledged.
@@ -417,6 +418,8 @@ void Worker::StartHeartbeats() {
              absl::MutexLock lock(&mutex_);
              Perform(lifecycle_.OnHeartbeat(reason));
            },
+       .on_live_workers =
+           [this](const messages::LiveWorkers& workers) { workload_->OnLiveWorkers(workers); },
        .on_unanswered =
            [this](const absl::Status& status) {
              absl::MutexLock lock(&mutex_);

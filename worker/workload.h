@@ -68,6 +68,9 @@ class Workload {
   // Called with each answer to a request for work. `loss` is that of the job so far. It is empty if
   // the worker has to wait.
   virtual void OnLoss(const job::JobLoss&) {}
+  // Called with each grant or answer to a heartbeat that tells them. May be called on the thread of
+  // the heartbeats.
+  virtual void OnLiveWorkers(const messages::LiveWorkers&) {}
   // Called before each step of the model.
   virtual void OnStep(const trainer::RoundStep&) {}
   // Called when the steps of a round are made, before the worker reads the model's parameters. The

@@ -87,6 +87,13 @@ struct RegisterCall {
   bool holder_is_gone = false;
 };
 
+// The living workers of a coordinator, which are registered or members.
+struct LiveWorkers {
+  int64_t count = 0;
+  uint32_t lowest_index = 0;  // the lowest Registration::index among them
+  friend bool operator==(const LiveWorkers&, const LiveWorkers&) = default;
+};
+
 // The answer to RegisterCall.
 struct Registration {
   WorkerLife life;
@@ -102,6 +109,10 @@ struct Registration {
   // The first round that has not been opened. 0 means that no round was opened, or that the server
   // is of an earlier release.
   Round next_round;
+  // The lowest number from 0 that no other living worker had when this life began. Not set means
+  // that the server is of an earlier release, or that such a server began this life.
+  std::optional<uint32_t> index;
+  std::optional<LiveWorkers> live_workers;  // not set by servers of earlier releases
 
   const params::Layout& layout() const { return map->layout; }
   const std::vector<ServerAddress>& servers() const { return map->servers; }
@@ -157,6 +168,7 @@ struct HeartbeatAnswer {
   ViewId view;
   std::string waiting_for;                 // why the cluster does not go on; empty if it goes on
   std::optional<ServerAddresses> servers;  // not set if the worker has these addresses already
+  std::optional<LiveWorkers> live_workers = {};  // not set by servers of earlier releases
 };
 
 struct Grant {
@@ -181,6 +193,9 @@ struct Grant {
   int64_t total_rounds = 0;
   job::JobLoss
       loss;  // loss of the job over all workers when the grant was given; not set with kWait
+  // Set in an answer to a worker, and no part of the work: not set in what the coordinator keeps,
+  // nor with kWait, nor by servers of earlier releases.
+  std::optional<LiveWorkers> live_workers = {};
   friend bool operator==(const Grant&, const Grant&) = default;
 };
 

@@ -438,6 +438,7 @@ WorkerSnapshot SnapshotOf(const ClusterState& state, const membership::WorkerRec
     snapshot.ended_age = now - record.ended_at;
     return snapshot;
   }
+  snapshot.index = connection.memory().index;
   snapshot.lease_age = now - record.renewed_at;
   snapshot.activity = work.is_waiting ? "wait" : activity.activity();
   snapshot.push_bytes_per_second = activity.push_bytes_per_second(now);

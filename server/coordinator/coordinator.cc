@@ -149,6 +149,8 @@ absl::StatusOr<messages::Registration> Coordinator::Admit(const messages::Regist
   answer.map = state_.model.map();
   answer.rounds_completed = state_.rounds.Of(worker).memory().rounds_completed;
   answer.next_round = state_.rounds.ledger().next_round();
+  answer.index = state_.membership.ConnectionOf(worker).memory().index;
+  answer.live_workers = state_.membership.live_workers();
   answer.needs_initial_weights = state_.model.ClaimSupply(answer.life, now);
   return answer;
 }
@@ -227,6 +229,7 @@ absl::StatusOr<messages::HeartbeatAnswer> Coordinator::Heartbeat(
   state_.model.OnHeartbeat(call.life.worker, call.path);
   messages::HeartbeatAnswer answer;
   answer.view = state_.membership.table().view();
+  answer.live_workers = state_.membership.live_workers();
   if (call.map_version.has_value() && *call.map_version != state_.model.map()->version) {
     answer.servers = messages::ServerAddresses{state_.model.map()->version, {}};
     for (const messages::ServerAddress& server : state_.model.map()->servers) {
@@ -423,6 +426,7 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker) const {
   } else if (state_.is_ready()) {
     answer.grant = state_.rounds.Of(worker).grant();
   }
+  if (answer.grant.has_value()) answer.live_workers = state_.membership.live_workers();
   return answer;
 }
 

@@ -64,9 +64,15 @@ namespace lodestar::coordinator {
 struct GrantAnswer {
   std::optional<messages::Grant> grant;
   std::string pending_reason;  // see Coordinator::WhyNoGrant()
+  std::optional<messages::LiveWorkers> live_workers = {};  // set if there is a grant
 
+  // Returns what the worker is answered.
   messages::Grant OrWait() const {
-    if (grant.has_value()) return *grant;
+    if (grant.has_value()) {
+      messages::Grant answer = *grant;
+      answer.live_workers = live_workers;
+      return answer;
+    }
     messages::Grant wait;
     wait.kind = messages::Grant::Kind::kWait;
     wait.reason = pending_reason;

@@ -126,6 +126,7 @@ void Describe(Archive& archive, membership::WorkerConnection::Memory& connection
   archive.Optional("identity", connection.identity);
   archive.Optional("map_version", connection.map_version);
   archive.Optional("frozen_hash", connection.frozen_hash);
+  archive.Optional("index", connection.index);
 }
 
 template <typename Archive>

@@ -647,6 +647,21 @@ TEST(CoordinatorMemoryJsonTest, SaysWhatIsWrongAndWhere) {
                        HasSubstr("memory.membership.last_incarnation is not there")));
 }
 
+TEST(CoordinatorMemoryJsonTest, ReadsWorkersOfEarlierReleaseThatHaveNoIndex) {
+  const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
+  CoordinatorMemory memory;
+  memory.desks[WorkerId(1)].connection.index = 7;
+  const std::string written = CoordinatorMemoryToJson(memory, now);
+  const auto read = CoordinatorMemoryFromRecords({written}, now);
+  ASSERT_OK(read);
+  EXPECT_EQ((*read)->desks.at(WorkerId(1)).connection.index, 7);
+  const std::string without = absl::StrReplaceAll(written, {{R"("index":7,)", ""}});
+  ASSERT_NE(without, written);
+  const auto of_earlier_release = CoordinatorMemoryFromRecords({without}, now);
+  ASSERT_OK(of_earlier_release);
+  EXPECT_EQ((*of_earlier_release)->desks.at(WorkerId(1)).connection.index, std::nullopt);
+}
+
 TEST(CoordinatorMemoryJsonTest, RefusesChangesThatDoNotFit) {
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   CoordinatorMemory memory;

@@ -1045,6 +1045,42 @@ TEST(CoordinatorRestartTest, OtherFrozenWeightsAreRefusedBeforeAndAfterRestart) 
   EXPECT_OK(cluster.coordinator().Register(call, cluster.now()).status());
 }
 
+TEST(CoordinatorRestartTest, IndexIsToldAtRegistrationAndOutlivesRestart) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  TestWorker a{"a", 1, {}};
+  TestWorker b{"b", 2, {}};
+  EXPECT_EQ(cluster.Register(a)->index, 0);
+  ASSERT_OK_AND_ASSIGN(const messages::Registration registered, cluster.Register(b));
+  EXPECT_EQ(registered.index, 1);
+  EXPECT_EQ(registered.live_workers, (messages::LiveWorkers{.count = 2, .lowest_index = 0}));
+  ASSERT_OK(cluster.coordinator().Leave(a.life, "", {}, cluster.now()));
+  cluster.Restart();
+  cluster.AttachAgain();
+  ASSERT_OK_AND_ASSIGN(
+      const messages::HeartbeatAnswer answer,
+      cluster.coordinator().Heartbeat({.life = b.life, .activity = ""}, cluster.now()));
+  EXPECT_EQ(answer.live_workers, (messages::LiveWorkers{.count = 1, .lowest_index = 1}));
+  EXPECT_EQ(cluster.Register(b)->index, 1) << "the life goes on";
+  TestWorker c{"c", 3, {}};
+  EXPECT_EQ(cluster.Register(c)->index, 0);
+}
+
+TEST(CoordinatorRestartTest, GrantIsAnsweredWithLiveWorkersAndKeptWithoutThem) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const GrantAnswer before = cluster.Ask(a);
+  ASSERT_TRUE(before.grant.has_value());
+  EXPECT_EQ(before.grant->live_workers, std::nullopt);
+  EXPECT_EQ(before.OrWait().live_workers,
+            (messages::LiveWorkers{.count = 1, .lowest_index = 0}));
+  cluster.Add("b");
+  const GrantAnswer after = cluster.Ask(a);
+  EXPECT_EQ(after.grant, before.grant);
+  EXPECT_EQ(after.OrWait().live_workers, (messages::LiveWorkers{.count = 2, .lowest_index = 0}));
+}
+
 TEST(CoordinatorRestartTest, AnotherClientSuppliesIfTheFirstIsLost) {
   Coordinator::Config config = TestConfig();
   config.job.model = *params::ModelPreset("client");

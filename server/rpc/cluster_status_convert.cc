@@ -34,6 +34,7 @@ void AddWorker(const coordinator::WorkerSnapshot& worker, v1::ClusterStatus* sta
   line->set_peer(worker.peer);
   line->set_rounds_completed(worker.rounds_completed);
   line->set_residuals_lost(worker.residuals_lost);
+  if (worker.index.has_value()) line->set_index(*worker.index);
   if (worker.start_to_contribution.has_value()) {
     line->set_start_to_contribution_seconds(absl::ToDoubleSeconds(*worker.start_to_contribution));
   }

@@ -606,6 +606,7 @@ void Audit::OnCommand(const shards::ShardCommand& command) {
   if (const auto* assign = std::get_if<shards::AssignCommand>(&command)) {
     members_.clear();
     begun_.clear();
+    index_holders_.clear();
     acknowledged_.clear();
     must_resume_ = false;
     work_.OnAssigned(assign->source);
@@ -644,9 +645,20 @@ void Audit::OnCommand(const shards::ShardCommand& command) {
   }
 }
 
-void Audit::OnRegistered(const messages::WorkerLife& life, absl::string_view name) {
+void Audit::OnRegistered(const messages::Registration& registration, absl::string_view name) {
+  const messages::WorkerLife& life = registration.life;
   names_[std::string(name)] = life.worker;
   begun_[life.worker] = life.incarnation;
+  if (!registration.index.has_value()) return Fail("worker ", name, " has no index");
+  Incarnation& holder = index_holders_[*registration.index];
+  // Incarnations older than the servers', or than the holder's, are answered late.
+  if (life.incarnation <= std::max(holder, Incarnation(lives_.rbegin()->first))) return;
+  const Incarnation before = std::exchange(holder, life.incarnation);
+  if (before == Incarnation() || ended_.contains(before) || ended_in_memory_.contains(before)) {
+    return;
+  }
+  Fail("worker ", name, " is told the index ", *registration.index, " of the life ", before.value(),
+       ", which has not ended");
 }
 
 int64_t Audit::SlowestBut(WorkerId except) const {

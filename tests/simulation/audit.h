@@ -20,6 +20,7 @@
 //   if a server or a job that was told to stop reports that all is saved, nothing else was counted,
 //   and the job continues from exactly there; while nothing is broken, all is saved;
 //   while nothing is broken, only a worker itself ends its incarnation;
+//   no two workers hold one index at the same time;
 //   no worker is granted a round that is further ahead of the slowest than the job allows;
 //   summaries of rounds say what was reported, and no sample is handed out twice: WorkAudit;
 //   a worker that is listed as waited for has not reported, and if nothing moves, a reason is
@@ -231,7 +232,7 @@ class Audit {
   void OnStopped(absl::string_view who,
                  const absl::StatusOr<checkpoints::PublishedCheckpoint>& saved);
   // The answer to a registration is sent.
-  void OnRegistered(const messages::WorkerLife& life, absl::string_view name);
+  void OnRegistered(const messages::Registration& registration, absl::string_view name);
   // The worker becomes a member. The answer may follow later.
   void OnJoined(WorkerId worker);
   // The answer to a worker's request for work is sent. If the worker has sent a report, the report
@@ -357,6 +358,8 @@ class Audit {
   // record, until the coordinator continues.
   std::set<Incarnation> ended_in_memory_;
   std::map<WorkerId, Incarnation> begun_;      // last incarnation of each worker
+  // The worker incarnation that was last told each index.
+  std::map<uint32_t, Incarnation> index_holders_;
   std::map<Incarnation, Round> acknowledged_;  // last acknowledged report of each incarnation
   // True if a worker has work that no coordinator has taken back. The next coordinator must
   // continue from there.

@@ -1074,7 +1074,7 @@ void SimulatedServer::Register(const messages::RegisterCall& call,
         }
         return
             [reply, audit, name = call.name, answer = std::move(answer)](const absl::Status& kept) {
-              if (kept.ok() && answer.ok()) audit->OnRegistered(answer->life, name);
+              if (kept.ok() && answer.ok()) audit->OnRegistered(*answer, name);
               reply(kept.ok() ? answer : kept);
             };
       });

@@ -501,6 +501,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
       pace.OnAnswered(clock.Now());
       unreachable.Forget("heartbeat");
       if (answer->servers.has_value()) calls.on_moved(*answer->servers);
+      if (answer->live_workers.has_value()) calls.on_live_workers(*answer->live_workers);
       calls.on_waiting(answer->waiting_for);
       is_cut_off = false;
       // Heartbeats may use another connection by now. Then that connection is held instead.

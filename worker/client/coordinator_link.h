@@ -31,6 +31,9 @@ class CoordinatorLink {
     // Called after each heartbeat with the reason why the cluster waits. An empty text means that
     // it does not wait.
     std::function<void(const std::string& reason)> on_waiting = [](const std::string&) {};
+    // Called after each heartbeat whose answer has them.
+    std::function<void(const messages::LiveWorkers&)> on_live_workers =
+        [](const messages::LiveWorkers&) {};
     // Called after each heartbeat that got no answer, with the error. Heartbeats go on.
     std::function<void(const absl::Status&)> on_unanswered = [](const absl::Status&) {};
     // Called if servers have other addresses than in the version that `activity` has reported.

@@ -3,6 +3,7 @@
 #include "server/coordinator/membership/membership.h"
 
 #include <algorithm>
+#include <set>
 
 #include "common/runtime/remedy.h"
 #include "common/runtime/status_hints.h"
@@ -52,6 +53,30 @@ const WorkerConnection& Membership::ConnectionOf(WorkerId worker) const {
 
 bool Membership::IsMember(const messages::WorkerLife& life) const {
   return Check(life).ok() && table_.Find(life.worker)->is_member();
+}
+
+messages::LiveWorkers Membership::live_workers() const {
+  std::optional<uint32_t> lowest;
+  messages::LiveWorkers workers;
+  for (const auto& [id, record] : table_.workers()) {
+    if (!record.is_alive()) continue;
+    ++workers.count;
+    const std::optional<uint32_t>& index = ConnectionOf(id).memory().index;
+    if (index.has_value()) lowest = std::min(*index, lowest.value_or(*index));
+  }
+  workers.lowest_index = lowest.value_or(0);
+  return workers;
+}
+
+uint32_t Membership::FreeIndex() const {
+  std::set<uint32_t> held;
+  for (const auto& [id, record] : table_.workers()) {
+    const std::optional<uint32_t>& index = ConnectionOf(id).memory().index;
+    if (record.is_alive() && index.has_value()) held.insert(*index);
+  }
+  uint32_t free = 0;
+  while (held.contains(free)) ++free;
+  return free;
 }
 
 bool Membership::IsLastMember(WorkerId worker) const {
@@ -207,6 +232,7 @@ absl::StatusOr<Membership::Admitted> Membership::Register(const messages::Regist
     if (alarm.has_value()) alarm->is_one_of_many = ++num_of_other_servers_ > kMostNamed;
     admitted.alarm = std::move(alarm);
   }
+  if (!connection.memory().index.has_value()) connection.GiveIndex(FreeIndex());
   connection.OnRegistered(call.peer, map_version);
   closed_connections_.OnHeard(admitted.life, call.peer);
   return admitted;

@@ -166,6 +166,8 @@ class Membership {
     return table_.Check(life.worker, life.incarnation);
   }
   bool IsMember(const messages::WorkerLife& life) const;
+  // Returns how many workers live, and the lowest index among them.
+  messages::LiveWorkers live_workers() const;
   // Returns true if `worker` is the only member. Then no worker waits for it.
   bool IsLastMember(WorkerId worker) const;
   // Returns true if the process that sends `call` already has a life under the name of `call`. Its
@@ -287,6 +289,8 @@ class Membership {
   std::vector<RecentRefusals::Refusal> Callers(absl::Time now) const { return callers_.Shown(now); }
 
  private:
+  // Returns the lowest number from 0 that is the index of no living worker.
+  uint32_t FreeIndex() const;
   // Returns the alarm kOtherServers if it applies to this caller. Call before the worker is entered
   // into the table.
   std::optional<MemberAlarm> FindOtherServers(const messages::RegisterCall& call) const;

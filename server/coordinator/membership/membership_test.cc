@@ -57,6 +57,9 @@ class MembershipTest : public ::testing::Test {
     EXPECT_OK(membership_.Join(life, now_));
     return life;
   }
+  std::optional<uint32_t> IndexOf(WorkerId worker) const {
+    return membership_.ConnectionOf(worker).memory().index;
+  }
   static messages::HeartbeatCall Heartbeat(const messages::WorkerLife& life,
                                            absl::Duration round_trip) {
     messages::HeartbeatCall call;
@@ -88,7 +91,7 @@ TEST_F(MembershipTest, RegistrationOfNewProcessBeginsLifeAndConnection) {
   EXPECT_TRUE(first.is_new_life);
   EXPECT_FALSE(first.is_same_process);
   EXPECT_EQ(membership_.ConnectionOf(first.life.worker).memory(),
-            (WorkerConnection::Memory{7, "cpu", kBox, kMapVersion}));
+            (WorkerConnection::Memory{7, "cpu", kBox, kMapVersion, "", 0}));
   EXPECT_EQ(membership_.ConnectionOf(first.life.worker).peer(), PeerOf(7));
   ASSERT_TRUE(membership_.Drop(first.life.worker, "", now_).has_value());
   EXPECT_TRUE(Register(Call("a", 7)).is_same_process);
@@ -106,6 +109,75 @@ TEST_F(MembershipTest, RepeatedRegistrationGoesOnFromWhereItCalls) {
   EXPECT_FALSE(membership_.GoesOn(Call("a", 8)));
   ASSERT_TRUE(membership_.Drop(life.worker, "", now_).has_value());
   EXPECT_FALSE(membership_.GoesOn(again)) << "the life is over";
+}
+
+TEST_F(MembershipTest, NewLifeGetsLowestIndexThatNoLivingWorkerHolds) {
+  const WorkerId a = Join("a", 7).worker;
+  const WorkerId b = Join("b", 8).worker;
+  const WorkerId c = Register(Call("c", 9)).life.worker;  // has not joined
+  EXPECT_EQ(IndexOf(a), 0);
+  EXPECT_EQ(IndexOf(b), 1);
+  EXPECT_EQ(IndexOf(c), 2);
+  ASSERT_TRUE(membership_.Drop(a, "", now_).has_value());
+  ASSERT_TRUE(membership_.Drop(b, "", now_).has_value());
+  EXPECT_EQ(IndexOf(Join("d", 10).worker), 0);
+  EXPECT_EQ(IndexOf(Join("a", 7).worker), 1) << "its earlier life had 0, which d holds";
+  EXPECT_EQ(IndexOf(Join("e", 11).worker), 3);
+  EXPECT_EQ(IndexOf(c), 2);
+}
+
+TEST_F(MembershipTest, NewLifeDoesNotAvoidIndexOfItsEarlierLife) {
+  const messages::WorkerLife a = Join("a", 7);
+  ASSERT_TRUE(membership_.Drop(a.worker, "", now_).has_value());
+  EXPECT_EQ(IndexOf(Join("a", 7).worker), 0);
+}
+
+TEST_F(MembershipTest, RepeatedRegistrationKeepsIndex) {
+  const WorkerId a = Join("a", 7).worker;
+  const WorkerId b = Join("b", 8).worker;
+  ASSERT_TRUE(membership_.Drop(a, "", now_).has_value());
+  EXPECT_FALSE(Register(Call("b", 8)).is_new_life);
+  EXPECT_EQ(IndexOf(b), 1);
+}
+
+TEST_F(MembershipTest, IndexOutlivesTheProcess) {
+  const WorkerId a = Join("a", 7).worker;
+  const WorkerId b = Join("b", 8).worker;
+  ASSERT_TRUE(membership_.Drop(a, "", now_).has_value());
+  Membership resumed({.lease = kLease});
+  ASSERT_OK(resumed.Resume(membership_.memory(), now_));
+  resumed.Resume(b, membership_.ConnectionOf(b).memory());
+  EXPECT_EQ(resumed.ConnectionOf(b).memory().index, 1);
+  ASSERT_OK_AND_ASSIGN(const Membership::Admitted c,
+                       resumed.Register(Call("c", 9), kMapVersion, now_));
+  EXPECT_EQ(resumed.ConnectionOf(c.life.worker).memory().index, 0);
+  ASSERT_OK_AND_ASSIGN(const Membership::Admitted d,
+                       resumed.Register(Call("d", 10), kMapVersion, now_));
+  EXPECT_EQ(resumed.ConnectionOf(d.life.worker).memory().index, 2);
+}
+
+TEST_F(MembershipTest, LifeOfEarlierReleaseGetsIndexWhenItRegistersAgain) {
+  const WorkerId a = Join("a", 7).worker;
+  WorkerConnection::Memory memory = membership_.ConnectionOf(a).memory();
+  memory.index.reset();
+  membership_.Resume(a, memory);
+  EXPECT_EQ(membership_.live_workers(), (messages::LiveWorkers{1, 0}));
+  EXPECT_EQ(IndexOf(Join("b", 8).worker), 0);
+  EXPECT_EQ(membership_.live_workers(), (messages::LiveWorkers{2, 0}));
+  EXPECT_FALSE(Register(Call("a", 7)).is_new_life);
+  EXPECT_EQ(IndexOf(a), 1);
+}
+
+TEST_F(MembershipTest, LiveWorkersAreRegisteredOnesAndMembers) {
+  EXPECT_EQ(membership_.live_workers(), messages::LiveWorkers());
+  const WorkerId a = Join("a", 7).worker;
+  const messages::WorkerLife b = Join("b", 8);
+  Register(Call("c", 9));
+  EXPECT_EQ(membership_.live_workers(), (messages::LiveWorkers{3, 0}));
+  ASSERT_TRUE(membership_.Drop(a, "", now_).has_value());
+  EXPECT_EQ(membership_.live_workers(), (messages::LiveWorkers{2, 1}));
+  ASSERT_OK(membership_.Leave(b, "", now_).status());
+  EXPECT_EQ(membership_.live_workers(), (messages::LiveWorkers{1, 2}));
 }
 
 TEST_F(MembershipTest, UnknownWorkerHasEmptyConnection) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,6 +21,8 @@ class WorkerConnection {
     std::string identity;      // name in the worker's certificate. Empty means that it has none.
     uint64_t map_version = 0;  // version of the map in the answer to its registration
     std::string frozen_hash = {};  // frozen_hash of its RegisterCall
+    // See Registration::index. Not set means that an earlier release began this life.
+    std::optional<uint32_t> index = {};
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
@@ -37,6 +40,7 @@ class WorkerConnection {
     peer_ = call.peer;
     return is_same_process;
   }
+  void GiveIndex(uint32_t index) { memory_.index = index; }
   // Records the answer to a registration.
   void OnRegistered(const std::string& peer, uint64_t map_version) {
     peer_ = peer;
