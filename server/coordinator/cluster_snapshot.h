@@ -49,7 +49,8 @@ struct WorkerSnapshot {
   std::string device;
   std::string peer;
   uint64_t rounds_completed = 0;
-  std::optional<uint32_t> index;  // see Registration; set only if the worker lives
+  // See messages::Registration. Set only if the worker lives.
+  std::optional<uint32_t> index;
   uint64_t residuals_lost = 0;  // see WorkerAssignment::Memory
   // Times from the start and the registration of the worker's process to its first contribution.
   // Not set means that the process has not contributed, or that the time is not known.

@@ -64,7 +64,8 @@ namespace lodestar::coordinator {
 struct GrantAnswer {
   std::optional<messages::Grant> grant;
   std::string pending_reason;  // see Coordinator::WhyNoGrant()
-  std::optional<messages::LiveWorkers> live_workers = {};  // set if there is a grant
+  // Set if there is a grant.
+  std::optional<messages::LiveWorkers> live_workers = {};
 
   // Returns what the worker is answered.
   messages::Grant OrWait() const {

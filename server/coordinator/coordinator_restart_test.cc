@@ -1073,8 +1073,7 @@ TEST(CoordinatorRestartTest, GrantIsAnsweredWithLiveWorkersAndKeptWithoutThem) {
   const GrantAnswer before = cluster.Ask(a);
   ASSERT_TRUE(before.grant.has_value());
   EXPECT_EQ(before.grant->live_workers, std::nullopt);
-  EXPECT_EQ(before.OrWait().live_workers,
-            (messages::LiveWorkers{.count = 1, .lowest_index = 0}));
+  EXPECT_EQ(before.OrWait().live_workers, (messages::LiveWorkers{.count = 1, .lowest_index = 0}));
   cluster.Add("b");
   const GrantAnswer after = cluster.Ask(a);
   EXPECT_EQ(after.grant, before.grant);

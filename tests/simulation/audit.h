@@ -357,7 +357,7 @@ class Audit {
   // Incarnations whose end a restarted coordinator has read. A power failure may still remove that
   // record, until the coordinator continues.
   std::set<Incarnation> ended_in_memory_;
-  std::map<WorkerId, Incarnation> begun_;      // last incarnation of each worker
+  std::map<WorkerId, Incarnation> begun_;  // last incarnation of each worker
   // The worker incarnation that was last told each index.
   std::map<uint32_t, Incarnation> index_holders_;
   std::map<Incarnation, Round> acknowledged_;  // last acknowledged report of each incarnation
