@@ -160,6 +160,59 @@ class PythonPackageTest(ClusterTestCase):
     self.assertEqual(shown.stdout, "None\n4 2.0 0.5\n", shown.stderr)
     self.assert_ends(server)
 
+  def test_worker_is_told_its_index_and_becomes_first_when_the_first_leaves(self):
+    server = self.start_client_server(rounds=100000, min_workers=1)
+    shown = self.run_python(
+        "import sys, lodestar\n"
+        "def start(name):\n"
+        "  worker = lodestar.Worker(coordinator=sys.argv[1], name=name)\n"
+        "  worker.add_tensor('t', [4])\n"
+        "  worker.set_data(8)\n"
+        "  worker.allocate()\n"
+        "  try:\n    worker.place\n"
+        "  except lodestar.LodestarError as error:\n    print(error.code)\n"
+        "  worker.start()\n"
+        "  return worker\n"
+        "a = start('a')\n"
+        "print(*a.place)\n"
+        "a.next()\n"
+        "b = start('b')\n"
+        "print(*b.place)\n"
+        "a.step_done()\n"
+        "a.close()\n"
+        "for step in b.steps():\n"
+        "  b.step_done()\n"
+        "  if b.place.is_first:\n    break\n"
+        "print(*b.place)\n"
+        "b.close()\n", f"127.0.0.1:{self.port}")
+    self.assertEqual(shown.stdout.splitlines(),
+                     ["FAILED_PRECONDITION", "0 1 True", "FAILED_PRECONDITION", "1 2 False",
+                      "1 1 True"], shown.stderr)
+    self.stop_job(server)
+
+  def test_data_may_be_told_once_after_the_start_and_before_the_first_step(self):
+    server = self.start_client_server(rounds=3, min_workers=1)
+    shown = self.run_python(
+        "import sys, lodestar\n"
+        "worker = lodestar.Worker(coordinator=sys.argv[1], name='a')\n"
+        "worker.add_tensor('t', [4])\n"
+        "worker.allocate()\n"
+        "worker.start()\n"
+        "def refused(call):\n"
+        "  try:\n    call()\n"
+        "  except lodestar.LodestarError as error:\n    print(error.code)\n"
+        "print(worker.place.index)\n"
+        "refused(worker.next)\n"
+        "worker.set_data(8)\n"
+        "refused(lambda: worker.set_data(16))\n"
+        "for step in worker.steps():\n"
+        "  print(max(step.samples + worker.expect().samples) < 8)\n"
+        "  worker.step_done()\n", f"127.0.0.1:{self.port}")
+    self.assertEqual(shown.stdout.splitlines(),
+                     ["0", "FAILED_PRECONDITION", "FAILED_PRECONDITION"] + ["True"] * 3,
+                     shown.stderr)
+    self.assert_ends(server)
+
   def test_a_session_gives_up_on_servers_that_never_answer(self):
     port = cluster_processes.ReservedPort()
     self.addCleanup(port.close)

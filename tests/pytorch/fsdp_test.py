@@ -102,6 +102,13 @@ class FsdpTest(replay.ReplayTestCase):
       run["batches"] = [torch.cat(run["batches"][k:k + 2]) for k in range(0, 24, 2)]
     self.replay_gradients(runs, "mlp", "adamw")
 
+  def test_a_pass_ends_in_the_same_step_for_all_ranks(self):
+    # The step that begins with sample 90 of 96 begins in the next pass for rank 1.
+    runs = self.run_alone("mlp", "adamw", "--passes", mode="sync", batch_size=18, **ADAMW)
+    self.assertEqual([run["passes"] for run in runs], [[6, 5, 1]] * 2)
+    self.assertEqual([run["place"] for run in runs], [(0, 1, True)] * 2)
+    self.replay_gradients(runs, "mlp", "adamw")
+
   def test_tied_and_frozen_weights_in_async(self):
     runs = self.run_alone("transformer", "momentum", mode="async", **MOMENTUM)
     self.replay_gradients(runs, "transformer", "momentum", tolerance=2e-6)

@@ -141,6 +141,29 @@ def interrupted(address, name, model_name, optimizer_name):
   return {"batches": batches, "weights": model.state_dict()}
 
 
+def in_passes(address, name, model_name, optimizer_name, num_passes, **loader_options):
+  """A loop over passes of a DataLoader, as programs have it. Returns the samples of the batches of
+  each pass, what is known before the first, and `epoch` before and after each."""
+  model, optimizer = make_worker(name, model_name, optimizer_name)
+  data = torch.utils.data.DataLoader(small_models.TRAIN, shuffle=True, **loader_options)
+  passes, epochs = [], []
+  with lodestar.join(address, name=name) as ps:
+    model, optimizer = ps.attach(model, optimizer)
+    loader = ps.loader(data)
+    place = ps.index, ps.count, ps.is_first
+    begun = ps.epoch
+    for _ in range(ps.epoch, num_passes):
+      epochs.append(ps.epoch)
+      passes.append([])
+      for indices, _, _ in loader:
+        passes[-1].append(indices)
+        make_step(model, optimizer, indices)
+      epochs.append(ps.epoch)
+    return {"passes": passes, "batches": sum(passes, []), "weights": model.state_dict(),
+            "epochs": epochs, "begun": begun, "place": place, "length": len(loader),
+            "has_dataset": loader.dataset is small_models.TRAIN, "is_over": ps.is_over}
+
+
 def own_loop(address, name, model_name, optimizer_name, num_steps):
   """Batches of its own, and so many steps at most."""
   model, optimizer = make_worker(name, model_name, optimizer_name)

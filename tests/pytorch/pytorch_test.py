@@ -83,7 +83,8 @@ class PyTorchTest(replay.ReplayTestCase):
     self.replay_local_steps(runs, "mlp", "momentum", 4)
 
   def test_an_iterable_has_batches_of_its_own(self):
-    runs = self.run_programs("mlp", "adamw", "--iterable", mode="sync", rounds=30, **ADAMW)
+    runs = self.run_programs("mlp", "adamw", "--iterable", mode="sync", rounds=30,
+                             loader={"is_own": True}, **ADAMW)
     for run in runs:
       # A pass has 12 batches.
       self.assertEqual([len(run["batches"])] + [len(batch) for batch in run["batches"]],

@@ -93,32 +93,41 @@ def train(address, name, model_name, optimizer_name, rank, options):
     loader_options = {}
   group = None if "--alone" in options else dist.group.WORLD
   scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, enabled="--inf" in options)
-  batches = []
+  data = small_models.TRAIN
+  if "--passes" in options:
+    data, loader_options = torch.utils.data.DataLoader(data, batch_size=9, shuffle=True), {}
+  batches, passes = [], []
   with comparing_gloo_threads(), lodestar.join(address, name=name, group=group) as ps:
     ps.attach(model, optimizer)
-    for indices, _, _ in ps.loader(small_models.TRAIN, heldout=small_models.HELDOUT,
-                                   evaluate=lambda batch: evaluate(model, batch), **loader_options):
-      batches.append(indices)
-      if ps.round == 3 and f"--raise={rank}" in options:
-        raise ValueError("the third round is bad")
-      if ps.round == 3 and rank == 1:
-        if "--sleep" in options:
-          print("sleeps", flush=True)
-          time.sleep(3)
-        if "--stop" in options:
-          ps.stop()
-      loss = small_models.loss_of(model, indices) * ps.share
-      if "--inf" in options and ps.round == 3 and rank == 1:
-        loss = loss * torch.inf
-      scaler.scale(loss).backward()
-      ps.log({"loss": loss / ps.share, "rank": rank})
-      if ps.is_last_batch:
-        scaler.step(optimizer)
-        scaler.update()
-        optimizer.zero_grad()
+    loader = ps.loader(data, heldout=small_models.HELDOUT,
+                       evaluate=lambda batch: evaluate(model, batch), **loader_options)
+    while not ps.is_over:
+      passes.append(0)
+      for indices, _, _ in loader:
+        passes[-1] += 1
+        batches.append(indices)
+        if ps.round == 3 and f"--raise={rank}" in options:
+          raise ValueError("the third round is bad")
+        if ps.round == 3 and rank == 1:
+          if "--sleep" in options:
+            print("sleeps", flush=True)
+            time.sleep(3)
+          if "--stop" in options:
+            ps.stop()
+        loss = small_models.loss_of(model, indices) * ps.share
+        if "--inf" in options and ps.round == 3 and rank == 1:
+          loss = loss * torch.inf
+        scaler.scale(loss).backward()
+        ps.log({"loss": loss / ps.share, "rank": rank})
+        if ps.is_last_batch:
+          scaler.step(optimizer)
+          scaler.update()
+          optimizer.zero_grad()
+    place = ps.index, ps.count, ps.is_first
   weights = {name: weight.full_tensor() if hasattr(weight, "full_tensor") else weight
              for name, weight in model.state_dict().items()}
-  return {"batches": batches, "weights": weights, "evaluation": tuple(ps.evaluation or ())}
+  return {"batches": batches, "passes": passes, "place": place, "weights": weights,
+          "evaluation": tuple(ps.evaluation or ())}
 
 
 def main():

@@ -147,18 +147,18 @@ class CallerDataset final : public data::Dataset {
 
 }  // namespace
 
-CallerWorkload::CallerWorkload(messages::DatasetInfo data, job::ProposedSettings proposed,
-                               Deps deps)
-    : data_(std::move(data)),
-      proposed_(proposed),
-      deps_(std::move(deps)),
-      dataset_(std::make_unique<CallerDataset>(&data_)) {}
+CallerWorkload::CallerWorkload(job::ProposedSettings proposed, Deps deps)
+    : proposed_(proposed), deps_(std::move(deps)) {}
 
 void CallerWorkload::OnRegistered(const messages::Registration& registration) {
   if (life_ != registration.life) forecast_ = {};
   life_ = registration.life;
-  forecast_.order.emplace(registration.job.seed, data_.num_train_samples);
+  if (dataset_ != nullptr) ExpectOrderOf(registration.job);
   deps_.on_registered(registration);
+}
+
+void CallerWorkload::ExpectOrderOf(const job::JobSpec& job) {
+  forecast_.order.emplace(job.seed, dataset_->num_train_samples());
 }
 
 std::function<void(const std::vector<Version>&)> CallerWorkload::on_weights() {
@@ -189,6 +189,8 @@ absl::Status CallerWorkload::Prepare(const messages::Registration& registration,
   RETURN_IF_ERROR(
       params::CheckSameLayout(registration.layout(), "the server", *layout, "this program"));
   model_ = std::make_unique<CallerModel>(layout, deps_.vectors, deps_.handoff, &step_, &forecast_);
+  dataset_ = std::make_unique<CallerDataset>(&**deps_.data);
+  ExpectOrderOf(registration.job);
   return absl::OkStatus();
 }
 

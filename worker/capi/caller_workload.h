@@ -32,6 +32,8 @@ class CallerWorkload final : public worker::Workload {
  public:
   // All outlive the workload, or refer to what does; functions are called on the worker's thread.
   struct Deps {
+    // What the program has said of its samples. Set once await_vectors() has returned OK.
+    const std::optional<messages::DatasetInfo>* data = nullptr;
     CallerVectors* vectors = nullptr;
     StepHandoff* handoff = nullptr;
     // With each registration.
@@ -40,13 +42,16 @@ class CallerWorkload final : public worker::Workload {
     // had more than others.
     std::function<void(std::optional<Version>)> on_weights;
     std::function<void(const job::JobLoss&)> on_loss;
+    // May be called on the thread of the heartbeats.
+    std::function<void(const messages::LiveWorkers&)> on_live_workers;
     std::function<messages::OfferedLayout()> offered_layout;
-    // Blocks until the program has the vectors, and has written what it begins with; returns their
-    // layout, which stays. Errors: what allocating them has failed with; Cancelled: told to stop.
+    // Blocks until the program has the vectors, has written what it begins with, and has said what
+    // its data is; returns the layout of the vectors, which stays. Errors: what allocating them has
+    // failed with; Cancelled: told to stop.
     std::function<absl::StatusOr<const params::Layout*>()> await_vectors;
   };
 
-  CallerWorkload(messages::DatasetInfo data, job::ProposedSettings proposed, Deps deps);
+  CallerWorkload(job::ProposedSettings proposed, Deps deps);
 
   std::optional<messages::OfferedLayout> offered_layout() const override {
     return deps_.offered_layout();
@@ -58,12 +63,15 @@ class CallerWorkload final : public worker::Workload {
                        data::StopRequested stop_requested) override;
   model::Model* model() override { return model_.get(); }
   const data::Dataset* dataset() const override { return dataset_.get(); }
-  bool owns_partition() const override { return data_.own_partition; }
+  bool owns_partition() const override { return (*deps_.data)->own_partition; }
   bool has_optimizer() const override { return true; }
   bool wants_last_weights() const override { return true; }
   void OnRegistered(const messages::Registration& registration) override;
   void OnGrant(const messages::Grant& grant) override { forecast_.OnGrant(grant); }
   void OnLoss(const job::JobLoss& loss) override { deps_.on_loss(loss); }
+  void OnLiveWorkers(const messages::LiveWorkers& workers) override {
+    deps_.on_live_workers(workers);
+  }
   void OnStep(const trainer::RoundStep& step) override { step_ = step; }
   std::function<void(const std::vector<Version>&)> on_weights() override;
   absl::Status CheckMaySupplyWeights(const job::JobSpec& job) const override;
@@ -72,15 +80,17 @@ class CallerWorkload final : public worker::Workload {
   }
 
  private:
-  const messages::DatasetInfo data_;
+  // Requires: the data set was made.
+  void ExpectOrderOf(const job::JobSpec& job);
+
   const job::ProposedSettings proposed_;
   const Deps deps_;
   trainer::RoundStep step_;  // that the model trains next
   trainer::StepForecast forecast_;
-  messages::WorkerLife life_;            // that forecast_ is of
-  bool has_updates_ = false;             // are in the vector of parameters
-  std::unique_ptr<model::Model> model_;  // null: not prepared
-  std::unique_ptr<data::Dataset> dataset_;
+  messages::WorkerLife life_;               // that forecast_ is of
+  bool has_updates_ = false;                // are in the vector of parameters
+  std::unique_ptr<model::Model> model_;     // null: not prepared
+  std::unique_ptr<data::Dataset> dataset_;  // null: not prepared
 };
 
 }  // namespace lodestar::capi

@@ -183,6 +183,18 @@ absl::Status Next(lodestar_worker* worker, lodestar_step* step) {
   return TellStep(*handed, worker, step);
 }
 
+absl::Status TellPlace(lodestar_worker* worker, int64_t* index, int64_t* count, int* is_first) {
+  RETURN_IF_ERROR(CheckWorker(worker));
+  RETURN_IF_ERROR(CheckArgument(index, "index"));
+  RETURN_IF_ERROR(CheckArgument(count, "count"));
+  RETURN_IF_ERROR(CheckArgument(is_first, "is_first"));
+  ASSIGN_OR_RETURN(const WorkerPlace place, worker->session.Place());
+  *index = place.index;
+  *count = place.count;
+  *is_first = place.is_first ? 1 : 0;
+  return absl::OkStatus();
+}
+
 }  // namespace
 }  // namespace lodestar::capi
 
@@ -316,6 +328,10 @@ const char* lodestar_job(lodestar_worker* worker, const char* setting) {
   if (value.ok()) return Lend(*std::move(value));
   Report(value.status());
   return nullptr;
+}
+
+int lodestar_place(lodestar_worker* worker, int64_t* index, int64_t* count, int* is_first) {
+  return Report(lodestar::capi::TellPlace(worker, index, count, is_first));
 }
 
 int lodestar_wait(lodestar_worker* worker, int for_job, int milliseconds) {

@@ -111,9 +111,11 @@ LODESTAR_API int lodestar_add_embedding(lodestar_worker* worker, const char* nam
  */
 LODESTAR_API int lodestar_add_averaged(lodestar_worker* worker, const char* name,
                                        const int64_t* shape, int num_dimensions, int block);
-/* Samples are numbers from 0 on. `fingerprint`: 16 hex digits that are equal for workers that have
-   the same data, or empty: nobody compares. `predictions_per_sample`: tokens of a sequence, for
-   the rate in the log; else 1. `is_own`: the data is this worker's alone, as with
+/* Before lodestar_start(). Since minor 1 also once after it, before the first step is asked for: so
+   lodestar_place() can decide which data it is. Samples are numbers from 0 on. `fingerprint`: 16
+   hex digits that are equal for workers that have the same data, or empty: nobody compares.
+   `predictions_per_sample`: tokens of a sequence, for the rate in the log; else 1. `is_own`: the
+   data is this worker's alone, as with
    --data_partition=own. */
 LODESTAR_API int lodestar_set_data(lodestar_worker* worker, const char* fingerprint,
                                    int64_t num_train_samples, int64_t num_heldout_samples,
@@ -150,7 +152,19 @@ LODESTAR_API int lodestar_start(lodestar_worker* worker);
    call. Null: it will not any more, or there is no such setting. */
 LODESTAR_API const char* lodestar_job(lodestar_worker* worker, const char* setting);
 
-/* Waits until lodestar_next() (for_job 0) or lodestar_job() (for_job 1) would not block, but for at
+/* Since minor 1. Tells what this worker is among those of its job. `index` is the lowest number
+   from 0 that no other living worker had when this one registered. The worker keeps it until its
+   life ends, also while servers are started again; a new life gets a new one. `count` is how many
+   workers live, and `is_first` is 1 if no living one has a lower index, else 0: both by the newest
+   grant or heartbeat. In a job with sites, that is among the workers of one site. Blocks until the
+   worker has registered. Errors: UNIMPLEMENTED if the servers are of an earlier release;
+   FAILED_PRECONDITION before lodestar_start(); INVALID_ARGUMENT for a null pointer; what the worker
+   has ended with. */
+LODESTAR_API int lodestar_place(lodestar_worker* worker, int64_t* index, int64_t* count,
+                                int* is_first);
+
+/* Waits until lodestar_next() (for_job 0) or lodestar_job() and lodestar_place()
+   (for_job 1) would not block, but for at
    most so long: for programs that look at something else meanwhile. 1: it would not; 0: not yet. */
 LODESTAR_API int lodestar_wait(lodestar_worker* worker, int for_job, int milliseconds);
 

@@ -208,7 +208,7 @@ absl::Status WorkerSession::AddTensor(params::TensorSpec tensor) {
 }
 
 absl::Status WorkerSession::SetData(const messages::DatasetInfo& data) {
-  RETURN_IF_ERROR(CheckNotStarted());
+  if (data_.has_value()) RETURN_IF_ERROR(CheckNotStarted());
   if (data.num_train_samples < 1 || data.num_heldout_samples < 0 || data.tokens_per_sample < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         data.num_train_samples, " training samples, ", data.num_heldout_samples, " held out, ",
@@ -282,6 +282,11 @@ absl::Status WorkerSession::HandOverVectors() {
     return absl::FailedPreconditionError(
         "the worker has started without its vectors: allocate them before the first step");
   }
+  if (!data_.has_value()) {
+    return absl::FailedPreconditionError(
+        "the worker has started without its data: say how many samples there are before the first "
+        "step");
+  }
   vectors_outcome_ = absl::OkStatus();
   return absl::OkStatus();
 }
@@ -309,9 +314,8 @@ absl::StatusOr<const params::Layout*> WorkerSession::AwaitVectors() {
 
 absl::Status WorkerSession::Start() {
   RETURN_IF_ERROR(CheckNotStarted());
-  if (tensors_.empty() || !data_.has_value()) {
-    return absl::FailedPreconditionError(
-        "before a worker starts it needs its tensors and its data: how many samples there are");
+  if (tensors_.empty()) {
+    return absl::FailedPreconditionError("before a worker starts it needs its tensors");
   }
   ASSIGN_OR_RETURN(params::Layout own_layout, params::Layout::FromTensors(tensors_));
   config_.residual_folder = worker::ResidualFolderIn(entrance_.security.state_dir, entrance_.name);
@@ -321,7 +325,7 @@ absl::Status WorkerSession::Start() {
   RETURN_IF_ERROR(worker::CheckMayEnter(entrance_));
   RETURN_IF_ERROR(ClaimGrpc());
   own_layout_ = std::move(own_layout);
-  if (layout_.has_value()) RETURN_IF_ERROR(HandOverVectors());
+  if (layout_.has_value() && data_.has_value()) RETURN_IF_ERROR(HandOverVectors());
   process_ = getpid();
   has_started_ = true;
   thread_ = std::thread([this] { Run(); });
@@ -348,25 +352,32 @@ absl::Status WorkerSession::EnterAndRun() {
   if (absl::IsCancelled(credentials.status())) return absl::OkStatus();
   RETURN_IF_ERROR(credentials.status());
   auto workload = std::make_unique<CallerWorkload>(
-      *data_, proposed_,
-      CallerWorkload::Deps{.vectors = &vectors_,
-                           .handoff = &handoff_,
-                           .on_registered =
-                               [this](const messages::Registration& registration) {
-                                 absl::MutexLock lock(&mutex_);
-                                 registration_ = registration;
-                               },
-                           .on_weights =
-                               [this](std::optional<Version> version) {
-                                 weights_version_ = version.has_value() ? version->value() : -1;
-                               },
-                           .on_loss =
-                               [this](const job::JobLoss& loss) {
-                                 absl::MutexLock lock(&mutex_);
-                                 if (loss.heldout.has_value()) loss_ = loss;
-                               },
-                           .offered_layout = [this] { return Offer(); },
-                           .await_vectors = [this] { return AwaitVectors(); }});
+      proposed_, CallerWorkload::Deps{.data = &data_,
+                                      .vectors = &vectors_,
+                                      .handoff = &handoff_,
+                                      .on_registered =
+                                          [this](const messages::Registration& registration) {
+                                            absl::MutexLock lock(&mutex_);
+                                            registration_ = registration;
+                                            live_workers_ = registration.live_workers;
+                                          },
+                                      .on_weights =
+                                          [this](std::optional<Version> version) {
+                                            weights_version_ =
+                                                version.has_value() ? version->value() : -1;
+                                          },
+                                      .on_loss =
+                                          [this](const job::JobLoss& loss) {
+                                            absl::MutexLock lock(&mutex_);
+                                            if (loss.heldout.has_value()) loss_ = loss;
+                                          },
+                                      .on_live_workers =
+                                          [this](const messages::LiveWorkers& workers) {
+                                            absl::MutexLock lock(&mutex_);
+                                            live_workers_ = workers;
+                                          },
+                                      .offered_layout = [this] { return Offer(); },
+                                      .await_vectors = [this] { return AwaitVectors(); }});
   ASSIGN_OR_RETURN(std::unique_ptr<worker::Worker> made,
                    worker::Worker::Create(config_, std::move(workload), &Clock::Real()));
   worker::Worker* worker = nullptr;
@@ -408,12 +419,30 @@ bool WorkerSession::AwaitJob(absl::Duration timeout) {
 absl::StatusOr<std::string> WorkerSession::JobSetting(absl::string_view setting) {
   RETURN_IF_ERROR(CheckStarted());
   absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(AwaitRegistration());
+  return SettingOf(registration_->job, setting);
+}
+
+absl::StatusOr<WorkerPlace> WorkerSession::Place() {
+  RETURN_IF_ERROR(CheckStarted());
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(AwaitRegistration());
+  if (!registration_->index.has_value() || !live_workers_.has_value()) {
+    return absl::UnimplementedError(
+        "the servers are of an earlier release, which gives workers no index: upgrade them, and "
+        "start this program again");
+  }
+  return WorkerPlace{.index = *registration_->index,
+                     .count = live_workers_->count,
+                     .is_first = *registration_->index <= live_workers_->lowest_index};
+}
+
+absl::Status WorkerSession::AwaitRegistration() {
   const auto is_known = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return registration_.has_value() || outcome_.has_value();
   };
   mutex_.Await(absl::Condition(&is_known));
-  if (registration_.has_value()) return SettingOf(registration_->job, setting);
-  return EndBeforeTheJob();
+  return registration_.has_value() ? absl::OkStatus() : EndBeforeTheJob();
 }
 
 absl::Status WorkerSession::EndBeforeTheJob() const {

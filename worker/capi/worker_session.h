@@ -28,6 +28,13 @@
 
 namespace lodestar::capi {
 
+// What a worker is among the living workers of its job.
+struct WorkerPlace {
+  int64_t index = 0;      // see Registration::index
+  int64_t count = 0;      // number of living workers
+  bool is_first = false;  // true if its index is the lowest
+};
+
 // Thread-safe where the C API says so; see lodestar_worker.h for what each does and its errors.
 class WorkerSession {
  public:
@@ -57,7 +64,10 @@ class WorkerSession {
   // Blocks until the worker has registered. Errors: InvalidArgument: there is no such setting; what
   // the worker has ended with before.
   absl::StatusOr<std::string> JobSetting(absl::string_view setting) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether JobSetting() would not block; waits for that for at most `timeout`.
+  // Blocks until the worker has registered. Errors: Unimplemented if the servers are of an earlier
+  // release; what the worker has ended with before.
+  absl::StatusOr<WorkerPlace> Place() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether JobSetting() and Place() would not block; waits for that for at most `timeout`.
   bool AwaitJob(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   // The same of Next(). Both hand over what the program has written into the vectors.
   bool AwaitNews(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -72,6 +82,8 @@ class WorkerSession {
   absl::Status Leave() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  // Blocks until the worker has registered. Errors: what it has ended with before.
+  absl::Status AwaitRegistration() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckNotStarted() const;
   absl::Status CheckStarted() const;
   // Makes the vectors in this order of the tensors.
@@ -80,8 +92,8 @@ class WorkerSession {
   absl::Status AllocateAsTheJob() ABSL_LOCKS_EXCLUDED(mutex_);
   // Why no job is known any more.
   absl::Status EndBeforeTheJob() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Tells the worker's thread that the vectors have what the program begins with. Errors:
-  // FailedPrecondition if it has started and has none.
+  // Tells the worker's thread that the data is known, and that the vectors have what the program
+  // begins with. Errors: FailedPrecondition if the worker has started and lacks one of both.
   absl::Status HandOverVectors() ABSL_LOCKS_EXCLUDED(mutex_);
   // On thread_: until the worker has ended.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -98,6 +110,7 @@ class WorkerSession {
   std::vector<params::TensorSpec> tensors_;
   std::optional<params::Layout>
       own_layout_;  // of the tensors as they were added; none: there may be more
+  // May be set once after Start(), by the program's thread, until vectors_outcome_ is OK.
   std::optional<messages::DatasetInfo> data_;
   std::string frozen_hash_;  // of OfferedLayout
 
@@ -114,6 +127,7 @@ class WorkerSession {
   absl::Mutex mutex_;
   std::optional<messages::Registration> registration_ ABSL_GUARDED_BY(mutex_);
   job::JobLoss loss_ ABSL_GUARDED_BY(mutex_);  // with the last evaluation
+  std::optional<messages::LiveWorkers> live_workers_ ABSL_GUARDED_BY(mutex_);
   // The outcome of Allocate(). OK once the program has written into the vectors, too.
   std::optional<absl::Status> vectors_outcome_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<worker::Worker> worker_ ABSL_GUARDED_BY(mutex_);

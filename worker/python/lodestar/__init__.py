@@ -15,8 +15,8 @@ flags. Without PyTorch, `lodestar.Worker` has the same with flat vectors.
 from lodestar._comm_hook import comm_hook
 from lodestar._library import LodestarError
 from lodestar.session import Session, join
-from lodestar.worker_api import Evaluation, Step, Worker
+from lodestar.worker_api import Evaluation, Place, Step, Worker
 
 __version__ = "0.1.0"
-__all__ = ["Evaluation", "LodestarError", "Session", "Step", "Worker", "comm_hook", "join",
+__all__ = ["Evaluation", "LodestarError", "Place", "Session", "Step", "Worker", "comm_hook", "join",
            "__version__"]

@@ -102,6 +102,8 @@ _FUNCTIONS = {
     "block": (_INT, [_HANDLE, _TEXT]),
     "start": (_INT, [_HANDLE]),
     "job": (_TEXT, [_HANDLE, _TEXT]),
+    "place": (_INT, [_HANDLE, ctypes.POINTER(_INT64), ctypes.POINTER(_INT64),
+                     ctypes.POINTER(_INT)]),
     "wait": (_INT, [_HANDLE, _INT, _INT]),
     "next": (_INT, [_HANDLE, ctypes.POINTER(Step)]),
     "weights_version": (_INT64, [_HANDLE]),

@@ -11,7 +11,7 @@ import torch
 from lodestar._library import LodestarError
 from lodestar._ranks import Ranks
 from lodestar._sharded_tensors import rows_of_ranks
-from lodestar.worker_api import Evaluation, Step, Worker
+from lodestar.worker_api import Evaluation, Place, Step, Worker
 
 # The settings of a job that are known by name.
 _SETTINGS = ("mode", "has_local_steps", "local_steps", "batch_size", "global_batch_size",
@@ -50,6 +50,7 @@ class _Given(NamedTuple):
     settings: Optional[Dict[str, str]]
     weights_version: int
     evaluation: Optional[Evaluation]
+    place: Optional[Place]
 
 
 class ShardedWorker:
@@ -67,11 +68,13 @@ class ShardedWorker:
         self.num_ranks = ranks.count
         self.weights_version = -1
         self.evaluation: Optional[Evaluation] = None
+        self._place: Optional[Place] = None
         self.has_step = False
         self._wants_stop = False
         self._preparations: List[Tuple[Any, ...]] = []  # methods of the worker, and arguments
         self._tensors: List[_Tensor] = []
         self._settings: Dict[str, str] = {}
+        self._has_started = False
         self._has_asked = False  # for a step
         self._is_over = False
         self._step: Optional[Step] = None  # of all ranks
@@ -110,7 +113,11 @@ class ShardedWorker:
         self._add(_Tensor(name, [_product(shape)] * self.num_ranks, True))
 
     def set_data(self, *data: Any) -> None:
-        self._preparations.append(("set_data", *data))
+        if not self._has_started:
+            self._preparations.append(("set_data", *data))
+            return
+        self.ranks.agree([("set_data", *data)])
+        self.ranks.lead(lambda: self._worker().set_data(*data))
 
     def start(self) -> None:
         """Raises LodestarError INVALID_ARGUMENT also if the ranks differ in what they have said."""
@@ -122,15 +129,33 @@ class ShardedWorker:
             self._worker().start()
 
         self.ranks.lead(start)
+        self._has_started = True
 
     def job(self, setting: str) -> str:
         """Once the ranks have it, each may ask by itself."""
         if not self._settings:
-            self._take_settings(self.ranks.lead(self._read_settings,
-                                                lambda: self._worker().is_ready(for_job=True)))
+            settings, self._place = self.ranks.lead(
+                lambda: (self._read_settings(), self._read_place()),
+                lambda: self._worker().is_ready(for_job=True))
+            self._take_settings(settings)
         if setting not in self._settings:
             raise LodestarError("INVALID_ARGUMENT", f"a job has no setting {setting}")
         return self._settings[setting]
+
+    @property
+    def place(self) -> Place:
+        """Of the worker, as rank 0 has told it with the job, or with the newest step."""
+        if self._place is None:
+            raise LodestarError("UNIMPLEMENTED" if self._settings else "FAILED_PRECONDITION",
+                                "the servers have not told this worker its index")
+        return self._place
+
+    def _read_place(self) -> Optional[Place]:
+        """Of rank 0. None: the servers are of an earlier release."""
+        try:
+            return self._worker().place
+        except LodestarError:
+            return None
 
     def _read_settings(self) -> Dict[str, str]:
         return {setting: self._worker().job(setting) for setting in _SETTINGS}
@@ -153,6 +178,7 @@ class ShardedWorker:
             self._collect("parameters")
         given: _Given = self.ranks.lead(self._ask, lambda: self._worker().is_ready())
         self.weights_version, self.evaluation = given.weights_version, given.evaluation
+        self._place = given.place
         self._step, self._expected = given.step, given.expected
         self._metrics = {}
         self.has_step = given.step is not None
@@ -177,7 +203,7 @@ class ShardedWorker:
         expected = [worker.expect(ahead + 1) for ahead in range(self._num_expected)
                     ] if step is not None and step.is_training else []
         return _Given(step, expected, self._read_settings() if is_new else None,
-                      worker.weights_version, worker.evaluation)
+                      worker.weights_version, worker.evaluation, self._read_place())
 
     def _part_of(self, step: Step) -> Step:
         """What this rank has of it. Forward and backward of a sharded model need all ranks, the

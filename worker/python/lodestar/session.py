@@ -2,19 +2,21 @@
 """join() and what it returns: a PyTorch model, its optimizer and a data set as one worker of a job."""
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import types
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Set, Tuple, Union, cast
+from typing import (TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional, Set, Tuple,
+                    Union, cast)
 
 from lodestar._batches import GrantedBatches, OwnBatches
 from lodestar._join_strings import is_join_setting
 from lodestar._library import LodestarError
 from lodestar._optimizer_settings import settings_of
-from lodestar.worker_api import Evaluation, Step, Worker
+from lodestar.worker_api import Evaluation, Place, Step, Worker
 
 if TYPE_CHECKING:  # they need PyTorch, and Worker does not
     from lodestar._exchange import Exchange, HookedSteps
@@ -118,6 +120,7 @@ class Session:
 
         self._has_left = False
         self._is_over = False  # the job's end has come
+        self._epoch = 0  # of the first sample of the newest step
         self._incarnation = 0
         self._has_comm_hook = False
         self._step: Optional[Step] = None  # at hand
@@ -210,17 +213,28 @@ class Session:
     def loader(self, dataset: Any, batch_size: Optional[int] = None, *, accumulate: int = 1,
                heldout: Any = None, evaluate: Optional[Evaluate] = None, fingerprint: str = "",
                is_own: bool = False, predictions_per_sample: int = 1,
-               **options: Any) -> Iterator[Any]:
-        """The batches that this worker is to train on, until the job is done.
+               **options: Any) -> Iterable[Any]:
+        """The batches that this worker is to train on.
 
         Of a map-style data set the servers say which samples, and in which order, so that none is
-        taken twice in a pass, whoever joins or leaves; of any other iterable (an iterable data set,
-        a DataLoader) each worker has its own, and only their number is counted. When the loop is
+        taken twice in a pass, whoever joins or leaves. One loop is the whole job, and when it is
         over the model has the weights of the whole job.
 
+        A torch.utils.data.DataLoader over such a data set is taken apart: the servers grant its
+        samples, and batch_size, collate_fn, num_workers, pin_memory, worker_init_fn, generator,
+        prefetch_factor and persistent_workers are the DataLoader's. It has to shuffle (shuffle=True)
+        without replacement. Samplers and batch samplers of other kinds are refused, unless is_own.
+        All batches are whole, whatever drop_last is. One loop is one pass: it ends before the first
+        step of this worker that begins with a sample of the next pass, or with the job. `epoch` says
+        which pass comes: `for epoch in range(ps.epoch, epochs)`. What is returned has len(), at the
+        present number of workers, and `dataset`.
+
+        Of any other iterable (an iterable data set, also in a DataLoader, or a generator) each
+        worker has its own batches, and only their number is counted. One loop is the whole job.
+
         Args:
-          dataset: with len() and [index], the same for all workers; or an iterable of batches, or
-            an IterableDataset of samples, which begins again where it ends.
+          dataset: with len() and [index], the same for all workers; or a DataLoader; or an iterable
+            of batches, or an IterableDataset of samples, which begins again where it ends.
           batch_size: of a batch, at most. The job's --batch_size is accumulate times that, times the
             ranks of join(group=), or becomes it with the first worker; in a job with
             --global_batch_size a step has as many batches as it needs. None: whatever the job has.
@@ -232,15 +246,17 @@ class Session:
             there are.
           fingerprint: 16 hex digits that are equal for workers with the same data; compared. Without
             it only the numbers of samples are, of training and held out.
-          is_own: the data is this worker's alone (--data_partition=own of gpu_worker).
+          is_own: the data is this worker's alone (--data_partition=own of gpu_worker). A DataLoader
+            then draws its samples itself, and begins again where it ends.
           predictions_per_sample: tokens of a sequence, for the rate in the log.
           options: of torch.utils.data.DataLoader: num_workers, collate_fn, pin_memory, ... With
             processes of its own it loads what is expected to be granted next.
 
         Raises:
-          LodestarError: what the cluster refuses, or the job ended with; FAILED_PRECONDITION before
-            attach(), for a batch that optimizer.step() was not called for, and for an optimizer
-            that is not the job's.
+          LodestarError: what the cluster refuses, or the job ended with; INVALID_ARGUMENT for a
+            DataLoader whose samples cannot be granted; FAILED_PRECONDITION before attach(), for a
+            batch that optimizer.step() was not called for, and for an optimizer that is not the
+            job's.
         """
         if accumulate < 1:
             raise LodestarError("INVALID_ARGUMENT", f"accumulate={accumulate}: at least 1")
@@ -249,7 +265,16 @@ class Session:
             raise LodestarError("INVALID_ARGUMENT",
                                 f"{', '.join(wrong)}: the servers say which samples, and in which "
                                 "order; leave it out")
+        is_pass = not is_own and _is_granted_loader(dataset)
         of_data = None if _is_map_style(dataset) else getattr(dataset, "batch_size", None)
+        if is_pass:
+            from lodestar._data_loaders import take_apart
+
+            if options:
+                raise LodestarError("INVALID_ARGUMENT",
+                                    f"{', '.join(options)}: the DataLoader has options of its "
+                                    "own; leave it out here")
+            dataset, of_data, options = take_apart(dataset)
         if batch_size is not None and of_data is not None and batch_size != of_data:
             raise LodestarError("INVALID_ARGUMENT",
                                 f"batch_size={batch_size}, and the data has batches of {of_data}")
@@ -262,7 +287,14 @@ class Session:
         if self._source is None or self._source_of != made_for:
             self._source = self._make_source(dataset, *made_for)
             self._source_of = made_for
-        return self._batches()
+        if not is_pass:
+            return self._batches()
+        from lodestar._data_loaders import GrantedLoader
+
+        assert batch_size is not None
+        in_round = batch_size * self._worker.num_ranks  # with one batch of each worker, times those
+        return GrantedLoader(dataset, lambda: self._batches(is_pass=True),
+                             lambda: -(-len(dataset) // (in_round * self.count)))
 
     def batch_sampler(self, dataset: Any, batch_size: Optional[int] = None, *,
                       fingerprint: str = "", is_own: bool = False,
@@ -348,17 +380,33 @@ class Session:
         self._data = dataset
         if batch_size is not None:
             self._batch_size = batch_size * self._worker.num_ranks
+        if self._exchange is not None:
+            with self._leaving_on_error():
+                self._check_job()
+                # The program may have loaded weights since the session has connected.
+                self._tensors.place(self._worker, in_vector=self._exchange.in_vector)
+            return
+        if batch_size is not None:
             self._worker.propose("batch_size", self._batch_size)
-        if self._check_frozen:
-            self._worker.set("frozen_hash", self._tensors.frozen_hash())
-        self._worker.start()
+        self._enter_job()
+
+    @contextlib.contextmanager
+    def _leaving_on_error(self) -> Iterator[None]:
+        """A worker that does not fit holds up no other."""
         try:
-            self._enter_job()
+            yield
         except BaseException:
-            self.leave()  # a worker that does not fit holds up no other
+            self.leave()
             raise
 
     def _enter_job(self) -> None:
+        if self._check_frozen:
+            self._worker.set("frozen_hash", self._tensors.frozen_hash())
+        self._worker.start()
+        with self._leaving_on_error():
+            self._take_job()
+
+    def _take_job(self) -> None:
         from lodestar._exchange import make_exchange
 
         self._exchange = make_exchange(self._worker, self._tensors, self._optimizer,
@@ -379,9 +427,14 @@ class Session:
                 f"ps_server with --batch_size={self._batch_size}, or leave it out here")
         self._exchange.check()
 
-    def _batches(self) -> Iterator[Any]:
+    def _batches(self, is_pass: bool = False) -> Iterator[Any]:
+        """Those of the job, or of one pass over the data."""
         source = self._source
+        epoch: Optional[int] = None
         for step in self._steps():
+            if is_pass and epoch is not None and step.epoch > epoch:
+                return  # the next loop begins with this step
+            epoch = step.epoch
             sizes = source.begin(step.samples)
             for part, size in enumerate(sizes):
                 try:
@@ -407,8 +460,8 @@ class Session:
 
     def _steps(self) -> Iterator[Step]:
         if self._is_over:
-            warnings.warn("the job is done: one loop over the loader is the whole job, of "
-                          "ps_server --rounds")
+            warnings.warn("the job is done, after the rounds of ps_server --rounds: there are no "
+                          "more batches")
             return
         if self._step is not None and not self.is_step_made:
             # The loop before was left in the middle of it.
@@ -429,7 +482,7 @@ class Session:
                 self._is_over = True
                 self._close_source()
                 return
-            self._step = step
+            self._step, self._epoch = step, step.epoch
             self._is_made = self._is_handed_over = False
             self._has_gradients = self._is_skipped = False
             self._batch_samples, self._loss = len(step.samples), (0.0, 0, 0)
@@ -703,6 +756,49 @@ class Session:
         return -1 if self._step is None else self._step.round
 
     @property
+    def epoch(self) -> int:
+        """The pass over the data, from 0 on, of the first sample of the batch at hand, or, with none
+        at hand, of the next one, which is waited for. After the job it is the last one. Passes are
+        of the job, and not of this worker, unless the data is its own. 0 before loader()."""
+        if self._step is None and self._data is not None and not (self._is_over or self._has_left):
+            next(self._steps(), None)  # the next loop begins with it
+        return self._epoch
+
+    @property
+    def index(self) -> int:
+        """The lowest number from 0 that no other living worker had when this one registered. It
+        stays as it is while this worker lives, also if servers are started again; a worker that
+        was taken for dead, and registers again, gets a new one. In a job with sites it tells the
+        workers of one site apart. Programs seed by it what is to differ between workers, as dropout
+        and augmentation: `torch.manual_seed(seed + ps.index)`.
+
+        This, `count` and `is_first` connect if loader() has not: the job's --batch_size is then the
+        server's, and not proposed by loader(). They raise LodestarError FAILED_PRECONDITION before
+        attach(), UNIMPLEMENTED if the servers are of an earlier release, and what join() and
+        loader() say of connecting. With group= all ranks ask before loader(), or none does."""
+        return self._place().index
+
+    @property
+    def count(self) -> int:
+        """How many workers of the job live, by the newest grant or heartbeat."""
+        return self._place().count
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no living worker has a lower index, by the newest grant or heartbeat: for what one
+        worker of the job is to do, such as writing a file. When the first worker ends, another one
+        becomes it; two may be it for a moment."""
+        return self._place().is_first
+
+    def _place(self) -> Place:
+        if self._exchange is None and not self._has_left:
+            if self._model is None:
+                raise LodestarError("FAILED_PRECONDITION",
+                                    "attach() a model before the session connects")
+            self._enter_job()
+        return self._worker.place
+
+    @property
     def evaluation(self) -> Optional[Evaluation]:
         """The last evaluation of the job, over the held-out samples of all workers (heldout=), as
         the servers have told of it with the batch at hand, or with the end of the job: `round`,
@@ -808,6 +904,13 @@ def _is_same(data: Any, other: Any) -> bool:
 
 def _is_map_style(dataset: Any) -> bool:
     return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+
+
+def _is_granted_loader(data: Any) -> bool:
+    """Returns whether `data` is a DataLoader over samples that servers can grant."""
+    from torch.utils.data import DataLoader
+
+    return isinstance(data, DataLoader) and _is_map_style(data.dataset)
 
 
 def _metric_name(name: str) -> str:

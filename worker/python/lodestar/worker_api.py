@@ -54,6 +54,7 @@ class Step(NamedTuple):
       samples: their numbers, each below num_train_samples (num_heldout_samples).
       epochs: the passes over the data that they belong to; 0 of held-out ones.
       first_position: place of the first among all samples that the job has trained on.
+      epoch: the pass that the first sample belongs to, of all ranks that are one worker.
     """
 
     is_training: bool
@@ -65,6 +66,7 @@ class Step(NamedTuple):
     samples: List[int]
     epochs: List[int]
     first_position: int
+    epoch: int
 
 
 class Evaluation(NamedTuple):
@@ -81,11 +83,25 @@ class Evaluation(NamedTuple):
     accuracy: float
 
 
+class Place(NamedTuple):
+    """What a worker is among the living workers of its job.
+
+    Attributes:
+      index: the lowest number from 0 that no other living worker had when this one registered.
+      count: how many workers live.
+      is_first: whether no living worker has a lower index.
+    """
+
+    index: int
+    count: int
+    is_first: bool
+
+
 def _step_of(step: _library.Step) -> Step:
     count = step.num_samples
     return Step(step.kind == _TRAIN, step.round, step.step, step.num_steps, step.learning_rate,
                 step.server_incarnation, step.samples[:count], step.epochs[:count],
-                step.first_position)
+                step.first_position, step.epochs[0] if count else 0)
 
 
 class Worker:
@@ -151,7 +167,8 @@ class Worker:
     def set_data(self, num_train_samples: int, num_heldout_samples: int = 0,
                  predictions_per_sample: int = 1, fingerprint: str = "",
                  is_own: bool = False) -> None:
-        """How many samples there are. `fingerprint`: 16 hex digits that are equal for workers with
+        """How many samples there are. Before start(), or once after it, before the first step: so
+        `place` can decide which data it is. `fingerprint`: 16 hex digits that are equal for workers with
         the same data, or empty: nobody compares. `is_own`: the data is this worker's alone."""
         self._check(self._library.set_data(self._handle, fingerprint.encode(), num_train_samples,
                                            num_heldout_samples, predictions_per_sample,
@@ -217,6 +234,17 @@ class Worker:
         if value is None:
             self._check(self._library.last_code())
         return value.decode()
+
+    @property
+    def place(self) -> Place:
+        """What this worker is among the living workers of the job. The index stays for the worker's
+        life; the others are those of the newest grant or heartbeat. Blocks until the worker has
+        registered."""
+        self._wait(for_job=True)
+        index, count, is_first = ctypes.c_int64(), ctypes.c_int64(), ctypes.c_int()
+        self._check(self._library.place(self._handle, ctypes.byref(index), ctypes.byref(count),
+                                        ctypes.byref(is_first)))
+        return Place(index.value, count.value, bool(is_first.value))
 
     def _wait(self, for_job: bool) -> None:
         """So that handlers of signals run meanwhile."""
