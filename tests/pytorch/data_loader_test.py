@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program's DataLoader is taken apart, so that no two workers train on one sample; what cannot be
 granted is refused by name. Run by run.sh, with a Python that has PyTorch.
 

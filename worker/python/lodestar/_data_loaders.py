@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program's DataLoader whose samples the servers grant."""
 from __future__ import annotations
 
