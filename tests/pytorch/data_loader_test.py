@@ -123,15 +123,16 @@ class DataLoaderTest(replay.ReplayTestCase):
       self.assertEqual([len(samples) for samples in of_pass], [48, 48])
     self.assertEqual([run["epochs"] for run in runs], [[0, 1, 1, 2, 2, 2]] * 2)
     self.assertEqual([run["begun"] for run in runs], [0, 0])
+    self.assertEqual([run["lengths"] for run in runs], [[6, 6, 6]] * 2)
     self.assertEqual([run["is_over"] for run in runs], [True, True])
     self.assertEqual(sorted(run["place"][0] for run in runs), [0, 1])
     self.assertTrue(all(run["has_dataset"] for run in runs))
     self.replay_gradients(runs, "mlp", "adamw")
 
-  def test_length_is_that_of_a_pass_at_the_present_number_of_workers(self):
+  def test_length_counts_a_batch_that_reaches_into_the_next_pass(self):
     run, = self.run_in_passes(1, rounds=14, num_programs=1, batch_size=7, num_workers=1)
     self.assertEqual(run["place"], (0, 1, True))
-    self.assertEqual(run["length"], 14)
+    self.assertEqual(run["lengths"], [14])
     self.assertEqual(len(run["passes"][0]), 14)
 
   def test_batch_that_reaches_into_the_next_pass_belongs_to_its_first_sample(self):

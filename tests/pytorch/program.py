@@ -143,10 +143,11 @@ def interrupted(address, name, model_name, optimizer_name):
 
 def in_passes(address, name, model_name, optimizer_name, num_passes, **loader_options):
   """A loop over passes of a DataLoader, as programs have it. Returns the samples of the batches of
-  each pass, what is known before the first, and `epoch` before and after each."""
+  each pass, what is known before the first, `epoch` before and after each, and the length of the
+  loader with the first batch of each."""
   model, optimizer = make_worker(name, model_name, optimizer_name)
   data = torch.utils.data.DataLoader(small_models.TRAIN, shuffle=True, **loader_options)
-  passes, epochs = [], []
+  passes, epochs, lengths = [], [], []
   with lodestar.join(address, name=name) as ps:
     model, optimizer = ps.attach(model, optimizer)
     loader = ps.loader(data)
@@ -156,11 +157,13 @@ def in_passes(address, name, model_name, optimizer_name, num_passes, **loader_op
       epochs.append(ps.epoch)
       passes.append([])
       for indices, _, _ in loader:
+        if not passes[-1]:
+          lengths.append(len(loader))
         passes[-1].append(indices)
         make_step(model, optimizer, indices)
       epochs.append(ps.epoch)
     return {"passes": passes, "batches": sum(passes, []), "weights": model.state_dict(),
-            "epochs": epochs, "begun": begun, "place": place, "length": len(loader),
+            "epochs": epochs, "begun": begun, "place": place, "lengths": lengths,
             "has_dataset": loader.dataset is small_models.TRAIN, "is_over": ps.is_over}
 
 
