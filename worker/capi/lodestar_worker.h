@@ -113,7 +113,7 @@ LODESTAR_API int lodestar_add_averaged(lodestar_worker* worker, const char* name
                                        const int64_t* shape, int num_dimensions, int block);
 /* Before lodestar_start(). Since minor 1 also once after it, before the first step is asked for: so
    lodestar_place() can decide which data it is. Samples are numbers from 0 on. `fingerprint`: 16
-   hex digits that are equal for workers that have the same data, or empty: nobody compares.
+   hex digits that are equal for workers that have the same data; empty means: not compared.
    `predictions_per_sample`: tokens of a sequence, for the rate in the log; else 1. `is_own`: the
    data is this worker's alone, as with
    --data_partition=own. */
