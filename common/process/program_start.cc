@@ -6,50 +6,93 @@
 // Closed standard streams are opened before the constructors of shared libraries run: gRPC's
 // constructor opens descriptors, which would get the numbers 0 to 2.
 //
-// pthread_create() is replaced, also for libraries: if a thread cannot be started (ulimit -u,
-// ulimit -v, a control group), the process prints a message and exits with 1. gRPC would print
-// nothing, and would wait for that thread for ever or abort.
+// pthread_create() is replaced, also for libraries. If the system refuses a thread (ulimit -u,
+// ulimit -v, a control group), the caller waits for up to kStartPatience. Then the process prints a
+// message and exits with 129. gRPC would print nothing, and would wait for that thread for ever or
+// abort.
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/process/patient_start.h"
 #include "common/process/process_setup.h"
 
+namespace lodestar::process {
 namespace {
 
-__attribute__((section(".preinit_array"),
-               used)) void (*open_streams)() = &lodestar::process::OpenStandardStreams;
+__attribute__((section(".preinit_array"), used)) void (*open_streams)() = &OpenStandardStreams;
 
-// Other processes of the user may hold the last threads only for a moment, so thread creation is
-// tried again.
-constexpr int kTries = 20;
-constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 50'000'000};
+// Another try may succeed: other processes may have freed their threads by then.
+constexpr int kExitRetry = 129;
 
-// Must not allocate memory, because there may be none left.
+// The number of calls of pthread_create() that wait and have said so. Only the first one of them is
+// told.
+std::atomic<int> told_waits = 0;
+
+// Writes a line as the log does, with the time in UTC. Does not allocate memory, as the log would.
+void WriteLine(const char* level, const char* text) {
+  const timespec now = absl::ToTimespec(absl::Now());
+  tm fields = {};
+  gmtime_r(&now.tv_sec, &fields);
+  char time[32];
+  strftime(time, sizeof(time), "%Y-%m-%d %H:%M:%S", &fields);
+  char line[512];
+  const int length = snprintf(line, sizeof(line), "%s.%03d+00:00 %s %s\n", time,
+                              static_cast<int>(now.tv_nsec / 1'000'000), level, text);
+  if (write(STDERR_FILENO, line, static_cast<size_t>(length)) < 0) return;
+}
+
+void Tell(StartNews news) {
+  switch (news) {
+    case StartNews::kRefused:
+      if (told_waits.fetch_add(1) > 0) return;
+      WriteLine(
+          "warning",
+          "cannot start a thread, tries again for a minute: memory is limited (ulimit -v), or "
+          "other processes hold the last threads (ulimit -u, TasksMax=, pids.max); raise the "
+          "limit");
+      return;
+    case StartNews::kStarted:
+      if (told_waits.fetch_sub(1) == 1) WriteLine("info", "threads can be started again");
+      return;
+  }
+}
+
 [[noreturn]] void ExitWithoutThread() {
-  constexpr absl::string_view kText =
-      "cannot start a thread: memory is limited (ulimit -v), or the number of threads (ulimit -u, "
-      "control group); raise that\n";
-  constexpr int kExitFailed = 1;
-  if (write(STDERR_FILENO, kText.data(), kText.size()) < 0) _exit(kExitFailed);
-  _exit(kExitFailed);
+  WriteLine("error",
+            "cannot start a thread for a minute: memory is limited (ulimit -v), or the number of "
+            "threads (ulimit -u, TasksMax=, pids.max); raise the limit. Ends at once, without "
+            "saving");
+  _exit(kExitRetry);
 }
 
 }  // namespace
+}  // namespace lodestar::process
 
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                               void* (*run)(void*), void* argument) noexcept {
+  using lodestar::process::StartNews;
   static const auto create =
       reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
-  for (int i = 0; i < kTries; ++i) {
-    const int error = create(thread, attributes, run, argument);
-    if (error != EAGAIN && error != ENOMEM) return error;
-    nanosleep(&kPause, nullptr);
-  }
-  ExitWithoutThread();
+  const int error = lodestar::process::StartPatiently({
+      .start = [&] { return create(thread, attributes, run, argument); },
+      .now = [] { return absl::Now(); },
+      .pause =
+          [](absl::Duration pause) {
+            const timespec time = absl::ToTimespec(pause);
+            nanosleep(&time, nullptr);
+          },
+      .tell = [](StartNews news) { lodestar::process::Tell(news); },
+  });
+  if (error == EAGAIN || error == ENOMEM) lodestar::process::ExitWithoutThread();
+  return error;
 }

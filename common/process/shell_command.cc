@@ -17,6 +17,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/logging/logging.h"
+#include "common/process/patient_start.h"
 #include "common/runtime/file_descriptor.h"
 #include "common/runtime/file_io.h"
 #include "common/runtime/peer_text.h"
@@ -140,9 +142,19 @@ absl::Status RunShellCommand(const ShellCommand& command, const ShellCommandDeps
   const FileDescriptor input(ends[0]);
   FileDescriptor output(ends[1]);
   pid_t pid = 0;
-  if (const int error = Spawn(command, output.get(), &pid); error != 0) {
-    return ErrnoStatus(error, "start", "/bin/sh");
-  }
+  const int error = StartPatiently({
+      .start = [&] { return Spawn(command, output.get(), &pid); },
+      .now = [&] { return deps.clock->Now(); },
+      .pause = [&](absl::Duration pause) { deps.clock->Sleep(pause); },
+      .tell =
+          [](StartNews news) {
+            if (news == StartNews::kStarted) return;
+            logging::LogWarn(
+                "cannot start /bin/sh, tries again for a minute: other processes hold the last "
+                "ones (ulimit -u, TasksMax=, pids.max)");
+          },
+  });
+  if (error != 0) return ErrnoStatus(error, "start", "/bin/sh");
   output.Reset();
   Lines lines(deps.on_line);
   std::optional<absl::Time> told_to_end;
