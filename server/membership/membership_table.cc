@@ -282,6 +282,7 @@ const WorkerRecord* MembershipTable::FindByName(absl::string_view name) const {
 }
 
 void MembershipTable::BeginLife(WorkerRecord& worker, uint64_t instance_id, absl::Time now) {
+  ++num_life_changes_;
   std::erase(ended_, worker.id);
   std::erase(ended_strangers_, worker.id);
   worker.incarnation = ++last_incarnation_;
@@ -295,6 +296,7 @@ void MembershipTable::BeginLife(WorkerRecord& worker, uint64_t instance_id, absl
 
 EndedLife MembershipTable::EndLife(WorkerRecord& worker, WorkerState state, std::string reason,
                                    absl::Time now) {
+  ++num_life_changes_;
   EndedLife ended{worker.id, worker.incarnation, worker.name, worker.is_member(), reason};
   worker.state = state;
   worker.ended_at = now;

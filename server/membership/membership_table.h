@@ -167,6 +167,8 @@ class MembershipTable {
   // Checks that this incarnation goes on. Errors: Aborted.
   absl::Status Check(WorkerId id, Incarnation incarnation) const;
   ViewId view() const { return view_; }
+  // Returns how many lives have begun and ended in this table.
+  int64_t num_life_changes() const { return num_life_changes_; }
   // Return null if there is none.
   const WorkerRecord* Find(WorkerId id) const;
   const WorkerRecord* FindByName(absl::string_view name) const;
@@ -194,6 +196,7 @@ class MembershipTable {
   WorkerId last_id_;
   Incarnation last_incarnation_;
   ViewId view_;
+  int64_t num_life_changes_ = 0;
 };
 
 }  // namespace lodestar::membership

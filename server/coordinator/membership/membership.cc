@@ -30,6 +30,7 @@ Membership::Membership(const Config& config)
 
 absl::Status Membership::Resume(Memory memory, absl::Time now) {
   life_key_ = std::move(memory.life_key);
+  live_workers_.reset();
   ASSIGN_OR_RETURN(table_, MembershipTable::Resume(table_.config(), std::move(memory.table), now));
   return absl::OkStatus();
 }
@@ -41,6 +42,7 @@ absl::Status Membership::Restore(const MembershipState& state, Start start, absl
   table.RememberEnds(table_);
   table_ = std::move(table);
   connections_.clear();
+  live_workers_.reset();
   if (start.beginning.has_value()) beginning_ = start.beginning;
   empty_folder_ = std::move(start.empty_folder);
   return absl::OkStatus();
@@ -56,6 +58,10 @@ bool Membership::IsMember(const messages::WorkerLife& life) const {
 }
 
 messages::LiveWorkers Membership::live_workers() const {
+  const int64_t num_life_changes = table_.num_life_changes();
+  if (live_workers_.has_value() && live_workers_->num_life_changes == num_life_changes) {
+    return live_workers_->workers;
+  }
   std::optional<uint32_t> lowest;
   messages::LiveWorkers workers;
   for (const auto& [id, record] : table_.workers()) {
@@ -65,6 +71,7 @@ messages::LiveWorkers Membership::live_workers() const {
     if (index.has_value()) lowest = std::min(*index, lowest.value_or(*index));
   }
   workers.lowest_index = lowest.value_or(0);
+  live_workers_ = {workers, num_life_changes};
   return workers;
 }
 
@@ -232,7 +239,10 @@ absl::StatusOr<Membership::Admitted> Membership::Register(const messages::Regist
     if (alarm.has_value()) alarm->is_one_of_many = ++num_of_other_servers_ > kMostNamed;
     admitted.alarm = std::move(alarm);
   }
-  if (!connection.memory().index.has_value()) connection.GiveIndex(FreeIndex());
+  if (!connection.memory().index.has_value()) {
+    connection.GiveIndex(FreeIndex());
+    live_workers_.reset();
+  }
   connection.OnRegistered(call.peer, map_version);
   closed_connections_.OnHeard(admitted.life, call.peer);
   return admitted;

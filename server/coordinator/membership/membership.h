@@ -148,6 +148,7 @@ class Membership {
   // Continues from the memory of an earlier process. Errors: those of MembershipTable::Resume().
   absl::Status Resume(Memory memory, absl::Time now);
   void Resume(WorkerId worker, WorkerConnection::Memory memory) {
+    live_workers_.reset();
     connections_[worker] = WorkerConnection(std::move(memory));
   }
   // Starts with the workers of a checkpoint. All workers must register again. Errors: those of
@@ -311,6 +312,13 @@ class Membership {
   int num_lacking_reports_ = 0;
   // Number of lives that began in this process and whose workers come from other servers.
   int num_of_other_servers_ = 0;
+  // What live_workers() returned last, and MembershipTable::num_life_changes() then. Not set means
+  // that the table or an index has changed without a new life.
+  struct CountedWorkers {
+    messages::LiveWorkers workers;
+    int64_t num_life_changes = 0;
+  };
+  mutable std::optional<CountedWorkers> live_workers_;
   const WorkerConnection unknown_{};
 };
 
