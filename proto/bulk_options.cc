@@ -30,13 +30,14 @@ constexpr int kMinPingIntervalMs = 5'000;
 constexpr int kMaxPingStrikes = 2;
 constexpr int kReconnectInitialMs = 100;
 constexpr int kReconnectMaxMs = 1'000;
-// Minimum pause before gRPC looks a host name up again. Its default is 30 s, and for that time a
-// server that came back under another IP address is not found.
+// Minimum pause before gRPC looks a host name up again. With gRPC's default, clients would not find
+// a server for 30 s after it has come back under another IP address.
 constexpr int kNameLookupPauseMs = 1'000;
 // Minimum timeout of a connection attempt. It is long, because a busy server answers late.
 constexpr int kConnectTimeoutMs = 5'000;
-// Maximum number of bytes read from a connection at once, and memory that the connection keeps for
-// the next read. If a frame has begun, the rest of the frame may be larger.
+// Maximum number of bytes that are read from a connection at once. The connection keeps this much
+// memory for the next read. The rest of a frame that has begun is read at once, also if it is
+// larger.
 constexpr int kReadBytes = 32 << 10;
 // Maximum number of bytes that may arrive on a stream before they are read.
 constexpr int kReceiveWindowBytes = 4 << 10;
@@ -51,7 +52,7 @@ constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
 
 // Handles gRPC's log messages, which are for developers. Users get our own error messages.
 void LogForDevelopers(gpr_log_func_args* entry) {
-  // gRPC aborts after these messages.
+  // After a failed assertion gRPC aborts the process, so its message is logged as our error.
   if (std::strstr(entry->message, "assertion failed") != nullptr) {
     logging::LogError("grpc {}:{}: {}", entry->file, entry->line, entry->message);
     logging::FlushLog();
@@ -72,8 +73,8 @@ void LogProtobufForDevelopers(google::protobuf::LogLevel level, const char* file
   logging::LogDebug("protobuf {}:{}: {}", file, line, message);
 }
 
-// Keeps gRPC initialized for ever. gRPC shuts down with its last channel or server, and that may
-// wait 10 s for its own poller to wake up.
+// Keeps gRPC initialized for ever. Otherwise gRPC would shut down with its last channel or server,
+// and the shutdown may wait 10 s for gRPC's own poller to wake up.
 void HoldGrpcLibrary() {
   static const bool held = [] {
     // If the user has set gRPC's own variable, gRPC's log is left as it is.
@@ -101,7 +102,7 @@ void SetCommon(grpc::ChannelArguments& arguments) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kNameLookupPauseMs);
   // Without this, a new channel uses the connection of another channel to the same address, or
-  // waits for that channel's pauses.
+  // waits while that channel pauses between connection attempts.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
 }
 
@@ -159,8 +160,8 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& optio
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
-  // If this were on, two servers could listen on the same port, and each would get some of the
-  // workers.
+  // If this option were on, two servers could listen on the same port, and each would get some of
+  // the workers.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 

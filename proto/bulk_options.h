@@ -10,8 +10,9 @@
 
 namespace lodestar::wire {
 
-// Payload of a chunk that we send, and maximum payload that is accepted. gRPC opens the window of a
-// stream by at most 1 MiB at a time, so a larger chunk costs one more wait in the middle.
+// kChunkBytes is the payload of a chunk that we send, kMaxChunkBytes the maximum payload that we
+// accept. gRPC opens a stream's flow-control window by at most 1 MiB at a time. So the sender of a
+// larger chunk would have to wait in the middle of the chunk.
 inline constexpr size_t kChunkBytes = size_t{1} << 20;
 inline constexpr size_t kMaxChunkBytes = size_t{4} << 20;
 // Minimum of PullRequest.max_chunk_bytes.
@@ -21,14 +22,14 @@ inline constexpr size_t kMinChunkLimitBytes = size_t{1} << 10;
 inline constexpr size_t kFirstChunkBytes = size_t{1} << 10;
 // Maximum size of a message. gRPC refuses larger messages before they are read.
 inline constexpr int kMaxMessageBytes = 8 << 20;
-// Size of a block of shared memory, for one chunk. kSharedBlocks is the number of blocks for each
-// direction. All blocks fit into the last-level cache, and there are enough of them that neither
-// side waits for the other.
+// Size of a block of shared memory. A block holds one chunk. kSharedBlocks is the number of blocks
+// for each direction. All blocks fit into the last-level cache, and there are enough of them that
+// neither side waits for the other.
 inline constexpr size_t kSharedBlockBytes = size_t{2} << 20;
 inline constexpr int kSharedBlocks = 6;
-// A second connection makes loopback nearly as fast as raw TCP, and more do not help. If a server
-// has less than kBytesForManyChannels of the model, only one connection is used: a second one would
-// only cost memory for each worker.
+// Number of connections from a worker to each server. A second connection makes loopback nearly as
+// fast as raw TCP, and more do not help. If a server has less than kBytesForManyChannels of the
+// model, only one connection is used: a second one would only cost memory for each worker.
 inline constexpr int kDataChannelsPerServer = 2;
 inline constexpr int64_t kBytesForManyChannels = int64_t{4} << 20;
 
@@ -40,11 +41,12 @@ inline constexpr int kMaxMetadataBytes = 8 << 10;
 // Time that a peer has for the TLS handshake and the first HTTP/2 frame.
 inline constexpr int kHandshakeTimeoutMs = 10'000;
 
-// Metadata key of a bulk call: the call's number, for ParameterService.DescribeCalls.
+// Metadata key of a bulk call. The value is the call's number, which ParameterService.DescribeCalls
+// uses.
 inline constexpr char kCallNumberKey[] = "lodestar-call";
 // Metadata key of every call that is made for a worker. The value is RegisterReply.life_secret.
 inline constexpr char kLifeSecretKey[] = "lodestar-life";
-// Metadata key of a control call: the call's id in the logs of both sides
+// Metadata key of a control call. The value is the call's id in the logs of both sides
 // (common/runtime/request_id.h). A server that refuses the call returns the id in the trailing
 // metadata. No decision depends on it.
 inline constexpr char kRequestIdKey[] = "lodestar-request";
@@ -65,7 +67,7 @@ struct ServerOptions {
   // False means that few bytes may be unread, and that up to 1 MiB per round trip may arrive while
   // the stream is read.
   bool long_paths = false;
-  // Maximum bytes of messages that are being received or sent. Beyond it gRPC ends calls.
+  // Maximum bytes of messages that are being received or sent. If there are more, gRPC ends calls.
   int64_t message_bytes = int64_t{1} << 30;
   // Maximum number of open calls of a client on one connection. The client holds further calls
   // back. The number is above the server's limit of calls per worker. Otherwise a worker could

@@ -13,8 +13,8 @@
 namespace lodestar::wire {
 namespace {
 
-// Returns the process's log while gRPC fails to listen on an address that no machine has (RFC
-// 5737).
+// Returns what the process logs when gRPC fails to listen. The address is one that no machine has
+// (RFC 5737).
 std::string WrittenByAFailure() {
   testing::internal::CaptureStderr();
   grpc::ServerBuilder builder;

@@ -440,8 +440,8 @@ absl::Status ChunkReader<Header>::CheckLength(uint64_t bytes) const {
                                                  "; send smaller chunks"));
 }
 
-// Begins the payload. `data` is the last known field, so its length must be the rest of the message
-// without unknown fields.
+// Begins the payload, which is the field `data`. Refuses a length that is greater than the rest of
+// the message.
 template <typename Header>
 absl::Status ChunkReader<Header>::BeginData() {
   uint64_t length = 0;

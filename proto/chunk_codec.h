@@ -74,16 +74,16 @@ struct PullChunkHeader {
 uint64_t ChecksumOf(const PushChunkHeader& header, size_t data_bytes);
 uint64_t ChecksumOf(const PullChunkHeader& header, size_t data_bytes);
 
-// Returns the value of the field crc32c for a request. Without it, a damaged pull might wait for a
-// version that never comes.
+// Returns the value of the field crc32c for a request. Without the checksum, a pull whose request
+// was damaged might wait for a version that never comes.
 uint32_t ChecksumOf(const v1::PullRequest& request);
 
 // Return a message whose payload is in shared memory, at header.place.
 grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header);
 grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header);
 
-// Return a message that refers to `data`. It keeps `owner` until gRPC has released the bytes, which
-// may be after the end of the call.
+// Return a message that refers to `data`. The message keeps `owner` until gRPC has released the
+// bytes, which may be after the end of the call.
 grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header, const void* data, size_t data_bytes,
                                  std::shared_ptr<const void> owner);
 grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header, const void* data, size_t data_bytes,
@@ -117,7 +117,7 @@ class ChunkReader {
   // Returns the length of the payload: 1 to kMaxChunkBytes, or 0 for a step that was skipped.
   // Requires: ReadHeader() was OK.
   size_t data_bytes() const { return data_bytes_; }
-  // Returns true if the header has a checksum. Its value may be 0. Must be called after
+  // Returns true if the header has a checksum. The checksum itself may be 0. Must be called after
   // ReadHeader().
   bool has_header_checksum() const { return has_header_checksum_; }
   // Returns true if the payload is in the region header().place.region.

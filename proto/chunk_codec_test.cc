@@ -129,8 +129,8 @@ TEST(ChunkCodecTest, NoFlippedBitMakesAChunkOfAnotherContribution) {
   EXPECT_GT(num_noticed, 8 * chunk.data().size());
 }
 
-// The payload is long enough for every way of computing the checksum, and is cut into slices as by
-// a network.
+// The payload is long enough that every way of computing the checksum is used. It is cut into
+// slices, like a payload from a network.
 TEST(ChunkCodecTest, ADamagedByteIsNoticedAtEveryPlace) {
   std::mt19937 random(7);
   std::string data(9000, '\0');

@@ -49,7 +49,7 @@ constexpr absl::Duration kLongestPause = absl::Minutes(5);
 // Interval of checks whether the certificate must be renewed. It is short, because clocks may be
 // set and machines may sleep.
 constexpr absl::Duration kLookInterval = absl::Seconds(15);
-// Maximum age of a certificate. Then it is renewed.
+// Maximum age of a certificate. An older certificate is renewed.
 constexpr absl::Duration kLongestUse = absl::Hours(12);
 constexpr int kHashDigitsOfFolder = 16;
 constexpr int64_t kMaxTokenBytes = 128;
@@ -117,7 +117,7 @@ void TakeSharedFolder(const std::string& cluster, const std::string& leaf, secur
 class EnrolmentLock {
  public:
   // Waits for the lock for at most `timeout`. `leaf` is the name of the folder. Errors: Unavailable
-  // naming the file; those of the file.
+  // (another process holds the lock; the text names the file); those of the file.
   static absl::StatusOr<EnrolmentLock> Take(const std::string& cluster, const std::string& leaf,
                                             absl::Duration timeout) {
     const std::string path = absl::StrCat(cluster, "/.", leaf, ".lock");
@@ -145,7 +145,8 @@ class EnrolmentLock {
   FileDescriptor file_;
 };
 
-// Returns the folder with one folder for each cluster that this user's programs have joined.
+// Returns the path of the folder that has one subfolder for each cluster that this user's programs
+// have joined.
 std::string JoinedFolder(const security::SecurityFlags& flags) {
   return absl::StrCat(flags.state_dir, "/joined");
 }
@@ -184,8 +185,8 @@ absl::Time WrittenAt(const std::string& path, absl::Time now) {
   return stat(path.c_str(), &facts) == 0 ? absl::TimeFromTimespec(facts.st_mtim) : now;
 }
 
-// Gets new credentials for the same name and role. Does nothing if another process has got them
-// meanwhile.
+// Gets new credentials for the name and role of `identity`. Does nothing if another process has got
+// them meanwhile.
 absl::Status EnrolAgain(const security::JoinString& join, const std::string& cluster,
                         const std::string& leaf, const security::Identity& identity) {
   const std::string folder = absl::StrCat(cluster, "/", leaf);
@@ -371,11 +372,11 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
   return absl::UnauthenticatedError(absl::StrJoin(reasons, "; "));
 }
 
-// Enters with a certificate in `folders` that the server at `address`, one of `servers`, accepts.
-// `leftovers` describes certificates that cannot be used. `name` is the name for which a new token
-// would help. Errors: Unavailable, DeadlineExceeded (no server answers there, or the answer does
-// not show which certificate to use); Unauthenticated (no kept certificate can be used);
-// PermissionDenied (the certificate is for another role).
+// Enters the cluster with a certificate from `folders`. It is one that the server at `address`
+// accepts, which is one of `servers`. `leftovers` describes certificates that cannot be used.
+// `name` is the name for which a new token would help. Errors: Unavailable, DeadlineExceeded (no
+// server answers there, or the answer does not show which certificate to use); Unauthenticated (no
+// kept certificate can be used); PermissionDenied (the certificate is for another role).
 absl::StatusOr<ClusterEntry> EnterAt(const security::SecurityFlags& flags,
                                      absl::string_view address, const std::string& servers,
                                      absl::Span<const KeptFolder> folders,

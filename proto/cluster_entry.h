@@ -92,9 +92,9 @@ absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses
 // `written`, returns `now`. Pure.
 absl::Time RenewalDue(absl::Time written, absl::Time until, absl::Time now);
 
-// Renews a certificate of a cluster's authority in its files, when RenewalDue(). Enrols again if
-// the certificate has ended, as on a machine that has slept, or if key and certificate do not fit
-// together. Has a thread of its own.
+// Keeps the files of a program's certificate valid: renews the certificate when RenewalDue() says
+// so. Enrols again if the certificate has ended, for example because the machine has slept, or if
+// key and certificate do not fit together. Has a thread of its own.
 class CredentialRenewer {
  public:
   // `servers` are the addresses that the coordinator may have. `enrol_again`: see ClusterEntry.

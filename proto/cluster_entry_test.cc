@@ -136,7 +136,7 @@ TEST(ClusterEntryTest, ErrorsOfAJoinStringSayWhereItCameFrom) {
               StatusIs(absl::StatusCode::kInvalidArgument, StartsWith("$LODESTAR_JOIN: ")));
 }
 
-// A server with these credentials.
+// Server on a free port of this machine, with the given credentials.
 class Listener {
  public:
   explicit Listener(const std::shared_ptr<grpc::ServerCredentials>& credentials) {
@@ -265,7 +265,7 @@ TEST_F(KeptCertificatesTest, CertificatesUnderOtherNamesAreNamedWhereOneIsWanted
   EXPECT_FALSE(entry->files.has_value());
 }
 
-// A port of this machine that calls `serve` for each connection.
+// Listens on a port of this machine, and calls `serve` for each connection.
 class Port {
  public:
   explicit Port(std::function<void(int connection)> serve)

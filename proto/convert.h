@@ -33,7 +33,7 @@ v1::Layout ToProto(const params::Layout& layout);
 absl::StatusOr<params::Layout> FromProto(const v1::Layout& layout);
 
 v1::JobSpec ToProto(const job::JobSpec& job);
-// Calls ValidateJobSpec() also.
+// Converts a job, and checks it with ValidateJobSpec().
 absl::StatusOr<job::JobSpec> FromProto(const v1::JobSpec& job);
 
 v1::ProposedSettings ToProto(const job::ProposedSettings& proposed);

@@ -29,7 +29,8 @@ constexpr int64_t kMaxRound = int64_t{1} << 60;
 // Maximum number of samples of all workers, or of one data set.
 constexpr int64_t kMaxSamples = int64_t{1} << 60;
 constexpr double kMaxLearningRate = 1e6;
-// Maximum seconds of a round, thirty years. It is not infinite as a duration.
+// Maximum length of a round in seconds, some thirty years. absl::Duration can hold this many
+// seconds.
 constexpr double kMaxSeconds = 1e9;
 constexpr int64_t kMaxAgeMs = 1'000'000'000'000;
 
@@ -154,7 +155,7 @@ v1::LiveWorkers ToProto(const messages::LiveWorkers& workers) {
   return proto;
 }
 
-// Returns the message of `reply`, which may be absent. Errors: InvalidArgument.
+// Returns the field live_workers of `reply`, or nullopt if it is absent. Errors: InvalidArgument.
 template <typename Reply>
 absl::StatusOr<std::optional<messages::LiveWorkers>> LiveWorkersFrom(const Reply& reply) {
   if (!reply.has_live_workers()) return std::nullopt;

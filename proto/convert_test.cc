@@ -118,7 +118,7 @@ TEST(ConvertTest, OuterReductionSurvives) {
   v1::JobSpec wire = ToProto(job);
   ASSERT_OK_AND_ASSIGN(const job::JobSpec back, FromProto(wire));
   EXPECT_EQ(back.outer_reduction, job::OuterReduction::kDirection);
-  // A release without other reductions does not send the field.
+  // An earlier release that knows no outer_reduction does not send the field.
   wire.clear_outer_reduction();
   ASSERT_OK_AND_ASSIGN(const job::JobSpec old, FromProto(wire));
   EXPECT_EQ(old.outer_reduction, job::OuterReduction::kMean);

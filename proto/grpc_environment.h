@@ -13,9 +13,9 @@ namespace lodestar::wire {
 // naming a variable, its value and the values that gRPC takes.
 absl::Status CheckGrpcEnvironment();
 
-// Ends the process with exit code 1 and a sentence if ExitUnlessOpensslWorks() does, or if
-// CheckGrpcEnvironment() fails. Every program of ours calls this function at the top of main().
-// `program` is the program's name.
+// Ends the process with an error message and exit code 1 if OpenSSL does not work (see
+// ExitUnlessOpensslWorks()), or if CheckGrpcEnvironment() fails. Every program of ours calls this
+// function at the top of main(). `program` is the program's name.
 void ExitUnlessTransportWorks(absl::string_view program);
 
 }  // namespace lodestar::wire

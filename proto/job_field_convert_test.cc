@@ -57,7 +57,7 @@ TEST(JobFieldConvertTest, EveryValueComesBack) {
   for (const job::JobField& field : job::JobFields()) {
     EXPECT_EQ(job::TextOf(field.get(same)), job::TextOf(field.get(job))) << field.name;
   }
-  // Sets numbers, and values that are not the default.
+  // Sets fields to values that are not their defaults.
   job.mode = job::Mode::kAsyncLocalSgd;
   job.quorum = 3;
   job.max_rounds_ahead = 0;

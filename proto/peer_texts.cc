@@ -14,7 +14,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Maximum length of a text. Readers do not look at longer texts.
+// Maximum length of a text, which limits the time of PeerText().
 constexpr size_t kMaxTextBytes = 1 << 14;
 
 void EscapeField(const FieldDescriptor* field, Message* message) {

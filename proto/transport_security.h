@@ -35,8 +35,8 @@ class TransportSecurity {
  public:
   // Uses plain text.
   TransportSecurity() = default;
-  // Uses TLS with the files, which are read again when they change. Open connections stay. If the
-  // files that are read are not whole, new connections use the last whole files.
+  // Uses TLS with the files, which are read again when they change. Connections that are open then
+  // stay open. If the new files are incomplete, new connections use the last complete files.
   explicit TransportSecurity(const security::CredentialFiles& files,
                              FileWarnings warnings = FileWarnings::kNone, int watch_seconds = 5);
 

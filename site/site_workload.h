@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The workload of a worker that is a site: the site's workers make its steps, and its weights are
-// those of the site's server. They are read when the steps of a round are done.
+// those of the site's server. The weights are read from the server when the steps of a round are
+// done.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ class SiteWorkload final : public worker::Workload {
     std::function<void()> request_stop;
   };
 
-  // `began` is the job of the servers upstream with which the site has started.
+  // `began` is the job that the servers upstream had when the site started.
   SiteWorkload(job::JobSpec began, Deps deps) : began_(std::move(began)), deps_(std::move(deps)) {}
 
   // Waits until the site has enough workers for a round, so that other workers upstream do not wait
