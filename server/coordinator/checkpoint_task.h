@@ -26,8 +26,8 @@ struct DiscardTask {
   std::string directory;
 };
 
-// Marks the checkpoints of `first_bad` or more rounds, so that neither this process nor a later one
-// restores from them. No answer.
+// Marks the checkpoints of `first_bad` or more rounds as bad, so that neither this process nor a
+// later one restores from them. No answer.
 struct SetAsideTask {
   Round first_bad;
   std::string why;  // the reason for operators, such as "have weights that gave NaN or Inf"
@@ -39,7 +39,7 @@ struct SetAsideTask {
 struct MarkTask {
   std::string path;
   bool is_complete = false;
-  // The journal record that this task follows from. The coordinator's owner sets it.
+  // The journal record whose command caused this task. The coordinator's owner sets it.
   shards::CoordinatorRecord follows = {};
 };
 

@@ -296,8 +296,8 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
                                         "; last good checkpoint: ", good, ". ", why);
   saves_.GiveUp(absl::FailedPreconditionError(what));
   state_.rounds.DropOpen();
-  // The checkpoints are set aside before anything is restored. Servers that are started later do
-  // not use them either.
+  // The bad checkpoints are marked before anything is restored, so that servers that are started
+  // later do not use them either.
   outbox_.Do(SetAsideTask{first_bad, "have weights that gave NaN or Inf"});
   const bool may_go = !state_.ending.is_stopping() && !state_.ending.is_work_held();
   if (state_.faults.OnDiverged({round, what, now}, may_go)) {

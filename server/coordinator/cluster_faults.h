@@ -33,7 +33,7 @@ struct FaultVerdict {
     kNothing,
     kDrop,     // the life of `worker` ends, for `reason`
     kShutOut,  // the lives of all workers that are shut out end, for `reason`
-    kGoBack,   // all servers restore a checkpoint that was not set aside
+    kGoBack,   // all servers restore a checkpoint that is not marked as bad
     kEnd,      // the job is over; the error is state.ending.failure()
   };
   Kind kind = Kind::kNothing;
@@ -94,8 +94,8 @@ class ClusterFaults {
   std::vector<faults::Sender> Senders() const;
   // Raises the alarm `what`. If the alarm is new, writes it to the log together with `seen`.
   void Accuse(absl::string_view what, absl::string_view seen, absl::Time now);
-  // Sets the checkpoints of `first_bad` or more rounds aside. Then the job goes back to an earlier
-  // checkpoint, or fails.
+  // Marks the checkpoints of `first_bad` or more rounds as bad. Then the job goes back to an
+  // earlier checkpoint, or fails.
   FaultVerdict Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);
 
   ClusterState& state_;

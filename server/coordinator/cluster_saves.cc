@@ -187,8 +187,8 @@ void ClusterSaves::GiveUp(const absl::Status& reason) {
 absl::Status ClusterSaves::OnShardSaved(int shard, const shards::ShardSaved& saved,
                                         absl::Time now) {
   const std::string& directory = saved.directory;
-  // If the checkpoint was given up, the shard has written into its folder after that. Those files
-  // would take the space of later tries.
+  // After the checkpoint was given up, the shard has still written files into its folder. They are
+  // removed, because they would take disk space from later tries.
   if (state_.checkpoints.tracker().IsGivenUp(directory)) outbox_.Do(DiscardTask{directory});
   if (!state_.shards.Counts(shard, saved.server_incarnation)) return absl::OkStatus();
   auto record = state_.checkpoints.OnSaved(shard, directory, saved.manifest_part, Facts());

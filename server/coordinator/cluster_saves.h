@@ -6,9 +6,8 @@
 // checkpoint may begin: while all servers are there and, unless a comment says otherwise, between
 // rounds.
 //
-// If a function that returns only a Status returns an error, the job fails with that error now: a
-// server had reported that it cannot go on, and the last save, which the job still waited for, is
-// over.
+// Some functions return only a Status. An error means that the job fails with it now: a server had
+// reported that it cannot go on, and the job has only waited for the last save, which is over.
 #pragma once
 
 #include <cstdint>
@@ -50,15 +49,15 @@ class ClusterSaves {
   // the error `reason`.
   void GiveUp(const absl::Status& reason);
 
-  // Call if a server process waits for the last save before it exits. It waits for at most
+  // Call if a server process waits for the last save before it exits. The process waits for at most
   // `patience`. Workers get no more work.
   absl::Status BeginLast(absl::string_view reason, absl::Duration patience, absl::Time now);
   // Call while rounds are open. If a process waits to exit or the job stops, begins a checkpoint of
   // the complete rounds, at most one per open round. The process may be killed before the open
   // round ends. The last save follows after the open round. Returns true if a checkpoint was begun.
   bool SaveCompleteRounds(absl::Time now);
-  // Ends the last save if it makes no try, or no further try. The save counts as done if the newest
-  // checkpoint has everything. Otherwise it has failed with `error`.
+  // Call if no try of the last save is made, or none is left. Ends the last save: it has succeeded
+  // if the newest checkpoint has everything, and otherwise has failed with `error`.
   absl::Status EndLast(const absl::Status& error);
   // Makes the next try of the last save if it is due, or ends the last save. Returns true if
   // anything has changed.
@@ -71,9 +70,9 @@ class ClusterSaves {
   bool IsHeldUp(absl::Time now) const;
   // Returns the reason for which workers are dropped if IsHeldUp().
   std::string HeldUpReason() const;
-  // Call if a new process has replaced the process that waited for the last save for `reason`: that
-  // process waits no more. Returns true if no process waits for the last save any more, so that
-  // work is handed out again.
+  // Call if a process waited for the last save, with this `reason`, and a new process has taken its
+  // place. The old process then does not count as waiting any more. Returns true if no process
+  // waits for the last save any more, so that work is handed out again.
   bool ForgetAsker(absl::string_view reason);
   // Call when the servers begin a new life from JobModel::source(). If that source is a checkpoint,
   // `on_disk` is the state that it has.

@@ -116,7 +116,7 @@ struct RequestSnapshot {
 
 struct PauseSnapshot {
   std::string reason;
-  absl::Duration age;  // since the pause began or, if that is later, this process
+  absl::Duration age;  // since the pause, or since the start of this process if that is later
 };
 
 struct DivergenceSnapshot {

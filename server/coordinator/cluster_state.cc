@@ -10,7 +10,7 @@
 namespace lodestar::coordinator {
 namespace {
 
-// A worker that is dropped registers again after a pause of at most a second.
+// Time within which a dropped worker registers again. Its pause before that is at most a second.
 constexpr absl::Duration kReturnTime = absl::Seconds(3);
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// All that the coordinator knows of its job, with the questions that both its decisions and its
-// messages ask. Plain data. Only Coordinator and its parts change it.
+// All that the coordinator knows of its job, with functions that answer common questions about it.
+// Plain data. Only Coordinator and its parts change it.
 #pragma once
 
 #include <cstdint>

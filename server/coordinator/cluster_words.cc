@@ -41,7 +41,8 @@ constexpr absl::string_view kAnd = " and ";
 constexpr absl::Duration kWaitPatience = absl::Seconds(2);
 constexpr absl::Duration kRoundPatience = absl::Minutes(1);
 
-// A worker reads its data before it joins, which takes seconds.
+// Usual time between a worker's registration and its joining. In this time the worker reads its
+// data. A worker that takes longer is reported.
 constexpr absl::Duration kTimeToJoin = absl::Seconds(10);
 
 absl::string_view ServerStateName(const shards::ShardFleet::Server& server) {
@@ -124,10 +125,11 @@ bool OnlyWaits(const stragglers::WorkerActivity& activity) {
          (activity.is_delivering() && !activity.path_stall().has_value());
 }
 
-// Returns the missing workers of a round, without those that only wait: for the acknowledgement of
-// a contribution behind those of others (sums have a fixed order), or for a server that holds their
-// pushes. A worker whose transfers stand still, or that keeps space that others wait for, does not
-// only wait. If all missing workers only wait, returns all of them.
+// Returns the missing workers of a round that the other workers really wait for. A missing worker
+// is left out if it is only waiting itself: for the acknowledgement of a contribution that comes
+// after those of others (sums have a fixed order), or for a server that holds its pushes. It is not
+// left out if its transfers stand still, or if it keeps space that others wait for. If all missing
+// workers are only waiting, returns all of them.
 std::vector<WorkerId> Awaited(const rounds::OpenRound& round,
                               const stragglers::StragglerDetector& stragglers) {
   const std::vector<WorkerId> missing = round.Missing();
@@ -144,8 +146,8 @@ std::string PushText(const stragglers::MemberPushes::Unfinished& push) {
                       push.total_bytes, " bytes have come to shard ", push.shard);
 }
 
-// Returns when this member is dropped if it makes no progress. InfiniteFuture() means that it is
-// not dropped.
+// Returns the time at which this member is dropped if it makes no progress until then.
+// InfiniteFuture() means that it is not dropped.
 absl::Time DropTime(const ClusterState& state, absl::Span<const stragglers::Stall> stalls,
                     WorkerId worker, absl::Time now) {
   const auto stall = std::lower_bound(
@@ -266,8 +268,8 @@ absl::Duration KeepsSpaceFor(const ClusterState& state, absl::Time now) {
   return longest;
 }
 
-// Says which members the cluster waits for if nothing holds members up and they neither ask for
-// work nor hand in rounds.
+// Names the members that the cluster waits for, if they neither ask for work nor hand in rounds
+// although nothing holds them up.
 std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                               std::optional<absl::Time> age_at) {
   std::vector<std::string> names;
@@ -541,8 +543,8 @@ std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time no
   return requests;
 }
 
-// Returns a text to append to a number of rounds. Empty means that no round was without a
-// contribution.
+// Returns text that follows a number of rounds and says how many of them had no contribution. Empty
+// means that every round had a contribution.
 std::string WastedText(const ClusterState& state) {
   const int64_t lost = state.rounds.ledger().lost_rounds();
   return lost == 0 ? "" : absl::StrCat(", ", lost, " of them without a contribution");

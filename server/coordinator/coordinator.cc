@@ -294,8 +294,9 @@ void Coordinator::Tick(absl::Time now) {
 }
 
 void Coordinator::OnGap(absl::Duration gap, absl::Time now) {
-  // Workers report by their own clocks for how long their transfers have stood still, gap included.
-  // So the servers count as just back.
+  // Workers report how long their transfers have stood still, by their own clocks, so that their
+  // times include the gap. The servers count as just back, so that this time is not held against
+  // workers.
   state_.shards.NoteBack(now);
   state_.membership.OnGap(now);
   outbox_.Tell(absl::StrCat("this process was stopped, or starved, for ",
@@ -358,7 +359,8 @@ void Coordinator::DropAll(absl::string_view reason, absl::Time now) {
 }
 
 void Coordinator::AnnounceMembers() {
-  // A shard that has got a MembersCommand does not take initial weights any more.
+  // A shard takes no initial weights after it has got a MembersCommand. So none is sent before the
+  // weights are there.
   if (!state_.model.supply().is_awaited()) Command(Members());
 }
 
@@ -1162,8 +1164,8 @@ void Coordinator::ReplaceServer(int shard, const std::string& failure, absl::Tim
   StartOver(shard, {shards::ShardLoss::Kind::kCannotLoad}, now);
 }
 
-// A new process of the server has replaced the process that waited for the last save to exit. The
-// last save does not have to serve that process any more.
+// A new process of the server has replaced a process that was about to exit and waited for the last
+// save. The last save does not have to serve that process any more.
 void Coordinator::ForgetStop(int shard, absl::Time now) {
   if (state_.phase != CoordinatorPhase::kLoading && state_.phase != CoordinatorPhase::kRunning &&
       state_.phase != CoordinatorPhase::kEvaluating) {
@@ -1210,7 +1212,7 @@ absl::StatusOr<uint64_t> Coordinator::RequestCheckpoint(absl::Time now) {
 }
 
 void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
-  // A job that is over or has failed ends without a stop.
+  // A job that is stopping, is over or has failed needs no stop request.
   if (state_.ending.is_stopping() || state_.ending.should_exit() ||
       state_.phase == CoordinatorPhase::kFailed) {
     return;

@@ -67,7 +67,7 @@ struct GrantAnswer {
   // Set if there is a grant.
   std::optional<messages::LiveWorkers> live_workers = {};
 
-  // Returns what the worker is answered.
+  // Returns the answer to the worker: the grant, or kWait if there is none.
   messages::Grant OrWait() const {
     if (grant.has_value()) {
       messages::Grant answer = *grant;
@@ -111,7 +111,7 @@ class Coordinator {
   uint64_t journal_id() const { return state_.journal_id; }
   // Returns the last record that the journal had when this process began.
   shards::CoordinatorRecord found_record() const { return state_.config.journal.end; }
-  // Returns true if nothing may be written into the journal yet, because records may be lost that
+  // Returns true if nothing may be written into the journal yet. It may have lost records that
   // shards or checkpoints know of.
   bool may_not_keep() const {
     return state_.is_comparing() && !state_.config.journal.folder.empty();
@@ -181,9 +181,9 @@ class Coordinator {
   // --poison_limit. Errors: those of CheckKnowsOrders(); NotFound (nothing with that name is shut
   // out).
   absl::Status Readmit(absl::string_view name, absl::Time now);
-  // Sends the job back to the newest checkpoint of at most `round` rounds and sets checkpoints of
-  // more rounds aside. Requires: such a checkpoint exists. Once server_incarnation() has changed, a
-  // crash does not undo the rollback. Returns how many rounds were done before the rollback.
+  // Sends the job back to the newest checkpoint of at most `round` rounds and marks checkpoints of
+  // more rounds as bad. Requires: such a checkpoint exists. Once server_incarnation() has changed,
+  // a crash does not undo the rollback. Returns how many rounds were done before the rollback.
   // Errors: those of CheckMayRollBack().
   absl::StatusOr<int64_t> RollBack(Round round, absl::string_view why, absl::Time now);
   // Checks that the job can go back to `round`. Errors: FailedPrecondition (the job saves no
@@ -208,15 +208,15 @@ class Coordinator {
   // Returns true if this life has been granted `round` and some server has not yet reported that it
   // has the whole contribution.
   bool AwaitsContribution(const messages::WorkerLife& life, Round round) const;
-  // Notes that the records of a shard's journal up to `end` are on disk. The number is kept with
-  // the next report that is counted. If workers ask ahead, that is the report of the contribution
-  // that the server has reported.
+  // Notes that the records of a shard's journal up to `end` are on disk. The number is stored with
+  // the next report that is counted. If workers send reports ahead, the next report is that of the
+  // contribution which the server has just acknowledged.
   void NoteJournalEnd(int shard, uint64_t end) {
     if (state_.shards.Has(shard)) state_.shards.NoteJournalEnd(shard, end);
   }
   // Returns true if this life's report of `round` has to wait for the servers. Each server has to
-  // report where its journal ends with the contribution. If the report counted before that, a later
-  // loss of that end of the journal would go unnoticed. If `is_patience_over`, the report waits
+  // say which record of its journal is the last of the contribution. If the report counted before
+  // that, a later loss of this record would go unnoticed. If `is_patience_over`, the report waits
   // only for servers that are away. Deferred contributions do not make the report wait, because
   // servers report nothing about them.
   bool AwaitsJournals(const messages::WorkerLife& life, Round round, bool is_patience_over) const {
@@ -372,8 +372,8 @@ class Coordinator {
   CoordinatorPhase phase() const { return state_.phase; }
   const job::JobSpec& job() const { return state_.model.job(); }
   uint64_t server_incarnation() const { return state_.shards.server_incarnation(); }
-  // Returns true if a server of another shard than 0 that cannot load is replaced, instead of
-  // ending the job.
+  // Returns true if servers have loaded weights before. Then a server that cannot load its weights,
+  // unless it is that of shard 0, is replaced. False means that the job ends in this case.
   bool replaces_servers() const { return state_.shards.has_loaded(); }
   const std::string& life_key() const { return state_.membership.life_key(); }
   std::shared_ptr<const messages::ClusterMap> map() const {
@@ -443,8 +443,8 @@ class Coordinator {
   absl::Status Adopt(const messages::RegisterCall& call, absl::Time now);
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
-  // Ends the life of the only member that others wait for, if its connections were closed and do
-  // not come again.
+  // Ends the life of the only member that others wait for, if its connections were closed and it
+  // makes no new ones.
   void EndUnconnected(absl::Time now);
   // Does what follows from the end of `lives`. Also ends the lives of members that have to rest
   // because they share a certificate with one of `lives`.
@@ -480,7 +480,7 @@ class Coordinator {
 
   // Workers that hold up the others.
   void DropStalls(absl::Time now);
-  // Drops the workers of those stalls whose time is up.
+  // Drops the workers whose stall has lasted as long as it may.
   void Drop(const std::vector<stragglers::Stall>& stalls, absl::Time now);
   // Reports `lives`, which have just ended, to the StragglerDetector. Drops the members that have
   // to rest because of that, and adds their lives to `lives`.
@@ -496,12 +496,12 @@ class Coordinator {
   // work may be handed out yet. Emits the MarkTask that removes the mark if none is under way.
   bool AwaitsReopening();
   bool GrantNext(rounds::WorkLedger::Computes computes, absl::Time now);
-  // Does what follows after work was given to the members of its roster.
+  // Must be called when the members of the roster were given `work`.
   void OnGiven(const rounds::WorkLedger::Work& work);
   // Ends the job with this error after a last save.
   void FailOnceSaved(const absl::Status& failure, absl::Time now);
   bool CloseRounds(absl::Time now);
-  // Sends the end of a round to servers, to the log and to metrics.
+  // Reports the end of a round to servers, to the log and to metrics.
   void TellClosed(const rounds::ClosedRound& closed, absl::Time now);
 
   void Follow(const FaultVerdict& verdict, absl::Time now);

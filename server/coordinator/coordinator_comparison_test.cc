@@ -23,7 +23,7 @@ using ::testing::Not;
 constexpr uint64_t kJournal = 11;
 constexpr uint64_t kNewJournal = 99;
 
-// Tests with two servers, whose coordinator has a journal, and a worker that has a grant.
+// Fixture with two servers, a coordinator that keeps a journal, and a worker that has a grant.
 class CoordinatorComparisonTest : public testing::Test {
  protected:
   CoordinatorComparisonTest() : cluster_(Config()) {
@@ -227,7 +227,8 @@ TEST_F(CoordinatorComparisonTest, ShardWithOlderMemoryTakesAllBackOnceAllAreComp
   EXPECT_THAT(cluster_.observer().alarms, Contains(HasSubstr("shard 1")));
 }
 
-// The shard reports its record with the contribution, and not only with its next sign of life.
+// The shard tells its last record on disk together with the contribution, and not only with its
+// next sign of life.
 TEST_F(CoordinatorComparisonTest, ShardThatLacksRecordOfCountedContributionTakesAllBack) {
   const messages::Grant grant = *cluster_.Ask(worker_).grant;
   cluster_.coordinator().NoteJournalEnd(1, 77);
@@ -329,7 +330,7 @@ TEST_F(CoordinatorComparisonTest, HandsOutNoWorkWhileACompleteCheckpointIsPublis
   }
   const checkpoints::CheckpointRecord record = cluster_.store().published.back();
   ASSERT_TRUE(record.journal.is_complete);
-  // The server that had waited for the last save to exit was started again.
+  // A server waited for the last save before its exit. That server was started again.
   coordinator.OnShardEvent(
       1, shards::ShardLoaded{coordinator.server_incarnation(), absl::OkStatus()}, cluster_.now());
   EXPECT_FALSE(cluster_.Ask(worker_).grant.has_value());

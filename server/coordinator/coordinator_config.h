@@ -23,8 +23,9 @@ struct CoordinatorConfig {
   // Names of the flags that the operator has given: see Settle(). For the model `client`, all other
   // settings come from the first client, or from the checkpoint that the job goes on from.
   std::set<std::string> given;
-  // Settings that the job chooses by itself instead of taking them from `job`. If there are any,
-  // the lengths in `job` are in steps. See ExchangeTuning.
+  // Settings that the job chooses by itself instead of taking them from `job`. If
+  // open_settings.are_lengths_in_steps(), the lengths in `job`, such as the number of rounds, are
+  // in steps. See ExchangeTuning.
   job::OpenSettings open_settings;
   int num_shards = 1;
   // Memory that the shard of this server may take. The coordinator assumes the same for all other
@@ -50,7 +51,7 @@ struct CoordinatorConfig {
   // checkpoint is taken. 0 means that the limit follows from the size of the server's weights.
   int64_t journal_limit_bytes = 0;
   shards::JournalFacts journal = {};
-  // the longest time that a round waits for a member
+  // Maximum time that a round waits for a member.
   absl::Duration round_timeout = absl::Hours(1);
   // Time that workers have to hand in their rounds after the job is stopped. Also the time for the
   // last save of a job that fails.

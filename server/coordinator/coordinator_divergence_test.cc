@@ -182,7 +182,7 @@ TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALo
   EXPECT_EQ(snapshot.state, "training");
   EXPECT_THAT(cluster_->observer().alarms, Contains(HasSubstr("rollback 1 of 5")));
 
-  // The run diverges again after the same checkpoint. Then the next checkpoint contains both
+  // The run diverges again after the same checkpoint. Then the next checkpoint counts both
   // roll-backs.
   Refuse(0, 4);
   RestoreLast();
@@ -219,8 +219,8 @@ TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNot
       cluster_->now());
   EXPECT_THAT(cluster_->store().set_aside, ElementsAre(Round(5)));
 
-  // The checkpoint is set aside also if the job stops, so that a restart by an operator does not
-  // use it.
+  // The checkpoint is marked as bad also if the job stops, so that a restart by an operator does
+  // not use it.
   workers_.clear();
   Start(Config(1));
   Train(4);

@@ -33,7 +33,8 @@
 
 namespace lodestar::coordinator {
 
-// The memory of one worker, one field for each part of the coordinator that keeps some of it.
+// The memory of one worker. Each part of the coordinator that remembers something about workers has
+// one field.
 struct RememberedWorker {
   membership::WorkerConnection::Memory connection;
   rounds::WorkerAssignment::Memory assignment;
@@ -60,7 +61,8 @@ bool IsAllInCheckpoint(const CoordinatorMemory& memory);
 // same. Settings that only the coordinator uses may differ. Error: FailedPrecondition (names the
 // differences).
 absl::Status CheckSameJob(const CoordinatorMemory& memory, const job::JobSpec& job, int num_shards);
-// Checks that everything that parts of the memory refer to is in the memory. Error: DataLoss.
+// Checks that the parts of the memory fit together: if a part refers to something, such as a
+// worker, the memory has it. Error: DataLoss.
 absl::Status CheckWhole(const CoordinatorMemory& memory);
 
 }  // namespace lodestar::coordinator

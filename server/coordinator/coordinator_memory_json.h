@@ -44,7 +44,7 @@ class MemoryRecords {
   absl::Time whole_at_;  // The time of the last whole record.
 };
 
-// Returns the memory that the last of `records` leads to. `records` must contain the last whole
+// Returns the memory as it was at the last of `records`. `records` must contain the last whole
 // record and all after it. Times are moved so that the last record seems to be written at `now`.
 // Unknown fields are ignored. Sets `journal_id`, if it is not null, to the ID in the last record; 0
 // means that there is none. Errors: DataLoss (a field is not JSON, missing, of another type or out

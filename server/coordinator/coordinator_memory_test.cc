@@ -87,7 +87,7 @@ class Script {
   void GiveUpSave() { num_saves_ = cluster_->sent().save_directories.size(); }
 
   // Registers all workers again, as workers do after they lost the connection. They keep their
-  // lives, and send the reports that were not answered again.
+  // lives, and send again the reports that were not answered.
   void ComeBack() {
     for (Worker& worker : workers_) {
       const messages::WorkerLife before = worker.as.life;

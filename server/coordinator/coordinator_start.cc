@@ -187,7 +187,8 @@ bool Coordinator::AwaitsReopening() {
 }
 
 void Coordinator::OnCheckpointMarked(bool is_complete, const absl::Status& status, absl::Time now) {
-  // If setting the mark has failed, a journal that is missing at a later start raises an alarm.
+  // A failure to set the mark needs no reaction: a later start without the journal then only raises
+  // an alarm.
   if (is_complete) return;
   state_.checkpoints.OnReopened(status.ok(), now);
   if (status.ok()) return Advance(now);

@@ -672,7 +672,7 @@ TEST_F(StalledWorkerTest, WhoWasDroppedBeforeItReportedGetsMoreTimeButLetsOthers
       EXPECT_THAT(cluster_.Join(worker),
                   StatusIs(absl::StatusCode::kUnavailable, HasSubstr("it may join in")));
       Pass(seconds + 1, {{"wait"}, {"wait"}});
-      // Rounds that take no time, so that the usual length of a round is 0.
+      // These rounds take no time, so that the usual length of a round is 0.
       for (int round = 0; round < 15; ++round) {
         for (int i : {0, 1}) report(i);
       }
@@ -1039,8 +1039,8 @@ class PushSpaceTest : public HeldRoundTest {
 };
 
 TEST_F(PushSpaceTest, WhoseTricklesOthersAreHeldByGoesAndTheyDoNot) {
-  // The limit is a minute, a sixteenth of the timeout, and the time that the few received bytes
-  // add.
+  // The limit is the sum of a minute, a sixteenth of the timeout, and the time that the few
+  // received bytes add.
   Send(3, absl::Seconds(286));
   EXPECT_EQ(Alive(), "abc");
   Send(3, absl::Seconds(6));
@@ -1244,7 +1244,7 @@ TEST_F(ShortLeasePushSpaceTest, AServerThatDoesNotRunForAMomentIsNotTheWorkersFa
     cluster_.silent_shard = runs ? -1 : 1;
     cluster_.Pass(absl::Milliseconds(500));
   };
-  // The limit is a minute, and 3.5 s for the received bytes.
+  // The limit is a minute plus 3.5 s for the received bytes.
   for (int i = 0; i < 122; ++i) step(true);
   for (int i = 0; i < 9; ++i) step(false);
   EXPECT_EQ(Alive(), "abc") << "it may be whole by now";

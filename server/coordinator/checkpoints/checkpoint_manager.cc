@@ -43,7 +43,7 @@ bool CheckpointManager::ServeRequestsWithNewest(const CheckpointFacts& facts) {
 }
 
 // Returns the ledger after the last complete round. Not set means that this ledger is not known, or
-// that the complete rounds are not saved without the open round.
+// that no early checkpoint of the complete rounds is needed.
 std::optional<LedgerState> CheckpointManager::CompleteRounds(const CheckpointFacts& facts) const {
   // With a journal, no acknowledged report can be lost. The weights of a site are saved upstream.
   if (config_.has_journal || config_.is_site) return std::nullopt;
@@ -135,7 +135,7 @@ std::optional<absl::Duration> CheckpointManager::JournalToSuggest(
 FailedVerdict CheckpointManager::OnFailed(absl::string_view directory, const absl::Status& error,
                                           absl::Time now) {
   if (directory == early_directory_) {
-    // The tries of the last save follow an early checkpoint in any case.
+    // No further try is needed for an early checkpoint, because the last save follows after it.
     return absl::IsFailedPrecondition(error) ? FailedVerdict::kOvertaken : FailedVerdict::kAlarm;
   }
   if (!last_save_.is_under_way()) return FailedVerdict::kAlarm;
@@ -144,8 +144,8 @@ FailedVerdict CheckpointManager::OnFailed(absl::string_view directory, const abs
 }
 
 bool CheckpointManager::OnShardAway(const absl::Status& error) {
-  // The next OnJournalSize() of a journal that is too long requests a checkpoint again. Callers may
-  // request one again, too.
+  // The next OnJournalSize() of a journal that is too long requests a checkpoint again. Callers
+  // whose request ends here may also make it again.
   long_journals_.clear();
   tracker_.EndRequests(error);
   return tracker_.is_active() && !tracker_.is_publishing();
@@ -176,8 +176,8 @@ std::optional<int64_t> CheckpointManager::OnJournalSize(int shard, int64_t bytes
 }
 
 bool CheckpointManager::AwaitLast(const CheckpointFacts& facts, absl::Time now) {
-  // If the newest checkpoint lacks something, waiting is worthwhile: a server that has just gone
-  // away may be back in time.
+  // If the newest checkpoint lacks something, a new checkpoint is worth the wait for a server that
+  // has just gone away: the server may be back in time.
   const bool may_serve =
       facts.all_serving || (!facts.is_shard_long_away && !HoldsAll(facts.ledger, facts.orders));
   if (!facts.is_ready || !may_serve) return last_save_.outcome().has_value();

@@ -35,7 +35,8 @@ struct CheckpointFacts {
   absl::Time opened_at = absl::InfinitePast();  // when the newest open round was opened
   absl::Duration usual_round = {};              // 0 means that the usual round length is unknown.
   uint64_t journal_id = 0;                      // 0 means that there is no journal.
-  // True if there is a checkpoint folder and the job keeps what it trains.
+  // True if there is a checkpoint folder and the job is not a trial of settings, whose weights are
+  // not saved.
   bool saves = false;
   bool is_training = false;
   bool uses_rosters = true;     // False if each member has rounds of its own.
@@ -142,7 +143,7 @@ class CheckpointManager {
   // reads a journal of this length in seconds to a minute.
   static constexpr int64_t kJournalLimitFactor = 32;
   static constexpr int64_t kLeastJournalLimit = 1'000'000'000;
-  // A journal is suggested to operators if it takes at most this share of a round.
+  // A journal is suggested to operators if it would lengthen rounds by at most this share.
   static constexpr double kSmallShare = 0.01;
   // Pause before the removal of a checkpoint's mark as complete is tried again.
   static constexpr absl::Duration kReopenPause = absl::Seconds(1);
@@ -235,8 +236,8 @@ class CheckpointManager {
   // out yet.
   Reopening AwaitReopening(uint64_t journal_id);
   void OnReopened(bool is_ok, absl::Time now);
-  // Returns true once if the pause after a failed removal of the mark is over. AwaitReopening() can
-  // then return kBegin again.
+  // Returns true, only once, after the pause that follows a failed removal of the mark.
+  // AwaitReopening() can then return kBegin again.
   bool TriesReopeningAgain(absl::Time now);
 
  private:
@@ -254,7 +255,7 @@ class CheckpointManager {
   CheckpointTracker tracker_;
   CheckpointSchedule schedule_;
   LastSave last_save_;
-  // Number of the last open round before which an early checkpoint was considered.
+  // Number of the open round when an early checkpoint of the rounds before it was last considered.
   std::optional<int64_t> saved_before_round_;
   std::string early_directory_;  // of the last early checkpoint; empty means none
   // For each shard whose journal is too long: its bytes when the last checkpoint was requested for

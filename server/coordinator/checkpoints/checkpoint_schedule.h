@@ -33,7 +33,8 @@ class CheckpointSchedule {
     Round last_round;
     absl::Time last_begun = absl::InfiniteFuture();
     absl::Duration write_time;
-    // Pause after the last begin. 0 means that no checkpoint has been begun since the start.
+    // Pause between the last checkpoint and the next, counted from when they begin. 0 means that no
+    // checkpoint has been begun since the start.
     absl::Duration pause;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
@@ -51,8 +52,9 @@ class CheckpointSchedule {
   void OnBegun(Round round, absl::Time now);
   void OnWritten(absl::Duration write_time) { memory_.write_time = write_time; }
 
-  // Returns the pause after the last begin. The pause is longer if writing the last checkpoint took
-  // long. 0 means that time does not count, or that the first checkpoint follows the next round.
+  // Returns the pause between the last checkpoint and the next, counted from when they begin. The
+  // pause is longer if writing the last checkpoint took long. 0 means that time does not count, or
+  // that the first checkpoint follows the next round.
   absl::Duration interval() const;
   bool is_stretched() const { return interval() > config_.interval; }
 

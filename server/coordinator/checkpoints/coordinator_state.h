@@ -33,7 +33,7 @@ struct DataSetState {
 // between two rounds. In asynchronous jobs, grants may be without a report at that moment.
 struct LedgerState {
   int64_t next_round = 0;  // number of rounds opened; of grants in asynchronous jobs
-  // Number of opened rounds that no worker has reported. The job has one more round for each of
+  // Number of opened rounds that no worker has reported. The job makes one more round for each of
   // them.
   int64_t lost_rounds = 0;
   int64_t next_sample = 0;      // samples handed out from all data sets together

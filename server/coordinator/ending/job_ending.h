@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// JobEnding decides whether and how a job ends. A job may be paused, stopped, held for the last
-// save, or fail, and its servers may exit. JobEnding remembers the reasons, and decides how long
-// workers and servers are waited for. The caller passes facts in, writes the messages and carries
-// out the verdicts.
+// JobEnding decides whether and how a job ends. A job may be paused or stopped, it may hand out no
+// work while a process waits for the last save, or it may fail. In the end its servers exit.
+// JobEnding remembers the reasons, and decides how long workers and servers are waited for. The
+// caller passes facts in, writes the messages and carries out the verdicts.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ class JobEnding {
     absl::Duration lease;
   };
 
-  // The state that outlives the coordinator's process. The pause is kept elsewhere, with the
-  // orders.
+  // The state that outlives the coordinator's process. The pause is not in it, but in
+  // StandingOrders.
   struct Memory {
     std::optional<std::string> stop_reason;
     std::optional<absl::Time> stop_requested_at;
@@ -74,8 +74,8 @@ class JobEnding {
   void RequestStop(absl::string_view reason, absl::Time now);
   bool is_stopping() const { return stop_reason_.has_value(); }
   const std::optional<std::string>& stop_reason() const { return stop_reason_; }
-  // Returns when RequestStop() was called. Not set means that it was not: the job goes on, or the
-  // run has diverged.
+  // Returns the time of the RequestStop() call. Not set means that there was none: the job goes on,
+  // or the run has diverged.
   std::optional<absl::Time> stop_requested_at() const { return stop_requested_at_; }
 
   // Fails the job because the servers cannot go on.
@@ -131,8 +131,8 @@ class JobEnding {
   void Restart();
 
  private:
-  // Returns when the stop_timeout of a stopped job is over. Infinite if RequestStop() was not
-  // called.
+  // Returns the time at which the stop_timeout of a stopped job ends. InfiniteFuture() means that
+  // RequestStop() was not called.
   absl::Time StopDeadline() const;
 
   Config config_;

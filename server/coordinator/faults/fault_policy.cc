@@ -65,8 +65,8 @@ NotFiniteVerdict FaultPolicy::CountNotFinite(WorkerId worker, Incarnation incarn
       });
   if (!others_are_finite) return {.kind = NotFiniteVerdict::Kind::kDiverged};
   NotFiniteVerdict verdict = {.kind = NotFiniteVerdict::Kind::kDrop};
-  // A new process of the worker starts again with 0 of --nonfinite_limit. The count of poisoned
-  // rounds is that of the name, and goes on.
+  // The count for --nonfinite_limit starts again at 0 with each new process of the worker. The
+  // count of poisoned rounds belongs to the worker's name, so it goes on.
   if (faults.times_not_finite() > times_before) {
     verdict.sender = CountPoisoned(worker, round, senders);
   }

@@ -45,9 +45,10 @@ struct SenderVerdict {
     kUndecided,
   };
   Kind kind = Kind::kRepeat;
-  // The number of such rounds of the sender among the last DivergencePolicy::kPoisonWindow rounds.
+  // The number of rounds with such a contribution of the sender, among the last
+  // DivergencePolicy::kPoisonWindow rounds.
   int times = 0;
-  // The certificate of these other members, with kUndecided.
+  // With kUndecided: the certificate that at least half of the other members use.
   std::string leading_identity = {};
   friend bool operator==(const SenderVerdict&, const SenderVerdict&) = default;
 };
@@ -77,7 +78,8 @@ struct Setback {
 
   int64_t rounds_done = 0;  // number of rounds done before the return
   std::string why;
-  // The order, until all servers have returned. Not set means that there was none.
+  // The operator's order, set until all servers have returned. Not set means that no operator has
+  // ordered the return.
   std::optional<Order> order = std::nullopt;
 };
 

@@ -133,7 +133,7 @@ class Membership {
   };
 
   // Number of names of one certificate that may live at the same time before any of them has
-  // completed a round. Each completed round adds one.
+  // completed a round. Each completed round adds one name.
   static constexpr int64_t kNamesPerCertificate = 16;
   // How long the status shows a refusal.
   static constexpr absl::Duration kRefusalsShownFor = absl::Hours(1);

@@ -17,8 +17,8 @@
 namespace lodestar::model {
 namespace {
 
-// Returns by how many points the forecast of a choice exceeds kMostLossPercent, in words. Says so
-// if there is no forecast. Returns only a separator if the forecast does not exceed it.
+// Returns text that says by how many points the forecast of a choice exceeds kMostLossPercent, or
+// that there is no forecast. Returns only a separator if the forecast does not exceed it.
 std::string MissText(const plan::LossEstimate& loss) {
   if (!loss.percent.has_value()) return "; no forecast of its loss is known; ";
   if (*loss.percent <= plan::kMostLossPercent) return "; ";

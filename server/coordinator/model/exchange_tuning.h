@@ -2,8 +2,8 @@
 
 // Chooses the settings of the exchange, or some of them (OpenSettings), for a job that is to choose
 // them itself. The first rounds of the members are a trial, which measures steps and transfers. The
-// choice is the least costly settings that let workers compute for most of the time. What the trial
-// has trained is thrown away. Pure.
+// choice is the least costly settings that let workers compute for most of the time. After the
+// trial, the job begins again with its first weights. Pure.
 #pragma once
 
 #include <map>
@@ -23,11 +23,11 @@ namespace lodestar::model {
 
 class ExchangeTuning {
  public:
-  // Number of rounds after which a member's measurements count. In its first round a member may
-  // compile and connect.
+  // Number of rounds that a member must report before its measurements are enough. In its first
+  // round a member may compile and connect.
   static constexpr int kTrialRounds = 3;
 
-  // Begins a trial for a job that has no settings of its own.
+  // Begins a trial: the job has not chosen its settings yet.
   void Begin();
   // Ends the trial: the job has its settings. `text` is a message for operators that says which
   // settings these are, and why.
@@ -44,11 +44,10 @@ class ExchangeTuning {
   // Returns true if the worker has measured enough for a choice.
   bool HasMeasured(WorkerId worker) const;
 
-  // Returns the slowest step and the slowest path of all members, because rounds wait for both.
-  // There are two cases for the servers' links: all workers share a link as fast as the fastest
-  // worker's, or links have no limit. The case is taken that better explains how long exchanges
-  // took in the trial of `asked`. Requires: a member has done a round. Errors: those of
-  // PlanExchangeSizes().
+  // Returns the slowest step and the slowest path of all members, because rounds wait for both. The
+  // servers' links may be of two kinds: all workers share a link as fast as the fastest worker's,
+  // or links have no limit. Assumes the kind that better explains how long exchanges took in the
+  // trial of `asked`. Requires: a member has done a round. Errors: those of PlanExchangeSizes().
   absl::StatusOr<plan::ExchangeFacts> Facts(const job::JobSpec& asked, const params::Layout& layout,
                                             int num_shards) const;
 
@@ -56,24 +55,24 @@ class ExchangeTuning {
     job::JobSpec job;
     std::string text;
   };
-  // Chooses among ModesToChooseFrom(). The lengths of `asked` are in steps if
-  // open.are_lengths_in_steps(). The lengths of the choice are in rounds. Errors: those of Facts();
-  // those of ChooseExchange(), also if no choice is a valid job.
+  // Chooses among ModesToChooseFrom(). Lengths, such as the number of rounds, are in steps in
+  // `asked` if open.are_lengths_in_steps(). In the choice they are in rounds. Errors: those of
+  // Facts(); those of ChooseExchange(), also if no choice is a valid job.
   absl::StatusOr<Choice> Choose(const job::JobSpec& asked, const job::OpenSettings& open,
                                 const params::Layout& layout, int num_shards) const;
 
  private:
   struct Measured {
     int rounds = 0;
-    absl::Duration step = absl::InfiniteDuration();  // shortest mean over the steps of a round
+    absl::Duration step = absl::InfiniteDuration();  // time of a step; shortest mean of a round
     // Time for communication and waiting in all rounds after the first.
     absl::Duration exchanges;
     messages::PathFacts path;
-    bool has_path = false;  // true after a heartbeat that follows enough rounds
+    bool has_path = false;  // true after a heartbeat that came after enough rounds
   };
 
-  // Returns how long the exchange of a round takes. It is the shortest mean of any member, because
-  // the member with the slowest steps waits for no other.
+  // Returns how long the exchange of a round takes. The result is the smallest of the members'
+  // means, because the member with the slowest steps does not wait for others.
   absl::Duration MeanExchange() const;
 
   bool is_measuring_ = false;

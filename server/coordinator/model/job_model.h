@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The model and the settings of a job. JobModel keeps the job as it is and as the operator asks for
-// it, whose model and settings count, the layout, and which server has which part of it. It also
-// keeps where the first weights come from, and the trial by which the job chooses its exchange. No
-// other code changes the job. JobModel decides what a client that registers may bring and propose,
-// as far as the model is concerned. The caller passes facts in, words the verdicts and carries them
-// out. Pure: no lock, clock or thread.
+// JobModel holds the model and the settings of a job: those in use, those that the operator asks
+// for, and which client has proposed them. It also holds the layout, which server has which part of
+// it, where the first weights come from, and the trial in which the job chooses its exchange
+// settings. No other code changes the job. JobModel decides what a client that registers may bring
+// and propose, as far as the model is concerned. The caller passes facts in, words the verdicts and
+// carries them out. Pure: no lock, clock or thread.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ namespace lodestar::model {
 // How the model and the settings of a client that registers change the job.
 struct Proposal {
   enum class Kind : uint8_t {
-    kNone,     // The proposal does not count: the job keeps its own.
+    kNone,     // The proposal does not count: the job stays as it is.
     kRefused,  // The proposal is refused: see `refusal`.
     kSame,     // The job stays as it is, and this client counts as its proposer.
     kAnother,  // The job changes, and servers that have loaded start over.
@@ -67,7 +67,7 @@ class JobModel {
     job::OpenSettings open_settings = {};
     faults::DivergencePolicy divergence = {};
     ServerRoom room = {};
-    // Time within which a client that was told to call again does so.
+    // Maximum time until a client that was told to call again does so.
     absl::Duration caller_patience = absl::Seconds(6);
   };
   // What survives the coordinator's process.
@@ -110,22 +110,24 @@ class JobModel {
   std::optional<ModelRefusal> CheckOffered(const messages::RegisterCall& call) const;
   // Returns kLayoutHash if `hash` is not the hash of the layout. Not set means that it is.
   std::optional<ModelRefusal> CheckLayoutHash(absl::string_view hash) const;
-  // Returns kEncoding if `known` lacks an encoding of the job. Not set means that it has both.
+  // Returns kEncoding if `known` lacks an encoding of the job. Not set means that `known` has both
+  // encodings.
   std::optional<ModelRefusal> CheckEncodings(
       const std::vector<params::Encoding::Kind>& known) const;
-  // Decides what the model and settings of a client that registers change. Call only if the job has
-  // no layout or lacks_supplier(). If another client has proposed the job, this client's proposal
-  // counts only if the other client has not come back within caller_patience.
+  // Decides how the model and the settings of a client that registers change the job. Call only if
+  // the job has no layout or lacks_supplier(). If another client has proposed the job, this
+  // client's proposal counts only if the other client has not come back within caller_patience.
   Proposal Judge(const messages::RegisterCall& call, absl::Time now) const;
   // Changes the job as the proposal says. Gives the client caller_patience to come back with the
   // weights. Requires: the proposal is kSame or kAnother.
   void Take(const messages::RegisterCall& call, const Proposal& proposal, absl::Time now);
 
-  // Returns true if the worker of this life is to supply the first weights.
+  // Lets the worker of this life supply the first weights, if they are awaited and no other life is
+  // to supply them. Returns true if this life is to supply them.
   bool ClaimSupply(const messages::WorkerLife& life, absl::Time now);
   void OnJoined(const messages::WorkerLife& life) { supply_.OnJoined(life); }
-  // Ends the life. Returns true if its worker was to supply the weights. The proposal of the next
-  // client then counts.
+  // Must be called when a life has ended. Returns true if its worker was to supply the weights. The
+  // proposal of the next client then counts.
   bool OnEnded(const messages::WorkerLife& life);
 
   // The trial of settings. See ExchangeTuning.

@@ -362,7 +362,8 @@ TEST(JobModelTest, WeightsFileLeavesSettingsToTheNextClient) {
   EXPECT_EQ(model.Judge(CallOf("a", kSgd), absl::UnixEpoch()).kind, ProposalKind::kAnother);
 }
 
-// Fixture with a job that chooses its exchange, and with members 1 and 2.
+// Fixture with a job that measures in a trial and then chooses its exchange settings. Its members
+// are 1 and 2.
 class TrialTest : public ::testing::Test {
  protected:
   static JobModel::Config TrialConfig() {

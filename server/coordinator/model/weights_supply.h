@@ -18,14 +18,15 @@ class WeightsSupply {
     std::optional<messages::WorkerLife> supplier;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
-  // Continues from the memory. The client that is to bring the weights has its whole time again.
+  // Continues from the memory. The client that is to bring the weights has its full time again.
   void Resume(const Memory& memory, absl::Time now) {
     memory_ = memory;
     others_since_ = now;
   }
   const Memory& memory() const { return memory_; }
 
-  // Begins anew with the cluster. `is_by_client` means that a client is to supply the weights.
+  // Resets the state when the servers start. `is_by_client` means that a client is to supply the
+  // weights.
   void Begin(bool is_by_client) {
     memory_.is_awaited = is_by_client;
     memory_.supplier.reset();
@@ -53,7 +54,8 @@ class WeightsSupply {
     if (memory_.supplier.has_value() && memory_.supplier->incarnation == life.incarnation)
       memory_.is_awaited = false;
   }
-  // Ends the life. Returns true if the weights are awaited and this life was to bring them.
+  // Must be called when a life has ended. Returns true if the weights are awaited and this life was
+  // to bring them.
   bool OnEnded(Incarnation incarnation) {
     const bool is_lost = memory_.is_awaited && memory_.supplier.has_value() &&
                          memory_.supplier->incarnation == incarnation;

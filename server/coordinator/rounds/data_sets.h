@@ -76,7 +76,8 @@ class DataSets {
 
  private:
   bool Counts(Index set) const;
-  // `name` is the name of the worker that has the data.
+  // Checks that shared data does not differ from the job's data, see Admit(). `name` is the name of
+  // the worker that has the data.
   absl::Status CheckShared(absl::string_view name, const messages::DatasetInfo& data) const;
 
   Memory memory_;

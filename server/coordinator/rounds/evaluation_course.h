@@ -42,7 +42,7 @@ class EvaluationCourse {
   // The whole state of this object.
   struct Memory {
     int64_t last = 0;                           // number of the newest evaluation, from 1
-    std::map<size_t, int64_t> owed;             // data set -> samples of `last` without a worker
+    std::map<size_t, int64_t> owed;             // data set -> samples of `last` to be handed out
     std::map<Round, int64_t> travelling;        // round that carries parts -> their evaluation
     std::map<int64_t, HeldoutSums> unfinished;  // evaluation -> its sums so far
     friend bool operator==(const Memory&, const Memory&) = default;
@@ -63,9 +63,9 @@ class EvaluationCourse {
   // incomplete. `data_sets` is ascending.
   void KeepOnly(absl::Span<const size_t> data_sets);
 
-  // Ends the round. `sums` are those of the parts that it carried, if it carried any. Returns the
-  // result of an evaluation whose parts are all back, if it has predictions. Not set means that no
-  // evaluation is complete.
+  // Must be called when a round has ended. `sums` are those of the parts that the round carried.
+  // Returns the result of an evaluation if all its parts are back and it has predictions. Not set
+  // means that there is none.
   std::optional<HeldoutSums> Return(Round round, const HeldoutSums& sums);
   // Marks the evaluation of the parts that this round carried as incomplete: the round was lost
   // with its worker.

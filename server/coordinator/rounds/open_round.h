@@ -63,8 +63,8 @@ class OpenRound {
   std::vector<WorkerId> Arrived() const { return InState(ShareState::kReported); }
   // Returns the workers that have neither reported nor been lost.
   std::vector<WorkerId> Missing() const { return InState(ShareState::kMissing); }
-  // Returns since when the same worker has been the first of Missing(). Sums have a fixed order, so
-  // the workers behind the first missing worker may have to wait for it.
+  // Returns the time since which the same worker has been the first of Missing(). Sums have a fixed
+  // order, so the workers behind the first missing worker may have to wait for it.
   absl::Time front_since() const { return front_since_; }
   bool was_lost_from() const { return !InState(ShareState::kLost).empty(); }
   // Returns the summary without the totals of the job and without the result of an evaluation.

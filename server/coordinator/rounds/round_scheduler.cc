@@ -85,7 +85,7 @@ void RoundScheduler::EndLife(WorkerId worker, absl::Time now) {
 
 bool RoundScheduler::MayLeave(WorkerId worker, bool is_ready) const {
   const WorkerAssignment& assignment = Of(worker);
-  // The next round takes the steps that the worker has in hand.
+  // A worker that waits may hold computed steps that the next round has to take.
   const bool has_work =
       assignment.grant().has_value() || (assignment.is_waiting() && assignment.owes_contribution());
   return assignment.is_leaving() && !(is_ready && has_work);

@@ -42,7 +42,7 @@
 
 namespace lodestar::rounds {
 
-// A worker that lives and has joined. The fields are what the scheduler does not know itself.
+// A worker that lives and has joined, with facts that the scheduler needs and does not have.
 struct RoundMember {
   WorkerId id;
   Incarnation incarnation;
@@ -128,8 +128,8 @@ class RoundScheduler {
   void Resume(WorkerId worker, WorkerAssignment::Memory memory, absl::Time now) {
     assignments_[worker] = WorkerAssignment(std::move(memory), now);
   }
-  // Continues from a checkpoint, with no worker. The required number of members and the orders
-  // stay.
+  // Continues from a checkpoint, with no worker. The required number of members and the orders do
+  // not change.
   void Restore(const job::JobSpec& job, const checkpoints::LedgerState& ledger,
                const checkpoints::ProgressState& progress);
   // Cuts work by this job from now on.
@@ -175,12 +175,12 @@ class RoundScheduler {
   }
   // Sets the progress of the worker to that of the slowest of `others`, the members that it joins.
   void BeginMembership(WorkerId worker, absl::Span<const RoundMember> others, absl::Time now);
-  // Ends the life of the worker. Open rounds continue without the worker.
+  // Must be called when the life of the worker has ended. Open rounds continue without the worker.
   void EndLife(WorkerId worker, absl::Time now);
   void Forget(WorkerId worker) { assignments_.erase(worker); }
 
-  // The worker asks for work, and waits until it gets work. Returns true if the wait begins with
-  // this call.
+  // Records that the worker asks for work, and waits until it gets work. Returns true if the wait
+  // begins with this call.
   bool AskForWork(WorkerId worker) { return assignments_[worker].SetWaiting(); }
   // Records that the worker wants no new work in this life.
   void BeginLeave(WorkerId worker) { assignments_[worker].BeginLeave(); }
@@ -213,8 +213,8 @@ class RoundScheduler {
   bool has_next_round() const {
     return is_site() ? site_->waiting() != nullptr : !ledger_.is_exhausted();
   }
-  // Returns true if a member has computed steps that only a further round takes, and the job has a
-  // further round.
+  // Returns true if a member holds computed steps that a later round has to take, and the job has a
+  // later round.
   bool OwesContribution(absl::Span<const RoundMember> members) const;
   // Returns the members of the next round. Empty means that the round is not to be opened now.
   std::vector<sync::RosterMember> NextRoster(absl::Span<const RoundMember> members,

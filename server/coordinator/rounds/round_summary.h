@@ -33,7 +33,7 @@ struct RoundSummary {
   int64_t samples = 0;            // samples reported in this round
   int64_t total_samples = 0;      // samples reported in the job so far
   int64_t tokens_per_sample = 0;  // 1 means that samples are not made of tokens. 0 means not known.
-  double epoch = 0.0;             // cursor over samples per epoch; 0 means not known
+  double epoch = 0.0;             // samples handed out, in passes over the data; 0 means not known
   double learning_rate = 0.0;
   absl::Duration duration;  // from the opening to the completion
   absl::Time completed_at;

@@ -28,7 +28,7 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const sync::Roste
   LODESTAR_CHECK(!is_exhausted() && !roster.empty()) << "round " << state_.next_round;
   const int64_t round = state_.next_round++;
   const bool is_deferred = job::DefersContributions(job_);
-  // No round would take what is computed in the last round.
+  // Steps that are computed in the last round would be lost, because no later round takes them.
   const bool is_idle = is_deferred && (computes == Computes::kNo || is_exhausted());
   const int count = static_cast<int>(roster.size());
   std::vector<double> roster_speeds = speeds.roster;
@@ -78,7 +78,7 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const sync::Roste
 }
 
 int WorkLedger::max_roster_of(const SiteOrder& order) {
-  // A member may evaluate no samples, so an evaluation has no maximum.
+  // Members may have no samples to evaluate, so an evaluation can have any number of members.
   if (order.kind == SiteOrder::Kind::kEvaluate) return std::numeric_limits<int>::max();
   const auto steps = static_cast<int64_t>(order.learning_rates.size());
   return static_cast<int>(
@@ -218,7 +218,7 @@ const checkpoints::DataSetState* WorkLedger::DataOf(WorkerId worker) const {
 WorkLedger::Memory WorkLedger::memory() const {
   Memory memory = {state_, data_.memory(), evaluations_.memory(), is_evaluation_due_,
                    evaluated_place_};
-  memory.state.data_sets.clear();  // out of date: data sets that the ledger began with
+  memory.state.data_sets.clear();  // out of date: the data sets that the ledger began with
   return memory;
 }
 

@@ -44,7 +44,7 @@ class WorkLedger {
     DataSets::Memory data;
     EvaluationCourse::Memory evaluations;
     bool is_evaluation_due = false;
-    // Place, see PlaceOf(), of the newest round that an evaluation was due with.
+    // The newest round with which an evaluation was due has this place, see PlaceOf().
     int64_t evaluated_place = 0;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
@@ -61,7 +61,7 @@ class WorkLedger {
         evaluated_place_(memory.evaluated_place) {}
   Memory memory() const;
 
-  // A worker must be admitted before a roster has it, and released when its life ends. Errors of
+  // A worker must be admitted before it is in a roster, and released when its life ends. Errors of
   // AdmitWorker(): those of DataSets::Admit().
   absl::Status AdmitWorker(WorkerId worker, absl::string_view name,
                            const messages::DatasetInfo& data) {

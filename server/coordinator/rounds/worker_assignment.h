@@ -50,8 +50,8 @@ class WorkerAssignment {
     // Time from each of the two times above to the first contribution of the process.
     std::optional<absl::Duration> start_to_contribution;
     std::optional<absl::Duration> registration_to_contribution;
-    // With DefersContributions(): samples of each grant of this life whose contribution is not in
-    // all fragments yet. The newest is last.
+    // With DefersContributions(): number of samples of each grant of this life whose contribution
+    // is not in all fragments yet. The newest grant is last.
     std::vector<int64_t> samples_in_hand;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
@@ -76,9 +76,9 @@ class WorkerAssignment {
   // has completed.
   void BeginMembership(int64_t progress, absl::Time now);
 
-  // The worker asks for a grant. From now on it waits for a grant, or until its life ends. Does not
-  // wait if it holds a grant, or leaves and owes no contribution. Returns true if the wait begins
-  // with this call.
+  // Records that the worker asks for a grant. From now on it waits for a grant, until its life
+  // ends. It does not wait if it holds a grant, or if it leaves and owes no contribution. Returns
+  // true if the wait begins with this call.
   bool SetWaiting() {
     const bool was_waiting = memory_.is_waiting;
     memory_.is_waiting = !memory_.grant.has_value() && (!memory_.is_leaving || owes_contribution());
@@ -105,9 +105,9 @@ class WorkerAssignment {
   bool AwaitsContribution(Round round, int num_shards) const;
   // Records that the server of `shard` has attached and has said where its journal ends.
   void OnServerAttached(int shard) { attached_since_grant_.insert(shard); }
-  // Returns true if the worker holds a grant of this round for training, and the server of `shard`
-  // is still to be waited for. That server has neither attached since the grant, nor reported that
-  // it has all of the contribution.
+  // Returns true if the worker holds a grant of this round for training, and its report must still
+  // wait for the server of `shard`. That is so if the server has neither attached since the grant
+  // nor reported that it has all of the contribution.
   bool AwaitsJournal(Round round, int shard) const;
   bool AwaitsJournals(Round round, int num_shards) const;
 
@@ -153,7 +153,7 @@ class WorkerAssignment {
   double compute_seconds_ = 0.0;  // fading sums over the last rounds
   double communication_seconds_ = 0.0;
   double wait_seconds_ = 0.0;
-  // Fading number of the rounds that the three sums above are over.
+  // Number of rounds in the three sums above. It fades as the sums do.
   double timed_rounds_ = 0.0;
 };
 

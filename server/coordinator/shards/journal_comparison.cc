@@ -8,7 +8,7 @@ namespace lodestar::shards {
 namespace {
 
 // Returns true if the newest checkpoint has all rounds that the shard knows. Used for a shard that
-// follows another journal than this one.
+// has carried out commands of another journal than this one.
 bool HasRoundsOf(const std::optional<KnownCheckpoint>& checkpoint, const JournalPlace& shard) {
   if (!checkpoint.has_value()) return shard.highest_round < 0;
   const bool is_complete =

@@ -18,7 +18,7 @@
 
 namespace lodestar::shards {
 
-// The newest checkpoint in the folders that the cluster would be restored from.
+// The newest checkpoint that the cluster could be restored from.
 struct KnownCheckpoint {
   std::string path;
   Round round;
@@ -62,10 +62,10 @@ struct ShardKnowledge {
 // Something that is later than the end of the journal.
 struct LaterKnowledge {
   enum class Kind : uint8_t {
-    kShardRecord,             // `shard` follows the later `record`, and knows `round`.
-    kShardOtherJournal,       // `shard` follows `record` of another journal, and knows `round`.
+    kShardRecord,             // `shard` has obeyed the later `record`, and knows `round`.
+    kShardOtherJournal,       // `shard` has obeyed `record` of another journal, and knows `round`.
     kShardRound,              // `shard` has contributions to the later `round`.
-    kCheckpointRecord,        // The newest checkpoint is of `round` and follows the later `record`.
+    kCheckpointRecord,        // The newest checkpoint is of `round`, and was made after `record`.
     kCheckpointOtherJournal,  // By the newest checkpoint, another journal has `round` and later.
     kMayBeInDamaged,          // The journal is damaged, and no checkpoint is marked as complete.
   };

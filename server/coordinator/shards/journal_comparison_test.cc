@@ -48,7 +48,7 @@ TEST(JournalComparisonTest, FindsNothingWhereAllFollowWhatIsThere) {
   JournalFacts facts = Facts({kOurs, 100});
   facts.newest = Checkpoint(Round(200), kOurs, 100);
   EXPECT_FALSE(FindJournalLoss(facts, kMemory, {{Shard({kOurs, 100}, 300)}}).has_value());
-  // Servers of an earlier release and servers without a journal follow no record.
+  // Servers of an earlier release and servers without a journal know no record of the coordinator.
   EXPECT_FALSE(FindJournalLoss(facts, kMemory, {{Shard({}, 2001)}}).has_value());
   EXPECT_FALSE(FindJournalLoss(Facts({}), std::nullopt, {{Shard({}, -1, 0)}}).has_value());
 }

@@ -34,7 +34,7 @@ struct JournalPlace {
   uint64_t first_segment = 0;
   uint64_t end = 0;         // last record on disk
   uint64_t process_id = 0;  // random ID of this process; 0 means not known
-  // Newest record of the coordinator's journal that led to a command which this server has obeyed.
+  // Newest record of the coordinator's journal whose commands this server has carried out.
   CoordinatorRecord follows = {};
   // Highest round that was opened on this server, or contributed to, in this incarnation of the
   // servers. -1 means none.

@@ -7,8 +7,8 @@
 namespace lodestar::shards {
 namespace {
 
-// A shard is at most one round behind the others, so it has missed totals of the last two rounds
-// only.
+// Number of rounds whose totals are stored. A shard is at most one round behind the others, so it
+// can have missed only the totals of the last two rounds.
 constexpr size_t kKeptTotals = 4;
 
 }  // namespace

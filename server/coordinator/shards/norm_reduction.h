@@ -13,8 +13,8 @@
 
 namespace lodestar::shards {
 
-// Memory use: one vector of sums per shard for each open round. In addition the totals of the last
-// few rounds, for shards that have not received them.
+// Stores one vector of sums per shard for each open round. Also stores the totals of the last few
+// rounds, for shards that have not received them.
 class NormReduction {
  public:
   // What this object knows beside the number of shards.

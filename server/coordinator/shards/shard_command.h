@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Commands of the coordinator to the shards. Each command goes to all shards. A shard obeys its
-// commands in their order. A command that comes twice has the same effect as once. Answers come
+// commands in their order. If a command comes twice, the second one changes nothing. Answers come
 // later, as events (shard_event.h).
 #pragma once
 
@@ -57,8 +57,8 @@ struct OpenRoundCommand {
   sync::RoundPlan plan;
 };
 
-// Closes the round: by their reports, these members have sent their parts. Answer: WorkerFault for
-// each member whose part is missing.
+// Closes the round. According to their reports, these members have sent their parts. Answer:
+// WorkerFault for each member whose part is missing.
 struct CloseRoundCommand {
   Round round;
   std::vector<sync::RosterMember> reported;
@@ -82,8 +82,9 @@ struct SaveCommand {
   // is captured as it is.
   std::optional<Round> round;
   std::string directory;
-  // Present claim ID of the coordinator's SharedFolder. It differs from that of AssignCommand if
-  // another process of the coordinator continues the job. 0 means that it is that of AssignCommand.
+  // Claim ID of the coordinator's SharedFolder now. It differs from the ID in AssignCommand if a
+  // new process of the coordinator continues the job. 0 means that the ID in AssignCommand is still
+  // valid.
   uint64_t folder_claim_id = 0;
 };
 
@@ -110,8 +111,8 @@ struct AskConnectionsCommand {
 // Makes the servers exit.
 struct StopCommand {
   std::string failure;  // why the job or the server has failed; empty if neither has
-  // Instance of the one server that exits, while the job waits for another one. 0 means all
-  // servers.
+  // Instance of the only server that exits. The job then waits for another server of its shard. 0
+  // means that all servers exit.
   uint64_t instance_id = 0;
 };
 

@@ -46,8 +46,9 @@ AttachVerdict ShardFleet::JudgeAttach(const Attachment& attachment,
   const Server& server = servers_[shard];
   // Servers of an earlier release do not report their journals.
   const bool lacks_records = journal.first_segment != 0 && HasLostRecords(shard, journal);
-  // A journal that has gone back may begin with a lower segment. Its process holds the folder, so
-  // no server that is away can continue with this journal.
+  // A journal that has gone back to an older state may begin with a lower segment than before. The
+  // process that attaches holds the folder of the journal. So no server that is away can continue
+  // with this journal.
   const bool may_be_followed = !lacks_records || !server.is_away();
   if (may_be_followed && IsHeldBy(shard, instance_id) && IsFollowed(shard, journal.first_segment)) {
     return {.kind = AttachVerdict::Kind::kFollowed};

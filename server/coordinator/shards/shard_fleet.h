@@ -81,7 +81,7 @@ struct AttachVerdict {
     // The remaining kinds refuse the server.
     kDoesNotFit,  // The cluster has another number of shards.
     kFollowed,    // Another process continues with the server's journal.
-    kLate,        // The call is older than what its server has loaded since.
+    kLate,        // The call is old: the server has loaded other weights since it made the call.
     kHeld,        // Another server holds the shard, and is not away.
   };
   Kind kind = Kind::kTakes;
@@ -151,7 +151,7 @@ class ShardFleet {
   // lost, handle the loss before Attach(). Handle the end of the server's former connection before
   // GoOn().
   AttachVerdict JudgeAttach(const Attachment& attachment, const AttachFacts& facts) const;
-  // Lets the server take the shard. Requires: no server holds it any more.
+  // Gives the shard to the server. Requires: no server holds the shard any more.
   void Attach(const Attachment& attachment, absl::Time now);
   // Lets the server continue where it was, over another connection.
   void GoOn(const Attachment& attachment, absl::Time now);
@@ -165,8 +165,8 @@ class ShardFleet {
   // `first_segment`. Returns false if the fleet does not have the shard.
   bool IsFollowed(int shard, uint64_t first_segment) const;
   void Lose(int shard, absl::Time now);
-  // Loses the shard's memory before journals are compared. The loss is kept for untold_losses(),
-  // because its consequences are known only after the comparison.
+  // Records, before journals are compared, that the memory of the shard is lost. The loss is stored
+  // for untold_losses(), because its consequences are known only after the comparison.
   void LoseUntold(int shard, const ShardLoss& loss, absl::Time now);
   const std::map<int, ShardLoss>& untold_losses() const { return untold_losses_; }
   // Records that the server is not connected. Returns true if it was not away before. Requires:
@@ -193,9 +193,9 @@ class ShardFleet {
   // Returns true if all servers have loaded once, in this process or in an earlier process that it
   // continues.
   bool has_loaded() const { return has_loaded_; }
-  // Returns true if, when the server of the shard cannot load, only this server ends and not the
-  // job. Returns false at the first loading, because the operator is then at hand. Returns false
-  // for shard 0, whose server is the coordinator's own.
+  // Returns true if only the server of the shard ends when it cannot load, and not the job. Returns
+  // false at the first loading, because the operator is then at hand. Returns false for shard 0,
+  // whose server is the coordinator's own.
   bool IsReplaceable(int shard) const { return has_loaded_ && shard > 0; }
 
   // Journals of the servers.
@@ -204,8 +204,8 @@ class ShardFleet {
   // Returns true if all servers keep journals and have reported where these end.
   bool all_keep_journals() const;
   // Compares what the attached servers know with the coordinator's journal. Returns what the
-  // journal has lost. Not set means that nothing is lost. `next_round` is as in ResumedMemory. Not
-  // set means that the journal has no memory.
+  // journal has lost. Not set means that nothing is lost. `next_round` is that of ResumedMemory. If
+  // `next_round` is not set, the journal has no memory.
   std::optional<JournalLoss> Compare(const JournalFacts& facts, std::optional<Round> next_round);
 
   // Returns the number of this incarnation of the servers. 0 means that this process knows of none.
@@ -244,7 +244,8 @@ class ShardFleet {
   // that operators were told are away. Leaves out servers whose memory was lost longer ago than the
   // patience.
   std::set<int> Reachable(absl::Time now) const;
-  // Returns when a server was last back, or when the coordinator's own server last ran again.
+  // Returns the last time at which a server was back, or at which the coordinator's own server ran
+  // again.
   absl::Time back_at() const { return back_at_; }
   std::vector<int> Away() const;
   // Returns the shards that have not reached the state `wanted`.
@@ -260,9 +261,9 @@ class ShardFleet {
   // Minimum of the patience. Several signs of life may be late or lost, even if the lease is short.
   static constexpr absl::Duration kLeastPatience = absl::Seconds(5);
 
-  // Returns true if a server that comes back with this journal has lost a part of it. The same
-  // process has lost nothing: its report may be older than its last one. If a server does not
-  // report its process ID, it counts as the same process while its connection is open.
+  // Returns true if a server that comes back with this journal has lost a part of it. A process
+  // that runs on has lost nothing: its report may only be older than an earlier report. If a server
+  // does not report its process ID, it counts as the same process while its connection is open.
   bool HasLostRecords(int shard, const JournalPlace& journal) const;
   // Decides about a server that does not continue with its memory. `has_lost_records` means that it
   // would continue if its journal did not lack records.

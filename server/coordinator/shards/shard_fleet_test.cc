@@ -117,7 +117,7 @@ TEST_F(ShardFleetTest, RefusesSecondServerUnlessFirstIsAwayOrLost) {
 
 TEST_F(ShardFleetTest, RefusesCallThatIsOlderThanWhatItsServerHasLoaded) {
   EXPECT_EQ(KindOf(WithMemoryOf(From(1), 0)), Kind::kLate);
-  // The memory of later servers does not make the call old.
+  // The call is not old if its memory belongs to a later incarnation of the servers.
   ExpectLoss(WithMemoryOf(From(1), kLife + 1), Loss::kMissedAssignment);
   fleet_.MarkLoading(now_);
   ExpectLoss(WithMemoryOf(From(1), 0), Loss::kMissedAssignment);

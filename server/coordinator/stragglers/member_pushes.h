@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keeps what the servers report of a member's pushes. For each server: which push has space and is
-// not whole, since when, and whether other members wait for that space. Also whether a server holds
-// the member's pushes until other members have finished. Pure: the caller passes in the servers'
-// signs of life and the time.
+// Holds what the servers report of a member's pushes. For each server: the push that has space and
+// is incomplete, since when it is so, and whether other members wait for that space. Also says
+// whether a server holds the member's pushes until other members have finished. Pure: the caller
+// passes in the servers' signs of life and the time.
 #pragma once
 
 #include <compare>
@@ -40,16 +40,17 @@ class MemberPushes {
     absl::Time told_at;  // time of the server's last report
   };
 
-  // Takes a sign of life of the server of `shard`, in place of its previous one. `member` is the
-  // member of this object.
+  // Records a sign of life of the server of `shard`, which replaces its previous one. `member` is
+  // the member that this object is about.
   void OnSpace(int shard, const sync::PushSpace& space, const sync::Pusher& member, absl::Time now);
-  // Records that the member has new work. Later pushes do not belong to its earlier pushes.
+  // Records that the member has new work. A later push of the same bucket is then a new push, not a
+  // repetition.
   void OnGrant();
 
   // Returns the unfinished pushes, ascending by shard.
   std::vector<Unfinished> unfinished() const;
   bool is_held() const;
-  // Returns when a server last reported that it holds the member's pushes.
+  // Returns the last time at which a server reported that it holds the member's pushes.
   absl::Time held_at() const { return held_at_; }
   bool keeps_space() const;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Measures an amount per second over the recent past. Old amounts and old time fade alike. Pure.
+// Measures an amount per second over the recent past. Old amounts, and the time in which they came,
+// count less and less. Pure.
 #pragma once
 
 #include "absl/time/time.h"
@@ -9,7 +10,7 @@ namespace lodestar::stragglers {
 
 class RateMeter {
  public:
-  static constexpr absl::Duration kMemory = absl::Seconds(15);  // fades to 1/e
+  static constexpr absl::Duration kMemory = absl::Seconds(15);  // then an amount counts 1/e
 
   void Add(double amount, absl::Time now);
   // Returns 0 before the second Add(), and if nothing was added for longer than LongestPause().

@@ -11,10 +11,11 @@ namespace {
 constexpr int kTimesUsual = 10;
 constexpr int kTimesUsualOfOthers = 100;
 constexpr int kCreditFactor = 4;
-// A path that works may stand still for this time.
+// Minimum times that a member has for its work: kShortest if its usual time is known, otherwise
+// kShortestForNewcomers. A path that works may stand still for kShortest.
 constexpr absl::Duration kShortest = RoundPatience::kForNewPath;
 constexpr absl::Duration kShortestForNewcomers = absl::Minutes(15);
-// The default of --message_timeout.
+// Maximum time of a message, as --message_timeout has it by default.
 constexpr absl::Duration kLongestMessage = absl::Minutes(1);
 
 int64_t SamplesOf(const messages::Grant& grant) {
@@ -74,7 +75,8 @@ absl::Duration RoundPatience::ForPath(absl::Duration usual_round, bool has_repor
                                       int times_dropped) const {
   absl::Duration patience = lease_ + usual_round;
   if (has_reported) return patience;
-  // The first round of a worker shows how slow its path is.
+  // Only a report shows how slow a worker's path is. Until its first report, the worker has more
+  // time.
   for (int i = 0; i <= times_dropped && patience < kForNewPath; ++i) {
     patience = std::min(kCreditFactor * patience, kForNewPath);
   }

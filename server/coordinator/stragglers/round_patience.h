@@ -62,8 +62,9 @@ class RoundPatience {
   // known either, the result is --round_timeout.
   absl::Duration ForWork(std::optional<absl::Duration> usual, absl::Duration usual_round,
                          int times_dropped) const;
-  // As ForWork(), but while a transfer goes on the member is not dropped before `timeout`. `moved`
-  // is the time from when the member was given its work until its transfers last moved a byte.
+  // Returns `for_work`, or the time until two leases after `moved` if that is later, but at most
+  // `timeout`. So a member whose transfers go on is not dropped before `timeout`. `moved` is the
+  // time from when the member was given its work until its transfers last moved a byte.
   absl::Duration ForTransfer(absl::Duration for_work, absl::Duration moved) const;
   // Returns the time from a server's first report of a push until the push must be whole, or more
   // than `received_bytes` of it must have come. A push must keep the pace at which it is whole

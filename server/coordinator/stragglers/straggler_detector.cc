@@ -17,8 +17,9 @@ const StragglerFacts::OpenRound* FindRound(const StragglerFacts& facts, Round ro
   return found == facts.rounds.end() || found->round != round ? nullptr : &*found;
 }
 
-// Returns since when the server has run, so that a stall on its path is not due to the server.
-// Infinite future means that the server has given no sign of life since the stall began.
+// Returns the time since which the server has run. A stall of the path to it is not the server's
+// fault from then on. Infinite future means that the server has given no sign of life since the
+// stall began.
 absl::Time RunsSince(const StragglerFacts& facts, int shard, absl::Time stalled_since) {
   const StragglerFacts::Server& server = facts.servers[shard];
   return server.heard_at >= stalled_since ? server.runs_since : absl::InfiniteFuture();
@@ -80,7 +81,8 @@ Rest StragglerDetector::RestOf(const WorkerFacts& worker, absl::Time now) const 
 
 absl::Duration StragglerDetector::RestWithCertificate(const WorkerFacts& worker,
                                                       absl::Time now) const {
-  // A name with a record of its own does not rest because of other names of its certificate.
+  // A worker that has completed a round, or that others have waited for itself, does not rest
+  // because of other names of its certificate.
   if (worker.has_completed_round || Of(worker.id).was_waited_for()) return absl::ZeroDuration();
   const auto rest = certificates_rest_until_.find(worker.certificate);
   if (rest == certificates_rest_until_.end()) return absl::ZeroDuration();
@@ -153,7 +155,8 @@ std::optional<Stall> StragglerDetector::PushStall(WorkerId worker,
     const absl::Time runs_since = RunsSince(facts, push.shard, push.since);
     consider(Stall::Kind::kPush, std::max(push.since, runs_since),
              patience_.ForPush(push.received_bytes, push.total_bytes));
-    // A worker that reports a standstill is about to take another connection.
+    // A worker that reports a standstill is about to take another connection, so its push does not
+    // count as silent.
     if (push.silent_since < absl::InfiniteFuture() && !activity.path_stall().has_value()) {
       consider(Stall::Kind::kSilentPush, std::max(push.silent_since, runs_since),
                patience_.ForSilence());

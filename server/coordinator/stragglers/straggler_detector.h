@@ -141,11 +141,12 @@ class StragglerDetector {
   }
   // Records that the worker of `stall` is about to be dropped because of the stall.
   void OnDropped(const Stall& stall, absl::Time now);
-  // Ends the incarnations of `ended`, which facts.members does not contain any more. If others have
-  // waited for one of them, new names of its certificate rest as long as the others have waited,
-  // because anyone with the certificate can make new names. Returns the members without a grant
-  // that rest from now on, ascending. The caller drops them, so that they do not hold up the others
-  // one after another. Returns no member if the rest would be too few for a round.
+  // Must be called when the incarnations of `ended` have ended. facts.members must not contain them
+  // any more. If others have waited for one of them, new names of its certificate rest as long as
+  // the others have waited, because anyone with the certificate can make new names. Returns the
+  // members without a grant that rest from now on, ascending. The caller drops them, so that they
+  // do not hold up the others one after another. Returns no member if the rest would be too few for
+  // a round.
   std::vector<WorkerId> OnEnded(absl::Span<const WorkerFacts> ended, const StragglerFacts& facts,
                                 absl::Time now);
   // Returns the activity of the worker. It is empty if the worker is not known.
@@ -174,8 +175,8 @@ class StragglerDetector {
   // Returns the only member with a stall. Not set means that no member or several members have one,
   // or that the stall is kWeights.
   std::optional<WorkerId> OnlyStalled(const StragglerFacts& facts, absl::Time now) const;
-  // Returns when the worker must have reported its grant. `since` is the time since which it could
-  // work on the grant.
+  // Returns the time by which the worker must have reported its grant. `since` is the time since
+  // which it could work on the grant.
   absl::Time ReportDueAt(const WorkerFacts& worker, absl::Time since,
                          absl::Duration usual_round) const;
 

@@ -101,7 +101,8 @@ class StragglerDetectorTest : public testing::Test {
     now_ = start_ + later;
     Beat(kB, "push", 1, later);
   }
-  // Ends the worker, which keeps its grant. Returns the members that rest then.
+  // Ends the incarnation of the worker, which still holds its grant. Returns the members that rest
+  // then.
   std::vector<WorkerId> End(WorkerId id) {
     const WorkerFacts ended = Of(id);
     std::erase_if(facts_.members, [id](const WorkerFacts& member) { return member.id == id; });

@@ -26,7 +26,7 @@ class WorkerActivity {
     bool kept_space = false;  // true: other processes of this name must rest as well
     friend bool operator==(const Memory&, const Memory&) = default;
   };
-  // A path between a worker that waits for a server and that server, on which no byte moves.
+  // The path between a worker and a server that the worker waits for. No byte moves on it.
   struct PathStall {
     int shard = 0;
     absl::Time since;
@@ -49,8 +49,9 @@ class WorkerActivity {
   // Returns true if, by the last heartbeat, a contribution was sent and is not acknowledged yet.
   bool is_delivering() const { return activity_ == "push"; }
   bool is_pulling() const { return activity_ == "pull"; }
-  // Returns false while the worker computes, pulls or waits. Returns true for clients of other
-  // makers that do not report what they do.
+  // Returns true if the worker may be waiting for its turn in the summation: it pushes, or it is a
+  // client of another maker that does not report what it does. Returns false while it computes,
+  // pulls or waits.
   bool may_wait_behind_others() const {
     return activity_ != "compute" && activity_ != "pull" && activity_ != "wait";
   }
@@ -59,8 +60,8 @@ class WorkerActivity {
   absl::Time same_since() const { return same_since_; }
   // Returns the time of the last heartbeat with more bytes pushed or pulled.
   absl::Time moved_at() const { return moved_at_; }
-  // Returns what servers report of the worker's pushes in this incarnation. Heartbeats have no part
-  // in it.
+  // Returns what servers report of the worker's pushes in this incarnation. Heartbeats do not
+  // change it.
   MemberPushes& pushes() { return pushes_; }
   const MemberPushes& pushes() const { return pushes_; }
   // Returns the path that does not move, by the last heartbeat. Not set means that there is none.
@@ -80,12 +81,12 @@ class WorkerActivity {
   // name rests as well, because it would keep the same space over the same path.
   void OnDropped(absl::Duration rest, bool lacks_time, absl::Time now);
   // Returns how often in a row incarnations of this process were dropped because they lacked time.
-  // A report ends the row.
+  // A report sets the number to 0.
   int times_dropped() const { return memory_.times_dropped; }
   // Returns the time until which the others are to continue without the worker.
   absl::Time rests_until() const { return memory_.rests_until; }
-  // Records that others have waited for an incarnation of this name that has ended with its round
-  // unfinished.
+  // Records that an incarnation of this name has ended without finishing its round, and that others
+  // have waited for it.
   void NoteWaitedFor() { was_waited_for_ = true; }
   // Returns true if NoteWaitedFor() was called since the coordinator's process began.
   bool was_waited_for() const { return was_waited_for_; }
