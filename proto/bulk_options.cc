@@ -25,8 +25,8 @@ constexpr int kServerPingMs = 20'000;
 // Minimum interval of a client's pings. A server disconnects clients that ping more often. It is
 // below kClientPingMs, so that pings of our clients are allowed.
 constexpr int kMinPingIntervalMs = 5'000;
-// Maximum number of pings that come earlier than that interval. After more such pings, the client
-// is disconnected.
+// Maximum number of pings that come before kMinPingIntervalMs has passed. After more such pings,
+// the server disconnects the client.
 constexpr int kMaxPingStrikes = 2;
 constexpr int kReconnectInitialMs = 100;
 constexpr int kReconnectMaxMs = 1'000;
@@ -43,7 +43,7 @@ constexpr int kReadBytes = 32 << 10;
 constexpr int kReceiveWindowBytes = 4 << 10;
 // Maximum frame that clients may send. gRPC's default would cut a chunk into 64 frames, which each
 // cost processing time. A frame is received as a whole, so on a slow path a larger frame would look
-// like silence.
+// as if nothing came.
 constexpr int kMaxFrameBytes = 256 << 10;
 constexpr int kMinThreads = 64;
 // Bytes that may be on their way on one connection without waiting for the peer's flow control:
@@ -101,8 +101,8 @@ void SetCommon(grpc::ChannelArguments& arguments) {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kNameLookupPauseMs);
-  // Without this, a new channel uses the connection of another channel to the same address, or
-  // waits while that channel pauses between connection attempts.
+  // Without this option, a new channel uses the connection of another channel to the same address,
+  // or waits while that channel pauses between connection attempts.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
 }
 

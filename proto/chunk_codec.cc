@@ -90,7 +90,7 @@ struct FieldValue {
 constexpr int ChecksumField(const PushChunkHeader&) { return v1::PushChunk::kCrc32CFieldNumber; }
 constexpr int ChecksumField(const PullChunkHeader&) { return v1::PullChunk::kCrc32CFieldNumber; }
 
-// Returns the checksum of the fields in this order, which is the order of their numbers.
+// Returns the checksum of the fields. Callers pass the fields in the order of their numbers.
 template <typename... Fields>
 uint32_t CrcOfFields(Fields... fields) {
   uint8_t bytes[sizeof...(fields) * sizeof(uint64_t)];

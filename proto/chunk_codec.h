@@ -70,7 +70,7 @@ struct PullChunkHeader {
 };
 
 // Returns the value of the field crc32c for a chunk with this header and `data_bytes` bytes of
-// data. It has the checksum of the payload and a checksum of the other fields.
+// data. The value contains a checksum of the payload and a checksum of the other fields.
 uint64_t ChecksumOf(const PushChunkHeader& header, size_t data_bytes);
 uint64_t ChecksumOf(const PullChunkHeader& header, size_t data_bytes);
 
@@ -98,7 +98,7 @@ struct ArrivedBytes {
   absl::Span<const std::byte> last;
 };
 
-// Reads one message in two steps, so that the caller can find or wait for the destination in
+// Reads one message in two steps, so that the caller can find the destination, or wait for it, in
 // between. Not thread-safe, but the two steps may be on different threads.
 template <typename Header>
 class ChunkReader {

@@ -38,7 +38,7 @@
 namespace lodestar::wire {
 namespace {
 
-// Minimum remaining life of a certificate that is used without asking for a new one.
+// Minimum remaining life of a certificate. If less is left, the program asks for a new certificate.
 constexpr absl::Duration kLeastRest = absl::Minutes(1);
 constexpr absl::Duration kEnrolmentTimeout = absl::Seconds(5);
 constexpr absl::Duration kEnrolmentPause = absl::Milliseconds(500);
@@ -372,11 +372,11 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
   return absl::UnauthenticatedError(absl::StrJoin(reasons, "; "));
 }
 
-// Enters the cluster with a certificate from `folders`. It is one that the server at `address`
-// accepts, which is one of `servers`. `leftovers` describes certificates that cannot be used.
-// `name` is the name for which a new token would help. Errors: Unavailable, DeadlineExceeded (no
-// server answers there, or the answer does not show which certificate to use); Unauthenticated (no
-// kept certificate can be used); PermissionDenied (the certificate is for another role).
+// Enters the cluster with the certificate from `folders` that the server at `address` accepts.
+// `address` is one of `servers`. `leftovers` describes certificates that cannot be used. `name` is
+// the name for which a new token would help. Errors: Unavailable, DeadlineExceeded (no server
+// answers there, or the answer does not show which certificate to use); Unauthenticated (no kept
+// certificate can be used); PermissionDenied (the certificate is for another role).
 absl::StatusOr<ClusterEntry> EnterAt(const security::SecurityFlags& flags,
                                      absl::string_view address, const std::string& servers,
                                      absl::Span<const KeptFolder> folders,

@@ -62,8 +62,8 @@ bool KeepsCertificate(const security::SecurityFlags& flags, security::Role role,
                       const std::string& name);
 
 // Returns text about useless certificates of earlier starts for a program with this name:
-// certificates that were removed, or that are for other names. For a message that asks for --join.
-// Empty means that there are no such certificates.
+// certificates that were removed, or that are for other names. The text is for a message that asks
+// for --join. Empty means that there are no such certificates.
 std::string LeftoversText(const security::SecurityFlags& flags, security::Role role,
                           const std::string& name);
 

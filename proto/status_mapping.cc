@@ -18,7 +18,7 @@ namespace lodestar::wire {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 2048;
-// Maximum of the time in a peer's retry-after.
+// Maximum time in a peer's hint when to call again.
 constexpr absl::Duration kLongestRetryAfter = absl::Hours(24);
 
 // absl uses gRPC's numbers. The assertions below make sure of it.

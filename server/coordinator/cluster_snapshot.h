@@ -60,7 +60,7 @@ struct WorkerSnapshot {
   std::optional<DataSnapshot> data;  // set if the worker is a member
   // Why the worker has no life. Set if `state` is waiting, left, expired, dropped or refused.
   std::string reason;
-  // Time since `state` became one of these five. Zero means not known.
+  // Time since `state` became waiting, left, expired, dropped or refused. Zero means not known.
   absl::Duration ended_age;
 };
 
@@ -100,7 +100,7 @@ struct AlarmSnapshot {
   absl::Duration age;  // since it was last raised
   uint64_t count = 0;
   bool is_reminder = false;  // see AlarmKind
-  // Time since the alarm is over. Not set means that it may still hold.
+  // Time since the alarm is over. Not set means that the alarm may not be over.
   std::optional<absl::Duration> over_age = std::nullopt;
 };
 
@@ -164,7 +164,7 @@ struct ClusterSnapshot {
   std::string layout_hash;
   std::optional<absl::Duration> eta;
   uint64_t rounds_committed_short = 0;
-  std::optional<DivergenceSnapshot> divergence;  // the last of the run
+  std::optional<DivergenceSnapshot> divergence;  // the last divergence of the run
   int64_t rollbacks = 0;
   double learning_rate_scale = 1.0;    // factor on the learning rate, from rollbacks and operators
   std::optional<PauseSnapshot> pause;  // open rounds end as without a pause

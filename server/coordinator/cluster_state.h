@@ -65,7 +65,7 @@ struct StartComparison {
 struct ClusterState {
   ClusterState(CoordinatorConfig the_config, model::JobModel the_model, absl::Time now);
 
-  // As the operator has set it. JobModel::job() has the settings in use.
+  // The configuration as the operator has set it. JobModel::job() has the settings in use.
   const CoordinatorConfig config;
   absl::Time started_at;
   CoordinatorPhase phase = CoordinatorPhase::kAwaitingShards;

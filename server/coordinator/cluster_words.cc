@@ -357,8 +357,8 @@ std::string WaitingForLastSave(const ClusterState& state, absl::Time now, Ages a
                       last_save.error().message());
 }
 
-// Returns all members and some other workers: of those that have only registered, the first ones,
-// and of those whose lives have ended, the last ones. `num_hidden` is the number of the rest,
+// Returns the workers to show: all members, the first of those that have only registered, and the
+// last of those whose lives have ended. Sets `num_hidden` to the number of the other workers,
 // without those that ended long ago.
 std::set<WorkerId> ChooseShown(const membership::MembershipTable& membership, absl::Time now,
                                int64_t* num_hidden) {
@@ -820,7 +820,7 @@ absl::Duration WaitPatience(const ClusterState& state) {
   if (state.rounds.open().empty() && is_upstreams_turn)
     return std::max(state.config.lease, kWaitPatience);
   if (state.rounds.open().empty() || !WaitingForJournals(state).empty()) return kWaitPatience;
-  // A worker reports a stall of its path only after the stall has lasted for some time.
+  // A worker reports a stall of its path only after some time, so the log reports it soon.
   if (!PathStallsText(state, /*age_at=*/std::nullopt).empty()) return kWaitPatience;
   // A round that all workers still compute may take long. If some have handed it in, the others
   // hold it up.

@@ -63,9 +63,9 @@ std::string HeldUpText(const ClusterState& state, const stragglers::Stall& stall
                        absl::string_view what);
 // Returns how long the present wait must last before the log reports it.
 absl::Duration WaitPatience(const ClusterState& state);
-// Checks that the orders of operators from earlier lives of the servers are known. As long as they
-// are not known, they would later replace a new order. Error: Unavailable (make the same call
-// again).
+// Checks that this process knows the orders that operators gave in earlier lives of the servers. If
+// it does not know them yet, they would later replace a new order. Error: Unavailable (make the
+// same call again).
 absl::Status CheckKnowsOrders(const ClusterState& state, absl::Time now);
 // Returns OK only if state.is_ready(). Otherwise the error says what the cluster waits for, or why
 // it will never be ready.

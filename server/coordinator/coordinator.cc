@@ -19,7 +19,8 @@
 namespace lodestar::coordinator {
 namespace {
 
-// Longest time by which an alarm may overtake a sign of life that its server sent before the alarm.
+// Maximum time by which an alarm of a server may arrive before a sign of life that the server sent
+// earlier.
 constexpr absl::Duration kLongestOvertaking = absl::Seconds(3);
 // The subjects of alarms. OtherServersSubject() is for a worker that came from other servers: the
 // alarm ends with that worker's life.
@@ -359,8 +360,8 @@ void Coordinator::DropAll(absl::string_view reason, absl::Time now) {
 }
 
 void Coordinator::AnnounceMembers() {
-  // A shard takes no initial weights after it has got a MembersCommand. So none is sent before the
-  // weights are there.
+  // A shard takes no initial weights after it has got a MembersCommand. So no MembersCommand is
+  // sent while the weights are awaited.
   if (!state_.model.supply().is_awaited()) Command(Members());
 }
 

@@ -191,8 +191,8 @@ class Coordinator {
   absl::Status CheckMayRollBack(Round round, absl::Time now) const {
     return faults_.CheckMayRollBack(round, now);
   }
-  // Notes for log and status that a worker was refused, by the coordinator or before its call came
-  // here.
+  // Notes for log and status that a worker was refused, by the coordinator or before its call
+  // reached the coordinator.
   void NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
                    absl::Time now);
   absl::StatusOr<ViewId> Join(const messages::WorkerLife& life, absl::string_view layout_hash,
@@ -234,13 +234,13 @@ class Coordinator {
   absl::Status Leave(const messages::WorkerLife& life, absl::string_view reason,
                      const std::optional<messages::RoundReport>& report, absl::Time now);
   // Call if the process of this life has ended for good: the life ends now and not with its lease.
-  // The life of the last member ends only with its lease, because no other member waits for it. So
-  // does a life whose process ends before the journals have been compared, because nothing is kept
-  // until then.
+  // The life of the last member ends only with its lease, because no other member waits for it. If
+  // the process ends before the journals have been compared, the life also ends only with its
+  // lease, because nothing is written into the journal until then.
   void OnProcessEnded(const messages::WorkerLife& life, absl::Time now);
-  // Call if the connection from `peer` has ended over which this life made its StayConnected call.
-  // `by_peer` means that the worker's end has closed the connection. See ClosedConnections for what
-  // follows.
+  // Call if a connection from `peer` has ended and this life had made its StayConnected call over
+  // it. `by_peer` means that the worker's end has closed the connection. See ClosedConnections for
+  // what follows.
   void OnConnectionEnded(const messages::WorkerLife& life, const std::string& peer, bool by_peer,
                          absl::Time now);
   // Does what is due at `now`, such as ending lives whose leases are over. Call a few times per
@@ -275,8 +275,8 @@ class Coordinator {
   // Call with each sign of life. If the journal has grown beyond --journal_limit, an extra
   // checkpoint is taken. If the journal has no trouble, ends the alarms about its trouble.
   void OnJournalState(int shard, shards::JournalState journal, absl::Time now);
-  // Call with each sign of life. If the server itself holds the pushes of a member, the others do
-  // not wait because of that member. If a member keeps space that others wait for and makes no
+  // Call with each sign of life. If the server makes the pushes of a member wait, the member does
+  // not count as holding up the others. If a member keeps space that others wait for and makes no
   // progress, it is dropped: see StragglerDetector.
   void OnPushSpace(int shard, const sync::PushSpace& space, absl::Time now);
   void OnShardEvent(int shard, const shards::ShardEvent& event, absl::Time now);

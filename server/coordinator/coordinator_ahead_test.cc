@@ -81,7 +81,8 @@ TEST_F(ReportAheadTest, WhatIsReportedOrOverIsNotAwaited) {
   EXPECT_FALSE(coordinator().OnContributed(1, kServers, worker_.life, Round(1)));
 }
 
-// Both servers keep journals. The worker has reported round 0 and has the grant of round 1.
+// Fixture with two servers that keep journals. The worker has reported round 0 and has the grant of
+// round 1.
 class ReportOfJournaledContributionTest : public ReportAheadTest {
  protected:
   ReportOfJournaledContributionTest() {

@@ -487,7 +487,8 @@ TEST(CoordinatorRestartTest, StopBeforeTheServersAreReadyEndsAtOnce) {
   EXPECT_TRUE(IsJobOver(unready.Register(worker).status()));
 }
 
-// Returns the choice of a checkpoint of a job in which "a" was a worker and which "b" had left.
+// Returns the choice of a checkpoint. In the job of the checkpoint, "a" was a worker and "b" had
+// left.
 RestoreChoice ChoiceWithA() {
   checkpoints::CheckpointRecord record;
   record.final_directory = "ckpt/round-00000000";

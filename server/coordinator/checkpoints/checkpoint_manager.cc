@@ -204,7 +204,8 @@ LastSaveEnd CheckpointManager::EndLast(const CheckpointFacts& facts, const absl:
   if (last_save_.outcome().has_value() && last_save_.outcome()->ok()) {
     return LastSaveEnd::kOverBefore;
   }
-  // Until the journals have been compared, there may be later rounds than this process knows.
+  // Until the journals have been compared, there may be later rounds than this process knows. So
+  // the newest checkpoint may lack something.
   if (facts.is_comparing || !HoldsAll(facts.ledger, facts.orders)) {
     last_save_.End(error);
     return LastSaveEnd::kUnsaved;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // CheckpointManager decides when a checkpoint of the job is begun, what it contains, where it is
-// written, and what follows from its end. Checkpoints are due by the schedule or requested.
+// written, and what happens when it ends. Checkpoints are due by the schedule or requested.
 // Besides, there is the last save: the checkpoint at the end of the job, or before servers stop.
 // The manager decides and remembers. The caller passes facts in, writes the messages and carries
 // out the verdicts.
@@ -227,8 +227,8 @@ class CheckpointManager {
   // newest checkpoint is damaged.
   void ForgetNewest() { tracker_.ForgetLast(); }
 
-  // Sets the path of the newest checkpoint if it is marked as complete, see JournalManifest. Empty
-  // means that it is not marked.
+  // Stores the path of the newest checkpoint if the checkpoint is marked as complete, see
+  // JournalManifest. An empty path means that it is not marked.
   void SetComplete(absl::string_view path) { complete_ = std::string(path); }
   const std::string& complete() const { return complete_; }
   // Call before work is handed out. kBegin means that the caller must remove the mark of the
@@ -255,7 +255,8 @@ class CheckpointManager {
   CheckpointTracker tracker_;
   CheckpointSchedule schedule_;
   LastSave last_save_;
-  // Number of the open round when an early checkpoint of the rounds before it was last considered.
+  // Open round for which SaveCompleteRounds() has already decided. Not set means that it has not
+  // decided yet.
   std::optional<int64_t> saved_before_round_;
   std::string early_directory_;  // of the last early checkpoint; empty means none
   // For each shard whose journal is too long: its bytes when the last checkpoint was requested for

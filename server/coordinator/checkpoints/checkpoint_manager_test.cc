@@ -65,10 +65,10 @@ class CheckpointManagerTest : public testing::Test {
         PublishedCheckpoint{.path = record.final_directory, .round = record.round, .bytes = bytes},
         now_);
   }
-  // Simulates a job that is stopped or held, without an open round.
+  // Simulates a job that hands out no further work and has no open round.
   void HoldWork() { facts_.hands_out_work = false; }
-  // Simulates a job that is stopped or held while round 2 is open. The process may be killed before
-  // the round is completed.
+  // Simulates a job that hands out no further work while round 2 is open. The process may be killed
+  // before the round is completed.
   void HoldWorkInRound() {
     HoldWork();
     facts_.before_open_round = facts_.ledger;

@@ -21,8 +21,9 @@ class CheckpointSchedule {
     // Maximum time from the begin of a checkpoint to the begin of the next, unless writing takes
     // long. 0 means that time does not count.
     absl::Duration interval = absl::ZeroDuration();
-    // Maximum share of the time in which checkpoints by time are written. With a slower disk, the
-    // interval is longer. Training goes on during a write, so training loses less than this share.
+    // Maximum share of the time that is spent on writing checkpoints by time. With a slower disk,
+    // the interval is longer. Training goes on during a write, so training loses less than this
+    // share.
     double max_cost = 0.01;
   };
 

@@ -99,8 +99,8 @@ class CheckpointTracker {
            (last_orders_ != orders || last_ledger_.learning_rate_scale != learning_rate_scale);
   }
   const std::optional<PublishedCheckpoint>& last() const { return last_; }
-  // When the last checkpoint was published, and how long it took from its begin. Requires: last()
-  // is set.
+  // Return the time when the last checkpoint was published, and how long it took from its begin.
+  // Requires: last() is set.
   absl::Time last_at() const { return last_at_; }
   absl::Duration last_write_time() const { return last_write_time_; }
   std::optional<Outcome> OutcomeOf(uint64_t ticket) const;
@@ -118,7 +118,8 @@ class CheckpointTracker {
 
   int num_shards_;
   uint64_t next_ticket_ = 1;
-  // When the first request was made that the next checkpoint will answer.
+  // Time of the oldest request that the next checkpoint will answer. Not set means that there is
+  // none.
   std::optional<absl::Time> requested_at_;
   std::optional<Active> active_;
   std::string given_up_;  // directory of the last checkpoint that was given up

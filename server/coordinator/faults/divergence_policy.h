@@ -30,8 +30,9 @@ struct DivergencePolicy {
   // worker sends contributions that are far longer than those of the others. If a worker does so in
   // more rounds, its name is shut out. A limit of 0 means no limit.
   static constexpr int kPoisonWindow = 100;
-  // Number of these rounds that raises an alarm. Fewer are normal: once a run has learned its data,
-  // a hard sample gives a contribution that is far longer than the rest.
+  // An alarm is raised if a worker sends such contributions in this number of the last
+  // kPoisonWindow rounds. Fewer rounds are normal: once a run has learned its data, a hard sample
+  // gives a contribution that is far longer than the rest.
   static constexpr int kPoisonAlarm = 20;
   int poison_limit = 50;
 };

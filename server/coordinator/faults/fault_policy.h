@@ -37,15 +37,16 @@ struct SenderVerdict {
   enum class Kind : uint8_t {
     kRepeat,   // The round was counted before.
     kCounted,  // The round is counted, and nothing else follows.
-    // There were more such rounds than the limit, so the sender must be shut out. The count starts
-    // again at 0.
+    // The sender's contributions were wrong in more rounds than the limit, so the sender must be
+    // shut out. The count starts again at 0.
     kShutOut,
-    // There were more such rounds than the limit. But at least half of the other members, and at
-    // least two, use one certificate. They may be the ones that are wrong, so nothing follows.
+    // The sender's contributions were wrong in more rounds than the limit. But at least half of the
+    // other members, and at least two, use one certificate. These members may be the ones that are
+    // wrong, so nothing follows.
     kUndecided,
   };
   Kind kind = Kind::kRepeat;
-  // The number of rounds with such a contribution of the sender, among the last
+  // Number of rounds in which the sender's contributions were wrong, among the last
   // DivergencePolicy::kPoisonWindow rounds.
   int times = 0;
   // With kUndecided: the certificate that at least half of the other members use.

@@ -332,7 +332,7 @@ bool Membership::NoteAnswer(absl::string_view name, absl::string_view peer,
 
 bool Membership::NoteRefusal(absl::string_view name, absl::string_view peer,
                              const absl::Status& reason, absl::Time now) {
-  // After any other refusal, the worker tries again by itself.
+  // Only a final refusal is noted: after any other refusal, the worker tries again by itself.
   return RemedyFor(reason) == Remedy::kGiveUp && refusals_.Note(name, peer, reason, now);
 }
 

@@ -48,7 +48,8 @@ struct MemberRefusal {
   };
   Kind kind = Kind::kNoRoom;
   std::string subject = {};
-  // Number of other members, or of living names of the certificate.
+  // For kNoRoom: number of other members. For kTooManyNames: number of living names of the
+  // certificate.
   int64_t present = 0;
   int64_t allowed = 0;           // maximum of `present`
   int64_t rounds_completed = 0;  // sum over the names of the certificate
@@ -157,7 +158,7 @@ class Membership {
 
   const MembershipTable& table() const { return table_; }
   const std::map<WorkerId, WorkerConnection>& connections() const { return connections_; }
-  // Returns an empty connection if no connection of the worker is known.
+  // Returns the connection of the worker. It is empty if no connection of the worker is known.
   const WorkerConnection& ConnectionOf(WorkerId worker) const;
   const std::string& life_key() const { return life_key_; }
   absl::Duration heartbeat_interval() const { return table_.config().lease / 3; }
@@ -305,10 +306,11 @@ class Membership {
   RecentRefusals refusals_;
   RecentRefusals callers_;
   std::string life_key_;
-  // Not set means that the process began with the initial weights, or continued from a journal.
+  // The checkpoint that this process started from. Not set means that the process began with the
+  // initial weights, or continued from a journal.
   std::optional<StartingCheckpoint> beginning_;
   std::string empty_folder_;  // Empty also after its alarm was raised.
-  // Number of registrations that told this process of an acknowledged report that it lacks.
+  // Number of CountLacking() calls in this process.
   int num_lacking_reports_ = 0;
   // Number of lives that began in this process and whose workers come from other servers.
   int num_of_other_servers_ = 0;

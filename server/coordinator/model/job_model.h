@@ -149,8 +149,8 @@ class JobModel {
   // settings, has not chosen them yet, and does not start from a checkpoint. Errors: those of
   // BuildLayout() and TransposedBetween().
   absl::Status Restore(RestoredModel restored);
-  // Sets where the weights of the incarnation come from. `resumed` is not set if they come from no
-  // checkpoint.
+  // Sets where the weights of the incarnation come from. `resumed` is not set if they do not come
+  // from a checkpoint.
   void BeginFrom(shards::WeightsSource source, std::optional<ResumeSnapshot> resumed);
   // Plans which server has which part of the layout, and cuts the parts into buckets. `addresses`
   // are those of the servers, by shard. Errors: those of PlanShards() and PlanBuckets(). Requires:

@@ -59,8 +59,8 @@ class EvaluationCourse {
   // Returns the parts of these data sets that no worker has yet. The round `round` carries them
   // from now on.
   std::vector<Part> Take(Round round, absl::Span<const size_t> data_sets);
-  // Drops the parts of all other data sets, which no worker has any more. Their evaluation is then
-  // incomplete. `data_sets` is ascending.
+  // Keeps only the parts of `data_sets`, which is ascending. Drops all other parts, because no
+  // worker has their data sets any more. Their evaluation is then incomplete.
   void KeepOnly(absl::Span<const size_t> data_sets);
 
   // Must be called when a round has ended. `sums` are those of the parts that the round carried.

@@ -32,7 +32,8 @@ namespace lodestar::rounds {
 
 class WorkLedger {
  public:
-  // One grant per member of the plan's roster, in its order.
+  // A round to open: its plan, and one grant for each member of the plan's roster, in the roster's
+  // order.
   struct Work {
     sync::RoundPlan plan;
     std::vector<messages::Grant> grants;

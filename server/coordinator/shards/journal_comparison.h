@@ -66,7 +66,7 @@ struct LaterKnowledge {
     kShardOtherJournal,       // `shard` has obeyed `record` of another journal, and knows `round`.
     kShardRound,              // `shard` has contributions to the later `round`.
     kCheckpointRecord,        // The newest checkpoint is of `round`, and was made after `record`.
-    kCheckpointOtherJournal,  // By the newest checkpoint, another journal has `round` and later.
+    kCheckpointOtherJournal,  // The newest checkpoint says: another journal has `round` and later.
     kMayBeInDamaged,          // The journal is damaged, and no checkpoint is marked as complete.
   };
   Kind kind = Kind::kMayBeInDamaged;

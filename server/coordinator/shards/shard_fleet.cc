@@ -44,7 +44,7 @@ AttachVerdict ShardFleet::JudgeAttach(const Attachment& attachment,
     return {.kind = AttachVerdict::Kind::kDoesNotFit};
   }
   const Server& server = servers_[shard];
-  // Servers of an earlier release do not report their journals.
+  // Servers of an earlier release do not report their journals: first_segment is then 0.
   const bool lacks_records = journal.first_segment != 0 && HasLostRecords(shard, journal);
   // A journal that has gone back to an older state may begin with a lower segment than before. The
   // process that attaches holds the folder of the journal. So no server that is away can continue
@@ -101,7 +101,7 @@ bool ShardFleet::HasLostRecords(int shard, const JournalPlace& journal) const {
   return !may_be_same && journal.end < server.journal_end;
 }
 
-// Servers of an earlier release do not report their journals.
+// Servers of an earlier release do not report their journals: first_segment is then 0.
 bool ShardFleet::IsFollowed(int shard, uint64_t first_segment) const {
   return first_segment != 0 && Has(shard) && first_segment < servers_[shard].first_segment;
 }

@@ -133,7 +133,8 @@ class ShardFleet {
   };
 
   // The patience with servers is `lease`, but at least 5 seconds. A server that is silent for
-  // longer counts as away. Operators are told of a server that is away for longer.
+  // longer than the patience counts as away. If it stays away for longer than the patience,
+  // operators are told.
   ShardFleet(int num_shards, absl::Duration lease, absl::Time now);
   Memory memory() const;
   // Continues from the memory. Its servers serve, and are away until they attach.
@@ -188,7 +189,7 @@ class ShardFleet {
   // Loading.
   void MarkLoading(absl::Time now);
   void MarkServing(int shard, absl::Time now);
-  // Returns true if all servers serve and none is away. All servers have then loaded.
+  // If all servers serve and none is away, records that all servers have loaded, and returns true.
   bool FinishLoading();
   // Returns true if all servers have loaded once, in this process or in an earlier process that it
   // continues.

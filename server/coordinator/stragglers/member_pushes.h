@@ -73,8 +73,8 @@ class MemberPushes {
     absl::Time space_kept_since = absl::InfiniteFuture();
     absl::Time silent_since = absl::InfiniteFuture();
     std::map<Place, Course> courses = {};
-    // The push of the previous work that was not whole in the server's last report before the new
-    // work was given. It may have become whole between the report and the new work.
+    // A push of the previous work. It was not whole in the server's last report before the new work
+    // was given, and may have become whole after that report.
     std::optional<Place> former = {};
   };
 

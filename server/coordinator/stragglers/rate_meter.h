@@ -10,7 +10,7 @@ namespace lodestar::stragglers {
 
 class RateMeter {
  public:
-  static constexpr absl::Duration kMemory = absl::Seconds(15);  // then an amount counts 1/e
+  static constexpr absl::Duration kMemory = absl::Seconds(15);  // after it, an amount counts 1/e
 
   void Add(double amount, absl::Time now);
   // Returns 0 before the second Add(), and if nothing was added for longer than LongestPause().

@@ -15,7 +15,7 @@ constexpr int kCreditFactor = 4;
 // kShortestForNewcomers. A path that works may stand still for kShortest.
 constexpr absl::Duration kShortest = RoundPatience::kForNewPath;
 constexpr absl::Duration kShortestForNewcomers = absl::Minutes(15);
-// Maximum time of a message, as --message_timeout has it by default.
+// Maximum time for a message: the default of --message_timeout.
 constexpr absl::Duration kLongestMessage = absl::Minutes(1);
 
 int64_t SamplesOf(const messages::Grant& grant) {

@@ -71,8 +71,8 @@ class RoundPatience {
   // after `timeout`. A slower trickle is not enough. Received bytes are counted in whole messages,
   // each of which may take a minute. Therefore the result includes a minute more.
   absl::Duration ForPush(int64_t received_bytes, int64_t total_bytes) const;
-  // Returns the time for which a server may read a push without a byte coming before the push is
-  // abandoned.
+  // Returns how long a server may read a push without receiving a byte. After this time the push
+  // counts as abandoned.
   absl::Duration ForSilence() const { return lease_; }
   // Returns the time from when others began to wait for a member's space until the member must have
   // pushed everything.

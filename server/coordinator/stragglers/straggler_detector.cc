@@ -81,8 +81,8 @@ Rest StragglerDetector::RestOf(const WorkerFacts& worker, absl::Time now) const 
 
 absl::Duration StragglerDetector::RestWithCertificate(const WorkerFacts& worker,
                                                       absl::Time now) const {
-  // A worker that has completed a round, or that others have waited for itself, does not rest
-  // because of other names of its certificate.
+  // A worker does not rest because of other names of its certificate if it has completed a round,
+  // or if others have waited for the worker itself.
   if (worker.has_completed_round || Of(worker.id).was_waited_for()) return absl::ZeroDuration();
   const auto rest = certificates_rest_until_.find(worker.certificate);
   if (rest == certificates_rest_until_.end()) return absl::ZeroDuration();

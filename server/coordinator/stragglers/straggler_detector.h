@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Finds the workers that hold up the others, and says when their time is over and how long they
-// rest then. The detector remembers what workers do and how long they take. The caller passes facts
-// in, words the verdicts and carries them out.
+// Finds the workers that hold up the others, and says when they must be dropped and how long they
+// rest afterwards. The detector remembers what workers do and how long they take. The caller passes
+// facts in, words the verdicts and carries them out.
 #pragma once
 
 #include <cstdint>
