@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Encodes and decodes PushChunk and PullChunk (proto/parameter_service.proto) by hand: legal
-// protobuf, but the payload is never copied when it is sent, and is copied once, into its final
-// place, when it is received.
+// Encodes and decodes PushChunk and PullChunk (proto/parameter_service.proto) by hand. The bytes
+// are legal protobuf. The payload is never copied when it is sent. When it is received, it is
+// copied once, into its final place.
 //
 //   out: ByteBuffer [slice: all small fields, tag and length of `data` | slice over the tensor]
 //   in:  small fields -> the caller finds the destination -> `data` straight into it, summed

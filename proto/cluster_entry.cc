@@ -69,9 +69,9 @@ absl::Status CheckRole(const security::Identity& identity, absl::Span<const secu
 constexpr char kHostMark = '@';  // no identity's name has this character
 
 // Returns the folder's name for an identity: ROLE-NAME, or ROLE@HOST for a worker or server without
-// a name of its own. The host is in the name because machines may share the state folder, as
-// compute nodes share a home, and because two workers with the same certificate could not be told
-// apart. For psctl that does not matter, so its folder has no host.
+// a name of its own. The host is in the name for two reasons: machines may share the state folder,
+// as compute nodes share a home, and two workers with the same certificate could not be told apart.
+// For psctl that does not matter, so its folder has no host.
 std::string LeafOf(const security::SecurityFlags& flags, security::Role role,
                    const std::string& name) {
   if (!name.empty()) return absl::StrCat(security::RoleName(role), "-", name);
@@ -86,7 +86,7 @@ bool IsLeafOf(security::Role role, absl::string_view leaf) {
          (leaf.empty() || leaf.front() == '-' || leaf.front() == kHostMark);
 }
 
-// Returns text that says with which flags or on which host a program uses the folder.
+// Returns text about the folder: with which flags, or on which host, a program uses it.
 std::string StartsOfLeaf(security::Role role, absl::string_view leaf) {
   leaf.remove_prefix(security::RoleName(role).size());
   if (leaf.empty()) return "without --name";
@@ -94,8 +94,8 @@ std::string StartsOfLeaf(security::Role role, absl::string_view leaf) {
 }
 
 // Takes over the folder of an earlier release, which had one folder for all machines. The first
-// machine gets the folder. A link is left in its place, for programs of that release, and so that
-// other machines see that the folder is taken.
+// machine gets the folder. Leaves a link in its place. So programs of that release still find the
+// folder, and other machines see that one machine has it already.
 void TakeSharedFolder(const std::string& cluster, const std::string& leaf, security::Role role) {
   const std::string shared = absl::StrCat(cluster, "/", security::RoleName(role));
   const std::string own = absl::StrCat(cluster, "/", leaf);
@@ -179,7 +179,7 @@ bool IsHeld(const absl::StatusOr<security::CertificateFacts>& facts) {
   return facts.ok() && facts->validity.until - now > kLeastRest && facts->validity.from <= now;
 }
 
-// Returns when the file was written, or `now` if that is not known.
+// Returns the time when the file was written, or `now` if that is not known.
 absl::Time WrittenAt(const std::string& path, absl::Time now) {
   struct stat facts {};
   return stat(path.c_str(), &facts) == 0 ? absl::TimeFromTimespec(facts.st_mtim) : now;
@@ -270,8 +270,8 @@ struct KeptFolder {
 };
 
 // Returns the folders that may have a certificate for the role and the name, valid or not. They are
-// the folder that the coordinator of this machine keeps for its user, and the folders of joined
-// clusters.
+// the folder that the coordinator of this machine has written for its user, and the folders of
+// joined clusters.
 std::vector<KeptFolder> KeptFolders(const security::SecurityFlags& flags, security::Role role,
                                     const std::string& name) {
   if (flags.state_dir.empty()) return {};
@@ -325,10 +325,11 @@ std::vector<std::string> UselessLeftovers(const security::SecurityFlags& flags, 
   return leftovers;
 }
 
-// Chooses the kept certificate for a server. `certificate` is the server's. Empty means that the
-// server has not shown its certificate. In that case a kept certificate is chosen only if there is
-// just one. `reasons` says why other certificates cannot be used. Errors: Unavailable (several
-// could be used); Unauthenticated (none can be used); those of CheckRole().
+// Chooses one of the certificates that earlier starts have stored, for a server. `certificate` is
+// the server's own certificate. Empty means that the server has not shown its certificate. In that
+// case a stored certificate is chosen only if there is just one. `reasons` says why other
+// certificates cannot be used. Errors: Unavailable (several could be used); Unauthenticated (none
+// can be used); those of CheckRole().
 absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
                                         absl::Span<const security::Role> roles,
                                         const std::string& certificate,
@@ -375,7 +376,7 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
 // Enters the cluster with the certificate from `folders` that the server at `address` accepts.
 // `address` is one of `servers`. `leftovers` describes certificates that cannot be used. `name` is
 // the name for which a new token would help. Errors: Unavailable, DeadlineExceeded (no server
-// answers there, or the answer does not show which certificate to use); Unauthenticated (no kept
+// answers there, or the answer does not show which certificate to use); Unauthenticated (no stored
 // certificate can be used); PermissionDenied (the certificate is for another role).
 absl::StatusOr<ClusterEntry> EnterAt(const security::SecurityFlags& flags,
                                      absl::string_view address, const std::string& servers,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Gets the credentials of a program that starts: the operator's own, those of a join string, or
-// none. Credentials of a join string are kept for the next start. Also renews them while the
+// none. Stores the credentials of a join string for the next start, and renews them while the
 // program runs.
 #pragma once
 
@@ -26,8 +26,8 @@ namespace lodestar::wire {
 struct ClusterEntry {
   std::optional<security::CredentialFiles> files;  // nullopt means plain text
   std::optional<security::Identity> identity;      // set if `files` is set
-  // HOST:PORT[,HOST:PORT...] from the join string, or of the cluster that the kept certificate is
-  // for. Empty means that there is no join string and no kept certificate.
+  // HOST:PORT[,HOST:PORT...] from the join string, or of the cluster for which an earlier start has
+  // stored a certificate. Empty means that there is neither a join string nor a stored certificate.
   std::string servers;
   bool is_renewable = false;  // true: CredentialRenewer can renew the files
   // Gets new credentials for the same name into `files`, with the join string. Null means that
@@ -44,12 +44,13 @@ struct ClusterEntry {
 // Gets credentials. `roles` are the roles that the program may have, its usual role first. `name`
 // is the wanted name of the identity. If it is empty, the machine's name is used. `servers` is
 // HOST:PORT[,HOST:PORT...], to which a program without a join string connects. Such a program uses
-// the kept certificate for that cluster. It uses plain text in two cases: if a server speaks plain
-// text and all servers are on this machine, or if no certificate is kept, not even a useless one.
-// Blocks while it enrols or asks servers, for at most `timeout` per address.
+// the certificate that an earlier start has stored for that cluster. It uses plain text in two
+// cases: if a server speaks plain text and all servers are on this machine, or if no certificate is
+// stored, not even a useless one. Blocks while it enrols or asks servers, for at most `timeout` per
+// address.
 //
 // Errors: those of the files and of Enroll(); PermissionDenied (the credentials are for another
-// role); Unauthenticated (a server needs a certificate, none of the kept ones is for it, and no
+// role); Unauthenticated (a server needs a certificate, none of the stored ones is for it, and no
 // other server accepts one); Unavailable, DeadlineExceeded (no server answers, or no answer shows
 // which credentials to use).
 absl::StatusOr<ClusterEntry> EnterCluster(const security::SecurityFlags& flags,
@@ -57,7 +58,7 @@ absl::StatusOr<ClusterEntry> EnterCluster(const security::SecurityFlags& flags,
                                           const std::string& name, const std::string& servers,
                                           absl::Duration timeout);
 
-// Returns true if an earlier start has kept a certificate for any cluster. See EnterCluster().
+// Returns true if an earlier start has stored a certificate for any cluster. See EnterCluster().
 bool KeepsCertificate(const security::SecurityFlags& flags, security::Role role,
                       const std::string& name);
 
@@ -86,10 +87,10 @@ absl::StatusOr<ClusterEntry> AwaitEntry(const security::SecurityFlags& flags,
 absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses,
                              const security::SecurityFlags& flags);
 
-// Returns when to renew a certificate that ends at `until`. Its file was written at `written`. The
-// time is the middle between both times, but at most 12 hours after `written`: if a clock was ahead
-// when the certificate was made, it must not be used for long. If the clock was set back after
-// `written`, returns `now`. Pure.
+// Returns the time at which a certificate that ends at `until` must be renewed. Its file was
+// written at `written`. The time is the middle between both times, but at most 12 hours after
+// `written`: if a clock was ahead when the certificate was made, it must not be used for long. If
+// the clock was set back after `written`, returns `now`. Pure.
 absl::Time RenewalDue(absl::Time written, absl::Time until, absl::Time now);
 
 // Keeps the files of a program's certificate valid: renews the certificate when RenewalDue() says

@@ -90,8 +90,8 @@ v1::ModelSpec ToProto(const params::ModelSpec& spec) {
 
 absl::StatusOr<params::ModelSpec> FromProto(const v1::ModelSpec& proto) {
   params::ModelSpec spec;
-  // The name is kept with the escapes of PeerText(), and is shown and sent on in this form. Escapes
-  // make a name longer, so the length is checked after them.
+  // The name is stored with the escapes of PeerText(), and is shown and sent on in this form.
+  // Escapes make a name longer, so the length is checked after them.
   spec.name = PeerText(proto.name(), kMaxModelNameBytes);
   if (spec.name.size() > kMaxModelNameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("model spec: name has ", spec.name.size(),

@@ -21,9 +21,9 @@ absl::Status CheckMoreNames(const ClusterState& state, const messages::RegisterC
 // StragglerDetector::RestOf(). If the other members are too few to go on without this worker, it
 // need not rest. Error: Unavailable (says for how long the worker still rests).
 absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time now);
-// Checks that the caller may supply the initial weights. A worker that was dropped because it held
-// up the others has to rest first, so that another worker can supply them. Error: Unavailable (the
-// worker still rests).
+// Checks that the caller may supply the initial weights. If a worker was dropped because it held up
+// the others, it has to rest first, so that another worker can supply the weights. Error:
+// Unavailable (the worker still rests).
 absl::Status CheckMayClaimSupply(const ClusterState& state, const messages::RegisterCall& call,
                                  absl::Time now);
 

@@ -43,9 +43,9 @@ struct MarkTask {
   shards::CoordinatorRecord follows = {};
 };
 
-// Chooses the weights to start from: those of the newest checkpoint that passes verification, or,
-// if there is none, those that the flags name. Answer: OnRestoreChosen(), with an error if a
-// SetAsideTask has failed.
+// Chooses the weights to start from. They come from the newest checkpoint that passes verification.
+// If there is none, the flags say where they come from. Answer: OnRestoreChosen(), with an error if
+// a SetAsideTask has failed.
 struct ChooseRestoreTask {
   // True means that the operator accepts the loss of everything after the chosen checkpoint. The
   // checkpoint is then marked as complete.

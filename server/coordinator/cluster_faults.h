@@ -82,8 +82,8 @@ class ClusterFaults {
   // Shuts the worker or the certificate `name` out. Restarts of the servers do not undo this.
   FaultVerdict ShutOutByOperator(std::string name, bool is_identity, absl::string_view reason,
                                  absl::Time now);
-  // Counts a round in which the worker sent a vector that is far longer than those of others or
-  // opposes them.
+  // Counts a round in which the worker's vector was far longer than those of others, or opposed
+  // them.
   FaultVerdict CountPoisoned(const sync::WorkerFault& fault, absl::Time now);
   // Shuts the worker out or raises an alarm, if the verdict says so. `text` says what the worker
   // sent.

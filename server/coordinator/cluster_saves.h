@@ -6,8 +6,9 @@
 // checkpoint may begin: while all servers are there and, unless a comment says otherwise, between
 // rounds.
 //
-// Some functions return only a Status. An error means that the job fails with it now: a server had
-// reported that it cannot go on, and the job has only waited for the last save, which is over.
+// Some functions return only a Status. An error means that the job fails with it now. This happens
+// if a server has reported that it cannot go on, and the last save, for which the job still waited,
+// is over.
 #pragma once
 
 #include <cstdint>

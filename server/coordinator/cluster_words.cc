@@ -26,8 +26,8 @@ constexpr absl::string_view kPaused = "paused";
 // Activity that a worker reports in its heartbeats while it cannot reach every server.
 constexpr absl::string_view kNoPath = "no path";
 
-// Workers whose life has ended are shown for kEndedShownFor, at most kMaxEndedShown of them: those
-// whose lives ended last.
+// Workers whose life has ended are shown for kEndedShownFor. At most kMaxEndedShown of them are
+// shown: those whose lives ended last.
 constexpr absl::Duration kEndedShownFor = absl::Hours(1);
 constexpr size_t kMaxEndedShown = 32;
 constexpr int kMaxWaitingShown = 100;
@@ -126,10 +126,10 @@ bool OnlyWaits(const stragglers::WorkerActivity& activity) {
 }
 
 // Returns the missing workers of a round that the other workers really wait for. A missing worker
-// is left out if it is only waiting itself: for the acknowledgement of a contribution that comes
-// after those of others (sums have a fixed order), or for a server that holds its pushes. It is not
-// left out if its transfers stand still, or if it keeps space that others wait for. If all missing
-// workers are only waiting, returns all of them.
+// is left out if it is only waiting itself. It may wait for the acknowledgement of a contribution
+// that comes after those of others (sums have a fixed order), or for a server that holds its
+// pushes. It is not left out if its transfers stand still, or if it occupies space that others wait
+// for. If all missing workers are only waiting, returns all of them.
 std::vector<WorkerId> Awaited(const rounds::OpenRound& round,
                               const stragglers::StragglerDetector& stragglers) {
   const std::vector<WorkerId> missing = round.Missing();
@@ -165,7 +165,7 @@ absl::Time DropTime(const ClusterState& state, absl::Span<const stragglers::Stal
 }
 
 // Returns how long these workers may take together, such as ", at most 4m20s more". Empty means
-// that there is no limit for one of them, or that the time is over.
+// that one of them has no limit, or that the time is over.
 std::string TimeLeft(const ClusterState& state, absl::Span<const WorkerId> workers,
                      absl::Time now) {
   const std::vector<stragglers::Stall> stalls =
@@ -241,7 +241,7 @@ std::string NotJoined(const ClusterState& state, absl::Time now) {
 }
 
 // Returns a text such as "; worker a keeps space of shard 0 that others wait for: of bucket 3,
-// ...", for each such push of a member.
+// ...". It names all such pushes of members.
 std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_at) {
   std::string text;
   for (const membership::WorkerRecord* member : state.membership.table().Members()) {
@@ -256,8 +256,8 @@ std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_a
   return text;
 }
 
-// Returns the longest time for which a member has kept space that others wait for. Zero means that
-// no member does.
+// Returns the longest time for which a member has occupied space that others wait for. Zero means
+// that no member does so.
 absl::Duration KeepsSpaceFor(const ClusterState& state, absl::Time now) {
   absl::Duration longest;
   for (const membership::WorkerRecord* member : state.membership.table().Members()) {
@@ -284,8 +284,8 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
     newest = std::max(newest, round.opened_at());
     for (WorkerId worker : round.Missing()) names.push_back(state.NameOf(worker));
   }
-  // While new rounds are opened, members that take longer are only slow and not reported, unless
-  // they keep space that others wait for.
+  // While new rounds are opened, members that take longer are only slow. They are not reported,
+  // unless they occupy space that others wait for.
   if (now - newest <= std::max(state.config.lease, 2 * state.rounds.progress().usual_round())) {
     if (KeepsSpaceFor(state, now) <= state.config.lease) return "";
     return std::string(absl::StripPrefix(SpaceKept(state, age_at), "; "));

@@ -52,10 +52,11 @@ std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::st
 // lets it in again".
 std::string ShutOutText(const faults::Quarantine::Entry& entry);
 // Says what the worker of the stall does not do, such as "it was given round 7 5m0.2s ago and has
-// not reported it; such a round usually takes it 1.2s" or "of bucket 3, 65540 of 1048576 bytes have
-// come to shard 0 in 6s, and others wait for its space: a push has to come at a pace at which it is
-// whole within --round_timeout=15s" or "for 1h others have waited for space of shard 0 that it
-// keeps (of bucket 3, ...): ...".
+// not reported it; such a round usually takes it 1.2s". For a push that comes too slowly: "of
+// bucket 3, 65540 of 1048576 bytes have come to shard 0 in 6s, and others wait for its space: a
+// push has to come at a pace at which it is whole within --round_timeout=15s". For pushes that
+// occupy space: "for 1h others have waited for space of shard 0 that it keeps (of bucket 3, ...):
+// ...".
 std::string StallText(const ClusterState& state, const stragglers::Stall& stall, absl::Time now);
 // Returns the text of the alarm that a worker is dropped because of the stall. `what` is the
 // StallText() of that stall.

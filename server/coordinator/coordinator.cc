@@ -87,8 +87,7 @@ absl::StatusOr<messages::Registration> Coordinator::Admit(const messages::Regist
     return WithJobOver(absl::FailedPreconditionError(absl::StrCat(
         "stopped: ", *state_.ending.stop_reason(), ", before all servers were there")));
   }
-  // The servers exit, so a worker that registered now would find no server that tells it of the
-  // end.
+  // The servers exit. A worker that registered now would find no server that tells it of the end.
   if (state_.ending.should_exit()) return JobIsOver();
   RETURN_IF_ERROR(CheckCompared(now));
   if (state_.phase == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(Adopt(call, now));
@@ -296,8 +295,8 @@ void Coordinator::Tick(absl::Time now) {
 
 void Coordinator::OnGap(absl::Duration gap, absl::Time now) {
   // Workers report how long their transfers have stood still, by their own clocks, so that their
-  // times include the gap. The servers count as just back, so that this time is not held against
-  // workers.
+  // times include the gap. So the servers are marked as just back, and workers are not blamed for
+  // this time.
   state_.shards.NoteBack(now);
   state_.membership.OnGap(now);
   outbox_.Tell(absl::StrCat("this process was stopped, or starved, for ",

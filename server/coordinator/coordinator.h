@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The coordinator of one job: it decides on membership, work and rounds, and on what follows from
-// them. Pure: it has no lock, clock, thread, proto or I/O, and calls no code of its owner. The
-// owner serializes all calls, passes the time, calls Tick() a few times per lease, and carries out
-// the effects. The same calls always give the same answers and effects.
+// The coordinator of one job: it decides on membership, work, rounds and all that depends on them.
+// Pure: it has no lock, clock, thread, proto or I/O, and calls no code of its owner. The owner
+// serializes all calls, passes the time, calls Tick() a few times per lease, and carries out the
+// effects. The same calls always give the same answers and effects.
 //
 //   kAwaitingShards --> kRestoring --> [kAwaitingLayout] --> kLoading --> kRunning --> kEvaluating
 //         ^                                                                  |             |
@@ -100,13 +100,13 @@ class Coordinator {
   std::vector<Effect> TakeEffects() { return outbox_.Take(); }
 
   // Returns the memory for Resume(). Not set means that the next process has to start without a
-  // memory and chooses what to restore. It is not set before the servers are ready, while they
-  // start over after a loss, and after the job is over and saved or has failed for good.
+  // memory and chooses what to restore. It is not set in three cases: before the servers are ready;
+  // while they start over after a loss; after the job is over and saved, or has failed for good.
   std::optional<CoordinatorMemory> Memory() const { return MemoryOf(state_); }
-  // Changes whenever Memory() may have changed. If the owner keeps memories, it must keep the new
+  // Changes whenever Memory() may have changed. If the owner stores memories, it must store the new
   // memory before it sends answers or carries out effects of the calls that led to the change.
   uint64_t memory_version() const { return outbox_.memory_version(); }
-  // Returns the ID of the journal that the owner keeps memories in. 0 means that there is no
+  // Returns the ID of the journal in which the owner stores memories. 0 means that there is no
   // journal.
   uint64_t journal_id() const { return state_.journal_id; }
   // Returns the last record that the journal had when this process began.
@@ -239,8 +239,8 @@ class Coordinator {
   // lease, because nothing is written into the journal until then.
   void OnProcessEnded(const messages::WorkerLife& life, absl::Time now);
   // Call if a connection from `peer` has ended and this life had made its StayConnected call over
-  // it. `by_peer` means that the worker's end has closed the connection. See ClosedConnections for
-  // what follows.
+  // it. `by_peer` means that the worker's end has closed the connection. ClosedConnections decides
+  // what this leads to.
   void OnConnectionEnded(const messages::WorkerLife& life, const std::string& peer, bool by_peer,
                          absl::Time now);
   // Does what is due at `now`, such as ending lives whose leases are over. Call a few times per
@@ -252,16 +252,16 @@ class Coordinator {
 
   // Calls of shards. A server attaches when it connects and is disconnected when the connection
   // ends. Shard 0 is in this process and attaches in the same way. A server that comes back with
-  // the memory that it had goes on, and gets again the commands that it may have missed.
-  // `memory_of` is the server incarnation of that memory. 0 means that the server has no memory. If
-  // the server's journal lacks records that were on disk, all servers go back to the newest
-  // checkpoint. Errors: InvalidArgument (the shard numbers do not fit this job); AlreadyExists
-  // (another server that is not away has the shard); Aborted (the call is late, as its server has
-  // loaded other memory since; or another process goes on with its journal).
+  // its memory goes on, and gets again the commands that it may have missed. `memory_of` is the
+  // server incarnation of that memory. 0 means that the server has no memory. If the server's
+  // journal lacks records that were on disk, all servers go back to the newest checkpoint. Errors:
+  // InvalidArgument (the shard numbers do not fit this job); AlreadyExists (another server that is
+  // not away has the shard); Aborted (the call is late, as its server has loaded other memory
+  // since; or another process goes on with its journal).
   absl::Status OnShardAttached(int shard, int num_shards, uint64_t instance_id, uint64_t memory_of,
                                absl::string_view address, absl::Time now,
                                shards::JournalPlace journal = {});
-  // Returns true if a server that attaches with these values goes on with the memory that it has.
+  // Returns true if a server that attaches with these values goes on with its memory.
   bool GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) const;
   // Checks that no other process has gone on with the journal of the server that makes this call.
   // For `first_segment` see JournalPlace. Error: Aborted (another process has).
@@ -276,8 +276,8 @@ class Coordinator {
   // checkpoint is taken. If the journal has no trouble, ends the alarms about its trouble.
   void OnJournalState(int shard, shards::JournalState journal, absl::Time now);
   // Call with each sign of life. If the server makes the pushes of a member wait, the member does
-  // not count as holding up the others. If a member keeps space that others wait for and makes no
-  // progress, it is dropped: see StragglerDetector.
+  // not count as holding up the others. If a member occupies space that others wait for and makes
+  // no progress, it is dropped: see StragglerDetector.
   void OnPushSpace(int shard, const sync::PushSpace& space, absl::Time now);
   void OnShardEvent(int shard, const shards::ShardEvent& event, absl::Time now);
   // Call if the server of `shard` has acknowledged the whole contribution of this life to `round`.
@@ -372,8 +372,8 @@ class Coordinator {
   CoordinatorPhase phase() const { return state_.phase; }
   const job::JobSpec& job() const { return state_.model.job(); }
   uint64_t server_incarnation() const { return state_.shards.server_incarnation(); }
-  // Returns true if servers have loaded weights before. Then a server that cannot load its weights,
-  // unless it is that of shard 0, is replaced. False means that the job ends in this case.
+  // Returns true if servers have loaded weights before. If a server of a shard above 0 then cannot
+  // load its weights, it is replaced. False means that the job ends in this case.
   bool replaces_servers() const { return state_.shards.has_loaded(); }
   const std::string& life_key() const { return state_.membership.life_key(); }
   std::shared_ptr<const messages::ClusterMap> map() const {
@@ -446,8 +446,8 @@ class Coordinator {
   // Ends the life of the only member that others wait for, if its connections were closed and it
   // makes no new ones.
   void EndUnconnected(absl::Time now);
-  // Does what follows from the end of `lives`. Also ends the lives of members that have to rest
-  // because they share a certificate with one of `lives`.
+  // Carries out the consequences of the end of `lives`. Also ends the lives of members that have to
+  // rest because they share a certificate with one of `lives`.
   void EndLives(std::vector<membership::EndedLife> lives, absl::Time now);
   // Sends a command to all shards. Does nothing before the journals have been compared, because
   // shards may know more than this process until then. RepeatCommands() sends the commands
@@ -485,11 +485,11 @@ class Coordinator {
   // Reports `lives`, which have just ended, to the StragglerDetector. Drops the members that have
   // to rest because of that, and adds their lives to `lives`.
   void LetMembersRest(std::vector<membership::EndedLife>& lives, absl::Time now);
-  // Call after each round. If a worker computes so slowly that rounds wait for it, reports that to
-  // the log once, with the flag that would help.
+  // Call after each round. If rounds wait for a worker that computes slowly, reports the worker to
+  // the log once, and names the flag that would help.
   void LookForStraggler();
   void DropLingering(absl::Time now);
-  // Returns when a worker that is still there after the end of the job is dropped.
+  // Returns the time at which a worker is dropped if it is still there after the end of the job.
   absl::Time LeavesBy(WorkerId worker) const;
 
   // Returns true if the newest checkpoint is marked, or is being published, as complete, so that no
@@ -516,8 +516,7 @@ class Coordinator {
   // Sends all servers back to the newest checkpoint, because the operator accepts the loss.
   void AcceptLoss(const shards::JournalLoss& loss, absl::Time now);
   void BeginRestoring(ChooseRestoreTask task);
-  // Lets a server go on with the memory that it has, and repeats the commands that it may have
-  // missed.
+  // Lets a server go on with its memory, and repeats the commands that it may have missed.
   absl::Status GoOnWith(const shards::Attachment& attachment, const shards::AttachVerdict& verdict,
                         absl::Time now);
   // Lets all servers start over, because this server lacks, or has lost, the memory of this life of

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests of the limits for workers that share one certificate, which may be used with many names.
+// Tests of the limits for workers that share one certificate. A certificate may be used with many
+// names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -32,7 +32,8 @@ TEST(CoordinatorEncodingsTest, ClientThatDoesNotKnowTheJobsIsRefused) {
 }
 
 // Top-k with 2 bits and with 4 bits are different kinds of encoding. A client must know the kind.
-// The number of kept elements does not matter, because the answer to the registration says it.
+// The number of elements that are sent does not matter, because the answer to the registration says
+// it.
 TEST(CoordinatorEncodingsTest, TopKIsKnownByItsBits) {
   Coordinator::Config config = TestConfig();
   config.job.push_encoding = params::Encoding::TopK(32, 4);

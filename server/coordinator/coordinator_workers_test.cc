@@ -578,7 +578,7 @@ class StalledWorkerTest : public testing::Test {
   // What a worker reports in each of its heartbeats.
   struct Beat {
     std::string activity = "push";
-    // Shard whose transfer stands still since the first heartbeat that says so. -1 means none.
+    // Shard whose transfers move no bytes, from the first heartbeat that says so. -1 means none.
     int still_shard = -1;
     bool moves = false;
   };

@@ -90,7 +90,7 @@ enum class LastSaveEnd : uint8_t {
   kHeldUnmarked,
 };
 
-// What follows if a checkpoint could not be written.
+// What to do if a checkpoint could not be written.
 enum class FailedVerdict : uint8_t {
   // The open round was completed meanwhile, and is saved with the other complete rounds. Nothing is
   // wrong.
@@ -99,7 +99,7 @@ enum class FailedVerdict : uint8_t {
   kLastTry,  // No try is left. The caller must call EndLast().
 };
 
-// What follows from the answer of the task that publishes a CheckpointRecord.
+// What to do after the task that publishes a CheckpointRecord has answered.
 struct PublishedVerdict {
   enum class Kind : uint8_t {
     kOther,   // The answer belongs to another checkpoint.
@@ -138,9 +138,9 @@ class CheckpointManager {
   };
 
   // Default limit of a journal: kJournalLimitFactor times the weights of its shard, at least
-  // kLeastJournalLimit. A checkpoint with AdamW is three times as large as the weights. So the
-  // checkpoints that this limit causes add a tenth to the bytes that the disk writes. A restart
-  // reads a journal of this length in seconds to a minute.
+  // kLeastJournalLimit. A checkpoint with AdamW is three times as large as the weights. So with
+  // this limit, checkpoints add a tenth to the bytes that are written to the disk. A restart reads
+  // a journal of this length in seconds to a minute.
   static constexpr int64_t kJournalLimitFactor = 32;
   static constexpr int64_t kLeastJournalLimit = 1'000'000'000;
   // A journal is suggested to operators if it would lengthen rounds by at most this share.

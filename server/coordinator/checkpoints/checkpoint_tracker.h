@@ -48,7 +48,7 @@ class CheckpointTracker {
 
   bool is_active() const { return active_.has_value(); }
   bool is_requested() const { return requested_at_.has_value(); }
-  // Returns when the oldest unanswered request was made. Not set means that all requests are
+  // Returns the time of the oldest unanswered request. Not set means that all requests are
   // answered.
   std::optional<absl::Time> requested_at() const;
   // Returns true if all shards have saved their parts of the checkpoint under way, and only its

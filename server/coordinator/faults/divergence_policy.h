@@ -23,14 +23,13 @@ struct DivergencePolicy {
   // kRollback multiplies the learning rate by this factor each time, at most max_rollbacks times.
   double learning_rate_factor = 0.5;
   int max_rollbacks = 5;
-  // Maximum number of times in a row that one process sends numbers that are not finite while the
-  // numbers of other workers are finite.
+  // Maximum number of times in a row that a process may send numbers that are not finite. Only
+  // times at which the numbers of other workers are finite count.
   int nonfinite_limit = 3;
-  // poison_limit is the maximum number of rounds, among the last kPoisonWindow rounds, in which a
-  // worker sends contributions that are far longer than those of the others. If a worker does so in
-  // more rounds, its name is shut out. A limit of 0 means no limit.
+  // If a worker's contributions are far longer than those of the others in more than poison_limit
+  // of the last kPoisonWindow rounds, its name is shut out. A poison_limit of 0 means no limit.
   static constexpr int kPoisonWindow = 100;
-  // An alarm is raised if a worker sends such contributions in this number of the last
+  // An alarm is raised if a worker's contributions are far too long in this number of the last
   // kPoisonWindow rounds. Fewer rounds are normal: once a run has learned its data, a hard sample
   // gives a contribution that is far longer than the rest.
   static constexpr int kPoisonAlarm = 20;

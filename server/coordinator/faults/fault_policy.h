@@ -31,8 +31,8 @@ struct Sender {
   bool is_member = false;  // The worker is alive and has joined.
 };
 
-// What follows from a round in which a worker's contribution was far longer than those of the
-// others or opposed them.
+// What to do after a round in which a worker's contribution was far longer than those of the
+// others, or opposed them.
 struct SenderVerdict {
   enum class Kind : uint8_t {
     kRepeat,   // The round was counted before.
@@ -54,7 +54,7 @@ struct SenderVerdict {
   friend bool operator==(const SenderVerdict&, const SenderVerdict&) = default;
 };
 
-// What follows from numbers of a worker that are not finite.
+// What to do after a worker has sent numbers that are not finite.
 struct NotFiniteVerdict {
   enum class Kind : uint8_t {
     kRepeat,    // This life of the worker was recorded before.
@@ -62,8 +62,8 @@ struct NotFiniteVerdict {
     kDiverged,  // No member is left whose last numbers were finite or are still to come.
   };
   Kind kind = Kind::kRepeat;
-  // What follows for the sender if the round counts against the sender. The default means that
-  // nothing follows.
+  // What to do about the sender if the round counts against it. The default means that nothing is
+  // to be done.
   SenderVerdict sender = {};
   friend bool operator==(const NotFiniteVerdict&, const NotFiniteVerdict&) = default;
 };

@@ -4,8 +4,8 @@
 // for, and which client has proposed them. It also holds the layout, which server has which part of
 // it, where the first weights come from, and the trial in which the job chooses its exchange
 // settings. No other code changes the job. JobModel decides what a client that registers may bring
-// and propose, as far as the model is concerned. The caller passes facts in, words the verdicts and
-// carries them out. Pure: no lock, clock or thread.
+// and propose, as far as the model is concerned. The caller passes facts in, writes the messages
+// and carries out the verdicts. Pure: no lock, clock or thread.
 #pragma once
 
 #include <cstdint>

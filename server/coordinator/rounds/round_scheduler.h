@@ -2,8 +2,8 @@
 
 // The rounds of a job: which members compute what, what they have reported, when a round is over,
 // and how the job goes. RoundScheduler remembers the data that was handed out, the open rounds, the
-// work of each worker, and the orders of a site. The caller passes facts in, words the verdicts and
-// carries them out. Pure: no lock, clock or thread.
+// work of each worker, and the orders of a site. The caller passes facts in, writes the messages
+// and carries out the verdicts. Pure: no lock, clock or thread.
 //
 // The caller owns the job, which may change between rounds. Work is cut by the job that was given
 // to SetJob() or Restore() last.
@@ -42,7 +42,8 @@
 
 namespace lodestar::rounds {
 
-// A worker that lives and has joined, with facts that the scheduler needs and does not have.
+// A worker that lives and has joined, with the facts about it that the scheduler does not have
+// itself.
 struct RoundMember {
   WorkerId id;
   Incarnation incarnation;
@@ -264,8 +265,8 @@ class RoundScheduler {
   }
   // See WorkLedger::MultiplyLearningRateScale().
   void MultiplyLearningRateScale(double factor) { ledger_.MultiplyLearningRateScale(factor); }
-  // Returns the number of samples that were handed out and are lost. Leaves out samples that were
-  // trained on, that a worker may still report, or that an open round has counted.
+  // Returns the number of samples that were handed out and are lost. Samples are not lost if they
+  // were trained on, if a worker may still report them, or if an open round has counted them.
   int64_t UntrainedSamples(const job::JobSpec& job) const;
 
   // Orders of a site. See SiteCourse. All functions but is_site() require is_site().

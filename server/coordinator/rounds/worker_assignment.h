@@ -97,7 +97,7 @@ class WorkerAssignment {
   // Returns the time since which the worker could have asked for work.
   absl::Time idle_since() const { return idle_since_; }
 
-  // Records that the server of `shard` has all of the contribution to the grant that the worker
+  // Records that the server of `shard` has the whole contribution to the grant that the worker
   // holds.
   void OnContributed(int shard) { contributed_to_.insert(shard); }
   // Returns true if the worker holds a grant of this round, and fewer than `num_shards` servers

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keeps the servers of the shards: which server holds which shard, whether the server is there and
-// ready, what it knows of rounds and records, and the sums over all servers. The fleet decides and
-// remembers. The caller passes facts in, words the verdicts and carries them out. Pure.
+// Holds the state of the servers of the shards: which server has which shard, whether the server is
+// there and ready, what it knows of rounds and records, and the sums over all servers. The fleet
+// decides and remembers. The caller passes facts in, writes the messages and carries out the
+// verdicts. Pure.
 //
 //   kMissing --Attach--> kAttached --MarkLoading--> kLoading --MarkServing--> kServing
 //      ^                     |                          |                        |

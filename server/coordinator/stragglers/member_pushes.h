@@ -31,8 +31,8 @@ class MemberPushes {
     int64_t total_bytes = 0;
     absl::Time since;          // time of the first report of this push, over all its calls
     bool others_wait = false;  // true means that other members wait for its space
-    // Time since which others have waited for space that the member has at this server for its
-    // present work. Infinite future means that no member has waited.
+    // Time since which others have waited for space at this server that the member occupies. Only
+    // space for the member's present work counts. Infinite future means that no member has waited.
     absl::Time space_kept_since = absl::InfiniteFuture();
     // Time since which no byte of any of the member's pushes to this server has come, although the
     // server was reading. Infinite future means that one of the pushes moves.

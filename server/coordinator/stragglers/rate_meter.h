@@ -18,8 +18,8 @@ class RateMeter {
 
  private:
   double SecondsSinceLast(absl::Time now) const;
-  // Returns the longest time in seconds without an amount that still counts as a pause. A longer
-  // time counts as a standstill.
+  // Returns the maximum length of a pause in seconds. A longer time without an amount is a
+  // standstill.
   double LongestPause() const;
 
   bool has_started_ = false;

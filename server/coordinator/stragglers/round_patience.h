@@ -67,7 +67,7 @@ class RoundPatience {
   // time from when the member was given its work until its transfers last moved a byte.
   absl::Duration ForTransfer(absl::Duration for_work, absl::Duration moved) const;
   // Returns the time from a server's first report of a push until the push must be whole, or more
-  // than `received_bytes` of it must have come. A push must keep the pace at which it is whole
+  // than `received_bytes` of it must have come. A push must come at least so fast that it is whole
   // after `timeout`. A slower trickle is not enough. Received bytes are counted in whole messages,
   // each of which may take a minute. Therefore the result includes a minute more.
   absl::Duration ForPush(int64_t received_bytes, int64_t total_bytes) const;

@@ -2,7 +2,7 @@
 
 // Finds the workers that hold up the others, and says when they must be dropped and how long they
 // rest afterwards. The detector remembers what workers do and how long they take. The caller passes
-// facts in, words the verdicts and carries them out.
+// facts in, writes the messages and carries out the verdicts.
 #pragma once
 
 #include <cstdint>
@@ -77,7 +77,7 @@ struct Stall {
     kReport,      // The worker owes the report of `round`.
     kPush,        // `push` comes too slowly.
     kSilentPush,  // No byte of `push` comes, although the server reads.
-    kSpace,       // `push` and its other pushes keep space that other members wait for.
+    kSpace,       // `push` and its other pushes occupy space that others wait for.
   };
   WorkerId worker;
   Kind kind = Kind::kReport;
@@ -172,8 +172,8 @@ class StragglerDetector {
   // waited long for a worker whose heartbeats come, but whose transfers do not move. Empty if no
   // other member makes progress, or if members have rounds of their own and no member waits.
   std::vector<Stall> PathStalls(const StragglerFacts& facts, absl::Time now) const;
-  // Returns the only member with a stall. Not set means that no member or several members have one,
-  // or that the stall is kWeights.
+  // Returns the only member with a stall. Not set means that no member or several members have a
+  // stall, or that the stall is kWeights.
   std::optional<WorkerId> OnlyStalled(const StragglerFacts& facts, absl::Time now) const;
   // Returns the time by which the worker must have reported its grant. `since` is the time since
   // which it could work on the grant.

@@ -78,7 +78,7 @@ class WorkerActivity {
 
   // Records that the worker is dropped because it holds up the others. It rests for `rest`. If it
   // lacked time, its next incarnation has more time for its work. If not, any other process of its
-  // name rests as well, because it would keep the same space over the same path.
+  // name rests as well, because it would occupy the same space over the same path.
   void OnDropped(absl::Duration rest, bool lacks_time, absl::Time now);
   // Returns how often in a row incarnations of this process were dropped because they lacked time.
   // A report sets the number to 0.
