@@ -421,7 +421,8 @@ TEST(ClusterEntryTest, TheTokenBeforeIsForgottenBeforeTheCertificateOfAnotherIsT
   EXPECT_EQ(num_enrolled, 1);
 }
 
-// Several machines with one state folder that join a cluster with the same join string.
+// Fixture with several machines that share one state folder and join a cluster with the same join
+// string.
 class SharedStateFolderTest : public ::testing::Test {
  protected:
   SharedStateFolderTest() : own_(security::ReadCredentials(authority_.FilesFor(kServer))) {

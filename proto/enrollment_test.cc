@@ -26,7 +26,7 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 constexpr absl::Duration kShort = absl::Milliseconds(1);
 const std::string kSecret = "0123456789abcdef";
 
-// A port of this machine that accepts one connection.
+// Listens on a port of this machine and accepts one connection.
 class Door {
  public:
   Door() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

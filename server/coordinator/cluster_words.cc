@@ -41,8 +41,8 @@ constexpr absl::string_view kAnd = " and ";
 constexpr absl::Duration kWaitPatience = absl::Seconds(2);
 constexpr absl::Duration kRoundPatience = absl::Minutes(1);
 
-// Usual time between a worker's registration and its joining. In this time the worker reads its
-// data. A worker that takes longer is reported.
+// Time between registration and joining after which a worker is reported. Usually the worker reads
+// its data in less time.
 constexpr absl::Duration kTimeToJoin = absl::Seconds(10);
 
 absl::string_view ServerStateName(const shards::ShardFleet::Server& server) {

@@ -478,7 +478,7 @@ class Coordinator {
   absl::Status JobIsOver() const;
   absl::Status CountReport(WorkerId worker, const messages::RoundReport& report, absl::Time now);
 
-  // Workers that hold up the others.
+  // Functions about workers that hold up the others.
   void DropStalls(absl::Time now);
   // Drops the workers whose stall has lasted as long as it may.
   void Drop(const std::vector<stragglers::Stall>& stalls, absl::Time now);
@@ -536,7 +536,7 @@ class Coordinator {
   void RepeatCommands(int shard);
   void LookForSilence(absl::Time now);
 
-  // The end of the job.
+  // Functions about the end of the job.
   void EndWithoutSaving(absl::Time now);
   bool AdvanceLastSave(absl::Time now);
   void DropMissing(absl::Time now);

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Tests what happens if the connection of worker b is closed while others wait for b.
+// Fixture for the case that the connection of worker b is closed while others wait for b.
 class UnconnectedWorkerTest : public testing::Test {
  protected:
   explicit UnconnectedWorkerTest(const Coordinator::Config& config = Config()) : cluster_(config) {}

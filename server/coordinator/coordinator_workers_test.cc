@@ -42,7 +42,8 @@ TEST(CoordinatorWorkersTest, NamesTheWorkersThatDoNotReachAServerAndTheAddresses
               AllOf(HasSubstr("afar"), HasSubstr("host:0, host:1"), HasSubstr("--advertise")));
 }
 
-// Tests of a worker whose report of round 0 was counted and which then connects again.
+// Fixture with a worker whose report of round 0 was counted. The tests let the worker connect
+// again.
 class AcknowledgedReportTest : public testing::Test {
  protected:
   AcknowledgedReportTest() : cluster_(TestConfig()) {
@@ -146,8 +147,8 @@ TEST(CoordinatorWorkersTest, AnEmptyFolderBesideAWorkerThatRemembersAJobIsAnAlar
   }
 }
 
-// Tests of a cluster that began from a checkpoint. The server incarnation 700 wrote the checkpoint,
-// and it contains the worker "known".
+// Fixture with a cluster that began from a checkpoint. The server incarnation 700 wrote the
+// checkpoint, and it contains the worker "known".
 class OtherServersTest : public testing::Test {
  protected:
   OtherServersTest() : cluster_(TestConfig()) {
@@ -548,8 +549,8 @@ TEST(CoordinatorWorkersTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {
   EXPECT_EQ(cluster.sent().plans.at(1).roster.size(), 1);
 }
 
-// Tests of workers whose transfers stand still. Three workers have their grants of round 0. A lease
-// is 10 s unless a test sets another.
+// Fixture for workers whose transfers stand still. Three workers have their grants of round 0. A
+// lease is 10 s unless a test sets another.
 class StalledWorkerTest : public testing::Test {
  protected:
   explicit StalledWorkerTest(absl::Duration lease = TestConfig().lease) : cluster_(Config(lease)) {
@@ -748,7 +749,7 @@ TEST_F(StalledWorkerTest, NobodyIsToBlameWhileAServerIsAway) {
   EXPECT_EQ(Alive(), "ab");
 }
 
-// The lease is shorter than the time after which a server counts as away.
+// Fixture with a lease that is shorter than the time after which a server counts as away.
 class ShortLeaseStalledWorkerTest : public StalledWorkerTest {
  protected:
   ShortLeaseStalledWorkerTest() : StalledWorkerTest(absl::Seconds(2)) {}
@@ -808,8 +809,8 @@ TEST_F(StalledWorkerTest, AStandstillOfAShardThatThereIsNotIsRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// Tests of rounds that a worker holds up. Rounds of a, b and c take two seconds, until one of them
-// stops reporting.
+// Fixture for rounds that a worker holds up. Rounds of a, b and c take two seconds, until one of
+// them stops reporting.
 class HeldRoundTest : public testing::Test {
  protected:
   // Limit for the report of a worker whose rounds usually take two seconds.
@@ -1012,7 +1013,7 @@ TEST_F(HeldRoundTest, EndsLifeWithItsProcessAndNoOther) {
   EXPECT_EQ(Alive(), "c") << "nobody waits for the last member, whose lease stays";
 }
 
-// Tests of pushes that wait for space in a server. a, b and c push their parts of a round. c has
+// Fixture for pushes that wait for space in a server. a, b and c push their parts of a round. c has
 // the space, and the server makes the pushes of a and b wait.
 class PushSpaceTest : public HeldRoundTest {
  protected:

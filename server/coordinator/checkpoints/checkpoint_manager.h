@@ -143,7 +143,7 @@ class CheckpointManager {
   // a journal of this length in seconds to a minute.
   static constexpr int64_t kJournalLimitFactor = 32;
   static constexpr int64_t kLeastJournalLimit = 1'000'000'000;
-  // A journal is suggested to operators if it would lengthen rounds by at most this share.
+  // Maximum share by which a journal may lengthen rounds, so that it is suggested to operators.
   static constexpr double kSmallShare = 0.01;
   // Pause before the removal of a checkpoint's mark as complete is tried again.
   static constexpr absl::Duration kReopenPause = absl::Seconds(1);

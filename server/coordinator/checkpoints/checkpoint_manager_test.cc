@@ -25,8 +25,8 @@ PublishedCheckpoint At(const std::string& path) {
   return checkpoint;
 }
 
-// Fixture with a job of which two rounds are over, and which hands out work. The only server writes
-// a checkpoint every five rounds.
+// Fixture with a job that has done two rounds and hands out work. The only server writes a
+// checkpoint every five rounds.
 class CheckpointManagerTest : public testing::Test {
  protected:
   CheckpointManagerTest() {

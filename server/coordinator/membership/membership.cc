@@ -12,8 +12,8 @@
 namespace lodestar::membership {
 namespace {
 
-// A worker may take the longest of these times to connect again: kLeastPatience, kRoundTrips round
-// trips, and the share kShareOfRound of a long round.
+// Maximum time that a worker may take to connect again: the longest of kLeastPatience, kRoundTrips
+// round trips, and the share kShareOfRound of a long round.
 constexpr absl::Duration kLeastPatience = absl::Seconds(1);
 constexpr int kRoundTrips = 4;
 constexpr double kShareOfRound = 0.05;

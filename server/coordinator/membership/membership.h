@@ -140,8 +140,8 @@ class Membership {
   static constexpr absl::Duration kRefusalsShownFor = absl::Hours(1);
   // Maximum number of workers with separate alarms of one kind.
   static constexpr int kMostNamed = 3;
-  // How much later than its interval a heartbeat may come. Covers the time on the network, and the
-  // time until its sender has another connection.
+  // Maximum delay of a heartbeat after its interval. Covers the time on the network, and the time
+  // until its sender has another connection.
   static constexpr absl::Duration kLateHeartbeat = absl::Milliseconds(500);
 
   explicit Membership(const Config& config);

@@ -152,7 +152,7 @@ class RoundScheduler {
   // Returns the assignment of the worker. It is empty if the worker is not known.
   const WorkerAssignment& Of(WorkerId worker) const;
 
-  // The required number of members.
+  // Functions about the required number of members.
 
   // Records that the cluster is ready for workers. Workers that were members before get time to
   // come back.

@@ -146,8 +146,8 @@ class ShardFleet {
   // Returns the addresses of the servers, ascending by shard.
   std::vector<std::string> addresses() const;
 
-  // Servers come and go. Functions with a parameter `shard` require Has(shard), unless they say
-  // otherwise.
+  // Functions for servers that attach or are lost. Functions with a parameter `shard` require
+  // Has(shard), unless they say otherwise.
 
   // Decides what to do about a server that attaches. Changes nothing. If the shard's memory is
   // lost, handle the loss before Attach(). Handle the end of the server's former connection before
@@ -200,7 +200,7 @@ class ShardFleet {
   // whose server is the coordinator's own.
   bool IsReplaceable(int shard) const { return has_loaded_ && shard > 0; }
 
-  // Journals of the servers.
+  // Functions about the journals of the servers.
   void SetJournal(int shard, JournalState journal);
   void NoteJournalEnd(int shard, uint64_t end);
   // Returns true if all servers keep journals and have reported where these end.
@@ -223,7 +223,8 @@ class ShardFleet {
   // servers return to.
   void ForgetIncarnation() { server_incarnation_ = 0; }
 
-  // What servers may have missed in this incarnation while they were not connected.
+  // Functions about data that servers may have missed in this incarnation while they were not
+  // connected.
 
   // Adds the sums of a shard. Returns the total of the round. Not set means that sums of other
   // shards are missing. See NormReduction.
@@ -233,8 +234,7 @@ class ShardFleet {
   const std::optional<PublishedCommand>& published() const { return published_; }  // newest command
   void ForgetRounds();
 
-  // State of all servers together.
-  // Returns true if all servers have reached kAttached or a later state.
+  // Functions about the state of all servers together.
   bool all_attached() const { return Lacking(State::kAttached).empty(); }
   bool all_serving() const { return all_loaded() && !any_away(); }
   // Returns true if all servers have loaded, also while a server is away.
@@ -257,8 +257,8 @@ class ShardFleet {
   std::vector<int> WithJournalTrouble() const;
 
  private:
-  // Servers give a sign of life every second. A server that was silent for longer than this time
-  // may not have run.
+  // Maximum silence of a server that is sure to run. Servers give a sign of life every second.
+  // After a longer silence, the server may not have run.
   static constexpr absl::Duration kQuiet = absl::Seconds(3);
   // Minimum of the patience. Several signs of life may be late or lost, even if the lease is short.
   static constexpr absl::Duration kLeastPatience = absl::Seconds(5);
