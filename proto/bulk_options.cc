@@ -46,7 +46,7 @@ constexpr int kReceiveWindowBytes = 4 << 10;
 // as if nothing came.
 constexpr int kMaxFrameBytes = 256 << 10;
 constexpr int kMinThreads = 64;
-// Bytes that may be on their way on one connection without waiting for the peer's flow control:
+// Number of bytes that may be sent on one connection without waiting for the peer's flow control:
 // four chunks.
 constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
 
@@ -134,7 +134,7 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& optio
   HoldGrpcLibrary();
   grpc::ResourceQuota quota("server");
   quota.Resize(static_cast<size_t>(options.message_bytes));
-  // The threads are for services that block one thread per call, such as gRPC's reflection. If gRPC
+  // gRPC needs threads for services that block one thread per call, such as its reflection. If gRPC
   // gets no thread, it ends the process.
   quota.SetMaxThreads(std::max(kMinThreads, 4 * machine::UsableCores()));
   builder.SetResourceQuota(quota);

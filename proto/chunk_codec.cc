@@ -491,7 +491,7 @@ absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(
   return crc32c;
 }
 
-// Reads fields behind the payload, which a later version may have added.
+// Reads fields after the payload, which a later version may have added.
 template <typename Header>
 absl::Status ChunkReader<Header>::ReadRest() {
   while (const uint32_t tag = ReadLegalTag(*input_)) {

@@ -51,7 +51,8 @@ struct PushChunkHeader {
   uint32_t crc32c = 0;  // checksum of the payload
   float scale = 0.0f;   // 0 means a factor of 1
   SharedPlace place = {};
-  // 0 means all samples of the grant. kSkippedSamples means that there is no payload.
+  // Number of samples that the contribution was computed on. 0 means all samples of the grant.
+  // kSkippedSamples means that there is no payload.
   int64_t num_samples = 0;
 
   friend bool operator==(const PushChunkHeader&, const PushChunkHeader&) = default;
@@ -92,9 +93,9 @@ grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header, const void* data
 // Progress of a payload that is arriving.
 struct ArrivedBytes {
   size_t end;  // number of bytes in the destination
-  // The newest bytes, at the place that they were copied from. During the call of `arrived` they
-  // are still in the cache and do not change, even if the destination is not in the cache. The span
-  // is empty if the payload is in shared memory, which the peer may change.
+  // The bytes that were copied last, at the place that they were copied from. During the call of
+  // `arrived` they are still in the cache and do not change, even if the destination is not in the
+  // cache. The span is empty if the payload is in shared memory, which the peer may change.
   absl::Span<const std::byte> last;
 };
 
@@ -103,7 +104,7 @@ struct ArrivedBytes {
 template <typename Header>
 class ChunkReader {
  public:
-  // Takes the content of `message`, which is empty afterwards.
+  // Moves the content out of `message`, which is empty afterwards.
   explicit ChunkReader(grpc::ByteBuffer& message);
   ChunkReader(const ChunkReader&) = delete;
   ChunkReader& operator=(const ChunkReader&) = delete;

@@ -414,7 +414,7 @@ absl::StatusOr<ClusterEntry> EnterAt(const security::SecurityFlags& flags,
       name.empty() ? "" : " --name=", name, "` prints on the coordinator's machine"));
 }
 
-// Returns the addresses that EnterCluster() asks, for messages.
+// Returns, for messages, the addresses of the servers that EnterCluster() asks.
 std::string ServersToAsk(const security::SecurityFlags& flags, const std::string& servers) {
   if (flags.has_own() || flags.join.empty()) return servers;
   const absl::StatusOr<security::JoinString> join =

@@ -37,7 +37,8 @@ v1::JobSpec ToProto(const job::JobSpec& job);
 absl::StatusOr<job::JobSpec> FromProto(const v1::JobSpec& job);
 
 v1::ProposedSettings ToProto(const job::ProposedSettings& proposed);
-// Errors: InvalidArgument for an optimizer that this version does not know.
+// Converts proposed settings. Errors: InvalidArgument for an optimizer that this version does not
+// know.
 absl::StatusOr<job::ProposedSettings> FromProto(const v1::ProposedSettings& proto);
 
 v1::JobLoss ToProto(const job::JobLoss& loss);

@@ -41,8 +41,8 @@ v1::RegisterRequest ToProto(const messages::RegisterCall& call);
 absl::StatusOr<messages::RegisterCall> FromProto(const v1::RegisterRequest& request);
 
 v1::RegisterReply ToProto(const messages::Registration& registration);
-// Errors also: InvalidArgument if layout, servers and buckets do not fit each other. A worker uses
-// its own bucket plan, so the plan is computed again and must be equal.
+// Converts a reply. Errors also: InvalidArgument if layout, servers and buckets do not fit each
+// other. A worker uses its own bucket plan, so the plan is computed again and must be equal.
 absl::StatusOr<messages::Registration> FromProto(const v1::RegisterReply& reply);
 
 v1::DatasetInfo ToProto(const messages::DatasetInfo& dataset);

@@ -10,8 +10,8 @@
 namespace lodestar::wire {
 namespace {
 
-// A value of an enum, native and in messages. Each enum has one table of such rows for both
-// directions.
+// A row of a table: a value of an enum in its native form and in messages. Each enum has one table,
+// which is used in both directions.
 template <typename Native, typename Wire>
 struct EnumRow {
   Native native;

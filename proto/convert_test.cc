@@ -103,7 +103,7 @@ TEST(ConvertTest, SettingsOfAsyncLocalSgdSurvive) {
   ASSERT_OK_AND_ASSIGN(const job::JobSpec back, FromProto(wire));
   EXPECT_EQ(back.momentum_correction, job::MomentumCorrectionKind::kHeloco);
   EXPECT_EQ(back.anchor, job::Anchor::kServer);
-  // Releases that know neither field do not send them.
+  // Earlier releases that do not know these two fields do not send them.
   wire.clear_momentum_correction();
   wire.clear_anchor();
   ASSERT_OK_AND_ASSIGN(const job::JobSpec old, FromProto(wire));
@@ -184,7 +184,7 @@ TEST(ConvertTest, TopKAndItsParametersSurvive) {
   wire.set_pull_encoding(v1::ENCODING_TOPK2);
   EXPECT_THAT(FromProto(wire),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--pull_encoding=topk")));
-  // Releases that know neither field do not send them.
+  // Earlier releases that do not know these two fields do not send them.
   wire = ToProto(SomeJob());
   wire.clear_feedback_decay();
   wire.clear_topk_divisor();

@@ -19,7 +19,7 @@ struct LogPage {
 };
 
 v1::ReadLogRequest ToProto(const logging::LogQuery& query, const std::string& log_id);
-// `log_id` is the id of the log on this server. Errors: InvalidArgument.
+// Converts a request. `log_id` is the id of the log on this server. Errors: InvalidArgument.
 absl::StatusOr<logging::LogQuery> FromProto(const v1::ReadLogRequest& request,
                                             absl::string_view log_id);
 

@@ -18,7 +18,7 @@ namespace lodestar::wire {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 2048;
-// Maximum time in a peer's hint when to call again.
+// Maximum time that a peer's hint may ask a caller to wait before it calls again.
 constexpr absl::Duration kLongestRetryAfter = absl::Hours(24);
 
 // absl uses gRPC's numbers. The assertions below make sure of it.

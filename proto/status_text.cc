@@ -55,9 +55,9 @@ std::string EncodingText(const v1::JobSpec& job) {
 }
 
 // Returns text such as " (20 steps between exchanges, 4 fragments, merged 2 steps later, outer
-// nesterov 0.7 0.9)". The numbers are rate and momentum. If they multiply changes by a factor that
-// is too large for short jobs, the text also has that factor. Empty means that the job has no local
-// steps.
+// nesterov 0.7 0.9)". The numbers are rate and momentum. Nesterov multiplies changes by a factor.
+// If the factor is too large for short jobs, the text also has the factor. Empty means that the job
+// has no local steps.
 std::string LocalStepsText(const v1::JobSpec& job) {
   if (job.mode() != v1::MODE_LOCAL_SGD && job.mode() != v1::MODE_ASYNC_LOCAL_SGD) return "";
   std::string text = absl::StrCat(

@@ -40,8 +40,8 @@ std::string TlsDoubts(const security::Credentials& own, const security::Credenti
   if (const std::string age = AgeDoubt(own.certificate, now); !age.empty()) {
     doubts.push_back(absl::StrCat(own_text, ", ", age));
   }
-  // Other authorities may have certificates in between. A Lodestar authority signs every
-  // certificate directly.
+  // Other authorities may have further certificates between them and the program's certificate. A
+  // Lodestar authority signs every certificate directly.
   const bool may_have_others_between = !files.is_kept;
   if (!security::IsSignedBy(own.certificate, own.authority)) {
     doubts.push_back(absl::StrCat(own_text, ", is not by an authority in ", files.authority,

@@ -28,8 +28,8 @@ constexpr char kMethodKey[] = ":path";
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-// Gives gRPC the last whole credentials of `files`. A thread of the provider reads the files. The
-// provider must outlive the servers and channels that use its credentials.
+// Gives gRPC the newest complete credentials in `files`. A thread of the provider reads the files.
+// The provider must outlive the servers and channels that use its credentials.
 class CredentialProvider final : public grpc::experimental::CertificateProviderInterface {
  public:
   CredentialProvider(const security::CredentialFiles& files, FileWarnings warnings,
@@ -55,7 +55,8 @@ class CredentialProvider final : public grpc::experimental::CertificateProviderI
   void Run(absl::Duration interval, FileWarnings warnings) ABSL_LOCKS_EXCLUDED(mutex_) {
     const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_; };
     security::CredentialWatch watch(files_);
-    // The start has checked the files, so the first message is not logged.
+    // The program has checked the files at its start, so the first message of `watch` is not
+    // logged.
     watch.Look(absl::Now());
     while (true) {
       {

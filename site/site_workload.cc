@@ -115,8 +115,8 @@ absl::Status SiteWorkload::Prepare(const messages::Registration& registration,
 void SiteWorkload::OnGrant(const messages::Grant& grant) {
   grant_ = grant;
   has_evaluated_ = false;
-  // New weights come with the round. With deferred contributions, weights change only when they are
-  // merged.
+  // The round brings new weights, which the site does not have yet. With deferred contributions,
+  // weights change only when they are merged.
   if (!defers_contributions_) has_put_weights_ = false;
 }
 

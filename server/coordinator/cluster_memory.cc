@@ -9,8 +9,8 @@
 namespace lodestar::coordinator {
 
 std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
-  // The job has ended because a server could not go on. After a restart, that server may be able
-  // to.
+  // The job has ended because a server could not go on. After a restart, that server may be able to
+  // go on.
   const bool is_cut_short =
       state.phase == CoordinatorPhase::kFailed && !state.ending.failure_once_saved().ok();
   const bool goes_on = state.is_ready() && state.ending.failure().ok();

@@ -58,7 +58,8 @@ struct WorkerSnapshot {
   std::optional<absl::Duration> registration_to_contribution;
   messages::PathFacts path;
   std::optional<DataSnapshot> data;  // set if the worker is a member
-  // Why the worker has no life. Set if `state` is waiting, left, expired, dropped or refused.
+  // Reason why the worker is not alive. Set if `state` is waiting, left, expired, dropped or
+  // refused.
   std::string reason;
   // Time since `state` became waiting, left, expired, dropped or refused. Zero means not known.
   absl::Duration ended_age;

@@ -44,12 +44,12 @@ enum class CoordinatorPhase : uint8_t {
   kFailed,  // the servers cannot go on: see Coordinator::outcome()
 };
 
-// Longest time after which a worker calls again whose call was answered with "not ready".
+// Maximum time until a worker calls again after its call was answered with "not ready".
 constexpr absl::Duration kCallerPatience = absl::Seconds(6);
 
 // The comparison of the coordinator's journal with what shards and checkpoints know. It is made
-// once, when all shards have attached to this process. Before its end no worker gets an answer, no
-// shard gets a command, and nothing is written into the journal.
+// once, when all shards have attached to this process. Before the comparison is over, no worker
+// gets an answer, no shard gets a command, and nothing is written into the journal.
 struct StartComparison {
   bool is_over = false;
   // Set if the journal has lost records and --accept_loss does not accept that. The comparison then
@@ -86,7 +86,7 @@ struct ClusterState {
   // Returns true if the servers have weights and workers may call.
   bool is_ready() const;
   // Returns true if the shards have been given their parts of the model, so that the loss of a
-  // server may lose weights.
+  // server may mean a loss of weights.
   bool has_memory() const {
     return phase == CoordinatorPhase::kLoading || is_ready() ||
            (is_comparing() && comparison.is_resumed);
@@ -129,8 +129,8 @@ struct ClusterState {
   // Returns the facts about all members that the RoundScheduler needs.
   std::vector<rounds::RoundMember> RoundMembers() const;
   rounds::ClusterView View(absl::Time now) const { return rounds.View(RoundMembers(), now); }
-  // These two return the facts that the StragglerDetector needs: on the whole job at `now`, and on
-  // one worker.
+  // These two functions return the facts that the StragglerDetector needs: about the whole job at
+  // `now`, and about one worker.
   stragglers::StragglerFacts FactsOfStragglers(absl::Time now) const;
   stragglers::WorkerFacts FactsOf(WorkerId worker) const;
 };

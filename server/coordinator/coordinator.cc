@@ -236,8 +236,8 @@ absl::StatusOr<messages::HeartbeatAnswer> Coordinator::Heartbeat(
       answer.servers->addresses.push_back(server.address);
     }
   }
-  // An open round younger than a lease is usual, so the answer then does not say what the cluster
-  // waits for.
+  // It is usual that a round is open for up to a lease. The answer then does not say what the
+  // cluster waits for.
   const bool is_usual =
       !state_.rounds.open().empty() &&
       now - state_.rounds.open().begin()->second.opened_at() < state_.config.lease;
@@ -484,7 +484,7 @@ void Coordinator::DropStalls(absl::Time now) {
   if (state_.is_ready() && !state_.is_shard_away()) {
     Drop(state_.stragglers.PathStalls(state_.FactsOfStragglers(now), now), now);
   }
-  // The workers that were dropped just now are not in these facts.
+  // The workers that were dropped just now are no longer in these facts.
   Drop(state_.stragglers.Stalls(state_.FactsOfStragglers(now), now), now);
 }
 
@@ -548,7 +548,7 @@ void Coordinator::LookForStraggler() {
 // exiting, so it is dropped.
 void Coordinator::DropLingering(absl::Time now) {
   if (now < state_.ending.over_since()) return;
-  // A list of its own, because DropWorker() may erase workers from the table.
+  // The workers are collected first, because DropWorker() may erase workers from the table.
   std::vector<WorkerId> lingering;
   for (const auto& [id, record] : state_.membership.table().workers()) {
     if (record.is_alive() && now >= LeavesBy(id)) lingering.push_back(id);
@@ -1042,7 +1042,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   Incarnation last_life = saved.membership.last_incarnation;
   if (choice.state.has_value()) saved = *choice.state;
   last_life = std::max(last_life, saved.membership.last_incarnation);
-  // Only a new process takes the orders of the checkpoint. A process that went back to a checkpoint
+  // Only a new process uses the orders in the checkpoint. A process that went back to a checkpoint
   // has newer orders.
   const bool is_new_process = state_.shards.server_incarnation() == 0;
   if (is_new_process) state_.TakeOrders(saved.orders, now);
@@ -1265,7 +1265,7 @@ void Coordinator::DropMissing(absl::Time now) {
 void Coordinator::Fail(const absl::Status& status, absl::Time now) {
   state_.ending.Fail(status);
   Enter(CoordinatorPhase::kFailed);
-  // workers can hand in their rounds, and then learn of the failure
+  // If all servers serve, workers can hand in their rounds, and then learn of the failure.
   if (state_.shards.all_serving()) return;
   // Without all servers, workers would try to hand in their rounds for ever. So their lives end
   // here. They register again, as after a restart, and learn that the job has failed.
@@ -1321,7 +1321,8 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   state_.ending.OnOver(now);
   if (!state_.Present().empty() || !state_.Returning(now).empty()) return false;
   if (state_.awaits_strangers(now) || !state_.membership.Callers(now).empty()) return false;
-  // If a server has been away for long, the others exit without waiting until it knows of the end.
+  // If a server has been away for long, the others exit without waiting until the absent server
+  // knows of the end.
   if (state_.is_shard_away() && !state_.shards.any_told()) return false;
   Exit("the job is over", now);
   return true;

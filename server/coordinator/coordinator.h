@@ -64,7 +64,7 @@ namespace lodestar::coordinator {
 struct GrantAnswer {
   std::optional<messages::Grant> grant;
   std::string pending_reason;  // see Coordinator::WhyNoGrant()
-  // Set if there is a grant.
+  // The living workers. Set if there is a grant.
   std::optional<messages::LiveWorkers> live_workers = {};
 
   // Returns the answer to the worker: the grant, or kWait if there is none.
@@ -288,7 +288,7 @@ class Coordinator {
   void OnCheckpointPublished(absl::string_view directory,
                              const absl::StatusOr<checkpoints::PublishedCheckpoint>& published,
                              absl::Time now);
-  // Takes the answer to a MarkTask.
+  // Must be called with the answer to a MarkTask.
   void OnCheckpointMarked(bool is_complete, const absl::Status& status, absl::Time now);
 
   // Notes that the announced summary of this round has been stored. memory_version() does not
@@ -360,8 +360,8 @@ class Coordinator {
   void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm) {
     outbox_.RaiseAlarm(text, now, kind);
   }
-  // Takes the outcome of the command that the operator has set to run after a checkpoint. An error
-  // raises an alarm, which ends once the command succeeds.
+  // Must be called with the outcome of the command that the operator has set to run after a
+  // checkpoint. An error raises an alarm, which ends once the command succeeds.
   void OnCheckpointCommand(const absl::Status& outcome, absl::Time now) {
     outbox_.SetAlarm("checkpoint command", outcome, now);
   }
@@ -435,7 +435,8 @@ class Coordinator {
   absl::StatusOr<messages::Registration> Admit(const messages::RegisterCall& call, absl::Time now);
   void TellRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason);
   // Refuses a worker that knows of a report that these servers lack. Raises an alarm and ends the
-  // worker's life. The claim of a single worker has no other effect. Returns LacksReportStatus().
+  // worker's life. Has no other effect, because a single worker may be wrong. Returns
+  // LacksReportStatus().
   absl::Status RefuseAcknowledged(const messages::RegisterCall& call, absl::Time now);
   // Makes the model and the settings of this client those of the job, if JobModel::Judge() accepts
   // them. Errors: those of ModelRefusalStatus(); Unavailable (the servers start over with the new
@@ -492,8 +493,9 @@ class Coordinator {
   // Returns the time at which a worker is dropped if it is still there after the end of the job.
   absl::Time LeavesBy(WorkerId worker) const;
 
-  // Returns true if the newest checkpoint is marked, or is being published, as complete, so that no
-  // work may be handed out yet. Emits the MarkTask that removes the mark if none is under way.
+  // Returns true if the newest checkpoint is marked as complete, or is being published with that
+  // mark. No work may then be handed out yet. Emits the MarkTask that removes the mark if none is
+  // under way.
   bool AwaitsReopening();
   bool GrantNext(rounds::WorkLedger::Computes computes, absl::Time now);
   // Must be called when the members of the roster were given `work`.
@@ -543,8 +545,7 @@ class Coordinator {
   // Enters kFailed with this error, because the servers cannot go on.
   void Fail(const absl::Status& status, absl::Time now);
   void FailUnlessOk(const absl::Status& status, absl::Time now);
-  // Tells the servers to exit. Call once all workers that have to learn how the job ended have
-  // learned it.
+  // Tells the servers to exit. Call when all workers that have to learn how the job ended know it.
   void Exit(absl::string_view why, absl::Time now);
 
   ClusterState state_;

@@ -169,7 +169,7 @@ void Describe(Archive& archive, faults::FaultPolicy::Memory& faults) {
   archive.Optional("scale_by_operators", faults.scale_by_operators);
 }
 
-// The fields of all four parts are in one JSON object.
+// The fields of the four parts of a worker's memory are in one JSON object.
 template <typename Archive>
 void Describe(Archive& archive, coordinator::RememberedWorker& worker) {
   Describe(archive, worker.connection);

@@ -162,7 +162,7 @@ class History {
   }
 
   void Step() {
-    // A recorder would acknowledge the last round soon.
+    // Acknowledges the last round, as a recorder would do soon.
     if (const auto& rounds = cluster.observer().rounds; !rounds.empty()) {
       cluster.coordinator().OnRecorded(rounds.back());
     }

@@ -26,7 +26,7 @@ using Effect =
 
 class Outbox {
  public:
-  // `alarms` keeps the alarms that are raised. It must outlive this object.
+  // `alarms` stores the alarms that are raised. It must outlive this object.
   explicit Outbox(AlarmBook* alarms) : alarms_(*alarms) {}
 
   void Command(shards::ShardCommand command);
@@ -46,7 +46,7 @@ class Outbox {
     ++state_version_;
     Remember();
   }
-  // Call if something has changed that is in the CoordinatorMemory.
+  // Call if a part of the CoordinatorMemory has changed.
   void Remember() { ++memory_version_; }
 
   std::vector<Effect> Take() { return std::exchange(effects_, {}); }

@@ -167,8 +167,8 @@ std::optional<int64_t> CheckpointManager::OnJournalSize(int shard, int64_t bytes
     return std::nullopt;
   }
   const auto [asked, is_first] = long_journals_.emplace(shard, bytes);
-  // A journal that is shorter than at the last request was cut since then, and has grown beyond the
-  // limit again.
+  // If a journal is shorter than at the last request, it was cut since then, and has grown beyond
+  // the limit again.
   const bool has_outgrown = bytes < asked->second || bytes > asked->second + limit;
   if (!is_first && !has_outgrown) return std::nullopt;
   asked->second = bytes;

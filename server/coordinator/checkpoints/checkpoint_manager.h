@@ -189,13 +189,14 @@ class CheckpointManager {
   PublishedVerdict OnPublished(absl::string_view directory,
                                absl::StatusOr<PublishedCheckpoint> published, absl::Time now);
   // Call after kPublished. If operators should be told to use a journal, returns the longest time
-  // that a journal would delay a round. `round_bytes` is the size in fp32 of all contributions to a
-  // round. `usual_round` is the usual length of a round. 0 means that it is not known.
+  // by which a journal would delay a round. `round_bytes` is the size in fp32 of all contributions
+  // to a round. `usual_round` is the usual length of a round. 0 means that it is not known.
   std::optional<absl::Duration> JournalToSuggest(double round_bytes,
                                                  absl::Duration usual_round) const;
   FailedVerdict OnFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
-  // Ends with `error` all requests that the checkpoint under way does not answer. Returns true if
-  // the checkpoint under way still needs the shard. The caller must then call GiveUp().
+  // Must be called when the server of a shard is away. Ends with `error` all requests that the
+  // checkpoint under way does not answer. Returns true if the checkpoint under way still needs the
+  // shard. The caller must then call GiveUp().
   bool OnShardAway(const absl::Status& error);
   // Ends the checkpoint under way, if any, and all requests with `error`. Returns the directory of
   // that checkpoint. Empty means that no checkpoint was under way.
@@ -266,7 +267,8 @@ class CheckpointManager {
   bool has_everything_ = false;
   std::string complete_;       // path of the newest checkpoint if it is marked as complete
   bool is_reopening_ = false;  // True while the mark as complete is being removed.
-  // When the removal of the mark is tried again after a failure.
+  // Time when the removal of the mark is tried again after a failure. Not set means that no removal
+  // has to be tried again.
   std::optional<absl::Time> reopens_at_;
 };
 

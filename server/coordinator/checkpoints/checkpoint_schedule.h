@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // CheckpointSchedule decides when the next checkpoint is due, by rounds or by time. By time,
-// checkpoints are made as long as writing them takes a small share of the time. The first one by
-// time follows the first round after a start. The pauses between the next ones double up to the
-// interval, so that a crash loses at most half of the work since the start. Pure; the coordinator
-// asks between rounds.
+// checkpoints are made as long as writing them takes a small share of the time. After a start, the
+// first checkpoint by time is made after the first round. The pauses between the next checkpoints
+// double, up to the interval, so that a crash loses at most half of the work since the start. Pure;
+// the coordinator asks between rounds.
 #pragma once
 
 #include <cstdint>

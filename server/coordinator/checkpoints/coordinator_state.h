@@ -57,7 +57,8 @@ struct ProgressState {
 // Orders that hold over all incarnations of the servers until they are revoked.
 struct StandingOrders {
   faults::Quarantine::Memory quarantine = {};
-  // Why no work is handed out. Not set means that work is handed out.
+  // The reason of the pause, in which no work is handed out. Not set means that the job is not
+  // paused.
   std::optional<std::string> pause = std::nullopt;
   friend bool operator==(const StandingOrders&, const StandingOrders&) = default;
 };

@@ -46,7 +46,7 @@ bool JobEnding::FailOnceSaved(const absl::Status& failure) {
 bool JobEnding::AwaitSave(absl::string_view asker, absl::Duration patience, absl::Time now) {
   if (!askers_.insert(std::string(asker)).second) return false;
   hold_reason_ = std::string(asker);
-  // Half of the time is for workers and servers. The other half is for writing.
+  // Half of the time is for workers and servers. The other half is for writing the checkpoint.
   drop_missing_at_ = std::min(drop_missing_at_, now + patience / 2);
   away_until_ = std::max(away_until_, now + patience / 2);
   return true;

@@ -28,9 +28,9 @@ class WorkerFaults {
 
   void BeginLife(bool is_same_process);
   // Records that the worker's numbers in this life are not finite. Counts at most once per life. If
-  // no worker has reported finite numbers since the last time, this time is not counted, because
-  // the fault may not be this worker's. `finite_reports` is the number of finite reports of all
-  // workers so far. Returns false if this life was recorded before.
+  // no worker has reported finite numbers since the last count, nothing is counted, because the
+  // fault may not be this worker's. `finite_reports` is the number of finite reports of all workers
+  // so far. Returns false if this life was recorded before.
   bool CountNotFinite(Incarnation incarnation, uint64_t finite_reports);
   void CountFinite() { memory_.times_not_finite = 0; }
   // Returns how often in a row the newest process has sent numbers that are not finite. 0 means

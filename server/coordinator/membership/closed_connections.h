@@ -3,10 +3,10 @@
 // ClosedConnections decides which worker's incarnation may be ended before its lease is over
 // because its connection to the coordinator was closed. A closed connection alone proves little: if
 // a proxy was restarted, the worker dials again. Therefore an incarnation is ended only if all of
-// these hold. The other end closed the connection. No call of the worker came over another
-// connection for a while. No other worker lost a connection at about the same time. All servers say
-// that the worker's connections to them are closed as well. Else the lease decides. Pure: it gets
-// events and the time, and returns verdicts.
+// the following is true. The other end closed the connection. No call of the worker came over
+// another connection for a while. No other worker lost a connection at about the same time. All
+// servers say that the worker's connections to them are closed as well. Else the lease decides.
+// Pure: it gets events and the time, and returns verdicts.
 //
 // Only workers that hold a StayConnected call are known here. Sites hold none. Workers that have
 // not called since the coordinator's process began hold none either.
@@ -53,7 +53,7 @@ class ClosedConnections {
     kEnd,
   };
   // Returns whether the incarnation `awaited`, which others wait for, may be ended. `patience` is
-  // the time that its worker has to call over another connection.
+  // the time after which a worker that lives would have called over another connection.
   Verdict Judge(const messages::WorkerLife& awaited, absl::Duration patience, absl::Time now);
   // Returns how long ago the connection of `life` ended. Requires: Judge() has returned kEnd for
   // `life`.

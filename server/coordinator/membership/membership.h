@@ -113,9 +113,10 @@ class Membership {
   };
   // How an incarnation of the servers begins.
   struct Start {
-    // All incarnations of workers have higher numbers.
+    // Number of the incarnation. All incarnations of workers get higher numbers.
     uint64_t server_incarnation = 0;
-    // Not set means that the starting checkpoint stays as it was.
+    // The checkpoint that the servers start from. Not set means that the starting checkpoint does
+    // not change.
     std::optional<StartingCheckpoint> beginning = std::nullopt;
     std::string empty_folder = {};  // see RestoreChoice
   };
@@ -235,8 +236,8 @@ class Membership {
                                   absl::Time now) {
     return table_.Leave(life.worker, life.incarnation, reason, now);
   }
-  // Ends the life of a worker, even if the worker wants to stay. Not set means that the worker did
-  // not live. Requires: the table knows the worker.
+  // Ends the life of a worker, even if the worker wants to stay. Not set means that the worker was
+  // not alive. Requires: the table knows the worker.
   std::optional<EndedLife> Drop(WorkerId worker, absl::string_view reason, absl::Time now);
   // Drops the living workers for whose names `which` returns true. Returns them ascending by ID.
   std::vector<EndedLife> DropWhere(absl::FunctionRef<bool(absl::string_view name)> which,
@@ -312,7 +313,8 @@ class Membership {
   std::string empty_folder_;  // Empty also after its alarm was raised.
   // Number of CountLacking() calls in this process.
   int num_lacking_reports_ = 0;
-  // Number of lives that began in this process and whose workers come from other servers.
+  // Number of lives that began in this process although their workers had contributed to other
+  // servers.
   int num_of_other_servers_ = 0;
   // What live_workers() returned last, and MembershipTable::num_life_changes() then. Not set means
   // that the table or an index has changed without a new life.

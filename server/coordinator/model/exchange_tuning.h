@@ -55,8 +55,8 @@ class ExchangeTuning {
     job::JobSpec job;
     std::string text;
   };
-  // Chooses among ModesToChooseFrom(). Lengths, such as the number of rounds, are in steps in
-  // `asked` if open.are_lengths_in_steps(). In the choice they are in rounds. Errors: those of
+  // Chooses among ModesToChooseFrom(). Lengths in `asked`, such as the number of rounds, are in
+  // steps if open.are_lengths_in_steps(). Lengths in the choice are in rounds. Errors: those of
   // Facts(); those of ChooseExchange(), also if no choice is a valid job.
   absl::StatusOr<Choice> Choose(const job::JobSpec& asked, const job::OpenSettings& open,
                                 const params::Layout& layout, int num_shards) const;

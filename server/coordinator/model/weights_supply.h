@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keeps which client supplies the first weights, if the job's model is `client`. Pure data.
+// Remembers which client supplies the first weights, if the job's model is `client`. Pure data.
 #pragma once
 
 #include <optional>

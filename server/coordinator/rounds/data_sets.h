@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keeps the data sets of a job: how far each of them is used, and which worker has which set. Pure:
-// the ledger serializes calls.
+// Holds the data sets of a job: how far training has read each of them, and which worker has which
+// set. Pure: the ledger serializes calls.
 //
 // A set is identified by its fingerprint and sizes. Workers with the same data share one cursor, so
 // that a pass over a set neither repeats nor skips samples, whichever workers take part. All

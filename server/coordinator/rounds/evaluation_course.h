@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keeps the evaluations that have begun and have no result yet. Each data set that a worker has is
+// Holds the evaluations that have begun and have no result yet. Each data set that a worker has is
 // evaluated by the workers that have it, in their next round. The result has sums over the held-out
 // samples of all data sets, so that each sample has the same weight. If a round has all workers,
 // one round carries the whole evaluation. If workers have rounds of their own, several rounds carry
@@ -56,8 +56,8 @@ class EvaluationCourse {
   bool can_begin() const { return memory_.owed.empty(); }
   // Begins an evaluation with these parts. Requires: can_begin().
   void Begin(absl::Span<const Part> parts);
-  // Returns the parts of these data sets that no worker has yet. The round `round` carries them
-  // from now on.
+  // Hands out the parts of these data sets that no worker has yet. They belong to `round` from now
+  // on.
   std::vector<Part> Take(Round round, absl::Span<const size_t> data_sets);
   // Keeps only the parts of `data_sets`, which is ascending. Drops all other parts, because no
   // worker has their data sets any more. Their evaluation is then incomplete.

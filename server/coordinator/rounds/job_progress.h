@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keeps how the job goes, for the status: losses, speeds and what was lost. Pure data.
+// Holds the progress of the job for the status: losses, speeds and what was lost. Pure data.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ class JobProgress {
   checkpoints::ProgressState Export() const { return {loss_, trained_time_}; }
 
   void OnOpened(absl::Time now);
-  // Leaves the time until the next round is opened out of trained_time().
+  // Leaves the time from now until the next round is opened out of trained_time().
   void OnStandstill() { counted_until_.reset(); }
   void OnRound(const RoundSummary& summary);
   // Counts a round that is over without a report of any worker.

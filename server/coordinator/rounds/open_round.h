@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keeps a round from its opening to its completion: which members have reported, which were lost,
-// and the sums of the reports. Pure data.
+// Holds the state of a round from its opening to its completion: which members have reported, which
+// were lost, and the sums of the reports. Pure data.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,7 @@ class OpenRound {
   bool was_lost_from() const { return !InState(ShareState::kLost).empty(); }
   // Returns the summary without the totals of the job and without the result of an evaluation.
   RoundSummary Summarize(absl::Time now) const;
-  // Returns the sums of the evaluation's parts that this round carries.
+  // Returns the sums over the parts of an evaluation that belong to this round.
   HeldoutSums Heldout() const;
 
  private:

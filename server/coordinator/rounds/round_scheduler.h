@@ -133,7 +133,7 @@ class RoundScheduler {
   // not change.
   void Restore(const job::JobSpec& job, const checkpoints::LedgerState& ledger,
                const checkpoints::ProgressState& progress);
-  // Cuts work by this job from now on.
+  // Uses the settings of this job for all further rounds and grants.
   void SetJob(const job::JobSpec& job) { ledger_ = WorkLedger(job, ledger_.state()); }
 
   const WorkLedger& ledger() const { return ledger_; }
@@ -250,8 +250,9 @@ class RoundScheduler {
   std::vector<sync::RosterMember> EvaluationRoster(absl::Span<const RoundMember> members) const;
   WorkLedger::Work OpenEvaluation(absl::Span<const sync::RosterMember> roster, ViewId view,
                                   absl::Time now);
-  // Ends the final evaluation. Not set means that a worker was lost during the evaluation, which is
-  // to be repeated. Requires: the evaluation is open, and none of its workers is missing.
+  // Ends the final evaluation. Not set means that a worker was lost during the evaluation, and that
+  // the evaluation must be repeated. Requires: the evaluation is open, and none of its workers is
+  // missing.
   std::optional<ClosedRound> EndEvaluation(absl::Time now);
 
   // Records.

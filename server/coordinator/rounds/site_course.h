@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keeps the order that the members of a site carry out now or next, and its outcome. Pure. Each
+// Holds the order that the members of a site carry out now or next, and its outcome. Pure. Each
 // order is one round of the site. If all members of an order are lost, the order is given again to
 // the members that are there then. The same is done if any member of an evaluation is lost. If a
 // member is lost from a step of training, the parts of the other members count, as in any
@@ -26,7 +26,7 @@ class SiteCourse {
   SiteCourse(std::string upstream, absl::Time now)
       : upstream_(std::move(upstream)), told_since_(now) {}
 
-  // Takes the order in place of the previous order, whose outcome the uplink will not ask for.
+  // Stores the order. It replaces the previous order, whose outcome the uplink will not ask for.
   // Returns the number of the new order.
   uint64_t Take(const SiteOrder& order);
   // Withdraws the order if no round has begun for it. Returns false if members have the order, if

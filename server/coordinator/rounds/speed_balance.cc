@@ -54,8 +54,9 @@ std::vector<int64_t> CutBySpeed(int64_t total, absl::Span<const double> speeds) 
   }
   std::vector<int> order(count);
   std::iota(order.begin(), order.end(), 0);
-  // Workers in the order in which they get one sample more. Workers that got one sample instead of
-  // none may make the total too high. Then the last workers of the order get one sample less.
+  // Sorts the workers in the order in which they get one sample more. Workers that got one sample
+  // instead of none may make the total too high. Then the last workers of the order get one sample
+  // less.
   const auto by_remainder = [&](int a, int b) { return remainders[a] > remainders[b]; };
   std::stable_sort(order.begin(), order.end(), by_remainder);
   for (int next = 0; given < total; next = (next + 1) % count, ++given) ++parts[order[next]];

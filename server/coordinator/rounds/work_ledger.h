@@ -45,7 +45,7 @@ class WorkLedger {
     DataSets::Memory data;
     EvaluationCourse::Memory evaluations;
     bool is_evaluation_due = false;
-    // The newest round with which an evaluation was due has this place, see PlaceOf().
+    // Place, see PlaceOf(), of the newest round with which an evaluation was due.
     int64_t evaluated_place = 0;
     friend bool operator==(const Memory&, const Memory&) = default;
   };

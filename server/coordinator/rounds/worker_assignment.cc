@@ -10,9 +10,11 @@
 namespace lodestar::rounds {
 namespace {
 
-// Weight that earlier rounds keep when the times of a round are added. About ten rounds count.
+// Factor by which the times of earlier rounds are multiplied when a round is added. So about ten
+// rounds count.
 constexpr double kTimeMemory = 0.9;
-// Weight that earlier rounds keep when the speed of a round is added. About two rounds count.
+// Factor by which the sums of earlier rounds are multiplied when the speed of a round is added. So
+// about two rounds count.
 constexpr double kSpeedMemory = 0.5;
 
 // Maximum number of predictions in one report, so that the sum over any number of workers is

@@ -47,7 +47,7 @@ class WorkerAssignment {
     // has contributed, or that the time is not known.
     std::optional<absl::Time> process_began_at;
     std::optional<absl::Time> process_registered_at;
-    // Time from each of the two times above to the first contribution of the process.
+    // Times from the start and from the registration of the process to its first contribution.
     std::optional<absl::Duration> start_to_contribution;
     std::optional<absl::Duration> registration_to_contribution;
     // With DefersContributions(): number of samples of each grant of this life whose contribution
@@ -69,7 +69,8 @@ class WorkerAssignment {
   WorkerAssignment(Memory memory, absl::Time now);
   const Memory& memory() const { return memory_; }
 
-  // Begins a life. Counts over all lives stay. Counts of the process stay if `is_same_process`.
+  // Begins a life. Counts that cover all lives are not reset. Counts of the process are not reset
+  // if `is_same_process`.
   void BeginLife(const messages::RegisterCall& call, bool is_same_process, absl::Time now);
   void EndLife();
   // Records that the worker has joined. `progress` is the number of rounds that the slowest member
@@ -153,7 +154,7 @@ class WorkerAssignment {
   double compute_seconds_ = 0.0;  // fading sums over the last rounds
   double communication_seconds_ = 0.0;
   double wait_seconds_ = 0.0;
-  // Number of rounds in the three sums above. It fades as the sums do.
+  // Number of rounds in the three sums above. Earlier rounds count less, as in the sums.
   double timed_rounds_ = 0.0;
 };
 

@@ -36,8 +36,8 @@ struct JournalPlace {
   uint64_t process_id = 0;  // random ID of this process; 0 means not known
   // Newest record of the coordinator's journal whose commands this server has carried out.
   CoordinatorRecord follows = {};
-  // Highest round that was opened on this server, or contributed to, in this incarnation of the
-  // servers. -1 means none.
+  // Highest round, in this incarnation of the servers, that was opened on this server or has a
+  // contribution on it. -1 means none.
   int64_t highest_round = -1;
 };
 

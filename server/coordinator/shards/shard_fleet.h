@@ -178,8 +178,8 @@ class ShardFleet {
   bool Hear(int shard, uint64_t instance_id, absl::Time now);
   // Records that the coordinator's own server runs again.
   void NoteBack(absl::Time now) { back_at_ = now; }
-  // Marks servers above shard 0 as away that were silent for longer than the patience. Returns the
-  // shards whose servers have become away.
+  // Marks as away the servers above shard 0 that were silent for longer than the patience. Returns
+  // the shards whose servers have become away.
   std::vector<int> MarkSilent(absl::Time now);
   // Returns the shards whose servers have been away for at least the patience.
   std::vector<int> StillAway(absl::Time now) const;
@@ -192,8 +192,8 @@ class ShardFleet {
   void MarkServing(int shard, absl::Time now);
   // If all servers serve and none is away, records that all servers have loaded, and returns true.
   bool FinishLoading();
-  // Returns true if all servers have loaded once, in this process or in an earlier process that it
-  // continues.
+  // Returns true if all servers have loaded once, in this process or in the earlier process whose
+  // memory it continues.
   bool has_loaded() const { return has_loaded_; }
   // Returns true if only the server of the shard ends when it cannot load, and not the job. Returns
   // false at the first loading, because the operator is then at hand. Returns false for shard 0,

@@ -9,13 +9,13 @@
 namespace lodestar::stragglers {
 namespace {
 
-// Pauses longer than this many times the usual pause count as a slowdown.
+// A pause that is longer than this many times the usual pause is a slowdown.
 constexpr double kUsualPauses = 2.0;
-// Pauses longer than this many times the usual pause, and than RateMeter::kMemory, are a
-// standstill.
+// A pause that is longer than this many times the usual pause, and longer than RateMeter::kMemory,
+// is a standstill.
 constexpr double kUsualPausesOfAStandstill = 10.0;
 
-// Returns the share with which earlier amounts and times still count after `seconds`.
+// Returns the factor by which earlier amounts and times count after `seconds`.
 double KeptAfter(double seconds) {
   return std::exp(-seconds / absl::ToDoubleSeconds(RateMeter::kMemory));
 }

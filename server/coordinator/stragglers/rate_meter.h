@@ -13,7 +13,8 @@ class RateMeter {
   static constexpr absl::Duration kMemory = absl::Seconds(15);  // after it, an amount counts 1/e
 
   void Add(double amount, absl::Time now);
-  // Returns 0 before the second Add(), and if nothing was added for longer than LongestPause().
+  // Returns the amount per second. It is 0 before the second Add(), and if nothing was added for
+  // longer than LongestPause().
   double PerSecond(absl::Time now) const;
 
  private:

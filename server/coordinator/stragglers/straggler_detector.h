@@ -60,7 +60,8 @@ struct StragglerFacts {
   bool awaits_asking = false;  // true: the next round waits for idle members to ask for work
   int required_members = 1;    // members that a round needs
   absl::Duration usual_round;  // 0 means not known
-  // Time when a server was last back after an absence. Waiting until then was due to a server.
+  // Last time at which a server came back after an absence. Waits before this time were due to a
+  // server.
   absl::Time back_at = absl::InfinitePast();
   std::vector<Server> servers = {};       // by shard
   std::vector<OpenRound> rounds = {};     // ascending

@@ -63,8 +63,8 @@ class StragglerDetectorTest : public testing::Test {
     worker.grant = nullptr;
     worker.is_waiting = true;
   }
-  // Sends a heartbeat at `now_`. If `stalled_shard` is set, no byte has moved on its path for
-  // `age`.
+  // Sends a heartbeat at `now_`. If `stalled_shard` is set, no byte has moved on the path to that
+  // shard for `age`.
   void Beat(WorkerId id, const std::string& activity, std::optional<int> stalled_shard = {},
             absl::Duration age = {}) {
     messages::HeartbeatCall call{.life = {id, Incarnation(1)}, .activity = activity};

@@ -9,7 +9,7 @@ namespace {
 
 using Members = std::vector<StragglerWatch::Member>;
 
-// Returns the name that the last of `count` rounds reports.
+// Makes `count` rounds. Returns the name that the last round reports.
 std::string After(StragglerWatch& watch, int count, const Members& members) {
   std::string name;
   for (int i = 0; i < count; ++i) name = watch.OnRound(members).name;

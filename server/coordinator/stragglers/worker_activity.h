@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keeps what a worker does at the moment, by its heartbeats and by the servers' reports of its
-// pushes. Also keeps how long it usually takes, and whether it was dropped for holding up the
-// others. Pure data.
+// Holds what a worker does at the moment, according to its heartbeats and to the servers' reports
+// of its pushes. Also holds how long it usually takes, and whether it was dropped for holding up
+// the others. Pure data.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,8 @@ class WorkerActivity {
   void EndLife();
   void OnHeartbeat(const messages::HeartbeatCall& call, absl::Time now);
   void OnGrant() { pushes_.OnGrant(); }
-  // Records a report. `grant` is the grant that the worker held, if any, and took `time`.
+  // Records a report of the worker. `grant` is the grant that the report is about, if the worker
+  // held one. `time` is how long the grant took.
   void OnReport(const std::optional<messages::Grant>& grant, absl::Duration time);
 
   // Returns what the worker does, by its last heartbeat. Empty means that this incarnation has sent
@@ -64,7 +65,8 @@ class WorkerActivity {
   // change it.
   MemberPushes& pushes() { return pushes_; }
   const MemberPushes& pushes() const { return pushes_; }
-  // Returns the path that does not move, by the last heartbeat. Not set means that there is none.
+  // Returns the path on which no bytes move, according to the last heartbeat. Not set means that
+  // there is none.
   const std::optional<PathStall>& path_stall() const { return path_stall_; }
   double push_bytes_per_second(absl::Time now) const { return push_bytes_.PerSecond(now); }
   double pull_bytes_per_second(absl::Time now) const { return pull_bytes_.PerSecond(now); }

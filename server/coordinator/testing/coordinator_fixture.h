@@ -17,7 +17,7 @@
 namespace lodestar::coordinator {
 
 // The commands of the coordinator so far. `commands` has one line for each command, in their order.
-// Commands of some kinds are kept whole as well.
+// Commands of some kinds are also stored as a whole.
 struct RecordedCommands {
   std::vector<std::string> commands;
   std::vector<shards::AssignCommand> assignments;
