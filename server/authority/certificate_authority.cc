@@ -116,8 +116,8 @@ absl::Status CertificateAuthority::LoadFiles() {
   const std::string& folder = config_.folder;
   absl::StatusOr<std::string> key = security::ReadKeptSecretFile(KeyPath(folder), kMaxKeyBytes);
   if (absl::IsNotFound(key.status())) {
-    // A new authority would lock out all machines that have joined. It would also forget the
-    // revocations.
+    // If the ledger lists machines that have joined, no new authority is made. A new authority
+    // would lock those machines out, and would forget which identities were revoked.
     const absl::StatusOr<std::string> ledger =
         security::ReadKeptSecretFile(LedgerPath(folder), kMaxLedgerBytes);
     const absl::StatusOr<TokenLedger> known = TokenLedger::FromJson(ledger.value_or(""));
@@ -207,7 +207,7 @@ absl::Status CertificateAuthority::Change(
         absl::StrCat("the server of shard 0 cannot record it on its disk: ", kept.message()));
   }
   ledger_ = std::move(changed);
-  // Empty, so that the next ReadLedger() reads the file that was just written.
+  // An empty version makes the next ReadLedger() read the file that was just written.
   read_version_ = {};
   return absl::OkStatus();
 }
@@ -337,8 +337,8 @@ absl::StatusOr<security::Identity> CertificateAuthority::KeepOwn(
 }
 
 void CertificateAuthority::LookAtLedger() {
-  // If the ledger cannot be read, the last one stays in use: one failed read is no reason to reject
-  // all clients.
+  // If the ledger cannot be read, the ledger that was read last stays in use. One failed read is no
+  // reason to reject all clients.
   if (deps_.now() - read_at_ >= kReadInterval) {
     if (const absl::Status read = ReadLedger(); !read.ok()) {
       read_at_ = deps_.now();
@@ -379,8 +379,8 @@ std::map<std::string, std::string> CertificateAuthority::Revoked() {
   std::map<std::string, std::string> revoked;
   const TokenLedger ledger = this->ledger();
   for (const auto& [id, record] : ledger.identities()) {
-    // Identities whose certificate has ended are included, because this clock may be ahead of the
-    // caller's.
+    // The result includes identities whose certificate has ended by this clock. The caller's clock
+    // may be behind, so that the certificate is still valid there.
     if (record.is_revoked()) revoked.emplace(id, RevokedText(record));
   }
   return revoked;

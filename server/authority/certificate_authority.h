@@ -2,13 +2,13 @@
 
 // CertificateAuthority is the authority of a cluster, in a folder of the coordinator's --state_dir:
 // its key and certificate, and the ledger of tokens and identities. Several processes of one user
-// may share the folder. Every change is on disk before it is answered. The class is thread-safe and
-// blocks for the disk.
+// may share the folder. Every call that changes something returns only when the change is on disk.
+// The class is thread-safe and blocks for the disk.
 //
 // Any clock may be wrong, including this machine's. So the authority and all certificates that it
-// issues are valid from 2020 on. If the clock was ahead, a certificate only ends later. If the
-// clock is put back, no certificate becomes invalid. The beginning of a certificate does not tell
-// when it was issued. Only its end does.
+// issues are valid from 2020 on. If the clock is ahead when a certificate is issued, that
+// certificate only ends later. If the clock is set back, no certificate becomes invalid. The
+// beginning of a certificate does not tell when it was issued. Only its end does.
 #pragma once
 
 #include <sys/types.h>
@@ -51,8 +51,9 @@ class CertificateAuthority {
   };
 
   // Opens the authority, or makes one if the folder has none. Errors: InvalidArgument (ttl); those
-  // of the files; PermissionDenied (others may read the key); Unavailable (the clock is behind the
-  // program's build or the authority's beginning); FailedPrecondition (the authority has ended).
+  // of the files; PermissionDenied (others may read the key); Unavailable (the clock shows a time
+  // before the program's build or before the authority's beginning); FailedPrecondition (the
+  // authority has ended).
   static absl::StatusOr<std::unique_ptr<CertificateAuthority>> Open(Config config, Deps deps);
 
   const std::string& certificate() const { return authority_.certificate; }
@@ -74,22 +75,22 @@ class CertificateAuthority {
   struct Issued {
     security::Identity identity;
     std::string certificate;
-    std::vector<std::string> replaced_ids = {};  // identities that had its name before
+    std::vector<std::string> replaced_ids = {};  // identities that lost this name to the new one
   };
-  // Says when a certificate begins. The client that asks for the certificate decides.
+  // Says from when on a certificate is valid. The client that asks for the certificate decides.
   enum class Beginning {
     kWithAuthority,
     // The certificate begins now. Earlier releases need this, because they renew a certificate
     // after half of the time between its beginning and its end.
     kNow,
   };
-  // Issues a certificate for a token. `enrolment` must lack identity_id and until. `request` is
-  // PEM.
+  // Issues a certificate for a token. In `enrolment`, identity_id and until must be empty.
+  // `request` is PEM.
   absl::StatusOr<Issued> Enroll(TokenLedger::Enrolment enrolment, const std::string& request,
                                 Beginning beginning = Beginning::kWithAuthority)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Issues another certificate for an identity. Errors: those of TokenLedger::Extend();
-  // InvalidArgument (request).
+  // Issues a new certificate for an identity that has one already. Errors: those of
+  // TokenLedger::Extend(); InvalidArgument (request).
   absl::StatusOr<Issued> Renew(const security::Identity& identity, const std::string& request,
                                Beginning beginning = Beginning::kWithAuthority)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -102,8 +103,8 @@ class CertificateAuthority {
                                              const std::vector<std::string>& hosts = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns, for an alarm, why something could not be recorded or renewed since the last call.
-  // Empty means that nothing failed.
+  // Returns the text of an alarm: what could not be recorded or renewed since the last call, and
+  // why. Empty means that nothing failed.
   std::string TakeTrouble() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Checks that the identity is not revoked. Reads the disk at most once a second. Errors:
@@ -116,7 +117,8 @@ class CertificateAuthority {
   absl::StatusOr<security::Identity> IdentityByToken(absl::string_view token_id,
                                                      absl::string_view secret)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns for each revoked id the text of CheckNotRevoked().
+  // Returns the ids of all revoked identities. The value is the error text that CheckNotRevoked()
+  // gives for the identity.
   std::map<std::string, std::string> Revoked() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -131,8 +133,8 @@ class CertificateAuthority {
   void LookAtLedger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Reads the ledger from disk if the file has been replaced since it was last read.
   absl::Status ReadLedger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Makes `change` in the ledger that is on disk now, and writes the result. Other processes wait.
-  // After an error nothing has changed. Errors: those of `change` and of the disk.
+  // Reads the ledger from disk, applies `change` to it and writes it. Other processes that want to
+  // change it wait. After an error nothing has changed. Errors: those of `change` and of the disk.
   absl::Status Change(absl::FunctionRef<absl::Status(TokenLedger&, absl::Time now)> change)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Issues another certificate. `take` records it in the ledger.
@@ -155,7 +157,8 @@ class CertificateAuthority {
   TokenLedger ledger_ ABSL_GUARDED_BY(mutex_);
   std::string trouble_ ABSL_GUARDED_BY(mutex_);  // see TakeTrouble()
   absl::Time read_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  // Identity of the file that was read. Each version of the ledger is another file.
+  // Inode and time of the ledger file that was read last. Each change of the ledger replaces the
+  // file by a new one.
   std::pair<ino_t, absl::Time> read_version_ ABSL_GUARDED_BY(mutex_);
 };
 

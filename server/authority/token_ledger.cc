@@ -24,8 +24,8 @@ namespace {
 constexpr int64_t kFormatVersion = 1;
 // How long tokens and identities are shown after they have ended.
 constexpr absl::Duration kMemory = absl::Hours(24 * 7);
-// If a clock is far ahead of the time of the last change, it is believed only once it has gone on
-// for this long.
+// If a clock is far ahead of the time of the last change, the ledger trusts it only after it has
+// gone on for this long.
 constexpr absl::Duration kLeapDoubt = absl::Hours(24);
 constexpr int kNameSuffixDigits = 6;
 constexpr int64_t kMaxNumber = int64_t{1} << 62;
@@ -40,8 +40,8 @@ absl::Status CheckMayBeTaken(absl::string_view name) {
                    "' is kept for those who have the authority's own folder; choose another"));
 }
 
-// A ledger as it is stored. If it has no last_number, a release wrote it that did not number
-// creations and revocations.
+// A ledger as it is stored. If last_number is missing, an earlier release wrote the ledger, without
+// numbers of creations and revocations.
 struct LedgerFile {
   static constexpr int64_t kNotCounted = std::numeric_limits<int64_t>::min();
 
@@ -54,8 +54,8 @@ struct LedgerFile {
   absl::Time leapt = absl::InfiniteFuture();
 };
 
-// Checks the number of a creation or revocation. Errors: InvalidArgument (the ledger has numbers
-// and did not give this one).
+// Checks the number of a creation or revocation. Errors: InvalidArgument (the ledger has numbers,
+// but never assigned this one).
 absl::Status CheckNumber(absl::string_view what, int64_t number, const LedgerFile& file) {
   if (!file.has_numbers() || (number >= 1 && number <= file.last_number)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -177,8 +177,8 @@ absl::StatusOr<TokenLedger::Redeemed> TokenLedger::Redeem(const Enrolment& enrol
   RETURN_IF_ERROR(CheckMayBeTaken(name));
   Forget(now);
   RETURN_IF_ERROR(CheckNotShutOut(name, token));
-  // If the token is bound to this name, its machine may take the name over from another machine: an
-  // operator has decided so.
+  // If the token is bound to this name, an operator has decided who gets the name. So the machine
+  // may take the name from another machine of the token's role.
   RETURN_IF_ERROR(
       CheckFree(name, bound.empty() ? std::nullopt : std::make_optional(token.terms.role), now));
   if (identities_.size() >= kMaxIdentities) {
@@ -219,7 +219,8 @@ absl::StatusOr<const TokenRecord*> TokenLedger::FindValid(absl::string_view toke
                                                           absl::string_view secret,
                                                           absl::Time now) const {
   const auto found = tokens_.find(std::string(token_id));
-  // Both cases get the same message, so that no client learns which tokens exist.
+  // An unknown token and a wrong secret give the same message, so that no client learns which
+  // tokens exist.
   if (found == tokens_.end() ||
       !security::AreEqualSecrets(found->second.secret_sha256, security::Sha256Hex(secret))) {
     return absl::PermissionDeniedError(
@@ -398,7 +399,8 @@ void TokenLedger::Forget(absl::Time now) {
   }
   std::erase_if(identities_, [now, oldest_open](const auto& entry) {
     const IdentityRecord& record = entry.second;
-    // A revocation stays as long as there is a token that would let the name in again.
+    // The revocation is kept as long as a valid token is older than the revocation. Without the
+    // revocation, that token would let the name in again.
     const bool shuts_out = !record.is_replaced && record.revocation > oldest_open;
     return record.expires + kMemory < now && !shuts_out;
   });

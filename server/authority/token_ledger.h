@@ -8,8 +8,9 @@
 // maximum number of uses. An identity's name is unique among the identities whose certificate is
 // valid. A token with exactly that name replaces the machine of its role that has the name. After a
 // name was revoked, only tokens that are younger than the revocation let a machine in under that
-// name. Younger is decided by numbers, because clocks may be set back. Names of servers that share
-// the authority's folder, and of its user, are given to no other machine.
+// name. Numbers decide which of the two is younger, because clocks may be set back. Some identities
+// are issued without a token, to servers that share the authority's folder and to the folder's
+// user. No other machine gets the name of such an identity.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ struct TokenTerms {
   security::Role role = security::Role::kWorker;
   absl::Duration ttl;
   int64_t max_uses = 0;   // 0 means no limit
-  std::string name = {};  // the only name that it is for; empty: any free name
+  std::string name = {};  // the only name that the token allows; empty means any free name
 
   friend bool operator==(const TokenTerms&, const TokenTerms&) = default;
 };
@@ -40,7 +41,7 @@ struct TokenRecord {
   std::string secret_sha256;
   TokenTerms terms;
   absl::Time created;
-  int64_t creation = 0;  // its number in the order of creations and revocations
+  int64_t creation = 0;  // the creation's number in the order of creations and revocations
   int64_t uses = 0;
   bool is_revoked = false;
 
@@ -54,15 +55,15 @@ struct TokenRecord {
 
 struct IdentityRecord {
   security::Identity identity;
-  std::string token_id;  // empty: issued without a token, on the authority's machine
+  std::string token_id;  // empty means issued without a token, on the authority's machine
   absl::Time enrolled;
   absl::Time expires;                           // end of its newest certificate
   absl::Time revoked = absl::InfiniteFuture();  // when it was last revoked
-  int64_t revocation = 0;                       // number of the revocation; 0 means that it is not
+  int64_t revocation = 0;                       // number of the revocation; 0 means not
                                                 // revoked
   std::string revoked_because = {};
-  bool is_replaced = false;  // true: revoked because another machine has its name; it is not shut
-                             // out
+  bool is_replaced = false;  // true: revoked because another machine got its name, which
+                             // stays allowed
 
   friend bool operator==(const IdentityRecord&, const IdentityRecord&) = default;
 
@@ -84,16 +85,16 @@ class TokenLedger {
   struct Enrolment {
     std::string token_id;
     std::string secret;
-    std::string name;                // wanted name; empty: the token's name, else one made from
-                                     // fallback_name
+    std::string name;                // wanted name; empty means the token's name or, if the
+                                     // token has no name, a name made from fallback_name
     std::string fallback_name;       // the machine's own name
-    std::vector<std::string> roles;  // roles that the program can have; empty: any
+    std::vector<std::string> roles;  // roles that the program can have; empty means any
     std::string identity_id;         // must be new
     absl::Time until;                // end of the certificate
   };
   struct Redeemed {
     security::Identity identity;
-    std::vector<std::string> replaced_ids = {};  // identities that had its name before
+    std::vector<std::string> replaced_ids = {};  // identities that lost this name to the new one
   };
   // Uses a token for an enrolment, and counts the use. Errors: PermissionDenied (no such token,
   // wrong secret, the token has ended or has no uses left, wrong role or name, or the name was
@@ -104,7 +105,7 @@ class TokenLedger {
   // Returns the identity of a client that shows the token itself, because it can show no
   // certificate. The identity has the token's role, and the token's name or a name made from its
   // id. This is no enrolment, and counts no use. Errors: those of Redeem() about the token;
-  // PermissionDenied (the token's uses are limited, and could not be counted).
+  // PermissionDenied (the token has a maximum number of uses, which could not be counted).
   absl::StatusOr<security::Identity> IdentityByToken(absl::string_view token_id,
                                                      absl::string_view secret,
                                                      absl::Time now) const;
@@ -113,8 +114,8 @@ class TokenLedger {
   // PermissionDenied (the identity is revoked).
   absl::Status Note(const security::Identity& identity, absl::Time until, absl::Time now);
   // Records another certificate for the machine that has the identity. Errors: those of Note();
-  // PermissionDenied (its last certificate has ended, so that its name may be another machine's
-  // now); AlreadyExists (the ledger does not know the identity, and another machine has the name).
+  // PermissionDenied (its last certificate has ended, so another machine may have its name now);
+  // AlreadyExists (the ledger does not know the identity, and another machine has the name).
   absl::Status Extend(const security::Identity& identity, absl::Time until, absl::Time now);
 
   // Revokes a token. Errors: NotFound.
@@ -122,16 +123,16 @@ class TokenLedger {
 
   struct Revocation {
     int num_identities = 0;  // number of identities that were not revoked before
-    // IDs of the tokens with which the revoked identities had enrolled. ended_tokens are revoked
-    // with the identities. open_tokens stay valid for other names. open_tokens also has each token
-    // that is bound to no name and was made after the previous revocation of this name, because a
-    // machine may have enrolled under the name again with that token.
+    // IDs of the tokens with which the revoked identities had enrolled. ended_tokens were revoked
+    // together with the identities. open_tokens stay valid for other names. open_tokens also has
+    // tokens that are bound to no name and were made after the previous revocation of this name. A
+    // machine may have enrolled under the name again with such a token.
     std::vector<std::string> ended_tokens;
     std::vector<std::string> open_tokens;
   };
   // Revokes all identities with the name, as of now, even those that are revoked already. Also
-  // revokes the tokens with which they had enrolled, if no other machine has enrolled with such a
-  // token or if `with_tokens`. Errors: NotFound.
+  // revokes each token with which they had enrolled, if `with_tokens` is true or if no other
+  // machine has enrolled with that token. Errors: NotFound.
   absl::StatusOr<Revocation> Revoke(absl::string_view name, absl::string_view because,
                                     bool with_tokens, absl::Time now);
   // Returns the record if the identity is revoked. Null means that it is not revoked, or not known.
@@ -164,14 +165,15 @@ class TokenLedger {
   // Gives numbers, in the order of their times, to tokens and revocations that were written without
   // numbers.
   void NumberByTime();
-  // Gives the name to another machine. Returns the ids of the identities that had it.
+  // Takes the name from the identities that have it, for another machine. Returns the ids of these
+  // identities.
   std::vector<std::string> Replace(absl::string_view name, absl::Time now);
 
   int64_t last_number_ = 0;                    // number of the last creation or revocation
-  absl::Time changed_ = absl::InfinitePast();  // time of the last change, if that time was
-                                               // plausible
-  absl::Time leapt_ = absl::InfiniteFuture();  // since when the clock has been far ahead of
-                                               // `changed_`
+  absl::Time changed_ = absl::InfinitePast();  // time of the last change; not updated while the
+                                               // clock may be wrong
+  absl::Time leapt_ = absl::InfiniteFuture();  // time since which the clock has been far ahead
+                                               // of `changed_`
   std::map<std::string, TokenRecord> tokens_;
   std::map<std::string, IdentityRecord> identities_;
 };

@@ -258,7 +258,8 @@ TEST_F(TokenLedgerTest, ARevokedNameComesBackWithAYoungerTokenOnly) {
   }
   EXPECT_THAT(Redeem("bound"), Refused("token bound is older"));
   EXPECT_OK(Redeem("shared", "w2")) << "its other names are free";
-  // A revocation is remembered as long as such a token exists, and not only for a week.
+  // A revocation is remembered as long as a token exists that is older than the revocation, even
+  // after more than a week.
   now_ += 20 * kDay;
   EXPECT_THAT(Redeem("shared", "w0"), Refused("was revoked"));
   now_ += absl::Seconds(1);

@@ -16,8 +16,8 @@
 namespace lodestar::checkpoint {
 namespace {
 
-// Creates the folder and all folders above it, and syncs them. So a crash of the machine does not
-// take the folder away, with the checkpoints that are published in it later.
+// Creates the folder and all folders above it, and syncs them. Without the syncs, a crash of the
+// machine could remove the folder, with all checkpoints that were published in it.
 absl::Status CreateForGood(storage::FileSystem& file_system, const std::string& folder) {
   std::vector<std::string> upwards = {folder};
   while (DirectoryOf(upwards.back()) != upwards.back()) {
@@ -30,8 +30,8 @@ absl::Status CreateForGood(storage::FileSystem& file_system, const std::string& 
   for (auto above = upwards.begin() + 1; above < upwards.end(); ++above) {
     const absl::Status synced = file_system.SyncDirectory(*above);
     // The parent folder may come from an earlier start that ended before it had synced that folder,
-    // so it is synced now. This is no error if the process may not read the folder, or if the file
-    // system cannot sync directories.
+    // so it is synced now. An existing folder that this process may not read is no error, and
+    // neither is a file system that cannot sync directories.
     const bool cannot_sync = absl::IsPermissionDenied(synced) || absl::IsInvalidArgument(synced) ||
                              absl::IsUnimplemented(synced) || absl::IsFailedPrecondition(synced);
     if (above <= there || !cannot_sync) RETURN_IF_ERROR(synced);
@@ -48,8 +48,8 @@ absl::Status WriteProbe(storage::FileSystem& file_system, const std::string& pat
 
 absl::Status WriteAndRename(storage::FileSystem& file_system, const std::string& folder,
                             const std::string& probe) {
-  // The names may exist already: in containers, processes often get the number of an earlier
-  // process, which may have been killed during its test.
+  // The names may exist already. An earlier process with the same number may have been killed
+  // during its test: in containers, process numbers often repeat.
   RETURN_IF_ERROR(file_system.RemoveAll(absl::StrCat(probe, "-renamed")));
   RETURN_IF_ERROR(file_system.CreateDirectories(probe));
   RETURN_IF_ERROR(WriteProbe(file_system, absl::StrCat(probe, "/file")));

@@ -84,14 +84,14 @@ absl::Status SetAsideNewer(storage::FileSystem& file_system, const std::string& 
     if (entry.suffix == checkpoints::kTemporarySuffix ||
         entry.suffix == checkpoints::kAbandonedSuffix)
       continue;
-    // What counts later is the round in the manifest, not the name.
+    // A later start finds the newest checkpoint by the round in the manifest, not by the name.
     if (checkpoints::WrittenRound(file_system, entry) <= newest ||
         IsOneOf(file_system, entry, spared))
       continue;
     RETURN_IF_ERROR(may_touch(entry.path));
     const std::string path(absl::StripSuffix(entry.path, entry.suffix));
-    // The list may have a checkpoint and the one that it replaced, under one path. The newer one
-    // comes first and is set aside. The replaced one is removed.
+    // After a crash, two entries may belong to one path: a checkpoint, and the older one that it
+    // replaced. The newer entry comes first and is renamed. The older entry is removed.
     if (!set_aside.insert(path).second) {
       checkpoints::RemoveDirectory(file_system, entry.path);
     } else {
@@ -119,7 +119,7 @@ absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root
     return retention.every_rounds > 0 && round.value() % retention.every_rounds == 0;
   };
   std::vector<checkpoints::CheckpointEntry> old;
-  int kept = 1;  // the newest counts as kept
+  int kept = 1;  // the newest checkpoint counts as kept
   int kept_by_round = is_by_round(newest) ? 1 : 0;
   for (const checkpoints::CheckpointEntry& entry : entries) {
     const bool is_replaced = entry.suffix == checkpoints::kReplacedSuffix;
@@ -135,8 +135,8 @@ absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root
     }
     old.push_back(entry);
   }
-  // One save makes at most two checkpoints superfluous: one of those that are kept because they are
-  // the newest, and one of those that are kept by rounds.
+  // One save makes at most two checkpoints superfluous: the oldest of the newest `keep`, and the
+  // oldest that is kept because of `every_rounds`.
   constexpr size_t kMostOfOneSave = 2;
   if (old.size() > kMostOfOneSave) {
     logging::LogWarn("removes {} checkpoints that --checkpoint_keep={} does not keep: {} to {}",

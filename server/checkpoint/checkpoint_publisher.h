@@ -25,9 +25,9 @@ using MayTouch = absl::FunctionRef<absl::Status(const std::string& path)>;
 // Writes the manifest into `directory`, which has a temporary name, and syncs it. Reads everything
 // back to verify it. Renames the directory to its final name and syncs the folder above. Replaces a
 // checkpoint of the same round. Returns the final path. After an error nothing older was removed.
-// Errors: those of files; DataLoss (it does not verify); those of `may_touch`. `may_touch` is asked
-// again about a checkpoint of the same round after it was moved aside. If another leader has
-// published that one between the first question and the move, it is moved back.
+// Errors: those of files; DataLoss (it does not verify); those of `may_touch`. If a checkpoint of
+// the same round exists, it is moved aside, and then `may_touch` is asked about it a second time.
+// Another leader may have published it just before the move. In this case it is moved back.
 absl::StatusOr<std::string> PublishCheckpoint(storage::FileSystem& file_system,
                                               const std::string& directory,
                                               const checkpoints::Manifest& manifest,
@@ -39,18 +39,18 @@ inline constexpr int kManySetAside = 8;
 // The two functions that follow leave the checkpoints at `spared` as they are; empty paths are
 // ignored. They end at the first error of `may_touch`, and return that error.
 
-// Renames the checkpoints of rounds after `newest`, to which the job went back. So none of them is
-// later taken for the newest checkpoint. Checkpoints that were set aside before keep their names.
-// If there are more than kManySetAside, the log says so whenever another one is set aside. Errors:
-// those of files.
+// Renames the checkpoints of rounds after `newest`, because the job went back to round `newest`.
+// Without the renaming, a later start would use one of them as the newest checkpoint. Checkpoints
+// that were set aside before keep their names. If there are more than kManySetAside, the log says
+// so whenever another one is set aside. Errors: those of files.
 absl::Status SetAsideNewer(storage::FileSystem& file_system, const std::string& root, Round newest,
                            absl::Span<const std::string> spared, MayTouch may_touch);
 
 // A Retention says which checkpoints are kept.
 struct Retention {
   int keep = 3;              // number of newest checkpoints that are kept, at least 1
-  int64_t every_rounds = 0;  // also keeps `keep` checkpoints of rounds that it divides; 0 means
-                             // none
+  int64_t every_rounds = 0;  // also keeps the `keep` newest checkpoints whose round is a
+                             // multiple of this number; 0 means that none is kept for this
 };
 
 // Removes the checkpoints before `newest` that `retention` does not keep, and the old versions of

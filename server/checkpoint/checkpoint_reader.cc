@@ -20,8 +20,9 @@ int64_t Overlap(params::ElementRange a, params::ElementRange b) {
   return std::min(a.end, b.end) - std::max(a.begin, b.begin);
 }
 
-// Returns what all written buckets that overlap `written` have in common. The elements of `range`
-// lie in `written`.
+// Returns the state of a bucket that covers `range`, from the written buckets that overlap
+// `written`: the lowest version, and the counted rows that all of them have. The elements of
+// `range` lie in `written`.
 checkpoints::BucketManifest CommonOf(const checkpoints::Manifest& manifest,
                                      params::ElementRange range, params::ElementRange written) {
   checkpoints::BucketManifest common;
@@ -33,8 +34,8 @@ checkpoints::BucketManifest CommonOf(const checkpoints::Manifest& manifest,
       if (std::exchange(is_first, false)) {
         common.version = bucket.version;
         common.counted = bucket.counted;
-        // If the buckets are divided differently now, the usual norm is unknown. A delayed step
-        // that was begun then ends with the parts that it already has.
+        // If the division into buckets has changed, the usual norm of the new bucket is unknown. A
+        // delayed step that was begun before then ends with the parts that have arrived.
         if (bucket.range == range && written == range) {
           common.usual_norm = bucket.usual_norm;
           common.delayed = bucket.delayed;

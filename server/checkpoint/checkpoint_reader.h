@@ -26,13 +26,14 @@ struct FoundCheckpoint {
   std::vector<std::string> alarms;
 };
 
-// Returns the error that nothing is restored, because the newest checkpoint could not be verified
-// and may be complete (MayBeWhole()). `path` is that checkpoint. The error has the code of `why`.
+// Returns an error which says that nothing is restored, because the newest checkpoint could not be
+// verified and may be complete (see MayBeWhole()). `path` is that checkpoint. The error has the
+// code of `why`.
 absl::Status UnreadCheckpoint(absl::string_view path, const absl::Status& why);
 
-// Returns the newest checkpoint in `root` that verifies, by the rounds in the manifests and not by
-// the names. Ignores the checkpoints at `passed_over`. The result is not set if there is no
-// checkpoint at all. Errors: DataLoss (no checkpoint verifies); UnreadCheckpoint() (a checkpoint
+// Returns the newest checkpoint in `root` that verifies. The round in the manifest says which is
+// newest, not the name. Ignores the checkpoints at `passed_over`. The result is not set if there is
+// no checkpoint at all. Errors: DataLoss (no checkpoint verifies); UnreadCheckpoint() (a checkpoint
 // that could not be read is newer than all that verify).
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
     storage::FileSystem& file_system, const std::string& root,
@@ -48,17 +49,18 @@ class CheckpointReader {
 
   const checkpoints::Manifest& manifest() const { return manifest_; }
 
-  // Makes ranges refer to `layout`, the job's, from now on, even if an earlier release wrote the
-  // checkpoint in another layout. Must be called before anything is read. Errors: those of
-  // TransposedBetween().
+  // From now on, reads each range as a range of `layout`, which is the job's layout. An earlier
+  // release may have written the checkpoint in another layout. Must be called before anything is
+  // read. Errors: those of TransposedBetween().
   absl::Status ReadAs(const params::Layout& layout);
 
   // Checks that the checkpoint holds the state of an optimizer with these vectors. Errors:
   // InvalidArgument.
   absl::Status CheckStateNames(const std::vector<std::string>& state_names) const;
   // Returns the state of a bucket that covers `range`. The written buckets may be divided
-  // differently. The version is the lowest version of those that hold elements of `range`.
-  // Requires: CheckStateNames() is OK. Errors: those of files; ResourceExhausted (no memory).
+  // differently. Its version is the lowest version of the written buckets that hold elements of
+  // `range`. Requires: CheckStateNames() is OK. Errors: those of files; ResourceExhausted (no
+  // memory).
   absl::StatusOr<shard::BucketState> ReadBucket(params::ElementRange range,
                                                 const std::vector<std::string>& state_names) const;
 

@@ -29,9 +29,9 @@ class PatientFileSystem : public storage::ForwardingFileSystem {
   PatientFileSystem(storage::FileSystem* disk, Clock* clock)
       : storage::ForwardingFileSystem(disk), clock_(clock) {}
 
-  // Read a file. If the file is missing, not permitted or no regular file, they return the error at
-  // once. Other errors are returned after kTries. The calls block between tries, and log each
-  // error.
+  // Both functions read a file. If the file is missing, not permitted or no regular file, they
+  // return the error at once. Other errors are returned after kTries tries. The calls block between
+  // tries, and log each error.
   absl::StatusOr<storage::FileBytes> Map(const std::string& path) override;
   absl::Status Read(const std::string& path,
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override;

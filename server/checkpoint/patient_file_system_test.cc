@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr char kPath[] = "/ckpt/weights";
 
-// A disk with one file, which answers with errors at first.
+// Fixture with a disk that holds one file. The first reads of the file return errors.
 class PatientFileSystemTest : public testing::Test {
  protected:
   PatientFileSystemTest() {
@@ -78,7 +78,7 @@ TEST_F(PatientFileSystemTest, WhatAnotherTryWouldNotChangeIsToldAtOnce) {
   EXPECT_EQ(num_operations_, 3) << "that the bytes do not please their reader, is not the disk's";
 }
 
-// A file of three blocks, whose first reading fails after the first block.
+// Fixture with a file of three blocks. The first read of it fails after the first block.
 class BreaksOff final : public PatientFileSystem {
  public:
   using PatientFileSystem::PatientFileSystem;

@@ -73,7 +73,7 @@ void CompareModels(const params::ModelSpec& saved, const params::ModelSpec& aske
        /*is_refused=*/true});
 }
 
-// Returns the flag to give for the model of a checkpoint.
+// Returns the flag that gives a job the model of the checkpoint, for the text of an error.
 std::string FlagFor(const checkpoints::Manifest& manifest) {
   const auto saved = params::ModelSpecFromJson(manifest.model);
   if (!saved.ok()) return "the --model it was written with";
@@ -91,8 +91,8 @@ bool HoldsState(const checkpoints::Manifest& manifest,
       [&](const checkpoints::ShardManifest& shard) { return shard.state_names == state_names; });
 }
 
-// Returns why a setting may not differ. The text is empty if the setting may change from this round
-// on.
+// Returns why a setting may not differ. The text is empty if the setting may change from the
+// checkpoint's round on.
 std::string Contradiction(const SettingChange& change, bool holds_state) {
   const std::string& flag = change.flag;
   const absl::string_view reduce = NameOf(job::OptimizerKind::kReduce);

@@ -24,7 +24,7 @@ struct SettingChange {
   bool is_refused = false;
 };
 
-// What the learning rate of the next step depends on, besides the settings.
+// RateAtResume holds what the learning rate of the next step depends on, besides the settings.
 struct RateAtResume {
   int64_t place = 0;   // number of rounds of the schedule that are done
   double scale = 1.0;  // factor for the schedule's rate, before and after the restart
@@ -33,7 +33,7 @@ struct RateAtResume {
 };
 
 // Returns the settings that differ, in the order of JobSettings(), then of `saving`. The learning
-// rate of the next step comes last if it differs. `saving` has the given settings that say which
+// rate of the next step comes last if it differs. `saving` has those settings that say which
 // checkpoints are written and kept. `state_names` are the vectors that the server's optimizer keeps
 // for the job `asked`. Settings that are missing in the manifest, because an older release wrote
 // it, are ignored.
@@ -43,8 +43,8 @@ std::vector<SettingChange> CompareSettings(const checkpoints::Manifest& manifest
                                            const RateAtResume& rate,
                                            const std::vector<job::JobSetting>& saving = {});
 
-// Returns FailedPrecondition if any change is refused, naming all that are, and what to give
-// instead. `manifest` is that of the checkpoint.
+// Returns FailedPrecondition if any change is refused. The error names all refused changes, and
+// says which flags to give instead. `manifest` is that of the checkpoint.
 absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes,
                               const checkpoints::Manifest& manifest, const std::string& checkpoint);
 

@@ -77,7 +77,7 @@ absl::StatusOr<checkpoints::CheckpointFile> WriteOne(storage::FileSystem& file_s
     }
   }
   const auto write = [&]() -> absl::StatusOr<storage::WrittenFile> {
-    // An earlier save may have left a file there, or a link, which would be followed.
+    // An earlier save may have left a file or a link at this path. Writing would follow the link.
     RETURN_IF_ERROR(file_system.RemoveAll(path));
     ASSIGN_OR_RETURN(const std::unique_ptr<storage::SafetensorsWriter> writer,
                      storage::SafetensorsWriter::CreateNew(file_system, path, entries,
