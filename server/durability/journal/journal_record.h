@@ -14,8 +14,9 @@
 //          32  8        bytes of the payload
 //          40  8        0
 //
-// All numbers are little-endian. `durable` distinguishes damage from an end that a crash has cut
-// off: if no later record calls a record durable, that record was not acknowledged.
+// All numbers are little-endian. `durable` tells damage from a crash. If a later record calls a
+// missing record durable, that is damage. If no later record does, a crash may have cut the end
+// off, and the missing record was not acknowledged.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The files of a journal: its segments, named by their numbers, and the watermark. The watermark is
-// a record without text that says how much of the journal was durable when it was written. The
-// watermark shows that the end of the journal is missing, even if no later record does.
+// a record without text. It says up to which record the journal was durable when the watermark was
+// written. So a missing end is noticed, even if no later record shows it.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ bool IsJournalSegment(absl::string_view path);
 absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(storage::FileSystem& file_system,
                                                           const std::string& folder);
 
-// Removes a segment. This and SetSegmentAside() change one name, and the change is on disk when
-// they return. A segment that does not exist is no error. Errors: those of the disk.
+// Removes a segment. RemoveSegment() and SetSegmentAside() change one name each. The change is on
+// disk when they return. A segment that does not exist is no error. Errors: those of the disk.
 absl::Status RemoveSegment(storage::FileSystem& file_system, const std::string& folder,
                            uint64_t number);
 // Renames the segment, so that it no longer belongs to the journal.

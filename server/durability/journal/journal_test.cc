@@ -59,7 +59,7 @@ class JournalTest : public ::testing::Test {
     });
   }
 
-  // Opens the journal as a process that starts.
+  // Opens the journal as a starting process does.
   void Open() {
     const absl::StatusOr<JournalEnd> end = Read();
     ASSERT_OK(end.status());

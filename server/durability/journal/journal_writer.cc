@@ -26,7 +26,7 @@ JournalWriter::JournalWriter(Config config, Deps deps)
       must_set_aside_(config_.replaces_damaged),
       segments_(config_.end.segments),
       durable_(config_.end.last_sequence) {
-  // A segment without a complete record gets the number of the next segment's first record.
+  // A segment without a complete record gets a first_sequence too: that of the segment after it.
   uint64_t follows = next_sequence_;
   for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) {
     if (segment->first_sequence == 0) segment->first_sequence = follows;

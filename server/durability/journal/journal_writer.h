@@ -61,7 +61,7 @@ class JournalWriter {
     // Checks that the folder still belongs to this writer. Called before each segment and after
     // each write. An error counts as an error of the disk.
     std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
-    // Makes the folder this writer's again if it was removed with its segments. Called before
+    // Makes the folder again, and locks it, if it was removed with its segments. Called before
     // removed segments are written again. An error counts as an error of the disk.
     std::function<absl::Status()> reclaim = [] { return absl::OkStatus(); };
     // Called with the error when the disk stops taking the journal, and with OK when it takes the
@@ -80,8 +80,9 @@ class JournalWriter {
   // are removed. There are more only if no checkpoint has succeeded for long.
   static constexpr size_t kMaxHeld = 64;
 
-  // Writes again what is not proven to be on disk, because readers have relied on it. Blocks for
-  // the disk. After an error the journal is as it was before. Errors: those of the disk.
+  // Creates a writer. Writes the records again that may not be on disk, because readers have relied
+  // on them. Blocks for the disk. After an error the journal is as it was before. Errors: those of
+  // the disk.
   static absl::StatusOr<std::unique_ptr<JournalWriter>> Create(Config config, Deps deps);
 
   // Appends a record. Returns the record's number at once. `durable` is called when the record is
@@ -94,11 +95,11 @@ class JournalWriter {
   // Does the same as RemoveBefore(), but keeps the segments in the folder for operators. Segments
   // that were set aside before are removed.
   void SetAsideBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tries again what the disk has refused. If this process has written a record, checks that the
-  // segments still exist. Must be called about once a second.
+  // Tries the writes again that the disk has refused. If this process has written a record, checks
+  // that the segments still exist. Must be called about once a second.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes no callbacks from now on, and waits for the callback that runs. Must not be called from a
-  // callback. Tasks that are left on the executor may block on the disk for long.
+  // Ends the callbacks. Blocks until a callback that is running has returned. Must not be called
+  // from a callback. Tasks that are left on the executor may block on the disk for long.
   void EndCallbacks() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Returns OK, or why no record becomes durable at present: a disk error, or a disk that has not
@@ -118,7 +119,8 @@ class JournalWriter {
   };
 
   uint64_t Enqueue(bool begins_segment, Record record, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Records that are not needed once the records after them are durable.
+  // Says which records are no longer needed. They are removed, or set aside, when the records after
+  // them are durable.
   struct Retired {
     uint64_t removed_before = 0;
     uint64_t set_aside_before = 0;
@@ -127,9 +129,9 @@ class JournalWriter {
   void Kick() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Write(const std::vector<Item>& items);
-  // Removes the segments that the last Write() made if they are of no use. So a full disk does not
-  // fill up with empty segments. If another server has taken the folder over, it finds only its own
-  // segments.
+  // Must be called if the last Write() has failed. Removes the segments that it made. So a full
+  // disk does not fill up with empty segments, and another server that has taken the folder over
+  // finds only its own segments.
   void RemoveMade();
   // Writes `items` into a new segment, as its first records.
   absl::Status Rewrite(const std::vector<Item>& items);
@@ -171,7 +173,7 @@ class JournalWriter {
   // The members below are used by Work() only.
   bool must_set_aside_;         // see Config::replaces_damaged
   std::vector<Item> unproven_;  // records that must be written again
-  std::vector<Item> refused_;   // records that the disk refused, and that are not durable
+  std::vector<Item> refused_;   // records that the disk refused and that are not durable yet
   std::unique_ptr<storage::WritableFile> file_;
   std::string path_;
   std::vector<JournalSegment> segments_;

@@ -25,7 +25,8 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kTheirs = 100;
 
-// SharedKey is what the stores of several processes share. Its leases end only by being revoked.
+// SharedKey is the key and its leases as the store has them. The stores of several processes share
+// it. Its leases end only by being revoked.
 class SharedKey {
  public:
   LeaseAnswer Call(const LeaseCall& call) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -68,14 +69,15 @@ class SharedKey {
     absl::MutexLock lock(&mutex_);
     return num_reads_;
   }
-  // Returns true if this number of reads came within `patience` of real time.
+  // Blocks until the key was read `count` times, for at most `patience` of real time. Returns false
+  // if it was read less often.
   bool AwaitReads(int count, absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     const auto has_come = [&]()
                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_reads_ >= count; };
     return mutex_.AwaitWithTimeout(absl::Condition(&has_come), patience);
   }
-  // Makes calls neither fail nor return.
+  // If `hangs`, calls neither fail nor return.
   void SetHanging(bool hangs) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     hangs_ = hangs;

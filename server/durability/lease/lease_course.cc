@@ -64,8 +64,8 @@ std::optional<LeaseCall> LeaseCourse::Wanted(absl::Time now) {
     if (now < lease_->sent + lease_->ttl / kRenewalsPerLease) return std::nullopt;
     return LeaseCall{.kind = Kind::kKeepAlive, .lease = lease_->id};
   }
-  // A claim that was not answered may have made the key. If so, the key is free once that lease has
-  // ended.
+  // A claim whose answer did not come may have made the key. If so, the key is free once that lease
+  // has ended.
   if (lease_.has_value() && now >= lease_->sent + lease_->ttl / kClaimParts) {
     Abandon();
     return LeaseCall{.kind = Kind::kRevoke, .lease = abandoned_};
@@ -113,7 +113,7 @@ void LeaseCourse::OnFailure(const Sent& call, const absl::Status& status, absl::
   }
   next_call_ = now + (state_ == State::kHeld ? config_.retry_pause : config_.look_interval);
   if (state_ == State::kHeld) return;
-  // The holder may be gone, and this process cannot see that.
+  // After a failed call, this process does not know which process holds the lease.
   holder_.clear();
   if (call.kind == LeaseCall::Kind::kRevoke) abandoned_ = 0;
   if (call.kind == LeaseCall::Kind::kClaim && absl::IsNotFound(status)) {
@@ -144,7 +144,7 @@ void LeaseCourse::OnClaimed(const std::optional<LeaseKey>& key, absl::Time now) 
   }
   Abandon();
   if (key.has_value() && !is_ours) StandBy(*key, now);
-  next_call_ = now;  // the lease is given back first
+  next_call_ = now;  // the call that gives the lease back is due now
 }
 
 void LeaseCourse::OnKeySeen(const std::optional<LeaseKey>& key, absl::Time now) {

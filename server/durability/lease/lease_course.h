@@ -2,8 +2,8 @@
 
 // LeaseCourse decides how one process gets a leader lease, keeps it and loses it. It does no I/O:
 // the time and the answers of a store go in, calls to the store come out. Of all processes that use
-// this class with one key, at most one holds the lease at any time, whatever is lost, late or
-// frozen, under these conditions:
+// this class with one key, at most one holds the lease at any time. Messages may be lost or late,
+// and processes may be frozen. The conditions are:
 //   The store ends no lease before its time to live is over, counted from when the lease was asked
 //   for.
 //   Clocks, including the store's, run at most 5 % too fast or too slow.
@@ -57,8 +57,8 @@ class LeaseCourse {
   // Returns the call to send at `now`, which then is under way. Returns nothing while another call
   // is under way, or if no call is due. Ask again after every answer and every few milliseconds.
   std::optional<LeaseCall> Next(absl::Time now);
-  // Takes the answer to the call under way. `now` is the present time, not the time of the answer's
-  // arrival.
+  // Must be called with the answer to the call under way. `now` is the present time, not the time
+  // of the answer's arrival.
   void OnAnswer(const LeaseAnswer& answer, absl::Time now);
   // Gives up the lease. The next calls give it back, if the store answers.
   void Release(absl::Time now);
@@ -82,7 +82,7 @@ class LeaseCourse {
   bool is_store_away() const {
     return (state_ == State::kSeeking || state_ == State::kHeld) && !last_error_.ok();
   }
-  // Returns true, after Release(), once the lease is given back or all attempts to do so have
+  // Returns true if the lease was given back after Release(), or if all attempts to do so have
   // failed.
   bool is_over() const;
 

@@ -238,7 +238,7 @@ TEST_F(LeaseCourseTest, AKeyOfALeaseThatThisProcessHadBeforeIsNotItsOwn) {
   Grant();
   Expect(Kind::kClaim);
   Fail();
-  // Too little time is left of the lease for another try.
+  // Too little time of the lease is left for another claim.
   Advance(kTtl / 2);
   EXPECT_EQ(Expect(Kind::kRevoke).lease, kOurs);
   Fail();
@@ -378,7 +378,8 @@ class RandomStore {
     return {};
   }
 
-  // Makes endpoint 1 a member that is no longer the leader, and does not know that.
+  // If `is_stale`, endpoint 1 is a member of the store that is no longer the leader and has not
+  // noticed it.
   void SetOneStale(bool is_stale) { is_one_stale_ = is_stale; }
 
  private:
@@ -436,7 +437,7 @@ class RandomLeases {
     double rate = 1.0;
     absl::Time frozen_until = absl::InfinitePast();
     std::unique_ptr<LeaseCourse> course;
-    std::optional<std::pair<absl::Time, LeaseAnswer>> answer;  // and when it arrives
+    std::optional<std::pair<absl::Time, LeaseAnswer>> answer;  // the answer, and when it arrives
   };
 
   int64_t Below(int64_t limit) { return static_cast<int64_t>(random_() % limit); }

@@ -17,7 +17,7 @@ namespace lodestar::lease {
 // A LeaseKey is the content of the key.
 struct LeaseKey {
   std::string value;
-  int64_t lease = 0;  // the key ends with this lease; 0 means that the key stays
+  int64_t lease = 0;  // the key ends with this lease; 0 means that the key has no lease
   // Number of the store's change that made the key. If a key is made later, its revision is higher.
   int64_t revision = 0;
 };
@@ -40,9 +40,9 @@ struct LeaseCall {
 };
 
 struct LeaseAnswer {
-  // Status of the call. An error means: it is not known whether the call was carried out, or still
-  // will be. NotFound from kClaim means that it was not carried out, because the lease does not
-  // exist.
+  // Status of the call. An error means that the call may have been carried out, or may still be
+  // carried out later. NotFound from kClaim means that it was not carried out, because the lease
+  // does not exist.
   absl::Status status = absl::OkStatus();
   int64_t lease = 0;                           // answer to kGrant
   absl::Duration ttl = absl::ZeroDuration();   // answer to kGrant, kKeepAlive; 0 means no such
@@ -54,8 +54,8 @@ class LeaseStore {
  public:
   virtual ~LeaseStore() = default;
   virtual int num_endpoints() const = 0;
-  // Sends a call and blocks for its answer, for little longer than the call's timeout. One call at
-  // a time.
+  // Sends a call and blocks until the answer comes, at most a little longer than the call's
+  // timeout. Must not be called while another call runs.
   virtual LeaseAnswer Call(const LeaseCall& call) = 0;
 };
 

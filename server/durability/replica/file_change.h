@@ -25,7 +25,8 @@ struct MirroredPath {
 struct CreateFileChange {
   uint64_t file = 0;
   MirroredPath path;
-  // True: appended bytes follow what the file has. False: the file begins empty.
+  // True means that appended bytes follow the bytes that the file already has. False means that the
+  // file is emptied first.
   bool goes_on = false;
 };
 struct AppendChange {

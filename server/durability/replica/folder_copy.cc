@@ -19,7 +19,8 @@
 namespace lodestar::replica {
 namespace {
 
-// Suffix of a file that is still arriving and will then replace a file that differs.
+// Suffix of a file that is still arriving. When all of it has arrived, it replaces the replica's
+// file of that name, which differs.
 constexpr char kArriving[] = ".arriving";
 
 struct Transfer {
@@ -330,8 +331,7 @@ class LostCheckpoints {
   }
 
  private:
-  // Returns why the checkpoint here is damaged. Empty means that it is sound, and may have replaced
-  // the replica's.
+  // Returns why the checkpoint here is damaged. Empty means that it is not damaged.
   absl::StatusOr<std::string> WhyDamaged(const std::string& name) const {
     ASSIGN_OR_RETURN(const std::string located, Locate(name));
     const absl::Status verified = checkpoints::VerifyCheckpoint(disk_, located).status();

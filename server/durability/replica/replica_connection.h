@@ -31,8 +31,8 @@ class ReplicaLane {
   // Sends a change. May return before the replica has made the change. Blocks while the replica
   // takes no more.
   virtual absl::Status Send(FileChange change) = 0;
-  // Asks the replica to report when all changes that were sent before are done. Returns the number
-  // of this question.
+  // Asks the replica to report when all changes that were sent before are done. Returns a number
+  // for Await().
   virtual absl::StatusOr<uint64_t> Ask() = 0;
   // Blocks until the changes before `question` are done.
   virtual absl::Status Await(uint64_t question) = 0;

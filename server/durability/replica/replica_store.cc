@@ -17,13 +17,15 @@
 namespace lodestar::replica {
 namespace {
 
-// Maximum number of open files of a lane. A segment and the files of a checkpoint are fewer.
+// Maximum number of open files of a lane. One segment and the files of one checkpoint are fewer
+// files than this.
 constexpr size_t kMaxOpenFiles = 64;
-// Limits of what a mark keeps: the size of each text of a request, and the number of its terms.
+// Limits of what a mark may hold: bytes of each text in a request, and number of earlier terms in a
+// request.
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxPrevious = 10'000;
-// If nothing was heard from a server for this long, it counts as not writing. Then a server without
-// a journal may begin a term. A running server calls once a second.
+// If nothing was heard from a server for this long, we assume that it no longer writes. Then a
+// server without a journal may begin a term. A running server calls once a second.
 constexpr absl::Duration kSilence = absl::Seconds(5);
 
 }  // namespace
@@ -135,7 +137,7 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   absl::MutexLock lock(&member.mutex);
   RETURN_IF_ERROR(Claim(request.shard, member));
   // A server with a journal holds the journal's lock, so the earlier server has ended and the new
-  // term may begin. A server with nothing may be any server, even of another job. It may begin a
+  // term may begin. A server without files may be any server, even of another job. It may begin a
   // term only if no other server writes.
   if (request.has_nothing && member.mark.has_value() && member.mark->term != request.term) {
     RETURN_IF_ERROR(CheckIsIdle(member));
@@ -191,7 +193,7 @@ absl::Status ReplicaStore::CheckTerm(Term term) {
   return absl::OkStatus();
 }
 
-// While files are listed, other terms may begin: no lock is held.
+// No lock is held, so another term may begin while files are listed.
 absl::StatusOr<std::vector<FileEntry>> ReplicaStore::ListFiles(Term term) {
   RETURN_IF_ERROR(CheckTerm(term));
   ASSIGN_OR_RETURN(std::vector<FileEntry> entries, folders_.List(disk_, term.shard));

@@ -106,7 +106,8 @@ class ReplicaStore {
   // folder).
   absl::Status Open();
 
-  // Errors also: Unavailable (a server without a journal asks while another server writes).
+  // Begins a term: see ReplicaConnection::BeginTerm(). Errors also: Unavailable (a server without a
+  // journal asks while another server writes).
   absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
   // The calls from here to OpenLane() have the errors Aborted (the term is over) and Unavailable
   // (its server has connected anew).

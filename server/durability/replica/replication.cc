@@ -15,7 +15,7 @@
 namespace lodestar::replica {
 namespace {
 
-// Interval at which the replica is asked for a sign of life.
+// Interval at which the replica is checked.
 constexpr absl::Duration kLook = absl::Seconds(1);
 // Minimum time between two attempts to connect, because each attempt compares the two sides.
 constexpr absl::Duration kTryAgain = absl::Milliseconds(200);
@@ -24,8 +24,8 @@ constexpr absl::Duration kLongestAnswer = absl::Seconds(30);
 // Maximum size of a watermark file that is read. Real ones are smaller.
 constexpr int64_t kMaxWatermarkBytes = 4096;
 
-// Returns the last record that was on the disks of both sides, according to the replica's journal.
-// 0 means that its journal names none.
+// Returns the number of the last record that was on the disks of both sides, according to the
+// replica's journal. 0 means that the replica's journal names no such record.
 absl::StatusOr<uint64_t> DurableAt(ReplicaConnection& connection,
                                    const std::vector<FileEntry>& files,
                                    const MirroredPath& watermark) {
@@ -384,7 +384,8 @@ absl::Status Replication::CheckJournals(const MirroredFolders& folders,
 }
 
 absl::Status Replication::CheckJournal(const std::string& folder, uint64_t durable_there) const {
-  // Files that this process has written are not read again.
+  // Once the term has begun, this process has read or written all segments. So only their names are
+  // checked.
   if (has_begun_) {
     std::vector<std::string> gone = here_.Gone(folder);
     // Operators may remove files that were set aside for them.

@@ -139,8 +139,8 @@ class Replication {
   // Writes the mark, which says that the term has begun or was asked for.
   absl::Status WriteMark(bool has_begun, bool is_whole);
   void SetState(absl::Status state) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Checks that no answer is lost. A lost answer never comes, even if the connection seems to work.
-  // Errors: Unavailable.
+  // Checks that no pass has waited for its answer for too long. A lost answer never comes, even if
+  // the connection seems to work. Errors: Unavailable.
   absl::Status CheckAnswers() const ABSL_LOCKS_EXCLUDED(mutex_);
   void Watch() ABSL_LOCKS_EXCLUDED(mutex_);
   std::string JournalFolder() const;

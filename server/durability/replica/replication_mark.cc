@@ -126,10 +126,10 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
     plan.previous = {mark.term};
     plan.previous.insert(plan.previous.end(), mark.asked_for.begin(), mark.asked_for.end());
     plan.has_nothing = !mark.is_whole;
-    // Before the first term there was no replica from which another server could have gone on.
+    // Before the first term there was no replica, so no other server can have gone on from one.
     plan.may_begin_copy = start.may_promote || mark.term == 0;
-    // If the folder has only a part of another replica's files, that part must not be taken for
-    // everything.
+    // The folder may hold only a part of another replica's files. A new replica must not get that
+    // part as if it were everything.
     if (!mark.is_whole && start.has_journal) plan.may_begin_copy = false;
     return plan;
   }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The mark in the journal folder of a replicated shard says which side of the pair the folder is,
-// and in which term. A term is the time during which one process writes to the replica. The replica
-// takes changes of one term only, and a new term begins only from the end of the last one. So if
-// other servers have gone on without a server, that server can no longer acknowledge anything.
+// The mark in the journal folder of a replicated shard says whether the folder is the server's or
+// the replica's, and in which term. A term is the time during which one process writes to the
+// replica. The replica accepts changes of one term only. A new term begins only if its server goes
+// on from all that the term before has written. So if another server has gone on from the replica,
+// the earlier server can no longer acknowledge anything.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,7 @@ constexpr char kJournals[] = "/run/journal";
 constexpr char kJournal[] = "/run/journal/shard-0";
 constexpr char kCheckpoints[] = "/run";
 
-// A server and its replica, each on a machine with a disk of its own.
+// Fixture with a server and its replica, each on a machine with a disk of its own.
 class ReplicationTest : public testing::Test {
  protected:
   ReplicationTest() { StartReplica(); }
@@ -55,7 +55,7 @@ class ReplicationTest : public testing::Test {
     ASSERT_OK(store_->Open());
   }
 
-  // Starts a server process on what is in the folder.
+  // Starts a server process with the files that are in the folder.
   absl::Status StartServer(bool may_promote = false) {
     server_.reset();
     for (const char* const folder : {kJournal, "/run/journal/coordinator"}) {

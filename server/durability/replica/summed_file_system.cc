@@ -77,7 +77,7 @@ absl::StatusOr<FileSum> SummedFileSystem::Sum(const std::string& path) {
     return absl::OkStatus();
   }));
   absl::MutexLock lock(&mutex_);
-  // If another thread has opened the file for writing meanwhile, this sum is not kept.
+  // If another thread has opened the file for writing meanwhile, this sum is not stored.
   entries_.try_emplace(path, Entry{.writer = 0, .sum = sum});
   return sum;
 }
