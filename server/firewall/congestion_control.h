@@ -4,11 +4,11 @@
 // default misjudges the path.
 //
 // BBR models a path by the highest rate and the shortest round trip that it has seen. If several
-// connections over a short and slow link (10 Mbit/s without delay) begin to send at once, BBR sees
-// far too high a rate. All pulls of a round do so. BBR sends at that rate, and whatever the link's
-// queue cannot hold is sent again. That was 14 % of all bytes, and cost a sixth of the time. Cubic
-// backs off instead (tests/bench/results/scaling.md). On long paths that lose packets by
-// themselves, BBR keeps going and Cubic does not, so these paths are left alone.
+// connections over a short and slow link (10 Mbit/s without delay) begin to send at once, as all
+// pulls of a round do, BBR sees far too high a rate. It sends at that rate, and the bytes that do
+// not fit into the link's queue are sent again: 14 % of all bytes, which cost a sixth of the time.
+// Cubic sends more slowly instead (tests/bench/results/scaling.md). On long paths that lose packets
+// by themselves, BBR keeps going and Cubic does not, so these paths are left alone.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct SentBytes {
   absl::Duration round_trip;  // the shortest one
 };
 
-// Returns true if so much was sent again that the path's own losses cannot explain it. Does no I/O.
+// Returns true if more bytes were sent again than the path's own losses can explain. Does no I/O.
 bool IsMisjudged(const SentBytes& bytes);
 
 // Switches a connection from BBR to cubic if BBR misjudges its path. Returns why, for the log. The

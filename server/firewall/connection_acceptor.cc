@@ -36,7 +36,7 @@ namespace {
 // Maximum number of connections that are accepted before the acceptor handles existing connections
 // again.
 constexpr int kMaxAccepts = 64;
-// Maximum number of events per wait. All waiting connections may have sent something.
+// Maximum number of events per wait. Events beyond this number are returned by the next wait.
 constexpr int kMaxEvents = 512;
 // Pause of the acceptor when the process has no free file descriptor, not even one to accept a
 // connection and refuse it.
@@ -246,8 +246,8 @@ void ConnectionAcceptor::Run() {
         ready_listeners.push_back(fd);
       }
     }
-    // New connections are accepted after all events are handled. A new connection may get the file
-    // number of one that was closed above.
+    // New connections are accepted only after all events are handled. A connection that was closed
+    // above may still have an event, and a new connection may get its file number.
     for (const FileDescriptor& socket : sockets_.sockets) {
       if (std::count(ready_listeners.begin(), ready_listeners.end(), socket.get()) > 0) {
         Accept(socket.get());
@@ -316,9 +316,9 @@ void ConnectionAcceptor::SetAccepting(bool is_accepting) {
 }
 
 void ConnectionAcceptor::Accept(int listener) {
-  // If the acceptor has its maximum of waiting connections, it accepts one connection at a time,
-  // because each one takes the place of another. So a waiting connection that has sent something
-  // meanwhile is let in, and does not count as silent.
+  // If the maximum number of connections wait, each new connection takes the place of one of them.
+  // So only one is accepted at a time. In between, waiting connections that have sent something are
+  // let in, and do not lose their place as silent ones.
   for (int i = 0; i < kMaxAccepts && (i == 0 || waiting_.size() < config_.limits.max_waiting);
        ++i) {
     sockaddr_storage storage{};
@@ -334,8 +334,8 @@ void ConnectionAcceptor::Accept(int listener) {
     } else if ((errno == EMFILE || errno == ENFILE) && !MakeRoom(listener)) {
       return SetAccepting(false);
     }
-    // Any other error means that the connection that was about to be accepted is gone. The next one
-    // is tried.
+    // Any other error means that the connection has ended before it was accepted. The loop tries
+    // the next one.
   }
 }
 
@@ -434,7 +434,8 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
 void ConnectionAcceptor::OnClientHello(int fd, Waiting& waiting) {
   hello_.resize(kMaxClientHelloBytes);
   const ssize_t num_bytes = recv(fd, hello_.data(), hello_.size(), MSG_PEEK | MSG_DONTWAIT);
-  // The bytes have been seen already, so the peer is gone.
+  // The ClientHello has begun to arrive, and was left unread. If it cannot be read now, the peer is
+  // gone.
   if (num_bytes <= 0) return Close(fd);
   switch (ClassifyClientHello({hello_.data(), static_cast<size_t>(num_bytes)})) {
     case ClientHello::kIncomplete:

@@ -50,9 +50,9 @@ class ConnectionAcceptor {
     // How long a gRPC client waits for Serve() to be called, before it is told that the server is
     // starting.
     absl::Duration start_patience = absl::Seconds(1);
-    // Called with each connection that begins with kEnrollmentWord, which it owns from then on. The
-    // connection is non-blocking, and nothing of it has been read. `peer` is HOST:PORT. It is
-    // called by the acceptor's thread, from Listen() on, and must not block. Null means that
+    // Called with each connection that begins with kEnrollmentWord. The function owns the
+    // connection, which is non-blocking and of which nothing has been read. `peer` is HOST:PORT.
+    // Called by the acceptor's thread, from Listen() on, and must not block. Null means that
     // enrolments are refused.
     std::function<void(int fd, std::string peer)> enroll;
     Clock* clock = &Clock::Real();
@@ -67,8 +67,8 @@ class ConnectionAcceptor {
   // See ListeningSockets.
   const std::vector<std::string>& loopback_only() const { return sockets_.loopback_only; }
   // Hands connections over to gRPC from now on. `grpc` is the result of
-  // ServerBuilder::experimental().AddExternalConnectionAcceptor() for a server that has been
-  // started since. Must be called at most once, before Stop().
+  // ServerBuilder::experimental().AddExternalConnectionAcceptor() for a server that is running now.
+  // Must be called at most once, before Stop().
   void Serve(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc);
   // Thread-safe.
   ConnectionCounts counts() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -77,11 +77,12 @@ class ConnectionAcceptor {
   bool IsOpen(absl::string_view peer) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the state of gRPC's newest connection from `peer`. Thread-safe.
   ConnectionState StateOf(absl::string_view peer) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns how many bytes have come on that connection. The result is not set if the connection is
-  // not known or not open. Thread-safe.
+  // Returns how many bytes have come on gRPC's newest connection from `peer`. The result is not set
+  // if that connection is not known or not open. Thread-safe.
   std::optional<uint64_t> BytesReceived(absl::string_view peer) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Closes the port and all connections that were not let in. The others stay. Call it before
-  // grpc::Server::Shutdown(). Blocks only for what runs at the moment. Repeats are harmless.
+  // Closes the port and all connections that were not let in. Connections that were let in stay
+  // open. Must be called before grpc::Server::Shutdown(). Blocks until the acceptor's thread has
+  // ended, which never waits for a peer. May be called repeatedly.
   void Stop();
 
  private:
@@ -157,7 +158,7 @@ class ConnectionAcceptor {
   // and refused.
   FileDescriptor spare_;
   std::map<int, Waiting> waiting_;
-  std::vector<char> hello_;  // of the connection that is being looked at
+  std::vector<char> hello_;  // buffer for a connection's ClientHello
   bool is_serving_seen_ = false;
   bool is_accepting_ = true;
   absl::Time accepts_again_ = absl::InfinitePast();  // when to accept again if not is_accepting_

@@ -160,8 +160,8 @@ ConnectionState ConnectionTable::StateOf(const net::HostPort& peer) const {
     const bool was_closed = was_closed_(let_in_.at(*open).identity);
     return was_closed ? ConnectionState::kClosed : ConnectionState::kOpen;
   }
-  // The open connection of the peer may be gone since the last sweep. Or an earlier connection of
-  // the peer was closed.
+  // No connection of the peer was open at the last sweep or since. The other end has closed it if
+  // let_in_ or closed_ says so.
   const bool was_closed =
       std::any_of(let_in_.begin(), let_in_.end(),
                   [&](const auto& it) {

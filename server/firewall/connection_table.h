@@ -59,7 +59,7 @@ struct ConnectionLimits {
   // one of them: see OnAccepted().
   int max_waiting = 256;
   absl::Duration patience = absl::Seconds(10);  // how long a connection may wait
-  // Number of max_connections that only programs on this machine may use.
+  // Part of max_connections that only programs on this machine may use.
   int kept_for_this_machine = 0;
   // Maximum number of new connections that one remote address may make at once, and how many more
   // per minute after that. The limit exists because a client whose connection was ended for
@@ -97,14 +97,14 @@ class ConnectionTable {
 
   ConnectionTable(const ConnectionLimits& limits, Identify identify, WasClosed was_closed);
 
-  // Adds a new connection, which waits. Returns the connection that must make room for it, which is
-  // forgotten and must be closed. Held connections and those from this machine are chosen last.
-  // Otherwise the choice falls on the address with the most connections, so that many connections
-  // from one address make room only for each other. Of that address, refused connections are chosen
-  // first, then silent ones, the oldest first.
+  // Adds a new connection, which waits. If too many connections wait, forgets one of them and
+  // returns it: the caller must close it. Held connections and those from this machine are chosen
+  // last. Among the others, a connection from the address with the most connections is chosen, so
+  // that many connections from one address make room only for each other. From that address,
+  // refused connections are chosen first, then silent ones, the oldest first.
   std::optional<int> OnAccepted(int fd, net::HostPort peer, absl::Time now);
-  // Returns the connection that OnAccepted() would choose, if it is not held. It is forgotten and
-  // must be closed.
+  // Forgets the connection that OnAccepted() would choose, and returns it: the caller must close
+  // it. Returns nothing if only held connections wait.
   std::optional<int> MakeRoom();
   // Notes that a gRPC client has made the connection, and that it waits until `deadline` for the
   // server to serve.

@@ -35,7 +35,7 @@ std::string Http1Refusal();
 
 enum class TlsAlert : uint8_t {
   kProtocolVersion = 70,  // this port does not speak the offered version
-  kInternalError = 80,    // not possible now
+  kInternalError = 80,    // the server cannot serve the connection now
 };
 
 // Returns the record that ends a TLS handshake.

@@ -4,9 +4,10 @@
 // limit misjudges the path.
 //
 // On a connection within one machine, all sent bytes are in memory until they are received. The
-// kernel allows megabytes, which is more than the caches hold, so the bytes are read from memory
-// again. With this limit they are received while they are in the caches, and pulls are 1.2 times as
-// fast (tests/bench/results/data_path.md). A path with a delay needs what the kernel allows.
+// kernel allows megabytes, which is more than the CPU's caches hold, so the receiver reads the
+// bytes from main memory. With this limit they are received while they are in the caches, and pulls
+// are 1.2 times as fast (tests/bench/results/data_path.md). A path with a delay needs what the
+// kernel allows.
 #pragma once
 
 #include <cstddef>

@@ -25,9 +25,9 @@
 
 namespace lodestar::http {
 
-// The orders that operators can give through the page, by name. Each returns one sentence about its
-// result. It is called from any thread, with the fields of the form and the name of the caller: see
-// HttpRoutes.
+// The orders that operators can give through the page, by name. Each function returns one sentence
+// about the result of the order. The functions are called from any thread, with the fields of the
+// form and the name of the caller: see HttpRoutes.
 using JobOrders = std::map<std::string, std::function<absl::StatusOr<std::string>(
                                             const HttpQuery&, const std::string& caller)>>;
 

@@ -117,8 +117,8 @@ class EndedConnections {
     if (fstat(fd, &status) != 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
       return;
     }
-    // The peer has reset the connection. If retransmissions or probes had failed instead, the
-    // counters would not be 0.
+    // TCP_CLOSE here means that the peer has reset the connection, or that retransmissions or
+    // probes have failed. In the latter case the counters are not 0.
     const bool was_reset =
         info.tcpi_state == TCP_CLOSE && info.tcpi_retransmits == 0 && info.tcpi_probes == 0;
     absl::MutexLock lock(&mutex_);

@@ -8,14 +8,14 @@
 namespace lodestar::limits {
 namespace {
 
-// Memory of gRPC's transport, its read buffer, and OpenSSL's session. It is more than twice the
-// measured memory of idle connections, plain and with TLS.
+// Memory of gRPC's transport, its read buffer, and OpenSSL's session. These values are more than
+// twice what was measured for idle connections, plain and with TLS.
 constexpr int64_t kBytesPerConnection = 64 << 10;
 constexpr int64_t kBytesPerTlsConnection = 192 << 10;
 // Memory that gRPC keeps for a call that is open and waits for its message. The number was
 // measured.
 constexpr int64_t kBytesPerCall = 12 << 10;
-// Memory of the message, its parsed form, and a layout.
+// Memory of the registration's message, of its parsed form, and of a layout.
 constexpr int64_t kBytesPerLargeRegistration = int64_t{48} << 20;
 // Memory of names, peers, devices and grants of all workers that the coordinator remembers.
 constexpr int64_t kWorkerBytes = int64_t{64} << 20;

@@ -18,9 +18,9 @@
 // keeps its id as long as it is remembered. Of the workers whose incarnation has ended, the last
 // kMaxEnded are remembered.
 //
-// Strangers are names that have never joined since this process knows them. They take no place from
-// other workers. Of the living strangers, the kMaxWaiting that registered last may go on. Of those
-// that have ended, the last kMaxEndedStrangers are remembered.
+// Strangers are names that have never joined since this process knows them. They cannot use up the
+// places of other workers. Of the living strangers, the kMaxWaiting that registered last may go on.
+// Of those that have ended, the last kMaxEndedStrangers are remembered.
 #pragma once
 
 #include <cstdint>
@@ -79,8 +79,8 @@ struct MembershipState {
   friend bool operator==(const MembershipState&, const MembershipState&) = default;
 };
 
-// An incarnation that has ended. Other parts of the coordinator get it, because they must forget it
-// too.
+// EndedLife names an incarnation that has ended, so that other parts of the coordinator can forget
+// it too.
 struct EndedLife {
   WorkerId id;
   Incarnation incarnation;
@@ -115,8 +115,8 @@ class MembershipTable {
   // ascend).
   static absl::StatusOr<MembershipTable> Restore(const Config& config, const MembershipState& state,
                                                  Incarnation floor, absl::Time now);
-  // Takes over which workers had ended from `former`, which is newer than the restored state. The
-  // job does not wait for these workers to come back.
+  // Takes over from `former` which workers have ended. `former` is newer than the restored state.
+  // The job does not wait for these workers to come back.
   void RememberEnds(const MembershipTable& former);
   MembershipState Export() const;
   // Returns the highest incarnation that was given to a worker.
@@ -169,7 +169,7 @@ class MembershipTable {
   ViewId view() const { return view_; }
   // Returns how many lives have begun and ended in this table.
   int64_t num_life_changes() const { return num_life_changes_; }
-  // Return null if there is none.
+  // Both functions return null if there is no such worker.
   const WorkerRecord* Find(WorkerId id) const;
   const WorkerRecord* FindByName(absl::string_view name) const;
   // Returns the members of the view, ascending by id.
@@ -180,7 +180,7 @@ class MembershipTable {
 
  private:
   void BeginLife(WorkerRecord& worker, uint64_t instance_id, absl::Time now);
-  // Returns the strangers that must make room.
+  // Returns the strangers that must make room for newer strangers.
   std::vector<WorkerId> WaitingTooMany() const;
   // Forgets the worker `id`, whose incarnation has ended.
   void Forget(WorkerId id);

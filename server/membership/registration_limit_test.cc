@@ -30,7 +30,7 @@ TEST(PeerOriginTest, IsWhatAPeerCannotChangeAtWill) {
 
 class RegistrationLimitTest : public testing::Test {
  protected:
-  // Returns how many of `num` registrations are taken.
+  // Returns how many of `num` registrations are accepted.
   int Flood(const std::string& peer, int num) {
     int taken = 0;
     for (int i = 0; i < num; ++i) taken += limit_.Take(absl::StrCat(peer, ":", i), now_).ok();
@@ -72,8 +72,8 @@ TEST_F(RegistrationLimitTest, AClockThatGoesBackGivesNothing) {
   EXPECT_EQ(Flood("ipv4:10.0.0.1", 100), 0);
 }
 
-// For a quarter of an hour, registrations come as fast as they are taken. Each has a new name, and
-// half of the workers keep renewing their leases.
+// For a quarter of an hour, clients register as fast as the limit allows. Each registration has a
+// new name, and half of the workers keep renewing their leases.
 TEST_F(RegistrationLimitTest, NobodyIsShutOutByThoseWhoRegisterAndNeverJoin) {
   MembershipTable table(MembershipTable::Config{.lease = absl::Hours(2)});
   const auto worker = table.Register("worker", 1, now_);

@@ -15,8 +15,7 @@ namespace {
 
 using Factors = MomentumCorrection::Factors;
 
-// The result in a plane. The momentum lies along the first axis, and the contribution at an angle
-// to it.
+// The corrected vector in two dimensions. The momentum lies along the first axis.
 struct Corrected {
   double along = 0.0;
   double across = 0.0;

@@ -20,7 +20,7 @@ struct StepPart {
   bool is_first = true;
   bool is_last = true;
   float factor = 1.0f;   // factor of the part in the sum; OptimizerCall::gradient_scale includes it
-  float rescale = 1.0f;  // of the last part: makes the sum the mean of the parts that came
+  float rescale = 1.0f;  // factor of the last part: turns the sum into the mean of all parts
   friend bool operator==(const StepPart&, const StepPart&) = default;
 };
 

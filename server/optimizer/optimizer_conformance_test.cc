@@ -20,7 +20,7 @@
 namespace lodestar::optimizer {
 namespace {
 
-// One element of the reference.
+// State of one element in the reference computation.
 struct ReferenceElement {
   double weight = 0.0;
   double state[kMaxStateVectors] = {};
@@ -59,8 +59,8 @@ void AdamWReference(const OptimizerCall& call, double g, bool decays, ReferenceE
   e.weight -= call.learning_rate * m / (std::sqrt(v) + 1e-8);
 }
 
-// Returns the reference for averaging, which ignores the scale of gradients. So the reference
-// divides by that scale.
+// Returns the reference for averaging. The optimizer ignores the scale of gradients, so the
+// reference divides by that scale.
 ReferenceStep AveragingReference(bool is_of_changes) {
   return [is_of_changes](const OptimizerCall& call, double scaled, bool, ReferenceElement& e) {
     const double mean = scaled / call.gradient_scale;

@@ -14,8 +14,8 @@ namespace {
 
 // Returns an optimizer that makes steps along mean pseudo-gradients, without momentum.
 std::unique_ptr<Optimizer> MakeOuterSgd(const job::JobSpec& job, double learning_rate) {
-  // If each contribution is a part of a step, the parts may differ in weight. Then the divisor of
-  // their mean is known only with the last part.
+  // If each contribution is one part of a step, the parts may have different weights. Then the
+  // divisor of their mean is known only when the last part has come.
   if (job.mode == job::Mode::kAsyncLocalSgd) {
     return std::make_unique<OuterDelayedNesterov>(
         OuterNesterov::Config{.learning_rate = learning_rate, .momentum = 0.0});
@@ -24,8 +24,8 @@ std::unique_ptr<Optimizer> MakeOuterSgd(const job::JobSpec& job, double learning
 }
 
 // Returns the optimizer that makes the weights the mean of what the workers of this job send. If
-// the workers send changes, it adds the mean change. Weights that are applied alone arrive here as
-// a change too.
+// the workers send changes, it adds the mean change. If contributions are applied one by one, a
+// worker's weights arrive here as a change too.
 std::unique_ptr<Optimizer> MakeMean(const job::JobSpec& job) {
   if (messages::RoundContributionKind(job) == messages::ContributionKind::kPseudoGradient ||
       job::IsAnchoredAtServer(job)) {

@@ -10,8 +10,8 @@
 
 namespace lodestar::optimizer {
 
-// Returns the optimizer that the servers of this job run: for gradients in sync and async, the
-// outer optimizer in local_sgd.
+// Returns the optimizer that the servers of this job run. In sync and async, it is the optimizer
+// for gradients. In local_sgd, it is the outer optimizer.
 std::unique_ptr<Optimizer> MakeServerOptimizer(const job::JobSpec& job);
 
 // Returns the update rule for averaged tensors.

@@ -57,11 +57,12 @@ class OuterNesterov final : public Optimizer {
   const Config config_;
 };
 
-// OuterDelayedNesterov is delayed Nesterov (arXiv:2401.09135, algorithm 3 with c = 0): the step of
-// OuterNesterov along the mean of several pseudo-gradients, each of which takes effect when it
-// comes. While parts are missing, w = anchor - lr * sum. With the last part, m = momentum * m +
-// mean and w = anchor - lr * (mean + momentum * m). Every bit of that equals the result of
-// OuterNesterov for the anchor and that mean. The anchor is the weights before the first part.
+// OuterDelayedNesterov is delayed Nesterov (arXiv:2401.09135, algorithm 3 with c = 0). It makes the
+// step of OuterNesterov along the mean of several pseudo-gradients, but in parts: each
+// pseudo-gradient changes the weights when it comes. The anchor is the weights before the first
+// part. While parts are missing, w = anchor - lr * sum. With the last part, m = momentum * m + mean
+// and w = anchor - lr * (mean + momentum * m). Every bit of the result is the same as with
+// OuterNesterov from the anchor.
 class OuterDelayedNesterov final : public Optimizer {
  public:
   explicit OuterDelayedNesterov(const OuterNesterov::Config& config) : config_(config) {}
