@@ -34,7 +34,7 @@ class CheckpointCommand {
 
   explicit CheckpointCommand(Deps deps) : deps_(std::move(deps)) {}
 
-  // Queues the command for the checkpoint in `folder`, after those that wait.
+  // Queues the command for the checkpoint in `folder`, after all commands that wait.
   void Add(std::string folder) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Blocks until all queued commands are done, for at most `patience` or until `is_interrupted`.

@@ -55,8 +55,8 @@ std::string AgeText(std::optional<absl::Duration> age) {
   return absl::StrCat(", written ", absl::FormatDuration(shown), " ago");
 }
 
-// Says in `changes` if rollbacks or an operator have changed the learning rate, because then
-// --learning_rate alone does not give the rate.
+// If rollbacks or an operator have changed the learning rate, adds a note about it to `changes`. In
+// this case --learning_rate alone does not give the rate.
 void NameLearningRateScale(const checkpoints::LedgerState& ledger, const job::JobSpec& job,
                            std::vector<checkpoint::SettingChange>& changes) {
   if (ledger.learning_rate_scale == 1.0) return;
@@ -565,7 +565,8 @@ absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> CheckpointKeeper::Fin
                                        WithOthers(LeftBehind()));
   if (checkpoints::MayBeWhole(in_fallback.status())) return in_fallback;
   if (!in_fallback.ok()) {
-    // A damaged checkpoint in one folder must not prevent the use of a complete one in the other.
+    // A damaged checkpoint in one of the two folders must not prevent the use of a complete
+    // checkpoint in the other.
     if (!found.ok() || !found->has_value()) return in_fallback;
     (*found)->alarms.emplace_back(in_fallback.status().message());
     return found;

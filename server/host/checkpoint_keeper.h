@@ -110,18 +110,17 @@ class CheckpointKeeper {
   absl::StatusOr<std::optional<shards::KnownCheckpoint>> Newest() const;
 
   // Returns the checkpoint with the most rounds up to `round`, which a rollback would go to. The
-  // checkpoint is verified. It is kept even beyond Config::retention, until the cluster is restored
-  // or this is called again. Blocks for queued tasks and for the disk. Errors: NotFound, naming the
-  // oldest checkpoint; DataLoss (it does not verify; the text names the newest before it that
-  // does); those of files.
+  // checkpoint is verified. It is not removed, even if Config::retention would remove it, until the
+  // cluster is restored or NewestUpTo() is called again. Blocks for queued tasks and for the disk.
+  // Errors: NotFound, naming the oldest checkpoint; DataLoss (it does not verify; the text names
+  // the newest older checkpoint that does); those of files.
   absl::StatusOr<checkpoints::PublishedCheckpoint> NewestUpTo(Round round);
 
-  // Makes `path` the checkpoint to watch. It is the checkpoint that the journal of this process
-  // begins from. Only queues.
+  // Queues a task that makes `path` the checkpoint to watch: the one that the journal of this
+  // process begins from.
   void Watch(std::string path);
-  // Checks that the checkpoint that was last published, chosen or watched still exists. Must be
-  // called every ten seconds or so. Only queues, and does nothing while the last check waits for
-  // the disk.
+  // Queues a check that the checkpoint that was last published, chosen or watched still exists.
+  // Must be called every ten seconds or so. Does nothing while the last check waits for the disk.
   void Look();
 
   // Queues the task and returns.
@@ -137,24 +136,24 @@ class CheckpointKeeper {
   void Carry(const coordinator::ChooseRestoreTask& task);
   absl::StatusOr<checkpoints::PublishedCheckpoint> Publish(
       const checkpoints::CheckpointRecord& record);
-  // Removes what is not needed beside the checkpoint that was published. Returns an alarm if a
-  // checkpoint that stays may later be taken for the newest one.
+  // Removes the files that are no longer needed after the checkpoint `published`. Returns an alarm
+  // if a checkpoint that stays may later be taken for the newest one.
   std::string TidyUp(const std::string& published, Round round) const;
   // Checks that this server may move or remove what is at `path`. Errors: those of
   // Config::confirm_folder; Aborted (a later leader has written it).
   absl::Status CheckMayTouch(const std::string& path) const;
   bool IsInFallback(const std::string& path) const;
   // Returns the --checkpoint_dir of the run that has saved the checkpoint at `path`, if that is
-  // another run and its folder still exists. Otherwise returns an empty text. (A folder that is
-  // gone may have been moved, and be this run's.)
+  // another run and its folder still exists. Otherwise returns an empty text. (If that folder does
+  // not exist, it may have been moved, and may be this run's folder.)
   std::string OtherRunOf(const std::string& path) const;
   // Returns the checkpoints of other runs in --fallback_dir.
   std::vector<std::string> OfOtherRuns() const;
   // Returns `paths` together with OfOtherRuns().
   std::vector<std::string> WithOthers(std::vector<std::string> paths) const;
-  // Returns the job that goes on from this checkpoint: the job that was asked for, with what a
-  // client had proposed to the saved job. If the operator leaves a setting open, the job takes what
-  // the saved job had chosen itself.
+  // Returns the job that goes on from this checkpoint. That is the job that was asked for, with the
+  // settings that a client had proposed to the saved job. If the operator leaves a setting open,
+  // the job takes the value that the saved job had chosen.
   absl::StatusOr<job::JobSpec> JobFrom(const checkpoints::Manifest& manifest,
                                        const std::string& path) const;
   absl::StatusOr<std::vector<checkpoint::SettingChange>> Compare(
@@ -194,7 +193,7 @@ class CheckpointKeeper {
   bool has_published_ = false;
   bool has_chosen_ = false;
   // True: the job went back to a round before that of Config::resume_path. The checkpoint there is
-  // never renamed, so it is passed over instead.
+  // never renamed, so it must be ignored instead.
   bool is_path_left_behind_ = false;
   absl::Status set_aside_;  // the result of the last SetAsideTask
   // Path that NewestUpTo() has returned last. Empty means that no caller needs it.

@@ -74,7 +74,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   }
   std::string Path(int64_t round) const { return absl::StrFormat("%s/round-%08d", root_, round); }
 
-  // Writes what a shard would write. All of its weights are `weight`.
+  // Writes the files of a shard into `directory`. All of its weights are `weight`.
   absl::StatusOr<std::string> WriteShard(const std::string& directory, int64_t round,
                                          float weight) {
     RETURN_IF_ERROR(disk_->CreateDirectories(directory));
@@ -137,8 +137,8 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   absl::StatusOr<checkpoints::PublishedCheckpoint> published_;
   absl::Status marked_ = absl::UnknownError("not asked");
   std::vector<std::string> gone_;
-  checkpoints::JournalManifest journal_;  // journal of what is saved
-  uint64_t server_incarnation_ = 7;       // incarnation of what is saved
+  checkpoints::JournalManifest journal_;  // journal named in saved checkpoints
+  uint64_t server_incarnation_ = 7;       // incarnation named in saved checkpoints
   std::unique_ptr<CheckpointKeeper> keeper_;
 };
 
@@ -192,7 +192,7 @@ TEST_F(CheckpointKeeperTest, CheckpointThatIsRemovedInAFolderOfAnotherServerIsNo
   EXPECT_THAT(gone_, IsEmpty());
 }
 
-// While this leader was frozen, another leader with a higher revision took over.
+// While the leader with revision 7 was frozen, another leader with a higher revision took over.
 TEST_F(CheckpointKeeperTest, CheckpointOfAnOvertakenLeaderIsNotRestored) {
   config_.lease_revision = 7;
   StartProcess();
@@ -220,7 +220,7 @@ TEST_F(CheckpointKeeperTest, CheckpointWithoutARevisionCountsBehindOneThatHasOne
   config_.lease_revision = 7;
   StartProcess();
   Save(10);
-  config_.lease_revision = 0;  // an earlier release writes none
+  config_.lease_revision = 0;  // an earlier release writes no revision
   StartProcess();
   TrySave(20);
   EXPECT_EQ(std::get<shards::CheckpointSource>(Choose().source).directory, Path(20));
@@ -285,7 +285,7 @@ TEST_F(CheckpointKeeperTest, NewestTellsWhichRecordTheCheckpointFollows) {
   EXPECT_EQ((*newest)->journal.journal_id, 11);
   EXPECT_EQ((*newest)->journal.record, 90);
   EXPECT_THAT((*newest)->journal.shard_records, ElementsAre(5, 6));
-  // The operator has said where to start.
+  // With --resume=never, the run does not start from a checkpoint.
   config_.resume = false;
   StartProcess();
   EXPECT_FALSE(keeper_->Newest()->has_value());
@@ -295,7 +295,8 @@ TEST_F(CheckpointKeeperTest, MarksCheckpointAsCompleteAndTakesThatBack) {
   journal_ = {.journal_id = 11, .record = 80, .shard_records = {}, .is_complete = true};
   Save(2);
   EXPECT_TRUE(Choose().is_complete);
-  // The mark is taken back, and names another journal, because a new journal may have begun since.
+  // The mark is changed to "not complete". It then names another journal, because a new journal may
+  // have begun since.
   keeper_->Do(
       coordinator::MarkTask{Path(2), /*is_complete=*/false, {.journal_id = 12, .number = 3}});
   EXPECT_OK(marked_);
@@ -355,7 +356,7 @@ TEST_F(CheckpointKeeperTest, LeavesCheckpointsOfAnotherRunInFallbackAlone) {
   config_.root = "/other";
   ASSERT_OK(disk_->CreateDirectories("/other"));
   StartProcess();
-  root_ = "/spare";  // the run that saves next
+  root_ = "/spare";  // folder of the run that saves next
   Save(4);
   const std::string others = Path(4);
   root_ = "/checkpoints";
@@ -506,7 +507,7 @@ TEST_F(CheckpointKeeperTest, ProcessThatGoesOnWithAJournalKnowsWhatItsPathIsOf) 
   Save(3);
   config_.resume_path = Path(3);
   StartProcess();
-  Save(2);  // the job was sent back to round 1 before this process
+  Save(2);  // the job was sent back to round 1 before the process began
   EXPECT_EQ(SourceOf(Choose()), Path(2));
 }
 

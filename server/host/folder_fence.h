@@ -27,7 +27,7 @@ class FolderFence {
   // working directory.
   explicit FolderFence(std::vector<std::string> named);
 
-  // All checks return FailedPrecondition, naming the path and what would be allowed.
+  // If a check fails, it returns FailedPrecondition, naming the path and what would be allowed.
   absl::Status CheckSource(const shards::WeightsSource& source) const;
   // Checks the folder that an assignment names for saves.
   absl::Status CheckFolder(const shards::SharedFolder& folder) const;

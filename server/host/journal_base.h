@@ -16,7 +16,7 @@
 
 namespace lodestar::host {
 
-// The folders of the run, as this process was given them.
+// RunFolders has the folders of the run, as the flags of this process name them.
 struct RunFolders {
   std::string checkpoint_dir = {};  // empty: not known
   std::string fallback_dir = {};    // empty: there is none
@@ -46,13 +46,13 @@ std::string PathAfterMove(const std::string& path, const std::string& from, cons
 
 // Returns true if this run may go on from the journal. Returns false if the journal belongs to
 // another run whose checkpoint includes all of the journal. A journal belongs to the run whose
-// folder it names. If that folder is gone, or has lost the checkpoint that the journal goes on
-// from, the folder was moved. Blocks for the disk. Errors: FailedPrecondition (the journal has
-// rounds of another run that may be in no checkpoint).
+// folder it names. If that folder is gone, or lacks the checkpoint that the journal goes on from,
+// we assume that the folder was moved. Blocks for the disk. Errors: FailedPrecondition (the journal
+// has rounds of another run that may be in no checkpoint).
 absl::StatusOr<bool> IsJournalOfRun(storage::FileSystem& file_system, const JournalBase& base,
                                     const RunFolders& folders);
 
-// Returns the base's source with its path of today: under its name in the folders of the run, or
+// Returns the base's source with its present path: under its name in the folders of the run, or
 // where the journal says. If the journal names a checkpoint inside of the run, only the run's
 // folders are searched: a copied run never reads the folder that it was copied from. Verifies all
 // of a checkpoint. Blocks for the disk. Errors: Unavailable, naming the paths (the source is not

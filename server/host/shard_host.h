@@ -46,9 +46,9 @@ class ShardReports {
   // Called when all of a contribution is acknowledged by this shard: see ShardObserver.
   virtual void OnContributed(uint64_t /*server_incarnation*/, const messages::WorkerLife& /*life*/,
                              Round /*round*/) {}
-  // Logs that the rounds go on without a worker.
+  // Called when the rounds go on without a worker. `text` is for the log.
   virtual void OnDropped(absl::string_view /*text*/) {}
-  // Logs something unusual that does not stop the shard.
+  // Called when something unusual happens that does not stop the shard. `text` is for the log.
   virtual void OnNotice(absl::string_view /*text*/) {}
 };
 
@@ -103,7 +103,7 @@ class ShardHost {
     // Says which files commands may make this server read and write. Null means all.
     const FolderFence* fence = nullptr;
     int64_t staging_bytes = plan::kStagingBytes;  // see ParameterShard::Config
-    // Returns the memory that the shards may take. Zeros mean that the memory is not known, and not
+    // Returns the memory that the shards may use. Zeros mean that the memory is not known, and not
     // checked.
     std::function<machine::HostMemory()> read_memory = [] { return machine::HostMemory{}; };
     // Returns true if the other end has closed all connections of this incarnation to this server.
@@ -128,13 +128,13 @@ class ShardHost {
   const std::string& journal_refusal() const { return journal_refusal_; }
 
   // Goes on with what was under way, and reports the shard as loaded, because the earlier process
-  // may not have done so. Call it after Recover() has returned true, once the reports can be taken.
-  // Before it, only notices are reported.
+  // may not have done so. Call it after Recover() has returned true, once Deps::reports is ready
+  // for calls. Before GoOn(), only notices are reported.
   void GoOn();
 
   // Queues a command. After an AssignCommand, shard() is Unavailable until the shard has loaded.
-  // StopCommand is for the owner of the process, which obeys it. `follows` is the record of the
-  // coordinator's journal that the command follows from.
+  // StopCommand does nothing here, because the owner of the process obeys it. `follows` is the
+  // record that the coordinator wrote to its journal for the decision that led to this command.
   void Obey(const shards::ShardCommand& command, const shards::CoordinatorRecord& follows = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -199,7 +199,7 @@ class ShardHost {
   // For these two members see JournalPlace.
   shards::CoordinatorRecord follows_ ABSL_GUARDED_BY(mutex_);
   int64_t highest_opened_ ABSL_GUARDED_BY(mutex_) = -1;
-  std::shared_ptr<AssignedObserver> recovered_observer_;  // null means that nothing was taken over
+  std::shared_ptr<AssignedObserver> recovered_observer_;  // null: no state was taken over
   // After Recover(), only the executor of commands uses assignment_, norms_ and
   // has_checked_resources_.
   shards::AssignCommand assignment_;

@@ -23,7 +23,7 @@ constexpr absl::string_view kBegin = "begin";  // begins a segment
 constexpr absl::string_view kCaptured = "captured";
 constexpr absl::string_view kBase = "base";  // a checkpoint is published
 constexpr absl::string_view kFollowed =
-    "followed";  // a command was obeyed that writes nothing else
+    "followed";  // a command was obeyed for which no other record is written
 constexpr char kFollowsJournal[] = "follows_journal";
 constexpr char kFollowsRecord[] = "follows_record";
 constexpr char kHighestRound[] = "highest_round";
@@ -144,8 +144,8 @@ absl::Status ShardLog::NoteBeginning(const journal::JournalRecord& record) {
   }
   if (kind == kCaptured || kind == kFollowed) return absl::OkStatus();
   if (kind != kBegin) {
-    // Records that another release of the program has written are passed over here. Replay()
-    // refuses them.
+    // Records that another release of the program has written are skipped here. Replay() refuses
+    // them.
     const absl::StatusOr<shard::ShardRecord> done = ShardRecordFromJson(json);
     if (done.ok()) NoteRound(RoundOf(*done));
     return absl::OkStatus();
@@ -291,7 +291,7 @@ void ShardLog::StampFollowed(Json& json) {
 }
 
 absl::Status ShardLog::NoteFollowed(const Json& json) {
-  // Earlier releases did not write which record of the coordinator they followed.
+  // In journals of earlier releases, no record names a record of the coordinator.
   if (!json.contains(kFollowsJournal)) return absl::OkStatus();
   shards::CoordinatorRecord record;
   ASSIGN_OR_RETURN(record.journal_id, GetUint64(json, kFollowsJournal));
@@ -329,9 +329,9 @@ void ShardLog::AppendOwn(Json json, std::function<void()> durable) {
 }
 
 void ShardLog::OnPublished(const shards::PublishedCommand& published) {
-  // With rosters, the checkpoint's round may have begun before the checkpoint's save, but after the
-  // save before it. So records are kept from the previous save on. Without rosters, they are kept
-  // from the checkpoint's own save on.
+  // Records that the checkpoint includes are no longer needed. With rosters, a round that was under
+  // way during the checkpoint's save may have begun before it. So records are kept from the last
+  // save of an earlier round on. Without rosters, they are kept from the checkpoint's own save on.
   const Mark* oldest_needed = nullptr;
   for (const Mark& mark : marks_) {
     const bool is_enough = mark.round.has_value() ? *mark.round < published.round

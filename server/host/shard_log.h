@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ShardLog is the journal of one shard as files. It records what the shard was told to begin with
-// and what it has done since. It also records how much of that a checkpoint makes unnecessary.
+// ShardLog is the journal of one shard as files. It records the assignment that the shard began
+// with and what the shard has done since. It also records which records a checkpoint makes
+// unnecessary.
 //
 // Every segment begins with a copy of the assignment, so that older segments can be removed. A save
 // begins a segment. The records after the checkpoint are in that segment. If a round was under way
-// already, the earlier part of the round is in the segment before.
+// during the save, the earlier part of the round is in the segment before.
 #pragma once
 
 #include <atomic>
@@ -56,8 +57,8 @@ class ShardLog final : public shard::ShardJournal {
     std::string run_folder = {};
   };
 
-  // A Beginning is the state that an earlier process has begun with. This process may go on with
-  // it.
+  // A Beginning is the state that an earlier process began with. This process may begin with it
+  // too.
   struct Beginning {
     uint64_t instance_id = 0;          // number of that process
     shards::AssignCommand assignment;  // its source is that of `base`
@@ -84,19 +85,20 @@ class ShardLog final : public shard::ShardJournal {
   // Passes all that was done since the beginning to `take`, in order, for ParameterShard::Replay().
   // Returns the number of records. Errors: those of Open() and of `take`.
   absl::StatusOr<int64_t> Replay(TakeRecord take) const;
-  // Notes that no shard can go on from the journal. The next Begin() renames its files to
-  // *.damaged.
+  // Must be called if no shard can go on from the journal. The next Begin() then renames the
+  // journal's files to *.damaged.
   void Refuse() { is_refused_ = true; }
 
-  // Notes that the next command follows from `record` of the coordinator's journal. From then on,
-  // plans and the records that ShardLog writes for itself name the highest such record.
-  // Thread-safe.
+  // Must be called before each command is obeyed. `record` is the coordinator's journal record that
+  // led to the command. The next records that are written here name the newest such record, so that
+  // a later process knows which commands were carried out. Thread-safe.
   void Follow(const shards::CoordinatorRecord& record) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
-  // Writes the record that the last command follows from, unless another record has named it. Must
-  // be called after obeying a command that writes nothing down.
+  // Must be called after obeying a command that writes no record here. Writes a record that names
+  // the newest coordinator record of Follow(), unless an earlier record has named it.
   void OnFollowed() ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
-  // Return the highest record of the coordinator that was followed, and the highest round in the
-  // records of this incarnation of the servers. -1 means that there is none.
+  // follows() returns the newest coordinator record whose commands this shard has carried out.
+  // highest_round() returns the highest round in the records of this incarnation of the servers; -1
+  // means that there is none.
   shards::CoordinatorRecord follows() const ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
   int64_t highest_round() const ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
 
@@ -106,10 +108,11 @@ class ShardLog final : public shard::ShardJournal {
              std::function<void()> durable);
   // Begins a segment for a save. Must be called before the buckets are captured.
   void OnSave(const shards::SaveCommand& save);
-  // Notes that the buckets are captured. The checkpoint must not count before `durable` is called:
-  // a process that goes on from it needs the records that were written with the captures.
+  // Must be called when the buckets are captured. The checkpoint must not count before `durable` is
+  // called: a process that goes on from the checkpoint also needs the records that were written
+  // together with the captures.
   void OnCaptured(std::function<void()> durable);
-  // Notes that a checkpoint is published, and removes the records that are no longer needed.
+  // Must be called when a checkpoint is published. Removes the records that are no longer needed.
   void OnPublished(const shards::PublishedCommand& published);
 
   void Append(shard::ShardRecord record, absl::Span<const std::byte> payload,
@@ -127,10 +130,10 @@ class ShardLog final : public shard::ShardJournal {
   int64_t bytes_since_checkpoint() const { return num_bytes_ - checkpoint_bytes_; }
 
  private:
-  // A Mark says where a save has begun a segment.
+  // A Mark says at which record a save has begun a segment.
   struct Mark {
     uint64_t sequence = 0;
-    // Round of the save. Not set means that contributions are applied alone.
+    // Round of the save. Not set means that contributions are applied one by one, without rounds.
     std::optional<Round> round;
     std::string directory;  // the save is written into it
     int64_t num_bytes = 0;  // bytes that were written before the save
@@ -147,7 +150,7 @@ class ShardLog final : public shard::ShardJournal {
   uint64_t BeginSegment(const Mark* save, std::function<void()> durable);
   // Writes a record that ShardLog itself needs, and that is no record of the shard.
   void AppendOwn(Json json, std::function<void()> durable);
-  // Adds to `json` the record of the coordinator that the last command follows from.
+  // Adds to `json` the newest coordinator record of Follow().
   void StampFollowed(Json& json) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
   // Reads what StampFollowed() has added. Errors: InvalidArgument.
   absl::Status NoteFollowed(const Json& json) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
@@ -172,7 +175,7 @@ class ShardLog final : public shard::ShardJournal {
   std::string run_folder_;
   std::optional<uint32_t> base_checksum_;
   std::vector<Mark> marks_;
-  std::atomic<int64_t> num_bytes_ = 0;  // bytes of records since some earlier time
+  std::atomic<int64_t> num_bytes_ = 0;  // bytes of the records that were read and written here
   // Value of num_bytes_ at the newest checkpoint.
   std::atomic<int64_t> checkpoint_bytes_ = 0;
   uint64_t first_segment_ = 0;

@@ -72,7 +72,7 @@ shards::AssignCommand Assignment(uint64_t server_incarnation) {
           .source = shards::InitialSource{}};
 }
 
-// ShardLogTest runs processes, one after the other, that serve one shard to one worker.
+// Fixture with processes, one after the other, that serve one shard to one worker.
 class ShardLogTest : public testing::Test {
  protected:
   // A Process holds the objects of one run of the server process.
@@ -215,15 +215,15 @@ TEST_F(ShardLogTest, KnowsWhichRecordOfTheCoordinatorItFollowsAndItsHighestRound
   EXPECT_THAT(Start(), IsOkAndHolds(true));
   EXPECT_EQ(process_->host->journal_place().follows, (shards::CoordinatorRecord{11, 8}));
   EXPECT_EQ(process_->host->journal_place().highest_round, 4);
-  // A DropCommand writes no record of the shard. So ShardLog itself records which command was
-  // followed.
+  // For a DropCommand, the shard writes no record. So ShardLog itself records that the command was
+  // carried out.
   process_->host->Obey(shards::DropCommand{WorkerId(2), Incarnation(8), "gone"}, {11, 9});
   process_->journal.RunAll();
   disk_.Crash(chance);
   EXPECT_THAT(Start(), IsOkAndHolds(true));
   EXPECT_EQ(process_->host->journal_place().follows, (shards::CoordinatorRecord{11, 9}));
-  // In another journal or another incarnation of the servers, rounds and records are counted from
-  // the beginning.
+  // In another journal, and in another incarnation of the servers, the numbers of records and
+  // rounds begin again.
   process_->host->Obey(Assignment(kLife), {12, 2});
   process_->journal.RunAll();
   disk_.Crash(chance);

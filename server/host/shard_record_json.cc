@@ -22,7 +22,7 @@ using Step = shard::BucketStep::Kind;
 constexpr absl::string_view kPlan = "plan";
 constexpr absl::string_view kShadow = "shadow";
 constexpr absl::string_view kNorm = "norm";
-// The kind of a StepRecord is the kind of its step.
+// Names of the steps. A StepRecord is stored with the name of its step as its kind.
 constexpr NamedKind<Step> kStepNames[] = {{Step::kAccumulate, "accumulate"},
                                           {Step::kTakeWeights, "take_weights"},
                                           {Step::kApplyAlone, "apply_alone"},
