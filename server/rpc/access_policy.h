@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Decides which role may call what. No other code decides this, and it is checked before any
-// handler. It does no I/O.
+// Decides which role may call what. No other code decides this. The check comes before any handler.
+// It does no I/O.
 //
 //   StatusService                       operator, viewer, server
 //   AdminService                        operator

@@ -79,10 +79,10 @@ void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::st
       [=, until = absl::InfiniteFuture(), begun_in = uint64_t{0}](
           coordinator::Coordinator& coordinator, absl::Time now, Occasion occasion) mutable {
         const bool is_first = until == absl::InfiniteFuture();
-        // If the servers have gone back to a checkpoint since the save was begun, the
-        // coordinator has forgotten the save. Then it is begun again. If the incarnation
-        // of the servers is the same and the save is forgotten, another process has
-        // replaced the server that asked: then the save is not begun again.
+        // If the servers have gone back to a checkpoint since the save was begun, the coordinator
+        // has forgotten the save, and it is begun again. If they have not, but the save is
+        // forgotten, another process has replaced the server that asked. Then the save is not begun
+        // again.
         const uint64_t life = coordinator.server_incarnation();
         if (occasion == Occasion::kChange &&
             (is_first || (life != begun_in && !coordinator.has_begun_last_save()))) {

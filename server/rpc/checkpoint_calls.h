@@ -38,12 +38,12 @@ struct RolledBack {
 };
 using RollBackDone = std::function<void(const absl::StatusOr<RolledBack>&)>;
 
-// Rolls the job back: see Coordinator::RollBack(), with its errors. `done` is called once, when a
-// later process can no longer go on from the rounds that were undone. Errors also:
-// FailedPrecondition (the job has failed or was stopped meanwhile); DataLoss (the job has not gone
-// back to a checkpoint of at most `round` rounds); DeadlineExceeded (after `patience`); Unavailable
-// (the strand stops meanwhile); those of CoordinatorStrand::RunOrder(). After an error of
-// RunOrder() the job may still go back later.
+// Rolls the job back: see Coordinator::RollBack(), with its errors. `done` is called once. On
+// success it is called when the roll-back is on disk, so that no later process can go on from the
+// undone rounds. Errors also: FailedPrecondition (the job has failed or was stopped meanwhile);
+// DataLoss (the job has not gone back to a checkpoint of at most `round` rounds); DeadlineExceeded
+// (after `patience`); Unavailable (the strand stops meanwhile); those of
+// CoordinatorStrand::RunOrder(). After an error of RunOrder() the job may still go back later.
 void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
               absl::Duration patience, RollBackDone done);
 

@@ -219,8 +219,8 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
           coordinator.NoteConnection(life, context.peer());
           return claimed;
         }
-        // This error comes first: if the incarnation is over, it may have had a secret of another
-        // key.
+        // If the incarnation is over, that is the error that the caller must get. Its secret may
+        // have been made with another key, so a wrong secret proves nothing.
         RETURN_IF_ERROR(coordinator.CheckLife(life));
         return claimed;
       });
@@ -560,7 +560,8 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
     TakeContributed(*request);
     return Answer(context, absl::OkStatus());
   }
-  // This is a sign of life. Its answer promises nothing.
+  // This call is a sign of life. The answer does not wait for the journal, because it promises
+  // nothing.
   if (request->has_stats()) {
     deps_.strand->Run([&, stats = FromProto(request->stats())](
                           coordinator::Coordinator& coordinator, absl::Time now) {

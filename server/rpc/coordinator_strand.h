@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // CoordinatorStrand serializes all calls of the Coordinator, which has no lock. It gives the
-// coordinator the time (RunningTime), has its effects carried out in order, and keeps the calls
+// coordinator the time (RunningTime), has its effects carried out in order, and holds the calls
 // that wait for a change of its state. It has one mutex and one timer thread.
 //
-// With a journal, an effect or answer leaves only after the coordinator's state that it follows
-// from is on disk. One record at a time is written. Effects and answers that arise meanwhile leave
-// with the next record. Only alarms leave at once, because they may be about the disk.
+// With a journal, effects and answers are held until the state that led to them is on disk. One
+// record at a time is written. Effects and answers that arise meanwhile are held until the next
+// record is on disk. Only alarms are not held, because they may be about the disk.
 #pragma once
 
 #include <cstdint>
@@ -35,16 +35,16 @@ class CoordinatorStrand {
  public:
   // Why a waiting call is tried again.
   enum class Occasion { kChange, kPatienceOver, kReplaced, kStopping };
-  // Sends an answer, once, without the lock. If `kept` is not OK, it is Unavailable and must be
-  // sent instead of the answer. This happens if the process ends before the journal has the state
-  // that the answer follows from, or if an order has waited too long.
+  // Sends an answer. Called once, without the lock. If `kept` is not OK, it is Unavailable and must
+  // be sent instead of the answer. This happens if the process ends before the state that led to
+  // the answer is on disk, or if an order has waited too long.
   using Delivery = std::function<void(const absl::Status& kept)>;
-  // Tries to find an answer. Called with the lock. Must return one unless the occasion is kChange.
-  // Returns null to go on waiting.
+  // Tries to find an answer. Called with the lock. Returns null to go on waiting, which is allowed
+  // only if the occasion is kChange.
   using Attempt = std::function<Delivery(coordinator::Coordinator&, absl::Time now, Occasion)>;
 
-  // Carries out an effect. It is called with the lock, so that effects keep their order, and must
-  // only queue. `follows` is the record of the journal that the effect follows from.
+  // Carries out an effect. Called with the lock, so that effects keep their order, and must only
+  // queue. `follows` is the journal record with the state that led to the effect.
   using CarryOut =
       std::function<void(coordinator::Effect, const shards::CoordinatorRecord& follows)>;
 
@@ -90,7 +90,8 @@ class CoordinatorStrand {
     });
   }
 
-  // What happens to an order while the journal cannot be written.
+  // What happens to an order while the journal cannot be written. kTake means that the order is
+  // accepted.
   enum class Unwritable { kRefuse, kTake };
   // Maximum time that an order waits for the journal. It is shorter than the deadline of psctl's
   // calls.
@@ -103,8 +104,8 @@ class CoordinatorStrand {
 
   // Does the same as RunAndTell(), for an operator's order, which must not wait long for a disk.
   // Unavailable names the journal and what is wrong with it. With kRefuse it means that nothing was
-  // ordered. With kTake it means that the order is taken, but was not on disk after kOrderPatience.
-  // Errors of `call` are returned as they are.
+  // ordered. With kTake it means that the order was accepted, but was not on disk after
+  // kOrderPatience. Errors of `call` are returned as they are.
   template <typename Call, typename Deliver>
   void RunOrder(Call&& call, Deliver deliver, Unwritable unwritable = Unwritable::kRefuse) {
     using Result = std::invoke_result_t<Call, coordinator::Coordinator&, absl::Time>;
@@ -158,7 +159,7 @@ class CoordinatorStrand {
 
   struct Answer {
     Delivery deliver;
-    absl::Time not_after = absl::InfiniteFuture();  // in clock time: the answer leaves then, on
+    absl::Time not_after = absl::InfiniteFuture();  // in clock time: the answer is sent then, on
                                                     // disk or not
   };
 
@@ -168,14 +169,14 @@ class CoordinatorStrand {
   // Returns the time for the coordinator. If this process did not run until now, reports the length
   // of that gap to the coordinator.
   absl::Time Now() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Tries the waiting calls, again and again as long as that gives new answers.
+  // Tries the waiting calls again and again, until no further call gets an answer.
   void AskWaiters(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Tries the waiting call with this key, if there is one.
   void AskWaiter(uint64_t key, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndWaiters(absl::Time now, Occasion occasion, absl::FunctionRef<bool(const Waiter&)> which)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // A Batch has the effects and answers that leave together once the journal has their record.
+  // A Batch has the effects and answers that are held until one record of the journal is on disk.
   struct Batch {
     std::vector<coordinator::Effect> effects;
     std::vector<Answer> answers;
@@ -199,7 +200,7 @@ class CoordinatorStrand {
   std::vector<Answer> answered_ ABSL_GUARDED_BY(mutex_);  // answers of the call that runs
   uint64_t asked_at_version_ ABSL_GUARDED_BY(mutex_) = 0;
   host::CoordinatorJournal* journal_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // True: the strand is stopped. Nothing is written any more, and no effect leaves.
+  // True: the strand is stopped. Nothing is written any more, and no effect is carried out.
   bool has_left_journal_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time journal_ticked_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   coordinator::MemoryRecords records_ ABSL_GUARDED_BY(mutex_);
@@ -207,7 +208,7 @@ class CoordinatorStrand {
   uint64_t kept_version_ ABSL_GUARDED_BY(mutex_) = 0;
   shards::CoordinatorRecord keeping_record_ ABSL_GUARDED_BY(mutex_);  // the record of that state
   shards::CoordinatorRecord kept_record_ ABSL_GUARDED_BY(mutex_);  // the last one that is on disk
-  // The batch that leaves once keeping_record_ is on disk.
+  // The batch that is held until keeping_record_ is on disk.
   std::optional<Batch> keeping_ ABSL_GUARDED_BY(mutex_);
   Batch next_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

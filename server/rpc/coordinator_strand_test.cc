@@ -36,8 +36,8 @@ using ::testing::StartsWith;
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 
-// A coordinator with a lease of 2 s, a server of shard 1 and a worker, in a process that can stop
-// running.
+// Fixture with a coordinator with a lease of 2 s, a server of shard 1 and a worker, in a process
+// that can stop running.
 class CoordinatorStrandTest : public testing::Test {
  protected:
   CoordinatorStrandTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {
@@ -197,7 +197,8 @@ TEST_F(CoordinatorStrandTest, AServerThatAsksAgainForItsLastSaveLeavesNoCallBehi
   strand_.Stop();  // answers the last call
 }
 
-// A coordinator that writes its state to a disk. The test decides when each write ends.
+// Fixture with a coordinator that writes its state to a disk. The test decides when each write
+// ends.
 class KeepingStrandTest : public testing::Test {
  protected:
   KeepingStrandTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {
@@ -441,7 +442,8 @@ TEST_F(KeepingStrandTest, NothingIsOrderedWhileTheDiskRefusesWhichIsToldAtOnce) 
                                        HasSubstr("/journal cannot be written: /journal/"),
                                        HasSubstr("the disk is full; make room"))));
   EXPECT_FALSE(IsPaused());
-  // An order that may be taken without the journal, such as the end of the job, has an effect.
+  // With kTake, an order has an effect even if the journal cannot be written. The end of the job is
+  // such an order.
   Pause(CoordinatorStrand::Unwritable::kTake);
   EXPECT_TRUE(IsPaused());
   disk_.SetFaultHook(nullptr);

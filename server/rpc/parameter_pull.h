@@ -56,17 +56,17 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   struct Cutting {
     uint32_t bucket = 0;
     shard::PublishedBucket published;
-    int64_t begin = 0;  // first element of the rest, counted through all changes
+    int64_t begin = 0;  // first element that is not cut, counted over all changes
   };
 
   PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
              std::shared_ptr<BulkCall> call, grpc::CallbackServerContext* context);
 
-  // Checks that the size of the request can be that of a request to this shard. The request is kept
+  // Checks that the request is not larger than any request to this shard can be. A request is kept
   // in memory while the call is held, so a larger one is refused without reading it.
   absl::Status CheckSize(size_t request_bytes, const StreamGuard& guard) const;
   absl::Status Parse(const grpc::ByteBuffer& request, const SharedMemoryRegions& regions);
-  // Checks that this caller may begin another stream, and takes its seat.
+  // Checks that this caller may begin another stream, and takes a seat of StreamQuota for it.
   absl::Status Admit(const StreamGuard& guard);
   // Checks that the job uses the requested encoding.
   absl::Status CheckEncoding() const;

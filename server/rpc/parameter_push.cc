@@ -21,8 +21,8 @@ namespace {
 // Number of bytes per second that a connection carries beside a push that has stopped: heartbeats
 // and pings.
 constexpr double kOtherBytesPerSecond = 1024;
-// Buckets of this size and longer are received without the caches: they would have left the caches
-// anyway before they are added to others. A core's own caches hold less.
+// Buckets of at least this size are copied to memory past the CPU's caches. They are too long to
+// stay in the caches until they are added to other contributions.
 constexpr size_t kLongBucketBytes = 1 << 20;
 // Maximum size of a message with a valid chunk: the largest payload, and more than any header.
 constexpr size_t kLargestChunkMessage = wire::kMaxChunkBytes + (4 << 10);
@@ -254,8 +254,8 @@ absl::Status PushStream::CheckKeepsSpace() const {
   absl::Status refusal =
       shard_->RefusalFor(key.worker, key.incarnation,
                          absl::UnavailableError("others have the space of what it pushes"));
-  // If the worker is alive, it has begun the contribution anew on another stream. Then this stream
-  // may go on to its end, but its bucket does not count.
+  // If the worker is alive, its space was taken back because it has begun the contribution anew on
+  // another stream. This stream may then go on to its end, but its bucket does not count.
   return absl::IsAborted(refusal) ? refusal : absl::OkStatus();
 }
 

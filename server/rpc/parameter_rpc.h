@@ -69,7 +69,7 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   BulkTraffic traffic() const;
   // Returns how many workers share memory with this server now. Thread-safe.
   int num_shared_regions() const { return regions_->size(); }
-  // Ends the streams whose client owes the next step and has done nothing for too long. Must be
+  // Ends the streams that have waited for too long for their client to send or to read. Must be
   // called about once a second.
   void EndStalled(absl::Time now);
   // Returns the incarnations of workers that share memory with this server and whose process has

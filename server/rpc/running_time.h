@@ -14,7 +14,8 @@ namespace lodestar::rpc {
 
 class RunningTime {
  public:
-  // A process that runs asks for the time at least this often.
+  // Maximum time between two calls of Advance() while the process runs. A longer time between them
+  // is a gap.
   static constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
 
   // Sets the clock's time, which never goes back, to `clock_now`. Returns the length of the gap

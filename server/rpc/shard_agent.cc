@@ -41,8 +41,8 @@ std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator
   return v1::ClusterService::NewStub(NewChannel(coordinator, security));
 }
 
-// Returns the status with which a server ends that is told to stop. It is Unavailable if the server
-// may be started again.
+// Returns the status with which a server ends after it was told to stop. It is Unavailable if the
+// server may be started again.
 absl::Status StatusOf(const shards::StopCommand& stop) {
   if (stop.instance_id != 0) return absl::UnavailableError(stop.failure);
   return stop.failure.empty() ? absl::OkStatus() : absl::FailedPreconditionError(stop.failure);
@@ -236,8 +236,9 @@ void ShardAgent::RunAttachments() {
       tell("; trying again");
       continue;
     }
-    // A process that does not know the call is final only if there is one address. With several
-    // addresses, it may be a process that only stands by for the coordinator.
+    // The error may say that the process at this address does not know the call. That ends this
+    // server only if no other address is given. With several addresses, that process may be one
+    // that only stands by for the coordinator.
     const bool is_unknown =
         config_.coordinator.size() == 1 && unknown_calls.IsFinal(ended, was_attached);
     if (RemedyFor(ended) == Remedy::kGiveUp || is_unknown) {
@@ -313,7 +314,8 @@ void ShardAgent::CountUnanswered(int num_intervals) {
     absl::MutexLock lock(&mutex_);
     if (!has_stream_) return;
     num_unanswered_ += num_intervals;
-    // If answers usually take several intervals, a missing answer counts only after that time.
+    // If answers usually take several intervals, an answer counts as missing only after that usual
+    // time.
     const absl::Duration patience =
         path_.Patience(config_.max_unanswered * config_.stats_interval, kLongestDeadline);
     if (num_unanswered_ * config_.stats_interval <= patience) return;
@@ -392,7 +394,8 @@ void ShardAgent::SendUntilAnswered(const v1::ShardReport& report) {
 void ShardAgent::OnEvent(shards::ShardEvent event) {
   const std::string text = FailureText(event);
   if (!text.empty()) logging::LogError("shard={} {}", config_.shard, text);
-  // The coordinator logs the fault, once for all buckets of a round.
+  // For operators, the coordinator logs the fault once for all buckets of a round. This line is for
+  // debugging.
   if (const auto* fault = std::get_if<sync::WorkerFault>(&event)) {
     logging::LogDebug("shard={} {}", config_.shard, fault->text);
   }
@@ -442,7 +445,8 @@ void ShardAgent::OnNotice(absl::string_view text) {
 
 void ShardAgent::RunStats() {
   while (PauseBefore(config_.stats_interval)) {
-    // Intervals are counted instead of time: while the process did not run, it asked nothing.
+    // Intervals are counted instead of time: while the process did not run, it sent no sign of life
+    // that could be answered.
     CountUnanswered(1);
     if (!connection().ok()) continue;
     const status::ShardReading reading = deps_.read_stats();

@@ -99,7 +99,7 @@ class ShardAgent : public host::ShardReports {
   // Runs one attachment until its stream ends. Returns how the stream ended.
   absl::Status RunOneAttachment();
   absl::Status Obey(const v1::ShardCommand& wire);
-  // Notes that a message has come on the stream.
+  // Must be called when a message has come on the stream.
   void NoteMessage() ABSL_LOCKS_EXCLUDED(mutex_);
   void CountUnanswered(int num_intervals) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the stub for a call, or null if the agent is stopped.
@@ -147,7 +147,7 @@ class ShardAgent : public host::ShardReports {
   absl::Status connection_ ABSL_GUARDED_BY(mutex_);
   // True: there is a stream of commands.
   bool has_stream_ ABSL_GUARDED_BY(mutex_) = false;
-  // Number of signs of life without an answer on that stream.
+  // Number of signs of life that were not answered on the present stream of commands.
   int num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);  // empty: not known yet
   // Contributions to one incarnation of the servers that are not reported yet. If there are any,

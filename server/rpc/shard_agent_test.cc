@@ -127,7 +127,7 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// IdleExecutor takes commands, and runs none.
+// IdleExecutor accepts tasks, and runs none.
 class IdleExecutor final : public Executor {
  public:
   void Schedule(Task) override {}

@@ -22,9 +22,9 @@ namespace {
 
 // Value of the round of a Save that captures each bucket in its current state.
 constexpr int64_t kAnyRound = -1;
-// Maximum size of what a server says about its journal.
+// Maximum size of the text in which a server describes trouble with its journal.
 constexpr size_t kMaxTroubleBytes = 1024;
-// Maximum size of a reason.
+// Maximum size of all other texts, such as the reason of an error.
 constexpr size_t kMaxReasonBytes = 2048;
 constexpr size_t kMaxReplicaBytes = 256;
 // Maximum size of a manifest part. It is below the limit for messages on the control channel.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A StreamGuard decides which caller may begin a bulk stream, in whose name, and how long the
-// stream may stand still.
+// A StreamGuard decides which caller may begin a bulk stream, in whose name, and for how long the
+// stream may wait for its client.
 #pragma once
 
 #include <cstdint>

@@ -24,22 +24,23 @@ class WatchedStream {
   virtual ~WatchedStream() = default;
   // Ends the stream. Called from any thread, without a lock.
   virtual void EndStalled(const absl::Status& status) = 0;
-  // Called at each look of the watch, from its thread, without a lock. `awaited` is the time since
-  // the last look if the peer has owed the same step all the time, and 0 otherwise. Time in which
-  // the server did not run is not counted.
+  // Called each time when the watch checks its streams, from the watch's thread, without a lock.
+  // `awaited` is the time since the last check, if the stream has waited for the same step of its
+  // peer all the time. Otherwise it is 0. Time in which the server did not run is not counted.
   virtual void OnLook(absl::Duration /*awaited*/) {}
 
  protected:
-  // Notes that the next step is the peer's.
+  // Must be called when the stream begins to wait for the peer, which has to send or to read.
   void AwaitPeer() { state_.store((NextStep() << 1) | 1, std::memory_order_relaxed); }
-  // Notes that the peer has done its step, or owes none.
+  // Must be called when the stream no longer waits for the peer.
   void StopAwaitingPeer() { state_.store(NextStep() << 1, std::memory_order_relaxed); }
 
  private:
   friend class StreamWatch;
   uint64_t NextStep() const { return (state_.load(std::memory_order_relaxed) >> 1) + 1; }
 
-  // Number of the step, and whether it is the peer's step. Written by one thread at a time.
+  // Number of the present step, and whether the stream waits for the peer. Written by one thread at
+  // a time.
   std::atomic<uint64_t> state_ = 0;
 };
 
@@ -49,13 +50,13 @@ class StreamWatch {
   explicit StreamWatch(absl::Duration patience) : patience_(patience) {}
 
   void Add(std::weak_ptr<WatchedStream> stream) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends the streams whose peer has owed the same step for longer than the patience. Returns how
-  // many. Must be called about once a second.
+  // Ends the streams that have waited for the same step of their peer for longer than the patience.
+  // Returns the number of these streams. Must be called about once a second.
   int EndStalled(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
   size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Maximum time between two looks that is counted. If more time has passed, the server did not
+  // Maximum time between two checks that is counted. If more time has passed, the server did not
   // run, and its peers could not do their steps.
   static constexpr absl::Duration kLongestGap = absl::Seconds(5);
 

@@ -23,7 +23,7 @@ class FakeStream final : public WatchedStream {
   using WatchedStream::StopAwaitingPeer;
 
   absl::Status end;
-  absl::Duration silence;  // of the current step
+  absl::Duration silence;  // how long the stream has waited in the present step
 };
 
 class StreamWatchTest : public ::testing::Test {

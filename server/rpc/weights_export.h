@@ -24,7 +24,7 @@ namespace lodestar::rpc {
 
 class WeightsExport {
  public:
-  // Takes the next bytes of the file. An error ends the export.
+  // Must accept the next bytes of the file. An error ends the export.
   using Sink = absl::FunctionRef<absl::Status(absl::string_view)>;
 
   // The exported weights include all rounds before `min_round`. `local` has the buckets of shard 0.

@@ -28,7 +28,7 @@ namespace {
 
 constexpr int64_t kBucketBytes = 256;
 
-// FrozenServer takes every Pull, and answers none.
+// FrozenServer accepts every Pull, and answers none.
 class FrozenServer final : public v1::ParameterService::CallbackService {
  public:
   FrozenServer() {
