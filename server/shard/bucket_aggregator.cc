@@ -307,7 +307,8 @@ void BucketAggregator::GiveSlot(PushCall& push, std::shared_ptr<StagingSlot> slo
   const std::shared_ptr<StagedBucket> staged = Stage(push);
   staged->slot_ = std::move(slot);
   if (context_->trace != nullptr) staged->given_at_ = context_->trace->Now();
-  // If the call was cancelled, the slot still must not be returned under the lock.
+  // The slot must not be returned under the lock, so `calls` gets it even if the call was
+  // cancelled.
   const bool is_wanted = push.ticket->Claim();
   calls.Add([staged, is_wanted, ready = std::move(push.ready)] {
     if (is_wanted) ready(std::move(*staged));

@@ -179,8 +179,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   // Reports that this bucket of the contribution is about to be acknowledged.
   void NoteSettled(const ContributionKey& key, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ends the contribution's call with `answer`. The call holds the slot until it has run, which is
-  // after the lock is released.
+  // Ends the contribution's call with `answer`. The slot is returned only after the answer was
+  // sent, without the lock.
   void EndContribution(Contribution contribution, absl::StatusOr<PushOutcome> answer,
                        DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

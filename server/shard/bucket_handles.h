@@ -39,10 +39,9 @@ class StagedBucket {
 
   // Returns space for the bucket in the encoding of its key. The space is empty if is_discard().
   absl::Span<std::byte> bytes();
-  // Notes that the first num_bytes of bytes() have arrived. `last` has copies of the last of these
-  // bytes (see NumbersCheck). Checks their numbers while they are in the cache, and tells the shard
-  // how much has arrived. Calling it is optional: the shard checks all numbers that were not
-  // checked before.
+  // May be called when the first num_bytes of bytes() have arrived. `last` has copies of the last
+  // of these bytes (see NumbersCheck). Checks their numbers while they are in the cache, and tells
+  // the shard how much has arrived. The shard later checks all numbers that were not checked here.
   void OnArrived(int64_t num_bytes, absl::Span<const std::byte> last);
   // Returns bytes() as floats. The encoding must be fp32.
   absl::Span<float> data();

@@ -100,7 +100,8 @@ struct BucketStep {
   float clip = 1.0f;
   bool has_update = false;
   optimizer::OptimizerCall call = {};
-  // kApplyAlone: if the contribution makes a part of a step, how far the step is after it.
+  // kApplyAlone: state of the delayed step after this contribution. Not set means that the
+  // contribution is a whole step.
   std::optional<DelayedStep::Memory> delayed = {};
 };
 
@@ -126,14 +127,14 @@ class BucketProtocol {
   // Makes the bucket wait for first weights from a client, sent as contributions of kind
   // kInitialWeights.
   void AwaitClientWeights() { awaits_client_ = true; }
-  // Notes that the bucket has weights: loaded, or restored with the table of counted contributions.
-  // The bucket collects `round`, which is the cluster's next round.
+  // Must be called when the bucket has weights. They were loaded, or restored with the table of
+  // counted contributions. The bucket collects `round`, which is the cluster's next round.
   void OnWeights(Round round, Version version, const std::vector<CountedWorker>& counted,
                  const UsualNorm& usual_norm = {}, const DelayedStep::Memory& delayed = {});
   // Takes the current members and round plans.
   void OnRoster(std::shared_ptr<const RosterView> roster);
   const std::shared_ptr<const RosterView>& roster() const { return roster_; }
-  // Closes the bucket: answers all calls with `status`, later calls too.
+  // Closes the bucket: all calls, and all later ones, are answered with `status`.
   void Close(const absl::Status& status);
 
   // Repeats a step that an earlier process took before it ended. `key` is the key of the step's
@@ -145,10 +146,10 @@ class BucketProtocol {
   // Handles a call of a worker that wants to send a contribution. The form of `key` is checked
   // already.
   void OnPush(CallId push, const ContributionKey& key);
-  // Notes that the requested slot is here. The push is answered, and its id is free.
+  // Must be called when the requested slot is here. The push is answered, and its id is free.
   void OnSlot(CallId push);
-  // Notes that a contribution has arrived completely and that its numbers may be counted. `norm` is
-  // set if norms are watched.
+  // Must be called when a contribution has arrived completely and its numbers may be counted.
+  // `norm` is set if norms are watched.
   void OnArrived(CallId contribution, const ContributionKey& key, std::optional<double> norm = {});
   // Handles a read. The weights that are read must include all rounds before `min_round`.
   void OnRead(CallId read, WorkerId worker, Incarnation incarnation, Round min_round);
@@ -161,10 +162,10 @@ class BucketProtocol {
   // These two methods forget a call that no caller waits for any more. Its id is free.
   void ForgetPush(CallId push);
   void ForgetRead(CallId read);
-  // Notes that some time has passed. If a worker's incarnation has not been announced, its pushes
-  // and waiting reads are held. If a call is held for more than kMaxTicks ticks, it is told to try
-  // again. Calls beyond kMaxUnannounced, and beyond kMaxUnannouncedOfWorker of one worker, are
-  // refused in the same way at once.
+  // Must be called now and then. If a worker's incarnation has not been announced, its pushes and
+  // waiting reads are held. If a call is held for more than kMaxTicks ticks, it is told to try
+  // again. At most kMaxUnannounced calls are held in all, and kMaxUnannouncedOfWorker of one
+  // worker. Further calls are told to try again at once.
   void OnTick();
 
   // Returns the step to do next. kNone means that there is no step before the next event.
@@ -173,11 +174,11 @@ class BucketProtocol {
   bool WantsStep() const { return phase_ == Phase::kCommitting; }
   void OnTaken(CallId contribution, const absl::Status& status);
   void OnReplaced();
-  // Takes the sum of squares over all buckets of all shards, which is finite. If it is an error,
-  // kSum is a step again after the next tick.
+  // Must be called with the result of kSum: the sum of squares over all buckets of all shards,
+  // which is finite, or an error. After an error, kSum is a step again after the next tick.
   void OnNorm(Round round, const absl::StatusOr<double>& total_square_sum);
-  // Notes that the update is done and that the numbers are finite after it. If they are not, the
-  // owner closes the bucket instead.
+  // Must be called when the update is done, if all numbers are finite after it. If they are not,
+  // the owner closes the bucket instead.
   void OnUpdated();
 
   // Returns the effects that the caller has not taken yet. The caller empties the vector. If it
@@ -257,13 +258,13 @@ class BucketProtocol {
   // over.
   sync::BucketFacts FactsForPush() const;
   sync::Decision Judge(const ContributionKey& key, const sync::BucketFacts& facts) const;
-  // Checks that the bucket takes this contribution now: first weights only before there are
-  // weights, all others only afterwards.
+  // Checks that the bucket accepts this contribution now. First weights are accepted only while
+  // there are no weights, and all other contributions only when there are weights.
   absl::Status CheckOpen(const ContributionKey& key) const;
 
   bool IsUnannounced(WorkerId worker, Incarnation incarnation) const;
-  // Errors: Unavailable (the incarnation is not announced, and too many such calls are held
-  // already).
+  // Checks that another call of this incarnation may be held. Errors: Unavailable (the incarnation
+  // is not announced, and too many calls of such incarnations are held already).
   absl::Status CheckRoomFor(WorkerId worker, Incarnation incarnation) const;
 
   // Returns true if the push is answered. A push that has requested a slot is not answered yet.

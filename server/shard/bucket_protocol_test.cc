@@ -108,7 +108,8 @@ ContributionKey Key(int worker, int64_t round, int incarnation = 1) {
           .base_version = Version(round)};
 }
 
-// A bucket with weights. Its effects and steps are written as words, and it has no numbers.
+// Fixture with a bucket that has weights, but no numbers. Its effects and steps are written as
+// words.
 class BucketProtocolTest : public ::testing::Test {
  protected:
   void Start(const job::JobSpec& job, int num_workers, bool awaits_norm = false,
@@ -644,7 +645,7 @@ class AnyOrder {
     }
   }
 
-  // Lets all parties behave well until rounds go on.
+  // Lets all parties act without faults until three more updates are done.
   bool Drain() {
     const int64_t goal = bucket_->version().value() + 3;
     for (int i = 0; i < 4000 && bucket_->version().value() < goal; ++i) {

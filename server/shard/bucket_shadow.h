@@ -43,14 +43,15 @@ class BucketShadow {
   // Sets the shadow to `weights`, which are not the result of an update of the former weights. All
   // workers fetch the whole shadow again. Must follow Allocate().
   void Reset(const Page& weights, Version version);
-  // Restores the shadow of `version`, for the workers that have the shadow of that version.
-  // Otherwise it does the same as Reset(). `elements` is the shadow itself, in fp32.
+  // Does the same as Reset(), but sets the shadow to `elements`, in fp32. That is the shadow that
+  // workers have of `version`.
   void Restore(const std::byte* elements, const Page& weights, Version version);
-  // Advance the shadow along an update that leads to `version`. Must follow Reset(). The update's
-  // weights come part by part, in order and each from a multiple of kWholeBlocks, so that they are
-  // encoded while they are in the cache. The change is complete after the last part. If there is no
-  // memory for the change, the shadow stays as it is. With error feedback, the next change includes
-  // the missing one. Without error feedback, the missing change is lost.
+  // These two methods advance the shadow along an update that leads to `version`. Must follow
+  // Reset(). The update's weights come part by part, in order and each from a multiple of
+  // kWholeBlocks, so that they are encoded while they are in the cache. The change is complete
+  // after the last part. If there is no memory for the change, the shadow stays as it is. With
+  // error feedback, the next change includes the missing one. Without error feedback, the missing
+  // change is lost.
   void BeginAdvance(Version version);
   void AdvancePart(int64_t begin, absl::Span<const float> weights);
   void EndAdvance();

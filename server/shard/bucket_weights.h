@@ -53,8 +53,8 @@ class BucketWeights {
   // Replaces the weights by `weights`, [num_elements()]. Optimizer state stays. Nothing changes on
   // an error. Errors: InvalidArgument (weights are not finite); ResourceExhausted (no memory).
   absl::Status Replace(absl::Span<const float> weights);
-  // Errors: InvalidArgument (range or number of state vectors differ); ResourceExhausted (no
-  // memory).
+  // Sets the weights and the optimizer state. Errors: InvalidArgument (range or number of state
+  // vectors differ); ResourceExhausted (no memory).
   absl::Status Restore(const BucketState& state);
 
   // The methods below go on if the system gives no memory. A contribution without a page is left
@@ -92,8 +92,8 @@ class BucketWeights {
 
   // Sets the shadow to the current weights. Call if these weights do not come from an update.
   void ResetShadow(Version version);
-  // Restores the shadow of that version. `elements` are the elements that LendShadow() returned
-  // then. Must follow Restore().
+  // Restores the shadow of that version. `elements` are those of the page that LendShadow()
+  // returned for that version. Must follow Restore().
   void RestoreShadow(const std::byte* elements, Version version);
   // Returns the shadow. Returns null if weights travel without encoding.
   std::shared_ptr<const Page> LendShadow() const;

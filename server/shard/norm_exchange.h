@@ -48,8 +48,8 @@ class RoundNorm {
   // total already do not submit again. The other buckets get the total at once when they submit.
   void Restore(Round round, double total_square_sum);
 
-  // Submits the sums of one bucket, which counts from 0 within the shard. Calls every `done` of the
-  // round once the last bucket has submitted and the other shards have answered.
+  // Submits the sums of one bucket. `bucket` counts from 0 within the shard. Calls every `done` of
+  // the round once the last bucket has submitted and the other shards have answered.
   void Submit(Round round, int bucket, std::vector<double> segment_sums, Done done);
 
  private:

@@ -13,10 +13,10 @@
 // norm changes only when a round ends, so that the order of arrival has no effect.
 //
 // If half of the contributions of a round are beyond the limit, the run has changed, and no worker
-// is to blame. If contributions are applied alone, a fixed number of them count as one round. They
-// come one after the other, several from one worker, and early in a run their norms differ that
-// much anyway. So for contributions that are applied alone, more of them must be known before one
-// is judged. Such a worker is to blame if most of its own contributions are beyond the limit. A
+// is to blame. If contributions are applied one by one, a fixed number of them count as one round,
+// and several may be from one worker. Early in a run, the norms of such contributions differ by
+// more than the limit even if all workers are honest. So more contributions must be known before
+// one is judged. A worker is to blame if most of its own contributions are beyond the limit. A
 // worker with a single contribution is to blame if no other worker has one beyond the limit.
 //
 // A contribution beyond the limit is scaled to the usual norm, not to the limit. So a worker that

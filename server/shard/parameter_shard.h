@@ -118,8 +118,9 @@ class ParameterShard {
   // Ends the rounds before `round`: their reported contributions have all been counted, and no
   // other will come. Opening a round does the same for the rounds before it.
   void EndRoundsBefore(Round round);
-  // Closes a round: the coordinator takes it as complete, because these members have reported it.
-  // If the part of a member is missing here, that is a fault: see ShardObserver.
+  // Closes a round. The coordinator counts the round as complete, because `reported` have reported
+  // that they pushed all of it. If the part of a member is missing here, that is a fault: see
+  // ShardObserver.
   void CloseRound(Round round, absl::Span<const sync::RosterMember> reported);
   // Removes the worker from all rounds. Rounds go on without what the worker has not contributed
   // yet.
@@ -183,7 +184,7 @@ class ParameterShard {
   ParameterShard(params::ElementRange range, std::string life_key,
                  std::shared_ptr<ShardContext> context,
                  std::vector<std::shared_ptr<BucketAggregator>> buckets);
-  // Errors: InvalidArgument (the bucket is not on this shard).
+  // Returns the bucket with this number. Errors: InvalidArgument (the bucket is not on this shard).
   absl::StatusOr<BucketAggregator*> Find(uint32_t bucket) const;
   sync::PushSpace ReadPushSpace() const;
   // Runs `function` for each bucket on the executor. Returns the first error in the order of the

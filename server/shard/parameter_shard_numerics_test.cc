@@ -28,7 +28,7 @@ job::JobSpec SyncAdamW() {
   return job;
 }
 
-// SequentialTraining does what a single process would do.
+// SequentialTraining makes the same updates as the shards, in a single process.
 class SequentialTraining {
  public:
   SequentialTraining(const params::Layout& layout, const job::JobSpec& job,
@@ -353,7 +353,8 @@ TEST(ShardNumericsTest, TheServersAnchorLeadsTowardsTheWorkersWeights) {
   const std::vector<float> change = cluster.Vector(2);
   for (size_t i = 0; i < now.size(); ++i) {
     const double local = double{base[i]} - change[i];
-    // For an averaged tensor, the value itself is taken, because there is only one contribution.
+    // For an averaged tensor, the result is the value itself, because there is only one
+    // contribution.
     const bool is_averaged = cluster.layout().TensorAt(static_cast<int64_t>(i)).averaged;
     ASSERT_NEAR(after[i], is_averaged ? local : now[i] + 0.5 * (local - now[i]), 1e-6) << i;
   }

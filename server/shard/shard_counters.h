@@ -39,7 +39,8 @@ class ShardCounters {
   // rose.
   std::optional<Version> MoveBucket(const BucketPosition& from, const BucketPosition& to);
   void SetBucketPending(bool pending);
-  // Notes that a bucket has its first weights. Returns true for the last bucket.
+  // Must be called when a bucket gets its first weights. Returns true if no other bucket lacks
+  // weights.
   bool BucketHasWeights();
   bool AllHaveWeights() const;
   Round lowest_round() const;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ShardJournal is where a shard writes down what it does. With it, the next process gets weights
-// with the same bits, and counts nothing twice. On top of the checkpoint that it continues, it has
-// the rounds that were opened and the steps that buckets have taken. Each step comes with the
-// numbers that it took.
+// ShardJournal is where a shard writes down what it does. From the journal, the next process
+// computes weights with the same bits, and counts nothing twice. The journal continues a
+// checkpoint. It has the rounds that were opened after the checkpoint and the steps that buckets
+// have done. Each step comes with the contribution that it used.
 #pragma once
 
 #include <cstddef>

@@ -257,8 +257,8 @@ TEST_P(ShardJournalTest, EveryPrefixLeadsToTheSameBits) {
   }
 }
 
-// Tests a checkpoint that is taken in between. Steps that it includes are passed over. The shadow,
-// which it lacks, comes from the journal.
+// Tests a checkpoint that is taken in between. The journal's steps that the checkpoint includes are
+// skipped. The checkpoint has no shadow, so the shadow comes from the journal.
 TEST_P(ShardJournalTest, GoesOnFromACheckpoint) {
   MemoryJournal journal;
   TestCluster undisturbed(

@@ -24,14 +24,15 @@ class ShardObserver {
   // Called if a worker's part of a round is bad or missing: see WorkerFault. The shard goes on. The
   // coordinator decides what happens to the worker.
   virtual void OnFault(const sync::WorkerFault& /*fault*/) {}
-  // Called when all buckets of a worker's contribution to `round` are acknowledged or about to be,
-  // as counted or as too late. Not called if contributions are deferred (DefersContributions()).
+  // Called when the shard has acknowledged, or is about to acknowledge, all buckets of a worker's
+  // contribution to `round`: each as counted or as too late. Not called if contributions are
+  // deferred (DefersContributions()).
   virtual void OnContributed(WorkerId /*worker*/, Incarnation /*incarnation*/, Round /*round*/) {}
   // Called when the update of `round` has made weights or state of a bucket NaN or Inf. No caller
   // gets these numbers.
   virtual void OnDiverged(Round /*round*/, absl::string_view /*text*/) {}
-  // Called once, if there is no memory for an update and the update was left out. The weights are
-  // still whole.
+  // Called once, if there is no memory for an update and the update was left out. The weights stay
+  // as they were.
   virtual void OnOutOfMemory(absl::string_view /*text*/) {}
   // Called for the log, if the rounds go on without a worker that has left or was lost.
   virtual void OnDropped(absl::string_view /*text*/) {}

@@ -34,14 +34,15 @@ class RosterView {
   bool has_members() const { return has_members_; }
   int num_members() const;
 
-  // Returns null if the round has not been opened, or was forgotten because it is long over.
+  // Returns the plan of the round. Null means that the round has not been opened, or was forgotten
+  // because it is long over.
   std::shared_ptr<const sync::RoundPlan> PlanOf(Round round) const;
   // Returns the workers of the plan's roster whose incarnation is not over, in ascending order.
   std::vector<WorkerId> LiveOf(const sync::RoundPlan& plan) const;
   // Returns the newest round that was opened. -1 means that there is none yet.
   Round newest_round() const { return newest_round_; }
-  // Returns the first round that the coordinator has not ended. It ends all earlier rounds before
-  // it opens a round or has one saved.
+  // Returns the first round that the coordinator has not ended. Before the coordinator opens or
+  // saves a round, it ends all earlier rounds.
   Round over_before() const { return over_before_; }
 
  private:

@@ -91,8 +91,8 @@ void StagingPool::GiveBack(StagingSlot& given, std::shared_ptr<Page> page) {
     --num_used_;
     const auto of_pusher = num_of_pusher_.find(given.pusher_);
     if (--of_pusher->second == 0) num_of_pusher_.erase(of_pusher);
-    // More than one request may be granted: a slot may have been free that only a request in turn
-    // can take, and now there is one more.
+    // More than one request may get a slot now. The last free slot is only for a request in turn.
+    // When one more slot becomes free, two requests may be served.
     for (auto waiting = queue_.begin(); waiting != queue_.end();) {
       std::shared_ptr<StagingSlot> slot = TryTake((*waiting)->pusher, (*waiting)->in_turn);
       if (slot == nullptr) {

@@ -106,8 +106,8 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   // `granted` is called once, later, without a lock held, by the thread that gives a slot back.
   // `in_turn` says whether it is the contribution's turn: see above.
   Acquired Acquire(const sync::Pusher& pusher, bool in_turn, Granted granted);
-  // Notes that the turn of the request has come. Returns a slot if one is free for it. The request
-  // is then out of the queue, and its callback will not be called.
+  // Must be called when the turn of the request has come. Returns a slot if one is free for the
+  // request. The request is then out of the queue, and its callback will not be called.
   std::shared_ptr<StagingSlot> Promote(const std::shared_ptr<Request>& request);
   // Takes the request out of the queue. Returns false if it has been granted.
   bool Remove(const std::shared_ptr<Request>& request);

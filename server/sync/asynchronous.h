@@ -85,7 +85,8 @@ class AsynchronousCluster final : public ClusterPolicy {
 
 // Returns the factor for the learning rate of a gradient's update: the older the gradient, the
 // smaller the factor. `staleness` is the version at which the gradient is applied, minus the
-// version that it was computed on. Below 0 counts as 0. kInverse gives 1 / (1 + staleness).
+// version that it was computed on. A staleness below 0 counts as 0. kInverse gives 1 / (1 +
+// staleness).
 double AsyncLearningRateFactor(job::StalenessScaling scaling, int64_t staleness);
 
 }  // namespace lodestar::sync

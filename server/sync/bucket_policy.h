@@ -67,23 +67,27 @@ class BucketPolicy {
  public:
   virtual ~BucketPolicy() = default;
 
-  // Decides about a push. kApply, kApplyAlone, kAccumulate: it counts, and the shard's tables then
-  // say so. kHold: ask again after every change of the bucket, for all held pushes in ascending
-  // order of round and worker. kReject, kDrop: it does not count.
+  // Decides about a push:
+  //   kApply, kApplyAlone, kAccumulate  The push counts. The shard then records that in its tables.
+  //   kHold                             The shard asks again after every change of the bucket, for
+  //                                     all held pushes in ascending order of round and worker.
+  //   kReject, kDrop                    The push does not count.
   //
-  // In every policy, a repeat of a counted contribution is a duplicate, from any sender: it may be
-  // the retry of the last push before its worker left. If the worker's incarnation is over, the
-  // push is Aborted. If the incarnation is not announced yet, the push is held.
+  // In every policy, a repeat of a counted contribution is a duplicate, whichever worker sends it:
+  // it may be the retry of the last push before its worker left. If the worker's incarnation is
+  // over, the push is Aborted. If the incarnation is not announced yet, the push is held.
   Decision OnPush(const PushFacts& push, const BucketFacts& bucket) const;
 
-  // Decides about a pull. kApply: answer with the bucket's weights. kHold: wait. kReject: the
-  // incarnation is over.
+  // Decides about a pull. kApply means that it is answered with the bucket's weights. kHold means
+  // that it waits. kReject means that the incarnation is over.
   Decision OnPull(const PullFacts& pull, const BucketFacts& bucket) const;
 
-  // Decides after a round was opened or a member was dropped. kApply: update with what has been
-  // accumulated. kDrop: the next round begins without an update, because nothing came and no member
-  // is left. If no member contributes to this bucket in this round, kDrop has no reason. kHold: go
-  // on collecting. The reason names the members that are waited for, if they are known.
+  // Decides after a round was opened or a member was dropped:
+  //   kApply  The bucket updates with the contributions that have been added up.
+  //   kDrop   The next round begins without an update, because no contribution came and no member
+  //           is left. If no member contributes to this bucket in this round, there is no reason.
+  //   kHold   The bucket goes on collecting. The reason names the members that it waits for, if
+  //           they are known.
   virtual Decision OnRosterChange(const BucketFacts& bucket) const = 0;
 
   // Returns true if the contributions of a round are summed to one update, as the round's plan

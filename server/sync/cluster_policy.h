@@ -33,9 +33,9 @@ struct MemberProgress {
 
 struct OpenRoundFacts {
   Round round;
-  // Number of members of its roster that have reported, even if they were lost since.
+  // Number of members of the round's roster that have reported, even if they were lost since.
   int reported = 0;
-  absl::Span<const MemberProgress> missing;  // members of its roster: alive and not reported
+  absl::Span<const MemberProgress> missing;  // members of the roster: alive and not reported
 };
 
 // Minimum number of members before any member gets work.

@@ -20,7 +20,7 @@ std::vector<WorkerId> Ids(const std::vector<uint32_t>& numbers) {
   return ids;
 }
 
-// A bucket that collects round 5, with the roster {1, 2, 3}.
+// Fixture with a bucket that collects round 5, with the roster {1, 2, 3}.
 class RosterRoundsTest : public ::testing::Test {
  protected:
   RosterRoundsTest() {
