@@ -56,7 +56,7 @@ uint64_t RandomJournalId() {
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 // Interval at which the newest checkpoint is checked, because another program may have removed it.
 constexpr absl::Duration kCheckpointLook = absl::Seconds(10);
-// How long SaveBeforeStop() waits beyond its `patience` until the journal has the outcome.
+// Additional time that SaveBeforeStop() waits after `patience`, until the journal has the outcome.
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
 // How long SaveWithoutWorkers() waits until all servers are attached and serve.
 constexpr absl::Duration kAttachPatience = absl::Minutes(1);
@@ -225,8 +225,8 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
   deps.clock = deps_.clock;
   deps.is_interrupted = deps_.is_interrupted;
   deps.confirm_leader = deps_.confirm_leader;
-  // Only checkpoints count as the content of the folder. A journal does not: if the folder is made
-  // anew, it has a journal before it has a checkpoint.
+  // The lock needs to know whether the folder holds checkpoints. A journal does not count: in a new
+  // folder, the journal is written before the first checkpoint.
   deps.is_content = [folder](absl::string_view name) {
     const auto entry = checkpoints::ParseCheckpointName(folder, std::string(name));
     return entry.has_value() && entry->suffix != checkpoints::kTemporarySuffix;
@@ -348,8 +348,8 @@ absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> CoordinatorRole::MakeC
   if (memory.has_value()) {
     ASSIGN_OR_RETURN(const uint64_t last, checkpoints_->LastServerIncarnation());
     ASSIGN_OR_RETURN(const std::optional<shards::KnownCheckpoint> newest, checkpoints_->Newest());
-    // If the newest checkpoint does not include all of its journal, the state in the journal is
-    // kept here. The comparison of journals says what is wrong.
+    // If the newest checkpoint does not include all of its journal, the state from this journal is
+    // not dropped here. The later comparison of the journals finds what is wrong.
     const bool is_compared =
         newest.has_value() && newest->journal.journal_id != 0 && !newest->journal.is_complete;
     if (last > memory->shards.server_incarnation && !is_compared) {
@@ -562,10 +562,10 @@ absl::Status CoordinatorRole::Start(host::ShardHost* local,
 absl::Status CoordinatorRole::StartPages() {
   const bool is_plain = deps_.security->transport().is_plain();
   const bool is_remote = config_.has_remote_pages();
-  // In plain text, every program that reaches the pages may give orders, because every program that
-  // reaches the server's port may give them too. In TLS, pages that only this machine reaches ask
-  // for no credentials, but orders need the key. Pages that other machines reach ask for
-  // credentials.
+  // Without TLS, every program that reaches the server's port may give orders, so programs that
+  // reach the pages may give orders too. With TLS, it matters which machines reach the pages. If
+  // only this machine reaches them, pages need no credentials, but orders need this key. If other
+  // machines reach them, both need credentials.
   const std::string order_key = is_plain || is_remote ? "" : security::RandomHex(16);
   http::HttpServer::Config config;
   config.address = *config_.network.http;
@@ -672,8 +672,8 @@ void CoordinatorRole::OnConnectionEnded(const messages::WorkerLife& life, const 
 
 void CoordinatorRole::OnStats(const shard::ShardStats& stats) {
   shards::JournalState journal = rpc::JournalOf(stats);
-  // While the coordinator cannot write its journal, this server acknowledges nothing. So that is
-  // trouble of its shard too.
+  // While the coordinator cannot write its journal, this server acknowledges nothing. So the
+  // trouble is reported for this server's shard too.
   if (journal.trouble.empty() && journal_ != nullptr) {
     journal.trouble = std::string(journal_->trouble().message());
   }
@@ -862,7 +862,8 @@ void CoordinatorRole::Stop() {
 }
 
 void CoordinatorRole::OnEvent(shards::ShardEvent event) {
-  // The coordinator logs the fault, once for all buckets of a round.
+  // For operators, the coordinator logs the fault once for all buckets of a round. This line is for
+  // debugging.
   if (const auto* fault = std::get_if<sync::WorkerFault>(&event))
     logging::LogDebug("shard=0 {}", fault->text);
   strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {

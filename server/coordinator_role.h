@@ -61,7 +61,7 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
     std::function<absl::Status()> confirm_in_charge = [] { return absl::OkStatus(); };
     // Called now and then during long tasks. If it returns true, the task ends with Cancelled.
     std::function<bool()> is_interrupted = [] { return false; };
-    // Returns the memory that the shard of this process may take. Zeros mean that the memory is not
+    // Returns the memory that the shard of this process may use. Zeros mean that the memory is not
     // known, and not checked.
     std::function<machine::HostMemory()> read_memory = [] { return machine::HostMemory{}; };
     std::function<firewall::ConnectionCounts()> read_connections = [] {
@@ -162,8 +162,8 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   void OnCheckpointGone(const std::string& path) override;
 
  private:
-  // Called when the connection has ended on which the incarnation `life` held its call of
-  // StayConnected.
+  // Called when the connection of the incarnation `life` has ended. The connection is the one on
+  // which that worker held its call of StayConnected.
   void OnConnectionEnded(const messages::WorkerLife& life, const std::string& peer,
                          firewall::ConnectionState end);
   CoordinatorRole(const ServerConfig& config, Deps deps);
@@ -193,10 +193,12 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   host::CheckpointKeeper::Config KeeperSettings() const;
   void MakeAuthorityRpc();
   void MakeCheckpointCommand();
-  // Runs --on_checkpoint with the checkpoint that servers go on from, if newer ones were set aside.
+  // If newer checkpoints were set aside, runs --on_checkpoint with the checkpoint from which the
+  // servers go on.
   void TellCommandOfSetAside(const shards::WeightsSource& source);
   void CarryOut(coordinator::Effect effect, const shards::CoordinatorRecord& follows);
-  // Reads what the journal is compared with. Blocks for the disk. Errors: those of files.
+  // Reads what the coordinator compares the servers' journals with. Blocks for the disk. Errors:
+  // those of files.
   absl::StatusOr<shards::JournalFacts> ReadJournalFacts() const;
   v1::ClusterStatus ReadStatus();
   absl::Status Farewell();

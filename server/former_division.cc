@@ -99,8 +99,9 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   former.output.trace_path.clear();
   former.exit_when_done = false;
   DurabilityConfig& durability = former.durability;
-  // Only servers of the former number may accept a loss of rounds, because their status then keeps
-  // the alarm about it. So the servers here accept none.
+  // A loss of rounds that an operator has accepted must stay visible as an alarm in the status. The
+  // servers here end soon, so they accept no loss. It can be accepted by a cluster with the former
+  // number of servers.
   durability.accepted_loss = -1;
   if (shard == 0) return former;
   former.cluster.leader_lease.clear();

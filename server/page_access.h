@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // PageAccess decides which callers may read the pages of ps_server --http, and give orders through
-// them. They are the callers that may call StatusService and AdminService. It does no I/O itself.
-// It is thread-safe.
+// them. The same callers may call StatusService and AdminService. It does no I/O itself. It is
+// thread-safe.
 #pragma once
 
 #include <functional>

@@ -11,7 +11,7 @@ namespace lodestar::server {
 // Returns the orders by name. Fields of their forms: `pause` and `stop` take `reason`; `evict`
 // takes `worker` and `reason`; `readmit` takes `worker`; `set-learning-rate` takes `rate`; `resume`
 // and `checkpoint` take nothing. Each field has at most 256 bytes. Each order returns once the
-// coordinator has taken it, before it has an effect. Each order is logged. `strand` must outlive
+// coordinator has accepted it, before it has an effect. Each order is logged. `strand` must outlive
 // the orders. Errors of each: InvalidArgument (another field, or a long one); those of the
 // coordinator.
 http::JobOrders PageOrders(rpc::CoordinatorStrand* strand);

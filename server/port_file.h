@@ -5,7 +5,7 @@
 //
 // An existing file belongs to a server that listens, or to one that was killed. So a process
 // removes the file of an earlier process before it waits for anything, and its own file when it
-// ends in order.
+// ends normally.
 #pragma once
 
 #include <string>

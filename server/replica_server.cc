@@ -30,7 +30,7 @@ namespace {
 
 // Maximum number of threads. Each call has a thread, and a server has a few calls.
 constexpr int kMaxThreads = 1024;
-// How often the replica looks after its certificate.
+// How often the replica checks its certificate, and renews it if necessary.
 constexpr absl::Duration kWatchInterval = absl::Seconds(1);
 
 // Returns the folder of the checkpoints that the replica copies. Empty means that it copies none:

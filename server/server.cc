@@ -60,8 +60,8 @@ constexpr absl::Duration kShardTick = absl::Seconds(1);
 // Interval at which a starting server checks whether the replica has a complete copy.
 constexpr absl::Duration kReplicaPause = absl::Milliseconds(50);
 constexpr absl::Duration kReplicaWords = absl::Seconds(5);
-// How long a server with a leader lease waits for its replica, because other servers may want the
-// lease.
+// How long a server with a leader lease waits for its replica. Then it gives the lease back,
+// because another server may be able to run without the replica.
 constexpr absl::Duration kLeaderPatience = absl::Seconds(15);
 // How long calls have to end by themselves after the server has told them to stop. Calls that are
 // left are cut off.
@@ -116,9 +116,9 @@ absl::Status LossOf(const absl::StatusOr<checkpoints::PublishedCheckpoint>& save
           absl::StrCat("the last checkpoint could not be written into "
                        "--checkpoint_dir; it is in --fallback_dir: ",
                        saved->path));
-    // These are no losses. Either there is nothing to save, or no folder to save it in, or the
-    // operator has cut the save short. Or the coordinator is gone or has given up this server: then
-    // the cluster goes back to the newest checkpoint anyway.
+    // These codes mean no loss. There may be nothing to save, or no folder to save it in, or the
+    // operator may have cut the save short. Or the coordinator is gone or has given up this server.
+    // In this case the cluster goes back to the newest checkpoint anyway.
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kCancelled:

@@ -192,8 +192,8 @@ class Server {
   absl::Status ConfirmInCharge() const;
   // Opens the journal of this server's shard, as the earlier process has left it.
   absl::Status OpenLog();
-  // Called from a thread of the journal, with an error when the disk stops taking the journal, and
-  // with OK when it takes the journal again.
+  // Called from a thread of the journal: with an error when the journal can no longer be written to
+  // the disk, and with OK when it can be written again.
   void OnLogTrouble(const absl::Status& status);
   host::ShardReports& reports();
   // Takes over the state in the journal.
@@ -239,7 +239,7 @@ class Server {
 
   // The members are declared in the order of their lifetimes: each is destroyed before the members
   // above it.
-  std::unique_ptr<storage::FolderLock> log_lock_;  // asked after each write of a journal
+  std::unique_ptr<storage::FolderLock> log_lock_;  // confirmed after each write of a journal
   bool drops_mark_ = false;  // true: the mark of the folder's former role must be removed
   // Name of the server that this server has replaced. Empty means that there is none.
   std::string promoted_from_;
@@ -251,7 +251,7 @@ class Server {
   storage::FileSystem* shard_disk_ = &disk_;
   std::unique_ptr<ServerSecurity> security_;
   std::unique_ptr<firewall::ConnectionAcceptor> acceptor_;  // null before OpenPort()
-  std::optional<PortFile> port_file_;                       // not set before the port can be called
+  std::optional<PortFile> port_file_;                       // not set before the port accepts calls
   uint64_t num_refused_ = 0;  // number of refused connections when they were last counted
   std::unique_ptr<process::TraceRecorder> trace_;  // null means that nothing is traced
   std::unique_ptr<CoordinatorRole> role_;          // only the server of shard 0 has one

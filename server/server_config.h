@@ -53,7 +53,7 @@ struct ClusterConfig {
   // Maximum time for the last checkpoint after this server is told to stop, and for the open rounds
   // after the job is told to stop.
   absl::Duration stop_timeout = absl::Minutes(1);
-  // Maximum number of bytes that the shard may take. 0 means what the machine or its control group
+  // Maximum number of bytes that the shard may use. 0 means what the machine or its control group
   // has.
   int64_t memory_limit = 0;
   // See LeaseAddress. Empty means that there is no lease: every process that is started is the

@@ -320,7 +320,7 @@ constexpr int64_t kDefaultBatchSize = 12;
 // the time of the gradient exchange.
 constexpr int64_t kDefaultTokensOfLargeModels = 524'288;
 constexpr int64_t kLargeModel = 100'000'000;  // in parameters
-// Outer momentum of adam if it is not given.
+// Default of the outer momentum if the outer optimizer is adam.
 constexpr double kDefaultOuterBeta1 = 0.9;
 
 absl::StatusOr<int64_t> ReadBytes(absl::string_view flag, const std::string& value) {

@@ -33,8 +33,8 @@ std::string AuthorityFolder(const security::SecurityFlags& flags) {
   return absl::StrCat(flags.state_dir, "/authority");
 }
 
-// Returns true if this server has joined before, even if its certificate was discarded since. The
-// next start must then say so.
+// Returns true if this server has joined a cluster before, even if its certificate was discarded
+// since. Such a server must not make an authority of its own.
 bool HasJoined(const security::SecurityFlags& flags) {
   return wire::KeepsCertificate(flags, security::Role::kServer, /*name=*/"") ||
          !wire::LeftoversText(flags, security::Role::kServer, /*name=*/"").empty();
@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<ServerSecurity>> ServerSecurity::Open(
     RETURN_IF_ERROR(security->OpenAuthority());
   }
   security->watch_.emplace(*security->files_);
-  security->watch_->Look(absl::Now());  // A later text names the end of what is there now.
+  security->watch_->Look(absl::Now());  // the first text is dropped: later ones report only changes
   // A replica has no alarms.
   security->transport_ =
       wire::TransportSecurity(*security->files_, config.is_replica ? wire::FileWarnings::kLogged

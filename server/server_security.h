@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ServerSecurity is the security of one ps_server: how it is known to other programs, and how it
-// knows them. It turns flags into gRPC credentials. On the coordinator it has the authority of the
-// cluster, unless the operator gives certificates of another authority.
+// ServerSecurity is the security of one ps_server: how it proves its identity to other programs,
+// and how it checks theirs. It turns flags into gRPC credentials. On the coordinator it has the
+// authority of the cluster, unless the operator gives certificates of another authority.
 #pragma once
 
 #include <functional>
@@ -58,11 +58,11 @@ class ServerSecurity {
   // Discards this server's certificate, because the coordinator has refused the server's identity.
   // The next start enrols anew.
   void ThrowAwayCertificate(absl::string_view why);
-  // Is called now and then. Certificates that the authority of this process issues for itself and
-  // for the operator of this machine stay valid. Returns what the operator should know of that.
-  // Empty means that there is nothing new.
+  // Must be called now and then. Renews the certificates that the authority of this process issues
+  // for itself and for the operator of this machine. Returns a message for the operator, for
+  // example about a failure. Empty means that there is nothing new.
   std::string Keep();
-  // Returns what the operator should know of the files that this server shows: see
+  // Returns a message for the operator about the certificate files that this server shows: see
   // CredentialWatch::Look().
   std::optional<std::string> LookAtFiles();
 

@@ -47,7 +47,7 @@ class ServedSite final : public Site {
   host::ShardHost* const host_;
   const absl::Duration patience_;
   Clock* const clock_;
-  bool has_new_weights_ = false;  // true: weights were put since the last order
+  bool has_new_weights_ = false;  // true: PutWeights() was called since the last order
 };
 
 }  // namespace lodestar::site

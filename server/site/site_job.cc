@@ -129,7 +129,7 @@ absl::Status CheckGiven(const job::JobSpec& upstream, const job::JobSpec& asked,
       ". A site takes its job from --upstream: leave them out. Its own are ", OwnFlags()));
 }
 
-// Returns how often held-out samples are evaluated in all rounds of the job.
+// Returns the number of evaluations on held-out samples in all rounds of the job.
 int64_t NumEvaluations(const job::JobSpec& job) {
   const int64_t during = job.eval_every > 0 ? (job.schedule.total_rounds - 1) / job.eval_every : 0;
   return during + 1;

@@ -70,8 +70,8 @@ void HistoryRecorder::NoteRestored(const coordinator::RestoredPoint& point) {
 }
 
 void HistoryRecorder::NoteRound(const rounds::RoundSummary& summary) {
-  // The number is not known while no worker with data is present, as in the last evaluation of a
-  // job.
+  // The number of tokens per sample is not known while no worker with data is present, for example
+  // in the last evaluation of a job.
   if (summary.tokens_per_sample > 0) tokens_per_sample_ = summary.tokens_per_sample;
   const double seconds = absl::ToDoubleSeconds(summary.trained_time);
   if (summary.heldout_loss.has_value()) {

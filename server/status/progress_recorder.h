@@ -59,7 +59,7 @@ class ProgressRecorder {
     };
   };
 
-  // Errors: those of opening metrics_out and of creating a file in tensorboard_dir.
+  // Opens metrics_out, and creates a file in tensorboard_dir. Errors: those of both.
   static absl::StatusOr<std::unique_ptr<ProgressRecorder>> Create(const Config& config);
 
   // Queues an announcement.
@@ -86,7 +86,7 @@ class ProgressRecorder {
     int64_t samples = 0;  // samples of the job so far
   };
   std::optional<Mark> logged_;  // the last line
-  Mark rate_begins_;            // where the time begins that the last line's rate covers
+  Mark rate_begins_;            // begin of the time that the last line's rate covers
   ThreadPool writer_;
 };
 

@@ -196,7 +196,7 @@ TEST_F(MetricsFileTest, WhatThisProcessHasWrittenIsItsOwnRunWhereverItGoesBackTo
 TEST_F(MetricsFileTest, AsynchronousRoundsThatWereUnderWayAtTheCheckpointAreCut) {
   coordinator::RestoredPoint point = PointOf(2);
   point.is_in_order = false;
-  point.trained_samples = 0;  // both grants were still out
+  point.trained_samples = 0;  // neither grant had been reported
   Write(Lines(0, 4));
   EXPECT_THAT(GoOn(point), IsOkAndHolds(testing::HasSubstr("4 lines less")));
   EXPECT_EQ(ContentOf(path_), Lines(2, 3));
