@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests buckets of averaged tensors: what updates a shard makes of them, and that they take no part
-// in the shard's gradient norms and directions.
+// Tests buckets of averaged tensors: how a shard updates them, and that they have no effect on the
+// shard's gradient norms and directions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

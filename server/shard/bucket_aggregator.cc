@@ -715,8 +715,8 @@ double BucketAggregator::NormOf(const Contribution& contribution) const {
 }
 
 bool BucketAggregator::ApplyMean(const BucketStep& step) {
-  // FinishAndApply() cannot take weights with a scale other than 1, because their change must be
-  // scaled first. BucketWeights::Add() does that.
+  // FinishAndApply() cannot handle weights with a scale other than 1, because their change must be
+  // scaled first. BucketWeights::Add() scales it.
   const bool is_nearer = held_.has_value() && held_->share.scale != 1.0f &&
                          held_->contribution.key.kind == messages::ContributionKind::kWeights;
   if (!step.has_update || step.clip != 1.0f || is_nearer) {

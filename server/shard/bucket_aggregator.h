@@ -87,7 +87,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   using CaptureCallback = std::function<void(absl::StatusOr<BucketState>)>;
   using Filler = std::function<absl::Status(params::ElementRange range, absl::Span<float> weights)>;
 
-  // `position` counts from 0 within the shard.
+  // `position` is the number of the bucket within the shard, from 0.
   BucketAggregator(std::shared_ptr<ShardContext> context, const params::Bucket& bucket,
                    int position, job::FragmentTurn turn);
 
@@ -112,7 +112,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
                std::function<void(const absl::Status&)> done);
   void Tick();
 
-  // Takes the current members and round plans from the roster.
+  // Must be called when the roster has changed: its members, or its round plans.
   void OnRosterChange();
   void Shutdown(const absl::Status& status);
   // Blocks until no update is under way. Returns at once if it is called from an update of this

@@ -52,8 +52,8 @@ class StagedBucket {
   // Returns true if the space was taken back: the worker's incarnation is over, or the worker sends
   // the contribution anew. The bucket will not count.
   bool is_revoked() const;
-  // Returns the record of when bytes last came, which the reader of the push must keep up to date.
-  // Returns null if is_discard().
+  // Returns the record of how long no bytes have come. The reader of the push must keep it up to
+  // date. Returns null if is_discard().
   std::shared_ptr<PushSilence> silence() const;
   uint32_t bucket() const { return bucket_; }
   const ContributionKey& key() const { return key_; }

@@ -553,8 +553,8 @@ bool BucketProtocol::HasReplayed(const BucketStep& step, const ContributionKey& 
   switch (step.kind) {
     case Step::kSkip: {
       if (config_.policy->uses_rosters() && step.round < round_) return true;
-      // If contributions are applied alone, versions do not say which contributions are included.
-      // Only the table of counted contributions does.
+      // If contributions are applied one by one, versions do not say which contributions are
+      // included. Only the table of counted contributions does.
       const std::optional<sync::CountedContribution> last = counted_.Find(key.worker);
       return last.has_value() &&
              std::pair(last->incarnation, last->round) >= std::pair(key.incarnation, key.round);

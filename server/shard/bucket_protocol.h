@@ -13,12 +13,13 @@
 // the plan of its round before it is committing.
 //
 // A round is an exchange, and a version counts updates. If a round ends without any contribution,
-// there is no update and no new version. If contributions are applied alone, each worker counts its
-// own rounds: the bucket stays in the round it has begun with, and only its version grows.
+// there is no update and no new version. If contributions are applied one by one, each worker
+// counts its own rounds: the bucket stays in the round it has begun with, and only its version
+// grows.
 //
 // After every event the owner carries out the effects, in order. Whenever the owner can work, it
 // calls NextStep(), carries out the effects of that call, and then the step. It takes one step at a
-// time. After the step it calls the method that is named at the step's kind.
+// time. After the step it calls the method that is named in the comment of the step's kind.
 #pragma once
 
 #include <cstdint>
@@ -112,8 +113,7 @@ class BucketProtocol {
     const job::JobSpec* job = nullptr;
     bool awaits_norm = false;     // updates wait for the norm of the whole gradient
     job::FragmentTurn turn = {};  // rounds in which the bucket takes part, if rounds have rosters
-    // True: an element's mean is over the workers that sent the element, so that a missing worker
-    // leaves no gap.
+    // True: an element's mean is over the workers that sent the element, not over all workers.
     bool divides_by_senders = false;
     uint32_t bucket = 0;  // number of the bucket, for messages
   };
@@ -131,7 +131,7 @@ class BucketProtocol {
   // counted contributions. The bucket collects `round`, which is the cluster's next round.
   void OnWeights(Round round, Version version, const std::vector<CountedWorker>& counted,
                  const UsualNorm& usual_norm = {}, const DelayedStep::Memory& delayed = {});
-  // Takes the current members and round plans.
+  // Must be called with the roster when its members or round plans have changed.
   void OnRoster(std::shared_ptr<const RosterView> roster);
   const std::shared_ptr<const RosterView>& roster() const { return roster_; }
   // Closes the bucket: all calls, and all later ones, are answered with `status`.
@@ -211,8 +211,8 @@ class BucketProtocol {
   static constexpr int kMaxTicks = 2;
   static constexpr int kMaxUnannounced = 256;
   static constexpr int kMaxUnannouncedOfWorker = 8;
-  // If contributions are applied alone, the norms of this number of contributions are compared as
-  // if they were one round.
+  // If contributions are applied one by one, the norms of this number of contributions are compared
+  // as if they were one round.
   static constexpr int kWatchedTogether = 8;
   enum class Phase : uint8_t {
     kCollecting,

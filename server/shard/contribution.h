@@ -46,7 +46,7 @@ enum class PushOutcome : uint8_t {
   kLate,       // the round was committed without it, so it is dropped
 };
 
-// Checks that the job takes contributions of this kind, encoding and scale. `is_averaged` says
+// Checks that the job accepts contributions of this kind, encoding and scale. `is_averaged` says
 // whether the bucket holds averaged tensors. Errors: InvalidArgument.
 absl::Status CheckForm(const ContributionKey& key, const params::Bucket& bucket,
                        const job::JobSpec& job, bool is_averaged, bool awaits_first_weights);
@@ -66,10 +66,10 @@ class NumbersCheck {
   NumbersCheck(const ContributionKey& key, int64_t num_elements, bool measures_norm);
 
   // Checks the elements that it has not looked at before. If more elements are to come, it leaves
-  // the last few for later. `num_bytes` is how many bytes of `elements` have arrived, and never
-  // falls. They are in the encoding of the key and pass CheckBytes(). `last` has copies of the last
-  // of these bytes, if the copies are in the cache and the bytes are not. The copies need no
-  // alignment.
+  // the last few for later. `num_bytes` is how many bytes of `elements` have arrived, never less
+  // than in the call before. The elements are in the encoding of the key and pass CheckBytes().
+  // `last` has copies of the last of these bytes, if the copies are in the cache and the bytes are
+  // not. The copies need no alignment.
   void Look(const std::byte* elements, int64_t num_bytes, absl::Span<const std::byte> last = {});
 
   // Checks that the elements, times the scale of the key, are finite and within kMaxContribution.

@@ -48,8 +48,8 @@ class ContributionMean {
 
   virtual void Add(params::Encoding encoding, const std::byte* values, const MeanShare& share) = 0;
   // Returns true if the mean may keep a page of this size and encoding, instead of copying it to
-  // another page. That saves a page if Add() would take one now. The page must not be much larger
-  // than needed.
+  // another page. It may do so if Add() would need another page now, and if this page is not much
+  // larger than needed.
   virtual bool CanAdopt(params::Encoding encoding, int64_t page_elements) const = 0;
   // Adds elements as Add() does, but keeps their page instead of a copy.
   virtual void Adopt(std::shared_ptr<Page> values, params::Encoding encoding,

@@ -175,7 +175,7 @@ TEST_P(EncodedShardTest, InitialWeightsOfAClientAreFp32) {
   EXPECT_TRUE(SameBits(shadow.elements(), cluster.Vector(4)));
 }
 
-// One reader takes every change, another reads only now and then, and a third reads the whole
+// One reader reads every change, another reads only now and then, and a third reads the whole
 // shadow each time.
 TEST_P(EncodedShardTest, AllShadowsOfAVersionAreTheSame) {
   TestCluster cluster({.job = EncodedJob(params::Encoding::kFp32, GetParam())});

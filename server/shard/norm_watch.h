@@ -43,7 +43,7 @@ class NormWatch {
  public:
   // Minimum number of contributions before the usual norm is known.
   static constexpr int kMinContributions = 8;
-  static constexpr int kMinContributionsAlone = 32;  // if contributions are applied alone
+  static constexpr int kMinContributionsAlone = 32;  // if contributions are applied one by one
   static constexpr double kDecay = 0.99;             // per round
 
   // `limit` is the maximum norm of a contribution, as a multiple of the usual norm. 0 means that

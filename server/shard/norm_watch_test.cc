@@ -90,7 +90,7 @@ TEST(NormWatchTest, HonestSpikesAmongSmallNormsAreLeftAlone) {
   }
 }
 
-// Counts contributions that are applied alone. norms[i] belongs to workers[i]: with {1, 1, 2},
+// Counts contributions that are applied one by one. norms[i] belongs to workers[i]: with {1, 1, 2},
 // worker 1 has two norms and worker 2 has one.
 std::vector<NormWatch::Finding> WatchAlone(NormWatch& watch, const std::vector<uint32_t>& workers,
                                            const std::vector<double>& norms) {

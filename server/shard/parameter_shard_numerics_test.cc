@@ -360,7 +360,8 @@ TEST(ShardNumericsTest, TheServersAnchorLeadsTowardsTheWorkersWeights) {
   }
 }
 
-// Contributions are taken in any order of arrival: no worker waits for one with a lower id.
+// With a quorum, contributions count in their order of arrival: no worker waits for one with a
+// lower id.
 TEST(ShardNumericsTest, ARobustMeanOfAQuorumHasTheSameBitsInAnyOrder) {
   job::JobSpec job = SyncAdamW();
   job.quorum = 3;

@@ -258,7 +258,7 @@ TEST(ParameterShardTest, ADroppedWorkersSpaceIsFreeAtOnceWhateverItsStreamsDo) {
   cluster.Drop(1);
   cluster.Drop(2);
   EXPECT_THAT(cluster.PushAll(TestCluster::Key(3, 0, 0), Ones(cluster, 3.0f)), IsOk());
-  // The two workers go on.
+  // The two workers now finish their buckets.
   for (StagedBucket& late : frozen) {
     std::fill(late.data().begin(), late.data().end(), 1e9f);
     shard.FinishBucket(std::move(late), [](absl::StatusOr<PushOutcome> outcome) {

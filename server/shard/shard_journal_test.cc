@@ -26,7 +26,8 @@ using ::testing::HasSubstr;
 constexpr int kWorkers = 3;
 constexpr int kRounds = 5;
 
-// Keeps what was appended. Reports it as durable at once, or when the test says so.
+// MemoryJournal stores the appended records. Reports them as durable at once, or when the test says
+// so.
 class MemoryJournal final : public ShardJournal {
  public:
   struct Entry {
@@ -185,7 +186,7 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
     }
   }
 
-  // If contributions are applied alone, more of them are needed until the usual norm is known.
+  // If contributions are applied one by one, more of them are needed until the usual norm is known.
   int num_rounds() const { return job::HasRosters(job()) ? kRounds : 13; }
   int64_t num_versions() const {
     int64_t versions = 0;
@@ -388,8 +389,8 @@ TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
   }
   EXPECT_GT(num_left_out, 0);
   // Replay cannot notice that one of several contributions to a round is missing: the numbers of
-  // the journal's records show that. If contributions are applied alone, it cannot notice that a
-  // skipped contribution is missing either, because a skipped contribution changes nothing.
+  // the journal's records show that. If contributions are applied one by one, it also cannot notice
+  // that a skipped contribution is missing, because a skipped contribution changes nothing.
   constexpr int kSkipped = kWorkers + 1;
   EXPECT_GE(num_refused, job::HasRosters(job()) ? kRounds - 1 : num_left_out - kSkipped);
   TestCluster cluster({.job = job(), .has_averaged = GetParam().has_averaged});

@@ -67,7 +67,7 @@ class ShardRoster {
   void Drop(WorkerId worker, Incarnation incarnation);
   // Opens a round. Rounds must come in order. Forgets the plans of rounds before `oldest_needed`.
   void Open(const sync::RoundPlan& plan, Round oldest_needed);
-  // Notes that all rounds before `round` are over.
+  // Must be called when all rounds before `round` are over.
   void EndBefore(Round round);
 
   std::shared_ptr<const RosterView> Now() const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ShardState is everything that a shard must remember over a restart. Holding it copies nothing:
-// pages are shared, and the shard writes to other pages as long as a reader holds these.
+// ShardState is everything that a shard must remember over a restart. A ShardState copies no pages:
+// it shares them with the shard, which then writes to other pages.
 #pragma once
 
 #include <memory>

@@ -109,7 +109,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   // Must be called when the turn of the request has come. Returns a slot if one is free for the
   // request. The request is then out of the queue, and its callback will not be called.
   std::shared_ptr<StagingSlot> Promote(const std::shared_ptr<Request>& request);
-  // Takes the request out of the queue. Returns false if it has been granted.
+  // Removes the request from the queue. Returns false if the request has already got a slot.
   bool Remove(const std::shared_ptr<Request>& request);
 
   // Returns true if requests of `pusher` wait because of other pushers, and not because of the

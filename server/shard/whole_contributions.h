@@ -20,9 +20,10 @@ class WholeContributions {
  public:
   explicit WholeContributions(int num_buckets) : num_buckets_(num_buckets) {}
 
-  // Notes that the bucket at `position` of the worker's contribution to `round` is answered:
-  // counted, now or before, or too late. Returns true if it is the last bucket. Repeats change
-  // nothing. Neither do calls for an incarnation or a round before the worker's newest.
+  // Must be called when the bucket at `position` of the worker's contribution to `round` is
+  // answered: as counted, as a repeat, or as too late. Returns true if it is the last bucket.
+  // Repeated calls change nothing. Neither do calls for an incarnation or a round before the
+  // worker's newest.
   bool Settle(WorkerId worker, Incarnation incarnation, Round round, int position) {
     absl::MutexLock lock(&mutex_);
     Newest& newest = newest_[worker];

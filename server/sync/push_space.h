@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// PushSpace says which pushes take the space of a shard for arriving contributions, and which
-// workers wait for space. With it the coordinator decides which worker delays others. It is plain
-// data.
+// PushSpace says which pushes have space in a shard, and which workers wait for space. The
+// coordinator uses it to decide which worker delays others. It is plain data.
 #pragma once
 
 #include <cstdint>
