@@ -594,8 +594,8 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> CheckpointKeeper::NewestUpTo(Ro
   absl::Notification done;
   deps_.executor->Schedule([&] {
     found = FindUpTo(round);
-    // A checkpoint that is published before the caller goes on must not cause the removal of this
-    // one.
+    // If another checkpoint is published before the caller uses this one, this one must not be
+    // removed.
     if (found.ok()) awaited_path_ = found->path;
     done.Notify();
   });

@@ -32,7 +32,8 @@
 
 namespace lodestar::host {
 
-// CheckpointReports takes the results of tasks. Its methods are called from the keeper's executor.
+// CheckpointReports receives the results of tasks. Its methods are called from the keeper's
+// executor.
 class CheckpointReports {
  public:
   virtual ~CheckpointReports() = default;

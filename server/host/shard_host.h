@@ -37,7 +37,7 @@
 
 namespace lodestar::host {
 
-// ShardReports takes what the server of a shard reports. Its methods are called from any thread,
+// ShardReports receives what the server of a shard reports. Its methods are called from any thread,
 // without a lock held, and must not block.
 class ShardReports {
  public:

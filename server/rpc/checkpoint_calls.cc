@@ -35,7 +35,8 @@ CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& o
   return finish(absl::UnavailableError("the coordinator is stopping"));
 }
 
-// Returns where the job goes on after it went back. Before, it had done `rounds_done` rounds.
+// Returns the checkpoint that the job has gone back to. `rounds_done` is the number of rounds that
+// were done before.
 absl::StatusOr<RolledBack> WhereItIsBack(const coordinator::Coordinator& coordinator, Round round,
                                          int64_t rounds_done, absl::Time now) {
   const std::optional<model::ResumeSnapshot> resumed = coordinator.Snapshot(now).resumed;
@@ -73,7 +74,7 @@ void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, Checkpoi
 
 void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::string& reason,
                         absl::Duration patience, CheckpointDone done) {
-  // The patience counts from the first attempt.
+  // The save gets the rest of `patience`, which counts from the first attempt.
   strand.Await(
       asker, patience,
       [=, until = absl::InfiniteFuture(), begun_in = uint64_t{0}](

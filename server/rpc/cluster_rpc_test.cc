@@ -407,9 +407,9 @@ TEST(ClusterRpcTest, StayConnectedIsAnsweredAtOnceWhereNothingFollowsFromConnect
   EXPECT_EQ(held.Await(), grpc::StatusCode::OK);
 }
 
-// There may be no command for long, for example while a client has not supplied the weights. If a
-// server does not know that it is attached, it gives no sign of life. If a server has missed the
-// last command, it would notice only with the next one.
+// There may be no command for long, for example while a client has not supplied the weights. But a
+// server that does not know that it is attached gives no sign of life. And a server that has missed
+// the last command would notice it only with the next one.
 TEST(ClusterRpcTest, AnAttachAndEverySignOfLifeAreAnsweredOnTheStream) {
   ServedCluster cluster(TwoServers());
   grpc::ClientContext context;

@@ -233,7 +233,7 @@ class KeepingStrandTest : public testing::Test {
   }
   ~KeepingStrandTest() override { strand_.Stop(); }
 
-  // Registers a worker. The answer is recorded when it leaves: the name, or the error.
+  // Registers a worker. The answer, which is the name or the error, is recorded when it is sent.
   void Register(const std::string& name) {
     strand_.RunAndTell(
         [&](coordinator::Coordinator& coordinator, absl::Time now) {

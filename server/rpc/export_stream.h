@@ -18,7 +18,7 @@ namespace lodestar::rpc {
 // WriteBlocking() and End(), and End() comes last.
 class ExportStream : public grpc::ServerWriteReactor<v1::ExportChunk> {
  public:
-  // `patience` is the maximum time in which the reader must take each piece.
+  // `patience` is the maximum time in which the client must read each piece.
   static std::shared_ptr<ExportStream> Create(grpc::CallbackServerContext* context,
                                               absl::Duration patience);
 

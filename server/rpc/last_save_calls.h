@@ -38,10 +38,10 @@ class LastSaveCalls {
   // means that it has loaded nothing yet.
   Call Next(uint64_t server_incarnation, absl::Time now);
 
-  // Takes the answer to a call. Returns the outcome of the save. If the result is not set, another
-  // attempt is due after a pause. An answer counts only if this server is still in the incarnation
-  // of the servers in which it made the call. Errors: those of the coordinator; DataLoss (no answer
-  // has come in time).
+  // Must be called with the answer to a call. Returns the outcome of the save. If the result is not
+  // set, another attempt is due after a pause. An answer counts only if this server is still in the
+  // incarnation of the servers in which it made the call. Errors: those of the coordinator;
+  // DataLoss (no answer has come in time).
   std::optional<Outcome> OnAnswer(const Outcome& answer, uint64_t server_incarnation,
                                   absl::Time now);
   // Must be called instead of OnAnswer() if there is no connection to call over. `connection` is

@@ -96,7 +96,7 @@ class SharedMemoryStream final
   const storage::SharedRegion& region() const { return *region_; }
   int64_t block_bytes() const { return block_bytes_; }
 
-  // Notes that a pushed chunk has been copied, so that the worker may write there again.
+  // Must be called when a pushed chunk has been copied, so that the worker may write there again.
   void MarkRead(uint64_t offset) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes a block to fill and to send. If the result is kWait, `retry` will be called, without a
   // lock held, when a block may be free. Then the caller may ask again. A block that is taken and

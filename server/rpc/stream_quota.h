@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // StreamQuota limits how many bulk streams may be open at once, because each takes some 20 kB
-// before it has moved any data. Each member may have a few. Callers that are not known as members,
-// which may be any programs, share a bounded number.
+// before it has moved any data. Each member may have a few. All callers that are not known as
+// members share a bounded number, because they may be any programs.
 #pragma once
 
 #include <map>

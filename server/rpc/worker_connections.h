@@ -32,8 +32,8 @@ class WorkerConnections {
 
   explicit WorkerConnections(StateOf state_of) : state_of_(std::move(state_of)) {}
 
-  // Notes that a bulk call of this incarnation has begun over the connection from `peer`. Forgets
-  // older incarnations of the worker, and those of its connections that are no longer open.
+  // Must be called when a bulk call of this incarnation begins over the connection from `peer`.
+  // Forgets older incarnations of the worker, and those of its connections that are no longer open.
   void Note(const messages::WorkerLife& life, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns true if the other end has closed all connections of this incarnation, or if there were
   // none. Returns false if there are too many workers or connections to remember all.
