@@ -833,8 +833,8 @@ absl::Status CoordinatorRole::FinishCheckpointCommand(absl::Duration patience,
   return checkpoint_command_->Finish(patience, is_interrupted);
 }
 
-// Returns the status that the streams to the other servers end with. Those servers wait until this
-// server is back. If they are told to stop before, the text tells them what is saved.
+// Returns the status with which the streams to the other servers end. Those servers wait until this
+// server is back. If they are told to stop while they wait, the text tells them what is saved.
 absl::Status CoordinatorRole::Farewell() {
   std::string text = "the coordinator is stopping";
   if (shards_ == nullptr) return absl::AbortedError(text);

@@ -197,8 +197,8 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // servers go on.
   void TellCommandOfSetAside(const shards::WeightsSource& source);
   void CarryOut(coordinator::Effect effect, const shards::CoordinatorRecord& follows);
-  // Reads what the coordinator compares the servers' journals with. Blocks for the disk. Errors:
-  // those of files.
+  // Reads the facts that the coordinator compares with the servers' journals. Blocks for the disk.
+  // Errors: those of files.
   absl::StatusOr<shards::JournalFacts> ReadJournalFacts() const;
   v1::ClusterStatus ReadStatus();
   absl::Status Farewell();

@@ -53,8 +53,8 @@ struct ClusterConfig {
   // Maximum time for the last checkpoint after this server is told to stop, and for the open rounds
   // after the job is told to stop.
   absl::Duration stop_timeout = absl::Minutes(1);
-  // Maximum number of bytes that the shard may use. 0 means what the machine or its control group
-  // has.
+  // Maximum number of bytes that the shard may use. 0 means all memory of the machine or of its
+  // control group.
   int64_t memory_limit = 0;
   // See LeaseAddress. Empty means that there is no lease: every process that is started is the
   // server.

@@ -94,10 +94,10 @@ class CertificateAuthority {
   absl::StatusOr<Issued> Renew(const security::Identity& identity, const std::string& request,
                                Beginning beginning = Beginning::kWithAuthority)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Keeps credentials of this machine in `folder`. Makes or renews them if they lack one of `hosts`
-  // (see IssueCertificate()), are not valid yet, or have less than half of their time left. Also
-  // renews them if they last longer than certificates do, because the clock was ahead when they
-  // were issued. Errors also: those of the files.
+  // Makes sure that `folder` has valid credentials of this machine. Makes or renews them if they
+  // lack one of `hosts` (see IssueCertificate()), are not valid yet, or have less than half of
+  // their time left. Also renews them if they last longer than new ones would, because the clock
+  // was ahead when they were issued. Errors also: those of the files.
   absl::StatusOr<security::Identity> KeepOwn(const std::string& folder, security::Role role,
                                              const std::string& name,
                                              const std::vector<std::string>& hosts = {})

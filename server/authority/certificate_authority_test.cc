@@ -288,7 +288,7 @@ TEST_F(CertificateAuthorityTest, AClockThatWasAheadForgetsNoRevocation) {
   EXPECT_THAT(authority->Revoked(), ElementsAre(Pair(issued->identity.id, HasSubstr("(lost)"))));
   now_ -= absl::Hours(24 * 365) + 5 * absl::Hours(4);
   EXPECT_FALSE(authority->CheckHolds(issued->identity).ok());
-  // If a clock has leapt forward and goes on from there, the ledger believes the clock after a day.
+  // If a clock has leapt forward and stays ahead, the ledger trusts it after a day.
   for (int i = 0; i < 4; ++i) {
     now_ += absl::Hours(24 * 8);
     ASSERT_OK(authority->CreateToken({.ttl = absl::Seconds(1)}));

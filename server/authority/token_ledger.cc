@@ -25,7 +25,7 @@ constexpr int64_t kFormatVersion = 1;
 // How long tokens and identities are shown after they have ended.
 constexpr absl::Duration kMemory = absl::Hours(24 * 7);
 // If a clock is far ahead of the time of the last change, the ledger trusts it only after it has
-// gone on for this long.
+// shown later times for this long.
 constexpr absl::Duration kLeapDoubt = absl::Hours(24);
 constexpr int kNameSuffixDigits = 6;
 constexpr int64_t kMaxNumber = int64_t{1} << 62;

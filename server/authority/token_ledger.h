@@ -104,8 +104,8 @@ class TokenLedger {
 
   // Returns the identity of a client that shows the token itself, because it can show no
   // certificate. The identity has the token's role, and the token's name or a name made from its
-  // id. This is no enrolment, and counts no use. Errors: those of Redeem() about the token;
-  // PermissionDenied (the token has a maximum number of uses, which could not be counted).
+  // id. This is no enrolment, and does not count as a use. Errors: those of Redeem() about the
+  // token; PermissionDenied (the token has a maximum number of uses, which could not be counted).
   absl::StatusOr<security::Identity> IdentityByToken(absl::string_view token_id,
                                                      absl::string_view secret,
                                                      absl::Time now) const;

@@ -29,9 +29,9 @@ absl::Status CreateForGood(storage::FileSystem& file_system, const std::string& 
   RETURN_IF_ERROR(file_system.CreateDirectories(folder));
   for (auto above = upwards.begin() + 1; above < upwards.end(); ++above) {
     const absl::Status synced = file_system.SyncDirectory(*above);
-    // The parent folder may come from an earlier start that ended before it had synced that folder,
-    // so it is synced now. An existing folder that this process may not read is no error, and
-    // neither is a file system that cannot sync directories.
+    // An existing folder may come from an earlier start that ended before it had synced the folder
+    // above, so the folder above is synced now. In this case it is no error if this process may not
+    // read the folder above, or if the file system cannot sync directories.
     const bool cannot_sync = absl::IsPermissionDenied(synced) || absl::IsInvalidArgument(synced) ||
                              absl::IsUnimplemented(synced) || absl::IsFailedPrecondition(synced);
     if (above <= there || !cannot_sync) RETURN_IF_ERROR(synced);

@@ -135,8 +135,8 @@ absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root
     }
     old.push_back(entry);
   }
-  // One save makes at most two checkpoints superfluous: the oldest of the newest `keep`, and the
-  // oldest that is kept because of `every_rounds`.
+  // One save makes at most two checkpoints superfluous: one that was kept as one of the newest
+  // `keep`, and one that was kept because of `every_rounds`.
   constexpr size_t kMostOfOneSave = 2;
   if (old.size() > kMostOfOneSave) {
     logging::LogWarn("removes {} checkpoints that --checkpoint_keep={} does not keep: {} to {}",

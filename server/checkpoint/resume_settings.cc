@@ -40,7 +40,8 @@ std::optional<std::string> SavedValue(const checkpoints::Manifest& manifest,
   return TextOf(*saved);
 }
 
-// Returns the fields that decide what the weights mean, "gpt.width" and so on, with their values.
+// Returns the fields of the model that decide what its weights mean, such as "gpt.width", with
+// their values.
 std::map<std::string, std::string> ArchitectureOf(const params::ModelSpec& model) {
   std::map<std::string, std::string> fields;
   const auto json = ParseJson(params::ModelSpecToJson(model));

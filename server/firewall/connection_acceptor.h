@@ -134,7 +134,7 @@ class ConnectionAcceptor {
   void Close(int fd) ABSL_LOCKS_EXCLUDED(mutex_);
 
   std::optional<RefusalReason> LetIn(int fd) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Notes that the connection is being refused.
+  // Marks the connection as refused. Its peer has `at_most` to read the refusal.
   void RefuseFor(int fd, absl::Duration at_most) ABSL_LOCKS_EXCLUDED(mutex_);
   void Count(RefusalReason refusal, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the status that a gRPC client gets for this refusal.

@@ -160,8 +160,8 @@ ConnectionState ConnectionTable::StateOf(const net::HostPort& peer) const {
     const bool was_closed = was_closed_(let_in_.at(*open).identity);
     return was_closed ? ConnectionState::kClosed : ConnectionState::kOpen;
   }
-  // No connection of the peer was open at the last sweep or since. The other end has closed it if
-  // let_in_ or closed_ says so.
+  // No connection of the peer is open. If the other end has closed the last one, let_in_ has it
+  // until the next sweep, and closed_ has the peer afterwards.
   const bool was_closed =
       std::any_of(let_in_.begin(), let_in_.end(),
                   [&](const auto& it) {

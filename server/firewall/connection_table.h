@@ -106,13 +106,13 @@ class ConnectionTable {
   // Forgets the connection that OnAccepted() would choose, and returns it: the caller must close
   // it. Returns nothing if only held connections wait.
   std::optional<int> MakeRoom();
-  // Notes that a gRPC client has made the connection, and that it waits until `deadline` for the
+  // Must be called when a gRPC client has made the connection and waits until `deadline` for the
   // server to serve.
   void OnHeld(int fd, absl::Time deadline);
-  // Notes that the connection is refused, and that its peer has until `deadline` to read the
+  // Must be called when the connection is refused. Its peer has until `deadline` to read the
   // refusal.
   void OnRefused(int fd, absl::Time deadline);
-  // Notes that the connection no longer waits, because it is closed.
+  // Must be called when a waiting connection is closed.
   void Forget(int fd);
   // Lets in a connection that waits. Returns the reason if a limit is reached; then the connection
   // goes on waiting.

@@ -28,8 +28,8 @@ class Http2Refusal {
   // `status` must not be OK, and its text must be printable ASCII.
   Http2Refusal(absl::Status status, GoAwayCode code) : status_(std::move(status)), code_(code) {}
 
-  // Takes what the client sends, from its first byte on, in pieces of any size. Returns the bytes
-  // to send to the client.
+  // Must be called with the bytes that the client sends, from its first byte on, in pieces of any
+  // size. Returns the bytes to send to the client.
   std::string OnBytes(absl::string_view bytes);
   // Returns the last frame to send.
   std::string GoAway() const;

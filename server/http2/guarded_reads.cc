@@ -259,8 +259,9 @@ __attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* bytes, int m
 
 __attribute__((visibility("default"))) int SSL_do_handshake(SSL* ssl) {
   static auto* const real = lodestar::http2::OfTheSystem<int(SSL*)>("SSL_do_handshake");
-  // SSL_get_error() would take an error that an earlier connection has left in this thread's queue
-  // for an error of this one. gRPC 1.51 takes only one error from the queue, and there may be more.
+  // An earlier connection may have left errors in this thread's queue. SSL_get_error() would report
+  // them as errors of this connection. gRPC 1.51 removes only one error from the queue, and there
+  // may be more.
   ERR_clear_error();
   const int result = real(ssl);
   if (result <= 0 && SSL_is_server(ssl) == 1 && SSL_get_error(ssl, result) == SSL_ERROR_SSL) {

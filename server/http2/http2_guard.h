@@ -40,8 +40,8 @@ class Http2Guard {
   Http2Guard() : Http2Guard(Config()) {}
   explicit Http2Guard(const Config& config);
 
-  // Takes what the client has sent, from its first byte on, in pieces of any size. Returns false if
-  // the connection must not be read any further.
+  // Checks the bytes that the client has sent. They must be passed from the first byte on, in
+  // pieces of any size. Returns false if the connection must not be read any further.
   bool Allows(absl::string_view bytes, absl::Time now);
 
  private:

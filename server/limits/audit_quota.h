@@ -23,7 +23,7 @@ class AuditQuota {
   static constexpr size_t kMaxIdentities = 1024;
 
   // Returns nothing if a refusal of `identity` must not be logged. If it may be logged, returns how
-  // many refusals were left out since the last logged one.
+  // many refusals were not logged since the last logged one.
   std::optional<int> Take(absl::string_view identity, absl::Time now);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// RegistrationLimit limits the registrations that a coordinator takes per minute, of one address
+// RegistrationLimit limits the registrations that a coordinator accepts per minute, of one address
 // and in all. So a client that registers again and again, under new names, leaves room for others.
 // It has no lock, clock or thread.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// SiteJob() computes the job of a site: what the servers upstream have it train, and how. It does
-// no I/O.
+// SiteJob() computes the job of a site: what the site trains for the servers upstream, and how. It
+// does no I/O.
 #pragma once
 
 #include <set>

@@ -63,7 +63,7 @@ std::optional<LineFacts> FactsOf(absl::string_view line) {
                    LossAfter(line, R"("train_loss":)")};
 }
 
-// The part of a file that is kept when training goes on at a point.
+// The part of a file that is kept when training goes on from a RestoredPoint.
 struct Kept {
   int64_t bytes = 0;
   int64_t num_cut = 0;            // number of lines that are cut, without an incomplete last line

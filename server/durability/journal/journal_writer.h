@@ -4,9 +4,10 @@
 // survive the process or the machine, it may be acknowledged only after that report.
 //
 // Records that come while others are written are written together and synced once (group commit).
-// After a disk error no further record becomes durable until a new segment has taken all records
-// that are not durable yet. Every Tick() tries to write such a segment. A file whose sync has
-// failed once cannot be trusted, because the system may have dropped its unwritten data.
+// After a disk error, all records that are not durable yet must be written into a new segment.
+// Until then no further record becomes durable. Every Tick() tries to write such a segment. A file
+// whose sync has failed once cannot be trusted, because the system may have dropped its unwritten
+// data.
 //
 // Segments stay open for reading. If another program removes or replaces a segment, no record
 // becomes durable, as after an error, until the next Tick() has written that segment again from the
@@ -64,8 +65,8 @@ class JournalWriter {
     // Makes the folder again, and locks it, if it was removed with its segments. Called before
     // removed segments are written again. An error counts as an error of the disk.
     std::function<absl::Status()> reclaim = [] { return absl::OkStatus(); };
-    // Called with the error when the disk stops taking the journal, and with OK when it takes the
-    // journal again.
+    // Called with the error when the journal can no longer be written to the disk, and with OK when
+    // it can be written again.
     std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
   };
   struct Record {
@@ -77,7 +78,7 @@ class JournalWriter {
 
   static constexpr absl::Duration kLongestWrite = absl::Seconds(3);
   // Maximum number of segments that are kept open. Further segments are not written again if they
-  // are removed. There are more only if no checkpoint has succeeded for long.
+  // are removed. A journal has more segments only if no checkpoint has succeeded for a long time.
   static constexpr size_t kMaxHeld = 64;
 
   // Creates a writer. Writes the records again that may not be on disk, because readers have relied

@@ -107,7 +107,7 @@ class LeaseCourse {
   void OnClaimed(const std::optional<LeaseKey>& key, absl::Time now);
   // Waits while another process holds the key.
   void StandBy(const LeaseKey& key, absl::Time now);
-  // Notes that the current lease is of no use any more.
+  // Gives up the current lease. It is revoked with the next call.
   void Abandon();
   void CheckDeadline(absl::Time now);
   void Lose(std::string why);

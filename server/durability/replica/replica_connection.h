@@ -29,7 +29,7 @@ class ReplicaLane {
  public:
   virtual ~ReplicaLane() = default;
   // Sends a change. May return before the replica has made the change. Blocks while the replica
-  // takes no more.
+  // accepts no further change.
   virtual absl::Status Send(FileChange change) = 0;
   // Asks the replica to report when all changes that were sent before are done. Returns a number
   // for Await().

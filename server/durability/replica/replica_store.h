@@ -101,9 +101,9 @@ class ReplicaStore {
   ReplicaStore(MirroredFolders folders, Deps deps)
       : folders_(std::move(folders)), deps_(std::move(deps)), disk_(deps_.disk) {}
 
-  // Claims what is in the journal folder, so that no other process uses it. Errors: AlreadyExists,
-  // naming the process that uses it; FailedPrecondition (a server, not a replica, has used the
-  // folder).
+  // Claims the folders of all shards that are in the journal folder, so that no other process uses
+  // them. Errors: AlreadyExists, naming the process that uses one; FailedPrecondition (a server,
+  // not a replica, has used one).
   absl::Status Open();
 
   // Begins a term: see ReplicaConnection::BeginTerm(). Errors also: Unavailable (a server without a

@@ -65,7 +65,7 @@ struct ReplicationPlan {
 // have gone on since, or the copy is incomplete).
 absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start);
 
-// A TermRequest is what a server asks of its replica.
+// A TermRequest is the request of a server that its replica begins a term.
 struct TermRequest {
   uint64_t term = 0;
   // A term may have several connections, one after the other. Messages of an earlier connection are
