@@ -221,8 +221,7 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   shards::CoordinatorRecord found_record_;  // last record in the journal when this process began
   std::string journal_damage_;              // see JournalFacts
   bool is_of_former_division_ = false;
-  std::unique_ptr<ThreadPool> journal_thread_;  // runs the journal's tasks, so it is destroyed
-                                                // first
+  std::unique_ptr<ThreadPool> journal_thread_;  // runs the journal's tasks; destroyed first
   status::StatusBoard board_;
   logging::ChangeLogger notices_;
   std::function<status::ShardReading()> read_local_;
@@ -235,8 +234,7 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   std::unique_ptr<site::ServedSite> site_;
   // The command. Null means that there is no --on_checkpoint.
   std::unique_ptr<host::CheckpointCommand> checkpoint_command_;
-  std::unique_ptr<ThreadPool> command_thread_;  // runs the command's tasks, so it is destroyed
-                                                // first
+  std::unique_ptr<ThreadPool> command_thread_;  // runs the command's tasks; destroyed first
   std::unique_ptr<host::CheckpointKeeper> checkpoints_;
   absl::Time looks_at_ = absl::InfinitePast();  // time of LookAtCheckpoint()'s next check
   // Thread of the keeper's tasks. It is declared after the keeper, so that it is destroyed first.

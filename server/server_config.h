@@ -125,8 +125,7 @@ struct ServerConfig {
   OutputConfig output;
   job::JobSpec job;                 // the job of the coordinator; the other servers receive it
   std::set<std::string> given;      // flags of the command line; see CoordinatorConfig
-  job::OpenSettings open_settings;  // settings that the job chooses, such as --mode=auto; see
-                                    // CoordinatorConfig
+  job::OpenSettings open_settings;  // settings that the job chooses; see CoordinatorConfig
   bool exit_when_done = false;
   // True: the process is no server, but keeps copies of the journals of other servers. Until the
   // leader lease makes it a server, only `network`, `limits` of connections and messages, the

@@ -59,11 +59,9 @@ struct IdentityRecord {
   absl::Time enrolled;
   absl::Time expires;                           // end of its newest certificate
   absl::Time revoked = absl::InfiniteFuture();  // when it was last revoked
-  int64_t revocation = 0;                       // number of the revocation; 0 means not
-                                                // revoked
+  int64_t revocation = 0;                       // number of the revocation; 0 means none
   std::string revoked_because = {};
-  bool is_replaced = false;  // true: revoked because another machine got its name, which
-                             // stays allowed
+  bool is_replaced = false;  // true: revoked because its name was given to another machine
 
   friend bool operator==(const IdentityRecord&, const IdentityRecord&) = default;
 
@@ -85,8 +83,7 @@ class TokenLedger {
   struct Enrolment {
     std::string token_id;
     std::string secret;
-    std::string name;                // wanted name; empty means the token's name or, if the
-                                     // token has no name, a name made from fallback_name
+    std::string name;                // wanted name; if empty, one from the token or fallback_name
     std::string fallback_name;       // the machine's own name
     std::vector<std::string> roles;  // roles that the program can have; empty means any
     std::string identity_id;         // must be new
@@ -170,10 +167,8 @@ class TokenLedger {
   std::vector<std::string> Replace(absl::string_view name, absl::Time now);
 
   int64_t last_number_ = 0;                    // number of the last creation or revocation
-  absl::Time changed_ = absl::InfinitePast();  // time of the last change; not updated while the
-                                               // clock may be wrong
-  absl::Time leapt_ = absl::InfiniteFuture();  // time since which the clock has been far ahead
-                                               // of `changed_`
+  absl::Time changed_ = absl::InfinitePast();  // time of the last change, if it was plausible
+  absl::Time leapt_ = absl::InfiniteFuture();  // since when the clock is far ahead of changed_
   std::map<std::string, TokenRecord> tokens_;
   std::map<std::string, IdentityRecord> identities_;
 };

@@ -49,8 +49,7 @@ absl::Status SetAsideNewer(storage::FileSystem& file_system, const std::string& 
 // A Retention says which checkpoints are kept.
 struct Retention {
   int keep = 3;              // number of newest checkpoints that are kept, at least 1
-  int64_t every_rounds = 0;  // also keeps the `keep` newest checkpoints whose round is a
-                             // multiple of this number; 0 means that none is kept for this
+  int64_t every_rounds = 0;  // also keeps `keep` whose round is a multiple of this; 0 means none
 };
 
 // Removes the checkpoints before `newest` that `retention` does not keep, and the old versions of

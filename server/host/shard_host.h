@@ -209,8 +209,7 @@ class ShardHost {
   Executor* writer_;
   Executor* commands_;
   std::unique_ptr<ThreadPool> writer_thread_;
-  std::unique_ptr<ThreadPool> commands_thread_;  // destroyed first, because its tasks use all
-                                                 // others
+  std::unique_ptr<ThreadPool> commands_thread_;  // destroyed first: its tasks use all others
 };
 
 }  // namespace lodestar::host

@@ -49,8 +49,7 @@ struct WorkerRecord {
   uint64_t instance_id = 0;
   WorkerState state = WorkerState::kRegistered;
   absl::Time renewed_at;                       // start of the lease
-  int64_t times_renewed = 0;                   // how often the worker has renewed its lease since
-                                               // it registered
+  int64_t times_renewed = 0;                   // number of renewals since it registered
   absl::Time ended_at = absl::InfinitePast();  // set if its incarnation has ended
   std::string end_reason;
   // True: its incarnation ended because the servers lost their state, and the worker has not come

@@ -159,8 +159,7 @@ class CoordinatorStrand {
 
   struct Answer {
     Delivery deliver;
-    absl::Time not_after = absl::InfiniteFuture();  // in clock time: the answer is sent then, on
-                                                    // disk or not
+    absl::Time not_after = absl::InfiniteFuture();  // clock time at which it is sent anyway
   };
 
   void RunUntyped(absl::FunctionRef<void(coordinator::Coordinator&, absl::Time)> call)

@@ -107,8 +107,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   std::deque<Chunk> chunks_ ABSL_GUARDED_BY(mutex_);  // the first is being written if is_writing_
   size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_read_ ABSL_GUARDED_BY(mutex_) = 0;         // buckets that were or are being asked for
-  bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;  // from the read of a bucket until its last
-                                                     // chunk is cut
+  bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;  // a bucket is being read or cut into chunks
   bool has_rest_ ABSL_GUARDED_BY(mutex_) = false;    // cutting_ has a rest that no task is cutting
   shard::PendingCall waiting_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;

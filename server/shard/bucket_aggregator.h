@@ -238,9 +238,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   mutable absl::Mutex mutex_;
   BucketProtocol protocol_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;  // the shard's counters know that the bucket
-                                                   // has weights
-  // True: the shard's counters know that a round is open.
+  bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;  // the counters know that it has weights
   bool is_pending_ ABSL_GUARDED_BY(mutex_) = false;
   // The position that the shard's counters know.
   BucketPosition counted_position_ ABSL_GUARDED_BY(mutex_);

@@ -76,8 +76,7 @@ class StagedBucket {
 // workers have of the weights if weights travel as encoded changes.
 struct ReadView {
   bool shadow = false;
-  std::optional<Version> held = {};  // version of the shadow that the reader has; later changes are
-                                     // enough
+  std::optional<Version> held = {};  // version that the reader has; later changes may be enough
 };
 
 // The weights of a bucket, or their shadow, at one version. The pages are complete and never change

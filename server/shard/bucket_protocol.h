@@ -51,12 +51,10 @@ using CallId = uint32_t;
 
 struct BucketEffect {
   enum class Kind : uint8_t {
-    kRequestSlot,        // get a slot for push `call`, then OnSlot(); sent again if the push is in
-                         // turn now
+    kRequestSlot,        // get a slot for push `call`, then OnSlot(); sent again when in turn
     kDiscardPush,        // push `call` may send, but will not count: `outcome` says why
     kRefusePush,         // answer push `call` with `status`
-    kAcknowledge,        // contribution `call` counts, at `staleness`, or is known: answer
-                         // `outcome`
+    kAcknowledge,        // `call` counts, at `staleness`, or is a repeat: answer `outcome`
     kRefuse,             // contribution `call` does not count: answer `status`
     kRead,               // answer read `call` with the weights
     kRefuseRead,         // answer read `call` with `status`
@@ -317,8 +315,7 @@ class BucketProtocol {
   std::vector<Held> held_;  // held contributions, by round, then worker
   std::vector<Read> reads_;
   std::vector<Capture> captures_;
-  std::optional<Round> replacement_;  // round whose weights are to be replaced, until kReplace is a
-                                      // step
+  std::optional<Round> replacement_;  // round whose weights wait to be replaced
   bool needs_review_ = false;         // pushes_, reads_ and captures_ must be reviewed
   bool roster_changed_ = false;       // OnRosterChange must be asked
 };

@@ -960,10 +960,8 @@ class AnyOrder {
   std::map<CallId, ContributionKey> pushes_;
   std::set<CallId> slots_;  // pushes that have requested a slot
   std::vector<ContributionKey> staged_;
-  std::map<CallId, ContributionKey> arrived_;       // contributions that arrived and are not
-                                                    // answered
-  std::map<CallId, ContributionKey> acknowledged_;  // acknowledged contributions that are in no sum
-                                                    // yet
+  std::map<CallId, ContributionKey> arrived_;       // contributions that arrived, not answered yet
+  std::map<CallId, ContributionKey> acknowledged_;  // acknowledged, but in no sum yet
   std::map<CallId, Round> reads_;
   BucketStep step_;  // the update under way
   std::optional<Round> norm_asked_;

@@ -67,11 +67,9 @@ class BucketShadow {
   const params::ElementRange range_;
   PagePool& pages_;
   std::shared_ptr<Page> shadow_;
-  std::shared_ptr<Page> last_weights_;               // weights before the update; null with error
-                                                     // feedback
+  std::shared_ptr<Page> last_weights_;               // former weights; null with error feedback
   std::deque<std::shared_ptr<const Page>> changes_;  // encoded; the newest leads to version_
-  std::shared_ptr<Page> next_change_;                // change of the advance under way, if it has
-                                                     // memory for one
+  std::shared_ptr<Page> next_change_;                // change of the advance under way, or null
   Version version_;
 };
 

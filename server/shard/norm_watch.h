@@ -34,8 +34,7 @@ namespace lodestar::shard {
 // The data that must survive a restart.
 struct UsualNorm {
   double norm = 0.0;
-  int64_t contributions = 0;  // number of contributions that it is known from, up to the number
-                              // needed
+  int64_t contributions = 0;  // contributions that `norm` is based on, at most the number needed
   friend bool operator==(const UsualNorm&, const UsualNorm&) = default;
 };
 

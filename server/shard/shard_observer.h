@@ -50,21 +50,14 @@ struct ShardStats {
   int64_t contributions_duplicate = 0;
   int64_t contributions_late = 0;
   int64_t contributions_rejected = 0;
-  int64_t contributions_skipped = 0;          // number of counted contributions of steps without an
-                                              // update
-  std::vector<uint64_t> staleness_histogram;  // [s]: number counted with staleness s; the last: s
-                                              // or more
-  int64_t journal_bytes = 0;                  // bytes since the newest checkpoint; 0 means no
-                                              // journal
-  uint64_t journal_end = 0;                   // number of the last record on disk; 0 means that
-                                              // there is none
-  std::string journal_trouble;                // why contributions cannot be acknowledged; empty:
-                                              // they can
-  std::string journal_replica;                // address of the replica, and what it has; empty: no
-                                              // replica
+  int64_t contributions_skipped = 0;          // counted contributions of skipped steps
+  std::vector<uint64_t> staleness_histogram;  // [s]: counted with staleness s (last: s or more)
+  int64_t journal_bytes = 0;                  // bytes written since the newest checkpoint
+  uint64_t journal_end = 0;                   // number of the last record on disk, or 0
+  std::string journal_trouble;                // why nothing can be acknowledged; empty: it can
+  std::string journal_replica;                // address and state of the replica; empty: none
   Round open_round;                           // round of the oldest bucket
-  std::vector<WorkerId> missing;              // workers whose contribution to open_round is missing
-                                              // in some bucket
+  std::vector<WorkerId> missing;              // workers missing from open_round in some bucket
   std::string waiting_for;                    // what the round waits for; empty: nothing
   sync::PushSpace push_space;
 };

@@ -30,8 +30,7 @@ class MetricsFile {
   struct Change {
     std::string text;  // message for the log; empty if nothing was done
     bool was_another_run = false;
-    std::vector<rounds::RoundSummary> missing = {};  // rounds of point.last_rounds whose lines must
-                                                     // be appended
+    std::vector<rounds::RoundSummary> missing = {};  // rounds of last_rounds without a line
   };
   // Prepares the file for the rounds from `point` on. After an error the file is as it was. Errors:
   // those of files.

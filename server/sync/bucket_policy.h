@@ -30,12 +30,11 @@ struct CountedContribution {
 // have no rosters, only `version` has a meaning.
 struct BucketFacts {
   Version version;  // number of updates applied
-  Round round;      // round that it collects; for pushes during an update: the round after the
-                    // update
+  // Round that the bucket collects. For pushes during an update, it is the round after the update.
+  Round round;
   bool is_updating = false;         // the round before is decided, and its update is under way
   Round newest_opened{-1};          // newest round that the coordinator has opened on this shard
-  Round over_before{-1};            // rounds before this one are over: all their reported
-                                    // contributions count
+  Round over_before{-1};            // all reported contributions to rounds before this one count
   bool is_due = true;               // true: `round` exchanges this bucket; see FragmentPlan
   const RoundPlan* plan = nullptr;  // plan of `round`; null until the coordinator opens the round
   absl::Span<const WorkerId> live;  // the plan's roster without dropped workers; ascending
@@ -50,8 +49,7 @@ struct PushFacts {
   Round round;
   Version base_version;
   Standing standing = Standing::kUnknown;           // MemberDirectory::StandingOf
-  std::optional<CountedContribution> last_counted;  // last contribution of this worker to this
-                                                    // bucket
+  std::optional<CountedContribution> last_counted;  // the worker's newest counted contribution
   bool is_due = true;                               // true: the round exchanges this bucket
   int64_t num_samples = 0;                          // see RoundPlan::WeightOf
 };

@@ -45,8 +45,7 @@ struct LeaseAnswer {
   // does not exist.
   absl::Status status = absl::OkStatus();
   int64_t lease = 0;                           // answer to kGrant
-  absl::Duration ttl = absl::ZeroDuration();   // answer to kGrant, kKeepAlive; 0 means no such
-                                               // lease
+  absl::Duration ttl = absl::ZeroDuration();   // of kGrant, kKeepAlive; 0 means no such lease
   std::optional<LeaseKey> key = std::nullopt;  // answer to kRead, kClaim; not set: the key is free
 };
 

@@ -170,8 +170,7 @@ class Replication {
   // True: another server has gone on from the replica. It stays true, because the replica may be
   // empty when it is asked again.
   bool is_superseded_ ABSL_GUARDED_BY(mutex_) = false;
-  bool was_lost_ ABSL_GUARDED_BY(mutex_) = false;  // true: the replica was lost since Watch()
-                                                   // looked last
+  bool was_lost_ ABSL_GUARDED_BY(mutex_) = false;  // true: lost since Watch() looked last
   std::atomic<uint64_t> last_file_ = 0;
   std::thread watch_;
 };

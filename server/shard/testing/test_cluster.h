@@ -30,8 +30,7 @@ class TestCluster {
     Incarnation last_of_others = {};
     int64_t staging_bytes = 1 << 20;
     int64_t max_bytes = 0;              // limit of each shard
-    int64_t system_bytes = 0;           // bytes that the system gives to all shards; 0 means no
-                                        // limit
+    int64_t system_bytes = 0;           // bytes that the system gives in all; 0 means no limit
     Executor* executor = nullptr;       // null: everything runs inline
     ShardObserver* observer = nullptr;  // observer of all shards
     process::TraceRecorder* trace = nullptr;  // recorder of all shards
