@@ -90,7 +90,8 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   ~CoordinatorRole() override;
 
   // Builds the services around the local shard, which must live until this object is destroyed or
-  // Stop() was called. `read_local` measures the shard. Errors also: those of HttpServer::Start().
+  // Stop() was called. `read_local` returns the present measurements of the local shard. Errors
+  // also: those of HttpServer::Start().
   absl::Status Start(host::ShardHost* local, std::function<status::ShardReading()> read_local);
   // Takes over a connection that begins with firewall::kEnrollmentWord. `descriptor` is its socket.
   void TakeEnrollment(int descriptor, std::string peer);

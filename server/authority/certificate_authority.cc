@@ -29,7 +29,7 @@ constexpr int kIdentityIdBytes = 8;
 // The authority has one certificate for all its life, because join strings contain its hash.
 constexpr absl::Time kAuthorityBeginning = absl::FromUnixSeconds(1'577'836'800);  // 2020-01-01
 constexpr absl::Duration kAuthorityLifetime = absl::Hours(24 * 3650);
-// Clocks of different machines may differ by this much.
+// Maximum difference that we allow between the clocks of two machines.
 constexpr absl::Duration kClockSlack = absl::Minutes(5);
 constexpr absl::Duration kReadInterval = absl::Seconds(1);
 

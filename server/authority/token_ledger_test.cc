@@ -204,7 +204,7 @@ TEST_F(TokenLedgerTest, NamesOfTheServersOwnAreNobodyElses) {
   }
 }
 
-// A machine may still ask over a connection that is older than the end of its certificate.
+// A machine may ask for a renewal over a connection that it opened before its certificate ended.
 TEST_F(TokenLedgerTest, AnIdentityWhoseCertificateHasEndedIsNotRenewed) {
   Create("t", {.ttl = 3 * kDay});
   const auto old = Redeem("t", "w0");

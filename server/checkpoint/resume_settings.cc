@@ -24,7 +24,7 @@ namespace lodestar::checkpoint {
 namespace {
 
 constexpr char kModelFlag[] = "model";
-constexpr char kRateName[] = "rate";  // name of a change that is no flag
+constexpr char kRateName[] = "rate";  // name of a SettingChange that is not about a flag
 // Maximum factor by which a restart may raise the learning rate.
 constexpr double kMostRise = 1.1;
 

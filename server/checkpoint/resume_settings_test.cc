@@ -158,7 +158,7 @@ TEST(ResumeSettingsTest, WhatAnOlderReleaseWroteIsComparedAsFarAsItGoes) {
   EXPECT_EQ(changes[0].saved, "16");
 }
 
-// A cosine run of 217 rounds that is extended to 434.
+// Fixture with a run of 217 rounds with a cosine schedule, which is extended to 434 rounds.
 class ExtendedRunTest : public testing::Test {
  protected:
   ExtendedRunTest() {

@@ -11,8 +11,8 @@
 
 namespace lodestar::firewall {
 
-// Maximum number of bytes that ClassifyClientHello() looks at. Messages with keys against quantum
-// computers have less than 2 KiB.
+// Maximum number of bytes that ClassifyClientHello() looks at. Even messages with post-quantum keys
+// are shorter than 2 KiB.
 inline constexpr size_t kMaxClientHelloBytes = 16 << 10;
 
 enum class ClientHello : uint8_t {

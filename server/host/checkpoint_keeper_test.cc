@@ -316,7 +316,7 @@ TEST_F(CheckpointKeeperTest, MarksCheckpointAsCompleteAndTakesThatBack) {
   disk_->SetFaultHook(nullptr);
   EXPECT_TRUE(Choose(/*accepts_loss=*/true).is_complete);
   EXPECT_TRUE((*keeper_->Newest())->journal.is_complete);
-  // A checkpoint that an operator has removed gives no error.
+  // It is no error to mark a checkpoint that an operator has removed.
   keeper_->Do(coordinator::MarkTask{Path(3), /*is_complete=*/false, {}});
   EXPECT_OK(marked_);
 }

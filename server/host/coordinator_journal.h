@@ -36,7 +36,7 @@ class CoordinatorJournal {
   // Reads the journal in a folder, which may be missing. Errors: those of ReadJournal().
   static absl::StatusOr<Contents> Read(storage::FileSystem& file_system, const std::string& folder);
 
-  // Errors: those of JournalWriter::Create().
+  // Opens the journal for writing. Errors: those of JournalWriter::Create().
   static absl::StatusOr<std::unique_ptr<CoordinatorJournal>> Create(
       journal::JournalWriter::Config config, journal::JournalWriter::Deps deps,
       int64_t segment_bytes = kSegmentBytes);

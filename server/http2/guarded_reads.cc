@@ -50,7 +50,7 @@ class GuardedSockets {
   bool Allows(int fd, const msghdr& message, size_t num_bytes) ABSL_LOCKS_EXCLUDED(mutex_) {
     const std::shared_ptr<Socket> socket = Find(fd);
     if (socket == nullptr) return true;
-    // Only one thread at a time reads a connection.
+    // The guard needs no lock, because only one thread at a time reads a connection.
     const absl::Time now = absl::Now();
     for (size_t i = 0; i < message.msg_iovlen && num_bytes > 0; ++i) {
       const size_t size = std::min(num_bytes, message.msg_iov[i].iov_len);

@@ -109,9 +109,9 @@ class MembershipTable {
 
   explicit MembershipTable(const Config& config) : config_(config) {}
   // Returns a table that knows the names of `state`, without living workers: all must register
-  // again. Incarnations start above `floor`, which must exceed all that were ever given, also those
-  // after the checkpoint was written. Errors: InvalidArgument (repeated names, or ids that do not
-  // ascend).
+  // again. New incarnations start above `floor`. `floor` must not be below any incarnation that was
+  // ever given, even after the checkpoint was written. Errors: InvalidArgument (repeated names, or
+  // ids that do not ascend).
   static absl::StatusOr<MembershipTable> Restore(const Config& config, const MembershipState& state,
                                                  Incarnation floor, absl::Time now);
   // Takes over from `former` which workers have ended. `former` is newer than the restored state.

@@ -26,7 +26,7 @@ namespace {
 // Number of threads for enrolments. A thread may be held up by a peer that sends nothing. One
 // origin cannot hold up all of them.
 constexpr int kEnrollmentThreads = 32;
-// Places for enrolments that wait for a thread or have one.
+// Maximum number of enrolments that wait for a thread or have one: in all, and of one origin.
 constexpr limits::OriginPlaces::Config kMaxEnrolling = {.in_all = 64, .of_origin = 8};
 constexpr absl::Duration kEnrollmentTimeout = absl::Seconds(10);
 constexpr size_t kMaxRequestBytes = 16 << 10;

@@ -32,10 +32,11 @@ namespace {
 
 constexpr absl::Duration kDefaultHold = absl::Seconds(10);
 // Maximum time that Register waits for servers that load. Usually they are ready within moments.
-// Afterwards the client is told why they are not.
+// After this time the client is told why they are not ready.
 constexpr absl::Duration kRegisterHold = absl::Seconds(3);
 constexpr absl::Duration kMaxHold = absl::Minutes(1);
-// Places for registrations that wait for servers to load, or for their clients to read the answer.
+// Maximum number of registrations that wait for servers to load, or whose clients have not read the
+// answer: in all, and of one origin.
 constexpr limits::OriginPlaces::Config kMaxHeldRegistrations = {.in_all = 1024, .of_origin = 256};
 constexpr limits::OriginPlaces::Config kMaxHeldConnections = {.in_all = 16'384, .of_origin = 4096};
 constexpr absl::Duration kPlacePause = absl::Seconds(1);

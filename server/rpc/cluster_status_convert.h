@@ -18,7 +18,8 @@ namespace lodestar::rpc {
 // Sets the counts of connections. They are about the port of the server that is asked for the
 // status.
 void SetPort(const firewall::ConnectionCounts& counts, v1::ClusterStatus* status);
-// Sets the limits of the same server. `memory_bytes` is the memory that its process uses.
+// Sets the limits of the server that is asked for the status. `memory_bytes` is the memory that its
+// process uses.
 void SetLimits(const limits::ServerLimits& limits, const limits::MemoryBound& bound,
                int64_t memory_bytes, const limits::RefusalCounts& refusals,
                v1::ClusterStatus* status);

@@ -196,8 +196,8 @@ void PullStream::ReadNext() {
       },
       view);
   absl::MutexLock lock(&mutex_);
-  // The answer may have come before this line. If the next bucket has been asked for too,
-  // `waiting_` belongs to that bucket already.
+  // The answer may have come before this line, and the next bucket may have been asked for. If so,
+  // `waiting_` belongs to the next bucket already.
   if (num_read_ == ordinal) waiting_ = call;
   if (!status_.ok()) call.Cancel();
 }

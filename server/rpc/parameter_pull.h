@@ -79,7 +79,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // before is written. So its bytes are still in the cache when they are copied to the kernel.
   void CutIntoChunks() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns false if there is no shared memory for the chunk now. ScheduleCutting() is called once
-  // there is.
+  // there is some.
   bool CutChunk(Chunk& chunk);
 
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);

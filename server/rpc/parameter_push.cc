@@ -183,8 +183,8 @@ void PushStream::BeginBucket() {
         self->OnSpace(std::move(staged));
       });
   absl::MutexLock lock(&mutex_);
-  // The answer may have come before this line. If the next bucket has begun too, `waiting_` belongs
-  // to that bucket already.
+  // The answer may have come before this line, and the next bucket may have begun. If so,
+  // `waiting_` belongs to the next bucket already.
   if (num_begun_ == ordinal) waiting_ = call;
   if (finished_) call.Cancel();
 }

@@ -26,7 +26,8 @@ constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kReportDeadline = absl::Seconds(5);
 constexpr int kSignOfLifeIntervals = 2;  // minimum deadline of a sign of life, in intervals
 constexpr absl::Duration kLongestDeadline = absl::Minutes(1);  // maximum deadline on slow paths
-// Lowest rate at which a manifest part of megabytes may travel. The deadline grows with its size.
+// Lowest rate at which a manifest part may be sent. A part may have megabytes, so the deadline of
+// its call grows with its size.
 constexpr double kSlowestBytesPerSecond = 1e5;
 constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
@@ -452,8 +453,8 @@ void ShardAgent::RunStats() {
     const status::ShardReading reading = deps_.read_stats();
     v1::ShardReport report = NewReport();
     *report.mutable_stats() = ToProto(reading.stats, reading.bytes_received, reading.bytes_sent);
-    // No retry: the next sign of life follows soon. Its answer on the stream shows whether commands
-    // were lost.
+    // This call is not retried, because the next sign of life follows soon. Its answer on the
+    // stream shows whether commands were lost.
     const absl::Duration deadline = DeadlineOf(kSignOfLifeIntervals * config_.stats_interval);
     const absl::Time begun = absl::Now();
     const absl::Status sent = SendNow(report, deadline).status();

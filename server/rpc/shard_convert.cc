@@ -20,7 +20,7 @@
 namespace lodestar::rpc {
 namespace {
 
-// Value of the round of a Save that captures each bucket in its current state.
+// Round number in a Save command that captures each bucket in its current state.
 constexpr int64_t kAnyRound = -1;
 // Maximum size of the text in which a server describes trouble with its journal.
 constexpr size_t kMaxTroubleBytes = 1024;

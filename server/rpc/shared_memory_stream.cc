@@ -165,8 +165,8 @@ absl::Status SharedMemoryStream::Open() {
   }
   block_bytes_ = static_cast<int64_t>(request_.block_bytes());
   RETURN_IF_ERROR(regions_->CheckRoom(worker_, request_.bytes()));
-  // The region proves later that the caller is this process. The descriptor is opened before, so
-  // that no other process can have the number meanwhile.
+  // The descriptor is opened before the region proves that the caller is this process. So no other
+  // process can get the process's number in between.
   FileDescriptor process;
   if (!request_.outlives_process()) process = WorkerProcesses::Find(request_.process_id());
   ASSIGN_OR_RETURN(storage::SharedRegion region,

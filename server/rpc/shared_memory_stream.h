@@ -33,7 +33,7 @@ class SharedMemoryStream;
 // SharedMemoryRegions holds the regions of all workers by their names. It is thread-safe.
 class SharedMemoryRegions {
  public:
-  // If not enabled, all regions are refused.
+  // If `is_enabled` is false, all regions are refused.
   explicit SharedMemoryRegions(bool is_enabled, std::shared_ptr<limits::RefusalCounts> refusals =
                                                     std::make_shared<limits::RefusalCounts>())
       : is_enabled_(is_enabled), refusals_(std::move(refusals)) {}

@@ -35,7 +35,7 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   // any thread.
   using CallerCheck = std::function<absl::Status(const security::Identity& caller)>;
 
-  // `check` may be null, which means that every caller may.
+  // `check` may be null, which means that every caller may read the status.
   StatusRpc(
       StatusReader read, HistoryReader read_history,
       std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>(),

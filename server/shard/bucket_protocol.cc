@@ -560,8 +560,8 @@ bool BucketProtocol::HasReplayed(const BucketStep& step, const ContributionKey& 
              std::pair(last->incarnation, last->round) >= std::pair(key.incarnation, key.round);
     }
     case Step::kTakeWeights:
-      // If the weights here came from a client, the recorded weights of another client replaced
-      // them, so the step is replayed.
+      // Loaded weights include this step already. Weights that an earlier client supplied do not:
+      // this step took the weights of a later client, which replaced them.
       return has_weights_ && !supplier_.has_value();
     case Step::kApplyAlone:
       return step.call.step <= version_.value();

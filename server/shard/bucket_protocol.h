@@ -198,8 +198,8 @@ class BucketProtocol {
   const UsualNorm& usual_norm() const { return watch_.usual(); }
   // Returns the workers of the round's roster that are alive and not counted.
   std::vector<WorkerId> Missing() const;
-  // Returns true if the worker's part of the round is here, if no part is due, or if the round is
-  // over without it.
+  // Returns true if the worker's part of the round is in this bucket, if no part is due, or if the
+  // round is over without it.
   bool IsSettled(Round round, WorkerId worker) const;
   // Returns a message for operators that says which workers the bucket waits for. It is empty if
   // the bucket waits for no worker.

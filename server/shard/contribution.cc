@@ -111,7 +111,8 @@ void NumbersCheck::Look(const std::byte* elements, int64_t num_bytes,
     const int64_t size = std::min(params::kWholeBlocks, num_elements_ - num_seen_);
     const int64_t begin = params::EncodedBytes(encoding_, num_seen_);
     if (params::EncodedBytes(encoding_, num_seen_ + size) > num_bytes) return;
-    // Only whole blocks are read from `last`: their loops need no alignment.
+    // Only whole blocks are read from `last`, because the loops over whole blocks need no
+    // alignment.
     const bool is_in_last = begin >= last_begin && size == params::kWholeBlocks;
     const std::byte* const part =
         is_in_last ? last.data() + (begin - last_begin) : elements + begin;

@@ -7,10 +7,10 @@
 // For each worker and round it computes a cosine: that of the worker's contribution with the sum of
 // the other contributions, over the samples of all buckets. Single gradients are mostly noise, so
 // that one round says almost nothing. Therefore the cosines of kWindow rounds are added up and
-// divided by the root of the sum of their squares. If the cosines were as often below 0 as above,
-// the result would be a standard normal value, whatever their size (the t-statistic of Student,
-// self-normalised). Its magnitude is at most the root of the number of rounds, so that no worker is
-// found before round 26.
+// divided by the root of the sum of their squares. This is the worker's statistic. If the cosines
+// were as often below 0 as above, the statistic would be a standard normal value, whatever their
+// size (the t-statistic of Student, self-normalised). Its magnitude is at most the root of the
+// number of rounds, so that no worker is found before round 26.
 //
 // If workers have unlike data and the run is near its end, the gradients of all workers cancel out,
 // and each worker opposes the others. So no worker is found unless most of the other workers agree.
@@ -38,11 +38,14 @@ class DirectionWatch {
   static constexpr int64_t kSampledElements = 1 << 14;
   static constexpr int kWindow = 100;
   static constexpr double kOpposed = -5.0;
-  // A worker with a value below this is unrelated to the others, once its window is full.
+  // A worker whose statistic is below this value is unrelated to the others, once its window is
+  // full.
   static constexpr double kUnrelated = 2.0;
-  // A worker is found to oppose the others only if most of the others are above this value.
+  // A worker is found to oppose the others only if the statistics of most others are above this
+  // value.
   static constexpr double kAgree = 5.0;
-  // A worker is found unrelated to the others only if most of the others are above this value.
+  // A worker is found unrelated to the others only if the statistics of most others are above this
+  // value.
   static constexpr double kAgreeWell = 8.0;
   // Maximum number of workers to remember. If there are more, workers that are gone are forgotten.
   static constexpr size_t kMaxWorkers = 4096;
@@ -65,8 +68,8 @@ class DirectionWatch {
     double cosine = 0.0;         // mean cosine of the worker's last rounds
     double others_cosine = 0.0;  // median of this mean over the other workers
   };
-  // Adds the parts of one bucket to the round. Must be called once per bucket and round. Returns
-  // the findings of the round with its last bucket, and nothing before.
+  // Adds the parts of one bucket to the round. Must be called once per bucket and round. The call
+  // for the last bucket of the round returns the findings. All other calls return nothing.
   std::vector<Finding> OnRound(Round round, absl::Span<const DirectionPart> parts);
 
   // Returns the number of rounds that have ended in some buckets only.

@@ -77,7 +77,8 @@ class ParameterShard {
   // Returns the saved state of one bucket. Called from several threads.
   using StateReader = std::function<absl::StatusOr<BucketState>(const params::Bucket& bucket)>;
 
-  // Errors: InvalidArgument (the buckets do not cover the range).
+  // Creates a shard that has no weights yet. Errors: InvalidArgument (the buckets do not cover the
+  // range).
   static absl::StatusOr<std::unique_ptr<ParameterShard>> Create(Config config, Deps deps);
   // Shuts the shard down. Calls on the executor may still be running, but they touch nothing
   // outside the shard.

@@ -124,7 +124,8 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   // null, the holder keeps the page.
   void GiveBack(StagingSlot& slot, std::shared_ptr<Page> page);
   int NumOf(const sync::Pusher& pusher) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns null if no slot is free for this pusher, or if there is no memory for one.
+  // Returns a slot for this pusher. Null means that no slot is free for it, or that there is no
+  // memory for one.
   std::shared_ptr<StagingSlot> TryTake(const sync::Pusher& pusher, bool in_turn)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -23,7 +23,7 @@ namespace lodestar::site {
 // stops).
 class Site {
  public:
-  // Checked now and then by calls that wait.
+  // Calls that wait check it now and then. If it returns true, they must end soon.
   using Interrupted = std::function<bool()>;
   virtual ~Site() = default;
 

@@ -66,7 +66,7 @@ std::optional<LineFacts> FactsOf(absl::string_view line) {
 // The part of a file that is kept when training goes on from a RestoredPoint.
 struct Kept {
   int64_t bytes = 0;
-  int64_t num_cut = 0;            // number of lines that are cut, without an incomplete last line
+  int64_t num_cut = 0;            // lines that are cut, not counting an incomplete last line
   int64_t last_round = -1;        // last round of the lines that are kept; -1 means none
   int64_t samples = 0;            // samples of the job after these lines
   bool is_one_cut_early = false;  // true: a line of a round before the point is cut
@@ -92,7 +92,7 @@ Kept KeptBefore(std::istream& file, const coordinator::RestoredPoint& point) {
     const bool is_final_evaluation =
         facts.has_value() && facts->is_evaluation && facts->round == next && point.is_evaluated;
     if (facts.has_value() && facts->round >= next && !is_final_evaluation) is_cutting = true;
-    // The line belongs to a round that was under way at the point.
+    // The line belongs to a round that was under way at the restored point.
     if (facts.has_value() && !point.is_in_order && facts->samples > point.trained_samples) {
       kept.is_one_cut_early |= facts->round < next;
       is_cutting = true;

@@ -23,8 +23,8 @@ struct MemberProgress {
   int64_t rounds_completed = 0;  // from its reports; a new member begins at the others' minimum
   bool waiting = false;          // true: it has asked for a grant and holds none
   bool working = false;          // true: it holds a grant that it has not reported
-  // How long its recent rounds of training have taken, from the grant to the report. Not set before
-  // it has reported a round, or if the current round is of another kind.
+  // How long the member's recent rounds of training have taken, from the grant to the report. Not
+  // set before the member has reported a round, or if the current round is of another kind.
   std::optional<absl::Duration> usual_round = std::nullopt;
   absl::Duration since = absl::ZeroDuration();  // time since the grant or, if waiting, the report
 };

@@ -43,8 +43,8 @@ absl::StatusOr<JournalEnd> ReadJournal(
     storage::FileSystem& file_system, const std::string& folder,
     absl::FunctionRef<absl::Status(const JournalRecord& record)> take);
 
-// Returns the last record that was on disk according to the bytes of a watermark. Returns 0 if the
-// bytes are no watermark.
+// Returns the number of the last record that was on disk according to the bytes of a watermark.
+// Returns 0 if the bytes are no watermark.
 uint64_t DurableByWatermark(absl::string_view bytes);
 
 }  // namespace lodestar::journal

@@ -44,7 +44,7 @@ struct Head {
   uint64_t body_bytes() const { return text_bytes + payload_bytes; }
 };
 
-// Returns nothing if the bytes are not a record head.
+// Parses a record head. Returns nothing if the bytes are no record head.
 std::optional<Head> ParseHead(absl::string_view bytes) {
   if (Get<uint32_t>(bytes, 0) != kMagic) return std::nullopt;
   if (Get<uint32_t>(bytes, 4) != crc32c::Crc32c(bytes.data() + 8, kJournalHeadBytes - 8)) {

@@ -18,7 +18,7 @@ struct LeaderClaim : storage::ProcessIdentity {
 
 // Returns the claim as one line of JSON.
 std::string FormatLeaderClaim(const LeaderClaim& claim);
-// Errors: InvalidArgument (the text was not written by a Lodestar server).
+// Parses a claim. Errors: InvalidArgument (the text was not written by a Lodestar server).
 absl::StatusOr<LeaderClaim> ParseLeaderClaim(absl::string_view text);
 
 }  // namespace lodestar::lease

@@ -105,7 +105,7 @@ class LeaseCourse {
   void OnOwnKeySeen(const std::optional<LeaseKey>& key);
   void OnKeySeen(const std::optional<LeaseKey>& key, absl::Time now);
   void OnClaimed(const std::optional<LeaseKey>& key, absl::Time now);
-  // Waits while another process holds the key.
+  // Records that another process holds the key, and plans the next read of the key.
   void StandBy(const LeaseKey& key, absl::Time now);
   // Gives up the current lease. It is revoked with the next call.
   void Abandon();

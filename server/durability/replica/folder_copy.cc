@@ -82,8 +82,8 @@ class Sending {
     return lane_.Send(CreateDirectoriesChange{path});
   }
 
-  // Plans how to bring the file `entry` to the replica, which has `there` in its place. Returns
-  // nothing if the replica has the same file already.
+  // Plans how to bring the file `entry` to the replica. `there` is the replica's file of the same
+  // name, or null. Returns nothing if the replica has the same file already.
   absl::StatusOr<std::optional<Transfer>> PlanTransfer(const FileEntry& entry,
                                                        const FileEntry* there) {
     if (there == nullptr) return Transfer{entry};

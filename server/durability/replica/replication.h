@@ -121,7 +121,7 @@ class Replication {
     std::shared_ptr<ReplicaLane> lane_;
   };
 
-  // Errors: state().
+  // Begins a change on the disk with the number `disk`. Errors: state().
   absl::StatusOr<Pass> Enter(size_t disk) ABSL_LOCKS_EXCLUDED(mutex_);
   void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
   // Marks the replica as lost, unless `connection` has been replaced since.

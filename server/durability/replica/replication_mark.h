@@ -33,7 +33,8 @@ struct ReplicationMark {
   std::string since;     // when the term began, for operators
 };
 
-// Returns nothing if there is no mark. Errors: DataLoss, naming the file; those of the disk.
+// Reads the mark in `folder`. Returns nothing if there is no mark. Errors: DataLoss, naming the
+// file; those of the disk.
 absl::StatusOr<std::optional<ReplicationMark>> ReadReplicationMark(storage::FileSystem& disk,
                                                                    const std::string& folder);
 // Writes the mark. The mark is on disk when it returns.
