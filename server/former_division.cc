@@ -91,7 +91,8 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   former.network.port_file.clear();
   former.network.http.reset();
   former.network.http_names.clear();
-  // By default, servers on loopback use plain text. TLS keeps other users of this machine out.
+  // By default, servers on loopback use plain text. If the job's servers use TLS, these servers use
+  // it too, which keeps other users of this machine out.
   former.security.tls = config.uses_tls();
   former.security.flags.insecure &= !former.security.tls;
   former.cluster.shard = shard;

@@ -117,8 +117,8 @@ class CertificateAuthority {
   absl::StatusOr<security::Identity> IdentityByToken(absl::string_view token_id,
                                                      absl::string_view secret)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the ids of all revoked identities. The value is the error text that CheckNotRevoked()
-  // gives for the identity.
+  // Returns the ids of all revoked identities. Each id maps to the error text that
+  // CheckNotRevoked() gives for the identity.
   std::map<std::string, std::string> Revoked() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -406,7 +406,7 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
   char bytes[kMaxFirstBytes];
   const ssize_t num_bytes = recv(fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
   if (num_bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  // The peer has closed the connection, as programs do that only test whether a port is open.
+  // The peer has closed the connection. Programs that only test whether a port is open do so.
   if (num_bytes <= 0) return Close(fd);
   const bool wants_tls = config_.transport == Transport::kTls;
   switch (ClassifyFirstBytes({bytes, static_cast<size_t>(num_bytes)})) {

@@ -66,7 +66,8 @@ TEST_F(ConnectionTableTest, HeldOnesGiveWayLast) {
   EXPECT_EQ(Accept(table, 8, "10.0.0.1"), 5);
 }
 
-// A silent connection may have come just now, and had no time to send anything.
+// A refused connection makes room before a silent one. The silent one may have come just now, and
+// had no time to send anything.
 TEST_F(ConnectionTableTest, RefusedOnesGiveWayToSilentOnes) {
   ConnectionTable table = NewTable(10, 2);
   Accept(table, 5, "10.0.0.1");

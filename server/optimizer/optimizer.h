@@ -49,8 +49,8 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Returns the names of the state vectors, in order. They name the tensors in checkpoints. State
-  // starts as zeros.
+  // Returns the names of the state vectors, in order. The tensors in checkpoints have these names.
+  // The vectors start as zeros.
   virtual std::vector<std::string> state_names() const = 0;
   int num_state_vectors() const { return static_cast<int>(state_names().size()); }
 

@@ -55,8 +55,8 @@ class CoordinatorStrand {
   ~CoordinatorStrand();
 
   // Starts the strand. Must be called before any other method. It is separate from the constructor
-  // because answers to effects come back to this object. `journal` must not call back from within
-  // its calls, and must outlive all calls but Stop(). If `journal` is null, nothing is written.
+  // because answers to effects call this object. `journal` must not call back from within its
+  // calls, and must outlive all calls but Stop(). If `journal` is null, nothing is written.
   void Start(std::unique_ptr<coordinator::Coordinator> coordinator, CarryOut carry_out,
              host::CoordinatorJournal* journal = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
 

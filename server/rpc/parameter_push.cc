@@ -24,7 +24,8 @@ constexpr double kOtherBytesPerSecond = 1024;
 // Buckets of at least this size are copied to memory past the CPU's caches. They are too long to
 // stay in the caches until they are added to other contributions.
 constexpr size_t kLongBucketBytes = 1 << 20;
-// Maximum size of a message with a valid chunk: the largest payload, and more than any header.
+// Maximum size of a message with a valid chunk: the largest payload, and 4 KiB for the header,
+// which is never longer.
 constexpr size_t kLargestChunkMessage = wire::kMaxChunkBytes + (4 << 10);
 
 std::string Describe(const wire::PushChunkHeader& header) {

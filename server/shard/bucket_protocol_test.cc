@@ -146,8 +146,8 @@ class BucketProtocolTest : public ::testing::Test {
     bucket_->OnRoster(roster_.Now());
   }
 
-  // Returns, as words, what the bucket has decided since the last call. Steps end at once, except a
-  // norm and updates that the test holds back.
+  // Returns, as words, what the bucket has decided since the last call. Each step ends at once,
+  // unless the test holds it back: norms and updates may be held back.
   std::vector<std::string> Words() {
     std::vector<std::string> words;
     const auto take_effects = [&] {

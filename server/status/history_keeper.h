@@ -51,7 +51,7 @@ class HistoryKeeper {
   const std::string path_;
   const Deps deps_;
   std::string lost_;
-  uint64_t written_version_ = 0;  // version() of the recorder that was written
+  uint64_t written_version_ = 0;  // version() of the recorder at the last write
   bool is_kept_ = false;          // the file has something of the run
   absl::Mutex mutex_;
   bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
