@@ -3,8 +3,8 @@
 // Writes the changes between two values of a record, and applies changes to a record. See
 // json_archive.h for how a record describes its fields. The two records are compared field by
 // field, by the addresses of the fields. So the Describe() of such a record uses only archive() and
-// Optional(), gives no field another form (As), describes the same fields for all values, and
-// describes no local variables. It must be declared before a ChangeWriter or ChangeReader is used.
+// Optional(), does not use As(), describes the same fields for all values, and describes no local
+// variables. Describe() must be declared before a ChangeWriter or ChangeReader is used.
 #pragma once
 
 #include <bit>
@@ -36,7 +36,7 @@ class FieldAddresses {
   void Optional(const char* name, Value& value) {
     (*this)(name, value);
   }
-  // Returns the next field. The caller knows its type.
+  // Returns the next field. `Value` must be its type.
   template <typename Value>
   Value& Next() {
     return *static_cast<Value*>(addresses_[next_++]);
@@ -51,7 +51,8 @@ template <typename Value>
 concept Structure = requires(FieldAddresses& archive, Value& value) {
   Describe(archive, value);
 };
-// A type whose lists are in ascending order of `id`, such as WorkerRecord.
+// A structure with a member `id`, such as WorkerRecord. A list of such structures is in ascending
+// order of `id`.
 template <typename Value>
 concept HasId = Structure<Value> && requires(Value& value) {
   value.id;
@@ -74,19 +75,21 @@ Value& ValueOf(Value& entry) {
   return entry;
 }
 
-// Keys in the JSON that ChangeWriter makes of a map (or of a list of HasId), and of other lists.
+// Keys in the JSON of a change. Maps and lists of HasId have kGone, kNew and kChanged. Other lists
+// have kFrom, kKeep, kNew and kEnd.
 inline constexpr char kGone[] = "gone";  // List of removed keys.
 inline constexpr char kNew[] = "new";    // In a map: pairs of a key and a value. In a list: values.
 inline constexpr char kChanged[] = "changed";  // Pairs of a key and the change of its value.
-// kFrom is the index of the first old entry that is kept. kKeep is the number of old entries from
-// there with which the new list begins.
+// The new list begins with kKeep consecutive entries of the old list. kFrom is the index of the
+// first of these entries in the old list.
 inline constexpr char kFrom[] = "from";
 inline constexpr char kKeep[] = "keep";
-inline constexpr char kEnd[] = "end";  // Number of old entries after the new ones.
+inline constexpr char kEnd[] = "end";  // Number of last entries that both lists share.
 
 // Makes JSON of the difference between two values of one type:
 //   a structure: an object with the changes of its fields
-//   an optional: [] if it is not set, [value], or the change of a structure that stays set
+//   an optional: [] if it is not set any more; [value] if it was not set before; the change of a
+//     structure that is set in both values; [change] of any other type that is set in both
 //   a map, a list: an object with the keys above
 //   other types: the new value
 class ChangeWriter {

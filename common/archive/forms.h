@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Forms of fields that several records use: see As() in json_archive.h.
+// Ways to store a field that several records use. As() in json_archive.h applies such a form.
 #pragma once
 
 #include <bit>

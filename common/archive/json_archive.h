@@ -20,8 +20,9 @@
 //                                  as `absent`.
 //   Flag(name, field)              A bool. If it is true, the key is written, with any value.
 //   Note(name, value)              Written for readers of the file, never read back.
-//   bool Has(name, is_written)     Returns true if the keys of a group follow. `name` is one of
-//                                  these keys.
+//   bool Has(name, is_written)     Begins a group of keys that are all there or all absent. Writers
+//                                  return `is_written`. Readers return true if the key `name`,
+//                                  which is one of the group, is there.
 //   bool Legacy(name, field)       Reads a key that only earlier releases wrote. Returns whether it
 //                                  was there.
 //
@@ -100,8 +101,8 @@ inline absl::Status InField(absl::string_view name, const absl::Status& status) 
 
 struct JsonStyle {
   absl::Time now = absl::UnixEpoch();  // The origin of every absl::Time.
-  // True means that NaN and infinities are written as the texts below. JSON has no numbers for
-  // them.
+  // True means that NaN and infinities are written as kNotANumberText and so on, because JSON has
+  // no numbers for them. False means that they cannot be read back.
   bool has_special_numbers = false;
 };
 

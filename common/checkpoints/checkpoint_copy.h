@@ -14,7 +14,8 @@ namespace lodestar::checkpoints {
 // Environment variable in which the command of --on_checkpoint gets the folder of the finished
 // checkpoint.
 inline constexpr char kFinishedCheckpointVariable[] = "LODESTAR_CHECKPOINT";
-// The variable in which it has the result of NamesSetAsideAfter() that folder, separated by blanks.
+// Environment variable in which the same command gets the result of NamesSetAsideAfter() for that
+// folder. The names are separated by blanks.
 inline constexpr char kSetAsideVariable[] = "LODESTAR_SET_ASIDE";
 
 // Copies the checkpoint at `source` into the folder `root`, which is created if needed, under the

@@ -105,7 +105,7 @@ TEST_F(CheckpointCopyTest, DamageIsThatOfTheSourceAndNothingIsLeft) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/runs/MANIFEST.json")));
 }
 
-// Servers remove old checkpoints, also while one is being copied.
+// A server may remove an old checkpoint while it is being copied.
 TEST_F(CheckpointCopyTest, OneThatIsRemovedMeanwhileIsSaidToBe) {
   bool is_removed = false;
   disk_.SetFaultHook([&](FileOperation operation, const std::string& path) {

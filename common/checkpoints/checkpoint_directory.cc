@@ -62,7 +62,7 @@ std::optional<CheckpointEntry> ParseCheckpointName(const std::string& root,
   } else if (ConsumeAbandonedSuffix(&rest)) {
     entry.suffix = kAbandonedSuffix;
   }
-  // Without the attempt.
+  // A temporary name has the number of an attempt after the round. It is removed here.
   if (entry.suffix == kTemporarySuffix) rest = rest.substr(0, rest.find('.'));
   int64_t round = 0;
   if (!absl::SimpleAtoi(rest, &round) || round < 0) return std::nullopt;
@@ -155,8 +155,7 @@ std::optional<std::string> CheckpointAround(storage::FileSystem& file_system,
     if (above == path) return std::nullopt;
     const bool has_its_name =
         ParseCheckpointName(above, path.substr(path.rfind('/') + 1)).has_value();
-    // For folders above `folder`, MANIFEST.json counts only if the folder has the name of a
-    // checkpoint.
+    // A folder above `folder` counts as a checkpoint only if it also has the name of one.
     if ((is_folder || has_its_name) && file_system.Exists(absl::StrCat(path, "/", kManifestName))) {
       return path;
     }

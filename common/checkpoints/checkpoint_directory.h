@@ -21,8 +21,8 @@ inline constexpr char kTemporarySuffix[] = ".tmp";
 // Suffix of a directory that was replaced by a newer one of the same round. It counts as a
 // checkpoint only if the newer directory is missing.
 inline constexpr char kReplacedSuffix[] = ".old";
-// Suffix of an abandoned checkpoint: a run resumed from an earlier round, so its later rounds do
-// not count any more. It is used only if an operator names it, and is never removed. If the name is
+// Suffix of an abandoned checkpoint. A checkpoint becomes abandoned if a run resumes from an
+// earlier round. It is then used only if an operator names it, and is never removed. If the name is
 // taken, a number is appended: "round-00001234.abandoned.2".
 inline constexpr char kAbandonedSuffix[] = ".abandoned";
 
@@ -56,9 +56,9 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(storage::FileSystem
 absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(storage::FileSystem& file_system,
                                                                   const std::string& root);
 
-// Returns the names, without suffix, of checkpoints beside `checkpoint` that were set aside and
-// have more rounds than it. Copies that have these names elsewhere must not be taken for the
-// newest. Blocks for the disk. Errors: those of files.
+// Returns the names, without suffix, of the abandoned checkpoints beside `checkpoint` whose rounds
+// are later. Copies with these names in another place must not be taken for the newest checkpoint.
+// Blocks for the disk. Errors: those of files.
 absl::StatusOr<std::vector<std::string>> NamesSetAsideAfter(storage::FileSystem& file_system,
                                                             const std::string& checkpoint);
 
@@ -66,8 +66,9 @@ absl::StatusOr<std::vector<std::string>> NamesSetAsideAfter(storage::FileSystem&
 // be read.
 Round WrittenRound(storage::FileSystem& file_system, const CheckpointEntry& entry);
 
-// Removes from `entries` the checkpoints that a former leader wrote after a later leader had
-// replaced it (IsOvertaken()), and returns them. Blocks on the disk.
+// Removes the overtaken checkpoints from `entries`, and returns them. A checkpoint is overtaken if
+// a former leader wrote it after a new leader had taken over: see IsOvertaken(). Blocks on the
+// disk.
 std::vector<CheckpointEntry> TakeOutOvertaken(storage::FileSystem& file_system,
                                               std::vector<CheckpointEntry>& entries);
 

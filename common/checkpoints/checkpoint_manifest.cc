@@ -53,7 +53,7 @@ struct StoredShard {
   CheckpointFile optimizer;
   std::vector<std::string> state_names;
   std::vector<CountedTable> counted_tables = {};
-  // Rows of begin, end, version and index of the table.
+  // For each bucket: begin, end, version, and the index of its table in counted_tables.
   std::vector<std::tuple<int64_t, int64_t, Version, uint64_t>> buckets = {};
   // For each bucket: the usual norm and its number of contributions. Empty means that no norm is
   // known.

@@ -93,13 +93,14 @@ struct Manifest {
   std::string run_folder = {};
 };
 
-// Returns true if a leader wrote `manifest` after another leader had replaced it: `other` has a
-// higher revision, and its round is not higher.
+// Returns true if the leader that wrote `other` had replaced the leader that wrote `manifest`
+// before `manifest` was written. This is so if `other` has a higher lease_revision, but no higher
+// round.
 bool IsOvertaken(const Manifest& manifest, const Manifest& other);
 
 // FormatShardManifest() turns the part of a shard into text, and ParseShardManifest() reads that
 // text. Equal dedup tables are written once, so the text is small enough for a message. Errors:
-// InvalidArgument naming what is wrong where.
+// InvalidArgument naming the field and the fault.
 std::string FormatShardManifest(const ShardManifest& shard);
 absl::StatusOr<ShardManifest> ParseShardManifest(absl::string_view text);
 
@@ -120,13 +121,13 @@ absl::StatusOr<Manifest> ReadManifest(storage::FileSystem& file_system,
 // checkpoint counts as damaged.
 bool MayBeWhole(const absl::Status& status);
 
-// Marks the checkpoint as complete: see JournalManifest. The manifest is replaced atomically, and
-// is on disk when the function returns. Changes nothing if the checkpoint is marked already, or if
-// servers without a journal wrote it. Errors: those of ReadManifest() and of files.
+// Sets JournalManifest::is_complete in the checkpoint's manifest. The manifest is replaced
+// atomically, and is on disk when the function returns. Changes nothing if the checkpoint is marked
+// already, or if servers without a journal wrote it. Errors: those of ReadManifest() and of files.
 absl::Status MarkComplete(storage::FileSystem& file_system, const std::string& directory);
-// Removes the mark of MarkComplete(). Later rounds are in the coordinator's journal `journal_id`,
-// after `record`. `journal_id` may differ from the journal at the time when the checkpoint was
-// written. Errors: as MarkComplete().
+// Removes the mark of MarkComplete(). The manifest then says that later rounds are in the
+// coordinator's journal `journal_id`, after `record`. `journal_id` may differ from the journal at
+// the time when the checkpoint was written. Errors: as MarkComplete().
 absl::Status MarkIncomplete(storage::FileSystem& file_system, const std::string& directory,
                             uint64_t journal_id, uint64_t record);
 

@@ -12,9 +12,8 @@
 
 namespace lodestar::checkpoints {
 
-// Returns the tensor of `job` that a program calls `name`. If there is none, returns the tensor
-// with this name without the prefix that Hugging Face's classes put before names. Null means that
-// the job has neither.
+// Returns the tensor of `job` with the name `name`. If the job has none, looks again without the
+// prefix that Hugging Face's classes put before names. Null means that the job has neither.
 const params::TensorSpec* FindTensorOfProgram(const params::Layout& job, absl::string_view name);
 
 // Checks that `program` and `job` have the same tensors, with the same shapes and the same

@@ -59,7 +59,7 @@ class TrainedWeights {
     absl::Span<const float> values;  // values of F32 tensors, in a mapped file or in joined_
   };
 
-  // The tensor that `wanted` is read from.
+  // The result of Find(): a tensor of the files, and how to read the wanted tensor from it.
   struct Match {
     std::string name;
     const Tensor* tensor = nullptr;  // null means that there is none
@@ -71,7 +71,8 @@ class TrainedWeights {
   absl::Status OpenCheckpoint(storage::FileSystem& file_system);
   absl::Status OpenHuggingFace(storage::FileSystem& file_system);
   // Reads the model from a config.json in `folder`, if there is one. If `is_of_weights` is false,
-  // the file may not belong to the weights, and is used only if it describes a GPT-2.
+  // it is not certain that the file belongs to the weights. The file is then used only if it
+  // describes a GPT-2.
   absl::Status ReadConfig(storage::FileSystem& file_system, const std::string& folder,
                           bool is_of_weights);
   Match Find(const params::TensorSpec& wanted) const;

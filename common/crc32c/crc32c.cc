@@ -43,7 +43,8 @@ constexpr uint32_t PowerOfX(uint64_t exponent) {
   return power;
 }
 
-// Returns the factor that appends `num_bytes` zero bytes.
+// Returns the factor by which a remainder changes if `num_bytes` zero bytes are appended to the
+// data.
 constexpr uint32_t AppendZeros(uint64_t num_bytes) { return PowerOfX(8 * num_bytes); }
 
 using ByteTables = std::array<std::array<uint32_t, 256>, 8>;
@@ -90,9 +91,9 @@ inline uint64_t Load(const uint8_t* data) {
   return word;
 }
 
-// Length of a stream. The crc32 instruction takes 3 cycles, but a new one can start every cycle. So
-// three streams are computed at the same time and joined afterwards. Streams are short, because
-// gRPC receives data in pieces of 64 KiB.
+// Length of a stream in bytes. The crc32 instruction takes 3 cycles, but a new one can start every
+// cycle. So the checksums of three streams are computed at the same time and joined afterwards.
+// Streams are short, because gRPC receives data in pieces of 64 KiB.
 constexpr size_t kStreamBytes = 1024;
 
 using ShiftTables = std::array<std::array<uint32_t, 256>, 4>;
@@ -141,10 +142,10 @@ __attribute__((target("sse4.2"))) uint32_t ExtendSse42(uint32_t state, const uin
   return state;
 }
 
-// Folding moves a lane of 128 bits `step_bytes` further with one product per half. The low half
-// holds the higher powers. A product of two mirrored halves is shifted by one bit, and a constant
-// in the low 32 bits of its half counts as x^32 times itself. Hence the exponents +64 - 1 - 32 and
-// -1 - 32.
+// Folding moves a lane of 128 bits by `step_bytes`: it multiplies each half by a power of x. The
+// low half holds the higher powers, so its exponent is higher by 64. A product of two mirrored
+// halves is shifted by one bit (-1). A constant in the low 32 bits of its half counts as x^32 times
+// itself (-32).
 constexpr FoldFactors FactorsFor(size_t step_bytes) {
   return {.low = PowerOfX(8 * step_bytes + 31), .high = PowerOfX(8 * step_bytes - 33)};
 }

@@ -18,8 +18,9 @@ inline uint32_t Crc32c(absl::Span<const uint8_t> data, uint32_t seed = 0) {
   return Crc32c(data.data(), data.size(), seed);
 }
 
-// Where a copy goes. kCaches is for a copy that is read again soon. kMemory writes past the caches,
-// so that the destination is not read first, which would cost more than the copy itself.
+// Says how a copy is written. kCaches: into the caches, for a copy that is read again soon.
+// kMemory: past the caches. The processor then does not read the destination first, which would
+// cost more than the copy itself.
 enum class CopyTo : uint8_t { kCaches, kMemory };
 
 // Returns Crc32c() of the bytes, and copies them in the same pass over memory. The checksum is of

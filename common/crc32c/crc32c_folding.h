@@ -16,11 +16,11 @@ struct FoldFactors {
   uint64_t high;
 };
 
-// Folds the `size` bytes at `data` into one step of bytes at `folded`, with the same remainder:
-// `folded` from state 0 gives the same as `data` from `state`. A step is the number of bytes that
-// are processed at once, and `size` is a positive multiple of it. If `copy` is not null, the bytes
-// are also copied there, past the caches if `streams`. The result is of the copied bytes, even if
-// another thread or process changes `data` meanwhile.
+// Folds data into one step, the number of bytes that are processed at once. `size` is a positive
+// multiple of a step. The result at `folded` has the same checksum, beginning with state 0, as the
+// bytes at `data`, beginning with `state`. If `copy` is not null, the bytes are also copied there,
+// past the caches if `streams`. The result is of the copied bytes, even if another thread or
+// process changes `data` meanwhile.
 using Fold = void (*)(uint32_t state, FoldFactors factors, const uint8_t* data, size_t size,
                       uint8_t* copy, bool streams, uint8_t* folded);
 
@@ -33,7 +33,7 @@ inline constexpr size_t kMostStepBytes = 256;
 // Required alignment in bytes of a copy that streams.
 inline constexpr size_t kStreamAlignment = 64;
 
-// Each folding needs the instruction sets in its name.
+// A processor can use a folding if it has the instruction sets in the name of the namespace.
 namespace avx512_vpclmulqdq {
 extern const Folding kFolding;
 }

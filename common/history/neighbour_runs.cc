@@ -188,7 +188,8 @@ class HistoryFile {
     return bytes;
   }
 
-  // Reads the whole file. The bytes are a state between two changes of the file.
+  // Reads the whole file. If the file changes meanwhile, reads it again, so that the result is
+  // never half of a change.
   absl::StatusOr<std::string> ReadWhole() const {
     for (int i = 0; i < kReads; ++i) {
       const std::optional<State> before = Look();

@@ -53,7 +53,7 @@ struct RunHistory {
   std::vector<HistoryPoint> trained;
   std::vector<HeldoutPoint> heldout;
   std::vector<HistoryEvent> events;  // the newest event is the last
-  // Rounds per point of the curve `trained`. New points get this number.
+  // Number of rounds that each new point of the curve `trained` stands for.
   int64_t rounds_per_point = 1;
   // 1 means that samples are not made of tokens. 0 means that this is not known.
   int64_t tokens_per_sample = 0;

@@ -60,7 +60,7 @@ HttpQuery QueryOf(const httplib::Request& request) {
 }
 
 // Returns true if the library has read the body as a form. The library does so only if the content
-// type is spelt exactly like this.
+// type begins with exactly kFormType.
 bool IsForm(const httplib::Request& request) {
   return absl::StartsWith(request.get_header_value("Content-Type"), kFormType);
 }

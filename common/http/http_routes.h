@@ -60,14 +60,15 @@ using HttpAccess =
 struct HttpRoutes {
   // Pages by path, such as "/healthz".
   std::map<std::string, std::function<HttpAnswer(const HttpQuery&)>> pages;
-  // Pages that callers without credentials get if all other pages need credentials. By path.
+  // Pages, by path, that need no credentials, even if all other pages need them.
   std::map<std::string, std::function<HttpAnswer()>> open_pages;
   std::string events_path;  // such as "/api/events"
   // Called once per reader. The source that it returns is asked at once, and then every
   // `event_interval`.
   std::function<HttpEventSource()> begin_events;
   absl::Duration event_interval = absl::Seconds(1);
-  // Orders by path. `caller` is HttpCaller::text. Empty means that there is no HttpAccess.
+  // Orders by path. `caller` is HttpCaller::text. An empty `caller` means that there is no
+  // HttpAccess.
   std::map<std::string, std::function<HttpAnswer(const HttpQuery&, const std::string& caller)>>
       orders;
   // Value that the order header must have; empty means that any value is allowed.

@@ -31,7 +31,7 @@ constexpr int kMaxEvents = 64;  // maximum number of events per epoll_wait()
 constexpr size_t kReadBytes = 16384;
 // Maximum number of bytes that are read and ignored after a request.
 constexpr size_t kMaxIgnoredBytes = 65536;
-// Time that a peer has to close the connection after it was sent everything.
+// Maximum time that a peer may take to close the connection after it was sent everything.
 constexpr absl::Duration kLeavePatience = absl::Seconds(1);
 // Delay before accept() is tried again after the process could not open another file.
 constexpr absl::Duration kFilePause = absl::Milliseconds(100);
@@ -41,7 +41,8 @@ constexpr absl::Duration kUnacknowledgedTimeout = absl::Seconds(20);
 // First id of a connection. Listening sockets and wake_ use their descriptor as id, which is
 // smaller.
 constexpr uint64_t kFirstId = uint64_t{1} << 32;
-// Comment that is sent if there are no events, so that a lost reader is noticed.
+// Comment line of server-sent events. It is sent if there are no events, so that a lost reader is
+// noticed.
 constexpr absl::string_view kComment = ":\n\n";
 
 // Returns true if the bytes begin a TLS handshake record. RFC 8446, section 5.1.
@@ -172,7 +173,8 @@ void HttpServer::Run() {
 }
 
 int HttpServer::TimeoutMs(absl::Time now) const {
-  // Limit of a wait, because the real time until a deadline is unknown if a test moves the clock.
+  // Maximum time of one wait. A test may move the clock, so the real time until a deadline is
+  // unknown.
   constexpr absl::Duration kLongest = absl::Seconds(1);
   absl::Time next = std::min(accepts_again_, now + kLongest);
   for (const auto& [id, connection] : connections_) {
@@ -227,8 +229,8 @@ void HttpServer::Accept(int listener, absl::Time now) {
     FileDescriptor socket(accept4(listener, reinterpret_cast<sockaddr*>(&address), &length,
                                   SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.is_open()) {
-      // The failed accept() leaves the connection waiting, and the listener would be ready again at
-      // once. So accepting is paused, or room is made.
+      // After a failed accept() the connection still waits, so the listener would be ready again at
+      // once. So the server stops accepting for a time, or closes another connection.
       if (errno == ENOMEM || errno == ENOBUFS) return SetAccepting(false);
       if (errno != EMFILE && errno != ENFILE) return;
       if (!MakeRoom()) return SetAccepting(false);
@@ -471,8 +473,8 @@ void HttpServer::Watch(uint64_t id, const Connection& connection) {
 void HttpServer::Close(Connections::iterator connection) {
   Connection& peer = connection->second;
   if (peer.state == State::kStreaming && peer.tls != nullptr && peer.output.empty()) {
-    // Sends TLS's close message if the socket has room, so that the reader can tell the end from a
-    // cut.
+    // Sends TLS's close message if the socket has room, so that the reader can tell the end of the
+    // answer from a broken connection.
     peer.tls->Close();
     const std::string end = peer.tls->TakeOutput();
     [[maybe_unused]] const ssize_t sent =

@@ -52,7 +52,8 @@ class HttpServer {
   static constexpr size_t kMaxConnections = 128;
   // Time from the connection to the end of the request, including the TLS handshake.
   static constexpr absl::Duration kRequestPatience = absl::Seconds(5);
-  // Time for a reader to take some bytes of a stream, and for a client to take all of an answer.
+  // kStallPatience: maximum time in which a reader of a stream must take some bytes.
+  // kAnswerPatience: maximum time in which a client must take a whole answer.
   static constexpr absl::Duration kStallPatience = absl::Seconds(2);
   static constexpr absl::Duration kAnswerPatience = absl::Seconds(20);
   // Maximum size of all unsent answers together. If an answer would exceed it, the connection is
@@ -70,8 +71,8 @@ class HttpServer {
     Clock* clock = &Clock::Real();
   };
 
-  // Listens, and serves when it returns. Errors: Unavailable (cannot listen on the address); those
-  // of TlsContext::Create(); Internal (the system gives no event queue).
+  // Starts to listen and to serve. Errors: Unavailable (cannot listen on the address); those of
+  // TlsContext::Create(); Internal (the system gives no event queue).
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Config config);
   ~HttpServer();
 

@@ -13,8 +13,9 @@ std::optional<uint64_t> ChooseToGo(const std::vector<PlaceHolder>& holders) {
   std::map<absl::string_view, int> num_of_address;
   for (const PlaceHolder& holder : holders) ++num_of_address[holder.address];
   const PlaceHolder* chosen = nullptr;
-  // A connection is closed earlier if its address has more connections, then if no answer or events
-  // are being sent to it, then if it is older.
+  // Connections are closed in this order. Those of the address with the most connections come
+  // first. Among them, those to which no answer or events are being sent come first, and then the
+  // oldest.
   const auto rank = [&](const PlaceHolder& holder) {
     return std::make_tuple(-num_of_address[holder.address], holder.is_told, holder.since);
   };

@@ -46,7 +46,7 @@ absl::Status Believe(SSL_CTX* context, const security::CredentialFiles& files,
   X509_STORE* const store = SSL_CTX_get_cert_store(context);
   for (const security::OwnedCertificate& authority : authorities) {
     // The server names its authorities. A browser offers only certificates of these authorities. If
-    // its user has no such certificate, it does not ask.
+    // its user has no such certificate, the browser does not ask the user.
     if (X509_STORE_add_cert(store, authority.get()) != 1 ||
         SSL_CTX_add_client_CA(context, authority.get()) != 1) {
       return Refused(files.authority);

@@ -21,7 +21,7 @@ namespace {
 const security::Identity kServer{security::Role::kServer, "s", "1"};
 const security::Identity kAlice{security::Role::kOperator, "alice", "2"};
 
-// The client's side, in memory.
+// The client's side of a TLS session, in memory.
 class TlsPeer {
  public:
   // `files` is the certificate that the client shows. Null means none.

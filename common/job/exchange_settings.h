@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Settings that say how a job exchanges, of which the job may choose some itself (--mode=auto,
-// --local_steps=auto, ...). Says which settings are open, reads settings from checkpoints, and
-// computes the lengths of the job in rounds. Pure.
+// The settings that say how a job exchanges contributions and weights. The job may choose some of
+// them itself (--mode=auto, --local_steps=auto, ...). These functions say which settings are open,
+// read settings from checkpoints, and compute the lengths of the job in rounds. Pure.
 #pragma once
 
 #include <set>
@@ -47,10 +47,10 @@ JobSpec WithOpenOf(const JobSpec& chosen, JobSpec asked, const OpenSettings& ope
 // value is not valid.
 absl::StatusOr<JobSpec> WithExchangeOf(const std::vector<JobSetting>& saved, JobSpec job);
 
-// Returns the trial job: it runs before the job `asked` chooses its settings, to measure. The
-// exchange settings of the trial do not depend on `asked`. A few local steps and small encodings
-// make it measure both directions of a path and the inner optimizer. The trial has no evaluations
-// and does not end by itself.
+// Returns the trial job. It runs first and measures, so that the job `asked` can choose its
+// settings. The exchange settings of the trial do not depend on `asked`. A few local steps and
+// small encodings make it measure both directions of a path and the inner optimizer. The trial has
+// no evaluations and does not end by itself.
 JobSpec TrialOf(JobSpec asked);
 
 // Returns the modes among which a job chooses. In these modes all workers take part in each round.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Cuts the parameters into fragments, of which each round exchanges one (local_sgd with
-// --fragments), and says how many local steps lie between two rounds. Pure; both sides compute the
+// Cuts the parameters into fragments, for local_sgd with --fragments. Each round exchanges one
+// fragment. Also says how many local steps lie between two rounds. Pure; both sides compute the
 // same plan.
 //
 // Fragments take turns: round r exchanges fragment r % num_fragments, so that every element is
@@ -30,9 +30,9 @@ struct FragmentTurn {
 
 class FragmentPlan {
  public:
-  // `buckets` are the buckets of some or all shards, in order, and whole shards only. A bucket is
-  // in the same fragment for any choice of shards. The parts of a shard are contiguous, and their
-  // bytes are as equal as its buckets allow. Requires: num_fragments >= 1.
+  // `buckets` are all buckets of one or more shards, in order. The fragment of a bucket does not
+  // depend on which other shards are given. The parts of a shard are contiguous, and their bytes
+  // are as equal as its buckets allow. Requires: num_fragments >= 1.
   FragmentPlan(absl::Span<const params::Bucket> buckets, int num_fragments);
 
   // Checks that every fragment has a bucket. Errors: InvalidArgument if there are fewer buckets

@@ -32,9 +32,11 @@ constexpr int64_t kMaxBucketBytes = int64_t{1} << 30;
 // Limits far above useful values, such that products of them fit into fp32.
 constexpr double kMaxRate = 1e6;
 constexpr double kMaxNorm = 1e30;
-// Norms of contributions from workers without faults differ by up to this factor.
+// Minimum of --norm_limit above 0. Norms of contributions from workers without faults differ by up
+// to this factor.
 constexpr double kMinNormLimit = 2.0;
-// A smaller value is 0 in fp32, and AdamW would then divide 0 by 0 for elements without a gradient.
+// Minimum of --epsilon and --outer_epsilon. A smaller value is 0 in fp32, and the optimizer would
+// then divide 0 by 0 for elements without a gradient.
 constexpr double kMinEpsilon = 1e-30;
 
 constexpr NumberRange Whole(int64_t lowest, int64_t highest) {
@@ -115,7 +117,7 @@ auto& Reach(Owner& owner, Member member, Members... members) {
   return Reach(owner.*member, members...);
 }
 
-// Returns the row of one member. `kPath` is the pointers to members that lead from JobSpec to it.
+// Returns the row of one member. `kPath` has the pointers to members that lead from JobSpec to it.
 template <auto... kPath>
 constexpr JobField Row(JobField field) {
   field.type = TypeOfMember<

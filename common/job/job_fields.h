@@ -38,11 +38,12 @@ struct NumberRange {
 
 struct JobField {
   enum class Type : uint8_t { kBool, kInt32, kInt64, kUint64, kDouble, kText };
-  // What a missing field, or its zero value, means in a message: the zero value itself, the default
-  // of JobSpec, or an error.
+  // Meaning of a field that is missing or zero in a message. kIsValue: the zero value itself.
+  // kIsDefault: the default of JobSpec. kIsRefused: an error.
   enum class Absent : uint8_t { kIsValue, kIsDefault, kIsRefused };
-  // Which side sets the field for the workers of a site: the servers upstream, or the site itself.
-  // The site sets it always, or only if its workers make local steps.
+  // The side that sets the field for the workers of a site. kUpstream: the servers upstream. kOwn:
+  // the site itself. kOwnWithLocalSteps: the site if its workers make local steps, and otherwise
+  // the servers upstream.
   enum class Site : uint8_t { kUpstream, kOwn, kOwnWithLocalSteps };
 
   absl::string_view name;   // name of the flag, without dashes, and of the setting in checkpoints
@@ -54,7 +55,7 @@ struct JobField {
   // Path of the field in the message JobSpec. Empty means that its conversion is written by hand.
   absl::string_view wire = {};
   Absent absent = Absent::kIsValue;
-  // Another field of the message. If that field is absent, this field is absent also. Empty means
+  // Another field of the message. If that field is absent, this field counts as absent. Empty means
   // that only this field's own absence counts.
   absl::string_view absent_with = {};
   // Returns false if no value of the field has an effect in `job`. Null means that every value has

@@ -145,12 +145,13 @@ struct JobSpec {
   int local_steps = 1;
   // local_sgd: number of parts of the parameters that are exchanged in turn; see FragmentPlan.
   int fragments = 1;
-  // local_sgd: number of steps of the next window that a worker makes before it has the weights of
-  // an exchange.
+  // local_sgd: number of steps of the next window that a worker makes while it still waits for the
+  // weights of an exchange.
   int overlap_steps = 0;
   MergeKind merge = MergeKind::kKeep;  // how weights that arrive during a window are merged
   double merge_alpha = 0.5;            // share of the worker's local weights in kMix
-  // local_sgd: true means that an exchange may take the whole next window; see EagerMerge.
+  // local_sgd: true means that an exchange may last as long as the whole next window; see
+  // EagerMerge.
   bool overlap_rounds = false;
   OuterOptimizerKind outer_optimizer = OuterOptimizerKind::kNesterov;
   double outer_learning_rate = 0.7;  // for kEasgd: beta
@@ -210,9 +211,9 @@ bool IsAnchoredAtServer(const JobSpec& job);
 // Returns the number of samples of one step that one worker computes if it is alone.
 int64_t StepSamples(const JobSpec& job);
 
-// Returns true if a worker contributes to a round the steps that it has made on earlier grants, and
-// makes the steps of a round's grant during that round's exchange. True with fragments, with
-// overlap and if IsElastic().
+// Returns true if a worker's contribution to a round consists of steps on earlier grants. The
+// worker makes the steps of the round's own grant while that round is exchanged. True with
+// fragments, with overlap and if IsElastic().
 bool DefersContributions(const JobSpec& job);
 
 // Returns true if the servers only combine gradients, for programs that make the steps themselves.
@@ -221,7 +222,7 @@ bool ReducesOnly(const JobSpec& job);
 // Returns true if the mean of an element is taken over the contributions that sent the element.
 bool DividesBySenders(const JobSpec& job);
 
-// Returns true if a round's contributions are combined, tensor by tensor, to the mean of their
+// Returns true if a round's contributions are combined, tensor by tensor, into the mean of their
 // directions with the mean of their lengths: see DirectionMean in
 // server/shard/contribution_mean.cc.
 bool AveragesDirections(const JobSpec& job);

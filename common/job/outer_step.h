@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Computes how far the outer optimizer of local steps moves, and how far is safe in short jobs.
-// Pure.
+// Computes how far the outer optimizer moves the weights in jobs with local steps, and how far is
+// safe in short jobs. Pure.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace lodestar::job {
 
-// Defaults of these settings if the operator sets neither of the two. The defaults in JobSpec are
-// the published values of DiLoCo.
+// Defaults of --outer_learning_rate and --outer_momentum if the operator sets neither of them. The
+// defaults in JobSpec are the published values of DiLoCo.
 inline constexpr double kDefaultOuterLearningRate = 0.7;
 inline constexpr double kDefaultOuterMomentum = 0.5;
 

@@ -41,7 +41,7 @@ int RobustMean::MinContributions() const {
     case Kind::kNone:
       return 1;
     case Kind::kMedian:
-      return 3;  // the middle of two values is their mean
+      return 3;  // the median of two values is their mean, which leaves none out
     case Kind::kTrimmed:
       return 2 * trim + 1;
   }

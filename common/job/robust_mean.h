@@ -29,8 +29,8 @@ struct RobustMean {
   // Returns the number of values left out at each end of `num_contributions` values. At least one
   // value stays.
   int TrimOf(int num_contributions) const;
-  // Returns the number of contributions that is needed to leave out as many values as wanted. With
-  // fewer contributions, fewer values or none are left out.
+  // Returns the smallest number of contributions with which as many values are left out as wanted.
+  // With fewer contributions, fewer values or none are left out.
   int MinContributions() const;
   friend bool operator==(const RobustMean&, const RobustMean&) = default;
 };

@@ -16,7 +16,8 @@ namespace lodestar::logging {
 
 class LineOutput {
  public:
-  // Maximum time that a line waits for the reader, if the line before was written in time.
+  // Maximum time that a line waits for the reader. If lines were dropped and their number is not
+  // written yet, a line does not wait.
   static constexpr absl::Duration kPatience = absl::Milliseconds(200);
 
   // Does not own `descriptor`, which other code may use also.

@@ -12,8 +12,8 @@ namespace lodestar::logging {
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarn, kError };
 
-// Returns the level for debug, info, warning (or warn) or error. Errors: InvalidArgument naming
-// `flag`.
+// Returns the level that `name` means: debug, info, warning (or warn) or error. Errors:
+// InvalidArgument naming `flag`.
 absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name,
                                        absl::string_view flag = "log_level");
 // Returns "debug", "info", "warning" or "error", the names in log lines and flags.

@@ -32,16 +32,16 @@ struct LogLineRecord {
 struct LogQuery {
   uint64_t after = 0;  // only lines with a higher number
   LogLevel least_level = LogLevel::kDebug;
-  // Only lines that have name=WORKER or worker=WORKER among their fields, see LogFields(), or have
-  // WORKER as a word.
+  // Only lines that have name=WORKER or worker=WORKER among their fields (see LogFields()), or that
+  // contain WORKER as a whole word.
   std::string worker = {};
   // The worker's id in the cluster. Lines with worker=ID among their fields count also.
   std::string worker_id = {};
   std::optional<int64_t> round = {};
   size_t most_lines = 1000;  // the newest lines, or the oldest if `oldest_first`
   size_t most_bytes = 1 << 20;
-  // If more lines meet the conditions than allowed, true means that the oldest lines are returned.
-  // The newest lines are left for the next query.
+  // True means that the oldest lines are returned if more lines than allowed meet the conditions.
+  // The newest lines are then left for the next query. False means the reverse.
   bool oldest_first = false;
 };
 

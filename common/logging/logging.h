@@ -43,7 +43,7 @@ absl::StatusOr<LogFormat> ParseLogFormat(absl::string_view name);
 void InitLogging(absl::string_view process_name, LogLevel level,
                  LogFormat format = LogFormat::kText);
 
-// From now on adds every line that is written to `tail` also. `tail` must outlive all threads that
+// Adds every line that is logged from now on to `tail` also. `tail` must outlive all threads that
 // log. Null means that no lines are kept.
 void KeepLog(LogTail* tail);
 
@@ -99,8 +99,9 @@ class RepeatFilter {
     friend bool operator==(const Line&, const Line&) = default;
   };
 
-  // The count of a line is written after this time for the first time. Each further count comes
-  // after twice the time before, up to kLongestWindow.
+  // Length of a line's first window. After a window, the number of repeats in it is written, if
+  // there were any. If the next line is then the same line again, its next window is twice as long,
+  // up to kLongestWindow.
   static constexpr absl::Duration kFirstWindow = absl::Seconds(10);
   static constexpr absl::Duration kLongestWindow = absl::Minutes(10);
   static constexpr int kFreeRepeats = 3;

@@ -16,9 +16,9 @@ enum class GroupVersion { kFirst, kSecond };
 
 // Calls `visit` for each group of this process that may limit `controller` ("memory", "cpu"), from
 // the root of the tree downwards, with the group's folder and name ("/jobs/7"). `root` is the
-// folder that contains /proc and /sys, and tests use trees of their own. The folder may not exist:
-// in a container the name may be the path on the host, while the visible tree begins at the
-// container's own group.
+// folder that contains /proc and /sys, and tests use trees of their own. The group's folder need
+// not exist: in a container the name may be the path on the host, while the visible tree begins at
+// the container's own group.
 void ForEachControlGroup(const std::string& root, absl::string_view controller,
                          absl::FunctionRef<void(GroupVersion version, const std::string& folder,
                                                 const std::string& name)>

@@ -15,7 +15,8 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// Files in the form of /proc and /sys for a machine of 1000 MiB, of which 600 MiB are available.
+// Fixture with files in the form of /proc and /sys. The machine has 1000 MiB, of which 600 MiB are
+// available.
 class HostMemoryTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -13,7 +13,7 @@
 namespace lodestar::machine {
 namespace {
 
-// A process that may run on 16 cores, with files of the test as /proc and /sys.
+// Fixture for a process that may run on 16 cores, with files of the test as /proc and /sys.
 class UsableCoresTest : public testing::Test {
  protected:
   void SetUp() override {

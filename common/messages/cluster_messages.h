@@ -50,8 +50,8 @@ struct OfferedLayout {
   // True means that the program uses the order and the blocks of the job's layout instead of its
   // own.
   bool adopts_order = false;
-  // The hash tells the weights apart that the program has beside these and does not train. These
-  // have to be the same in all programs. Empty means that they are not compared.
+  // Hash of the program's frozen weights, which are not in `layout`. They must be the same in all
+  // programs. Empty means that they are not compared.
   std::string frozen_hash = {};
 };
 
@@ -65,7 +65,7 @@ struct AcknowledgedReport {
 
 // What the coordinator is told about a process when it registers.
 struct ProcessHistory {
-  std::optional<absl::Duration> age = {};  // nullopt means that the process has contributed before
+  std::optional<absl::Duration> age = {};  // time since it started; nullopt: has contributed before
   std::optional<AcknowledgedReport> acknowledged = {};
 };
 
@@ -128,8 +128,7 @@ struct DatasetInfo {
   friend bool operator==(const DatasetInfo&, const DatasetInfo&) = default;
 };
 
-// A path between a worker and a server on which no bytes move, call after call, although they
-// should.
+// A network path between a worker and a server on which repeated calls move no bytes.
 struct Standstill {
   int shard = 0;
   absl::Duration age;  // time since bytes moved, or since the server gave a reason for the pause
@@ -193,8 +192,8 @@ struct Grant {
   int64_t total_rounds = 0;
   job::JobLoss
       loss;  // loss of the job over all workers when the grant was given; not set with kWait
-  // Set in an answer to a worker, and no part of the work: not set in what the coordinator keeps,
-  // nor with kWait, nor by servers of earlier releases.
+  // Set only in the answer that is sent to a worker. Not set in the grants that the coordinator
+  // keeps, with kWait, and by servers of earlier releases.
   std::optional<LiveWorkers> live_workers = {};
   friend bool operator==(const Grant&, const Grant&) = default;
 };

@@ -47,7 +47,7 @@ inline absl::string_view ContributionKindName(ContributionKind kind) {
   return "unknown";
 }
 
-// Limit of the absolute value of each element that a worker contributes, times the scale of its
+// Maximum absolute value of an element of a contribution after multiplication by the scale of its
 // push. In a run that has not diverged, gradients and weights are far smaller. The square of the
 // limit is finite in fp32.
 inline constexpr float kMaxContribution = 1e18f;

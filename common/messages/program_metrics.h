@@ -37,8 +37,8 @@ struct MetricMeans {
   std::map<std::string, Mean> means;
   int64_t num_dropped = 0;  // number of dropped values
 
-  // Adds the metrics of one worker. Drops values that are not finite or above kMaxMetric. Drops new
-  // names once there are kMaxMetricsOfRound.
+  // Adds the metrics of one worker. Drops values that are not finite or above kMaxMetric. If there
+  // are kMaxMetricsOfRound names already, drops new names.
   void Add(const Metrics& metrics);
   Metrics Values() const;
   friend bool operator==(const MetricMeans&, const MetricMeans&) = default;

@@ -44,7 +44,7 @@ class ReplacementFile {
   // Writes everything to the temporary file. Returns its name, under which it can be examined
   // before Commit().
   absl::StatusOr<std::string> Finish();
-  // Gives the new file its final name. Returns when that is on disk.
+  // Gives the new file its final name. Returns when the new name is on disk.
   absl::Status Commit() { return CommitAs(target_); }
   // Gives the new file the name `target` in the same folder, instead of its own name.
   absl::Status CommitAs(const std::string& target);

@@ -150,17 +150,17 @@ constexpr int64_t EncodedBytes(Encoding encoding, int64_t elements) {
   return 0;
 }
 
-// Returns how many elements `bytes` hold, if they are the next of the `room` elements up to the
-// vector's end, starting with a block. The result is `room` or whole blocks. -1 means that `bytes`
-// fits neither.
+// Returns the number of elements that the `bytes` of a chunk hold. The chunk begins with a block,
+// and `room` elements are left up to the end of its vector. The result is `room` or a number of
+// whole blocks. -1 means that `bytes` fits neither.
 int64_t ElementsIn(Encoding encoding, int64_t bytes, int64_t room);
 
 // Returns the maximum number of elements of a chunk that is not the last of its vector: the whole
 // blocks that fit into `bytes`, at least one block.
 int64_t ChunkElements(Encoding encoding, int64_t bytes);
 
-// Returns how many of the newest changes of a vector are worth keeping, at least 1. That many
-// changes together are smaller than the vector in fp32.
+// Returns the maximum number of the newest changes of a vector that are kept, at least 1. More
+// changes together would not be smaller than the vector in fp32.
 int64_t ChangesKept(Encoding encoding, int64_t elements);
 
 // Convert between an encoding and its name in flags, such as "int8". Both kinds of top-k have the

@@ -75,8 +75,8 @@ class Layout {
   bool has_averaged() const;
   // Returns all elements that are not averaged, in as few ranges as possible.
   std::vector<ElementRange> TrainedRanges() const;
-  // 16 hex digits over names, shapes, offsets, blocks and the marks `decay` and `averaged`.
-  // Initializers and the mark `embedding` are not part of the hash.
+  // Returns 16 hex digits: a hash of names, shapes, offsets, blocks and the marks `decay` and
+  // `averaged`. Initializers and the mark `embedding` are not part of the hash.
   const std::string& hash() const { return hash_; }
   // Returns the parts of `range` that belong to one tensor each, in order, relative to the start of
   // `range`. Parts of embeddings are left out.

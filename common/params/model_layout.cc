@@ -22,7 +22,7 @@ Initializer Normal(double standard_deviation) {
   return {InitializerKind::kNormal, static_cast<float>(standard_deviation)};
 }
 
-// Collects tensors. A tensor of two or more dimensions decays, as in nanoGPT.
+// Collects tensors. Weight decay applies to those of two or more dimensions, as in nanoGPT.
 class TensorList {
  public:
   void BeginBlock() { ++block_; }

@@ -13,8 +13,8 @@ namespace {
 
 // The size of a shard may differ from the mean size by 1 / kBalanceParts of the mean.
 constexpr int64_t kBalanceParts = 20;
-// Maximum length of a segment, 256 KiB of fp32. A bucket of default size then has several segments,
-// and there are few enough to send one sum for each.
+// Maximum length of a segment, 256 KiB of fp32. A bucket of default size then has several segments.
+// A model has so few segments that one sum for each of them can be sent.
 constexpr int64_t kMaxSegmentElements = 1 << 16;
 
 int BlockAt(const Layout& layout, int64_t element) {

@@ -202,10 +202,11 @@ ExchangeFacts Slower(const ExchangeFacts& facts, double times) {
   return slower;
 }
 
-// Says which of two options is better. Options within both bounds come first. Among these, options
-// with spare time come first, then those that lose less, then those with fewer local steps, less
-// overlap and fewer fragments. If both are beyond a bound, the option nearer to the bound is
-// better, where the bound of the loss counts first.
+// Says which of two options is better. There is a bound for the loss and one for the utilisation.
+// Options within both bounds come first. Among these, options with spare time come first, then
+// those that lose less, then those with fewer local steps, less overlap and fewer fragments. If
+// both options are beyond the bound of the loss, the one that loses less is better. Otherwise, if
+// both are beyond the bound of the utilisation, the one with more utilisation is better.
 class Preference {
  public:
   Preference(double utilisation, double most_loss_percent)

@@ -31,8 +31,8 @@ struct ExchangeBounds {
   // up to 0.33 longer if workers computed on the processors that move their bytes
   // (tests/bench/results/scaling.md).
   double spare = 0.25;
-  // Maximum of EstimateLoss(), counted from the least loss that is possible with the settings that
-  // are not open.
+  // Maximum loss: EstimateLoss() may be higher by this than the least loss that is possible with
+  // the settings that are not open.
   double loss_percent = kMostLossPercent;
   // Maximum number of local steps. DiLoCo trained with this number (arXiv:2311.08105).
   int max_local_steps = 500;

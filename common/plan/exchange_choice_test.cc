@@ -321,7 +321,7 @@ TEST(ExchangeChoiceTest, AnyFragmentsAndOverlapThatAreGivenHaveLocalSteps) {
   }
 }
 
-// A plain average costs more than the bound, whatever else is chosen.
+// A plain average loses more than the bound allows, whatever else is chosen.
 TEST(ExchangeChoiceTest, TheBoundOfTheLossIsBeyondWhatIsGivenCosts) {
   job::JobSpec base = Base("gpt2-124m");
   base.mode = job::Mode::kLocalSgd;

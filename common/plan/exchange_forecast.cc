@@ -12,7 +12,7 @@
 namespace lodestar::plan {
 namespace {
 
-// Headers of each packet: IPv4, and TCP with time stamps.
+// Size of the headers of a packet: IPv4, and TCP with time stamps.
 constexpr double kPacketHeaderBytes = 52.0;
 // TCP acknowledges every other packet.
 constexpr double kPacketsPerAcknowledgement = 2.0;
@@ -151,7 +151,8 @@ class RoundTimes {
     bytes_up_ = wire(round.push_bytes, round.pull_bytes);
     bytes_down_ = wire(round.pull_bytes, round.push_bytes);
 
-    // Rates for one worker alone, and for all workers that exchange at the same time.
+    // `sharing` is the number of workers that exchange at the same time. line() returns the rate of
+    // each of `flows` transfers at the same time.
     const double sharing = job::HasRosters(job) ? workers : 1.0;
     const auto line = [&](double of_worker, double of_server, double flows) {
       return std::min({of_worker, servers * of_server / flows, facts.worker_rates.transport,
@@ -213,9 +214,10 @@ class RoundTimes {
            Pipeline(parts_, {apply_, PullBehindPush(pushed), decode_, kForward * step_}) +
            overhead_ + LostPackets(kEndsOfTransfers);
   }
-  // Returns the rest of a pull after the push, which takes `pushed`. A clipped gradient must wait
-  // for the norm of all buckets. Without clipping, weights of buckets arrive as soon as all their
-  // contributions have arrived (worker/trainer/pull_order.h).
+  // Returns the time of the part of a pull that comes after the push. The push takes the time
+  // `pushed`. A clipped gradient must wait for the norm of all buckets. Without clipping, weights
+  // of buckets arrive as soon as all their contributions have arrived
+  // (worker/trainer/pull_order.h).
   double PullBehindPush(double pushed) const {
     if (job_.clip_norm > 0.0) return pull.all();
     const double first = (kBackward * step_ + encode_ + push.all() + add_) / std::max(parts_, 1.0);
@@ -248,7 +250,8 @@ class RoundTimes {
   double Alone(int steps) const {
     return std::max(served_, Waiting(steps) + (job::HasLocalSteps(job_) ? 0.0 : -vectors_));
   }
-  // Returns the time of the steps before the end of the last pull.
+  // Returns the time of `steps` steps without the forward pass of the first. That pass runs while
+  // the weights arrive, and Waiting() counts it there.
   double Computing(int steps) const { return (steps - kForward) * step_; }
   // Returns the time with overlap. Contributions leave and weights arrive bucket by bucket, in the
   // same order. A lost packet costs time only if its repair takes longer than the work that runs at
@@ -302,7 +305,7 @@ class RoundTimes {
   double apply_ = 0.0;  // time of applying the update and of encoding the changes
   double vectors_ = 0.0;
   double overhead_ = 0.0;
-  double probe_ = 0.0;   // until a lost packet that no packet follows is sent again
+  double probe_ = 0.0;   // time until a lost packet that no packet follows is sent again
   double losers_ = 0.0;  // expected number of workers that lose a certain packet
   double step_ = 0.0;
   double round_trip_ = 0.0;

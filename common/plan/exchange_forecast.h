@@ -33,8 +33,8 @@
 namespace lodestar::plan {
 
 // The path of every worker. Rates are in bytes per second. If a worker's path was measured while
-// all workers exchanged (PathFacts), the rate is already the worker's share: the servers' links
-// then have no limit.
+// all workers exchanged (PathFacts), the rate is already the worker's share. The rates of the
+// servers' links are then kNoLimit.
 struct NetworkPath {
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
@@ -51,7 +51,7 @@ struct NetworkPath {
 // (Zen 5), with data in main memory. Other machines differ, and more threads are faster.
 struct ExchangeRates {
   // Bytes of fp32 per second. Source: tests/bench/results/encodings.md, rows of 64 MiB. fp16 was
-  // not measured and is taken to be like bf16.
+  // not measured. It is assumed to be like bf16.
   struct Codec {
     double encode = 0.0;  // includes the residual of error feedback; fp32 is sent without encoding
     double add = 0.0;     // adding decoded values to a sum
@@ -122,9 +122,9 @@ ExchangeForecast ForecastExchange(const job::JobSpec& job, const ExchangeSizes& 
 absl::Duration TransferTime(double bytes, double most_bytes, double line_rate, int flows,
                             const NetworkPath& path);
 
-// Returns the bytes that network devices count for `payload` in `messages` messages, including
-// acknowledgements for `answered_bytes` of the other direction, and the control messages of one
-// round.
+// Returns the bytes that network devices count for `payload_bytes` in `messages` messages,
+// including acknowledgements for `answered_bytes` of the other direction, and the control messages
+// of one round.
 double WireBytes(double payload_bytes, double messages, double answered_bytes,
                  int64_t packet_bytes);
 

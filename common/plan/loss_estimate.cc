@@ -24,19 +24,20 @@ constexpr double kMeasuredJob = 1000.0;
 constexpr double kLongJob = 8000.0;
 constexpr double kPerDoublingOfWorkers = 3.3;
 constexpr double kPerDoublingOfWorkersIfDecays = 5.2;
-// For each doubling of the local steps, the loss above rises by this share. For each halving it
-// falls.
+// The loss above is for kBaseLocalSteps local steps. For each doubling of the local steps, this
+// share of it is added. For each halving, the share is subtracted.
 constexpr double kBaseLocalSteps = 20.0;
 constexpr double kSharePerDoublingOfLocalSteps = 0.14;
-// An outer step that is longer than an average's, up to kSafeOuterStepRatio, lowers the loss by
-// kPerDoublingOfReach for each doubling of OuterStepRatio(). It raises the loss by kPerRoundOfDelay
-// for each round that the momentum needs to reach the length of an average's step.
+// An outer step may be longer than the step of an average. Up to kSafeOuterStepRatio, each doubling
+// of OuterStepRatio() lowers the loss by kPerDoublingOfReach. Momentum needs some rounds until a
+// step is as long as that of an average. Each of these rounds after the first raises the loss by
+// kPerRoundOfDelay.
 constexpr double kPerDoublingOfReach = 6.5;
 constexpr double kPerRoundOfDelay = 0.72;
 // Additional loss for each doubling of OuterStepRatio() above kSafeOuterStepRatio: at most
 // kPerDoublingOfRatio, because seeds differ by a factor of ten. It applies in full up to
 // kRatioLocalSteps local steps. With more local steps the additional loss falls with their square.
-// If a job begins with trained weights, it is multiplied by kShareOfTrained.
+// If a job begins with trained weights, the additional loss is multiplied by kShareOfTrained.
 constexpr double kPerDoublingOfRatio = 13.5;
 constexpr double kRatioLocalSteps = 8.0;
 constexpr double kShareOfTrained = 0.5;

@@ -11,8 +11,8 @@
 namespace lodestar::plan {
 namespace {
 
-// Staging takes a quarter of the size of the shard's weights. With more staging, contributions
-// would only wait there for their turn.
+// The memory for arriving contributions is the size of the shard's weights, divided by this number.
+// With more memory, contributions would only wait there for their turn.
 constexpr int64_t kStagingShare = 4;
 // Minimum number of slots: two streams of each of two workers fill one slot each.
 constexpr int64_t kMinSlots = 4;
@@ -80,7 +80,8 @@ ShardMemory EstimateShardMemory(const job::JobSpec& job, int64_t num_elements,
   ShardMemory memory;
   memory.weights = num_elements * static_cast<int64_t>(sizeof(float));
   memory.optimizer_state = memory.weights * NumServerStateVectors(job);
-  // Without rosters, contributions are applied directly from the place where they arrived.
+  // Without rosters, contributions are applied directly from the place where they arrived, and
+  // there are no sums.
   if (job::HasRosters(job)) memory.sums = memory.weights;
   // The sums need a second vector, with each element's total weight of its senders, or with the sum
   // of the directions.
@@ -89,8 +90,8 @@ ShardMemory EstimateShardMemory(const job::JobSpec& job, int64_t num_elements,
   // begins with, it needs more memory than this.
   if (job.robust_mean.is_robust()) memory.sums *= job.min_workers;
   if (job.pull_encoding != params::Encoding::kFp32) {
-    // The shadow needs one vector for itself, one for its newest changes and, without error
-    // feedback, one for the last weights.
+    // The shadow is the weights as the workers have them. It needs one vector for itself, one for
+    // its newest changes and, without error feedback, one for the last weights.
     memory.shadow = memory.weights * (job.error_feedback ? 2 : 3);
   }
   const int64_t slot_bytes = std::min(job.bucket_bytes, memory.weights);

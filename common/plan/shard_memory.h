@@ -18,7 +18,7 @@ struct ShardMemory {
   int64_t weights = 0;
   int64_t optimizer_state = 0;
   int64_t sums = 0;     // sums of a round's contributions
-  int64_t shadow = 0;   // used if weights are sent as encoded changes
+  int64_t shadow = 0;   // the weights as workers have them; used if changes are sent
   int64_t staging = 0;  // memory for contributions that are arriving
   // Size of copies. While a checkpoint is written or weights are read, updates go to copies of
   // weights and optimizer state.

@@ -67,6 +67,7 @@ void Tell(StartNews news) {
   }
 }
 
+// Must not allocate memory, because there may be none left.
 [[noreturn]] void ExitWithoutThread() {
   WriteLine("error",
             "cannot start a thread for a minute: memory is limited (ulimit -v), or the number of "

@@ -30,7 +30,7 @@ namespace lodestar::process {
 // those of CheckOutput(). All errors name the flag and the path.
 absl::Status CheckTraceOutput(const std::string& path);
 
-// What a span is about. -1 means that the value is not known.
+// Says what a span is about. Except in `round`, -1 means that the value is not known.
 struct TraceTag {
   int64_t round = -1;  // -1 means the round that the process is in
   int64_t block = -1;

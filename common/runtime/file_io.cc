@@ -142,8 +142,8 @@ const char* FileKindName(unsigned mode) {
 
 absl::StatusOr<OpenedFile> OpenRegularFile(const std::string& path) {
   OpenedFile file;
-  // The file is checked before open() and again after it, because another file may have taken its
-  // name in between.
+  // The file is checked before open() and again after it, because another file may get its name in
+  // between.
   if (stat(path.c_str(), &file.facts) != 0) return ErrnoStatus(errno, "open", path);
   if (!S_ISREG(file.facts.st_mode)) return NotRegular(path, file.facts.st_mode);
   file.descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);

@@ -22,8 +22,8 @@
 namespace lodestar {
 
 // Returns "cannot <action> <path>: <text of error_number>", with the status code that fits. For
-// EACCES the text adds owner and mode of the file or folder that denies access. For ENOENT it adds
-// a link on the way that leads nowhere.
+// EACCES the text adds owner and mode of the file or folder that denies access. For ENOENT the text
+// names a link in `path` that leads nowhere.
 absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::string_view path);
 
 // Returns the maximum size in bytes of a file that this process writes (RLIMIT_FSIZE). nullopt

@@ -15,7 +15,7 @@ namespace lodestar {
 enum class Remedy : uint8_t {
   kRepeat,      // make the same call again, with back-off
   kRejoin,      // this incarnation is over: register again, with back-off
-  kAwaitLease,  // another process holds the name: register again until its lease ends
+  kAwaitLease,  // another process has the worker's name: register again until its lease ends
   // The answer was damaged on the way, or the server does not know the call or the caller: see
   // UnknownCalls. Connect again.
   kReconnect,
@@ -26,16 +26,17 @@ enum class Remedy : uint8_t {
 Remedy RemedyFor(absl::StatusCode code);
 inline Remedy RemedyFor(const absl::Status& status) { return RemedyFor(status.code()); }
 
-// Distinguishes two reasons for the same answer: the peer does not know a call or its caller, or a
-// call or connection was only damaged. For callers whose attempts follow one another. Each attempt
-// after such an answer must use a new connection. Not thread-safe.
+// Counts answers with the remedy kReconnect. Such an answer has two possible reasons: the peer does
+// not know a call or its caller, or a call or connection was only damaged. After kMaxInARow such
+// answers the first reason is assumed. For callers that make one attempt after another, and use a
+// new connection after each such answer. Not thread-safe.
 class UnknownCalls {
  public:
   static constexpr int kMaxInARow = 5;
 
-  // Returns true if another attempt would end in the same way. `status` is the end of an attempt.
-  // `has_worked` means that the peer did its work earlier in this attempt. Answers before that do
-  // not count any more.
+  // Must be called with the `status` at the end of each attempt. Returns true if another attempt
+  // would end in the same way. `has_worked` means that the peer did its work earlier in this
+  // attempt. The count then begins again from 0.
   bool IsFinal(const absl::Status& status, bool has_worked);
 
  private:

@@ -120,7 +120,7 @@ TEST(CertificatesTest, ARequestIsSignedByItsOwnKey) {
     EXPECT_THAT(IssueCertificate(authority, bad, kWorker, kDay),
                 StatusIs(absl::StatusCode::kInvalidArgument));
   }
-  // If a request is changed anywhere, no certificate is issued for another key.
+  // A request that was changed at any place is refused.
   const size_t begin = request->find('\n') + 1;
   const size_t end = request->find("-----END") - 1;
   for (size_t at = begin; at < end; at += 7) {

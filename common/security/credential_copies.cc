@@ -33,7 +33,7 @@ FileDescriptor InMemory(absl::string_view text) {
 }  // namespace
 
 CredentialCopies::CredentialCopies(CredentialFiles source) : source_(std::move(source)) {
-  // gRPC takes no empty certificate.
+  // The copies are not empty, because gRPC ends the process if a certificate is empty.
   if (!Refresh()) Put({.key = "\n", .certificate = "\n", .authority = "\n"});
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CredentialCopies keeps the last whole credentials of files that their owner may replace or damage
-// at any time. gRPC reads the copies and not the files, because gRPC ends the process if a
+// CredentialCopies keeps the last usable credentials of files that their owner may replace or
+// damage at any time. gRPC reads the copies and not the files, because gRPC ends the process if a
 // certificate is empty, and refuses every connection if a key does not fit its certificate. The
 // class is not thread-safe.
 #pragma once
@@ -16,7 +16,8 @@ namespace lodestar::security {
 
 class CredentialCopies {
  public:
-  // Reads `source`. Until `source` was whole once, no connection can be made with the copies.
+  // Reads `source`. If its files cannot be used, no connection can be made with the copies until a
+  // Refresh() returns true.
   explicit CredentialCopies(CredentialFiles source);
 
   // Returns the paths of the copies. The paths never change. They are valid in this process only,

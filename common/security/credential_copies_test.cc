@@ -25,7 +25,7 @@ std::string TextIn(const std::string& path) {
 
 class CredentialCopiesTest : public ::testing::Test {
  protected:
-  // What the copies hold. gRPC reads each of them again, by its path.
+  // Returns what the copies hold. Reads each of them by its path, as gRPC does.
   static Credentials Held(const CredentialFiles& paths) {
     return {.key = TextIn(paths.key),
             .certificate = TextIn(paths.certificate),

@@ -11,7 +11,7 @@
 namespace lodestar::security {
 std::optional<std::string> CredentialWatch::Look(absl::Time now) {
   const absl::Duration since = now - looked_at_;
-  // The files are not read again within the interval. If the clock was set back, they are.
+  // The files are not read again within the interval, unless the clock was set back.
   if (since >= absl::ZeroDuration() && since < kLookInterval) return std::nullopt;
   looked_at_ = now;
   const std::string fault = Fault(now);

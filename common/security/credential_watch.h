@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Looks whether the files of what a program shows are still of use: their owner may replace them at
-// any time, and CredentialCopies takes what is whole.
+// CredentialWatch checks whether a program can still use its credential files, and reports faults
+// to the operator. The owner of the files may replace them at any time, also by files that cannot
+// be used.
 #pragma once
 
 #include <optional>
@@ -17,15 +18,16 @@ class CredentialWatch {
  public:
   explicit CredentialWatch(CredentialFiles files) : files_(std::move(files)) {}
 
-  // Returns a message for the operator, once each time it changes. An empty text means that nothing
-  // is wrong any more. Not set means that nothing has changed. A fault is reported only if a second
-  // check finds the same fault, because an owner replaces files one after the other. `now` is the
-  // time of the machine's clock. Reads the files at most once per kLookInterval.
+  // Returns a message for the operator if it differs from the last message that was returned. An
+  // empty text means that nothing is wrong any more. nullopt means that there is no new message. A
+  // fault is reported only if a second check finds the same fault, because an owner replaces files
+  // one after the other. `now` is the time of the machine's clock. Reads the files at most once per
+  // kLookInterval.
   std::optional<std::string> Look(absl::Time now);
 
   static constexpr absl::Duration kLookInterval = absl::Seconds(10);
-  // If this program does not renew a certificate, it is reported at most this time before its end.
-  // For a certificate with a short life the time is a tenth of its life.
+  // A certificate that this program does not renew is reported this time before it ends, or a tenth
+  // of its whole life before, whichever is shorter.
   static constexpr absl::Duration kLongestNotice = absl::Hours(7 * 24);
 
  private:
@@ -36,7 +38,7 @@ class CredentialWatch {
   absl::Time looked_at_ = absl::InfinitePast();
   std::optional<std::string> seen_;  // result of the last check
   std::optional<std::string> told_;
-  absl::Time whole_until_ = absl::InfinitePast();  // end of the last certificate that was whole
+  absl::Time whole_until_ = absl::InfinitePast();  // end of the last certificate that could be used
 };
 
 }  // namespace lodestar::security

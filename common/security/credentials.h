@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a process shows to its peers, and by what it knows them: a private key, a certificate and
-// the certificate of the authority, as PEM files. They are read again when they change.
+// The credentials of a process: a private key, a certificate that it shows to its peers, and the
+// certificate of the authority that must have issued the peers' certificates. They are PEM files,
+// which are read again when they change.
 #pragma once
 
 #include <string>
@@ -39,11 +40,12 @@ absl::Status WriteCredentials(const std::string& folder, const Credentials& cred
 // Removes the certificate after it has become useless.
 void ForgetCertificate(const CredentialFiles& files);
 
-// What is in a certificate. Errors: those of the files; PermissionDenied if others may read the
-// key; InvalidArgument if the key is another one's, the certificate has no identity, or a file is
-// empty or damaged.
+// Checks the files and returns what the certificate says. Errors: those of the files;
+// PermissionDenied if others may read the key; InvalidArgument if the key does not belong to the
+// certificate, the certificate has no identity, or a file is empty or damaged.
 absl::StatusOr<CertificateFacts> CheckCredentials(const CredentialFiles& files);
-// The same for what was read from `files`, which are named in errors. Errors: InvalidArgument.
+// Does the same for `credentials`, which were read from `files`. Errors name `files`. Errors:
+// InvalidArgument.
 absl::StatusOr<CertificateFacts> CheckCredentials(const Credentials& credentials,
                                                   const CredentialFiles& files);
 absl::StatusOr<Credentials> ReadCredentials(const CredentialFiles& files);

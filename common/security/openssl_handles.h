@@ -33,7 +33,7 @@ using OwnedKey = std::unique_ptr<EVP_PKEY, OpensslDelete<EVP_PKEY_free>>;
 using OwnedCertificate = std::unique_ptr<X509, OpensslDelete<X509_free>>;
 using OwnedRequest = std::unique_ptr<X509_REQ, OpensslDelete<X509_REQ_free>>;
 using OwnedStore = std::unique_ptr<X509_STORE, OpensslDelete<X509_STORE_free>>;
-// A stack that does not own its certificates.
+// Owns the stack, but not the certificates in it.
 using OwnedCertificates = std::unique_ptr<STACK_OF(X509), OpensslDelete<FreeStack>>;
 using OwnedStoreContext = std::unique_ptr<X509_STORE_CTX, OpensslDelete<X509_STORE_CTX_free>>;
 using OwnedBio = std::unique_ptr<BIO, OpensslDelete<BIO_free_all>>;
@@ -51,7 +51,7 @@ void ExitUnlessOpensslWorks(absl::string_view program);
 // Read a key or a certificate from PEM text. `what` names the text. Errors: InvalidArgument.
 absl::StatusOr<OwnedKey> KeyFromPem(const std::string& pem);
 absl::StatusOr<OwnedCertificate> CertificateFromPem(absl::string_view what, const std::string& pem);
-// All certificates of the text, at least one. A certificate that is cut short is an error.
+// Reads all certificates of the text, at least one. A certificate that is cut short is an error.
 absl::StatusOr<std::vector<OwnedCertificate>> CertificatesFromPem(absl::string_view what,
                                                                   const std::string& pem);
 std::string PemOf(X509* certificate);

@@ -88,7 +88,8 @@ std::string KindInWords(absl::Span<const uint8_t> start) {
 }
 
 std::string WhyNoText(absl::Span<const uint8_t> part, int64_t offset) {
-  // A text may have a few control codes. In random bytes every ninth byte is a control code.
+  // Maximum percentage of control codes in a text. In random bytes every ninth byte is a control
+  // code.
   constexpr size_t kMostPerHundred = 2;
   const size_t count = std::count_if(part.begin(), part.end(), IsControl);
   if (count * 100 <= part.size() * kMostPerHundred) return "";

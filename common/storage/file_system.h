@@ -62,7 +62,8 @@ class FileSystem {
   virtual ~FileSystem() = default;
 
   // Creates a file, or opens it for writing. With kGoOn, bytes are appended to the existing ones.
-  // Errors also: AlreadyExists with kFail, also for links that lead nowhere.
+  // Errors also: AlreadyExists (with kFail, if anything has this path, even a link that leads
+  // nowhere).
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
                                                                IfExists if_exists) = 0;
   // Maps a file, so that only the parts that are read take memory. An empty file is allowed. Errors
@@ -114,7 +115,8 @@ class SequentialFileWriter {
   // Creates or truncates the file. `file_system` must outlive the writer.
   static absl::StatusOr<SequentialFileWriter> Create(FileSystem& file_system,
                                                      const std::string& path);
-  // Creates the file. Errors also: AlreadyExists, also for links that lead nowhere.
+  // Creates the file. Errors also: AlreadyExists (anything has this path, even a link that leads
+  // nowhere).
   static absl::StatusOr<SequentialFileWriter> CreateNew(FileSystem& file_system,
                                                         const std::string& path);
 

@@ -5,13 +5,13 @@
 //
 // The first is a kernel lock, which ends with the process in any case. It is seen on every machine
 // if the file system shares locks (NFS does, unless mounted with nolock). The second is a beat, a
-// number that the holder counts up. If the kernel grants the lock although the file names a holder
-// on another machine, that holder is alive if its beat changes.
+// number that the holder counts up. The file may name a holder on another machine although the
+// kernel grants the lock here. That holder is alive if its beat changes.
 //
 // Servers that share a leader lease take the folder from each other. The server that has the lease
 // seizes the folder, even if the former holder is frozen and still has the kernel lock. The former
-// holder may continue at any time. Files that it then writes have its lower revision, and can be
-// recognised by it.
+// holder may continue at any time. Files that it then writes have its lower revision, which shows
+// that a former holder wrote them.
 #pragma once
 
 #include <sys/types.h>
@@ -83,14 +83,15 @@ class FolderLock {
     // Returns OK if this process holds the leader lease of its claim.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
     // Returns true for the names of files that a run keeps in the folder. If another folder is now
-    // at the path of the claimed folder, it is claimed only if it has no such file. Thread-safe.
+    // at the path of the claimed folder, that folder is claimed only if it has no such file.
+    // Thread-safe.
     std::function<bool(absl::string_view name)> is_content = [](absl::string_view name) {
       return !absl::StartsWith(name, kFolderLockName);
     };
   };
 
   static constexpr absl::Duration kBeatInterval = absl::Seconds(4);
-  // Time without a beat after which a holder on another machine is taken for dead.
+  // If a holder on another machine shows no beat for this long, it counts as dead.
   static constexpr absl::Duration kPatience = absl::Seconds(14);
 
   // Claims an existing folder. Blocks up to kPatience if a holder on another machine may be alive.

@@ -10,8 +10,8 @@ namespace lodestar::storage {
 
 inline constexpr absl::string_view kJournalSuffix = ".journal";
 
-// Returns true for a journal, also while it is being written ("00000001.journal.unfinished") and
-// after it was set aside.
+// Returns true if `path` is the file of a journal. The name may have more after the suffix, as
+// "00000001.journal.unfinished" has while the file is being written.
 inline bool IsOfJournal(absl::string_view path) {
   const absl::string_view name = path.substr(path.rfind('/') + 1);
   const size_t at = name.find(kJournalSuffix);

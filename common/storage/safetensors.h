@@ -58,7 +58,8 @@ class SafetensorsWriter {
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
       FileSystem& file_system, const std::string& path,
       const std::vector<SafetensorsEntry>& entries, const SafetensorsMetadata& metadata);
-  // Creates the file. Errors also: AlreadyExists, also for links that lead nowhere.
+  // Creates the file. Errors also: AlreadyExists (anything has this path, even a link that leads
+  // nowhere).
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> CreateNew(
       FileSystem& file_system, const std::string& path,
       const std::vector<SafetensorsEntry>& entries, const SafetensorsMetadata& metadata);

@@ -26,17 +26,17 @@ namespace lodestar::psctl {
 namespace {
 
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
-// If there are several addresses, each has this long to answer.
+// Maximum time that each server has to answer if there are several addresses.
 constexpr absl::Duration kSearchTimeout = absl::Seconds(5);
 // Time limit for calls that may write or verify a checkpoint of a large model.
 constexpr absl::Duration kBulkTimeout = absl::Hours(1);
-// While a call lasts, psctl asks the server for its status this often. Each such question may take
-// kLookTimeout.
+// While a call lasts, psctl asks the server for its status once per kLookInterval. The answer may
+// take kLookTimeout.
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
 constexpr absl::Duration kLookTimeout = absl::Seconds(2);
-// Minimum age of a failed call before the server counts as silent. A connection that is not
-// accepted fails after five seconds, and a call that is not answered fails later. If a call fails
-// sooner, the server has answered or refused it.
+// A call that fails earlier than this shows that the server has answered or refused it. A
+// connection that is not accepted fails after five seconds, and a call that is not answered fails
+// later. After this time, a failure may mean that the server is silent.
 constexpr absl::Duration kSilence = absl::Seconds(4);
 constexpr absl::Duration kProbePatience = absl::Seconds(1);
 // Maximum number of times that a server may refer the call to another address.
@@ -46,8 +46,8 @@ void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
 }
 
-// Minimum silence of a server, during a call that is watched, before psctl reports the silence. If
-// the server answers nothing at all, the call itself reports the error.
+// While a call waits for its answer, psctl asks for the status also. If those questions get no
+// answer for this long, psctl reports it. If the call itself gets no answer, it ends with an error.
 constexpr absl::Duration kSilenceMeanwhile = absl::Seconds(8);
 
 // Returns the message about a ps_server that accepts connections but does not answer.

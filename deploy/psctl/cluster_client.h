@@ -55,10 +55,12 @@ class ClusterClient {
                            const std::function<bool(const v1::ClusterStatus&)>& show);
   // See StatusService. Errors also: InvalidArgument (the answer is not a valid history).
   absl::StatusOr<history::RunHistory> GetHistory(const v1::HistoryRequest& request);
-  // Returns the last lines of the server's log that match `query`. `log_id` is that of the page
-  // that `query.after` counts in; empty means that there is no such page. See AdminService.
+  // Returns the last lines of the server's log that match `query`. `query.after` is a number in the
+  // log with the id `log_id`. An empty `log_id` means that no log was read before. See
+  // AdminService.
   absl::StatusOr<wire::LogPage> ReadLog(const logging::LogQuery& query, const std::string& log_id);
-  // Takes the cluster's status, about once a second while the answer to a call is awaited.
+  // Function that is called with the cluster's status about once a second while a call waits for
+  // its answer.
   using Meanwhile = std::function<void(const v1::ClusterStatus&)>;
   // Blocks until the checkpoint is saved or has failed.
   absl::StatusOr<v1::CheckpointReply> Checkpoint(const Meanwhile& meanwhile);
@@ -96,16 +98,16 @@ class ClusterClient {
 
  private:
   void Connect(const std::string& server);
-  // Finds a server that answers. If there are several addresses, this comes before a call that must
-  // not be made twice.
+  // Finds a server that answers, before a call that must not be made twice. If there is only one
+  // address, does nothing.
   absl::Status FindServer();
   // Starts a call, and arranges that `done` runs when the call ends.
   using Begin =
       absl::FunctionRef<void(grpc::ClientContext*, std::function<void(grpc::Status)> done)>;
   grpc::Status CallAndWatch(Begin begin, const Meanwhile& meanwhile);
   absl::StatusOr<v1::RollBackReply> RollBack(const v1::RollBackRequest& request);
-  // Makes a call that takes and returns one message. `stub` points to the member with the stub of
-  // the service, which belongs to the connected server.
+  // Makes a call that takes and returns one message. `stub` points to the member with the service's
+  // stub for the connected server.
   template <typename Stub, typename Request, typename Reply>
   absl::Status CallUnary(std::unique_ptr<Stub> ClusterClient::*stub,
                          grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),

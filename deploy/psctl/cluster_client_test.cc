@@ -54,7 +54,7 @@ TEST(ClusterClientTest, OnlyWhereNobodyAnswersTheAddressIsInDoubt) {
                        HasSubstr("; is it running, and is --server right?")));
 }
 
-// Listens without accepting: the system takes connections for a process that is stopped, too.
+// Listens without accepting. The system also accepts connections for a process that is stopped.
 TEST(ClusterClientTest, WhoTakesConnectionsAndSaysNothingIsSaidToHang) {
   const FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in place{};
@@ -101,7 +101,7 @@ TEST(ClusterClientTest, WhoIsConnectedAndSaysNothingMayStillDoWhatItWasAskedFor)
   service.is_over.Notify();
 }
 
-// Sends one part of an export, and then nothing.
+// A fake service that sends one part of an export, and then nothing.
 class SilentExport final : public v1::AdminService::Service {
  public:
   absl::Notification is_over;

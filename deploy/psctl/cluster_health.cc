@@ -7,7 +7,7 @@
 namespace lodestar::psctl {
 namespace {
 
-// Alarms younger than this count. The time is longer than the interval after which a server tries
+// Maximum age of an alarm that counts. It is longer than the interval after which a server tries
 // again what has failed, such as saving.
 constexpr double kRecentSeconds = 600;
 

@@ -20,8 +20,9 @@
 namespace lodestar::psctl {
 namespace {
 
-// Errors: FailedPrecondition (the model has far more tokens than the tokenizer beside it). A few
-// more are normal: vocabularies are padded for cards, for example from 50257 to 50304.
+// Checks that the model does not have far more tokens than the tokenizer beside it. A few more are
+// normal: vocabularies are padded for cards, for example from 50257 to 50304. Errors:
+// FailedPrecondition.
 absl::Status CheckTokenizerIsOfModel(const std::string& folder, const model::Tokenizer& tokenizer,
                                      int64_t vocabulary) {
   constexpr int64_t kMostUnused = 1024;

@@ -24,7 +24,8 @@ struct WorkerHost {
   friend bool operator==(const WorkerHost&, const WorkerHost&) = default;
 };
 
-// Errors: InvalidArgument with the line's number, the wrong text and what is allowed.
+// Parses the text of the file. Errors: InvalidArgument with the line's number, the wrong text and
+// what is allowed.
 absl::StatusOr<std::vector<WorkerHost>> ParseHostList(absl::string_view text);
 
 }  // namespace lodestar::psctl

@@ -25,7 +25,7 @@ struct TokenOptions {
   bool as_json = false;
 };
 
-// Errors also: InvalidArgument (`words` are any other words).
+// Carries out `psctl token`. Errors also: InvalidArgument (`words` are not of the form above).
 absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions& options,
                                       absl::Time now);
 absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, absl::Time now);

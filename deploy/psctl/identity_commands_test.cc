@@ -53,7 +53,8 @@ TEST(IdentityCommandsTest, WhatStillLetsARevokedMachineInIsSaid) {
       "and this machine under another name: psctl token revoke 0b\n");
 }
 
-// A job whose only checkpoint is of round 4. It records the calls that it gets.
+// A fake coordinator of a job whose only checkpoint is of round 4. It records the calls that it
+// gets.
 class Job final : public v1::AdminService::Service, public v1::AuthorityService::Service {
  public:
   Job() {

@@ -204,9 +204,10 @@ std::set<std::string> ManifestsIn(const std::string& folder) {
   return found;
 }
 
-// Returns how a coordinator that is started again goes on from what the launch has saved, if its
-// own flags would begin anew (--resume=never) or go back (--resume=PATH). Null means that its flags
-// go on by themselves.
+// Returns a function for ProcessSpec::more_arguments_of_restart of the coordinator. It is needed if
+// --resume=never or --resume=PATH would make a restarted coordinator lose what the launch has
+// saved. Once there is a new checkpoint, the function returns --resume=latest. Null means that the
+// servers' flags need no change.
 std::function<std::vector<std::string>()> ResumeOfRestart(
     absl::Span<const std::string> server_flags) {
   const std::string resume = FlagOfServers("resume", server_flags);

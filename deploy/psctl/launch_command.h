@@ -71,8 +71,9 @@ absl::StatusOr<std::vector<std::string>> ParseWorkerFlags(const std::string& tex
 // beside this program says which cards there are.
 absl::Status CheckLaunchDevice(const std::string& device);
 
-// Errors: InvalidArgument (a flag, also one in a flag file, is one that the launch gives to each
-// server itself). With such a flag, workers would look for a server that is not there.
+// Checks that the flags, also those in flag files, are none that the launch gives to each server
+// itself. With such a flag, workers would look for a server that is not there. Errors:
+// InvalidArgument.
 absl::Status CheckServerFlags(absl::Span<const std::string> server_flags);
 
 // Runs until all roles have ended. Returns the exit code of the first role that failed. `program`

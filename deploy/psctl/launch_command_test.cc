@@ -140,7 +140,7 @@ TEST(PlanTest, ARestartedServerGoesOnFromWhatTheLaunchHasSaved) {
   const auto never = plan({"--resume=never"});
   ASSERT_NE(never, nullptr);
   EXPECT_THAT(never(), IsEmpty()) << "the launch has saved nothing";
-  // The launch has set the old checkpoint aside, and has written one of the same name.
+  // The launch has written a checkpoint in place of the old one with the same name.
   WriteCheckpoint(storage::FileSystem::Real(), path, /*round=*/7, "the launch's");
   EXPECT_THAT(never(), ElementsAre("--resume=latest"));
 }

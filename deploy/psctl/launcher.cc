@@ -251,7 +251,7 @@ void Launcher::StartAgain(absl::Time now) {
     if (now < process.starts_again_at) continue;
     if (process.spec.more_arguments_of_restart != nullptr) {
       std::vector<std::string> more = process.spec.more_arguments_of_restart();
-      // Later restarts have the arguments then.
+      // The arguments stay for all later restarts, so the function is not called again.
       if (!more.empty()) process.spec.more_arguments_of_restart = nullptr;
       for (std::string& argument : more) process.spec.arguments.push_back(std::move(argument));
     }

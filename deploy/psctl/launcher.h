@@ -30,8 +30,8 @@ struct ProcessSpec {
   std::optional<std::string> input = std::nullopt;
   // Maximum number of restarts after failures that another try may solve.
   int restarts = 0;
-  // Returns arguments that are added for good when the process is started again. It is called at
-  // each restart until it returns some. Null means that there are none.
+  // Returns arguments for the process when it is started again. It is called at each restart until
+  // it returns some, which all later restarts have also. Null means that there are none.
   std::function<std::vector<std::string>()> more_arguments_of_restart = nullptr;
   // Advice that is printed if the process ends with 127, the code of shells for a program that was
   // not found.
@@ -52,7 +52,7 @@ class Launcher {
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
-  // Errors: NotFound (the program cannot be run).
+  // Starts a process. Errors: NotFound (the program cannot be run).
   absl::Status Start(const ProcessSpec& spec);
 
   // Returns true if all processes are to end, because one process has failed for good or this
@@ -91,10 +91,11 @@ class Launcher {
   static void TellToEnd(Process& process);
   void SignalAll(int signal);
   void TellToSave(int signal);
-  // Tells the processes with this `ends_last` to end.
+  // Tells the processes whose `ends_last` has this value to end.
   void TellToEnd(bool ends_last);
   void Kill(bool ends_last);
-  // Names the running processes for messages, in the order of their start.
+  // Returns the roles of the running processes as text for messages, in the order of their start.
+  // Processes with `ends_last` are included only if `with_last`.
   std::string RunningRoles(bool with_last) const;
   bool AreRunning(bool ends_last) const;
   // Collects children that have ended. Updates exit_code_ and are_to_end_.

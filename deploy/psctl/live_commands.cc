@@ -38,7 +38,7 @@ constexpr absl::Duration kTopInterval = absl::Seconds(1);
 constexpr absl::Duration kKeyPatience = absl::Milliseconds(100);
 constexpr absl::Duration kHistoryInterval = absl::Seconds(2);
 
-// Returns the events that are new since the last call.
+// Gives the events that are new since the last call.
 class EventFeed {
  public:
   explicit EventFeed(ClusterClient* client) : client_(*client) {}
@@ -57,8 +57,8 @@ class EventFeed {
   int64_t after_us_ = 0;
 };
 
-// Each watch uses a new connection: gRPC tries a failed connection again only every few seconds
-// while no call waits.
+// Returns a watch of `client`'s server. Each attempt uses a new connection: gRPC tries a failed
+// connection again only every few seconds while no call waits.
 ClusterWatch WatchOf(const ClusterClient& client, absl::Duration interval) {
   ClusterWatch watch;
   watch.stream = [&client, interval](const ClusterWatch::Show& each) {

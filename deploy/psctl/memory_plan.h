@@ -26,7 +26,8 @@ struct WorkerMemory {
   std::string device;     // "cpu" or "card".
   std::string dtype;      // The value of --dtype.
   std::string recompute;  // The value of --recompute.
-  // Bytes that are needed with every micro-batch: parameters, gradients, workspaces and the runner.
+  // Bytes that do not depend on the size of the micro-batch: parameters, gradients, workspaces and
+  // the runner.
   int64_t fixed_bytes = 0;
   int64_t bytes_per_sample = 0;  // Bytes per sample of a micro-batch.
   // Pinned main memory of a worker on a card, with micro-batches of 1.
@@ -37,13 +38,13 @@ struct WorkerMemory {
 
 struct MemoryPlan {
   int num_servers = 1;
-  bool has_local_steps = false;       // If set, workers keep what local steps need.
+  bool has_local_steps = false;       // True: workers also hold what local steps need.
   plan::ShardMemory server;           // The memory of the largest shard.
-  int64_t checkpoint_bytes = 0;       // The bytes of all servers together.
+  int64_t checkpoint_bytes = 0;       // The size of a checkpoint, over all servers.
   std::vector<WorkerMemory> workers;  // Empty means that a client computes the model.
 };
 
-// Errors: those of PlanShards() and EstimateModelMemory().
+// Plans the memory of a job. Errors: those of PlanShards() and EstimateModelMemory().
 absl::StatusOr<MemoryPlan> PlanMemory(const job::JobSpec& job, const params::Layout& layout,
                                       int num_servers);
 

@@ -22,7 +22,8 @@ enum class ModelFormat {
   kHuggingFace,  // a folder that from_pretrained() of Hugging Face's transformers reads
 };
 
-// Errors: InvalidArgument (`text` is not a format), naming the formats.
+// Parses the name of a format. Errors: InvalidArgument naming the formats (`text` is not one of
+// them).
 absl::StatusOr<ModelFormat> ParseModelFormat(const std::string& text);
 
 enum class Replace {
@@ -52,9 +53,9 @@ class ModelWriter {
                                                              std::stop_token stop = {});
   ~ModelWriter();
 
-  // Errors: InvalidArgument (the header is invalid, its sizes differ from the model's, or there are
-  // more bytes than it announces); ResourceExhausted (the disk has less room than it announces);
-  // those of files.
+  // Takes the next bytes of the file. Errors: InvalidArgument (the header is invalid, its sizes
+  // differ from the model's, or there are more bytes than it announces); ResourceExhausted (the
+  // disk has less room than it announces); those of files.
   absl::Status Append(absl::string_view bytes);
   // Puts the files into place. Removes files of an earlier export that this one does not write, if
   // their bytes are unchanged. A server that continues from a journal of an earlier release sends

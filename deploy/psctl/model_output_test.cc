@@ -95,7 +95,7 @@ TEST(ModelOutputTest, FormatsAreNamed) {
                        AllOf(HasSubstr("onnx"), HasSubstr("huggingface"))));
 }
 
-// Each test has a folder of its own with the file of a model.
+// Fixture in which each test has a folder of its own, with the safetensors file of a model.
 class HuggingFaceOutputTest : public testing::Test {
  protected:
   HuggingFaceOutputTest() {

@@ -21,7 +21,8 @@ struct OperatorAccess {
   wire::TransportSecurity security;
   std::shared_ptr<wire::CredentialRenewer> renewer;  // Null means that there is nothing to renew.
   std::optional<security::CredentialFiles> files;    // Not set means plain text.
-  // Files of an enrolment of this machine, which another enrolment may replace.
+  // Files of the identity with which this machine has enrolled by a join string. A new enrolment
+  // may replace them. Not set means that psctl uses no such identity.
   std::optional<security::CredentialFiles> joined;
 };
 

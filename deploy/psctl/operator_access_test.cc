@@ -25,7 +25,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The state folder has the certificate of an operator, kept by an earlier start.
+// Fixture whose state folder has the certificate of an operator, kept by an earlier start.
 class OperatorAccessTest : public ::testing::Test {
  protected:
   OperatorAccessTest() {
@@ -59,8 +59,7 @@ TEST_F(OperatorAccessTest, AServerOfThisMachineThatSpeaksPlainTextIs) {
   EXPECT_FALSE(access->joined.has_value());
 }
 
-// The test is in the place of a shell on the coordinator's machine that has the join string of its
-// workers.
+// The test stands for a shell on the coordinator's machine that has the join string of the workers.
 TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordinatorsOwn) {
   const security::TestAuthority authority;
   const security::CredentialFiles own =

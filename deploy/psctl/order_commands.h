@@ -15,11 +15,13 @@ namespace lodestar::psctl {
 
 absl::StatusOr<std::string> PauseJob(ClusterClient& client, const std::string& reason);
 absl::StatusOr<std::string> ResumeJob(ClusterClient& client);
-// `rate` is the text that was typed. Errors also: InvalidArgument (it is not a number).
+// Sets the learning rate. `rate` is the text that was typed. Errors also: InvalidArgument (it is
+// not a number).
 absl::StatusOr<std::string> SetLearningRate(ClusterClient& client, absl::string_view rate);
 
-// Tries every name. With `with_certificate`, evicts all names of each worker's certificate. Errors:
-// the code of the first failure, with a line for each name that says what happened.
+// Evicts the workers `names`. If one call fails, the others are made also. With `with_certificate`,
+// evicts all names of each worker's certificate. Errors: the code of the first failure, with a line
+// for each name that says what happened.
 absl::StatusOr<std::string> EvictWorkers(ClusterClient& client,
                                          const std::vector<std::string>& names,
                                          const std::string& reason, bool with_certificate);

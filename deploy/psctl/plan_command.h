@@ -48,8 +48,8 @@ struct PlanAnswer {
   bool is_met = false;
 };
 
-// Errors: InvalidArgument (a flag is wrong), naming the flag, the value and what is allowed; those
-// of reading a model file.
+// Makes the plan. Errors: InvalidArgument (a flag is wrong), naming the flag, the value and what is
+// allowed; those of reading a model file.
 absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns);
 
 }  // namespace lodestar::psctl

@@ -290,8 +290,8 @@ absl::Status Watch(const ClusterClient& like, const ClusterWatch::Show& show) {
   return WatchAcrossRestarts(watch);
 }
 
-// Shows one status, or with --watch one a second. Sets `health` (may be null) to the health of the
-// last one.
+// Shows one status, or with --watch one per second. Sets `health` (may be null) to the health in
+// the last status.
 int ShowStatus(ClusterClient* client, Renderer render, ClusterHealth* health) {
   int exit_code = 0;
   // On a terminal, each status is drawn over the one before, by "cursor home" and "clear". These

@@ -12,7 +12,7 @@ namespace lodestar::psctl {
 
 class RequestWatch {
  public:
-  // PendingRequest explains `what`.
+  // `what` is PendingRequest.what (proto/status_service.proto) of the request that is watched.
   explicit RequestWatch(std::string what) : what_(std::move(what)) {}
 
   // Returns the message for the operator. Empty means that there is nothing new.

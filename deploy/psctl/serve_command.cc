@@ -53,10 +53,10 @@ class KeptRun {
   explicit KeptRun(std::filesystem::path folder)
       : folder_(std::move(folder)), file_(folder_ / history::kHistoryFileName) {}
 
-  // Returns the last reading, after reading the file again if it has changed. A file that could not
-  // be read is read again if the caller has already seen that failure: `seen` is the number of the
-  // last reading that the caller got. So a file that cannot be read is read once per round of
-  // looks, however many readers there are.
+  // Returns the last reading. Before that, reads the file again if it has changed, or if the last
+  // reading failed and the caller knows this already. `seen` is the number of the last reading that
+  // the caller got. So a file that cannot be read is not read once for each reader, but once for
+  // all of them.
   std::shared_ptr<const Reading> Look(int64_t seen) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     const absl::StatusOr<absl::Time> written = Written();
@@ -77,7 +77,7 @@ class KeptRun {
     number_ = last_->number;
     return last_;
   }
-  // Returns the reading of what is there now, for a caller that has not looked before.
+  // Returns the reading of the present file, for a caller that has no earlier reading.
   std::shared_ptr<const Reading> Look() { return Look(number_); }
 
   std::string FinishedJson(absl::Time written, absl::string_view trouble) const {

@@ -40,9 +40,9 @@ void Shorten(std::vector<std::string>& lines, size_t count) {
   if (count > 0) lines.back() = absl::StrCat("... and ", hidden, " more lines");
 }
 
-// Sorts the head for a terminal without room for all of it. Lines about progress and about problems
-// come first, and lines that do not change come last. A line that begins with a space continues the
-// line before it.
+// Sorts the lines above the tables, for a terminal without room for all of them. Lines about
+// progress and about problems come first, and lines that do not change come last. A line that
+// begins with a space continues the line before it.
 std::vector<std::string> WithNewsFirst(const std::vector<std::string>& head) {
   constexpr std::array<absl::string_view, 7> kNews = {"ALARM",  "progress", "loss", "curve",
                                                       "paused", "waiting",  "round"};

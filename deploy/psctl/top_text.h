@@ -15,7 +15,7 @@ struct TopPicture {
   int columns = 80;        // A width, or kUnlimitedColumns.
   int rows = 24;           // 0 means any number.
   bool has_blocks = true;  // True if the terminal can show U+2581 to U+2588.
-  // If not empty, it replaces the last line, and says something about the server.
+  // Text about the server that replaces the last line. Empty means that there is none.
   std::string note = {};
 };
 

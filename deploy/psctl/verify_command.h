@@ -14,10 +14,10 @@
 namespace lodestar::psctl {
 
 // Verifies `paths`: checkpoints (round-...) and folders of checkpoints. In a folder, all
-// checkpoints are verified, including those that a server has set aside. A checkpoint that was
-// never finished, or that a server removes meanwhile, is reported and does not count. `say` gets
-// one line, without line end, as soon as a checkpoint has been read. Blocks for the disk. Errors:
-// the first of `say`, which ends the verification; NotFound (a path is neither a checkpoint nor a
+// checkpoints are verified, including abandoned and replaced ones. A checkpoint that was never
+// finished, or that a server removes meanwhile, is reported and does not count. `say` gets one
+// line, without line end, as soon as a checkpoint has been read. Blocks for the disk. Errors: the
+// first of `say`, which ends the verification; NotFound (a path is neither a checkpoint nor a
 // folder with checkpoints); DataLoss (checkpoints do not verify), with their number.
 absl::Status VerifyCheckpoints(storage::FileSystem& file_system,
                                absl::Span<const std::string> paths,
