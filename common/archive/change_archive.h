@@ -24,8 +24,8 @@
 
 namespace lodestar::archive {
 
-// Collects the addresses of a structure's fields in the order in which Describe() names them, so
-// that two values of the structure can be walked side by side.
+// Collects the addresses of a structure's fields, in the order of Describe(). With these addresses,
+// two values of the structure can be compared field by field.
 class FieldAddresses {
  public:
   template <typename Value>
@@ -158,8 +158,8 @@ class ChangeWriter {
   }
 
  private:
-  // Walks the fields of a structure's new value, together with the addresses of the old value's
-  // fields.
+  // Compares the fields of a structure's new value with the old value's fields, which it finds by
+  // their addresses.
   struct Walk {
     Walk(const ChangeWriter& writer, FieldAddresses fields)
         : writer(writer), before(std::move(fields)) {}
@@ -197,7 +197,8 @@ class ChangeWriter {
         continue;
       }
       Value& former = ValueOf(*was++);
-      // Most values are equal, so the cheap comparison saves walking them.
+      // Most values are equal. This cheap comparison then makes it needless to go through their
+      // fields.
       if constexpr (std::equality_comparable<Value>) {
         if (former == value) continue;
       }
@@ -246,7 +247,7 @@ class ChangeReader {
     std::vector<Key> gone;
     RETURN_IF_ERROR(ReadPart(change, kGone, gone));
     for (const Key& key : gone) values.erase(key);
-    // ChangeWriter never writes a key twice.
+    // A map is enough, because ChangeWriter never writes a key twice.
     std::map<Key, Value> added;
     RETURN_IF_ERROR(ReadPart(change, kNew, added));
     for (auto& [key, value] : added) values.insert_or_assign(key, std::move(value));

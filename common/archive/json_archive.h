@@ -56,8 +56,9 @@
 
 namespace lodestar::archive {
 
-// Must be specialised for a type that is always stored as another type, with Store() and Load() as
-// in a form: see As(). ChangeWriter also needs bool IsSame(const Value&, const Value&) in it.
+// If a type is always stored as another type, this must be specialised for it, with Store() and
+// Load() as in a form: see As(). For ChangeWriter it also needs bool IsSame(const Value&, const
+// Value&).
 template <typename Value>
 struct StoredForm;
 
@@ -91,7 +92,7 @@ inline absl::Status NotA(absl::string_view wanted) {
   return absl::InvalidArgumentError(absl::StrCat(" is not ", wanted));
 }
 
-// Returns `status` with the name of a field before the names of fields inside that field.
+// Returns `status`, an error in a part of the field `name`, with `name` put in front.
 inline absl::Status InField(absl::string_view name, const absl::Status& status) {
   if (status.ok()) return status;
   const absl::string_view rest = status.message();

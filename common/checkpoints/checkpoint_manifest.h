@@ -80,7 +80,8 @@ struct Manifest {
   Round round;
   params::Layout layout;
   std::vector<ShardManifest> shards;  // in order, covering the parameter space
-  // The coordinator's cursor and incarnations, in its own format.
+  // State of the coordinator, in a format that the coordinator defines. It has the cursor in the
+  // data and the workers' incarnations.
   Json coordinator = Json::object();
   Json settings = Json::object();  // settings of the job, for readers and for --resume
   std::string model;               // JSON text of the model spec; may be empty

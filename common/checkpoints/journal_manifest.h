@@ -13,11 +13,11 @@ struct JournalManifest {
   uint64_t journal_id = 0;
   // The last record of the coordinator's journal that the checkpoint includes.
   uint64_t record = 0;
-  // The last record of each shard's journal that the coordinator knew of at that time, indexed by
-  // shard.
+  // The last record of each shard's journal that the coordinator knew of when the checkpoint was
+  // written, indexed by shard.
   std::vector<uint64_t> shard_records;
-  // True means that the checkpoint has everything that the journals have acknowledged, so the
-  // journals may be removed.
+  // True means that the checkpoint has everything in the journals that was acknowledged. The
+  // journals may then be removed.
   bool is_complete = false;
 };
 

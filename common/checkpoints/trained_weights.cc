@@ -31,7 +31,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 // Names of weights files that PyTorch has pickled.
 constexpr const char* kPickledWeights[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
 
-// Returns the names in a folder, or nothing if it cannot be listed.
+// Returns the names of the files in a folder, or an empty list if the folder cannot be listed.
 std::vector<std::string> NamesIn(storage::FileSystem& file_system, const std::string& folder) {
   std::vector<std::string> names = file_system.List(folder).value_or(std::vector<std::string>());
   std::sort(names.begin(), names.end());
@@ -100,7 +100,8 @@ absl::Status NoCheckpoint(storage::FileSystem& file_system, const std::string& p
 
 bool HasFloats(absl::string_view dtype) { return dtype == "F32"; }
 
-// Returns how to convert weights of this dtype. Empty means that no way is known.
+// Returns advice for an error about weights of this dtype: how to convert them. Empty means that no
+// way is known.
 absl::string_view AdviceFor(absl::string_view dtype) {
   const bool is_convertible = dtype == "BF16" || dtype == "F16" || dtype == "F64";
   return is_convertible ? "; convert the weights to float32: in Python, "

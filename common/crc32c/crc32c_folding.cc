@@ -118,7 +118,7 @@ void FoldAll(uint32_t state, FoldFactors factors, const uint8_t* data, size_t si
     }
   }
   for (int i = 0; i < kAtOnce; ++i) Store(folded + i * kBytes, lanes[i]);
-  // Streamed stores are visible to other threads only after this.
+  // Other threads can rely on streamed stores only after this fence.
   if constexpr (kCopy == Copy::kStreamed) _mm_sfence();
 }
 

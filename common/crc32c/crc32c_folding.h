@@ -10,7 +10,7 @@
 
 namespace lodestar::crc32c {
 
-// Constants that move each half of a lane of 128 bits one step further.
+// Factors for the two halves of a lane of 128 bits. Multiplying by them moves the lane by one step.
 struct FoldFactors {
   uint64_t low;
   uint64_t high;

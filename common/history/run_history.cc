@@ -209,7 +209,7 @@ std::string TextOf(sqlite3_stmt* row, int column) {
 }
 
 // Returns true if the database has our tables and nothing else. Returns false if the database is
-// empty, as after a full disk. It can then be filled. Errors: any other content.
+// empty, as after a full disk. It can then be filled. Returns an error for any other content.
 absl::StatusOr<bool> IsFilled(Database& database) {
   bool is_filled = false;
   bool is_foreign = false;

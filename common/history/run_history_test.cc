@@ -194,6 +194,7 @@ TEST_F(RunHistoryTest, LongTextsAreCut) {
 
 TEST_F(RunHistoryTest, NamesFileThatCannotBeMadeAndWhy) {
   // SQLite tries a second time without creating the file, and then reports that there is no file.
+  // The error must still be that of the first try.
   EXPECT_THAT(WriteHistory("/sys/history.sqlite", Some()),
               StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("/sys/history.sqlite")));
   ASSERT_OK(WriteHistory(path_, Some()));

@@ -166,8 +166,8 @@ class OneRequest : private httplib::Server {
     // there.
     const bool is_own = absl::EqualsIgnoreCase(place, request.get_header_value("Host"));
     // A proxy may change Host, so that Origin differs from Host. If the browser has sent
-    // Sec-Fetch-Site, it takes both for one site. The name in Origin must then be a name of this
-    // server.
+    // Sec-Fetch-Site, it has found that the page and the order have the same origin. Then it is
+    // enough that Origin has a name of this server.
     const bool is_of_proxy = !site.empty() && IsOwnName(std::string(place));
     if (has_scheme && (is_own || is_of_proxy)) return "";
     return absl::StrCat("Origin: ", PeerText(origin, kMaxShownBytes));

@@ -36,7 +36,7 @@ class HttpResponder {
     // `why` is the reason, for the log.
     std::function<void(const std::string& address, const std::string& why)> on_foreign_order =
         [](const std::string&, const std::string&) {};
-    // Called when a page is asked for under a foreign name, and refused.
+    // Called when a request is refused because it names a host that is not this server.
     std::function<void(const std::string& address, const std::string& why)> on_foreign_name =
         [](const std::string&, const std::string&) {};
   };

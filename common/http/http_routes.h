@@ -31,7 +31,7 @@ struct HttpEvent {
   std::string data;  // one line
 };
 
-// Returns the events since the last call of the function.
+// A function that returns the events since it was called last.
 using HttpEventSource = std::function<std::vector<HttpEvent>()>;
 
 // What a peer has shown to prove its identity.
@@ -52,8 +52,8 @@ struct HttpCaller {
   bool may_order = false;
 };
 
-// Returns the caller. Errors: Unauthenticated (nothing valid was shown); PermissionDenied (the
-// caller may not do this).
+// A function that checks credentials and returns the caller. Errors: Unauthenticated (nothing valid
+// was shown); PermissionDenied (the caller may not do this).
 using HttpAccess =
     std::function<absl::StatusOr<HttpCaller>(const HttpCredentials& credentials, HttpDeed deed)>;
 

@@ -352,7 +352,7 @@ HttpServer::Outcome HttpServer::Answer(uint64_t id, const std::string& request,
     }
     ++num_readers_;
   }
-  // Frees the reader's place whenever and for whatever reason the stream is destroyed.
+  // Frees the reader's place when the stream is destroyed, for whatever reason.
   std::shared_ptr<void> place(nullptr, [this](void*) {
     absl::MutexLock lock(&mutex_);
     --num_readers_;

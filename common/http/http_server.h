@@ -6,10 +6,10 @@
 //
 //   accepted -> reading -> answering -> writing -> leaving -> closed
 //                  |           \-> streaming events -----------^
-//                  \ too slow, no TLS that counts: closed
+//                  \ too slow, or without the TLS that is needed: closed
 //
 // One thread handles all connections and never blocks on a peer. A whole request is handed to one
-// of a few other threads. So a client that sends or reads slowly, or never, only uses one of
+// of a few other threads. So a client that sends or reads slowly, or not at all, only uses one of
 // kMaxConnections places for a time, and training is not affected. If all places are taken, a new
 // connection replaces an old one that is not being answered: see place_keeping.h. Before each new
 // part of a stream of events, the server checks again that the reader is allowed to read it.
@@ -91,7 +91,8 @@ class HttpServer {
     // peer can read everything.
     kLeaving,
   };
-  // Returns the bytes of new events. nullopt means that the reader is not allowed to read any more.
+  // A function that returns the bytes of new events. nullopt means that the reader is not allowed
+  // to read any more.
   using EventStream = std::function<std::optional<std::string>()>;
   struct Connection {
     FileDescriptor socket;
@@ -144,7 +145,7 @@ class HttpServer {
   void Watch(uint64_t id, const Connection& connection);
   void Close(Connections::iterator connection) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Runs on a thread of `workers_`.
+  // Returns the outcome of a request. Runs on a thread of `workers_`.
   Outcome Answer(uint64_t id, const std::string& request, const HttpCredentials& peer)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Report(Outcome outcome) ABSL_LOCKS_EXCLUDED(mutex_);

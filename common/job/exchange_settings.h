@@ -31,12 +31,12 @@ struct OpenSettings {
   bool are_lengths_in_steps() const { return mode || local_steps || fragments; }
 };
 
-// Returns the mode that a job with an open mode has before it has chosen a mode. In this mode all
+// Returns the mode of a job with an open mode until the job has chosen one. In this mode all
 // settings that the operator has given have an effect.
 Mode ModeUntilChosen(const OpenSettings& open);
 
-// Returns true if the settings that the operator has fixed are possible in modes without local
-// steps.
+// Returns true if modes without local steps are possible with the settings that the operator has
+// fixed.
 bool GoesWithoutLocalSteps(const JobSpec& asked, const OpenSettings& open);
 
 // Returns `asked`, with the open settings taken from `chosen`.

@@ -351,7 +351,7 @@ constexpr JobField kFields[] = {
                 "The samples of a step stay the same, and contributions weigh by their samples. "
                 "In async_local_sgd, speed divides --local_steps instead of samples. It is "
                 "refused in async."}),
-    // Without lateness (in lock step) no contribution is stale.
+    // This field has no effect in lock step, because no contribution is stale there.
     Row<&JobSpec::staleness_scaling>({
         .name = "staleness_scaling", .group = kModeGroup, .wire = "staleness_scaling",
         .absent = Absent::kIsRefused,

@@ -76,7 +76,8 @@ struct JobField {
   // The members type, get and set are derived from the member of JobSpec.
   Type type = Type::kText;
   JobValue (*get)(const JobSpec& job) = nullptr;
-  // Requires: the value has this type. Errors: InvalidArgument naming the flag and what is allowed.
+  // Sets the field of `job`. Requires: the value has this type. Errors: InvalidArgument naming the
+  // flag and what is allowed.
   absl::Status (*set)(const JobField& field, const JobValue& value, JobSpec& job) = nullptr;
 };
 

@@ -204,8 +204,8 @@ bool HasLocalSteps(const JobSpec& job);
 // equal workers, each moves by alpha = beta / N.
 bool IsElastic(const JobSpec& job);
 
-// Returns true if a contribution counts as the change from the servers' weights at the time when it
-// is applied. Workers then send weights.
+// Returns true if workers send weights, and a contribution counts as the change from the servers'
+// weights at the time when it is applied.
 bool IsAnchoredAtServer(const JobSpec& job);
 
 // Returns the number of samples of one step that one worker computes if it is alone.
@@ -217,7 +217,7 @@ int64_t StepSamples(const JobSpec& job);
 bool DefersContributions(const JobSpec& job);
 
 // Returns true if the servers only combine gradients, for programs that make the steps themselves.
-// The servers' "weights" after a round are then the mean of its gradients.
+// The servers' "weights" after a round are then the mean of the round's gradients.
 bool ReducesOnly(const JobSpec& job);
 // Returns true if the mean of an element is taken over the contributions that sent the element.
 bool DividesBySenders(const JobSpec& job);

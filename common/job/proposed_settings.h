@@ -40,8 +40,8 @@ struct ProposedSettings {
 absl::Status SetProposed(absl::string_view setting, absl::string_view value,
                          ProposedSettings& proposed);
 
-// Returns the settings in `saved`, by flag, that a program can propose. Values that cannot be read
-// are left out.
+// Returns those settings in `saved` that a program can propose. Values that cannot be read are left
+// out.
 ProposedSettings ProposedBySaved(const std::vector<JobSetting>& saved);
 
 // A job after a proposal.

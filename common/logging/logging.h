@@ -88,9 +88,9 @@ void LogError(fmt::format_string<Args...> format, Args&&... args) {
 }
 
 // Counts repeated lines, and from time to time writes the count in their place. A line is a repeat
-// if it equals the line written last, or was written kFreeRepeats times within its window. So a
-// message that comes back later is logged again, but a loop that fails every second does not fill
-// the log. Pure: the time is passed in. Not thread-safe.
+// if it equals the line written last, or was written kFreeRepeats times within its window (see
+// kFirstWindow). So a message that comes back later is logged again, but a loop that fails every
+// second does not fill the log. Pure: the time is passed in. Not thread-safe.
 class RepeatFilter {
  public:
   struct Line {

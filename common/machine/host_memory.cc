@@ -51,7 +51,8 @@ void Narrow(HostMemory limit, HostMemory* memory) {
   memory->limited_by = std::move(limit.limited_by);
 }
 
-// Names of the files in which one version of control groups keeps a group's numbers.
+// Names of the files with the memory numbers of a control group, which depend on the version of
+// control groups.
 struct GroupFiles {
   const char* limit;
   const char* usage;

@@ -10,7 +10,8 @@
 namespace lodestar::machine {
 
 struct HostMemory {
-  // Total memory under the limit that counts. 0 means that no limit could be read.
+  // Total memory under the limit with the least available memory. 0 means that no limit could be
+  // read.
   int64_t total_bytes = 0;
   // Memory that can be taken now without swapping: free memory and cached files.
   int64_t available_bytes = 0;

@@ -82,8 +82,8 @@ struct RegisterCall {
   std::string identity = {};  // name in the caller's certificate; empty means that it has none
   job::ProposedSettings proposed = {};  // only for the model `client`
   ProcessHistory process = {};
-  // True means that the connection of the process that holds the name is closed: see
-  // Coordinator::PeerOfHolder().
+  // Another process may be registered under the worker's name. True means that the connection of
+  // that process is closed: see Coordinator::PeerOfHolder().
   bool holder_is_gone = false;
 };
 
@@ -109,8 +109,9 @@ struct Registration {
   // The first round that has not been opened. 0 means that no round was opened, or that the server
   // is of an earlier release.
   Round next_round;
-  // The lowest number from 0 that no other living worker had when this life began. Not set means
-  // that the server is of an earlier release, or that such a server began this life.
+  // Index of the worker: the lowest number, from 0 on, that no other living worker had when this
+  // life began. Not set means that the server is of an earlier release, or that such a server began
+  // this life.
   std::optional<uint32_t> index;
   std::optional<LiveWorkers> live_workers;  // not set by servers of earlier releases
 
@@ -205,8 +206,8 @@ struct RoundReport {
   int64_t num_samples = 0;
   absl::Duration compute;
   // Exposed communication: time in which nothing could be computed because weights had not arrived
-  // (also if the servers had none yet) or gradients had not left. On a GPU this time is measured
-  // with the GPU's own clock.
+  // or gradients had not left. It includes time in which the servers had no new weights yet. On a
+  // GPU this time is measured with the GPU's own clock.
   absl::Duration communication;
   // Time spent waiting for grants, and for other workers whose pushes came first.
   absl::Duration wait;

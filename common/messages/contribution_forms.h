@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Forms in which the properties of contributions are stored: see As() in json_archive.h.
+// Ways to store the properties of contributions. As() in json_archive.h applies such a form.
 #pragma once
 
 #include <string>

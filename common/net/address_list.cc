@@ -65,8 +65,8 @@ bool AddressSearch::GoesOn(const absl::Status& answer) {
 absl::Status AddressSearch::Outcome() const {
   const absl::Status& last = answers_.back();
   if (addresses_.size() == 1 || !AddressList::IsElsewhere(last)) return last;
-  // The answers do not show which server is the coordinator, so the coordinator may only be away
-  // for now.
+  // The answers do not show which server is the coordinator. It may be away only for now, so the
+  // error is temporary.
   absl::Status outcome = absl::UnavailableError(
       absl::StrCat("none of ", addresses_.ToString(), " answers as the coordinator: ",
                    absl::StrJoin(answers_, "; ", [](std::string* out, const absl::Status& answer) {

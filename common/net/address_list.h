@@ -59,9 +59,9 @@ class AddressSearch {
   // `addresses` must outlive this object.
   explicit AddressSearch(AddressList* addresses) : addresses_(*addresses) {}
 
-  // Takes the answer of the current address. Returns true if the next address, which becomes the
-  // current one, is to be tried. Returns false if the coordinator has answered, or all addresses
-  // have been tried.
+  // Must be called with the answer of the current address. If the next address should be tried,
+  // makes it the current one and returns true. Returns false if the coordinator has answered, or
+  // all addresses have been tried.
   bool GoesOn(const absl::Status& answer);
   // Returns the last answer. If all addresses have been tried, returns an error that contains the
   // answers of all.

@@ -90,7 +90,7 @@ inline constexpr Encoding kAllEncodings[] = {Encoding::kFp32,
 inline constexpr int64_t kInt8Block = 256;
 inline constexpr int64_t kInt4Block = 128;
 inline constexpr int64_t kTopKBlock = 4096;
-// A number of elements that is whole blocks in every encoding.
+// A number of elements that is a whole number of blocks in every encoding.
 inline constexpr int64_t kWholeBlocks = kTopKBlock;
 static_assert(kWholeBlocks % kInt4Block == 0 && kWholeBlocks % kInt8Block == 0);
 
@@ -127,7 +127,8 @@ struct TopKBlockBytes {
 };
 static_assert(int64_t{1} << TopKBlockBytes::kPlaceBits == kTopKBlock);
 
-// Returns the number of bytes of `elements` consecutive elements that start with a block.
+// Returns the number of bytes of `elements` consecutive elements, of which the first begins a
+// block.
 constexpr int64_t EncodedBytes(Encoding encoding, int64_t elements) {
   switch (encoding.kind()) {
     case Encoding::Kind::kFp32:
@@ -155,8 +156,8 @@ constexpr int64_t EncodedBytes(Encoding encoding, int64_t elements) {
 // whole blocks. -1 means that `bytes` fits neither.
 int64_t ElementsIn(Encoding encoding, int64_t bytes, int64_t room);
 
-// Returns the maximum number of elements of a chunk that is not the last of its vector: the whole
-// blocks that fit into `bytes`, at least one block.
+// Returns the maximum number of elements of a chunk of `bytes` that is not the last of its vector.
+// The chunk has whole blocks, at least one.
 int64_t ChunkElements(Encoding encoding, int64_t bytes);
 
 // Returns the maximum number of the newest changes of a vector that are kept, at least 1. More

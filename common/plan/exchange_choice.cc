@@ -141,8 +141,9 @@ std::vector<Kind> KindsOf(const job::JobSpec& base, const ExchangeBounds& bounds
     if (!open.pull_encoding) kind.pull = base.pull_encoding;
     const bool is_late = kind.is_cut || kind.has_overlap || kind.overlaps_rounds;
     if (is_client && is_late) continue;
-    // Overlapped rounds hide the same exchange as fragments or overlapped steps, so they are not
-    // combined. Overlapped rounds can also make steps grow (docs/howto/slow_links.md).
+    // Overlapped rounds hide the time of an exchange, as fragments and overlapped steps do, so they
+    // are not combined with these. Overlapped rounds can also make steps grow
+    // (docs/howto/slow_links.md).
     if (kind.overlaps_rounds && (kind.is_cut || kind.has_overlap)) continue;
     const bool may_grow = !open.mode &&
                           base.outer_optimizer == job::OuterOptimizerKind::kNesterov &&

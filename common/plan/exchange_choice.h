@@ -39,9 +39,9 @@ struct ExchangeBounds {
   // Length of the job in steps, as in TrainingFacts.
   std::optional<int64_t> total_steps = std::nullopt;
   bool begins_with_trained_weights = false;
-  // True prefers `sync` to all exchanges with more loss, unless the links are too slow. They are
-  // too slow if `sync` makes less than `utilisation` of the steps that it would make with unlimited
-  // links.
+  // True means that `sync` is preferred to all exchanges with more loss, unless the links are too
+  // slow. They are too slow if `sync` makes less than `utilisation` of the steps that it would make
+  // with unlimited links.
   bool prefers_sync = false;
   // Maximum number of overlapped steps. Published results have up to 10 steps, with a loss below
   // 0.2 % (Streaming DiLoCo, arXiv:2501.18512).
@@ -60,8 +60,9 @@ struct ExchangeBounds {
   };
 };
 
-// One way to exchange. Among the settings of its kind that meet the bounds, it has the least costly
-// ones. If no settings meet the bounds, it has those that come nearest.
+// One way to exchange, with the best settings for its kind of exchange. If some settings of the
+// kind meet the bounds, these are the least costly of them. Otherwise they are those that come
+// nearest.
 struct ExchangeOption {
   std::string name;  // such as "DiLoCo, int4, 4 fragments"
   job::JobSpec job;

@@ -77,8 +77,8 @@ TEST(ExchangeChoiceTest, OuterStepsAreSafe) {
   EXPECT_TRUE(has_local_steps);
 }
 
-// If the processors are the limit, fewer exchanges would save some time but cost loss. So sync is
-// kept.
+// If the processors are the limit, fewer exchanges would save some time but raise the loss. So sync
+// is kept.
 TEST(ExchangeChoiceTest, SyncIsPreferredUnlessTheLinksForbidIt) {
   const ExchangeBounds bounds = {.prefers_sync = true};
   ExchangeFacts facts;

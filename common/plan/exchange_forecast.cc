@@ -178,7 +178,7 @@ class RoundTimes {
     encode_ = fp32 / facts.worker_rates.Of(job.push_encoding).encode;
     decode_ = fp32 / facts.worker_rates.Of(job.pull_encoding).add;
     const double of_server = fp32 / servers;
-    // The server adds all contributions that arrive at the same time.
+    // The server adds the contributions of all workers that exchange at the same time.
     add_ = sharing * of_server / facts.server_rates.Of(job.push_encoding).add;
     apply_ = of_server / kFp32Bytes * BytesPerUpdate(job) / facts.server_rates.apply +
              of_server / facts.server_rates.Of(job.pull_encoding).encode;

@@ -98,7 +98,7 @@ TEST(ExchangeForecastTest, WithManyBucketsTransfersHideBehindBackwardAndForward)
   clipped.clip_norm = 1.0;
   const ExchangeForecast apart = ForecastExchange(clipped, sizes, SlowLinks());
   const Way way(apart);
-  // With the longer links, only a thousandth of the step is not hidden.
+  // The time of a step is hidden behind the longer transfers, except for a thousandth.
   EXPECT_NEAR(Seconds(apart), way.push + way.pull, 1e-3);
 }
 

@@ -81,7 +81,8 @@ constexpr int kKnownOverlapSteps = 10;
 // contributions: the loss was 35 % with 3 local steps, 20 % with 5 and 1.7 % with 9. With 20 and
 // more and with fragments, overlap costs only kOverlap (low_communication.md).
 constexpr int kLeastStepsWithOverlap = 20;
-// Minimum number of local steps without overlap. 8 steps gained 1.2 %. Fewer were not measured.
+// Minimum number of local steps without overlap. 8 steps lowered the loss by 1.2 %. Fewer were not
+// measured.
 constexpr int kLeastSteps = 8;
 // Loss of overlapped rounds: 3.5 % with two workers, 16 % with four (low_communication.md).
 constexpr double kOverlappedRoundsOfTwo = 3.5;

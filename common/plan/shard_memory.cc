@@ -14,7 +14,8 @@ namespace {
 // The memory for arriving contributions is the size of the shard's weights, divided by this number.
 // With more memory, contributions would only wait there for their turn.
 constexpr int64_t kStagingShare = 4;
-// Minimum number of slots: two streams of each of two workers fill one slot each.
+// Minimum number of slots for arriving contributions. Two streams of each of two workers fill one
+// slot each.
 constexpr int64_t kMinSlots = 4;
 
 int NumGradientStateVectors(job::OptimizerKind kind) {

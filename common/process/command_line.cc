@@ -31,7 +31,7 @@ namespace {
 
 constexpr size_t kHelpColumns = 80;
 constexpr size_t kHelpIndent = 6;
-// Maximum depth of flag files that include flag files. A greater depth is taken for a cycle.
+// Maximum depth of flag files that include flag files. A greater depth counts as a cycle.
 constexpr int kMaxFlagFileDepth = 8;
 
 // Returns text that says which values a flag of the type Int takes. The flag's own range may be

@@ -110,7 +110,8 @@ void RaiseMallocThresholds() {
 void SetUpMutexes() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 void RaiseFileLimit() {
-  // A higher limit is of no use. Systems may allow a thousand times as many files.
+  // Maximum limit that is set. Systems may allow a thousand times as many files, but more are of no
+  // use.
   constexpr rlim_t kMostFiles = 1 << 20;
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Signals that ask a program to stop, or to save and go on. For programs that wait for signals with
-// sigwait() or a SignalWaiter. A library in another program takes no signals.
+// sigwait() or a SignalWaiter. A library in another program must not wait for signals.
 #pragma once
 
 #include <sys/types.h>

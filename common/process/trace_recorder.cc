@@ -32,7 +32,7 @@ std::string Microseconds(int64_t nanoseconds) {
   return absl::StrFormat("%d.%03d", nanoseconds / 1000, nanoseconds % 1000);
 }
 
-// Returns the values that are set in the tag as JSON.
+// Returns, as JSON, the values that are set in the tag.
 std::string Arguments(const TraceTag& tag) {
   std::string text;
   const auto add = [&text](absl::string_view name, int64_t value) {

@@ -59,7 +59,7 @@ class TraceRecorder {
   void BeginRound(int64_t round) ABSL_LOCKS_EXCLUDED(mutex_);
   bool is_recording() const { return is_recording_.load(std::memory_order_relaxed); }
   absl::Time Now() { return clock_->Now(); }
-  // Adds a span. Does nothing if no recording is on.
+  // Adds a span. Does nothing if the recorder is not recording.
   void Add(absl::string_view lane, absl::string_view name, absl::Time begin, absl::Time end,
            const TraceTag& tag = {}) ABSL_LOCKS_EXCLUDED(mutex_);
 

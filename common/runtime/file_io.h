@@ -40,8 +40,7 @@ absl::Status CheckFileSize(absl::string_view file, int64_t num_bytes);
 // other errors of the system.
 absl::Status CheckIsThere(const std::string& path);
 
-// Returns the NotFound error for a file that is still open, while its path leads nowhere or to
-// another file.
+// Returns the error for an open file whose path now leads nowhere, or to another file: NotFound.
 absl::Status NameIsLost(absl::string_view path);
 
 // Returns "a folder", "a FIFO", "a socket" or "a device" for anything but a regular file. `mode` is

@@ -25,7 +25,7 @@ struct NamedKind {
   absl::string_view name;
 };
 
-// `flag` names the setting in errors.
+// The names of an enum's values. `flag` is the name of the setting in errors.
 template <typename Kind, size_t kCount>
 struct KindTable {
   absl::string_view flag;

@@ -19,8 +19,8 @@ namespace lodestar {
 absl::Status WithRetryAfter(absl::Status status, absl::Duration retry_after);
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 
-// Says how often the lease that blocks the call was renewed since the answering server started. The
-// count begins at 0 with each start of a server.
+// For a call that failed because another process holds a lease. Says how often that lease was
+// renewed since the start of the server that answered.
 absl::Status WithTimesRenewed(absl::Status status, int64_t times);
 std::optional<int64_t> TimesRenewedOf(const absl::Status& status);
 

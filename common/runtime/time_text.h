@@ -10,8 +10,8 @@
 
 namespace lodestar {
 
-// Returns text such as "0s", "2.5s", "1m30s", "5h2m". The unit is a tenth of a second below ten
-// seconds, a minute from an hour on, and a second in between. The rest is cut off. A negative
+// Returns text such as "0s", "2.5s", "1m30s", "5h2m". Below ten seconds, tenths of a second are
+// shown. From an hour on, only hours and minutes are shown. Smaller parts are cut off. A negative
 // duration gives "0s".
 std::string DurationText(absl::Duration duration);
 

@@ -37,8 +37,8 @@ absl::Status CheckIdentityName(absl::string_view name);
 // Name of processes that can read the authority's folder, and so need no token. These are processes
 // of the coordinator's user on the coordinator's machine.
 inline constexpr char kLocalOperator[] = "local-operator";
-// Return a name for the server, or the replica, of this shard. The name is unique even if several
-// servers of one machine share the folder.
+// Return a name for the server, or the replica, of this shard. So servers of one machine have
+// different names, even if they share the folder of their credentials.
 std::string OwnServerName(int shard);
 std::string OwnReplicaName(int shard);
 // Returns true if `name` is kLocalOperator or has the form of one of the two names above.

@@ -43,9 +43,9 @@ using OwnedSsl = std::unique_ptr<SSL, OpensslDelete<SSL_free>>;
 // Returns the text of this thread's oldest error, and clears all errors.
 std::string OpensslError();
 
-// Ends the process with exit code 1 and a sentence if OpenSSL gives no random bytes or makes no
-// TLS context: its configuration may have no default provider. OpenSSL and gRPC would abort, or
-// read address 0, later. `program`: its name.
+// Ends the process with exit code 1 and a sentence if OpenSSL gives no random bytes or makes no TLS
+// context: its configuration may have no default provider. OpenSSL and gRPC would abort, or read
+// address 0, later. `program` is the name of this program in the sentence.
 void ExitUnlessOpensslWorks(absl::string_view program);
 
 // Read a key or a certificate from PEM text. `what` names the text. Errors: InvalidArgument.
@@ -58,7 +58,7 @@ std::string PemOf(X509* certificate);
 // Does the same as FingerprintOf() of certificates.h.
 std::string FingerprintOf(X509* certificate);
 // Does the same as CheckIssued() of certificates.h. `purpose` is X509_PURPOSE_ANY, or the purpose
-// of one side.
+// of a TLS client or a TLS server.
 absl::Status CheckIssued(X509* certificate, X509* authority, int purpose, absl::Time now);
 
 }  // namespace lodestar::security

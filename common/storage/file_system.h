@@ -67,7 +67,8 @@ class FileSystem {
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
                                                                IfExists if_exists) = 0;
   // Maps a file, so that only the parts that are read take memory. An empty file is allowed. Errors
-  // of this and of the next calls also: InvalidArgument if the path is not a regular file.
+  // also: InvalidArgument if the path is not a regular file. Read(), Hold() and ReadWholeFile()
+  // have this error also.
   virtual absl::StatusOr<FileBytes> Map(const std::string& path) = 0;
   // Reads a file from front to back and passes each block to `take`, which must not keep it. Needs
   // only the memory of one block. Errors also: the first error of `take`, which ends the reading.

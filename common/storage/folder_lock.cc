@@ -275,7 +275,7 @@ absl::Status FolderLock::CheckHeld() const {
 
 absl::Status FolderLock::CheckIsOurs(const std::optional<FolderClaim>& holder) const {
   const bool is_own_claim = holder.has_value() && holder->id == claim_id_;
-  // Without LOCK, the folder is the claimed folder if it has the same inode.
+  // If there is no LOCK, the folder is the claimed folder if it has the same inode.
   const bool is_own_folder = !holder.has_value() && InodeOf(folder_) == folder_inode_;
   if (is_own_claim || is_own_folder) return absl::OkStatus();
   std::error_code error;

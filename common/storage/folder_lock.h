@@ -74,8 +74,8 @@ class FolderLock {
  public:
   struct Deps {
     Clock* clock = &Clock::Real();
-    // Called from time to time while Take() waits for a sign of life. If it returns true, Take()
-    // ends the wait.
+    // Called from time to time while Take() waits for a beat of another holder. If it returns true,
+    // Take() ends the wait.
     std::function<bool()> is_interrupted = [] { return false; };
     // Called once, on a thread of the lock, if another server has taken the folder over: this
     // server was frozen, or cut off from the disk, for longer than kPatience.
@@ -134,9 +134,8 @@ class FolderLock {
 
  private:
   FolderLock(std::string folder, int descriptor, FolderClaim claim, Deps deps);
-  // Waits for a sign of life of `holder`. Returns true if the holder has released the folder, and
-  // false if it gave no sign for kPatience. Errors: AlreadyExists (the holder gave a sign of life);
-  // Cancelled.
+  // Waits for a beat of `holder`. Returns true if the holder has released the folder, and false if
+  // no beat came for kPatience. Errors: AlreadyExists (a beat came); Cancelled.
   absl::StatusOr<bool> AwaitEnd(const FolderClaim& holder);
   // Replaces the file with a claim of this process, which locks the new file. If the former holder
   // still writes its claim, that goes into the old file.

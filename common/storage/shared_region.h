@@ -26,7 +26,7 @@ namespace lodestar::storage {
 
 class SharedRegion {
  public:
-  // The facts with which another process finds the region.
+  // What another process needs to find the region.
   struct Handle {
     int64_t process_id = 0;
     int64_t descriptor = 0;

@@ -72,8 +72,9 @@ class ClusterClient {
   absl::Status Pause(const std::string& reason);
   absl::Status Resume();
   absl::StatusOr<v1::SetLearningRateReply> SetLearningRate(double learning_rate);
-  // With `with_certificate`, the server evicts all names that the worker's certificate has used.
-  // Errors also: Unimplemented (the server is older and has evicted only the one name).
+  // Evicts the worker. With `with_certificate`, the server evicts all names that the worker's
+  // certificate has used. Errors also: Unimplemented (the server is older and has evicted only the
+  // one name).
   absl::Status Evict(const std::string& worker_name, const std::string& reason,
                      bool with_certificate);
   absl::StatusOr<v1::DashboardReply> GetDashboard();
@@ -101,7 +102,7 @@ class ClusterClient {
   // Finds a server that answers, before a call that must not be made twice. If there is only one
   // address, does nothing.
   absl::Status FindServer();
-  // Starts a call, and arranges that `done` runs when the call ends.
+  // A function that starts a call, and arranges that `done` runs when the call ends.
   using Begin =
       absl::FunctionRef<void(grpc::ClientContext*, std::function<void(grpc::Status)> done)>;
   grpc::Status CallAndWatch(Begin begin, const Meanwhile& meanwhile);

@@ -14,7 +14,7 @@
 namespace lodestar::psctl {
 
 struct ClusterWatch {
-  // Shows a status. Returns false to end the watch.
+  // A function that shows a status. Returns false to end the watch.
   using Show = std::function<bool(const v1::ClusterStatus&)>;
 
   // Opens a stream and calls `show` for each status. Returns OK once `show` returns false, and

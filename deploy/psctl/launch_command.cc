@@ -176,8 +176,8 @@ absl::StatusOr<std::vector<GivenFlag>> GivenFlags(absl::Span<const std::string> 
   return flags;
 }
 
-// Returns the flag that the servers are given as "--name=VALUE", so that another program can be
-// given it, too. Empty means that the servers are not given this flag.
+// Returns the flag `name` as "--name=VALUE" if it is among the servers' flags, so that another
+// program can be given it, too. Empty means that it is not among them.
 std::string FlagOfServers(absl::string_view name, absl::Span<const std::string> server_flags) {
   const absl::StatusOr<std::vector<GivenFlag>> flags = GivenFlags(server_flags);
   std::string found;

@@ -27,7 +27,7 @@ namespace lodestar::psctl {
 namespace {
 
 constexpr int kNotFound = 127;  // the code that shells use
-// A code of at least this means that another try may succeed.
+// Minimum exit code which means that another try may succeed.
 constexpr int kMayCureItself = 128;
 constexpr absl::Duration kRestartPause = absl::Seconds(2);
 
@@ -301,9 +301,9 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
       begun_at = now;
       TellToEnd(/*ends_last=*/false);
     }
-    // A kill may follow within seconds. So those that end last are told after a second: they save
-    // what is complete, and later save what the others deliver. Workers on other hosts hear of the
-    // stop later than a server here.
+    // Processes that end last are told to end after a second, because a kill may follow within
+    // seconds. They save what is complete, and later save what the others deliver. Workers on other
+    // hosts hear of the stop later than a server here.
     const bool have_heard =
         absl::DurationFromTimespec(now) - absl::DurationFromTimespec(begun_at) >= kTimeToHear;
     if (stage == Stage::kEndingFirst && (have_heard || !AreRunning(/*ends_last=*/false))) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// StoppableFileSystem is a disk on which reading and writing end in the middle of a file once the
-// operator requests a stop.
+// StoppableFileSystem is a disk on which Read() ends in the middle of a file once the operator
+// requests a stop. So commands that copy files end soon.
 #pragma once
 
 #include <stop_token>
@@ -22,8 +22,8 @@ class StoppableFileSystem final : public storage::ForwardingFileSystem {
   StoppableFileSystem(storage::FileSystem* disk, std::stop_token stop)
       : storage::ForwardingFileSystem(disk), stop_(std::move(stop)) {}
 
-  // Errors also: Cancelled (a stop was requested). All other calls go on working, so that files
-  // already written can be removed.
+  // Reads a file. Errors also: Cancelled (a stop was requested). All other calls go on working, so
+  // that files already written can be removed.
   absl::Status Read(const std::string& path,
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
     return disk().Read(path, [&](absl::string_view block) {
