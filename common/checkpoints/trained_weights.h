@@ -62,7 +62,7 @@ class TrainedWeights {
   // The result of Find(): a tensor of the files, and how to read the wanted tensor from it.
   struct Match {
     std::string name;
-    const Tensor* tensor = nullptr;  // null means that there is none
+    const Tensor* tensor = nullptr;  // null means that the files do not have the tensor
     bool is_transposed = false;
   };
 

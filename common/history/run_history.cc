@@ -48,9 +48,9 @@ constexpr absl::string_view kTables[] = {
 // two calls of the function that counts to kMaxLooks.
 constexpr int kMaxRows = 10'000;            // maximum number of rows of one table
 constexpr int kMaxValueBytes = 256 * 1024;  // maximum size of one field
-constexpr size_t kMaxTextBytes = 4096;      // maximum of an event; the rest is cut off
+constexpr size_t kMaxTextBytes = 4096;      // maximum bytes of an event; the rest is cut off
 constexpr size_t kMaxSettings = 500;
-constexpr size_t kMaxSettingBytes = 512;  // maximum of a flag and of a value; the rest is cut off
+constexpr size_t kMaxSettingBytes = 512;  // maximum bytes of a flag or a value; the rest is cut off
 constexpr int kStepsPerLook = 10'000;     // number of instructions of SQLite
 constexpr int kMaxLooks = 2000;           // maximum number of calls of the function: about a second
 // Maximum number of rounds or samples in one row. The sum over kMaxRows rows fits into int64_t.

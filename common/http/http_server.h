@@ -172,7 +172,7 @@ class HttpServer {
   std::vector<Outcome> outcomes_ ABSL_GUARDED_BY(mutex_);
 
   std::atomic<bool> is_looking_at_files_ = false;
-  FileDescriptor wake_;  // an eventfd
+  FileDescriptor wake_;  // an eventfd; writing to it wakes the server's thread
   std::unique_ptr<ThreadPool> workers_;
   std::thread thread_;
 };

@@ -13,7 +13,7 @@
 namespace lodestar::http {
 
 inline constexpr size_t kMaxRequestLineBytes = 1024;
-inline constexpr size_t kMaxHeadBytes = 8192;  // including the request line
+inline constexpr size_t kMaxHeadBytes = 8192;  // maximum, including the request line
 inline constexpr size_t kMaxBodyBytes = 1024;
 
 enum class RequestProgress : uint8_t {

@@ -29,7 +29,7 @@ struct TensorSpec {
   std::string name;
   std::vector<int64_t> shape;
   int64_t offset = 0;  // elements from the start of the parameter space
-  int block = 0;       // unit of backward and of transfer; forward uses block 0 first
+  int block = 0;       // backward and transfers go block by block; forward begins with block 0
   bool decay = false;  // true means that weight decay applies
   Initializer initializer;
   // True means that the tensor has no gradient, such as a running mean. Workers contribute its

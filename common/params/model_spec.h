@@ -39,8 +39,8 @@ struct GptSpec {
   int num_layers = 0;
   int num_heads = 0;
   int width = 0;
-  int context = 0;     // tokens
-  int vocabulary = 0;  // tokens
+  int context = 0;     // maximum number of tokens of a text
+  int vocabulary = 0;  // number of different tokens
   // Share of the activations that training drops. Dropout is at the same places as in nanoGPT: at
   // the embeddings, at the attention's probabilities and at the output of every branch. 0 <=
   // dropout < 1.

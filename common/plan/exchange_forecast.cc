@@ -306,7 +306,7 @@ class RoundTimes {
   double vectors_ = 0.0;
   double overhead_ = 0.0;
   double probe_ = 0.0;   // time until a lost packet that no packet follows is sent again
-  double losers_ = 0.0;  // expected number of workers that lose a certain packet
+  double losers_ = 0.0;  // expected number of workers that lose a given packet
   double step_ = 0.0;
   double round_trip_ = 0.0;
 };

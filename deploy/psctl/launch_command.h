@@ -33,7 +33,7 @@ struct LaunchOptions {
   std::string hosts;  // The file with the hosts that workers run on. Empty means this machine.
   std::string ssh = "ssh";                    // The program that runs a command on a host.
   std::string worker_program = "gpu_worker";  // The worker's program on the hosts.
-  int restarts = 0;                           // Maximum for each role: see ProcessSpec.
+  int restarts = 0;                           // Maximum for each process: see ProcessSpec.
   std::vector<std::string> server_flags;      // These are passed to every ps_server unchanged.
   // Flags for every gpu_worker. They come after the flags that the launch itself gives.
   std::vector<std::string> worker_flags;

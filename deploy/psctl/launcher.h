@@ -24,7 +24,7 @@ struct ProcessSpec {
   std::string role;                    // The prefix of its lines, such as "server" or "worker-0".
   std::vector<std::string> arguments;  // arguments[0] is the program.
   bool ends_cluster = false;           // If this process exits with 0, the others are told to end.
-  bool ends_last = false;              // This process saves what the others deliver.
+  bool ends_last = false;              // It ends last, because it saves what the others deliver.
   // Text that is written to the process's input first. If it is set, the input stays open, and the
   // process is told to end by the end of its input instead of SIGTERM.
   std::optional<std::string> input = std::nullopt;

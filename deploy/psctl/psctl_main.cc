@@ -219,12 +219,12 @@ namespace {
 struct Command {
   std::string name;
   std::string form;          // the command line behind "psctl"
-  std::string summary;       // its line in the list of commands
-  std::string details = "";  // more text for its own help
+  std::string summary;       // text of the command in the list of commands
+  std::string details = "";  // more text for the help of the command
   std::vector<std::string> flags = {};
   bool takes_paths = false;  // at least one path, any number of them
   bool takes_path = false;   // one path, or none
-  bool passes_on = false;    // takes the words behind "--"
+  bool passes_on = false;    // passes the words behind "--" to other programs
   std::function<int(const process::CommandLine&)> run;
 };
 

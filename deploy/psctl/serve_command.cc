@@ -193,7 +193,7 @@ absl::StatusOr<http::HttpRoutes> KeptRunPages(const std::string& folder) {
       return http::HttpAnswer{.type = kJson, .body = reading->history + "\n"};
     return http::HttpAnswer{.status = 500, .body = absl::StrCat(reading->status.message(), "\n")};
   };
-  routes.orders_path = "/api/orders";  // no page takes orders
+  routes.orders_path = "/api/orders";  // it answers that no orders are allowed
   routes.events_path = "/api/events";
   routes.begin_events = [run] {
     return http::HttpEventSource(
