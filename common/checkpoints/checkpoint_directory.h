@@ -82,8 +82,8 @@ std::optional<std::string> CheckpointAround(storage::FileSystem& file_system,
 // the checkpoint.
 absl::Status CheckIsOutsideCheckpoints(storage::FileSystem& file_system, const std::string& folder);
 
-// Removes the directory. It gets a temporary name first, so that a program that copies it at that
-// time does not take an incomplete directory for a checkpoint. Never fails: if a part could not be
+// Removes the directory. Gives it a temporary name first. So a program which copies it meanwhile
+// does not mistake an incomplete directory for a checkpoint. Never fails: if a part could not be
 // removed, ListCheckpoints() finds it again.
 void RemoveDirectory(storage::FileSystem& file_system, const std::string& path);
 

@@ -36,7 +36,7 @@ constexpr absl::Duration kLeavePatience = absl::Seconds(1);
 // Delay before accept() is tried again after the process could not open another file.
 constexpr absl::Duration kFilePause = absl::Milliseconds(100);
 constexpr absl::Duration kLookAtFiles = absl::Seconds(5);
-// Time without an acknowledgement after which a connection breaks.
+// A connection breaks if sent data is not acknowledged for this long.
 constexpr absl::Duration kUnacknowledgedTimeout = absl::Seconds(20);
 // First id of a connection. Listening sockets and wake_ use their descriptor as id, which is
 // smaller.

@@ -66,7 +66,7 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Create(
   SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION);
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context.get(), 0);
-  // Frees the buffers of idle connections.
+  // Makes OpenSSL free the buffers of idle connections.
   SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS);
   RETURN_IF_ERROR(ShowOwn(context.get(), files, own));
   RETURN_IF_ERROR(Believe(context.get(), files, own));

@@ -193,8 +193,8 @@ struct Grant {
   int64_t total_rounds = 0;
   job::JobLoss
       loss;  // loss of the job over all workers when the grant was given; not set with kWait
-  // Set only in the answer that is sent to a worker. Not set in the grants that the coordinator
-  // keeps, with kWait, and by servers of earlier releases.
+  // Set only in the answer that is sent to a worker. It is not set in the grants that the
+  // coordinator keeps, in answers with kWait, and in answers of earlier releases.
   std::optional<LiveWorkers> live_workers = {};
   friend bool operator==(const Grant&, const Grant&) = default;
 };

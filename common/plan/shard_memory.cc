@@ -84,8 +84,8 @@ ShardMemory EstimateShardMemory(const job::JobSpec& job, int64_t num_elements,
   // Without rosters, contributions are applied directly from the place where they arrived, and
   // there are no sums.
   if (job::HasRosters(job)) memory.sums = memory.weights;
-  // The sums need a second vector, with each element's total weight of its senders, or with the sum
-  // of the directions.
+  // The sums need a second vector: for each element, the total weight of its senders or the sum of
+  // the directions.
   if (job::DividesBySenders(job) || job::AveragesDirections(job)) memory.sums *= 2;
   // A robust mean holds all contributions of a round at once. If more workers join than the job
   // begins with, it needs more memory than this.

@@ -38,7 +38,8 @@ inline constexpr int64_t kStagingBytes = 64 << 20;
 // its weights, at most `max_bytes`.
 int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_bytes);
 
-// Returns how many vectors as long as the weights the servers' optimizer keeps.
+// Returns the number of vectors in the state of the servers' optimizer. Each vector is as long as
+// the weights.
 int NumServerStateVectors(const job::JobSpec& job);
 
 // Returns the memory of a shard. `staging_bytes`: see ParameterShard::Config.

@@ -24,8 +24,7 @@ std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 absl::Status WithTimesRenewed(absl::Status status, int64_t times);
 std::optional<int64_t> TimesRenewedOf(const absl::Status& status);
 
-// Says that the server that answered is not the coordinator, and that the coordinator is at this
-// HOST:PORT.
+// Says that the answering server is not the coordinator, and gives the coordinator's HOST:PORT.
 absl::Status WithCoordinator(absl::Status status, absl::string_view address);
 std::optional<std::string> CoordinatorOf(const absl::Status& status);
 

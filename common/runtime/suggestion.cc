@@ -57,7 +57,7 @@ constexpr OtherName kOtherNames[] = {
     {"precision", "dtype"},
 };
 
-// A flag that users often give to a program that does not have it, and the program that has it.
+// A flag that users often give to the wrong program, and the program that has this flag.
 struct FlagOfProgram {
   absl::string_view flag;
   absl::string_view program;

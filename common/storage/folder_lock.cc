@@ -163,8 +163,8 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
   const int error = LockForThisServer(descriptor);
   const bool is_granted = error == 0;
   const std::optional<FolderClaim> holder = ReadWholeClaim(path, *lock->deps_.clock);
-  // Confirms the lease after the claim was read. So the process that wrote the claim had the lease
-  // earlier than this process.
+  // Confirms the lease only now, after the claim was read. So the process that wrote the claim had
+  // the lease before this process.
   RETURN_IF_ERROR(lock->deps_.confirm_leader());
   const bool is_unreleased = holder.has_value() && !holder->is_released;
   const bool seizes =

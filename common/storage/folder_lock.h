@@ -95,7 +95,7 @@ class FolderLock {
   static constexpr absl::Duration kPatience = absl::Seconds(14);
 
   // Claims an existing folder. Blocks up to kPatience if a holder on another machine may be alive.
-  // If the holder has a claim under the same leader lease, the folder is seized without waiting.
+  // If the holder's claim was made under the same leader lease, seizes the folder without waiting.
   // Errors: AlreadyExists naming the holder; Cancelled (interrupted); those of confirm_leader and
   // of files.
   static absl::StatusOr<std::unique_ptr<FolderLock>> Take(const std::string& folder,

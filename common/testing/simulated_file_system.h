@@ -43,8 +43,9 @@ class SimulatedFileSystem final : public storage::FileSystem {
   SimulatedFileSystem();
   ~SimulatedFileSystem() override;
 
-  // Sets the hook. Null means no faults. To simulate a killed process, set a hook that refuses
-  // everything. Then set null: the next process finds everything that was written.
+  // Sets the hook. Null means no faults. To simulate that a process is killed, set a hook that
+  // refuses every operation. To simulate the next process, set null: it finds everything that was
+  // written.
   void SetFaultHook(FaultHook hook) { hook_ = std::move(hook); }
   // Sets the size of the disk. A write beyond this size writes the bytes that fit, and returns
   // ResourceExhausted.

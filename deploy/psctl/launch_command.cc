@@ -187,8 +187,8 @@ std::string FlagOfServers(absl::string_view name, absl::Span<const std::string> 
   return found;
 }
 
-// Returns the manifests of the checkpoints in a folder, without the marks of journals, which
-// change.
+// Returns the texts of the manifests of the checkpoints in a folder. Their parts about journals are
+// left out, because servers change these later.
 std::set<std::string> ManifestsIn(const std::string& folder) {
   std::set<std::string> found;
   storage::FileSystem& file_system = storage::FileSystem::Real();

@@ -59,7 +59,8 @@ TEST_F(OperatorAccessTest, AServerOfThisMachineThatSpeaksPlainTextIs) {
   EXPECT_FALSE(access->joined.has_value());
 }
 
-// The test stands for a shell on the coordinator's machine that has the join string of the workers.
+// The environment is that of a shell on the coordinator's machine. It has the workers' join string,
+// and the state folder has the operator's own certificate.
 TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordinatorsOwn) {
   const security::TestAuthority authority;
   const security::CredentialFiles own =
