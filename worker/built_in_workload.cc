@@ -113,8 +113,7 @@ absl::Status BuiltInWorkload::PlanMemory(const messages::Registration& registrat
 absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& config,
                                                           const BuiltInWorkloadConfig& workload,
                                                           Clock* clock) {
-  // The workload is made first. Its errors cost the cluster nothing, because no server is connected
-  // yet.
+  // The workload is made first. If this fails, no server has noticed the worker yet.
   BuiltInWorkloadConfig whole = workload;
   whole.shared_memory = config.shared_memory;
   if (!config.residual_folder.empty()) whole.keep_residuals = config.keep_residuals;

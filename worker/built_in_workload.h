@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// BuiltInWorkload is the workload of gpu_worker: the models of model_factory.h, trained on files of
-// data.
+// BuiltInWorkload is the workload of gpu_worker: it trains a model of model_factory.h on data
+// files.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,14 @@ namespace lodestar::worker {
 
 struct BuiltInWorkloadConfig {
   data::DataConfig data;
-  // True if only this worker has the data.
+  // True if the data is only on this worker, so that no other worker trains on it.
   bool own_partition = false;
   // Number of samples per forward and backward pass. If the worker's share of the batch is larger,
-  // gradients of several passes are added up. 0 means as many as fit; see ChooseMicroBatch().
+  // the gradients of several passes are added up. 0 means as many as fit in memory; see
+  // ChooseMicroBatch().
   int64_t max_micro_batch = 0;
   model::Recompute recompute = model::Recompute::kNone;
-  // Says in which jobs the worker keeps the residual of error feedback on disk. Keeping it takes
+  // Says in which jobs the worker stores the residual of error feedback on disk. Storing takes
   // memory.
   KeepResiduals keep_residuals = KeepResiduals::kNever;
   bool shared_memory = true;  // See Worker::Config.
@@ -53,11 +54,11 @@ class BuiltInWorkload final : public Workload {
   bool owns_partition() const override { return config_.own_partition; }
 
  private:
-  // The properties of a job that model and data are made for.
+  // The job properties that `model_` and `data_` were made for.
   struct Made {
     params::ModelSpec model;
     uint64_t seed = 0;
-    // Maximum number of samples of a step.
+    // Maximum number of samples per step.
     int64_t share = 0;
     std::string layout;  // Hash of the layout.
     friend bool operator==(const Made&, const Made&) = default;
@@ -83,9 +84,9 @@ class BuiltInWorkload final : public Workload {
   std::unique_ptr<data::Dataset> dataset_;
 };
 
-// Makes a worker with a BuiltInWorkload. `config` decides about shared memory and, if it has a
-// residual_folder, about keep_residuals. Errors: those of BuiltInWorkload::Create() and
-// Worker::Create().
+// Makes a worker with a BuiltInWorkload. `config` decides about shared memory, not `workload`. If
+// `config` has a residual_folder, it also decides about keep_residuals. Errors: those of
+// BuiltInWorkload::Create() and Worker::Create().
 absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& config,
                                                           const BuiltInWorkloadConfig& workload,
                                                           Clock* clock);

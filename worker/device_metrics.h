@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Metrics of the devices. A worker reports them with each round, beside the metrics of programs.
+// Metrics about the devices. A worker adds them to each round report, like the metrics of programs.
 #pragma once
 
 #include "common/messages/program_metrics.h"
@@ -8,8 +8,8 @@
 
 namespace lodestar::worker {
 
-// Number of shapes for which the outputs of a library were refused because they differ from those
-// of our kernels; see Device::num_refused_outputs().
+// Name of a metric: the number of shapes for which we refused a library's outputs, because they
+// differ from those of our kernels. See Device::num_refused_outputs().
 inline constexpr char kRefusedOutputsMetric[] = "device/refused_outputs";
 
 // Adds kRefusedOutputsMetric, summed over all devices. Does nothing if the sum is 0, or if *metrics

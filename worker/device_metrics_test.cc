@@ -43,7 +43,8 @@ TEST(DeviceMetricsTest, TellsHowManyOutputsAllDevicesHaveRefused) {
   EXPECT_OK(messages::CheckMetricName(kRefusedOutputsMetric));
 }
 
-// A server refuses reports with more than kMaxMetrics metrics.
+// The metrics of a program have priority: a server refuses reports with more than kMaxMetrics
+// metrics.
 TEST(DeviceMetricsTest, LeavesMetricsOfProgramsTheirRoom) {
   messages::Metrics metrics;
   for (size_t i = 0; i < messages::kMaxMetrics; ++i) metrics[std::to_string(i)] = 1.0;

@@ -18,8 +18,8 @@ namespace lodestar::worker {
 namespace {
 
 constexpr int64_t kMaxStatBytes = 8192;
-// In proc(5) "starttime" is field 22. Field 2 is the name, which may contain spaces and ends with
-// the last bracket. So the first word after the bracket is field 3.
+// In proc(5) "starttime" is field 22. Field 2 is the name, which may contain spaces and brackets,
+// and ends with the last closing bracket. So the first word after that bracket is field 3.
 constexpr size_t kStartTimeAfterName = 22 - 3;
 
 }  // namespace

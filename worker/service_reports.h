@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ServiceReports reports the state of a worker to the service manager (systemd) that has started
-// it, again and again. From the first report on, the worker counts as ready, even if it waits: the
-// start of a machine must not wait for servers elsewhere, and systemd watches only services that
-// are ready. The worker counts as alive while it waits for other processes, and while its own work
-// makes progress (see StallWatch).
+// ServiceReports repeatedly reports the state of a worker to the service manager (systemd) that has
+// started it. The worker is ready from the first report on, even if it waits. The start of a
+// machine must not wait for servers elsewhere, and systemd watches only services that are ready.
+// The worker counts as alive while it waits for other processes, or while its own work makes
+// progress (see StallWatch).
 #pragma once
 
 #include <functional>
@@ -27,18 +27,19 @@ class ServiceReports {
     bool is_stopping = false;
     // The reason why the worker does not compute. Empty means that the worker computes.
     std::string standing = {};
-    // The work that the worker does by itself. Not set means that it waits for other processes.
+    // The present work that needs no other process. Not set means that the worker waits for other
+    // processes.
     std::optional<StallWatch::Work> work = {};
   };
-  // Returns the worker's state. It may block while the state is locked. A worker that never unlocks
-  // its state then counts as dead.
+  // Returns the worker's state. May block while the state is locked. If the state stays locked, no
+  // reports are sent, and the worker counts as dead.
   using Reader = std::function<State()>;
 
   // Time between two reports.
   static constexpr absl::Duration kInterval = absl::Seconds(1);
 
-  // Begins to report. Until Watch() is called, reports have the text `before`. `shortest_patience`
-  // is the argument of StallWatch. `clock` must outlive the object.
+  // Begins to report. Until Watch() is called, reports contain the text `before`.
+  // `shortest_patience` is the argument of StallWatch. `clock` must outlive the object.
   ServiceReports(process::ServiceManager manager, std::string before,
                  absl::Duration shortest_patience, Clock* clock);
   ~ServiceReports() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -58,7 +59,7 @@ class ServiceReports {
   absl::Mutex mutex_;
   Reader read_ ABSL_GUARDED_BY(mutex_);  // Null before Watch().
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
-  // The last member, because the thread uses all others.
+  // thread_ must be the last member, because it uses all other members.
   std::thread thread_;
 };
 

@@ -18,11 +18,11 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(3);
 
-// Tests with a socket like the one of systemd.
+// Fixture with a socket like the one on which systemd receives reports.
 class ServiceReportsTest : public testing::Test {
  protected:
-  // The kernel chooses the socket's name, because two processes of tests may have the same process
-  // id.
+  // The kernel chooses the socket's name. The process id cannot be used, because two test processes
+  // may have the same one.
   ServiceReportsTest() {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -58,7 +58,7 @@ TEST_F(ServiceReportsTest, AWorkerIsReadyWhateverItWaitsFor) {
   ServiceReports::State state = {.standing = "not connected: nobody answers"};
   ServiceReports reports(process::ServiceManager(name_), "enrols", kPatience, &clock_);
   EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=enrols");
-  // The reporting thread reads `state` while this thread waits for the report.
+  // The reporting thread reads `state` only while this thread waits for a report.
   reports.Watch([&state] { return state; });
   EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=not connected: nobody answers");
   state = {.standing = ""};
@@ -84,7 +84,7 @@ TEST_F(ServiceReportsTest, WhatDoesNotGetOnIsNotAliveUntilItDoes) {
   EXPECT_EQ(Next(), "STATUS=hangs: computes a step, and has not got on for 5s");
   state.work->progress = 2;
   EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=computes");
-  // Waiting for other processes has no limit.
+  // The worker may wait for other processes without a limit.
   state = {.standing = "waits for b", .work = std::nullopt};
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=waits for b");

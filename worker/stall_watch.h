@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// StallWatch tells whether a worker's own work makes progress. Waiting for other processes has no
-// limit here, because those processes have limits of their own.
+// StallWatch finds out whether a worker's own work makes progress. A worker may wait for other
+// processes without a limit, because those processes have limits of their own.
 //
 // A step may take a second or an hour, depending on model and device. So the limit comes from
-// earlier work of the same name. Work may take ten times as long, per sample, as the longest
-// earlier work. The coordinator uses the same factor for a worker that others wait for
-// (RoundPatience). The first work of a name may take `first_factor` times `shortest`.
+// earlier work of the same name. It is ten times the longest time per sample so far. The
+// coordinator uses the same factor for a worker that other workers wait for (RoundPatience). The
+// first work of a name may take `first_factor` times `shortest`.
 //
-// StallWatch is for one thread, and reads no clock: the caller passes the time in. The time between
-// two looks counts up to kLongestLook only, so that time in which the process or the machine did
-// not run is left out.
+// StallWatch is for one thread, and reads no clock: the caller passes the time in. If more than
+// kLongestLook has passed between two looks, only kLongestLook is counted, because the process or
+// the machine may not have run.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +30,13 @@ class StallWatch {
 
   // The present work.
   struct Work {
-    // Name such as "computes". Work is compared with earlier work of the same name only.
+    // A name such as "computes". The time is compared only with that of earlier work of the same
+    // name.
     std::string what;
-    // Changes whenever the work has made progress.
+    // A number that changes whenever the work makes progress.
     uint64_t progress = 0;
-    // Size such as the samples of a step. The time of the work grows with it.
+    // The size of the work, such as the samples of a step. Larger work may take longer in
+    // proportion.
     int64_t size = 1;
     int first_factor = kFirstFactor;
     friend bool operator==(const Work&, const Work&) = default;
@@ -43,9 +45,9 @@ class StallWatch {
   // `shortest` is the shortest limit for any work.
   explicit StallWatch(absl::Duration shortest) : shortest_(shortest) {}
 
-  // If the work has made no progress for longer than allowed, returns for how long. Otherwise
-  // returns zero. Must be called about once a second. `work` is not set if the worker waits for
-  // other processes.
+  // If the work has made no progress for longer than allowed, returns the time without progress.
+  // Otherwise returns zero. Must be called about once a second. `work` is not set if the worker
+  // waits for other processes.
   absl::Duration Look(absl::Time now, const std::optional<Work>& work);
 
  private:

@@ -9,12 +9,13 @@ namespace {
 
 using Work = StallWatch::Work;
 
-// Looks each second at a worker whose work may take at least ten minutes.
+// Fixture with a StallWatch that looks each second. Its shortest limit is ten minutes.
 class StallWatchTest : public testing::Test {
  protected:
   static constexpr absl::Duration kShortest = absl::Minutes(10);
 
-  // Looks for `duration` at work without progress. Returns true if it counts as stalled at the end.
+  // Looks each second for `duration`, at work that makes no progress. Returns true if the work
+  // counts as stalled at the end.
   bool StandsStillFor(absl::Duration duration, const std::optional<Work>& work) {
     absl::Duration still;
     for (absl::Duration passed; passed < duration; passed += absl::Seconds(1)) {
@@ -61,7 +62,7 @@ TEST_F(StallWatchTest, ShortStepsHaveTenMinutes) {
 
 TEST_F(StallWatchTest, AStepWithMoreSamplesMayTakeAsMuchLonger) {
   EXPECT_FALSE(StandsStillFor(absl::Minutes(10), Next(/*size=*/8)));
-  // The other workers have left, so this worker has all samples of the round.
+  // The other workers have left, so this worker computes all samples of the round.
   EXPECT_FALSE(StandsStillFor(absl::Minutes(799), Next(/*size=*/64)));
   const Work small = Next(/*size=*/1);
   EXPECT_FALSE(StandsStillFor(absl::Minutes(120), small));
@@ -79,7 +80,7 @@ TEST_F(StallWatchTest, WhoDidNotRunStoodStillForNobody) {
   EXPECT_FALSE(StandsStillFor(absl::Seconds(2), Next()));
   const Work step = Next();
   EXPECT_FALSE(StandsStillFor(absl::Seconds(1), step));
-  // Eight hours without a look, as if a laptop was closed.
+  // Nobody looks for eight hours, as if a laptop was closed.
   now_ += absl::Hours(8);
   EXPECT_FALSE(StandsStillFor(absl::Minutes(9), step));
   // The clock goes back by an hour.

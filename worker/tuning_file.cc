@@ -19,17 +19,17 @@
 namespace lodestar::worker {
 namespace {
 
-// Maximum size of the file. It holds some tens of thousands of choices.
+// Maximum size of the file, in bytes. This is enough for some tens of thousands of choices.
 constexpr int64_t kMaxBytes = int64_t{16} << 20;
 constexpr absl::Duration kPause = absl::Milliseconds(20);
-// Keys of the ChangeLogger, which logs a message only if it differs from the last one of the same
+// Keys of the ChangeLogger. It logs a message only if it differs from the last message of the same
 // key.
 constexpr char kFile[] = "file";
 constexpr char kDevice[] = "device";
 
-// Locks the folder in which the file is replaced, until the returned descriptor is closed. If the
-// file system has no locks and two processes write at the same time, the later write wins. Errors:
-// Unavailable after `patience`; those of files.
+// Locks the folder of the file, in which the file is replaced. The lock lasts until the returned
+// descriptor is closed. If the file system has no locks and two processes write at the same time,
+// the later write wins. Errors: Unavailable (after `patience`); those of files.
 absl::StatusOr<int> LockFolder(const std::string& path, Clock* clock, absl::Duration patience) {
   const std::string folder = DirectoryOf(path);
   const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -54,7 +54,7 @@ TuningFile::TuningFile(std::string path, Clock* clock, logging::ChangeLogger::Si
     : path_(std::move(path)), clock_(clock), logger_(std::move(sink)) {}
 
 absl::StatusOr<std::string> TuningFile::Read() const {
-  // Checks the kind of file first, because opening a FIFO would wait for a writer.
+  // Checks the kind of file first. If it were a FIFO, opening it would wait for a writer.
   ASSIGN_OR_RETURN(const std::string target, output::ResolveOutput(path_));
   absl::StatusOr<std::string> text = ReadWholeFile(target, kMaxBytes);
   if (absl::IsNotFound(text.status())) return std::string();

@@ -36,8 +36,8 @@ std::shared_ptr<client::CancellableTransport> MakeTransport(
     if (status.ok()) {
       logging::LogInfo("server of shard {}: payloads go through shared memory", shard);
     } else if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) {
-      // Other errors are not logged: the server was away, or the life has ended, and memory may
-      // still be shared later.
+      // After other errors memory may still be shared later: the server was away, or the life has
+      // ended. So they are not logged.
       logging::LogInfo("server of shard {}: payloads go through TCP: {}", shard, status.message());
     }
   };
@@ -59,8 +59,8 @@ std::shared_ptr<client::CancellableTransport> MakeTransport(
   config.worker = registration.life.worker;
   config.incarnation = registration.life.incarnation;
   config.life_secret = registration.life_secret;
-  // Two thirds of a lease. So the call ends before the coordinator decides that this worker holds
-  // up the round.
+  // Two thirds of a lease, so that a call that stands still ends before the coordinator decides
+  // that this worker delays the round.
   config.patience = 2 * registration.heartbeat_interval;
   return std::make_shared<client::CancellableTransport>(
       client::MakeBulkGrpcTransport(std::move(config)));
@@ -163,7 +163,7 @@ ServiceReports::State Worker::service_state() {
   state.work = {.what = std::string(work), .progress = progress_count_};
   if (work == life::Lifecycle::kEndsLife) state.work->first_factor = 1;
   if (step_.has_value() && work == life::Lifecycle::kComputes) {
-    // The time of a step grows with its samples. Parts of an evaluation all have the same size.
+    // A step with more samples takes more time. All parts of an evaluation have the same size.
     const bool is_training = step_->samples.count > 0;
     state.work->what = is_training ? "computes a step" : "evaluates";
     state.work->size = is_training ? step_->samples.count : 1;
@@ -248,7 +248,7 @@ void Worker::Do(const life::Lifecycle::Connect&) {
   absl::StatusOr<life::LifeId> life = life::LifeId();
   if (registration.ok()) {
     const job::JobSpec& job = registration->job;
-    // Says in the log from which weights late contributions of local steps measure their change.
+    // Logs which weights the servers compare late contributions of local steps with.
     const std::string anchor = job::HasLocalSteps(job) && !job::HasRosters(job)
                                    ? absl::StrCat(" anchor=", NameOf(job.anchor))
                                    : "";
@@ -307,8 +307,7 @@ void Worker::Do(const life::Lifecycle::Prepare&) {
 
 void Worker::Do(const life::Lifecycle::TryPaths&) {
   absl::Status tried = CurrentTransport()->StartTrial()->Wait();
-  // NotFound means that the servers have no weights yet. Since they have answered, they can be
-  // reached.
+  // NotFound means that the servers have no weights yet. It also shows that they can be reached.
   if (absl::IsNotFound(tried)) tried = absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnPathsTried(clock_->Now(), tried));
@@ -329,8 +328,8 @@ void Worker::Do(const life::Lifecycle::AskForGrant& ask) {
     workload_->OnLoss(grant->loss);
     if (grant->live_workers.has_value()) workload_->OnLiveWorkers(*grant->live_workers);
   }
-  // kWait may answer a request that was sent before the acknowledgement. So it does not prove that
-  // the report was acknowledged.
+  // A kWait does not prove that the report was acknowledged, because it may answer an earlier
+  // request.
   if (grant.ok() && grant->kind != messages::Grant::Kind::kWait && ask.report.has_value()) {
     absl::MutexLock lock(&mutex_);
     acknowledged_ = {.server_incarnation = registration_->server_incarnation,
@@ -339,7 +338,7 @@ void Worker::Do(const life::Lifecycle::AskForGrant& ask) {
   }
   if (grant.ok() && grant->kind == messages::Grant::Kind::kDone && !grant->has_failed) {
     TakeLastWeights(*grant);
-    // A worker that was told to stop may be started again and needs its residual.
+    // A worker that was told to stop may be started again and then needs its residual.
     if (!IsStopping()) runner_->ForgetResidual();
     has_rounds_left_ = grant->round.value() < grant->total_rounds;
   }
@@ -389,7 +388,7 @@ void Worker::Do(const life::Lifecycle::Finish& finish) {
     }
   }
   if (residuals_ != nullptr) {
-    // The life is over, so no process may go on with it.
+    // The life is over, so no later process may continue it.
     if (const absl::Status removed = residuals_->RemoveInstance(); !removed.ok()) {
       logging::LogWarn("{}", removed.message());
     }
@@ -406,7 +405,7 @@ void Worker::Disconnect() {
 }
 
 void Worker::StartHeartbeats() {
-  // If the residual is kept, the next process of this name goes on with the same life.
+  // If the residual is stored on disk, the next process of this name continues the same life.
   const bool goes_on =
       !config_.residual_folder.empty() && KeepsResidual(config_.keep_residuals, registration_->job);
   link_->StartHeartbeats(
@@ -454,8 +453,8 @@ void Worker::OnServersMoved(const messages::ServerAddresses& servers) {
   std::shared_ptr<client::CancellableTransport> transport;
   {
     absl::MutexLock lock(&mutex_);
-    // Without a transport there is nothing to do: the next transport gets the addresses of its
-    // registration, and the next heartbeat reports their version.
+    // If there is no transport now, the next one gets the addresses of its registration, and the
+    // next heartbeat reports their version.
     if (transport_ == nullptr) return;
     transport = transport_;
     map_version_ = servers.map_version;
@@ -512,7 +511,7 @@ absl::Status Worker::PrepareWorkload(const messages::Registration& registration)
   if (workload_->Serves(registration)) return absl::OkStatus();
   runner_.reset();
   const auto stop_requested = [this](int64_t /*num_bytes*/) {
-    // Workloads call this before each piece that they read.
+    // The workload calls this function before each piece of data that it reads.
     NoteProgress();
     return IsStopping();
   };
@@ -540,8 +539,8 @@ void Worker::TakeResidualFolder() {
         folder.status().message());
   }
   residuals_ = *std::move(folder);
-  // The former instance can be taken over only before the worker connects. Later the servers know
-  // the worker by the instance of this process.
+  // The number of the earlier process can be used only before the worker connects. Later the
+  // servers know the worker by its own number.
   if (link_ == nullptr && residuals_->former_instance() != 0) {
     config_.instance_id = residuals_->former_instance();
   }
@@ -560,8 +559,8 @@ trainer::ResidualStore* Worker::PrepareResiduals(const job::JobSpec& job) {
 
 absl::Status Worker::PrepareRunner(const job::JobSpec& job) {
   if (runner_ != nullptr && trainer::HaveSameRunner(runner_job_, job)) return absl::OkStatus();
-  // A program that wants the last weights also reads parameters between rounds and adds to reports.
-  // So the worker asks and pulls nothing ahead for it.
+  // A program that wants the last weights also reads parameters between rounds and adds metrics to
+  // reports. So for such programs, no grant is requested early and no weights are pulled early.
   const bool looks_ahead = config_.overlap && !workload_->wants_last_weights();
   const std::function<void(const messages::RoundReport&)> ask_ahead =
       [this](const messages::RoundReport& report) {

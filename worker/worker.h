@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Worker puts together the parts of gpu_worker, and of programs that compute themselves. It owns
-// link, transport, workload and device, and carries out the decisions of its Lifecycle. Tasks run
-// on the thread of Run(), one at a time. All other effects are done at once. Workload and device
-// are kept from life to life.
+// Worker connects the parts of gpu_worker, or of a program that computes itself. It owns link,
+// transport, workload and device, and carries out the decisions of its Lifecycle. Tasks run on the
+// thread of Run(), one at a time. All other effects are done at once. Workload and device are the
+// same in all lives.
 #pragma once
 
 #include <cstdint>
@@ -42,42 +42,43 @@ class Worker {
     bool stays_connected = true;  // See CoordinatorLink::HeartbeatCalls.
     net::AddressList coordinator = net::AddressList::Of("127.0.0.1:50051");
     wire::TransportSecurity security = {};
-    // True allows plain text to other machines.
+    // True allows plain text to other machines. False allows it only on this machine.
     bool insecure = false;
-    // Returns a message about what may keep TLS with the coordinator from working; see
+    // Returns a message about possible reasons why TLS with the coordinator does not work; see
     // FindTlsDoubts(). Null means that the connection is plain text.
     std::function<std::string()> find_tls_doubts;
     std::string name;
     uint64_t instance_id = 0;      // Random, one per process.
     uint32_t request_process = 0;  // Random; see RequestIds.
     factory::DeviceOptions device;
-    // The file that keeps what the device chooses by measuring; see TuningFile. Empty means no
+    // The file that stores what the device chooses by measuring; see TuningFile. Empty means no
     // file.
     std::string tuning_path = {};
     // The name of the device in messages. Empty means the name that the device has.
     std::string device_name;
     // True if memory is shared with servers of this machine.
     bool shared_memory = true;
-    // The folder that keeps the residual of error feedback for the next process of this name; see
-    // ResidualFolder. Empty means that the residual is not kept.
+    // The folder that stores the residual of error feedback for the next process of this name; see
+    // ResidualFolder. Empty means that the residual is not stored.
     std::string residual_folder = {};
     KeepResiduals keep_residuals = KeepResiduals::kLocalSteps;
-    // False means that transfers do not overlap with computing. For measuring what overlap gains.
+    // False means that transfers do not overlap with computing. Used to measure how much overlap
+    // helps.
     bool overlap = true;
     // The file for the trace of a few rounds. Empty means no trace.
     std::string trace_path;
     int64_t trace_rounds = 5;
     absl::Duration progress_interval = absl::Seconds(2);
-    // The start of the worker by its clock. Times in status and log are counted from this start.
-    // Not set means the time of Create().
+    // The start of the worker, in the time of its clock. Times in status and log are counted from
+    // it. Not set means the time of Create().
     std::optional<absl::Time> started_at = {};
     // Limits of waiting: for servers after a request to stop, between attempts, and for servers
-    // that do not answer. The constructor of Worker fills in the addresses that are tried.
+    // that do not answer. The constructor of Worker sets the addresses that are tried.
     life::Lifecycle::Config life;
   };
 
-  // Makes a worker. Errors: those of the device (its name is unknown, or this machine does not have
-  // it).
+  // Makes a worker. Errors: those of the device, for example if its name is unknown or this machine
+  // does not have it.
   static absl::StatusOr<std::unique_ptr<Worker>> Create(Config config,
                                                         std::unique_ptr<Workload> workload,
                                                         Clock* clock);
@@ -86,15 +87,16 @@ class Worker {
   // Blocks until the job is done or RequestStop() has taken effect. Both return OK. Errors:
   // - Unavailable: no server has answered for the time of config.life.connect, or the last weights
   //   did not come.
-  // - DeadlineExceeded: the worker was told to stop, but the round at hand, or steps for the next
-  //   round, were not handed in. leave_timeout was over, or the life ended.
+  // - DeadlineExceeded: the worker was told to stop, but could not hand in its present round, or
+  // steps
+  //   for the next round, because leave_timeout was over or the life had ended.
   // - Others: reconnecting does not help. The code is that of the refusal.
   absl::Status Run();
 
   // Makes the worker finish the present step, and the steps of its round that fit into
-  // `request.grace`, hand in its work, and leave. A step is not cut short. The worker waits for
-  // servers until leave_timeout, or until the machine goes. After several calls the earliest end
-  // counts. Thread-safe.
+  // `request.grace`, hand in its work, and leave. The present step is always completed. The worker
+  // waits for servers until leave_timeout, or until the machine stops. After several calls the
+  // earliest end counts. Thread-safe.
   void RequestStop(const life::StopRequest& request = {});
 
   // Returns the present activity: "wait", "pull", "compute", "push" and others. Thread-safe.
@@ -112,7 +114,7 @@ class Worker {
   Worker(Config config, Clock* clock)
       : config_(WithServersNamed(std::move(config))), clock_(clock), lifecycle_(config_.life) {}
 
-  // Carries out `effects`, in order. Tasks are left to the thread of Run().
+  // Carries out `effects`, in order. Tasks are passed to the thread of Run().
   void Perform(const life::Lifecycle::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const life::Lifecycle::Task& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const life::Lifecycle::CancelCalls&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -133,29 +135,31 @@ class Worker {
   void Do(const life::Lifecycle::SayGoodbye& goodbye) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const life::Lifecycle::Finish& finish);
 
-  // Must be called when the servers have gone back to a state before a round that they had
-  // acknowledged to this worker. Drops the residual and the kept contribution of the last round.
+  // Must be called when the servers have gone back to an earlier state, without a round that they
+  // had acknowledged to this worker. Drops the residual and the kept contribution of the last
+  // round.
   void DropWhatServersLack(const absl::Status& reason);
-  // Logs the reasons why TLS may not work, once, and again if they change. Such a log is needed
-  // because TLS closes a refused connection without saying why.
+  // Logs the reasons why TLS may not work, once, and again if they change. This is needed because
+  // TLS closes a refused connection without giving a reason.
   void TellTlsDoubts(const absl::Status& registered);
   // Ends heartbeats and transfers of the last connection.
   void Disconnect() ABSL_LOCKS_EXCLUDED(mutex_);
   void StartHeartbeats();
   absl::Status PrepareWorkload(const messages::Registration& registration);
   absl::Status PrepareRunner(const job::JobSpec& job);
-  // Returns the store for the job's residual. Null means that the residual is not kept. If the
+  // Returns the store for the job's residual. Null means that the residual is not stored. If the
   // folder cannot be used, logs the reason.
   trainer::ResidualStore* PrepareResiduals(const job::JobSpec& job);
   void TakeResidualFolder();
-  // Pushes this worker's weights through the transport of this life, if the job is to begin with
-  // them.
+  // If the job is to begin with this worker's weights, pushes them through the transport of this
+  // life.
   absl::Status HandInInitialWeights();
-  // Checks that plain text stays on this machine. Errors: PermissionDenied.
+  // Checks that `address` is on this machine if the connection is plain text. Errors:
+  // PermissionDenied.
   absl::Status CheckServer(const std::string& address) const;
   absl::Status Prepare(const messages::Registration& registration);
   absl::StatusOr<messages::RoundReport> RunRound(const messages::Grant& grant);
-  // Pulls the weights of a finished job, if the workload wants them.
+  // Pulls the final weights of the job, if the workload wants them.
   void TakeLastWeights(const messages::Grant& done);
   std::shared_ptr<client::CancellableTransport> CurrentTransport() ABSL_LOCKS_EXCLUDED(mutex_);
   trainer::LifeContext ContextOf(client::ParameterTransport* transport);
@@ -169,9 +173,9 @@ class Worker {
   // Must be called when the servers have acknowledged the contribution that `report` describes. For
   // the first contribution of this process, logs how long it took.
   void CountContribution(const messages::Grant& grant, const messages::RoundReport& report);
-  // Notes that the work of this process has made progress.
+  // Must be called when the work of this process has made progress.
   void NoteProgress() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Notes that a step of the model begins.
+  // Must be called when a step of the model begins.
   void NoteStep(const trainer::RoundStep& step) ABSL_LOCKS_EXCLUDED(mutex_);
   messages::HeartbeatCall CurrentActivity(const messages::WorkerLife& life)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -201,9 +205,9 @@ class Worker {
   job::JobSpec runner_job_;
   // The progress of training with workload_'s data.
   std::optional<trainer::Progress> progress_;
-  // Not OK means that the last weights were wanted and did not come.
+  // An error means that the workload wanted the last weights and did not get them.
   absl::Status last_weights_;
-  // True if the job was stopped and may go on later.
+  // True if the job was stopped and may continue later.
   bool has_rounds_left_ = false;
   std::optional<absl::Status> outcome_;
   logging::ChangeLogger choices_logger_;
@@ -223,7 +227,7 @@ class Worker {
   uint64_t num_events_ ABSL_GUARDED_BY(mutex_) = 0;
   // See StallWatch::Work.
   uint64_t progress_count_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The last step that has begun. If rounds overlap, a step may last through several tasks.
+  // The last step that has begun. If rounds overlap, one step may last longer than a task.
   std::optional<trainer::RoundStep> step_ ABSL_GUARDED_BY(mutex_);
   bool run_is_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<client::CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);

@@ -28,7 +28,7 @@ constexpr absl::Duration kLookAtServer = absl::Seconds(2);
 constexpr size_t kMaxHostBytes = 48;  // Maximum length of the host's name in the worker's name.
 
 // Returns a suffix that differs between processes with the same host name: the process ID. In a
-// container the last digits of its PID namespace are added, because the first process of every
+// container, the last digits of its PID namespace are added, because the first process of every
 // container has ID 1.
 std::string ProcessSuffix() {
   // Few digits, because names should be short.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Names a worker, and gets its credentials and the coordinator's address. gpu_worker and programs
-// that compute themselves use it.
+// Chooses a worker's name, and gets its credentials and the coordinator's address. Used by
+// gpu_worker and by programs that compute themselves.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +23,22 @@ namespace lodestar::worker {
 std::string DefaultWorkerName();
 uint64_t RandomInstanceId();
 
-// What a worker was told about its cluster and its name.
+// The name of a worker, and what its user has given to find and join the cluster.
 struct WorkerEntrance {
   security::SecurityFlags security;
   std::string coordinator;  // HOST:PORT[,HOST:PORT...]
-  // True if `coordinator` was given. Otherwise a join string has the address.
+  // True if the user has given `coordinator`. Otherwise the address is in a join string.
   bool has_coordinator = false;
-  std::string name;  // Empty means that the worker has no name yet, and any name will do.
+  // Empty means that the user has given no name, and any name may be chosen.
+  std::string name;
 };
 
-// Whether there is a way that is not plain text to another machine. `flag` has said where the
-// coordinator is. Errors: InvalidArgument, with what may be given; those of CheckGrpcEnvironment().
+// Checks that the worker can enter the cluster without sending plain text to another machine.
+// `flag` is the flag of the coordinator's address, for messages. Errors: InvalidArgument naming the
+// possible flags; those of CheckGrpcEnvironment().
 absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view flag = "coordinator");
 
-// Credentials of a worker that has joined. The object keeps them valid.
+// Credentials of a worker that has joined. They are renewed as long as the object exists.
 class WorkerCredentials {
  public:
   // Does the same as AwaitEntry(). Then fills in security, name and coordinator of *config.
@@ -44,8 +46,8 @@ class WorkerCredentials {
       const WorkerEntrance& entrance, const std::function<bool()>& is_interrupted,
       Worker::Config* config);
 
-  // Must be called with the result of the worker. If a server has refused the credentials for good,
-  // they are not used again.
+  // Must be called with the result of the worker. If a server has refused the credentials
+  // permanently, they are not used again.
   void OnEnd(const absl::Status& outcome) const;
 
  private:

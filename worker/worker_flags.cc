@@ -158,7 +158,8 @@ namespace {
 constexpr int kMaxThreads = 1024;
 constexpr int64_t kMaxMicroBatch = 1 << 20;
 constexpr int64_t kMaxTraceRounds = 1000;
-// A working server needs some milliseconds to answer, so shorter times make no sense.
+// Limits of --leave_timeout. The shortest is one second, because a working server needs some
+// milliseconds to answer.
 constexpr absl::Duration kShortestLeave = absl::Seconds(1);
 constexpr absl::Duration kLongestLeave = absl::Hours(24);
 
@@ -189,8 +190,8 @@ absl::Status CheckOneOf(absl::string_view flag, const std::string& value,
   return BadFlag(flag, value, list);
 }
 
-// Checks the form of --device. Whether this machine has the device is checked later, when the
-// device is made and nothing is connected yet.
+// Checks only the form of --device. Whether this machine has the device is checked later, when the
+// device is made, before any server is connected.
 absl::Status CheckDevice(const std::string& device) {
   return factory::IsWorkerDevice(device) ? absl::OkStatus()
                                          : BadFlag("device", device, factory::kWorkerDevices);
@@ -260,8 +261,8 @@ absl::Status ReadResiduals(const std::set<std::string>& given, const WorkerEntra
                            Worker::Config& config) {
   ASSIGN_OR_RETURN(config.keep_residuals,
                    ParseKeepResiduals("--keep_residuals", absl::GetFlag(FLAGS_keep_residuals)));
-  // Residuals are kept only if --state_dir was given, and not in the default folder for
-  // certificates, because they may take gigabytes.
+  // Residuals may take gigabytes. So they are stored only if --state_dir was given, not in the
+  // default folder for certificates.
   if (given.contains("state_dir")) {
     config.residual_folder = ResidualFolderIn(entrance.security.state_dir, entrance.name);
   }
@@ -317,8 +318,7 @@ std::string Usage() {
 absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) {
   WorkerFlags flags;
   Worker::Config& config = flags.worker;
-  // Checks only the form of the addresses. Whether a server answers there is found out later, and
-  // may change.
+  // Checks only the form of the addresses. A server may answer there later.
   ASSIGN_OR_RETURN(config.coordinator,
                    net::AddressList::Parse("coordinator", absl::GetFlag(FLAGS_coordinator)));
   RETURN_IF_ERROR(ReadEntrance(given, flags.entrance));

@@ -122,8 +122,8 @@ TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {
 
 TEST_F(WorkerFlagsTest, TuningIsOfCards) {
   EXPECT_EQ(Read({})->worker.tuning_path, "");
-  // A path that cannot be read or written is no error of the flag. The worker finds out later and
-  // goes on.
+  // The flag may name a path that cannot be read or written. The worker notices this later and
+  // continues.
   EXPECT_EQ(Read({"--tuning_file=/nowhere/tuning"})->worker.tuning_path, "/nowhere/tuning");
   EXPECT_EQ(Read({"--tuning_file=t", "--device=cuda:1"})->worker.tuning_path, "t");
   EXPECT_THAT(ErrorOf({"--tuning_file=t", "--fusion=always"}),

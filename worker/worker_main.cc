@@ -45,12 +45,12 @@ constexpr int kExitRetry = 129;
 constexpr int kExitNotHandedIn = 200;  // Higher than the codes of signals.
 
 // Handles signals as long as the process lives. Before there is a worker, the first stop signal
-// ends the process, because opening data and device may take long and nothing is lost. Once there
-// is a worker, the first stop signal asks it to stop, and the second ends the process.
+// ends the process: opening data and device may take long, and no work can be lost. Once there is a
+// worker, the first stop signal asks it to stop, and the second ends the process.
 class StopSignalHandler {
  public:
-  // Starts to handle signals. `grace` is the time that the worker has to stop. `manager` is told of
-  // a stop at once. Must be called before any other thread is started.
+  // Starts to handle signals. `grace` is the time that the worker has to stop. `manager` gets a
+  // message about a stop at once. Must be called before any other thread is started.
   void Start(absl::Duration grace, const process::ServiceManager* manager) {
     grace_ = grace;
     manager_ = manager;
@@ -92,12 +92,12 @@ class StopSignalHandler {
   const process::ServiceManager* manager_ = nullptr;
   absl::Mutex mutex_;
   Worker* worker_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // The last member, because its thread uses the others.
+  // waiter_ must be the last member, because its thread uses the other members.
   std::optional<process::SignalWaiter> waiter_;
 };
 
-// Returns the exit code for `status`. Two errors may pass: another process holds the name only
-// until its lease ends, and a server that is away may come back. All other errors are final.
+// Returns the exit code for `status`. Two errors are temporary: another process has the name until
+// its lease ends, or a server is away. All other errors are permanent.
 int ExitCode(const absl::Status& status) {
   if (status.ok()) return 0;
   if (absl::IsDeadlineExceeded(status)) return kExitNotHandedIn;
@@ -133,12 +133,13 @@ int RunWorker(const process::CommandLine& line) {
   if (!credentials.ok()) {
     logging::LogError("{}", credentials.status().message());
     logging::FlushLog();
-    // If the name is taken, another try does not help: the name stays taken until its certificate
-    // expires.
+    // If another worker has the name, the error is permanent, because the name is free only when
+    // the certificate of that worker expires.
     _exit(absl::IsUnavailable(credentials.status()) ? kExitRetry : kExitPermanent);
   }
   logging::InitLogging(flags->worker.name, flags->log_level, flags->log_format);
-  // Reports the state to the service manager, which thus also notices a card's driver that hangs.
+  // From here on, the service manager gets the worker's state. So it also notices if a card's
+  // driver hangs while the device is opened.
   reports.Watch([] {
     return ServiceReports::State{
         .standing = "opens its device",
@@ -166,7 +167,7 @@ int RunWorker(const process::CommandLine& line) {
   if (!status.ok()) logging::LogError("{}", status.message());
   (*credentials)->OnEnd(status);
   logging::FlushLog();
-  // The threads of the handler and of the watch still use these objects and the worker. So the
+  // The threads of the signal handler and of the notice watch still use these objects. So the
   // process ends without destructors, which might also wait for a metadata service.
   _exit(worker.ok() ? ExitCode(status) : kExitPermanent);
 }

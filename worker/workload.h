@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Workload is the part of a job that one worker computes: the model, and the data that it learns
-// from. There is one class for built-in models and data (built_in_workload.h), and one for another
-// program that computes (capi/caller_workload.h).
+// Workload is the part of a job that a worker computes: the model, and the data that the model is
+// trained on. There is one class for built-in models and data (built_in_workload.h), and one for
+// programs that compute themselves (capi/caller_workload.h).
 #pragma once
 
 #include <functional>
@@ -26,18 +26,18 @@ class Workload {
   virtual ~Workload() = default;
 
   // Returns the tensors of the program's own model, which the servers may not know. Not set means
-  // that the servers know the model. Called before each registration.
+  // that the workload uses the model of the servers' job. Called before each registration.
   virtual std::optional<messages::OfferedLayout> offered_layout() const { return std::nullopt; }
-  // Returns settings of the job that are used if the operator of the servers has not set them.
+  // Returns settings for the job. The servers use them if their operator has not set them.
   virtual job::ProposedSettings proposed_settings() const { return {}; }
 
   // Called when a life begins.
   virtual void OnRegistered(const messages::Registration&) {}
   // Returns true if the model and data made by the last Prepare() also fit this job.
   virtual bool Serves(const messages::Registration& registration) const = 0;
-  // Makes the job's model and data on `devices`. The model and data of an earlier call are
-  // destroyed, and must not be in use any more. May take long, and calls `stop_requested` from time
-  // to time. Errors: FailedPrecondition if the job has another model; ResourceExhausted; those of
+  // Makes the job's model and data on `devices`. The model and data of an earlier call must not be
+  // in use any more, and are destroyed. May take long, and calls `stop_requested` from time to
+  // time. Errors: FailedPrecondition (if the job has another model); ResourceExhausted; those of
   // the data.
   virtual absl::Status Prepare(const messages::Registration& registration,
                                const kernels::DeviceSet& devices,
@@ -45,9 +45,10 @@ class Workload {
   // Return null before Prepare().
   virtual model::Model* model() = 0;
   virtual const data::Dataset* dataset() const = 0;
-  // Returns true if only this worker has the data, so that no other worker has its samples.
+  // Returns true if the data is only on this worker, so that no other worker trains on it.
   virtual bool owns_partition() const = 0;
-  // Returns the facts about the data that the servers get. Requires: Prepare() was called.
+  // Returns the information about the data that is sent to the servers. Requires: Prepare() was
+  // called.
   messages::DatasetInfo data_info() const {
     return {.fingerprint = dataset()->fingerprint(),
             .num_train_samples = dataset()->num_train_samples(),
@@ -56,32 +57,31 @@ class Workload {
             .own_partition = owns_partition()};
   }
 
-  // Returns true if the model makes local steps with its own optimizer. TrainStep() then changes
-  // the weights.
+  // Returns true if the model makes local steps with its own optimizer: TrainStep() changes the
+  // weights.
   virtual bool has_optimizer() const { return false; }
-  // Returns true if the program that computes also reads the weights between rounds, and wants the
+  // Returns true if a program computes that also reads the weights between rounds and wants the
   // final weights of the job.
   virtual bool wants_last_weights() const { return false; }
-  // Called before a round is carried out. If contributions are deferred, steps of the round before
+  // Called before a round is carried out. If contributions are deferred, steps of the last round
   // may still run on another thread.
   virtual void OnGrant(const messages::Grant&) {}
-  // Called with each answer to a request for work. `loss` is that of the job so far. It is empty if
-  // the worker has to wait.
+  // Called with the job's loss in each answer to a request for work. `loss` is empty if the worker
+  // has to wait.
   virtual void OnLoss(const job::JobLoss&) {}
-  // Called with each grant or answer to a heartbeat that tells them. May be called on the thread of
-  // the heartbeats.
+  // Called with each grant and each answer to a heartbeat that has the living workers. May be
+  // called on the thread that sends heartbeats.
   virtual void OnLiveWorkers(const messages::LiveWorkers&) {}
   // Called before each step of the model.
   virtual void OnStep(const trainer::RoundStep&) {}
-  // Called when the steps of a round are made, before the worker reads the model's parameters. The
-  // round may have fewer steps than granted if the worker is to stop. If contributions are
-  // deferred, also called between two steps, by the thread that makes them. An error ends the
-  // round.
+  // Called after the steps of a round, before the worker reads the model's parameters. If the
+  // worker is stopping, the round may have fewer steps than granted. If contributions are deferred,
+  // this is also called between two steps, by the thread that makes them. An error ends the round.
   virtual absl::Status OnStepsMade() { return absl::OkStatus(); }
   // See RoundRunnerDeps::on_weights.
   virtual std::function<void(const std::vector<Version>&)> on_weights() { return nullptr; }
-  // Returns OK if a new job may begin with the model's parameters. Errors: FailedPrecondition if
-  // the parameters are not weights.
+  // Checks that a new job may begin with the model's parameters. Errors: FailedPrecondition (if the
+  // parameters are not weights).
   virtual absl::Status CheckMaySupplyWeights(const job::JobSpec&) const { return absl::OkStatus(); }
   // Called when a round was carried out. Adds to the report what only the workload knows.
   virtual void Complete(messages::RoundReport*) {}

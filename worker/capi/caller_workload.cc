@@ -13,8 +13,8 @@ namespace {
 
 class CallerModel final : public model::Model {
  public:
-  // `step`: which one TrainStep() is for; `forecast`: is told when that comes. All arguments
-  // outlive the model.
+  // `step` points to the step that TrainStep() computes. TrainStep() writes this step into
+  // `forecast`. All arguments must outlive the model.
   CallerModel(const params::Layout* layout, CallerVectors* vectors, StepHandoff* handoff,
               const trainer::RoundStep* step, trainer::StepForecast* forecast)
       : layout_(layout), vectors_(vectors), handoff_(handoff), step_(step), forecast_(forecast) {}
@@ -52,8 +52,8 @@ class CallerModel final : public model::Model {
   }
 
  private:
-  // Tells a sink of each block once: in the order in which the program does, and then of those that
-  // it has not told of.
+  // Reports each block to another sink once: first the blocks that the program reports, in the
+  // program's order, and then all other blocks.
   class BlockCount final : public model::GradientSink {
    public:
     // `sink` may be null.
@@ -84,8 +84,8 @@ class CallerModel final : public model::Model {
     std::vector<bool> is_told_;
   };
 
-  // Where gradients are pushed, these are pushed in their place: the values that the program has
-  // left in the parameters. Their blocks have not been told of.
+  // Copies the parameters of averaged blocks into the gradients, because workers push gradients.
+  // The program has left new values in these parameters. It never reports averaged blocks as ready.
   void ContributeAveraged() {
     for (int block = 0; block < layout_->num_blocks(); ++block) {
       if (!layout_->is_averaged(block)) continue;
@@ -114,7 +114,7 @@ class CallerModel final : public model::Model {
   trainer::StepForecast* const forecast_;
 };
 
-// Numbers of samples; what they are the program knows.
+// A data set that has only the numbers of samples. The program knows what each sample contains.
 class CallerDataset final : public data::Dataset {
  public:
   explicit CallerDataset(const messages::DatasetInfo* info) : info_(info) {}

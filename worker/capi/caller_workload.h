@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The workload of a program that computes itself: a layout of its own, parameters and gradients in
-// main memory, and samples that it knows by their numbers.
+// CallerWorkload is the workload of a program that computes steps itself. The program has its own
+// layout, and keeps parameters and gradients in main memory. Its samples are known only by their
+// numbers.
 #pragma once
 
 #include <functional>
@@ -21,8 +22,8 @@
 
 namespace lodestar::capi {
 
-// The vectors of one model: f32, zero at first, Layout::num_elements() each. Between steps they are
-// the worker's; during one, its program's.
+// The fp32 vectors of one model. Each has Layout::num_elements() elements, which begin as zeros.
+// During a step only the program uses the vectors, and between steps only the worker.
 struct CallerVectors {
   std::vector<float> parameters;
   std::vector<float> gradients;
@@ -30,24 +31,26 @@ struct CallerVectors {
 
 class CallerWorkload final : public worker::Workload {
  public:
-  // All outlive the workload, or refer to what does; functions are called on the worker's thread.
+  // All pointers, and everything that the functions use, must outlive the workload. The functions
+  // are called on the worker's thread.
   struct Deps {
-    // What the program has said of its samples. Set once await_vectors() has returned OK.
+    // The program's description of its samples. Set once await_vectors() has returned OK.
     const std::optional<messages::DatasetInfo>* data = nullptr;
     CallerVectors* vectors = nullptr;
     StepHandoff* handoff = nullptr;
-    // With each registration.
+    // Called after each registration.
     std::function<void(const messages::Registration&)> on_registered;
-    // The vector of parameters has these: how many updates they have had; none: some buckets have
-    // had more than others.
+    // Called when new weights are in the vector of parameters. The argument is the number of
+    // updates that the weights have had. Not set means that the buckets have different numbers of
+    // updates.
     std::function<void(std::optional<Version>)> on_weights;
     std::function<void(const job::JobLoss&)> on_loss;
-    // May be called on the thread of the heartbeats.
+    // May be called on the thread that sends heartbeats.
     std::function<void(const messages::LiveWorkers&)> on_live_workers;
     std::function<messages::OfferedLayout()> offered_layout;
-    // Blocks until the program has the vectors, has written what it begins with, and has said what
-    // its data is; returns the layout of the vectors, which stays. Errors: what allocating them has
-    // failed with; Cancelled: told to stop.
+    // Blocks until the program has allocated the vectors, has written its initial weights, and has
+    // described its data. Returns the layout of the vectors, which never changes. Errors: those of
+    // the allocation; Cancelled (if the worker is told to stop).
     std::function<absl::StatusOr<const params::Layout*>()> await_vectors;
   };
 
@@ -80,17 +83,17 @@ class CallerWorkload final : public worker::Workload {
   }
 
  private:
-  // Requires: the data set was made.
+  // Requires: dataset_ is set.
   void ExpectOrderOf(const job::JobSpec& job);
 
   const job::ProposedSettings proposed_;
   const Deps deps_;
-  trainer::RoundStep step_;  // that the model trains next
+  trainer::RoundStep step_;  // the step that the model trains next
   trainer::StepForecast forecast_;
-  messages::WorkerLife life_;               // that forecast_ is of
-  bool has_updates_ = false;                // are in the vector of parameters
-  std::unique_ptr<model::Model> model_;     // null: not prepared
-  std::unique_ptr<data::Dataset> dataset_;  // null: not prepared
+  messages::WorkerLife life_;               // the life that forecast_ is about
+  bool has_updates_ = false;                // true if the parameters have had updates
+  std::unique_ptr<model::Model> model_;     // null until Prepare()
+  std::unique_ptr<data::Dataset> dataset_;  // null until Prepare()
 };
 
 }  // namespace lodestar::capi

@@ -27,7 +27,7 @@ struct lodestar_worker {
     std::vector<int64_t> epochs;
   };
   Samples at_hand;
-  Samples expected;  // of the last lodestar_expect()
+  Samples expected;  // the samples of the last lodestar_expect()
 };
 
 namespace lodestar::capi {
@@ -50,7 +50,7 @@ int Report(const absl::Status& status) {
   return static_cast<int>(status.code());
 }
 
-// As a string that lives until this thread's next call.
+// Stores `text` and returns a pointer to it, which is valid until the next call on this thread.
 const char* Lend(std::string text) {
   static thread_local std::string lent;
   lent = std::move(text);
@@ -63,18 +63,19 @@ absl::Status CheckNotNull(const lodestar_worker* worker) {
   return absl::InvalidArgumentError("worker is null: make one with lodestar_new()");
 }
 
-// Errors: InvalidArgument: there is no worker; FailedPrecondition: it was started in the process
-// that this one was forked from.
+// Errors: InvalidArgument (if the worker is null); FailedPrecondition (if the worker was started in
+// the parent process, from which this process was forked).
 absl::Status CheckWorker(const lodestar_worker* worker) {
   RETURN_IF_ERROR(CheckNotNull(worker));
   return worker->session.CheckProcess();
 }
 
-// Whether the worker has memory that can be looked at, also in a process that was forked.
+// IsThere() returns true if `worker` is not null: its memory can be read even in a forked process.
+// IsUsable() also checks that the worker was not started in a parent process.
 bool IsThere(const lodestar_worker* worker) { return Report(CheckNotNull(worker)) == 0; }
 bool IsUsable(const lodestar_worker* worker) { return Report(CheckWorker(worker)) == 0; }
 
-// Calls a method of the worker's session, and reports what it returns.
+// Calls a method of the worker's session, and reports the status that the method returns.
 template <typename Method, typename... Arguments>
 int Call(lodestar_worker* worker, Method method, Arguments&&... arguments) {
   if (const absl::Status usable = CheckWorker(worker); !usable.ok()) return Report(usable);
@@ -108,7 +109,7 @@ absl::Status AddTensor(lodestar_worker* worker, const char* name, const int64_t*
   return worker->session.AddTensor(std::move(tensor));
 }
 
-// Null: there is none of that name, or no layout yet.
+// Returns null if there is no tensor of that name, or no layout yet.
 const params::TensorSpec* FindTensor(lodestar_worker* worker, const char* name) {
   if (!IsThere(worker)) return nullptr;
   const std::optional<params::Layout>& layout = worker->session.layout();
@@ -116,7 +117,7 @@ const params::TensorSpec* FindTensor(lodestar_worker* worker, const char* name) 
   return checkpoints::FindTensorOfProgram(*layout, name);
 }
 
-// Into `kept`, which `step` refers to.
+// Copies the samples to `kept`, and points `step` to them.
 void TellSamples(absl::Span<const data::SampleRef> samples, lodestar_worker::Samples* kept,
                  lodestar_step* step) {
   kept->indices.clear();
@@ -227,7 +228,7 @@ uint32_t lodestar_crc32c(const void* data, size_t size) {
 }
 
 lodestar_worker* lodestar_new(void) {
-  // The rest of process_setup.h is the program's to decide.
+  // Other set-ups of process_setup.h change the whole process, which belongs to the program.
   lodestar::process::SetUpMutexes();
   lodestar::process::RaiseMallocThresholds();
   return new lodestar_worker();
@@ -235,7 +236,7 @@ lodestar_worker* lodestar_new(void) {
 
 void lodestar_free(lodestar_worker* worker) {
   if (worker == nullptr) return;
-  // What the threads of another process have left cannot be taken apart here.
+  // In a forked process, the worker is not destroyed, because its threads run only in the parent.
   if (worker->session.CheckProcess().ok()) delete worker;
 }
 

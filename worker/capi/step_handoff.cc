@@ -15,13 +15,13 @@ absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step,
   step_ = std::move(step);
   ready_blocks_.clear();
   has_ready_blocks_ = false;
-  // A round begins with an evaluation or with its first step.
+  // An evaluation, or the first step of training, begins a new round.
   if (!step_.is_training || step_.step.step == 0) metrics_.clear();
   state_ = State::kOffered;
   const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return state_ == State::kFinished || has_left_ || !ready_blocks_.empty();
   };
-  absl::Status told;  // by the sink; the program's step goes on all the same
+  absl::Status told;  // The sink's error. The program continues its step even so.
   while (true) {
     mutex_.Await(absl::Condition(&has_news));
     if (!ready_blocks_.empty()) {

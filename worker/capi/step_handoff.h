@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// StepHandoff: where the thread of a worker, which wants steps computed, meets the threads of the
-// program that computes them. One step at a time.
+// StepHandoff passes steps, one at a time, from the thread of a worker to the threads of the
+// program that computes them.
 //
 //   worker        Compute() ......................................... returns
 //                    |  offered                          ^ blocks, one by one ^ done
@@ -30,56 +30,61 @@
 
 namespace lodestar::capi {
 
-// What the program is to compute with the weights as they are.
+// A step that the program computes with the present weights.
 struct HandedStep {
-  bool is_training = false;  // else the loss alone, of held-out samples
+  bool is_training = false;  // False means an evaluation: only the loss of held-out samples.
   trainer::RoundStep step;
-  std::vector<data::SampleRef> samples;  // at least one
-  int64_t first_position = 0;  // of the first among all samples of the job; where is_training
-  trainer::StepForecast forecast = {};  // of the steps of training after it
+  std::vector<data::SampleRef> samples;  // At least one sample.
+  // Position of the first sample among all samples of the job. Set only if is_training.
+  int64_t first_position = 0;
+  trainer::StepForecast forecast = {};  // The training steps after this one.
 };
 
 // Thread-safe.
 class StepHandoff {
  public:
-  // Called by the worker. Blocks until the program has computed the step, and tells `sink`, if it
-  // is not null, of blocks meanwhile. Errors: what the program's step has failed with; Cancelled
-  // once it has left and had not taken the step, FailedPrecondition if it had; those of the sink.
+  // Must be called by the worker. Blocks until the program has computed the step. Meanwhile, calls
+  // `sink` for each block that is ready, unless `sink` is null. Errors: those of the program's step
+  // and of `sink`; Cancelled (if the program has left before it took the step); FailedPrecondition
+  // (if the program has left during the step).
   absl::StatusOr<model::BatchResult> Compute(HandedStep step, model::GradientSink* sink)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // What the program has logged in the round whose steps came last; means over them.
+  // Returns the means of the metrics that the program has logged in the latest round.
   messages::Metrics MetricsOfRound() ABSL_LOCKS_EXCLUDED(mutex_);
-  // No more steps come, and this is how the worker has ended.
+  // Must be called by the worker when it has ended with `outcome` and offers no more steps.
   void End(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Called by the program. Returns whether Next() would not block; waits for that for at most
-  // `timeout`.
+  // Must be called by the program. Blocks until Next() would not block, but at most for `timeout`.
+  // Returns true if Next() would not block.
   bool AwaitNews(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Blocks until there is a step; none: the worker has ended well. Errors:
-  // FailedPrecondition if the last step is not finished; what the worker has ended with.
+  // Blocks until there is a step, and takes it. Returns nullopt if the worker has ended without an
+  // error. Errors: FailedPrecondition (if the last step is not finished); the error that the worker
+  // has ended with.
   absl::StatusOr<std::optional<HandedStep>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
-  // What is likely to come after the step that was taken; of nothing without one.
+  // Returns what is known about the steps after the step that the program has taken. Returns an
+  // empty forecast if it has taken no step.
   trainer::StepForecast Forecast() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The gradient of the block will not change any more in the step that was taken. Blocks that are
-  // not told of are ready with Finish(). Errors: FailedPrecondition without a step of training.
+  // Reports that the gradient of the block will not change any more in this step. Finish() reports
+  // all other blocks. Errors: FailedPrecondition (if the program has not taken a training step).
   absl::Status BlockReady(int block) ABSL_LOCKS_EXCLUDED(mutex_);
-  // A number of the step of training that was taken; the last one counts. Errors: InvalidArgument
-  // for a name that is none, and for one beyond kMaxMetrics in a round; FailedPrecondition without
-  // such a step.
+  // Stores a number of this training step. If a name is logged twice in a step, the last value
+  // counts. Errors: InvalidArgument (if the name is not valid, or the round would have more than
+  // kMaxMetrics names); FailedPrecondition (if the program has not taken a training step).
   absl::Status Log(absl::string_view name, double value) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The step that was taken is done, or has failed. Errors: FailedPrecondition without one.
+  // Ends the step that the program has taken, with a result or an error. Errors: FailedPrecondition
+  // (if the program has not taken a step).
   absl::Status Finish(absl::StatusOr<model::BatchResult> result) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The step of training that was taken has no gradient. Errors: FailedPrecondition without one, or
-  // if a block was told of.
+  // Ends the training step without a gradient. Errors: FailedPrecondition (if the program has not
+  // taken a training step, or has reported a block as ready).
   absl::Status Skip() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The program takes no more steps, and does not finish the one that it may have.
+  // Must be called when the program takes no more steps. A step that it has taken is not finished.
   void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Metric {
-    double sum = 0.0;  // over the steps that are done
+    double sum = 0.0;  // sum over the finished steps
     int64_t count = 0;
-    std::optional<double> of_step;  // at hand
+    std::optional<double> of_step;  // value in the present step
   };
 
   void EndStep(absl::StatusOr<model::BatchResult> result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -88,12 +93,12 @@ class StepHandoff {
 
   absl::Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kIdle;
-  HandedStep step_ ABSL_GUARDED_BY(mutex_);                // kOffered, kTaken
-  std::deque<int> ready_blocks_ ABSL_GUARDED_BY(mutex_);   // that the sink is to be told of
-  bool has_ready_blocks_ ABSL_GUARDED_BY(mutex_) = false;  // or has been
+  HandedStep step_ ABSL_GUARDED_BY(mutex_);                // valid in kOffered and kTaken
+  std::deque<int> ready_blocks_ ABSL_GUARDED_BY(mutex_);   // not yet reported to the sink
+  bool has_ready_blocks_ ABSL_GUARDED_BY(mutex_) = false;  // true if the step had ready blocks
   std::map<std::string, Metric> metrics_ ABSL_GUARDED_BY(mutex_);
-  absl::StatusOr<model::BatchResult> result_ ABSL_GUARDED_BY(mutex_);  // kFinished
-  absl::Status outcome_ ABSL_GUARDED_BY(mutex_);                       // kEnded
+  absl::StatusOr<model::BatchResult> result_ ABSL_GUARDED_BY(mutex_);  // valid in kFinished
+  absl::Status outcome_ ABSL_GUARDED_BY(mutex_);                       // valid in kEnded
   bool has_left_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -44,7 +44,7 @@ class StepHandoffTest : public ::testing::Test {
   void ComputeOnAnotherThread(HandedStep step) {
     worker_ = std::thread([this, step] { result_ = handoff_.Compute(step, &sink_); });
   }
-  // What Compute() has returned.
+  // Waits until Compute() has returned, and returns its result.
   const absl::StatusOr<model::BatchResult>& Result() {
     worker_.join();
     return result_;
@@ -114,7 +114,7 @@ TEST_F(StepHandoffTest, MetricsAreMeansOverTheStepsOfARound) {
   EXPECT_THAT(handoff_.MetricsOfRound(), ElementsAre(Pair("a", 1.5), Pair("b", 7.0)));
   train(0, {5.0});
   EXPECT_THAT(handoff_.MetricsOfRound(), ElementsAre(Pair("a", 5.0), Pair("b", 7.0)));
-  // As far as the step of an evaluation is concerned, nothing was trained.
+  // During an evaluation, nothing can be logged for training.
   HandedStep evaluation;
   evaluation.samples = {{}};
   ComputeOnAnotherThread(evaluation);
@@ -163,7 +163,7 @@ TEST_F(StepHandoffTest, AFailureOfEitherSideEndsTheStep) {
   sink_.failure_ = absl::AbortedError("the life is over");
   ComputeOnAnotherThread(TrainingOn({{}}));
   EXPECT_OK(handoff_.Next());
-  // The program goes on with its step; it is over when the program says so.
+  // The sink has failed. The step is over only when the program finishes it.
   EXPECT_OK(handoff_.BlockReady(0));
   EXPECT_OK(handoff_.BlockReady(1));
   EXPECT_OK(handoff_.Finish(model::BatchResult{}));

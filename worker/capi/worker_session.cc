@@ -45,10 +45,10 @@ absl::Status ForkedFrom(pid_t parent) {
       "multiprocessing"));
 }
 
-// Errors: FailedPrecondition if the process that this one was forked from has used gRPC, whose
-// state in a forked process is broken.
+// Errors: FailedPrecondition (if a parent process, from which this process was forked, has used
+// gRPC: the state of gRPC is broken in a forked process).
 absl::Status ClaimGrpc() {
-  static std::atomic<pid_t> user = 0;  // the first process that has used it
+  static std::atomic<pid_t> user = 0;  // the first process that has used gRPC
   pid_t process = 0;
   if (user.compare_exchange_strong(process, getpid()) || process == getpid()) {
     return absl::OkStatus();
@@ -56,7 +56,7 @@ absl::Status ClaimGrpc() {
   return ForkedFrom(process);
 }
 
-// So that it reads back as the same number.
+// Returns the shortest text that reads back as the same number.
 std::string NumberText(double value) {
   for (int digits = 6; digits < 17; ++digits) {
     std::string text = absl::StrFormat("%.*g", digits, value);
@@ -66,7 +66,8 @@ std::string NumberText(double value) {
   return absl::StrFormat("%.17g", value);
 }
 
-// In the words of the server's flags. Errors: InvalidArgument.
+// Returns a setting in the words of the server's flags. Errors: InvalidArgument (if there is no
+// such setting).
 absl::StatusOr<std::string> SettingOf(const job::JobSpec& job, absl::string_view setting) {
   if (setting == "mode") return std::string(NameOf(job.mode));
   if (setting == "has_local_steps") return std::string(job::HasLocalSteps(job) ? "1" : "0");
@@ -252,7 +253,7 @@ absl::Status WorkerSession::AllocateAsTheJob() {
     }
   }
   std::shared_ptr<const messages::ClusterMap> map;
-  bool has_decay = false;  // by the servers
+  bool has_decay = false;  // true if the servers apply weight decay
   AwaitJob(absl::InfiniteDuration());
   {
     absl::MutexLock lock(&mutex_);

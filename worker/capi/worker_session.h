@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// WorkerSession: what is behind a handle of the C API: a worker on a thread of its own, and the
-// vectors and steps that it shares with its program.
+// WorkerSession is the implementation of a worker of the C API. It runs the worker on a thread of
+// its own, and has the vectors and the steps that worker and program share.
 #pragma once
 
 #include <sys/types.h>
@@ -28,22 +28,22 @@
 
 namespace lodestar::capi {
 
-// What a worker is among the living workers of its job.
+// The place of a worker among the living workers of its job.
 struct WorkerPlace {
   int64_t index = 0;      // see Registration::index
   int64_t count = 0;      // number of living workers
   bool is_first = false;  // true if its index is the lowest
 };
 
-// Thread-safe where the C API says so; see lodestar_worker.h for what each does and its errors.
+// Thread-safe where the C API says so. lodestar_worker.h documents each method and its errors.
 class WorkerSession {
  public:
   WorkerSession();
-  // Leaves, if that was not done.
+  // Leaves the job, if Leave() was not called.
   ~WorkerSession();
 
-  // Errors: FailedPrecondition if the worker was started in the process that this one was forked
-  // from: its threads are not here.
+  // Errors: FailedPrecondition (if the worker was started in the parent process, from which this
+  // process was forked). In that case the worker's threads are not in this process.
   absl::Status CheckProcess() const;
 
   absl::Status Set(absl::string_view setting, absl::string_view value);
@@ -51,25 +51,28 @@ class WorkerSession {
   absl::Status AddTensor(params::TensorSpec tensor);
   absl::Status SetData(const messages::DatasetInfo& data);
   absl::Status Allocate() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The layout of the vectors. There is none before Allocate().
+  // Returns the layout of the vectors, which is not set before Allocate().
   const std::optional<params::Layout>& layout() const { return layout_; }
   CallerVectors* vectors() { return &vectors_; }
-  // How many updates the parameters have had that the servers have given last. -1 means that none
-  // were given, or that some tensors have had more than others.
+  // Returns the number of updates that the newest weights from the servers have had. -1 means that
+  // no weights have come, or that tensors have different numbers of updates.
   int64_t weights_version() const { return weights_version_; }
-  // Returns the loss of the job with its last evaluation. `heldout` is not set if there was none.
+  // Returns the loss of the job at its last evaluation. `heldout` is not set if there was no
+  // evaluation.
   job::JobLoss Evaluation() ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status Start();
-  // Blocks until the worker has registered. Errors: InvalidArgument: there is no such setting; what
-  // the worker has ended with before.
+  // Blocks until the worker has registered. Errors: InvalidArgument (if there is no such setting);
+  // the error that the worker has ended with before it registered.
   absl::StatusOr<std::string> JobSetting(absl::string_view setting) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Blocks until the worker has registered. Errors: Unimplemented if the servers are of an earlier
-  // release; what the worker has ended with before.
+  // Blocks until the worker has registered. Errors: Unimplemented (if the servers are of an earlier
+  // release); the error that the worker has ended with before it registered.
   absl::StatusOr<WorkerPlace> Place() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether JobSetting() and Place() would not block; waits for that for at most `timeout`.
+  // Blocks until JobSetting() and Place() would not block, but at most for `timeout`. Returns true
+  // if they would not block.
   bool AwaitJob(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same of Next(). Both hand over what the program has written into the vectors.
+  // AwaitNews() does the same for Next(). AwaitNews() and Next() also tell the worker that the
+  // program has written its initial weights.
   bool AwaitNews(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::optional<HandedStep>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
   trainer::StepForecast Forecast() { return handoff_.Forecast(); }
@@ -82,53 +85,57 @@ class WorkerSession {
   absl::Status Leave() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Blocks until the worker has registered. Errors: what it has ended with before.
+  // Blocks until the worker has registered. Errors: the error that the worker has ended with
+  // before.
   absl::Status AwaitRegistration() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckNotStarted() const;
   absl::Status CheckStarted() const;
-  // Makes the vectors in this order of the tensors.
+  // Allocates the vectors with this layout.
   absl::Status Allocate(params::Layout layout);
-  // In that of the job, once it is known.
+  // Blocks until the job is known, and allocates the vectors with the job's layout.
   absl::Status AllocateAsTheJob() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Why no job is known any more.
+  // Returns the reason why the worker has ended before it knew the job.
   absl::Status EndBeforeTheJob() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Tells the worker's thread that the data is known, and that the vectors have what the program
-  // begins with. Errors: FailedPrecondition if the worker has started and lacks one of both.
+  // Tells the worker's thread that the data is known, and that the vectors have the initial
+  // weights. Errors: FailedPrecondition (if the worker has started and vectors or data are
+  // missing).
   absl::Status HandOverVectors() ABSL_LOCKS_EXCLUDED(mutex_);
-  // On thread_: until the worker has ended.
+  // Runs the worker until it has ended. Called on thread_.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   messages::OfferedLayout Offer() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<const params::Layout*> AwaitVectors() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EnterAndRun() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Several threads may leave at once.
+  // Joins thread_. Several threads may call it at once.
   void AwaitThread() ABSL_LOCKS_EXCLUDED(joining_);
 
-  // Before Start(), of the program's thread; later only read.
+  // Used by the program's thread before Start(). Afterwards only read.
   worker::Worker::Config config_;
   worker::WorkerEntrance entrance_;
   job::ProposedSettings proposed_;
   std::vector<params::TensorSpec> tensors_;
   std::optional<params::Layout>
-      own_layout_;  // of the tensors as they were added; none: there may be more
-  // May be set once after Start(), by the program's thread, until vectors_outcome_ is OK.
+      // Layout of the tensors in the order in which they were added. Not set means that more
+      // tensors may be added.
+      own_layout_;
+  // After Start(), the program's thread may set it once, until vectors_outcome_ is OK.
   std::optional<messages::DatasetInfo> data_;
-  std::string frozen_hash_;  // of OfferedLayout
+  std::string frozen_hash_;  // See OfferedLayout.
 
-  // Used by the program's thread alone until vectors_outcome_ is set; then only read.
+  // Used only by the program's thread until vectors_outcome_ is set. Afterwards only read.
   std::optional<params::Layout> layout_;
   CallerVectors vectors_;
   StepHandoff handoff_;
   std::thread thread_;
   absl::Mutex joining_;
   std::atomic<bool> has_started_ = false;
-  std::atomic<pid_t> process_ = 0;  // that it was started in; 0 before
+  std::atomic<pid_t> process_ = 0;  // the process that called Start(), 0 before
   std::atomic<int64_t> weights_version_ = -1;
 
   absl::Mutex mutex_;
   std::optional<messages::Registration> registration_ ABSL_GUARDED_BY(mutex_);
-  job::JobLoss loss_ ABSL_GUARDED_BY(mutex_);  // with the last evaluation
+  job::JobLoss loss_ ABSL_GUARDED_BY(mutex_);  // the loss at the last evaluation
   std::optional<messages::LiveWorkers> live_workers_ ABSL_GUARDED_BY(mutex_);
-  // The outcome of Allocate(). OK once the program has written into the vectors, too.
+  // The error of Allocate(), or OK when the program has also written its initial weights.
   std::optional<absl::Status> vectors_outcome_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<worker::Worker> worker_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -49,7 +49,7 @@ struct BulkGrpcTransportConfig {
   absl::Duration patience = absl::InfiniteDuration();
   // True if payloads go through shared memory to and from servers of this machine.
   bool shared_memory = true;
-  // True if another process may go on with this life, for example if its instance_id is on disk.
+  // True if another process may continue this life, for example if its instance_id is on disk.
   bool outlives_process = false;
   // Called on any thread once it is decided whether memory is shared with server `shard`. The
   // status is OK, or the reason why memory is not shared. May be null.
@@ -62,7 +62,7 @@ struct BulkGrpcTransportConfig {
   // status is OK, or the reason why the device does not copy there. May be null.
   std::function<void(int shard, const absl::Status& status)> on_registered;
   wire::TransportSecurity security;
-  // Null means no trace. It must outlive the transport.
+  // Null means no trace. The recorder must outlive the transport.
   process::TraceRecorder* trace = nullptr;
 };
 

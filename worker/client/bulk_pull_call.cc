@@ -243,8 +243,9 @@ void BulkPullCall::OnDone(const grpc::Status& status) {
     if (shared_ != nullptr) connections_->Abandon(stream_, shared_);
   }
   const auto done = std::move(callbacks_.done);
-  // Leaves the destruction of the call to its starter, which still holds a reference. The channel
-  // may be destroyed with the call, and threads of gRPC cannot join themselves.
+  // This gRPC thread must not destroy the call: the channel may be destroyed with it, and gRPC
+  // threads cannot join themselves. The starter of the call still holds a reference and destroys
+  // the call.
   self_.reset();
   done(result);
 }

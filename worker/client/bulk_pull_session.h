@@ -39,14 +39,14 @@ class BulkPullSession final : public PullSession {
 
   BulkConnections* const connections_;
   const ParameterTransport::BucketCallback on_bucket_;
-  // Destinations of the buckets of a trial.
+  // Destinations of the buckets that StartTrial() pulls.
   std::vector<std::vector<float>> tried_;
 
   absl::Mutex mutex_;
   std::vector<std::shared_ptr<BulkPullCall>> calls_ ABSL_GUARDED_BY(mutex_);
   int num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // Calls and callbacks that have not ended.
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  // Arrival of the chunks of all calls, for the path meter.
+  // Times at which the first and the last chunk of all calls arrived, for the path meter.
   absl::Time first_came_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Time last_came_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   uint64_t bytes_after_first_ ABSL_GUARDED_BY(mutex_) = 0;

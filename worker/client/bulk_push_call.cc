@@ -234,8 +234,8 @@ void BulkPushCall::WriteLocked() {
     writing_ = std::move(chunks_.front());
     chunks_.pop_front();
     grpc::WriteOptions options;
-    // With the hint gRPC does not wait for the wire, because more follows. The last chunk must not
-    // be held back, so it gets no hint.
+    // The hint allows gRPC to delay this chunk until more chunks follow. The last chunk gets no
+    // hint, because it must not be delayed.
     if (!chunks_.empty()) options.set_buffer_hint();
     if (connections_->config().trace != nullptr) {
       write_began_at_ = connections_->config().trace->Now();
@@ -329,8 +329,9 @@ void BulkPushCall::OnDone(const grpc::Status& status) {
   connections_->CheckConnection(stream_, channel_, status);
   if (!result.ok() && shared_ != nullptr) connections_->Abandon(stream_, shared_);
   const DoneCallback done = std::move(done_);
-  // Leaves the destruction of the call to its starter, which still holds a reference. The channel
-  // may be destroyed with the call, and threads of gRPC cannot join themselves.
+  // This gRPC thread must not destroy the call: the channel may be destroyed with it, and gRPC
+  // threads cannot join themselves. The starter of the call still holds a reference and destroys
+  // the call.
   self_.reset();
   done(std::move(result));
 }

@@ -64,7 +64,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   void OnDone(const grpc::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // The rest of a bucket that is not cut into chunks yet.
+  // The part of a bucket that is not yet cut into chunks.
   struct Rest {
     uint32_t bucket = 0;
     Version base_version;
@@ -79,7 +79,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   };
   // A chunk that has to be cut.
   struct Piece {
-    // The bucket before this chunk is cut from it.
+    // State of the bucket before this chunk is cut.
     Rest rest;
     size_t bytes = 0;
     // The place in shared memory. Not set means that the chunk's data go into the message.
@@ -95,8 +95,8 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
                DoneCallback done);
 
   void Add(const Rest& rest) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes the next chunk to cut. Returns false, and ends the cutting, if there is no chunk to cut
-  // or enough chunks wait for being written.
+  // Takes the next chunk to cut. Returns false, and ends the cutting, if there is no chunk to cut,
+  // or if enough chunks already wait to be written.
   bool TakePiece(Piece& piece) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes a block of shared memory for a chunk, if memory is shared. Returns false if all blocks
   // are used now. Cutting then goes on when a block is free.

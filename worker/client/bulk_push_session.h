@@ -45,7 +45,7 @@ class BulkPushSession final : public PushSession {
   const std::shared_ptr<absl::Notification> memory_released_;
   // Held by every chunk. Only the thread of AddBucket() and Finish() uses it.
   std::shared_ptr<const void> memory_owner_;
-  // Only the same thread uses it.
+  // Used only by the thread of AddBucket() and Finish().
   bool finished_ = false;
 
   absl::Mutex mutex_;

@@ -49,7 +49,7 @@ struct PushWait {
   // Time from the arrival of the last byte to the answer.
   absl::Duration since_received = {};
 
-  // Returns how much of the last `duration` before the answer was not transfer.
+  // Returns the part of the last `duration` before the answer in which nothing was transferred.
   absl::Duration Within(absl::Duration duration) const {
     const absl::Duration before = std::max(absl::ZeroDuration(), duration - since_held);
     return std::min(duration, since_received + std::min(held, before));

@@ -129,7 +129,7 @@ class StoreService final : public v1::ParameterService::Service {
   grpc::Status end_pull_with;
   grpc::Status refuse_with;
   uint32_t lose_buckets = 0;
-  // The phase that questions about a call are answered with. A held pull goes on after
+  // The service answers questions about a call with this phase. It sends a held pull after
   // `release_after` questions.
   v1::CallState::Phase phase = v1::CallState::PHASE_UNSPECIFIED;
   int release_after = 1 << 30;
@@ -569,7 +569,7 @@ TEST_F(BulkTransportTest, AServerThatDoesNotKnowTheSecretIsNamedAndAsksToRegiste
 }
 
 TEST_F(BulkTransportTest, ATrialMovesBulkOnEveryPathAndNamesTheOneThatDoesNotWork) {
-  // These are the largest buckets of each channel, because no bucket has 64 KiB.
+  // The trial pulls the largest bucket of each channel, because no bucket has 64 KiB.
   for (const uint32_t bucket : {2, 3, 6, 7}) {
     services_[bucket / 4].buckets[bucket] =
         std::string(PartOf(values_, bucket).size() * sizeof(float), 'x');
@@ -590,7 +590,7 @@ TEST_F(BulkTransportTest, ATrialMovesBulkOnEveryPathAndNamesTheOneThatDoesNotWor
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr(config_.servers[1])));
 }
 
-// Looks at a call every second, and gives the server's answer to each question.
+// Fixture with a CallWatch that checks a call once per second, in time that the test sets.
 class CallWatchTest : public ::testing::Test {
  protected:
   // Runs until the call is ended or `limit` has passed. Returns the time that has passed.
@@ -777,7 +777,7 @@ TEST(StillPathsTest, APathStandsStillUntilItIsSeenToWork) {
   const absl::Time begin = absl::UnixEpoch();
   paths.OnStill(2, begin + absl::Seconds(1), 0);
   paths.OnStill(1, begin + absl::Seconds(3), 0);
-  // A second failure does not change since when the path stands still.
+  // A second failure does not change the time since which the path stands still.
   paths.OnStill(2, begin + absl::Seconds(7), 0);
   EXPECT_EQ(paths.First(), std::pair(2, begin + absl::Seconds(1)));
   paths.OnProof(2);

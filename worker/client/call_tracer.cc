@@ -23,7 +23,7 @@ bool IsInLogOfServer(const grpc::ClientContext& context) {
 std::string WordsOf(const absl::Status& status) {
   std::string words = status.ToString(absl::StatusToStringMode::kWithNoExtraData);
   std::erase_if(words, [](char c) { return absl::ascii_isdigit(c) || c == '.'; });
-  // A time of "1ms" may be "1.2s" the next time.
+  // The unit may differ too: "1ms ago" may become "1.2s ago" the next time.
   return absl::StrReplaceAll(words, {{"ms ago", "s ago"}});
 }
 

@@ -34,8 +34,9 @@ class CallTracer {
   messages::CallFacts Begin(absl::string_view call, grpc::ClientContext& context);
 
   // Must be called when the call has ended with `status`. Logs a refusal of the server. If the same
-  // refusal is repeated before the method succeeds, logs it only once. A success is logged at debug
-  // level. So is a call without an answer, because other code reports missing servers.
+  // refusal is repeated before the method succeeds, logs it only once. Successes are logged at
+  // debug level. Calls without an answer are also logged at debug level, because other code reports
+  // servers that do not answer.
   void End(const messages::CallFacts& facts, const grpc::ClientContext& context,
            const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 

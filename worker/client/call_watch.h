@@ -38,8 +38,9 @@ struct ServedCall {
 
 class CallWatch {
  public:
-  // `reach` is StillPaths::ReachOf() of the call's path. If it is set, the path has failed before,
-  // and the server is asked even while chunks go out, until the path is proven to work.
+  // `reach` is StillPaths::ReachOf() of the call's path. If it is set, an earlier call on the path
+  // has failed. The watch then asks the server even while chunks go out, until the path is proven
+  // to work.
   CallWatch(absl::Time now, absl::Duration patience, std::optional<uint64_t> reach = std::nullopt)
       : patience_(patience),
         reach_(reach.value_or(0)),
@@ -61,8 +62,9 @@ class CallWatch {
     return Verdict::kAsk;
   }
 
-  // Takes the server's answer. If the server holds a push, it does not read, so it may have less
-  // than was sent. If it holds a pull, all that it has sent must have arrived here.
+  // Must be called with the server's answer. A server that holds a push does not read it, so a part
+  // of the sent data may not have arrived. If the server holds a pull, everything that it has sent
+  // must have arrived here.
   void OnAnswer(absl::Time now, const ServedCall& served) {
     const bool has_reason = served.is_held && (own_.is_push || served.bytes <= own_.received);
     const bool has_moved = served.bytes > served_bytes_;
@@ -83,7 +85,7 @@ class CallWatch {
   absl::Duration patience() const { return patience_; }
   // Returns the last time that something moved, or that there was a reason why nothing moved.
   absl::Time good_at() const { return good_at_; }
-  // Returns the longest time that the call was quiet without a reason before it went on.
+  // Returns the longest time for which the call was quiet without a reason and then continued.
   absl::Duration longest_quiet() const { return longest_quiet_; }
 
  private:
@@ -127,7 +129,7 @@ class Pace {
   absl::Duration patience() const { return patience_; }
   size_t chunk_bytes() const { return chunk_bytes_; }
   // Returns true if chunks have the smallest size. If a call with such chunks is quiet for
-  // patience(), its path is taken to stand still.
+  // patience(), we assume that nothing gets through on its path.
   bool has_small_chunks() const { return chunk_bytes_ == SmallChunkBytes(); }
 
   void OnEnded() {
@@ -137,14 +139,14 @@ class Pace {
     chunk_bytes_ = SmallChunkBytes();
   }
   void OnDone(absl::Duration longest_quiet) {
-    // A chunk of twice the size is quiet for twice as long.
+    // A chunk of twice the size takes twice as long, and nothing counts as moved in that time.
     int times_larger = 1;
     if (chunk_bytes_ < largest_chunk_bytes_) {
       if (longest_quiet <= least_patience_ / 2) times_larger = 2;
       if (longest_quiet <= least_patience_ / 16) times_larger = 4;
     }
     chunk_bytes_ = std::min(times_larger * chunk_bytes_, largest_chunk_bytes_);
-    // After a faster call the patience is at most halved.
+    // A fast call reduces the patience at most to half.
     patience_ = std::max({least_patience_, 2 * times_larger * longest_quiet, patience_ / 2});
   }
 
@@ -159,16 +161,16 @@ class Pace {
   size_t chunk_bytes_;
 };
 
-// StillPaths has the paths of one worker on which a call has failed and nothing new has moved
-// since, in spite of later attempts.
+// StillPaths has the paths of one worker that stand still: a call on the path has failed, and later
+// attempts have not moved more than that call.
 //
 // Some paths let only the first part of every connection through. So a call proves that its path
 // works only if it has moved more than the failed calls before it.
 class StillPaths {
  public:
-  // Notes that a call on the path has failed after it had moved `bytes`, and that nothing has moved
-  // since `since`. If not `is_sure`, the path may only be slow, because the call had large chunks
-  // or had made progress before. First() returns a path only after a failure that was sure.
+  // Must be called when a call on the path has failed. The call had moved `bytes`, and nothing has
+  // moved since `since`. If not `is_sure`, the path may only be slow, because the call had large
+  // chunks or had made progress before. First() ignores paths whose failures were all unsure.
   void OnStill(int path, absl::Time since, uint64_t bytes, bool is_sure = true) {
     Still& still = still_.try_emplace(path, Still{since}).first->second;
     still.reach = std::max(still.reach, bytes);

@@ -160,7 +160,8 @@ void CallWatchdog::LookAtAll() {
           break;
       }
     }
-    // All calls on the same connection end with it.
+    // All calls of this stream use the same connection, which is ended below. So they are ended
+    // too.
     for (const Entry& entry : entries_) {
       if (!streams.contains(entry.stream)) continue;
       ended.try_emplace(entry.number, absl::UnavailableError("another call on this connection has "

@@ -74,7 +74,7 @@ class CallWatchdog {
     bool has_small_chunks = false;
     CallWatch watch;
   };
-  // Asks a server about some calls of one stream. At most one question per stream is open.
+  // A request that asks a server about some calls of one stream. At most one per stream is open.
   struct Question;
 
   Pace& PaceOf(int stream, bool is_push) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -42,9 +42,9 @@ constexpr int kMaxHops = 3;
 constexpr int kFarewells = 3;
 // Maximum timeout of a call on a slow path.
 constexpr absl::Duration kLongestTimeout = absl::Minutes(1);
-// Limits of the wait for the grant asked ahead, after the acknowledgements. The coordinator sends
-// the grant when the last server has acknowledged. A later grant means that the coordinator waits
-// for other workers or for the report of a server.
+// Limits of the time that NextGrant() waits for the answer to AskAhead(), once the servers have
+// acknowledged the contribution. The coordinator grants when the last server has acknowledged. If
+// the grant comes later, the coordinator waits for other workers or for the report of a server.
 constexpr absl::Duration kLeastPatienceAhead = absl::Milliseconds(50);
 constexpr absl::Duration kMostPatienceAhead = absl::Seconds(1);
 
@@ -105,13 +105,13 @@ class ClusterSession final : public CoordinatorLink {
   absl::StatusOr<messages::Registration> TryRegister(
       const std::optional<messages::OfferedLayout>& offered,
       const messages::ProcessHistory& process);
-  // Makes a call that Cancel() can end. `method` is a blocking member of the stub. `name` and
-  // `round` are the method and the round for the log.
+  // Makes a call that Cancel() can end. `method` is a blocking member of the stub. The log gets
+  // `name`, which is the method, and `round`.
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(absl::string_view name, Method method, const Request& request,
                     absl::Duration timeout, Reply* reply, std::optional<Round> round = {});
-  // Sets the address of shard 0 to the address of the coordinator that has answered, if the
-  // coordinator has only guessed its own. `Reply` is RegisterReply or HeartbeatReply.
+  // If the coordinator has only guessed its own address, replaces the address of shard 0 by the
+  // address at which the coordinator has answered. `Reply` is RegisterReply or HeartbeatReply.
   template <typename Reply>
   void KeepDialledAddress(Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!reply.keeps_dialled_address() || reply.servers().empty()) return;
@@ -127,7 +127,8 @@ class ClusterSession final : public CoordinatorLink {
     absl::MutexLock lock(&mutex_);
     return path_.Patience(least, kLongestTimeout);
   }
-  // Returns the result of a call that had `timeout`. Errors that may pass name the coordinator.
+  // Returns the result of a call that had `timeout`. If a retry may succeed, the error message
+  // names the coordinator.
   absl::Status Outcome(const grpc::Status& status, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns `answer`, the result of FromProto() for an answer to `call`. If it is an error, the
@@ -137,12 +138,13 @@ class ClusterSession final : public CoordinatorLink {
   absl::StatusOr<T> Understood(absl::string_view call, absl::StatusOr<T> answer)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls);
-  // Begins to hold the present connection.
+  // Starts a StayConnected call on the present connection. The coordinator holds this call open.
   std::unique_ptr<HeldConnection> Hold() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Blocks until `until`, or until the held connection ends. Returns false once no more heartbeats
-  // have to be sent.
+  // Blocks until `until`, or until the StayConnected call ends. Returns false once no more
+  // heartbeats have to be sent.
   bool AwaitHeartbeat(absl::Time until) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns how the held connection has ended, and forgets it.
+  // Returns the status of the StayConnected call, and clears it. Not set means that the call has
+  // not ended.
   std::optional<absl::Status> TakeHeldEnd() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return std::exchange(held_end_, std::nullopt);
@@ -169,7 +171,8 @@ class ClusterSession final : public CoordinatorLink {
   // run.
   net::AddressList addresses_;
   std::optional<messages::WorkerLife> life_;
-  // Empty before the first life, and if the coordinator uses no secrets.
+  // The secret of the present life. Empty before the first life, and if the coordinator uses no
+  // secrets.
   std::string life_secret_;
   std::thread heartbeats_;
 
@@ -179,16 +182,16 @@ class ClusterSession final : public CoordinatorLink {
   std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* call_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // Null means that no grant is asked for ahead.
+  // The early request of AskAhead(). Null means that there is none.
   std::shared_ptr<GrantAhead> ahead_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* heartbeat_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  // True if the connection may be the reason why answers are damaged.
+  // True if answers were damaged and the connection may be the reason.
   bool is_suspect_ ABSL_GUARDED_BY(mutex_) = false;
-  // True if the connection of the call in progress was given up.
+  // True if the call in progress was cancelled because its connection was silent for too long.
   bool is_silent_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_heartbeats_ ABSL_GUARDED_BY(mutex_) = false;
-  // How the held connection has ended. Not set means that it has not ended.
+  // The status of the StayConnected call. Not set means that the call has not ended.
   std::optional<absl::Status> held_end_ ABSL_GUARDED_BY(mutex_);
   // Round trips of calls that are answered at once.
   net::RoundTripTime path_ ABSL_GUARDED_BY(mutex_);
@@ -198,9 +201,9 @@ std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
   return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout);
 }
 
-// A channel without a connection is replaced by a new one, which tries to connect at once. The old
-// channel would also go on trying, but handles results only during calls, or every 5 s. It would
-// then find a restarted server only after 10 s.
+// If the channel has no connection, replaces it by a new channel, which tries to connect at once.
+// The old channel would also try again, but handles results only during calls, or every 5 s. It
+// would find a restarted server only after 10 s.
 void ClusterSession::Connect() {
   absl::MutexLock lock(&mutex_);
   const bool is_suspect = std::exchange(is_suspect_, false);
@@ -269,7 +272,7 @@ absl::Status ClusterSession::Call(absl::string_view name, Method method, const R
 }
 
 absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration timeout) {
-  // If the connection has failed, the error does not come from a server.
+  // If there is no connection, the error was made on this side and does not come from a server.
   const bool is_connected = channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(absl::StrCat(
@@ -432,8 +435,8 @@ absl::Status ClusterSession::Leave(const std::string& reason,
   auto request = Identified<v1::LeaveRequest>();
   request.set_reason(reason);
   if (report.has_value()) *request.mutable_report() = wire::ToProto(*report);
-  // Tries several times. If the farewell is lost, the other workers wait for a lease, and the round
-  // loses this worker's part.
+  // Tries several times. If no attempt succeeds, the other workers wait until this worker's lease
+  // ends, and the round loses this worker's part.
   const auto deadline = Deadline(config_.leave_timeout);
   grpc::Status status;
   for (int attempt = 0; attempt < kFarewells; ++attempt) {
@@ -479,7 +482,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
   life::HeartbeatPace pace(interval, clock.Now());
   life::RedialPace redial;
   bool may_hold = calls.stays_connected;
-  // True if the held connection has ended and there is no other connection yet.
+  // True if the StayConnected call has ended and there is no new connection yet.
   bool is_cut_off = false;
   std::unique_ptr<HeldConnection> held;
   while (true) {
@@ -491,8 +494,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
       return answer.status();
     };
     const absl::Status status = addresses_.size() > 1 ? Seek(send) : send();
-    // The coordinator has ended this life or refuses this worker. The worker need not finish its
-    // step.
+    // The coordinator has ended this life or refuses this worker. So the present step is useless.
     if (absl::IsAborted(status) || absl::IsPermissionDenied(status)) {
       calls.on_lost(status);
       return;
@@ -504,7 +506,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
       if (answer->live_workers.has_value()) calls.on_live_workers(*answer->live_workers);
       calls.on_waiting(answer->waiting_for);
       is_cut_off = false;
-      // Heartbeats may use another connection by now. Then that connection is held instead.
+      // Heartbeats may use another connection by now. The StayConnected call must use the same one.
       if (may_hold && (held == nullptr || held->stub() != stub())) {
         held.reset();
         TakeHeldEnd();
@@ -524,8 +526,8 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
     const std::optional<absl::Status> end = TakeHeldEnd();
     if (!end.has_value()) continue;
     held.reset();
-    // If the held call ends with OK or with "unknown method", the server does not use held
-    // connections.
+    // If the call has ended with OK or with "unknown method", the server does not support
+    // StayConnected.
     is_cut_off = absl::IsUnavailable(*end);
     may_hold = is_cut_off || absl::IsResourceExhausted(*end);
     next = is_cut_off ? clock.Now() + redial.OnFailed(clock.Now()) : pace.next();

@@ -16,7 +16,8 @@
 namespace lodestar::client {
 
 struct ClusterSessionConfig {
-  // Servers of other shards refer the worker to the coordinator.
+  // Addresses of the coordinator or of servers of other shards, which refer the worker to the
+  // coordinator.
   net::AddressList coordinator;
   wire::TransportSecurity security = {};
   std::string name;                     // The worker's name.
@@ -26,11 +27,11 @@ struct ClusterSessionConfig {
       0;  // Random, one per process. Tells a reconnect from a second worker of the same name.
   // Random. The ids of this process's calls begin with it; see RequestIds.
   uint32_t request_process = 0;
-  // Maximum time that the coordinator may hold a request.
+  // Maximum time that the coordinator may take to answer a request for a grant.
   absl::Duration grant_hold = absl::Seconds(5);
   absl::Duration call_timeout = absl::Seconds(10);
-  // Timeout of a registration if the coordinator may be at any of several addresses. The
-  // coordinator holds a registration for a shorter time.
+  // Timeout of a registration if there are several addresses to try. The coordinator answers a
+  // registration in a shorter time.
   absl::Duration search_timeout = absl::Seconds(5);
   // Time for telling the coordinator that this worker leaves.
   absl::Duration leave_timeout = absl::Seconds(10);

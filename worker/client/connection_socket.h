@@ -28,8 +28,8 @@ struct SocketCounts {
 // Owns a second descriptor of the socket. Thread-safe.
 class ConnectionSocket {
  public:
-  // Returns the socket of the channel that is made with these arguments. Use the arguments for one
-  // channel only.
+  // Makes a ConnectionSocket for the channel that will be created with these arguments. Use the
+  // arguments for one channel only.
   static std::shared_ptr<ConnectionSocket> Of(grpc::ChannelArguments& arguments);
 
   ConnectionSocket() = default;

@@ -23,20 +23,21 @@ class CoordinatorLink {
  public:
   // Callbacks on the heartbeat thread.
   struct HeartbeatCalls {
-    // If true, StayConnected is called too. If the process ends, servers may then end this life
-    // before its lease runs out.
+    // True if the link also makes a StayConnected call. Servers then notice the end of this
+    // process, and may end its life before the lease runs out.
     bool stays_connected = true;
     // Returns what the worker reports with each heartbeat. The link adds the life.
     std::function<messages::HeartbeatCall()> activity;
     // Called after each heartbeat with the reason why the cluster waits. An empty text means that
     // it does not wait.
     std::function<void(const std::string& reason)> on_waiting = [](const std::string&) {};
-    // Called after each heartbeat whose answer has them.
+    // Called after each heartbeat whose answer has the living workers.
     std::function<void(const messages::LiveWorkers&)> on_live_workers =
         [](const messages::LiveWorkers&) {};
-    // Called after each heartbeat that got no answer, with the error. Heartbeats go on.
+    // Called after each heartbeat that got no answer, with the error. The link continues to send
+    // heartbeats.
     std::function<void(const absl::Status&)> on_unanswered = [](const absl::Status&) {};
-    // Called if servers have other addresses than in the version that `activity` has reported.
+    // Called if the answer to a heartbeat has newer server addresses than `activity` has reported.
     std::function<void(const messages::ServerAddresses&)> on_moved =
         [](const messages::ServerAddresses&) {};
     // Called once if the coordinator refuses this life (Aborted) or this worker (PermissionDenied).
@@ -55,10 +56,10 @@ class CoordinatorLink {
   // job's.
   virtual absl::Status Join(const std::string& layout_hash,
                             const messages::DatasetInfo& dataset) = 0;
-  // Asks for the next grant while the contribution of `report` is still on its way. NextGrant()
-  // with a report of the same round then returns that grant. If the early request fails,
-  // NextGrant() asks again. Does not wait for servers. May be called between Register() and the end
-  // of that life.
+  // Asks for the next grant early, while the servers still receive the contribution of `report`.
+  // NextGrant() with a report of the same round then returns that grant. If the early request
+  // fails, NextGrant() asks again. Does not wait for servers. May be called between Register() and
+  // the end of that life.
   virtual void AskAhead(const messages::RoundReport& report) = 0;
   // Blocks until there is a grant, or until the coordinator says what it waits for (kWait).
   // `leaving` means that the worker wants no new work any more. In this case the method returns at
@@ -71,8 +72,8 @@ class CoordinatorLink {
   virtual absl::Status Leave(const std::string& reason,
                              const std::optional<messages::RoundReport>& report) = 0;
 
-  // Renews the lease every `interval` until StopHeartbeats(), or until this life is refused. Goes
-  // on if the coordinator cannot be reached.
+  // Renews the lease every `interval` until StopHeartbeats(), or until this life is refused. If the
+  // coordinator cannot be reached, the link continues to try.
   virtual void StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) = 0;
   virtual void StopHeartbeats() = 0;
 

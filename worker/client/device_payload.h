@@ -15,15 +15,15 @@
 namespace lodestar::client {
 
 // A vector in a device's memory that can be read. All methods block and are thread-safe. Errors are
-// those of the device. Another try does not help.
+// those of the device. Do not retry after an error.
 class PayloadSource {
  public:
   virtual ~PayloadSource() = default;
   // Copies bytes, from byte `begin` on, to `destination`, which must be in registered memory of the
   // HostMemoryRegistry.
   virtual absl::Status CopyOut(absl::Span<std::byte> destination, int64_t begin) = 0;
-  // Copies bytes to host memory and returns them. They stay as long as the bytes on the device stay
-  // unchanged. Two calls for the same bytes must not run at the same time.
+  // Copies bytes to host memory and returns them. The returned bytes are valid until the bytes on
+  // the device change. Two calls for the same bytes must not run at the same time.
   virtual absl::StatusOr<absl::Span<const std::byte>> Fetch(int64_t begin, int64_t bytes) = 0;
 };
 

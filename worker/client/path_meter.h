@@ -17,13 +17,13 @@ namespace lodestar::client {
 
 class PathMeter {
  public:
-  // Shorter transfers are not measured, because so few bytes are sent without waiting for an
-  // answer.
+  // Minimum size of a transfer that is measured, in bytes. Fewer bytes are sent without waiting for
+  // an acknowledgement, so they do not show the speed of the path.
   static constexpr uint64_t kLeastBytes = 65536;
 
-  // Adds one push whose bytes are all acknowledged. `bytes` is the number of bytes on the wire, and
-  // `sending` the time in which some were unacknowledged. `sending` includes one `round_trip`, in
-  // which the last acknowledgement comes.
+  // Adds a push whose bytes are all acknowledged. `bytes` is the number of bytes on the wire.
+  // `sending` is the time during which some bytes were not acknowledged. It includes one
+  // `round_trip`, the time that the last acknowledgement takes.
   void OnSent(uint64_t bytes, absl::Duration sending, absl::Duration round_trip)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Adds one pull. `bytes` is the payload after the first chunk, and `took` the time from the first

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// SharedMemoryCall is one ShareMemory call. It shares a region of memory with one server, and keeps
-// track of which side may write where. Half of the blocks are for pushes, half for pulls. The
+// SharedMemoryCall is one ShareMemory call. It shares a region of memory with one server, and knows
+// which side may write to which block. Half of the blocks are for pushes, half for pulls. The
 // caller must keep the call until it is done, and must destroy it on a thread that is not gRPC's.
 #pragma once
 
@@ -31,14 +31,14 @@ class SharedMemoryCall final
     uint64_t offset = 0;
     absl::Span<char> memory;
   };
-  // The answer to TakeBlock(). kNone means that the chunk goes through the connection.
+  // The answer to TakeBlock(). kNone means that the chunk must be sent through the connection.
   enum class Answer : uint8_t { kTaken, kWait, kNone };
   struct Settings {
     messages::WorkerLife life;
     std::string life_secret;  // See Registration.
     size_t block_bytes = 0;
     int blocks = 0;  // Number of blocks per direction.
-    // True if another process may go on with this life.
+    // True if another process may continue this life.
     bool outlives_process = false;
     // Called once, on a gRPC thread: with OK when the server has the region, otherwise with the
     // reason why it does not. May be null.
@@ -71,8 +71,8 @@ class SharedMemoryCall final
   // is open.
   bool is_registered() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Takes a block for stream `owner`, which must fill and push it; otherwise the block is lost.
-  // kWait means that `retry` is called, without a lock held, when a block may be free. Only a
+  // Takes a block for stream `owner`. The stream must fill and push the block, or else the block is
+  // lost. kWait means that `retry` is called, without a lock held, when a block may be free. Only a
   // stream that has pushed blocks is told to wait. Other streams get kNone, because one stream may
   // hold all blocks until another stream makes progress.
   Answer TakeBlock(const void* owner, Block& block, std::function<void()> retry)

@@ -36,7 +36,7 @@ void SharedMemoryLink::Prepare() {
 
 absl::Status SharedMemoryLink::PrepareLocked(std::vector<std::shared_ptr<SharedMemoryCall>>& done) {
   if (current_ != nullptr && current_->is_done()) {
-    // Unavailable is no refusal: the server was away, and may come back.
+    // Unavailable does not count as a refusal: the server was away and may come back.
     is_refused_ =
         !absl::IsUnavailable(current_->status()) && !absl::IsCancelled(current_->status());
     done.push_back(std::move(current_));

@@ -51,8 +51,8 @@ bool IsOfRun(absl::string_view name) {
          absl::StartsWith(name, history::kHistoryFileName);
 }
 
-// Walks a folder tree depth first, in the order of names. If two ways lead to a folder, the first
-// one is therefore the same on every machine.
+// Walks a folder tree depth first, in the order of names. So if two paths lead to one folder, every
+// machine uses the same path.
 class TreeWalk {
  public:
   absl::Status Visit(const std::string& path, const std::string& relative_path) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Finds the files of a corpus by paths and sizes. Formats are not looked at.
+// Finds the files of a corpus by paths and sizes. Does not read the files.
 #pragma once
 
 #include <cstdint>

@@ -33,10 +33,11 @@ std::vector<std::string> WordsOf(absl::string_view name) {
   return words;
 }
 
-// The meaning of names that count only if there are also files for training.
+// The part that a weak name gives to a file. Weak names, such as "dev", count only if the corpus
+// also has files for training.
 struct WeakName {
   FilePart part = FilePart::kCut;
-  // Order among names of held-out data. The lowest rank that occurs is held out.
+  // If names of held-out data have different ranks, only files of the lowest rank are held out.
   int rank = 0;
 };
 
@@ -48,9 +49,9 @@ WeakName WeakNameOfWord(absl::string_view word) {
   return {PartOfWord(word)};
 }
 
-// Returns the meaning of the words in a path. All words of the file's name count, and the first and
-// the last word of each folder's name, as in "validation-shuffled/1.txt". The nearest folder comes
-// first.
+// Returns the part that the words of a path give. Looks at all words of the file's name, then at
+// the first and the last word of each folder's name, from the nearest folder on. The first word
+// that means a part decides. For example, "validation-shuffled/1.txt" is held out.
 WeakName WeakNameOf(absl::string_view relative_path) {
   std::vector<absl::string_view> names = absl::StrSplit(relative_path, '/');
   std::vector<std::string> words = WordsOf(names.back());
@@ -67,7 +68,7 @@ WeakName WeakNameOf(absl::string_view relative_path) {
   return {};
 }
 
-// If there are files for training, gives a part to other files by their weak names.
+// If there are files for training, sets the parts of all other files by their weak names.
 void AddWeakNames(const std::vector<absl::string_view>& relative_paths,
                   std::vector<FilePart>& parts) {
   std::vector<WeakName> weak(parts.size());
@@ -172,7 +173,7 @@ std::vector<FilePart> HoldOutWholeFiles(const std::vector<int64_t>& num_tokens) 
   int64_t heldout = 0;
   for (const int64_t count : num_tokens) {
     total += count;
-    // Holds the file out if that brings the share of held-out tokens nearer to a tenth.
+    // Holds the file out if this brings the share of held-out tokens nearer to a tenth.
     const bool is_heldout = kHeldoutDivisor * (2 * heldout + count) < 2 * total;
     if (is_heldout) heldout += count;
     parts.push_back(is_heldout ? FilePart::kHeldout : FilePart::kTrain);

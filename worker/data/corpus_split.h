@@ -13,7 +13,8 @@
 
 namespace lodestar::data {
 
-// Without a split by names, one part in kHeldoutDivisor is held out: of every file, or whole files.
+// If names do not say what is held out, 1 / kHeldoutDivisor of the tokens is held out: either the
+// end of every file, or whole files.
 inline constexpr int64_t kHeldoutDivisor = 10;
 
 enum class FilePart : uint8_t {
@@ -63,8 +64,8 @@ struct NameSplit {
 NameSplit SplitByNames(const std::vector<absl::string_view>& relative_paths, NameRule rule,
                        bool has_other_heldout);
 
-// Returns the number of tokens such that half of all tokens lie in files of at most this size. 0 if
-// there are no files.
+// Returns the typical file size in tokens: at least half of all tokens are in files of at most this
+// size. 0 means that there are no files.
 int64_t TypicalFileTokens(std::vector<int64_t> num_tokens);
 
 // Returns parts of files with these numbers of tokens. Whole files with about a tenth of all

@@ -25,7 +25,8 @@
 namespace lodestar::data {
 namespace {
 
-// A piece that fits the second-level cache, so that checking and hashing it read memory once.
+// Size of the pieces in which files are checked and hashed. A piece fits into the second-level
+// cache, so that only the first of these passes reads memory.
 constexpr int64_t kScanBytes = int64_t{1} << 18;
 // 15 is the largest window of zlib. Adding 16 asks zlib for gzip, with header and checksum.
 constexpr int kGzipWindowBits = 15 + 16;

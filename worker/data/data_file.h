@@ -25,7 +25,7 @@ namespace lodestar::data {
 // An open file. Thread-safe.
 class DataFile {
  public:
-  // Maximum inflated size. A compressed file may claim any size.
+  // Maximum size after inflation. A compressed file may claim to have any size.
   static constexpr int64_t kMaxInflatedBytes = int64_t{4} << 30;
   // Maximum number of files of a corpus that are kept open, because a process may have only so many
   // descriptors. Further files are opened for each read.
@@ -36,8 +36,8 @@ class DataFile {
   // FailedPrecondition (a pointer of Git LFS). All name the file.
   static absl::StatusOr<std::shared_ptr<const DataFile>> Open(
       const std::string& path, Descriptor descriptor = Descriptor::kKept);
-  // Returns the size of the inflated file, as its first bytes announce it. If the file is shorter
-  // than `header_bytes`, `start` is shorter too.
+  // Returns the size of the inflated file, as its first bytes say. If the file is shorter than
+  // `header_bytes`, `start` is shorter too.
   using Announcement = absl::FunctionRef<absl::StatusOr<int64_t>(absl::Span<const uint8_t> start)>;
   // Reads gzip: first `header_bytes`, then as many bytes as `announce` returns. Errors: those of
   // Open(), Read() and `announce`; InvalidArgument naming the problem, if the file is not gzip

@@ -32,10 +32,11 @@ struct HostBatch {
   std::vector<float> features;  // [num_samples, channels, height, width], from 0 to 1.
   // [num_samples, context] next tokens, or [num_samples] classes.
   std::vector<int32_t> targets;
-  // The samples by number, for a model that reads them itself. The epoch of held-out samples is 0.
+  // Numbers of the samples, for a model that reads the samples itself. The epoch of held-out
+  // samples is 0.
   std::vector<SampleRef> samples = {};
-  // If this is a part of a larger batch: the number of predictions of the whole batch, over which
-  // the gradient is the mean. 0 means the predictions of this batch.
+  // Number of predictions of the whole batch, if this batch is only a part of it. The gradient is
+  // the mean over this number. 0 means that this batch is the whole batch.
   int64_t mean_over = 0;
 
   int64_t MeanOver() const {

@@ -72,7 +72,8 @@ int64_t NumBytesOfCorpus(const TokenCorpus& corpus) {
   return num_bytes;
 }
 
-// Makes a data set. Each architecture has an overload that says which data it takes.
+// Makes a data set. For each architecture, an overload of operator() says which kind of data it
+// needs.
 class DatasetMaker {
  public:
   DatasetMaker(const DataSource& source, const params::ModelSpec& model, uint64_t seed,

@@ -30,13 +30,13 @@ namespace {
 constexpr int64_t kProbeBytes = int64_t{1} << 16;
 constexpr size_t kMostNamed = 3;  // Maximum number of files in a message.
 
-// Paths of the files by what they hold. `strange` has the files that are neither text nor tokens,
-// each with the reason.
+// Paths of the files, sorted by kind of content. `strange` has the files that are neither text nor
+// tokens, each with the reason.
 struct Census {
   std::vector<std::string> text;
   std::vector<std::string> tokens;
   std::vector<std::string> strange;
-  // True if some strange files are parts of IDX.
+  // True if some strange files are single IDX files.
   bool has_parts_of_idx = false;
   // True if some strange files are of a known kind, such as PNG images.
   bool has_known_kind = false;
@@ -48,7 +48,8 @@ absl::StatusOr<std::vector<uint8_t>> ReadProbe(const DataFile& file, int64_t off
   return probe;
 }
 
-// Looks at start, middle and end of the file, because a file that a crash cut short ends in zeros.
+// Returns the reason why the file is not text. Empty means that it looks like text. Looks at start,
+// middle and end, because a file that a crash cut short ends in zeros.
 absl::StatusOr<std::string> WhyNoTextAnywhere(const DataFile& file) {
   const int64_t last = std::max<int64_t>(0, file.num_bytes() - kProbeBytes);
   for (const int64_t offset : {int64_t{0}, last / 2, last}) {
@@ -170,7 +171,7 @@ absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path) {
     return file.num_bytes > 0 && HasTokenFileName(file.path) &&
            std::find(census.tokens.begin(), census.tokens.end(), file.path) == census.tokens.end();
   });
-  // nanoGPT keeps files about its tokens beside them, and DataTrove keeps an index.
+  // nanoGPT and DataTrove write notes about the tokens beside the files of tokens.
   const bool has_notes_of_writer =
       std::any_of(files.begin(), files.end(), [](const CorpusFile& file) {
         return file.path.substr(file.path.rfind('/') + 1) == "meta.pkl" ||

@@ -143,7 +143,7 @@ TEST(FormatDetectionTest, SpeaksOfIdxOnlyForItsNames) {
               Not(HasSubstr("IDX")));
 }
 
-// The message must not advise a flag that would make notes.bin be read as tokens.
+// The message must not suggest a flag with which notes.bin would be read as tokens.
 TEST(FormatDetectionTest, AdvisesNoFlagUnderWhichTextIsReadAsTokens) {
   TestFolder folder;
   folder.Write("d/notes.bin", "some text");

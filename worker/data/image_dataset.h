@@ -24,7 +24,7 @@ struct ImageShape {
   friend bool operator==(const ImageShape&, const ImageShape&) = default;
 };
 
-// The images and classes that a model takes.
+// The image size and the number of classes that a model expects.
 struct ImageInput {
   std::string model_name;
   bool is_flat = false;  // True if only the number of pixels counts.

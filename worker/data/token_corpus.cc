@@ -46,7 +46,7 @@ absl::Status EmptyFile(const CorpusFile& file) {
                    "belongs in it"));
 }
 
-// Numbers of left-out files, for those that the log does not name one by one.
+// Numbers of files that are left out and that the log does not name individually.
 struct LeftOutCounts {
   size_t num_empty = 0;
   size_t num_side_entries = 0;
@@ -106,7 +106,7 @@ absl::Status AddFile(const CorpusFile& file, FilePart part, TokenCorpus* corpus)
   return absl::OkStatus();
 }
 
-// Files whose names say that they are for neither training nor evaluation.
+// Files that the names exclude from training and evaluation.
 using LeftOut = std::vector<CorpusFile>;
 
 void NoteLeftOut(const LeftOut& files, TokenCorpus* corpus) {
@@ -124,8 +124,8 @@ bool IsAmong(const CorpusFile& file, const std::vector<CorpusFile>& files) {
   });
 }
 
-// Adds the files that are used, either for training or, by their names, as held-out data. Returns
-// the files that are left out because of their names. Counts other empty files in `counts`.
+// Adds the files for training and the held-out files, as the names say. Returns the files that the
+// names exclude. Counts other empty files in `counts`.
 absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& rule,
                                    const std::vector<CorpusFile>& files, LeftOutCounts* counts,
                                    TokenCorpus* corpus) {
@@ -139,7 +139,8 @@ absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& r
         "called train, val, dev, test or the like, and ", names[split.ignored->because_of],
         " is not"));
   }
-  // If names give parts, an empty file with a part is an error. Other empty files are left out.
+  // If some files are held out or left out by name, an empty file with a part is an error. All
+  // other empty files are left out.
   const bool is_split = std::any_of(parts.begin(), parts.end(), [](FilePart part) {
     return part == FilePart::kHeldout || part == FilePart::kLeftOut;
   });

@@ -15,8 +15,8 @@
 namespace lodestar::data {
 
 enum class EmptyFiles : uint8_t {
-  // Empty files are left out and counted in a note. If the name of an empty file says that it is
-  // data, the file is an error.
+  // Empty files are left out and counted in a note. If the name of an empty file gives it a part,
+  // such as training, the file is an error.
   kLeftOut,
   // Empty files are errors, because an empty shard was not written or not copied completely.
   kRefused,
@@ -29,10 +29,10 @@ struct CorpusRule {
   EmptyFiles empty_files = EmptyFiles::kLeftOut;
 };
 
-// Opens the files, decides what is held out, and adds notes on files that are left out. When the
-// caller knows the headers of the files, it must call LeaveOutHeldoutCopies(). Errors: those of
-// ListCorpusFiles() and DataFile; NotFound if a folder has no file to read; InvalidArgument for an
-// empty corpus or file, or a corpus without training data.
+// Opens the files, decides what is held out, and adds notes on files that are left out. Does not
+// call LeaveOutHeldoutCopies(): the caller must do this once it knows the headers of the files.
+// Errors: those of ListCorpusFiles() and DataFile; NotFound if a folder has no file to read;
+// InvalidArgument for an empty corpus or file, or a corpus without training data.
 absl::StatusOr<TokenCorpus> OpenTokenCorpus(const DataConfig& config, const CorpusRule& rule);
 
 }  // namespace lodestar::data

@@ -28,11 +28,12 @@ constexpr size_t kWordHeaderBytes = 1024;
 constexpr int32_t kNemoMagic = 278895051;
 constexpr int32_t kNemoVersion = 1;
 constexpr absl::string_view kNumpyMagic = "\x93NUMPY";
-// The beginning of a file of lit-gpt's and TinyLlama's PackedDataset: a magic and version 1. The
-// code of a dtype (one byte) and the number of tokens per chunk (eight bytes) follow.
+// The beginning of a file of PackedDataset, the format of lit-gpt and TinyLlama: a magic and
+// version 1. It is followed by the code of a dtype (one byte) and the number of tokens per chunk
+// (eight bytes).
 constexpr absl::string_view kPackedMagic("LITPKDS\1\0\0\0\0\0\0\0", 15);
 constexpr size_t kPackedHeaderBytes = 24;
-// No vocabulary has this many tokens.
+// Limit of the size of vocabularies. All known vocabularies have fewer tokens.
 constexpr uint32_t kVocabularyLimit = uint32_t{1} << 21;
 
 struct LlmcHeader {
@@ -48,7 +49,7 @@ constexpr LlmcHeader kLlmcHeaders[] = {
     {20240801, 7, "Llama 3", 4, 128256},
 };
 
-// A magic number of llm.c for files without tokens.
+// A magic number of llm.c for files that have no tokens.
 struct OtherFile {
   int32_t magic = 0;
   absl::string_view what;
@@ -87,8 +88,8 @@ bool HasKnownMagic(int32_t magic) {
          FindMagic<OtherFile>(kOthers, magic) != nullptr;
 }
 
-// Returns the command that makes a .npy file of uint32 tokens from the array that `expression`
-// reads. The header of .npy has the width.
+// Returns the command that converts tokens to a .npy file of uint32. `expression` reads the tokens
+// in Python. The header of .npy says the width.
 std::string ConvertWith(absl::string_view expression) {
   return absl::StrCat("convert it in Python: numpy.save('tokens.npy', ", expression,
                       ".astype('<u4')), and give that file");
@@ -207,7 +208,7 @@ absl::StatusOr<TokenFileFacts> ParseNumpyHeader(const std::string& path,
   shape = shape.substr(0, shape.find(')') + 1);
   TokenFileFacts facts = {.writer = "NumPy", .header_bytes = static_cast<int64_t>(header_bytes)};
   if (absl::StartsWith(dtype, "'<u2'")) facts.token_bytes = 2;
-  // A negative int32 would be a uint32 that no vocabulary has.
+  // A negative int32 becomes a uint32 that is outside every vocabulary, which is an error later.
   if (absl::StartsWith(dtype, "'<u4'") || absl::StartsWith(dtype, "'<i4'")) facts.token_bytes = 4;
   int64_t num_tokens = 0;
   const bool is_list = absl::StartsWith(shape, "(") && absl::EndsWith(shape, ",)") &&
@@ -226,7 +227,8 @@ absl::StatusOr<TokenFileFacts> ParseNumpyHeader(const std::string& path,
 }
 
 // Returns true if the first 1024 bytes are a header of an unknown program: a few numbers, then
-// zeros, then data. No text begins with hundreds of equal tokens.
+// zeros, then data. Real tokens do not begin like this: no text begins with hundreds of equal
+// tokens.
 bool LooksLikeUnknownHeader(absl::Span<const uint8_t> start, int64_t num_bytes) {
   constexpr size_t kMostFieldBytes = 64;
   if (start.size() < kWordHeaderBytes || num_bytes <= int64_t{kWordHeaderBytes}) return false;
@@ -250,7 +252,7 @@ class NumberCensus {
     }
   }
 
-  // A type whose numbers cannot be read as tokens directly, such as "int64", and its dtype in
+  // A type whose numbers cannot be read as tokens directly, such as "int64". `dtype` is its name in
   // NumPy.
   struct OtherType {
     absl::string_view name;
@@ -290,12 +292,13 @@ class NumberCensus {
   static constexpr size_t kGroupBytes = 8;
   static constexpr int64_t kFewestGroups = 8;
   static constexpr uint16_t kMostUpperHalf = (kVocabularyLimit >> 16) - 1;
-  // The lowest number that counts as padding, such as -1, or -100 for tokens that a loss ignores.
+  // The lowest negative number that counts as a filler, such as -1, or -100 for tokens that a loss
+  // ignores.
   static constexpr int32_t kLeastFiller = -1000;
 
   bool HasEnough() const { return num_groups_ >= kFewestGroups && num_words_ >= kFewestGroups; }
-  // Returns true if nearly all of `total` numbers fit. At most one in 50 may not fit, or at most
-  // the 8 numbers that a short header may have.
+  // Returns true if nearly all of `total` numbers fit a type. Allows 1 in 50 that do not fit, and
+  // always the 8 numbers that a short header may have.
   static bool IsNearlyAll(int64_t count, int64_t total) {
     return total - count <= std::max(total / 50, std::min<int64_t>(8, total / 16));
   }
@@ -392,17 +395,17 @@ class NumberCensus {
   int64_t num_float32_ = 0;
   int64_t num_float64_ = 0;
   int64_t num_words_ = 0;
-  // Words of 4 bytes that may be tokens of a vocabulary.
+  // Number of words of 4 bytes that may be tokens of a vocabulary.
   int64_t num_words_inside_ = 0;
   int64_t num_swapped_words_inside_ = 0;
-  // First uint16 halves of words of 4 bytes, little-endian, that are above zero.
+  // Number of little-endian words of 4 bytes whose first uint16 half is above zero.
   int64_t num_even_halves_above_zero_ = 0;
-  // First halves that are larger than the upper half of any token.
+  // Number of words whose first half is larger than the upper half of any token.
   int64_t num_high_even_halves_ = 0;
-  // Second halves that are zero.
+  // Number of words whose second half is zero.
   int64_t num_zero_odd_halves_ = 0;
   bool has_negative_ = false;
-  // How often each value occurs as the first, and as the second, byte of a uint16.
+  // Counts of each value as the first byte, and as the second byte, of a uint16.
   ByteCounts first_bytes_ = {};
   ByteCounts second_bytes_ = {};
 };
@@ -418,8 +421,8 @@ absl::StatusOr<TokenFileFacts> FactsOfNumbers(const DataFile& file) {
     census.Add(probe);
   }
   const auto other = census.Other();
-  // After a header of an odd number of bytes, little-endian numbers look big-endian. In that case
-  // the size of the file is odd too, and the caller reports it.
+  // If the data comes after a header of an odd number of bytes, little-endian numbers look
+  // big-endian. In that case the size of the file is odd too, and the caller reports it.
   const bool is_only_shifted =
       other.has_value() && other->dtype == ">u2" && file.num_bytes() % 2 != 0;
   if (other.has_value() && !is_only_shifted) {

@@ -32,8 +32,10 @@ struct TokenFileFacts {
   int64_t header_bytes = 0;
   // Bytes per token as the header says: 2 or 4. 0 means that there is no header.
   int64_t token_bytes = 0;
-  // Facts from the data of files without a header. For short files all are false. A short header of
-  // another kind and a few sentinels (-1, -100) do not change them.
+  // The facts below come from the data of files without a header. For short files all are false. A
+  // short header of another kind, or a few sentinels (-1, -100), do not change them.
+  //
+  // True if every second uint16 can be the upper half of a number below 2^21.
 
   // True if every second uint16 can be the upper half of a number below 2^21.
   bool looks_like_uint32 = false;
@@ -43,7 +45,7 @@ struct TokenFileFacts {
   bool is_never_uint32 = false;
 };
 
-// Returns true if the name ends in one of kTokenFileSuffixes.
+// Returns true if the name ends with one of kTokenFileSuffixes.
 bool HasTokenFileName(absl::string_view path);
 
 // Returns true if a file that starts with these bytes has a header that DetectTokenFile() reads or

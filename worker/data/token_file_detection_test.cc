@@ -147,7 +147,7 @@ TEST_F(TokenFileDetectionTest, TellsWidthsApart) {
   EXPECT_FALSE(wide.is_never_uint32);
 }
 
-// Workers flush denormals to 0, and small integers are denormals if they are read as floats.
+// Workers flush denormals to 0. Small integers that are read as floats are denormals.
 TEST_F(TokenFileDetectionTest, TakesSmallIntegersForNoFloatsWhereDenormalsAreFlushed) {
   process::FlushDenormals();
   ASSERT_OK_AND_ASSIGN(const TokenFileFacts facts, Detect(TokensAs<uint32_t>()));
@@ -232,7 +232,8 @@ TEST_F(TokenFileDetectionTest, ShiftedTokensAreNotTakenForBigEndian) {
   EXPECT_OK(Detect("7 bytes" + BytesOf(TokensOfText(10'000, 50257))));
 }
 
-// For some of these bytes both byte orders are equally likely. Others are too few to decide.
+// With some of these counts, both byte orders are equally likely. With others there are too few
+// bytes to decide.
 TEST_F(TokenFileDetectionTest, TakesUint16OfEitherOrderWhereItIsNotClear) {
   for (const int count : {30, 64, 100, 128, 1000, 30'000}) {
     for (const uint32_t vocabulary : {2u, 65u, 300u, 4096u, 32000u, 50257u, 65536u}) {

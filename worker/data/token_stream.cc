@@ -12,7 +12,7 @@
 namespace lodestar::data {
 namespace {
 
-// Size of a read in bytes. With most models, one read has a whole window.
+// Size of a read in bytes. With most models, a whole window fits into one read.
 constexpr int64_t kReadBytes = 16 * 1024;
 
 template <typename Token>

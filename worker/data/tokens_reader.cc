@@ -16,7 +16,8 @@ namespace lodestar::data {
 namespace {
 
 constexpr int64_t kMaxUint16 = 65535;
-// Vocabularies may be rounded up by up to this many tokens, to sizes that are fast on a card.
+// A model may have up to this many tokens more than the tokenizer, because models round their
+// vocabulary up to sizes that are fast on a card.
 constexpr int64_t kMostPaddedVocabulary = 1024;
 
 std::string WidthText(int64_t token_bytes) { return absl::StrCat("uint", 8 * token_bytes); }
@@ -47,9 +48,9 @@ std::string HeaderText(const DetectedFile& file) {
       file.facts.vocabulary == 0 ? "" : absl::StrCat(" (vocabulary ", file.facts.vocabulary, ")"));
 }
 
-// Checks that `file`, which has no header, can have tokens as wide as the header of `headed` says.
-// The error begins with the later of the two files, because held-out data comes after training
-// data.
+// Checks that `file`, which has no header, can have tokens of the width that the header of `headed`
+// says. The error message begins with the later of the two files, which is more likely the wrong
+// one: held-out data comes after training data.
 absl::Status CheckBytes(const DetectedFile& file, const DetectedFile& headed) {
   const int64_t token_bytes = headed.facts.token_bytes;
   const bool is_too_narrow = token_bytes == 2 && file.facts.looks_like_uint32;

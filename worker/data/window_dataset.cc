@@ -32,7 +32,8 @@ int64_t FirstOutside(TokenWidth width, absl::Span<const uint8_t> piece, int64_t 
   const auto is_outside = [vocabulary](int32_t token) {
     return static_cast<uint32_t>(token) >= vocabulary;
   };
-  // A loop without exit is several times faster than a search. Nearly always no token is outside.
+  // A loop without an early exit is several times faster than a search. Nearly always all tokens
+  // are inside the vocabulary.
   bool any = false;
   for (const int32_t token : *scratch) any |= is_outside(token);
   if (!any) return -1;
@@ -45,8 +46,8 @@ int64_t NumTokens(const TokenFile& file, TokenWidth width) {
 
 bool IsHeldout(const TokenFile& file) { return file.part == FilePart::kHeldout; }
 
-// If the last tenth of a typical file is shorter than a window, holds out whole files. Otherwise a
-// window would consist of pieces of many files. If there are too few files, or too few different
+// Holds out whole files if the last tenth of a typical file is shorter than a window, because such
+// a window would consist of pieces of many files. If there are too few files, or too few different
 // files, each file's last tenth stays held out.
 absl::Status ChooseWholeFiles(TokenWidth width, int64_t window, TokenCorpus* corpus) {
   std::vector<int64_t> sizes;
@@ -89,8 +90,8 @@ class WindowDataset : public Dataset {
       train_.Append(file.file, file.header_bytes, num_train);
       heldout_.Append(file.file, file.header_bytes + num_train * WidthBytes(width), num_heldout);
     }
-    // The largest number of windows that fit wherever in [0, context) the first window starts, but
-    // at least one.
+    // The largest number of windows that always fit, whatever the start of the first window in [0,
+    // context), but at least one.
     num_train_windows_ = std::max<int64_t>(1, train_.num_tokens() / cut_.context - 1);
     num_phases_ = std::min(cut_.context, train_.num_tokens() - num_train_windows_ * cut_.context);
     num_heldout_windows_ = (heldout_.num_tokens() - 1) / cut_.context;
@@ -155,8 +156,8 @@ class WindowDataset : public Dataset {
     return files.size() == 1 ? first : absl::StrCat(first, " with ", files.size() - 1, " more");
   }
 
-  // First hashes the files with tokens for training, cut or not. If there are files that are held
-  // out as a whole, hashes them next.
+  // Hashes first the files with tokens for training, including files of which a tenth is held out.
+  // Then hashes the files that are held out as a whole, if there are any.
   absl::Status ComputeFingerprint(StopRequested stop_requested) {
     std::vector<const TokenFile*> train;
     std::vector<const TokenFile*> heldout;

@@ -26,13 +26,13 @@ namespace lodestar::data {
 struct WindowCut {
   int64_t context = 0;
   int64_t vocabulary = 0;  // Every token must be below it.
-  // Determines where the training windows of each epoch start.
+  // Together with the epoch, the seed determines where the training windows start.
   uint64_t seed = 1;
 };
 
 struct TokenFile {
   std::shared_ptr<const DataFile> file;
-  // Number of bytes before the first token. The tokens reach from there to the end of the file.
+  // Number of bytes before the first token. All bytes from there to the end of the file are tokens.
   int64_t header_bytes = 0;
   FilePart part = FilePart::kCut;
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// HeartbeatPace decides when the heartbeats of one life are sent, how long each answer is waited
-// for, and when the connection needs to be replaced. A lease is three intervals. A lost heartbeat
-// uses up one interval, and the next heartbeat is sent at once. The caller passes the time in.
+// HeartbeatPace decides when the heartbeats of one life are sent, how long the worker waits for
+// each answer, and when it needs a new connection. A lease is three intervals. If a heartbeat is
+// lost, one interval has passed, and the next heartbeat is sent at once. The caller passes the time
+// in.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,8 @@ class HeartbeatPace {
  public:
   HeartbeatPace(absl::Duration interval, absl::Time now) : interval_(interval), answered_at_(now) {}
 
-  // Returns how long to wait for the answer to a heartbeat that is sent now. The time is one
-  // interval. If answers take longer, it is longer, but at most a lease.
+  // Returns how long to wait for the answer to a heartbeat that is sent now: usually one interval.
+  // If answers take longer, the wait is longer, but at most a lease.
   absl::Duration patience() const { return path_.Patience(interval_, 3 * interval_); }
   void OnSent(absl::Time now) { sent_at_ = now; }
   void OnAnswered(absl::Time now) {
@@ -30,11 +31,11 @@ class HeartbeatPace {
     const absl::Duration waited = patience();
     path_.OnUnanswered(waited);
     if (now - answered_at_ < std::max(waited, kShortestSilence)) return false;
-    // The new connection gets as much time as the old connection had.
+    // Gives the new connection as much time as the old connection had.
     answered_at_ = now;
     return true;
   }
-  // Returns when to send the next heartbeat. If the time is past, send it at once.
+  // Returns when to send the next heartbeat. A time in the past means at once.
   absl::Time next() const { return sent_at_ + interval_; }
 
  private:
@@ -43,7 +44,8 @@ class HeartbeatPace {
   const absl::Duration interval_;
   net::RoundTripTime path_;
   absl::Time sent_at_ = absl::InfinitePast();
-  // Last answer on the present connection, or the time when the connection began.
+  // Time of the last answer on the present connection. Before the first answer, the time when the
+  // connection began.
   absl::Time answered_at_;
 };
 

@@ -35,7 +35,7 @@ std::string ReportText(const std::optional<messages::RoundReport>& report) {
   return report.has_value() ? absl::StrCat(" report=", report->round.value()) : "";
 }
 
-// Text of each effect, which the tests compare.
+// Returns each effect as a text, which the tests compare.
 struct Words {
   std::string operator()(const Lifecycle::Connect&) const { return "connect"; }
   std::string operator()(const Lifecycle::Prepare&) const { return "prepare"; }
@@ -74,8 +74,8 @@ messages::RoundReport Report(int64_t round) {
   return report;
 }
 
-// Each method below passes an event to the lifecycle and returns the effects as text. Log messages
-// are left out and kept in told_.
+// Fixture with a Lifecycle. Each method below passes an event to it and returns the effects as
+// text. Log messages are not returned; told_ has the last one.
 class LifecycleTest : public testing::Test {
  protected:
   std::string Take(const Lifecycle::Effects& effects) {
@@ -130,7 +130,7 @@ class LifecycleTest : public testing::Test {
     EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
     return Begin();
   }
-  // Goes on until round `round` begins.
+  // Starts the worker and goes on until round `round` begins.
   void StartRound(int64_t round) {
     EXPECT_EQ(Start(), "ask");
     EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kTrain, round)), absl::StrCat("work ", round));
@@ -162,8 +162,7 @@ class ConnectTimeoutTest : public LifecycleTest {
     lifecycle_.emplace(Lifecycle::Config{
         .connect = {.timeout = absl::Minutes(5), .servers = "server-of-the-job:1"}});
   }
-  // Registers again and again, and gets `answer` each time, until `passed` is over. Returns the
-  // last effects.
+  // Registers and gets `answer`, again and again for the time `passed`. Returns the last effects.
   std::string RegisterInVain(const absl::Status& answer, absl::Duration passed) {
     const absl::Time end = now_ + passed;
     std::string effects = Register(answer);
@@ -396,7 +395,8 @@ TEST_F(LifecycleTest, AHeldNameIsGivenUpOnceItsHolderHasRenewedItsLeaseAgainAndA
   EXPECT_THAT(Left(), HasSubstr("finish ALREADY_EXISTS"));
 }
 
-// A server that was frozen ends leases late. Messages of a process may arrive after its end.
+// A server that was frozen may end leases late, and messages of a process may arrive after its end.
+// So the worker must wait longer than the lease.
 TEST_F(LifecycleTest, AHeldNameWhoseHolderIsGoneIsWaitedForHoweverLateItsLeaseEnds) {
   const auto held_for = [](absl::Duration rest) {
     return WithRetryAfter(absl::AlreadyExistsError("held"), rest);
@@ -421,8 +421,8 @@ TEST_F(LifecycleTest, AHeldNameIsWaitedForUntilTheLastOfMuchLateNewsOfItsHolder)
   };
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   EXPECT_EQ(Register(held_for(absl::Seconds(1))), "");
-  // The time that the lease still has at each attempt. The holder has last renewed the lease a
-  // while before.
+  // The remaining time of the lease at each attempt. The last renewal was some time before the last
+  // attempt.
   for (const int rest_ms : {1000, 1000, 900, 400}) {
     EXPECT_EQ(Wake(), "connect");
     EXPECT_EQ(Register(held_for(absl::Milliseconds(rest_ms))), "");
@@ -587,7 +587,7 @@ TEST_F(LifecycleTest, BeforeItsMachineGoesAWorkerSaysWhatItCouldNotHandIn) {
   StartRound(5);
   EXPECT_EQ(Stop({.grace = absl::Minutes(2), .machine_goes = true}), "");
   lifecycle_->OnActivity(now_, "push");
-  // The leave_timeout is over, but the machine is not gone yet, so the worker goes on waiting.
+  // The leave_timeout is over, but the machine still exists, so the worker continues to wait.
   EXPECT_EQ(Tick(absl::Seconds(118)), "");
   lifecycle_->OnActivity(now_, "pull");
   EXPECT_EQ(Tick(absl::Seconds(1)), "cancel calls, cancel transfers");
@@ -677,7 +677,7 @@ TEST_F(LifecycleTest, AStoppingWorkerWhoseConnectionFailsSaysSo) {
                                 "5 is not handed in (nobody answers)"));
 }
 
-// Tests with deferred contributions. The worker has steps from the grant of round 5 that only a
+// Fixture with deferred contributions. The worker has steps from the grant of round 5, which only a
 // later round can take.
 class StepsInHandTest : public LifecycleTest {
  protected:
@@ -760,7 +760,7 @@ TEST_F(StepsInHandTest, AStopBetweenTwoConnectionsSaysThatTheyAreLost) {
   EXPECT_EQ(Register(kSecondLife), "leave (told to stop)") << "an answer that was on its way";
   ExpectLoss(" while it was connecting to the servers again");
 
-  // The next life must not report what an earlier life has lost.
+  // The next life must not report work that an earlier life has lost.
   cut_off();
   EXPECT_EQ(Wake(), "connect");
   EXPECT_EQ(Begin(kSecondLife), "ask");
@@ -808,7 +808,7 @@ TEST(HeartbeatPaceTest, ALostHeartbeatUsesUpOneThirdOfALeaseAndTheNextFollowsAtO
   absl::Time now = absl::UnixEpoch();
   HeartbeatPace pace(interval, now);
   int sent = 0;
-  // All heartbeats are lost. Counts how many are sent before the lease is over.
+  // All heartbeats are lost. Counts the heartbeats that are sent before the lease is over.
   while (now < absl::UnixEpoch() + absl::Seconds(10)) {
     ++sent;
     pace.OnSent(now);
@@ -825,7 +825,7 @@ TEST(HeartbeatPaceTest, OverASlowPathAnswersAreWaitedForLongerButNotForMoreThanA
   HeartbeatPace pace(interval, now);
   int num_lost = 0;
   bool is_answered = false;
-  // Each answer takes 1.5 s, so it comes only if the pace waits that long.
+  // Each answer takes 1.5 s. It arrives only if the pace allows that time.
   for (; num_lost < 10 && !is_answered; num_lost += is_answered ? 0 : 1) {
     pace.OnSent(now);
     is_answered = pace.patience() >= absl::Seconds(1.5);

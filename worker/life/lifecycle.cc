@@ -12,11 +12,12 @@
 namespace lodestar::life {
 namespace {
 
-// If a lease is renewed this often, its holder is alive. Late messages of a dead process cannot
-// renew the lease so often.
+// If a lease is renewed this many times, its holder is alive. After a process has died, its late
+// messages can renew the lease less often.
 constexpr int kMaxRenewals = 3;
 
-// Time before the machine goes in which the worker still logs what it has not handed in.
+// Time that is reserved before the machine stops, so that the worker can log what was not handed
+// in.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 
 // Returns true if the result of a registration comes from a server.
@@ -56,15 +57,15 @@ Lifecycle::Effects Lifecycle::OnRegistered(absl::Time now, const absl::StatusOr<
     patience_.OnUnanswered(since_);
     if (patience_.IsOver(now)) return GiveUpOnServers(life.status());
   }
-  // Aborted means that the servers have gone back to an older state. They may give a new life the
-  // number of the old life, so the old life must be forgotten.
+  // Aborted means that the servers have gone back to an older state. They may give the number of
+  // the old life to a new life, so the old life must be forgotten.
   if (absl::IsAborted(life.status())) life_.reset();
   if (!life.ok()) return EndLife(now, life.status());
   held_until_.reset();
   if (std::exchange(life_, *life) != *life) {
     unsent_report_.reset();
-    // A worker that goes on forgets its open work. A worker that is stopping keeps the record of
-    // this work, to report it as lost.
+    // A worker that is not stopping forgets the open work of the old life. A worker that is
+    // stopping remembers it, to report it as lost.
     if (!is_stopping_) {
       round_at_hand_.reset();
       steps_in_hand_.reset();
@@ -90,8 +91,8 @@ Lifecycle::Effects Lifecycle::OnPathsTried(absl::Time now, const absl::Status& s
   if (is_stopping_) return EndLife(now, ToldToStop());
   if (!lost_.ok()) return EndLife(now, lost_);
   if (status.ok()) return Go(State::kJoining, now, Join{});
-  // The coordinator has just confirmed this life, so Aborted means that the address of a server
-  // leads to another job. If the life ends meanwhile, lost_ says so.
+  // The coordinator has just confirmed this life. So Aborted means that a server's address leads to
+  // another job. If the life has ended meanwhile, lost_ is set.
   const bool is_of_another_job = absl::IsAborted(status);
   if (!is_of_another_job && RemedyFor(status) != Remedy::kRepeat) return EndLife(now, status);
   Effects effects;
@@ -118,7 +119,8 @@ Lifecycle::Effects Lifecycle::OnJoined(absl::Time now, const absl::Status& statu
   LODESTAR_CHECK(state_ == State::kJoining);
   if (!lost_.ok() || !status.ok()) {
     Effects effects;
-    // The outage is in the log already, but the reason why the worker cannot join is not.
+    // The log already says that the servers were away. It does not yet say why the worker cannot
+    // join.
     if (lost_.ok() && !is_stopping_ && failed_lives_ > 0 && RemedyFor(status) == Remedy::kRepeat &&
         !std::exchange(is_join_told_, true)) {
       effects.push_back(
@@ -131,7 +133,8 @@ Lifecycle::Effects Lifecycle::OnJoined(absl::Time now, const absl::Status& statu
     return effects;
   }
   is_join_told_ = false;
-  // A worker that is stopping also asks, because a member may have been granted a round by now.
+  // A worker that is stopping also asks: it has joined, so the coordinator may already have granted
+  // it a round.
   return Ask(now);
 }
 
@@ -146,14 +149,13 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now,
   LODESTAR_CHECK(state_ == State::kAsking);
   waited_ += now - asked_at_;
   if (!grant.ok()) {
-    // The call was cancelled so that the worker can ask as one that leaves. A grant may have been
-    // on its way.
+    // The request was cancelled to repeat it with `leaving`. The lost answer may have been a grant.
     if (is_stopping_ && !asks_leaving_ && lost_.ok() && !gave_up_) return Ask(now);
     return EndLife(now, Cause(grant.status()));
   }
   // The coordinator has got the report with the request.
   unsent_report_.reset();
-  // If the round is granted again, it is set again below.
+  // If the same round is granted again, round_at_hand_ is set again below.
   round_at_hand_.reset();
   switch (grant->kind) {
     case messages::Grant::Kind::kDone: {
@@ -177,7 +179,7 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now,
       Effects effects = {TellWait{grant->reason}};
       const absl::Time since = since_;
       for (Effect& effect : Ask(now)) effects.push_back(std::move(effect));
-      // The worker goes on waiting after kWait, so the time at which the wait began is kept.
+      // The worker still waits after kWait, so since_ keeps the time at which the wait began.
       since_ = since;
       return effects;
     }
@@ -200,12 +202,12 @@ Lifecycle::Effects Lifecycle::OnCarriedOut(absl::Time now,
                                            bool leaves_steps) {
   LODESTAR_CHECK(state_ == State::kWorking);
   if (!report.ok()) {
-    // The program, not this worker, has cancelled the round before its first step. Nothing is lost.
+    // The program has cancelled the round before its first step. So no work is lost.
     if (absl::IsCancelled(report.status()) && is_stopping_ && !gave_up_ && lost_.ok()) {
       round_at_hand_.reset();
     }
-    // An error of this machine is reported as such. Other errors are replaced by the end of the
-    // life, if the life has ended.
+    // An error of this machine is reported unchanged. Any other error is replaced by the reason why
+    // the life has ended, if it has ended.
     const bool is_final = RemedyFor(report.status()) == Remedy::kGiveUp;
     return EndLife(now, is_final ? report.status() : Cause(report.status()));
   }
@@ -226,8 +228,8 @@ Lifecycle::Effects Lifecycle::EndLife(absl::Time now, const absl::Status& status
   Effects effects;
   if (is_refused_ || !MayTryAgain(now, status, effects)) {
     is_refused_ = true;
-    // Leave() brings the reason to the server's log, and the other members need not wait for this
-    // worker's lease.
+    // Leave() also sends the reason to the server's log, and the other members need not wait until
+    // this worker's lease ends.
     return Leave(now, std::string(status.message()));
   }
   for (Effect& effect : BackOff(now, status)) effects.push_back(std::move(effect));
@@ -339,8 +341,9 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
     held_until_.reset();
     return remedy != Remedy::kGiveUp;
   }
-  // The holder of the name is mostly an earlier process of this worker. Its lease ends at the
-  // latest when all that it had sent has arrived. A live holder renews its lease again and again.
+  // The holder of the name is usually an earlier process of this worker. Its last messages may
+  // still arrive and renew the lease, but not many times. A live holder renews its lease again and
+  // again.
   const absl::Duration rest = RetryAfterOf(status).value_or(config_.longest_backoff);
   const absl::Time held_until = now + rest;
   const std::optional<int64_t> server_count = TimesRenewedOf(status);
@@ -356,17 +359,17 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
     return true;
   }
   longest_rest_ = std::max(longest_rest_, rest);
-  // A small difference does not mean a renewal: an answer was slower, or the server ends the lease
-  // late.
+  // A small difference is not a renewal. It means that an answer was slower, or that the server
+  // ends the lease late.
   if (rest > absl::ZeroDuration() && held_until - *held_until_ > longest_rest_ / 4) {
     held_until_ = held_until;
-    // A restarted server begins whole leases and counts from 0, which does not show that the holder
-    // lives.
+    // A restarted server gives out whole leases again and counts from 0. This does not show that
+    // the holder is alive.
     if (!server_count.has_value() || server_count > server_count_) ++times_found_renewed_;
     server_count_ = server_count;
   }
-  // A live process does not let its lease run so low. The renewals were late messages of a process
-  // that has ended.
+  // A live process renews its lease long before this. So the renewals were late messages of a
+  // process that has ended.
   return times_found_renewed_ < kMaxRenewals || rest < longest_rest_ / 2;
 }
 
@@ -384,8 +387,8 @@ Lifecycle::Effects Lifecycle::BackOff(absl::Time now, const absl::Status& reason
   state_ = State::kBackingOff;
   since_ = now;
   wake_at_ = now + PauseAfter(failed_lives_);
-  // Logged once per outage and then from time to time. Servers that cannot be reached are normal
-  // when a job starts in any order.
+  // Logs once per outage, and again from time to time. It is normal that servers cannot be reached
+  // yet, because a job may be started in any order.
   const bool is_due = failed_lives_ == 1 || failed_lives_ % 16 == 0;
   if (!is_due || held_until_.has_value()) return {};
   return {Tell{logging::LogLevel::kWarn,
@@ -409,8 +412,8 @@ Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now, const StopRequest&
   if (std::exchange(is_stopping_, true)) return {};
   since_ = now;
   Effects effects;
-  // A request for a grant is answered soon, unless the servers are known not to answer. Other calls
-  // end at once.
+  // Logs how long the worker waits for servers. This is not needed for a request for a grant, which
+  // is answered soon if the servers answer. Other calls end at once.
   if (waits_for_servers() &&
       (state_ == State::kWorking || (state_ == State::kAsking && !unanswered_.ok()))) {
     const std::string owed =
@@ -475,8 +478,8 @@ Lifecycle::Effects Lifecycle::OnLifeLost(absl::Time now, const absl::Status& sta
 
 Lifecycle::Effects Lifecycle::OnHeartbeat(const std::string& waiting_for) {
   unanswered_ = absl::OkStatus();
-  // While the worker waits for a grant, answers to its requests bring the reason. While the worker
-  // computes, it does not wait, though other workers may wait for it.
+  // In kAsking, the answers to requests for a grant bring the reason. While this worker computes,
+  // it does not wait, even if other workers wait for it.
   if (state_ != State::kWorking || round_activity_ == "compute") return {};
   return {TellWait{waiting_for}};
 }
@@ -495,7 +498,8 @@ bool Lifecycle::waits_for_servers() const {
       return true;
     case State::kWorking:
       return round_activity_ != "compute";
-    // SayGoodbye has a time limit of its own.
+    // In other states the worker does not wait for servers, or, in SayGoodbye, has another time
+    // limit.
     default:
       return false;
   }
@@ -506,8 +510,8 @@ absl::Time Lifecycle::next_wake() const {
   if (state_ == State::kBackingOff) next = wake_at_;
   if (is_stopping_ && !gave_up_ && waits_for_servers()) {
     if (has_own_patience_) next = std::min(next, since_ + config_.leave_timeout);
-    // If the machine is still there after its announced end, the worker still waits for up to
-    // kLastWords.
+    // A machine may exist longer than announced. Even then, the worker waits for at most kLastWords
+    // more.
     next = std::min(next, std::max(machine_ends_, since_ + 2 * kLastWords) - kLastWords);
   }
   return next;

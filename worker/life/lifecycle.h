@@ -14,15 +14,15 @@
 //                                                        v
 //                                                say good-bye -> finish
 //
-// A life is what the coordinator knows by one incarnation. A broken connection does not end the
-// life. After `connect` the same life goes on, and still owes the report of its last round or the
-// round at hand. With another incarnation, or with servers that began anew, the worker owes
-// neither.
+// A life has one incarnation number from the coordinator. A broken connection does not end the
+// life. After `connect` the same life continues, and the worker must still deliver its last report
+// or its present round. If the incarnation is new, or the servers began anew, the worker has
+// nothing to deliver.
 //
-// A worker that is told to stop finishes the round at hand, asks whether it was granted another
+// A worker that is told to stop finishes the present round, asks whether it was granted another
 // round meanwhile, and leaves. If the round is a window of local steps, the worker makes only the
 // steps that fit into the time that is left (worker/trainer/window_end.h). It stops waiting for
-// servers after leave_timeout, or when its machine goes. With deferred contributions (local_sgd
+// servers after leave_timeout, or when its machine stops. With deferred contributions (local_sgd
 // with fragments or overlap), the steps of the last round are contributed to the next round, so the
 // worker asks for that round too. The final status names the work that was not handed in.
 //
@@ -47,8 +47,8 @@
 
 namespace lodestar::life {
 
-// A life of this worker with one incarnation of the servers. Contributions and reports belong to a
-// LifeId.
+// A life of this worker, identified by its incarnation and the incarnation of the servers. Each
+// contribution and report belongs to one LifeId.
 struct LifeId {
   uint64_t server_incarnation = 0;
   Incarnation incarnation;
@@ -57,10 +57,10 @@ struct LifeId {
 
 // A request to stop, with the time that is left.
 struct StopRequest {
-  // Local steps that fit into this time are still made. Zero means none after the present one.
+  // Time for more local steps. Zero means that the present step is the last.
   absl::Duration grace = absl::ZeroDuration();
-  // True if the machine goes after `grace`. The worker then waits for servers until shortly before
-  // that time, whatever leave_timeout is.
+  // True if the machine stops after `grace`. In that case leave_timeout does not matter: the worker
+  // waits for servers until shortly before the machine stops.
   bool machine_goes = false;
 };
 
@@ -75,8 +75,10 @@ class Lifecycle {
     net::ConnectPatience::Config connect = {};
   };
 
-  // Tasks. The comment of each task names the event to call with its result. The next task is given
-  // only after that event.
+  // Tasks. The comment of each task names the event that the owner must pass in with the result.
+  // The next task is returned only after that event.
+  //
+  // Ends the last connection and registers. Then OnRegistered().
 
   // Ends the last connection and registers. Then OnRegistered().
   struct Connect {};
@@ -105,8 +107,10 @@ class Lifecycle {
     absl::Status status;
   };
 
-  // Actions that are done at once. Calls and transfers end soon, and the event of the task still
-  // comes.
+  // Actions that are done at once. They make the present task end soon. The event of that task must
+  // still be passed in.
+  //
+  // Ends the task's calls to the coordinator.
 
   // Ends the task's calls to the coordinator.
   struct CancelCalls {};
@@ -131,18 +135,20 @@ class Lifecycle {
   // Starts the worker. Must be called once, before all other events.
   Effects Start(absl::Time now);
 
-  // The results of tasks.
+  // Events with the results of tasks.
   Effects OnRegistered(absl::Time now, const absl::StatusOr<LifeId>& life);
   Effects OnPrepared(absl::Time now, const absl::Status& status);
   Effects OnPathsTried(absl::Time now, const absl::Status& status);
   Effects OnJoined(absl::Time now, const absl::Status& status);
   Effects OnGrant(absl::Time now, const absl::StatusOr<messages::Grant>& grant);
-  // `leaves_steps` means that steps of this grant will be contributed to a later round.
+  // `leaves_steps` means that steps of this grant were computed but will be contributed to a later
+  // round.
   Effects OnCarriedOut(absl::Time now, const absl::StatusOr<messages::RoundReport>& report,
                        bool leaves_steps = false);
   Effects OnLeft(absl::Time now, const absl::Status& status);
 
-  // Events that are not results of tasks. After several requests to stop, the earliest end counts.
+  // Events that are not results of tasks. After several requests to stop, the earliest end time
+  // counts.
   Effects OnStopRequested(absl::Time now, const StopRequest& request = {});
   // Must be called when a heartbeat was answered with Aborted: the coordinator has ended this life.
   Effects OnLifeLost(absl::Time now, const absl::Status& status);
@@ -150,32 +156,32 @@ class Lifecycle {
   // text means that it does not wait.
   Effects OnHeartbeat(const std::string& waiting_for);
   void OnHeartbeatUnanswered(const absl::Status& status) { unanswered_ = status; }
-  // Must be called when the round at hand begins to compute ("compute") or to wait for servers
+  // Must be called when the present round begins to compute ("compute") or to wait for servers
   // ("pull", "push").
   void OnActivity(absl::Time now, absl::string_view activity);
   // Must be called when the time next_wake() is reached. Earlier or additional calls do no harm.
   Effects OnTick(absl::Time now);
   absl::Time next_wake() const;
 
-  // Returns `report` with report.wait increased by the time that was spent waiting for the grant.
+  // Returns `report`, with the time that the worker has waited for grants added to report.wait.
   messages::RoundReport WithWait(messages::RoundReport report) const;
-  // Returns what the worker waits for, or why it is not connected, for messages. Empty means that
-  // it computes.
+  // Returns a message that says what the worker waits for, or why it is not connected. Empty means
+  // that it computes.
   std::string Standing() const;
   static constexpr absl::string_view kPrepares = "prepares model and data";
   static constexpr absl::string_view kComputes = "computes";
   static constexpr absl::string_view kEndsLife = "ends its life";
-  // Returns the work that the worker does by itself, without waiting for another process. kEndsLife
-  // means that the life is over and the calls and transfers of the worker are being cancelled.
-  // Empty means that the worker waits for servers, or for the next attempt.
+  // Returns the name of the worker's present work if this work needs no other process. kEndsLife
+  // means that the life is over, and that calls and transfers are being cancelled. Empty means that
+  // the worker waits for servers, or for the time of the next attempt.
   absl::string_view OwnWork() const;
   // Returns the activity that heartbeats report.
   std::string activity() const;
   bool is_stopping() const { return is_stopping_; }
-  // Returns the time left for local steps and for handing them in, if the worker was told to stop.
-  // It is never negative.
+  // Returns the time left for local steps and for handing them in, after a request to stop. Never
+  // negative.
   absl::Duration time_left(absl::Time now) const;
-  // Returns true if no server will accept what this life still computes.
+  // Returns true if the life has ended, so that servers will not accept its further work.
   bool is_life_over() const { return !lost_.ok(); }
 
  private:
@@ -197,24 +203,24 @@ class Lifecycle {
   // Ends the life, or the attempt to begin one. OK means that the job is done.
   Effects EndLife(absl::Time now, const absl::Status& status);
   Effects Leave(absl::Time now, std::string reason);
-  // Returns a log message that names what the servers have not taken yet (`owed`) and says until
-  // when the worker waits for them.
+  // Returns a log message: the servers have not taken `owed` yet, and the worker waits for them
+  // until `until`.
   Effect TellPatience(absl::string_view owed, absl::Time until) const;
   Effects BackOff(absl::Time now, const absl::Status& reason);
-  // Ends the worker because no server has answered for the time of config_.connect.
+  // Ends the worker, because no server has answered for the time in config_.connect.
   Effects GiveUpOnServers(const absl::Status& reason);
-  // Returns true if another life may succeed. If another process holds this worker's name, counts
-  // how often it is found to have renewed its lease.
+  // Returns true if the worker should try another life. If another process holds this worker's
+  // name, also counts the renewals of that process's lease.
   bool MayTryAgain(absl::Time now, const absl::Status& status, Effects& effects);
   Effects Conclude(const absl::Status& status);
   // Returns the status of Finish for a worker that was told to stop. `left` is the result of
   // SayGoodbye.
   absl::Status OutcomeOfStop(const absl::Status& left) const;
-  // Returns the work that no server has, such as "round 5 is not handed in". Empty means none.
+  // Returns the work that was not handed in, such as "round 5 is not handed in". Empty means none.
   std::string WhatIsLost() const;
   absl::Status KeptWaiting() const;
-  // Returns the reason why a task in which servers take part has ended. If the life was lost
-  // meanwhile, the loss is the reason.
+  // Returns the reason why a task that needs servers has ended: `status`, or the reason why the
+  // life has ended.
   absl::Status Cause(const absl::Status& status) const { return lost_.ok() ? status : lost_; }
   // Returns true if a life has begun and has not ended.
   bool IsLiving() const;
@@ -224,25 +230,25 @@ class Lifecycle {
 
   const Config config_;
   State state_ = State::kNotStarted;
-  // When the present state began. If the worker was told to stop in this state, the time of that
-  // request.
+  // Time when the present state or activity began, or, if later, when the worker was told to stop.
   absl::Time since_;
-  // Why the last heartbeat got no answer. OK means that it got one.
+  // Error of the last heartbeat. OK means that it was answered.
   absl::Status unanswered_;
   std::string round_activity_;
-  // In kAsking: the reason in the last answer. Empty means that the last answer brought work.
+  // In kAsking: the reason for kWait in the last answer. Empty if the last answer brought work.
   std::string wait_reason_;
 
-  // The last life. Not set means that no life can go on.
+  // The last life, which the next registration may continue. Not set means that the next life is
+  // new.
   std::optional<LifeId> life_;
   // Why the present life has ended. OK means that it has not.
   absl::Status lost_;
   // The report that the coordinator has not taken yet.
   std::optional<messages::RoundReport> unsent_report_;
-  // The round that was granted and is not handed in.
+  // The round that was granted and is not yet handed in.
   std::optional<Round> round_at_hand_;
-  // With deferred contributions: the round on whose grant steps were computed that a later round
-  // has to take.
+  // With deferred contributions, the worker may hold computed steps that a later round has to take.
+  // This is the round whose grant they were computed on.
   std::optional<Round> steps_in_hand_;
   absl::Time asked_at_;
   // Time spent waiting for grants since the last report.
@@ -250,21 +256,22 @@ class Lifecycle {
   bool asks_leaving_ = false;
 
   bool is_stopping_ = false;
-  // After a request to stop: the time by which computing has to end.
+  // After a request to stop: the time at which the worker must stop computing.
   absl::Time gone_by_ = absl::InfiniteFuture();
-  // When the machine goes, if that is known.
+  // Time when the machine stops, if that is known.
   absl::Time machine_ends_ = absl::InfiniteFuture();
-  // True if leave_timeout limits the wait. False if only the end of the machine limits it.
+  // True if leave_timeout limits how long a worker that is stopping waits for servers. False if
+  // only the end of the machine limits it.
   bool has_own_patience_ = false;
   // True if the worker was told to stop and does not wait for the servers any longer.
   bool gave_up_ = false;
   // In kLeaving: the status that the last life has ended with.
   absl::Status end_;
-  // After a request to stop: the reason that the servers gave for having no more work.
+  // After a request to stop: the coordinator's reason for having no more work.
   std::optional<std::string> dismissal_;
   bool is_refused_ = false;
 
-  // In kBackingOff: true if the life goes on and only its paths are tried again.
+  // In kBackingOff: true if the life continues and only TryPaths is repeated.
   bool retries_paths_ = false;
   // In kBackingOff: when to try again.
   absl::Time wake_at_;
@@ -273,9 +280,10 @@ class Lifecycle {
   // True if the log has said why the worker cannot join. Reset when it joins.
   bool is_join_told_ = false;
   bool did_work_ = false;  // True if this life did work.
-  // Used while another process holds this worker's name: the end of its lease and the server's
-  // count when the lease was last found renewed, the longest time that the lease had left, and the
-  // number of renewals found.
+  // Used while another process holds this worker's name. held_until_ is the end of its lease when
+  // we last found the lease renewed, and server_count_ is the server's count of renewals at that
+  // time. longest_rest_ is the longest remaining time of the lease that we have seen.
+  // times_found_renewed_ counts the renewals that we have found.
   std::optional<absl::Time> held_until_;
   std::optional<int64_t> server_count_;
   absl::Duration longest_rest_;

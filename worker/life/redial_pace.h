@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // RedialPace decides when a worker connects again after its connection was closed. The first
-// attempt is made at once. If new connections end soon again, the pauses between attempts grow. The
-// longest pause is well below the time after which a server may take the worker for lost. The
-// caller passes the time in.
+// attempt is made at once. If new connections soon end again, the pauses between attempts grow. The
+// longest pause is well below the time after which a server treats the worker as lost. The caller
+// passes the time in.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class RedialPace {
   static constexpr absl::Duration kLongestPause = absl::Milliseconds(400);
   static constexpr absl::Duration kLasting = absl::Seconds(1);
 
-  // Must be called when a connection is held.
+  // Must be called when the worker has a connection again.
   void OnHeld(absl::Time now) { held_at_ = now; }
   // Must be called when the connection was closed or could not be opened. Returns the pause before
   // the next attempt.

@@ -45,9 +45,10 @@ double SumOf(const void* values, int64_t count) {
   return sum;
 }
 
-// 16 MB of weights. gpt-nano, the MLPs and the CNNs have fewer. Larger models compute longer than
-// their kernels take to launch. They gain more if blocks are pulled and pushed during the step. A
-// graph rules that out, because it runs as one piece.
+// Maximum model size for graphs: 16 MB of weights. gpt-nano, the MLPs and the CNNs are smaller. In
+// larger models, computing takes longer than launching the kernels. They gain more if blocks are
+// pulled and pushed during the step. This is impossible with a graph, because a graph runs as one
+// piece.
 constexpr int64_t kMostElementsForGraph = 4 << 20;
 
 SampleShape WithStride(SampleShape sample) {
@@ -156,7 +157,7 @@ absl::StatusOr<BatchResult> BatchedModel::TrainStep(const data::HostBatch& batch
                                                     GradientSink* sink) {
   RETURN_IF_ERROR(CheckBatch(batch));
   OnBatch(batch);
-  // The scale of the mean over the whole batch, so that the gradients of micro-batches can be
+  // The loss is a mean over the whole batch. With this scale, the gradients of micro-batches can be
   // added.
   const double scale = 1.0 / static_cast<double>(batch.MeanOver());
   BatchResult result;
@@ -269,8 +270,8 @@ void BatchedModel::CopyToDevice(kernels::Buf to, const void* from, int64_t count
   if (pinned_batch_.data() != nullptr) {
     from = std::memcpy(static_cast<char*>(pinned_batch_.data()) + pinned_place, from, bytes);
   }
-  // The copy uses the compute stream, because backward of the previous micro-batch still reads the
-  // buffers.
+  // The copy is queued on the compute stream, because backward of the previous micro-batch still
+  // reads the buffers.
   device_->Copy(to.data, from, bytes, kernels::StreamKind::kCompute);
 }
 

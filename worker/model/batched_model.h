@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// BatchedModel is the part that all models share: it checks a batch, cuts it into micro-batches,
-// copies data to and from the device, and computes the loss. A derived model adds the network
-// between inputs() and logits(), and its backward.
+// BatchedModel is the part that all models share. It checks a batch, divides it into micro-batches,
+// copies data to and from the device, and computes the loss. A derived model adds the network from
+// inputs() to logits(), and its backward.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct SampleShape {
   int64_t token_limit = 0;
   // Number of elements from one row of logits to the next. 0 means `classes`.
   int64_t logits_stride = 0;
-  // True means that steps with the same weights and batch may give different results.
+  // True means that two steps with the same weights and the same batch may give different results.
   bool has_dropout = false;
 };
 
@@ -70,15 +70,15 @@ class BatchedModel : public Model {
   BatchedModel(const ModelConfig& config, const SampleShape& sample,
                std::unique_ptr<ParameterArena> parameter_arena, kernels::Device* device);
 
-  // Called with all samples of a step or an evaluation, before the first Forward() on these
-  // samples.
+  // Called once per step or evaluation with all its samples, before the first Forward().
   virtual void OnBatch(const data::HostBatch&) {}
-  // Computes logits() from inputs(). `gate` may be null. It must be asked for each block once,
-  // before the block is read. It may be asked for parts of a block before these are read. Then it
-  // must be asked for the block before the rest is read.
+  // Computes logits() from inputs(). `gate` may be null. Forward() must call its WaitForBlock()
+  // once for each block before it reads the block. If it first reads only parts of a block, it must
+  // call WaitForParts() for these parts, and later WaitForBlock() before it reads the rest.
   virtual absl::Status Forward(const Pass& pass, WeightsGate* gate) = 0;
   // Computes gradients() from the gradient in logits(). `weights` says whether gradients() are set
-  // or added to. `sink` may be null. It must be told of each block once, last block first.
+  // or added to. `sink` may be null. Backward() must call its BlockReady() once for each block,
+  // last block first.
   virtual absl::Status Backward(const Pass& pass, kernels::Accumulate weights,
                                 GradientSink* sink) = 0;
 
@@ -90,11 +90,10 @@ class BatchedModel : public Model {
   kernels::Buf inputs() const { return inputs_; }
   kernels::Buf logits() const { return logits_; }
 
-  // Waits until the block's weights have arrived, if there is a gate, and converts them into the
-  // dtype that forward reads.
+  // Waits until the block's weights have arrived, unless `gate` is null. Then converts them into
+  // the dtype that forward reads.
   absl::Status WaitForBlock(WeightsGate* gate, int block);
-  // Do the same as WaitForBlock() for parts of a block. WaitForRest() is for the parts that
-  // WaitForParts() has not waited for.
+  // WaitForParts() does the same for parts of a block. WaitForRest() does it for all other parts.
   absl::Status WaitForParts(WeightsGate* gate, int block,
                             absl::Span<const params::ElementRange> parts);
   absl::Status WaitForRest(WeightsGate* gate, int block,
@@ -106,7 +105,7 @@ class BatchedModel : public Model {
  private:
   void PlanBatchBuffers();
   void RefreshNarrowParameters(absl::Span<const params::ElementRange> ranges);
-  // Return sizes in host memory for one micro-batch: of its results, and of its samples.
+  // Return the sizes in host memory of the results, and of the samples, of one micro-batch.
   int64_t ResultBytes() const;
   int64_t BatchBytes() const;
   absl::Status CheckBatch(const data::HostBatch& batch) const;
@@ -120,14 +119,14 @@ class BatchedModel : public Model {
   absl::StatusOr<kernels::EventId> TrainMicroBatch(const Pass& pass, double scale,
                                                    kernels::Accumulate weights, WeightsGate* gate,
                                                    GradientSink* sink);
-  // Does the same as TrainMicroBatch() with one graph of the device. Waits for the gate before the
-  // graph runs, and tells the sink afterwards.
+  // Does the same as TrainMicroBatch(), but runs it as one graph of the device. Waits for the gate
+  // before the graph runs, and calls the sink afterwards.
   absl::StatusOr<kernels::EventId> TrainAsGraph(const Pass& pass, double scale,
                                                 kernels::Accumulate weights, WeightsGate* gate,
                                                 GradientSink* sink);
   // Computes the loss. If `scale` is not 0, also sets logits() to the gradient of the loss.
-  // `correct`, also in the next two functions, is correct_ or an empty buffer. An empty buffer
-  // means that correct predictions are not counted.
+  // `correct` is correct_, or empty if correct predictions are not counted. This is also true in
+  // the next two functions.
   void ComputeLoss(int64_t samples, kernels::Buf correct, double scale);
   kernels::EventId CopyLossesToHost(int64_t samples, kernels::Buf correct);
   // Blocks until `losses_copied` has happened. Adds the losses of `samples` samples to *result.
@@ -150,9 +149,9 @@ class BatchedModel : public Model {
   kernels::Buf correct_;
   // The results of one micro-batch: [losses | correct].
   DeviceMemory host_results_;
-  // [inputs | targets] of one micro-batch, as in a HostBatch. Empty if nothing is pinned. It may be
-  // overwritten once the losses of the last micro-batch have been read, because they are computed
-  // after that micro-batch was copied.
+  // [inputs | targets] of one micro-batch, as in a HostBatch. Empty if no memory is pinned. It may
+  // be overwritten once the losses of the last micro-batch were read: the device computes them
+  // after it has copied that micro-batch.
   DeviceMemory pinned_batch_;
   // Null if steps are not recorded as graphs.
   std::unique_ptr<StepGraphs> graphs_;

@@ -23,7 +23,7 @@ constexpr int32_t kNone = -1;
 
 // A token that is part of a word. The parts of a word are a linked list.
 struct Part {
-  // kNone means that this part was merged into the part before it.
+  // kNone means that this part was merged into the previous part.
   int32_t token = kNone;
   int32_t previous = kNone;
   int32_t next = kNone;
@@ -162,8 +162,8 @@ void BytePairTokenizer::EncodeWord(absl::string_view word, std::vector<int32_t>&
     parts[i] = {token_of_byte_[static_cast<uint8_t>(word[i])], index - 1,
                 i + 1 < parts.size() ? index + 1 : kNone};
   }
-  // A merge that is possible: its rank, its left part, and the token that it gives. The lowest rank
-  // comes first. Among equal ranks the leftmost part comes first.
+  // A possible merge: its rank, its left part, and the resulting token. The lowest rank comes
+  // first, and among equal ranks the leftmost part.
   using Step = std::tuple<int32_t, int32_t, int32_t>;
   std::priority_queue<Step, std::vector<Step>, std::greater<Step>> steps;
   const auto merge_at = [&](int32_t left) -> std::optional<Merge> {
@@ -181,7 +181,7 @@ void BytePairTokenizer::EncodeWord(absl::string_view word, std::vector<int32_t>&
   while (!steps.empty()) {
     const auto [rank, left, token] = steps.top();
     steps.pop();
-    // If one of the two parts has changed since the step was queued, the step is skipped.
+    // Skips the step if one of its two parts has changed since the step was queued.
     const auto merge = merge_at(left);
     if (!merge.has_value() || merge->token != token) continue;
     Part& merged = parts[left];

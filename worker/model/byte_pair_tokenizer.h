@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Byte-level BPE as in GPT-2. A text is cut into words (word_splitter.h). In each word, the two
-// neighbouring tokens that come first in a list of merges become one token, until no merge fits.
-// Source: Sennrich et al. 2016, section 3.2; encoder.py of github.com/openai/gpt-2. For lists of
-// merges that were not learned, where the order among equals matters:
+// neighbouring tokens that come first in a list of merges become one token, until no pair is in the
+// list.  Source: Sennrich et al. 2016, section 3.2; encoder.py of github.com/openai/gpt-2. For
+// lists of merges that were not learned, where the order among equals matters:
 // github.com/huggingface/tokenizers.
 #pragma once
 
@@ -39,9 +39,9 @@ class BytePairTokenizer final : public Tokenizer {
     // Pairs of tokens that are merged, in the order in which they are applied.
     std::vector<std::pair<std::string, std::string>> merges;
     std::vector<AddedToken> added;
-    // If true, a space is put before a text that does not begin with one.
+    // True if a space is added before a text that does not begin with a space.
     bool adds_space = false;
-    // If false, all text between added tokens is one word.
+    // False if all text between two added tokens is one word.
     bool splits_words = true;
   };
 
@@ -50,7 +50,7 @@ class BytePairTokenizer final : public Tokenizer {
   static absl::StatusOr<std::unique_ptr<BytePairTokenizer>> Create(const Config& config);
 
   int64_t vocabulary() const override { return vocabulary_; }
-  // Returns the tokens of `text`. Takes n log n steps for a word of n bytes.
+  // Returns the tokens of `text`. Takes O(n log n) time for a word of n bytes.
   std::vector<int32_t> Encode(absl::string_view text) const override;
   absl::string_view BytesOf(int32_t token) const override;
   std::vector<int32_t> Beginning() const override;

@@ -18,7 +18,7 @@ namespace lodestar::model {
 
 class CnnModel final : public BatchedModel {
  public:
-  // config.spec must hold a CnnSpec. Only model_factory makes models.
+  // config.spec must hold a CnnSpec. Called only by model_factory.
   CnnModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
            kernels::Device* device);
 
@@ -35,7 +35,7 @@ class CnnModel final : public BatchedModel {
   LinearLayer hidden_;
   LinearLayer classifier_;  // Writes to logits().
   kernels::Buf dhidden_;
-  kernels::Buf workspace_;  // A workspace that all stages use, one after the other.
+  kernels::Buf workspace_;  // Shared by all stages, which run one after the other.
 };
 
 }  // namespace lodestar::model

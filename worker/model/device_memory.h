@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// DeviceMemory owns one allocation on a Device, or of host memory for the device's copies.
+// DeviceMemory owns one allocation: memory of a Device, or pinned host memory for its copies.
 #pragma once
 
 #include <cstddef>

@@ -15,8 +15,8 @@
 
 namespace lodestar::model {
 
-// Returns a tensor of BuildLayout(). If the layout comes from a journal of an earlier release, the
-// tensor's earlier name is used.
+// Returns a tensor of BuildLayout(). If the layout comes from the journal of an earlier release,
+// looks for the tensor's earlier name.
 Parameter GetGptTensor(const ParameterArena& parameters, const std::string& name,
                        int64_t extra_elements = 0);
 
@@ -31,8 +31,8 @@ struct GptScratch {
   kernels::Buf workspace;  // Workspace of the attention.
 };
 
-// dropout(projection(attention(qkv(x)))). `mask` is for the outer dropout. `shape` has the dropout
-// inside the attention.
+// Computes dropout(projection(attention(qkv(x)))). `mask` is the mask of this outer dropout.
+// `shape` has the dropout inside the attention.
 class AttentionBranch {
  public:
   // `prefix` is the beginning of the tensors' names, such as "h.3.attn.".
@@ -70,9 +70,9 @@ class MlpBranch {
   // Writes the output to scratch.branch.
   void Forward(kernels::Device* device, const GptScratch& scratch, kernels::Buf x, int64_t rows,
                const kernels::DropoutMask& mask) const;
-  // Computes only what backward needs: the output of the GELU and the values before the GELU.
+  // Computes only what backward needs: the input and the output of the GELU.
   void ForwardHidden(kernels::Device* device, kernels::Buf x, int64_t rows) const;
-  // Computes the output of the GELU again, from the values before the GELU.
+  // Computes the output of the GELU again from its input.
   void RecomputeHidden(kernels::Device* device, int64_t rows) const;
   // Sets scratch.branch to the gradient to `x`. `dy` is the gradient to the branch's output, and is
   // not changed.

@@ -22,8 +22,8 @@ const params::GptSpec& SpecOf(const ModelConfig& config) {
 // matrices of odd width are slow. 50257 tokens become 50304 columns.
 constexpr int64_t kLogitsAlignment = 128;
 
-// Separates the random numbers of dropout from others of the same seed. The number of each place
-// with dropout is added.
+// With this constant, dropout has other random numbers than other uses of the same seed. The number
+// of the place in the model is added to it.
 constexpr uint64_t kDropoutStream = 0x64726f706f757400;
 
 int64_t HeadRows(const params::GptSpec& gpt, const kernels::Device& device) {
@@ -89,8 +89,8 @@ void GptModel::PlanBuffers() {
     arena->Plan(&prompt_logits_, gpt_.vocabulary, kernels::DType::kF32);
 }
 
-// Gives each layer its own memory only for activations that backward reads and does not compute
-// again. All other activations use memory that the layers share.
+// Gives each layer memory of its own only for the activations that backward reads and that are not
+// recomputed. Layers share the memory of all other activations.
 void GptModel::PlanLayers(int64_t max_rows) {
   const kernels::AttentionShape max_shape =
       Attention({{.samples = max_batch()}, gpt_.context}, /*layer=*/0);
@@ -205,8 +205,8 @@ absl::Status GptModel::Backward(const Pass& pass, kernels::Accumulate weights, G
   const Sequences sequences{pass, gpt_.context};
   const int64_t rows = sequences.rows();
   BackwardHead(rows, weights);
-  // Without a sink, the whole gradient of the table is added at the end. In that case the step may
-  // be recorded as a graph, which must not depend on the data.
+  // Without a sink, the whole gradient of the table is added at the end. Then the step does not
+  // depend on the data and can be recorded as a graph.
   if (sink != nullptr) RETURN_IF_ERROR(ReportRest(weights, sink));
   last_norm_.Backward(device(), dresidual_, scratch_.branch, rows, kernels::Accumulate::kSet,
                       weights);
@@ -242,8 +242,8 @@ absl::Status GptModel::ReportRest(kernels::Accumulate weights, GradientSink* sin
   return ReportParts(sink, 0, rest);
 }
 
-// Must be called first in backward. With padded rows it also writes zeros behind the table's
-// gradient, where the gradients of other tensors are written later.
+// Must be called before the other parts of backward. If rows are padded, it also writes zeros
+// behind the table's gradient, where the gradients of other tensors are written later.
 void GptModel::BackwardHead(int64_t rows, kernels::Accumulate weights) {
   device()->LinearBackward(scratch_.branch, TableGradient(weights), /*db=*/{}, logits(),
                            /*pre_activation=*/{}, last_norm_.y(), token_table_.value, rows,
@@ -252,7 +252,7 @@ void GptModel::BackwardHead(int64_t rows, kernels::Accumulate weights) {
 }
 
 void GptModel::RecomputeLayer(int layer, const Sequences& sequences) {
-  // The activations of the last layer have not been overwritten yet.
+  // The last layer needs no recomputation, because its activations have not been overwritten yet.
   if (recompute_ == Recompute::kNone || layer + 1 == gpt_.num_layers) return;
   const Layer& at = layers_[layer];
   const int64_t rows = sequences.rows();
@@ -286,7 +286,7 @@ void GptModel::BackwardTables(const Sequences& sequences, kernels::Accumulate we
     const kernels::Buf gradient = dresidual_.Slice(0, rows * gpt_.width);
     device()->Dropout(gradient, gradient, mask);
   }
-  // The gradient of the token table already contains the contribution of the head.
+  // BackwardHead() has already set the gradient of the token table.
   if (weights == kernels::Accumulate::kSet) device()->Fill(position_table_.gradient, 0.0);
   device()->EmbedBackward(TableGradient(weights), position_table_.gradient, dresidual_, inputs(),
                           rows, gpt_.context, gpt_.width, gpt_.vocabulary);

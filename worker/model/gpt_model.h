@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // GptModel is the GPT-2 architecture (Radford et al. 2019): learned positions, pre-norm, GELU in
-// its tanh form, and a head tied to the token table. Block 0 is the two tables, blocks
+// its tanh form, and a head that uses the token table as weights. Block 0 is the two tables, blocks
 // 1..num_layers are the layers, and block num_layers + 1 is the last norm.
 //
 // The embedding reads only the rows of the token table whose tokens occur in the data, and changes
-// the gradient of these rows only. The head reads and changes all rows. So the gate is asked for
-// the rows that occur first, and for the other rows before the head. The sink is told of the other
-// rows once the head's backward is done.
+// the gradient of these rows only. The head reads and changes all rows. So forward first waits for
+// the rows that occur, and waits for the other rows only before the head. The other rows are
+// reported to the sink once the head's backward is done.
 //
-// A row counts as used if its token occurred in any batch so far. So the other rows are the same
-// from step to step, and nearly the same for all workers. This matters because servers add
-// contributions to a bucket in the order of the workers. If one worker sends buckets long before
-// the others, servers can hold only a few of them.
+// A row counts as occurring if its token was in any batch so far. So the other rows are the same
+// from step to step, and nearly the same for all workers. This is important, because servers add
+// contributions to a bucket in the order of the workers. If one worker sent buckets long before the
+// others, servers could hold only a few of them.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ namespace lodestar::model {
 
 class GptModel final : public BatchedModel, public NextTokenModel {
  public:
-  // config.spec must hold a GptSpec. Only model_factory makes models.
+  // config.spec must hold a GptSpec. Called only by model_factory.
   GptModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
            kernels::Device* device);
   // Returns the number of elements behind the token table that padded rows of logits need.
@@ -72,12 +72,14 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   // Checks `tokens` and copies them into inputs().
   absl::Status UploadPrompt(absl::Span<const int32_t> tokens);
   kernels::AttentionShape Attention(const Sequences& sequences, int layer) const;
-  // Returns the mask of dropout number `site`. If the pass is not training, the mask drops nothing.
+  // Returns the dropout mask for place `site` of the model. If the pass is not training, nothing is
+  // dropped.
   kernels::DropoutMask Mask(const Pass& pass, int site, int64_t elements_per_sample) const;
   kernels::DropoutMask MaskOfEmbedding(const Sequences& sequences) const;
   kernels::DropoutMask MaskOfAttention(const Sequences& sequences, int layer) const;
   kernels::DropoutMask MaskOfMlp(const Sequences& sequences, int layer) const;
-  // Wait for the weights that the embedding reads, and for those that only the head reads.
+  // Wait for the rows of the tables that the embedding reads, and for the rows that only the head
+  // reads.
   absl::Status WaitForLookups(WeightsGate* gate);
   absl::Status WaitForHead(WeightsGate* gate);
   // Computes last_norm_.y() from inputs() [samples, tokens].
@@ -90,31 +92,30 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   void ForwardHead(kernels::Buf x, int64_t rows);
   void BackwardHead(int64_t rows, kernels::Accumulate weights);
   void BackwardLayer(int layer, const Sequences& sequences, kernels::Accumulate weights);
-  // Computes again the activations of the layer that backward needs and that recompute_ did not
-  // keep.
+  // Recomputes the activations of the layer that backward needs and that were not kept.
   void RecomputeLayer(int layer, const Sequences& sequences);
   void BackwardTables(const Sequences& sequences, kernels::Accumulate weights);
-  // Returns the buffer for a micro-batch's gradient of the token table. The first micro-batch uses
-  // the gradient itself. Later micro-batches use later_table_gradient_, which is then added to the
-  // gradient.
+  // Returns the buffer for the gradient of the token table in one micro-batch. In the first
+  // micro-batch this is the gradient itself. In later ones it is later_table_gradient_, which is
+  // added to the gradient afterwards.
   kernels::Buf TableGradient(kernels::Accumulate weights) const;
   // Adds later_table_gradient_ to the gradient, in `parts` of the parameter space.
   void AddToTableGradient(absl::Span<const params::ElementRange> parts);
-  // Tells the sink of the rows of the token table that no lookup has read. Call once the head's
+  // Reports to the sink the rows of the token table that no lookup has read. Call once the head's
   // backward is done.
   absl::Status ReportRest(kernels::Accumulate weights, GradientSink* sink);
 
   const params::GptSpec gpt_;
   const Recompute recompute_;
   const uint64_t seed_;
-  // Number of rows of the head: the vocabulary, and rows behind the table if rows of logits are
-  // padded. The logits of the rows behind the table are not read, and their gradient is zero.
+  // Number of rows of the head. If rows of logits are padded, it is larger than the vocabulary. The
+  // additional logits are not read, and their gradient is zero.
   const int64_t head_rows_;
   Parameter token_table_;     // wte.weight [vocabulary, width]
   Parameter position_table_;  // wpe.weight [context, width]
-  // [head_rows_, width]. In each micro-batch, two operations contribute to the gradient of the
-  // token table. For later micro-batches their sum is computed here, before it is added to the
-  // gradient of earlier micro-batches. So the bits do not depend on which device computed which
+  // [head_rows_, width]. Both the head and the embedding contribute to the gradient of the token
+  // table. In later micro-batches, their sum is first computed here and then added to the gradient
+  // of the earlier micro-batches. So the bits do not depend on which device computed which
   // micro-batch.
   kernels::Buf later_table_gradient_;
   // The rows whose tokens occur in the data.

@@ -18,11 +18,11 @@ class LinearLayer {
   LinearLayer(Parameter weight, Parameter bias, int64_t in, int64_t out,
               kernels::Activation activation, kernels::WeightOrder order);
 
-  // Reserves y() for max_rows, and the values before the activation if there is one. Plan() is not
-  // for a layer that writes its output elsewhere. Such a layer must not have an activation.
-  void Plan(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
-  // Do one half of Plan() each: PlanOutput() for y(), PlanPreActivation() for the values before the
+  // Reserves y() for max_rows, and, if there is an activation, also the values before it. Must not
+  // be called for a layer that writes its output elsewhere. Such a layer must not have an
   // activation.
+  void Plan(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
+  // PlanOutput() reserves only y(), and PlanPreActivation() only the values before the activation.
   void PlanOutput(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
   void PlanPreActivation(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
 
@@ -32,8 +32,8 @@ class LinearLayer {
   void Forward(kernels::Device* device, kernels::Buf y, kernels::Buf x, int64_t rows) const;
   // Computes y() again, from the values before the activation.
   void Reactivate(kernels::Device* device, int64_t rows) const;
-  // Sets dx to the gradient to `x`, unless dx is empty. If the layer has an activation, overwrites
-  // dy.
+  // Sets dx to the gradient to `x`, unless dx is empty. Overwrites dy if the layer has an
+  // activation.
   void Backward(kernels::Device* device, kernels::Buf dx, kernels::Buf dy, kernels::Buf x,
                 int64_t rows, kernels::Accumulate weights) const;
   // BackwardUpTo() and before.BackwardFrom() together compute the backward of this layer and of the

@@ -16,7 +16,7 @@ namespace lodestar::model {
 
 class MlpModel final : public BatchedModel {
  public:
-  // config.spec must hold an MlpSpec. Only model_factory makes models.
+  // config.spec must hold an MlpSpec. Called only by model_factory.
   MlpModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
            kernels::Device* device);
 

@@ -24,23 +24,23 @@ namespace lodestar::model {
 
 class NextTokenModel;
 
-// Forward asks the gate for a block before it first reads the block's weights, so that weights may
-// arrive during forward.
+// A gate makes forward wait for weights that still arrive. Forward calls it before it first reads
+// the weights of a block.
 class WeightsGate {
  public:
   virtual ~WeightsGate() = default;
   // Blocks until the block's weights are in place. May be called again for the same block. An error
   // ends the step.
   virtual absl::Status WaitForBlock(int block) = 0;
-  // Blocks until `parts` of the block are in place. The parts are in order. Forward calls
-  // WaitForBlock() before it reads other parts. A gate that only knows whole blocks waits for the
+  // Blocks until `parts` of the block are in place. The parts are in order. Before forward reads
+  // other parts of the block, it calls WaitForBlock(). The default implementation waits for the
   // whole block.
   virtual absl::Status WaitForParts(int block, absl::Span<const params::ElementRange> /*parts*/) {
     return WaitForBlock(block);
   }
 };
 
-// Backward tells the sink when the gradient of a block is final. The last block comes first.
+// Backward calls a sink when the gradient of a block is final. The last block comes first.
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
@@ -60,9 +60,9 @@ struct BatchResult {
   int64_t num_correct = 0;  // Counted by Evaluate() only.
   int64_t num_predictions = 0;
   // Number of samples of the batch that are in no sum and in no gradient. A negative number means
-  // that the sums include samples that earlier steps had counted as lost.
+  // that the sums also include samples that earlier steps had counted as lost.
   int64_t num_lost_samples = 0;
-  // True if the step has no gradient and the sink was told of no block. The step still counts, but
+  // True if the step has no gradient and has called no BlockReady(). The step still counts, but
   // changes no weights.
   bool is_skipped = false;
 };
@@ -76,39 +76,39 @@ class Model {
   virtual kernels::Buf parameters() = 0;
   virtual kernels::Buf gradients() = 0;
   // Returns the parameters in the dtype that forward and backward read, if the device computes in a
-  // narrower dtype. Otherwise returns an empty buffer. With a gate, the model updates them from
-  // parameters() block by block. Other code that changes parameters() must also write
+  // narrower dtype. Otherwise returns an empty buffer. If TrainStep() has a gate, it updates them
+  // from parameters() block by block. Other code that changes parameters() must also write
   // narrow_parameters(), or call RefreshNarrowParameters().
   virtual kernels::Buf narrow_parameters() { return {}; }
   virtual void RefreshNarrowParameters() {}
 
   // Sets gradients() to the gradient of the mean loss over the batch's predictions
-  // (HostBatch::mean_over). Tells the sink of each block as soon as its gradient is final on the
-  // compute stream. The device may still be computing it. Blocks until the losses are known. `gate`
-  // and `sink` may be null. Errors: InvalidArgument for a batch that does not fit the model; those
-  // of gate, sink and device.
+  // (HostBatch::mean_over). Calls the sink for each block as soon as the commands that complete its
+  // gradient are on the compute stream. The device may not have executed them yet. Blocks until the
+  // losses are known. `gate` and `sink` may be null. Errors: InvalidArgument for a batch that does
+  // not fit the model; those of gate, sink and device.
   virtual absl::StatusOr<BatchResult> TrainStep(const data::HostBatch& batch, WeightsGate* gate,
                                                 GradientSink* sink) = 0;
-  // Computes only the loss. Any number of samples is allowed, and they are cut into pieces of
-  // max_batch. `gate` may be null.
+  // Computes only the loss. Accepts any number of samples, in pieces of max_batch. `gate` may be
+  // null.
   virtual absl::StatusOr<BatchResult> Evaluate(const data::HostBatch& batch, WeightsGate* gate) = 0;
-  // Returns the number of samples that pass through the network together. Evaluate() on at most
-  // this number is one pass.
+  // Returns the maximum number of samples that go through the network at once. Evaluate() of at
+  // most this number is one pass.
   virtual int64_t samples_per_pass() const { return std::numeric_limits<int64_t>::max(); }
 
   // Returns the model as a NextTokenModel. Null means that the architecture cannot continue text.
   virtual NextTokenModel* next_token_model() { return nullptr; }
 };
 
-// Says which activations of a gpt are not kept, but computed again in backward. On the CPU the
-// gradients are the same to the bit. If activations are stored in a narrow dtype, gradients may
+// Says which activations of a gpt are computed again in backward instead of being kept. On the CPU
+// the gradients are the same to the bit. If activations are stored in a narrow dtype, gradients may
 // differ by rounding.
 enum class Recompute : uint8_t {
   kNone,
-  // Computes the outputs of the GELUs again. Saves up to a quarter of the memory and costs one more
+  // Recomputes the outputs of the GELUs. Saves up to a quarter of the memory, and costs one more
   // pass over memory.
   kGelu,
-  // Computes everything again but the inputs of the layers. Costs a third more arithmetic.
+  // Recomputes everything except the inputs of the layers. Costs a third more arithmetic.
   kBlock,
 };
 
@@ -127,12 +127,11 @@ constexpr absl::string_view RecomputeName(Recompute recompute) {
 
 struct ModelConfig {
   params::ModelSpec spec;
-  // Number of samples per forward and backward. A larger batch is cut into micro-batches, and their
-  // gradients are added up.
+  // Maximum number of samples per forward and backward. A larger batch is divided into
+  // micro-batches, whose gradients are added.
   int64_t max_batch = 1;
   Recompute recompute = Recompute::kNone;
-  // Seed of dropout. The elements that are dropped depend on the seed and on
-  // HostBatch::first_position.
+  // Seed of dropout. The dropped elements depend on the seed and on HostBatch::first_position.
   uint64_t seed = 1;
   // The job's layout, if it is BuildEarlierLayout(spec). Not set means BuildLayout(spec).
   std::optional<params::Layout> layout = {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For every architecture: makes a model with memory from a config, or computes the memory that the
-// model would take. `M` is a BatchedModel.
+// Makes models of every architecture with their memory, or computes the memory that a model would
+// take. `M` is a BatchedModel.
 #pragma once
 
 #include <cstdint>

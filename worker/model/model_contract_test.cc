@@ -23,7 +23,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// After this number of steps, a device with graphs has run a step, recorded it, and run the graph.
+// Number of steps after which a device with graphs has run a step without a graph, has recorded it,
+// and has run the graph.
 constexpr int kStepsToRecord = 3;
 
 struct ContractCase {
@@ -46,7 +47,7 @@ class JournalGate : public WeightsGate {
   explicit JournalGate(std::vector<int>* journal, int failing_block = -1)
       : journal_(journal), failing_block_(failing_block) {}
   absl::Status WaitForBlock(int block) override {
-    // The block was recorded already, when its parts were waited for.
+    // When WaitForParts() was called, the block was recorded already.
     if (parted_.erase(block) > 0) return absl::OkStatus();
     return Note(block);
   }
@@ -133,16 +134,16 @@ class ModelContractTest : public testing::TestWithParam<ContractCase> {
     return RandomBatch(GetParam().spec, num_samples, /*seed=*/9);
   }
 
-  // A few hundred terms of f32 or f64 are summed in different order. In bf16 a card uses another
-  // algorithm for another number of rows, and its results round differently. At each of some ten to
-  // twenty places between weights and gradient the error is 2e-3 on average. The errors are
-  // independent, so the sum is below 1e-2.
+  // On most devices, the sums of a few hundred terms only differ in their order. In bf16, a card
+  // uses another algorithm for another number of rows, which rounds differently. Between weights
+  // and gradient there are some ten to twenty such places, each with an average error of 2e-3. The
+  // errors are independent, so the sum is below 1e-2.
   double tolerance() const {
     if (GetParam().device == "oracle") return 1e-12;
     return absl::StrContains(GetParam().device, "bf16") ? 1e-2 : 2e-5;
   }
 
-  // Evaluation keeps nothing for backward. On a card it may therefore use another epilogue with
+  // Evaluation keeps no values for backward. On a card it may therefore use another epilogue, with
   // another algorithm. In all other cases the bits are equal.
   void ExpectSameLoss(double evaluated, double trained) {
     const double off = GetParam().device == "cuda-bf16-always" ? tolerance() * trained : 0.0;
@@ -227,7 +228,7 @@ TEST_P(ModelContractTest, ReportedBlocksAndPartsAreFinal) {
 }
 
 TEST_P(ModelContractTest, WeightsAreNotReadBeforeTheGate) {
-  // A gate that leaves garbage in each block, or part of a block, until it is waited for.
+  // A gate that fills a block, or a part of it, with garbage until WaitForBlock() is called for it.
   class FillingGate : public WeightsGate {
    public:
     FillingGate(kernels::Device* device, Model* model, std::vector<double> values)

@@ -21,8 +21,8 @@ namespace {
 constexpr double kStep = 1e-5;
 constexpr double kRelativeTolerance = 1e-6;
 constexpr double kAbsoluteTolerance = 2e-9;
-// The same number of elements is tested of every tensor, so that small tensors (norms, biases) are
-// tested as well as tables.
+// Number of elements that are tested of each tensor. It is the same for all tensors, so that small
+// tensors (norms, biases) are tested too.
 constexpr int kElementsPerTensor = 8;
 
 class ModelGradientTest : public testing::TestWithParam<params::ModelSpec> {
@@ -76,8 +76,7 @@ TEST_P(ModelGradientTest, EqualsCentralDifferences) {
   }
 }
 
-// Single elements that are drawn at random may miss a part of a tensor. A random direction has all
-// elements.
+// Random single elements may miss a part of a tensor. A random direction changes all elements.
 TEST_P(ModelGradientTest, EqualsCentralDifferencesAlongRandomDirections) {
   constexpr int kDirections = 4;
   ASSERT_TRUE(model_->TrainStep(batch_, nullptr, nullptr).ok());

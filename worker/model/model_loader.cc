@@ -51,7 +51,7 @@ absl::Status LoadParameters(const checkpoints::TrainedWeights& weights, Model* m
     device->Copy(staged.data, values.data(), count * sizeof(float), kernels::StreamKind::kCompute);
     device->Cast(parameters.Slice(tensor.offset, count), staged.Slice(0, count), 1.0,
                  kernels::StreamKind::kCompute);
-    // Waits for the copy, because `values` is overwritten next.
+    // Waits until the copy is done, because `values` is overwritten next.
     RETURN_IF_ERROR(device->Synchronize(device->Record(kernels::StreamKind::kCompute)));
   }
   model->RefreshNarrowParameters();

@@ -26,8 +26,8 @@ std::string SamplesText(int64_t samples) {
   return samples == 1 ? "1 sample" : absl::StrCat(samples, " samples");
 }
 
-// Returns the bytes that the program takes in the same memory as the model. On a card it takes
-// none.
+// Returns the bytes that the program itself takes from the memory of the model. On a card this is
+// 0.
 int64_t ProgramBytes(bool memory_is_host) { return memory_is_host ? kProgramBytes : 0; }
 
 // The memory that is available for a model and its other data.
@@ -51,13 +51,14 @@ Room RoomOf(kernels::Device* device) {
   return room;
 }
 
-// Returns the bytes on the device beside the model, without the samples of a step.
+// Returns the bytes that the worker needs on the device besides the model, without the samples of a
+// step.
 int64_t RunnerBytes(const OtherMemory& other, bool memory_is_host) {
   return other.device_bytes - (memory_is_host ? other.batch_bytes : 0);
 }
 
-// Returns the memory by parts: "parameters 6.23 GB, gradients 6.23 GB, activations of 8 samples
-// 28.10 GB (3.51 GB each), ...".
+// Returns a text with the memory of each part, such as "parameters 6.23 GB, gradients 6.23 GB,
+// activations of 8 samples 28.10 GB (3.51 GB each), ...".
 std::string PartsText(const ModelMemory& memory, int64_t samples, const OtherMemory& other,
                       bool memory_is_host) {
   std::string text;
@@ -79,7 +80,7 @@ std::string PartsText(const ModelMemory& memory, int64_t samples, const OtherMem
   return text;
 }
 
-// A change of flags of the worker or the job that saves memory.
+// A possible change of flags, of the worker or the job, that saves memory.
 struct Change {
   std::vector<std::string> flags;
   ModelMemory memory;
@@ -88,8 +89,8 @@ struct Change {
   std::string Text() const { return absl::StrJoin(flags, " "); }
 };
 
-// Returns changes in the order of their cost: no change, more recomputation, then the same with
-// bf16, then the same without local steps. Errors: those of EstimateModelMemory().
+// Returns possible changes, the cheapest first: no change, more recomputation, then all of these
+// with bf16, then all of these without local steps. Errors: those of EstimateModelMemory().
 absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const OtherMemory& other,
                                               kernels::Device* device) {
   kernels::PlannedCard bf16(kernels::DType::kBf16);
@@ -105,7 +106,7 @@ absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const O
       changed.recompute = recompute;
       Change change = {.flags = {}, .memory = {}, .other_bytes = other.device_bytes};
       ASSIGN_OR_RETURN(change.memory, EstimateModelMemory(changed, in));
-      // Skips a change that saves no memory: some models have nothing to recompute.
+      // Skips a change that saves no memory. Some models have nothing to recompute.
       if (change.memory.bytes_per_sample >= least_per_sample) continue;
       least_per_sample = change.memory.bytes_per_sample;
       if (in != device) change.flags.emplace_back("--dtype=bf16");
@@ -126,7 +127,8 @@ absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const O
   return changes;
 }
 
-// Returns the changes that would fit, for messages: "--max_micro_batch=3; --recompute=block; ...".
+// Returns the changes with which the model would fit, for messages: "--max_micro_batch=3;
+// --recompute=block; ...".
 absl::StatusOr<std::string> WhatWouldFit(const ModelConfig& config, const OtherMemory& other,
                                          kernels::Device* device, const Room& room,
                                          int64_t wanted) {

@@ -21,9 +21,9 @@ struct ModelMemory {
   int64_t narrow_bytes = 0;      // The part of parameter_bytes for narrow parameters.
   int64_t fixed_bytes = 0;       // Workspaces for activations.
   int64_t bytes_per_sample = 0;  // Activations.
-  // Host memory for copies, which is pinned.
+  // Bytes of pinned host memory for copies, per sample.
   int64_t pinned_bytes_per_sample = 0;
-  // Host memory for the samples of a step as they are read, for all its micro-batches.
+  // Bytes of host memory per sample of a step, for reading all its micro-batches.
   int64_t batch_bytes_per_sample = 0;
 
   // Returns the bytes that the model takes with micro-batches of `samples` samples. It is at most
@@ -34,13 +34,13 @@ struct ModelMemory {
   int64_t LargestBatch(int64_t available_bytes) const;
 };
 
-// Computes the memory of a model. Errors: those of BuildLayout(); InvalidArgument for a model that
-// its client computes.
+// Computes the memory of a model. Errors: those of BuildLayout(); InvalidArgument (if programs
+// compute the model, not we).
 absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, kernels::Device* device);
 
-// Returns the largest micro-batch, in samples, that fits into `room_bytes` beside `other_bytes`. 0
-// means that none fits. In main memory kProgramBytes are left to the program. On a card a reserve
-// is left to libraries and fragmentation.
+// Returns the largest micro-batch, in samples, that fits into `room_bytes` besides `other_bytes`. 0
+// means that none fits. In main memory, kProgramBytes are left to the program. On a card, a reserve
+// is left for libraries and fragmentation.
 int64_t LargestMicroBatch(const ModelMemory& memory, int64_t other_bytes, int64_t room_bytes,
                           bool memory_is_host);
 
@@ -54,21 +54,21 @@ struct MicroBatchLimits {
 };
 
 inline constexpr int64_t kMostChosenSamples = 64;
-// Main memory that a worker takes beside its model and samples. On gpt-nano and gpt-mini, 92 to 99
-// MB of its own and 8 to 25 MB shared with its servers were measured.
+// Main memory that a worker needs besides its model and samples. We measured 92 to 99 MB of its
+// own, and 8 to 25 MB shared with its servers (gpt-nano and gpt-mini).
 inline constexpr int64_t kProgramBytes = 128'000'000;
 
-// Returns the micro-batch, in samples, if the user has not set it. The result is the largest
-// micro-batch that fits: at least 1, at most the largest share and kMostChosenSamples. Activations
-// get only a sixteenth of the free main memory, because servers and other workers use main memory
-// too. A CPU is no faster with larger micro-batches. (gpt-mini trains as fast with 4 samples as
-// with 64, in a tenth of the memory.)
+// Chooses the micro-batch, in samples, if the user has not set it: the largest micro-batch that
+// fits. It is at least 1, and at most the largest share and kMostChosenSamples. Activations get
+// only a sixteenth of the free main memory, because servers and other workers use main memory too.
+// On a CPU, larger micro-batches are not faster: gpt-mini trains as fast with 4 samples as with 64,
+// in a tenth of the memory.
 int64_t ChooseMicroBatch(const ModelMemory& memory, const MicroBatchLimits& limits);
 
-// Memory that a worker takes beside its model.
+// Memory that a worker needs besides its model.
 struct OtherMemory {
   int64_t device_bytes = 0;
-  // The part of device_bytes for local steps: the state of a local optimizer, and the weights at
+  // The part of device_bytes for local steps: the state of the inner optimizer, and the weights at
   // the start of a round.
   int64_t local_step_bytes = 0;
   // Size of the samples of a step. If the device's memory is host memory, device_bytes includes it.
@@ -81,15 +81,15 @@ struct OtherMemory {
 };
 
 // Returns one line for the log: the memory of model and micro-batch, and the largest micro-batch
-// that fits the device beside `other`. Requires: nothing of `other` is allocated yet.
+// that fits into the device together with `other`. Requires: nothing of `other` is allocated yet.
 std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& config,
                                 const OtherMemory& other, kernels::Device* device);
 
-// Returns OK if the model fits the device, or if the memory of the device is not known. On a card
-// only free memory counts, because other processes keep theirs. All main memory counts, because
-// other processes may give theirs back. Errors: ResourceExhausted naming the bytes wanted, by part,
-// the bytes available, and what would fit: a smaller micro-batch, recomputation, another dtype, a
-// mode without local steps, or a device with more memory.
+// Checks that the model fits into the device. Returns OK if the memory of the device is not known.
+// On a card only free memory counts, because other processes do not give theirs back. In main
+// memory all memory counts, because other processes may give theirs back. Errors: ResourceExhausted
+// naming the bytes wanted, by part, the bytes available, and what would fit: a smaller micro-batch,
+// recomputation, another dtype, a mode without local steps, or a device with more memory.
 absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config,
                             const OtherMemory& other, kernels::Device* device);
 

@@ -48,9 +48,9 @@ TEST_F(ModelMemoryTest, CountsParametersAndTheirGradients) {
   }
 }
 
-// The model has width 64 and 32 tokens, so [tokens, width] of fp32 is 8 KiB, which is kUnit. Each
+// The model has width 64 and context 32, so [tokens, width] of fp32 is 8 KiB, which is kUnit. Each
 // of 12 layers keeps 16 units (sum, norm, qkv (3), attention, sum, norm, and 8 before and after the
-// GELU) and some statistics.
+// GELU), and some statistics.
 TEST_F(ModelMemoryTest, RecomputingKeepsLess) {
   constexpr int64_t kUnit = 32 * 64 * 4;
   const int64_t none = BytesPerSample(Recompute::kNone);
@@ -98,7 +98,7 @@ TEST(ChooseMicroBatchTest, ACardIsFilledButForAReserve) {
                                                 .other_bytes = other_bytes,
                                                 .memory_is_host = false});
   };
-  // The result is (4000 - 200 - 1500) / 100.
+  // The first result is (4000 - 200 - 1500) / 100.
   EXPECT_EQ(chosen(4000), 23);
   EXPECT_EQ(chosen(4000, 1000), 13);
   EXPECT_EQ(chosen(1'000'000), kMostChosenSamples);
@@ -215,7 +215,7 @@ TEST_F(LargeModelMemoryTest, EachParameterTakesItsValueAndGradientAndWithBf16Its
     ASSERT_EQ(params::BuildLayout(spec)->num_elements(), parameters);
     const ModelMemory wide = *EstimateModelMemory({.spec = spec}, fp32.get());
     const ModelMemory narrow = *EstimateModelMemory({.spec = spec}, bf16.get());
-    // Tables are padded for the length of rows of logits.
+    // The token table is padded, because rows of logits are.
     const int64_t padding = 256 * 4096;
     const auto expect_near = [&](int64_t bytes, int64_t bytes_each) {
       EXPECT_GE(bytes, bytes_each * parameters) << spec.name;
@@ -230,8 +230,8 @@ TEST_F(LargeModelMemoryTest, EachParameterTakesItsValueAndGradientAndWithBf16Its
   }
 }
 
-// Tests cards of many sizes. If a micro-batch is chosen, its allocation must succeed. If a model is
-// refused, its allocation must fail.
+// Tests cards of many sizes. If a micro-batch is chosen for a card, allocating the model must
+// succeed. If the model is refused, allocating it must fail.
 TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
   int num_fitting = 0, num_refused = 0;
   for (const params::ModelSpec& spec : {*params::ModelPreset("gpt2-1.5b"), SevenBillion()}) {
@@ -267,8 +267,8 @@ TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
   EXPECT_GT(num_fitting, 20);
 }
 
-// Tests the smallest card for each model and way to train, with one sample at a time and the
-// reserve. docs/howto/planning.md has the same table.
+// Tests which card is the smallest for each model and each way to train, with one sample at a time
+// and the reserve. docs/howto/planning.md has the same table.
 TEST_F(LargeModelMemoryTest, TheSmallestCardOfEachWay) {
   const auto smallest = [](const params::ModelSpec& spec, kernels::DType compute,
                            Recompute recompute) -> int64_t {
@@ -316,7 +316,7 @@ TEST_F(LargeModelMemoryTest, ALocalOptimizerIsNamedAndAModeWithoutItOffered) {
   const params::ModelSpec spec = *params::ModelPreset("gpt2-1.5b");
   const ModelConfig config{.spec = spec, .recompute = Recompute::kBlock};
   const ModelMemory memory = *EstimateModelMemory(config, card.get());
-  // The local state is two vectors of AdamW and the weights of the round.
+  // The local state is AdamW's two vectors and the weights at the start of the round.
   const int64_t local_steps = 3 * 4 * params::BuildLayout(spec)->num_elements();
   const OtherMemory other = {.device_bytes = local_steps + 1000, .local_step_bytes = local_steps};
   EXPECT_THAT(std::string(CheckModelFits(memory, config, other, card.get()).message()),

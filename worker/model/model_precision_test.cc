@@ -18,16 +18,16 @@ namespace lodestar::model {
 namespace {
 
 constexpr int kSteps = 10;
-// f32 rounds by 6e-8. A gradient sums up to a few hundred products, and the errors of ten steps add
-// up.
+// f32 rounds by 6e-8. A gradient is a sum of up to a few hundred products, and ten steps add up
+// their errors.
 constexpr double kLossTolerance = 2e-6;
 // Error of the weights, relative to the distance that training has moved them.
 constexpr double kWeightTolerance = 2e-5;
-// The CUDA device computes exponentials with errors of some units of f32, and sums in another
-// order.
+// The CUDA device computes exponentials with errors of a few f32 units in the last place, and adds
+// in another order.
 constexpr double kCudaTolerance = 1e-4;
-// bf16 rounds by up to 4e-3 wherever an activation is stored. On average over a batch and some tens
-// of such places, the error is below these tolerances.
+// bf16 rounds by up to 4e-3 wherever an activation is stored. There are some tens of such places.
+// On average over a batch, the total error is below these tolerances.
 constexpr double kBf16LossTolerance = 2e-2;
 constexpr double kBf16WeightTolerance = 1e-1;
 
@@ -49,8 +49,8 @@ Trajectory Train(const params::ModelSpec& spec, const std::string& device_kind, 
       device.get(), weights.num_elements * kernels::DTypeBytes(weights.dtype));
   const kernels::Buf state{memory.data(), weights.dtype, weights.num_elements};
   device->Fill(state, 0.0);
-  // AdamW is not used, because it magnifies rounding if a gradient is zero in theory, as for the
-  // bias of the keys.
+  // AdamW is not used here, because it magnifies rounding errors of gradients that are zero in
+  // theory, such as the gradient of the bias of the keys.
   const kernels::MomentumStep step{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 0.01};
   for (int i = 0; i < kSteps; ++i) {
     const data::HostBatch batch = RandomBatch(spec, 6, /*seed=*/100 + i % 3);
@@ -103,7 +103,7 @@ TEST_P(CudaPrecisionTest, CudaFollowsTheCpu) {
       continue;
     }
     expect_near(cuda, kBf16LossTolerance, kBf16WeightTolerance);
-    // The results must differ from fp32. Otherwise bf16 was not used. Training must still learn.
+    // If the results did not differ from fp32, bf16 was not used. The loss must still decrease.
     EXPECT_GT(Distance(cuda.end, cpu.end), kCudaTolerance * moved);
     EXPECT_LT(cuda.losses.back(), cuda.losses.front());
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// NormLayer is the layer norm of a residual stream, fused with the addition of the last branch.
+// NormLayer adds the output of the last branch to the residual stream and computes the layer norm
+// of the sum, in one kernel.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +26,12 @@ class NormLayer {
   kernels::Buf sum() const { return sum_; }
   kernels::Buf y() const { return y_; }
 
-  // Computes sum() = residual + branch and y() = norm(sum()). An empty `branch` counts as zero.
+  // Computes sum() = residual + branch and y() = norm(sum()). An empty `branch` means zero.
   void Forward(kernels::Device* device, kernels::Buf residual, kernels::Buf branch,
                int64_t rows) const;
   // Computes y() again from sum(), which must have been kept.
   void Recompute(kernels::Device* device, int64_t rows) const;
-  // Computes the gradient to sum(), and sets or adds it to dresidual, as `input` says.
+  // Computes the gradient to sum(). `input` says whether dresidual is set to it or it is added.
   void Backward(kernels::Device* device, kernels::Buf dresidual, kernels::Buf dy, int64_t rows,
                 kernels::Accumulate input, kernels::Accumulate weights) const;
 

@@ -12,7 +12,8 @@ namespace {
 
 // Every vector starts at a multiple of this number of elements.
 constexpr int64_t kAlignmentElements = 128;
-// An address that is never read. It is not null, because null means an empty buffer.
+// The address of vectors without memory. It must not be null, because null means an empty buffer.
+// It is never read.
 constexpr uintptr_t kNoMemory = 4096;
 
 int64_t Aligned(int64_t num_elements) {

@@ -32,7 +32,7 @@ class ParameterArena {
                                                                 params::Layout layout,
                                                                 int64_t padding_elements,
                                                                 kernels::Device* device);
-  // Makes an arena without memory, for planning only. All its addresses are invalid.
+  // Makes an arena without memory, for planning. Its addresses must not be used.
   static std::unique_ptr<ParameterArena> CreateUnallocated(params::Layout layout,
                                                            int64_t padding_elements,
                                                            kernels::DType compute);

@@ -14,8 +14,8 @@
 namespace lodestar::model {
 namespace {
 
-// Number of blocks whose gradients may be in transfer while the first device computes the next
-// block.
+// Maximum number of blocks whose gradients are still being transferred while the first device
+// computes the next block.
 constexpr size_t kBlocksUnderWay = 1;
 
 kernels::Buf BlockOf(kernels::Buf vector, const params::Layout& layout, int block) {
@@ -26,7 +26,7 @@ kernels::Buf BlockOf(kernels::Buf vector, const params::Layout& layout, int bloc
 // The gate of the first device. It sends the weights to the other devices as they arrive.
 class SendingGate final : public WeightsGate {
  public:
-  // A null `gate` means that all weights are there.
+  // A null `gate` means that all weights have arrived.
   SendingGate(Model* model, WeightsGate* gate, kernels::DeviceGroup* group)
       : model_(model), gate_(gate), group_(group), is_sent_(model->layout().num_blocks()) {}
 
@@ -39,7 +39,7 @@ class SendingGate final : public WeightsGate {
     return absl::OkStatus();
   }
 
-  // Waits until the weights are sent, because later work may overwrite them.
+  // Waits until all weights were sent, because later work may overwrite them.
   void Finish() {
     if (last_.has_value()) group_->Await(0, *last_);
   }
@@ -48,7 +48,7 @@ class SendingGate final : public WeightsGate {
   Model* const model_;
   WeightsGate* const gate_;
   kernels::DeviceGroup* const group_;
-  // True for each block that was sent.
+  // True for each block that has been sent.
   std::vector<bool> is_sent_;
   std::optional<int64_t> last_;
 };
@@ -60,7 +60,7 @@ class ReceivingGate final : public WeightsGate {
     group->Begin(member);
   }
 
-  // Must be called before any block is waited for.
+  // Starts to receive all blocks. Must be called before WaitForBlock().
   absl::Status ReceiveAll() {
     for (int block = 0; block < model_->layout().num_blocks(); ++block) {
       RETURN_IF_ERROR(Receive(block));
@@ -85,12 +85,13 @@ class ReceivingGate final : public WeightsGate {
   Model* const model_;
   const int member_;
   kernels::DeviceGroup* const group_;
-  // The operation that receives each block. Not set means that the block is not being received.
+  // Number of the group operation that receives each block. Not set means that the block is not
+  // being received.
   std::vector<std::optional<int64_t>> received_;
 };
 
-// The sink of the first device. A block is ready once the gradients of the other devices have been
-// added to it.
+// The sink of the first device. It reports a block as ready once the gradients of the other devices
+// have been added to it.
 class SummingSink final : public GradientSink {
  public:
   SummingSink(Model* model, GradientSink* sink, kernels::DeviceGroup* group)
@@ -142,7 +143,7 @@ class GivingSink final : public GradientSink {
     return absl::OkStatus();
   }
 
-  // Waits until the gradients have been read, because later work may overwrite them.
+  // Waits until all gradients were read, because later work may overwrite them.
   void Finish() {
     if (last_.has_value()) group_->Await(member_, *last_);
   }
@@ -211,7 +212,7 @@ absl::StatusOr<BatchResult> ReplicatedModel::Evaluate(const data::HostBatch& bat
 
 absl::StatusOr<BatchResult> ReplicatedModel::RunOnAll(const data::HostBatch& batch,
                                                       const Step& step) {
-  // Evaluate() refuses an empty batch.
+  // An empty batch is an error of Evaluate().
   if (batch.num_samples < 1) return first().Evaluate(batch, /*gate=*/nullptr);
   Split(batch);
   group_->Reset();

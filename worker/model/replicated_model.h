@@ -18,13 +18,13 @@
 
 namespace lodestar::model {
 
-// Uses one thread per device. The caller's thread serves the first device. Gradients are those of
-// one device that adds up as many micro-batches as there are devices. The bits are the same if the
-// group sums in the order of its members and each device has one micro-batch.
+// Uses one thread per device. The caller's thread serves the first device. The gradients are the
+// same as on one device that adds up as many micro-batches as there are devices. The bits are the
+// same too, if the group sums in the order of its members and each device has one micro-batch.
 class ReplicatedModel final : public Model {
  public:
-  // Requires: `replicas` have the same config, each is on the device with its index, and there are
-  // at least two. `devices` must outlive the model.
+  // Requires: there are at least two `replicas`, they have the same config, and replica i is on
+  // device i. `devices` must outlive the model.
   ReplicatedModel(std::vector<std::unique_ptr<Model>> replicas, const kernels::DeviceSet* devices);
 
   const params::Layout& layout() const override { return first().layout(); }
@@ -44,16 +44,17 @@ class ReplicatedModel final : public Model {
   using Step = std::function<absl::StatusOr<BatchResult>(int member, const data::HostBatch& part)>;
 
   Model& first() const { return *replicas_.front(); }
-  // Cuts `batch` into one part per device and runs `step` with each. Errors: the first failure.
+  // Divides `batch` into one part per device, and calls `step` with each part. Errors: the first
+  // failure.
   absl::StatusOr<BatchResult> RunOnAll(const data::HostBatch& batch, const Step& step);
-  // Cuts the batch into contiguous parts that differ by at most one sample. The last parts may be
-  // empty.
+  // Divides the batch into contiguous parts whose sizes differ by at most one sample. The last
+  // parts may be empty.
   void Split(const data::HostBatch& batch);
   // Makes the step of the first device. `gate` is the gate of the caller, for the weights.
   absl::StatusOr<BatchResult> TrainFirst(const data::HostBatch& part, WeightsGate* gate,
                                          GradientSink* sink);
-  // Makes the step of another device. `weights_are_there` means that all weights are known before
-  // the step, and may be sent before it.
+  // Makes the step of another device. `weights_are_there` means that all weights have arrived
+  // before the step, so they may be sent before it.
   absl::StatusOr<BatchResult> TrainOther(int member, const data::HostBatch& part,
                                          bool weights_are_there);
   absl::StatusOr<BatchResult> EvaluateFirst(const data::HostBatch& part, WeightsGate* gate);

@@ -41,7 +41,7 @@ class ReplicatedModelTest : public ::testing::Test {
   const data::HostBatch batch_;
 };
 
-// Five samples run on 2 cards, on 4, and on 7, of which two have no sample.
+// Five samples run on 2 cards, on 4 cards, and on 7 cards, of which two get no sample.
 TEST_F(ReplicatedModelTest, UnevenPartsGiveLossAndGradientOfOneCard) {
   const kernels::DeviceSet one = MakeTestCards(1);
   const std::unique_ptr<Model> single = ModelOn(one);
@@ -63,7 +63,7 @@ TEST_F(ReplicatedModelTest, UnevenPartsGiveLossAndGradientOfOneCard) {
       difference += (summed[i] - gradient[i]) * (summed[i] - gradient[i]);
       norm += gradient[i] * gradient[i];
     }
-    // Matrix products of another shape may be summed in another order.
+    // Matrix products with another number of rows may be summed in another order.
     EXPECT_LT(difference, 1e-10 * norm) << count << " cards";
     EXPECT_GT(norm, 0.0);
     const auto evaluation = model->Evaluate(batch_, nullptr);

@@ -7,8 +7,8 @@
 namespace lodestar::model {
 namespace {
 
-// Maximum number of graphs. Batches of many sizes would fill the memory. Further sizes run without
-// a graph.
+// Maximum number of graphs, so that batches of many sizes do not fill the memory. Steps of further
+// sizes run without a graph.
 constexpr size_t kMostKeys = 16;
 
 }  // namespace

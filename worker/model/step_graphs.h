@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// StepGraphs records steps as graphs of the device and runs them again. A step is then one launch
-// instead of some hundred. This is for models so small that launching takes longer than computing.
+// StepGraphs records steps as graphs of the device and runs the graphs again. A step is then one
+// launch instead of some hundred launches. This is for small models, in which launching takes
+// longer than computing.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,7 @@ class StepGraphs {
 
  private:
   kernels::Device* const device_;
-  // The graph of each key. Not set means that the step of the key has run once and is not recorded
-  // yet.
+  // The graph of each key. Not set means that the step has run once and is not recorded yet.
   std::map<std::tuple<int64_t, kernels::Accumulate, double>, std::optional<kernels::GraphId>>
       graphs_;
 };

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A device that records the calls it gets. Graphs are numbers.
+// A device that records the calls it gets. Instead of graphs it has numbers.
 class JournalDevice : public oracle::OracleDevice {
  public:
   bool supports_graphs() const override { return true; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// TableRows keeps which rows of a table were looked up. A lookup needs the weights of these rows
+// TableRows records which rows of a table were looked up. A lookup needs the weights of these rows
 // only, and its backward changes the gradient of these rows only.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace lodestar::model {
 
-// Keeps the rows in groups of neighbours. There are at most kMostGroups groups, so that the number
-// of ranges is small.
+// Divides the rows into at most kMostGroups groups of neighbours, so that the number of ranges is
+// small.
 class TableRows {
  public:
   static constexpr int64_t kMostGroups = 256;
@@ -21,11 +21,11 @@ class TableRows {
   // The table is [rows, width]. Its first element is element `begin` of the parameter space.
   TableRows(int64_t begin, int64_t rows, int64_t width);
 
-  // Notes that the rows with these indices are looked up. Each index must be in [0, rows).
+  // Must be called when the rows with these indices are looked up. Each index must be in [0, rows).
   void Note(absl::Span<const int32_t> indices);
 
-  // Return elements of the parameter space, in order and in as few ranges as possible. used() has
-  // the groups in which some row was looked up, and unused() the other groups.
+  // Return ranges of the parameter space, in order, and as few ranges as possible. used() has the
+  // groups of which at least one row was looked up, and unused() has all other groups.
   std::vector<params::ElementRange> used() const { return RangesOf(true); }
   std::vector<params::ElementRange> unused() const { return RangesOf(false); }
   std::vector<params::ElementRange> all() const { return {{begin_, begin_ + rows_ * width_}}; }

@@ -32,7 +32,7 @@ TEST(TableRowsTest, KeepsWhatWasNotedBefore) {
 }
 
 TEST(TableRowsTest, RowsOfALargeTableAreTakenTogether) {
-  // The rows are in groups of 256. The last group has 81.
+  // The rows are in groups of 256. The last group has 81 rows.
   TableRows rows(/*begin=*/0, /*rows=*/50257, /*width=*/2);
   rows.Note({0, 50256});
   EXPECT_THAT(rows.used(),

@@ -13,7 +13,7 @@
 namespace lodestar::model {
 namespace {
 
-// Separates the random numbers of the draws from others of the same seed.
+// With this constant, the draws have other random numbers than other uses of the same seed.
 constexpr uint64_t kDrawStream = 0x67656e6572617465;
 
 // Returns the indices of the `count` largest logits, largest first. Among equal logits the lower
@@ -29,7 +29,8 @@ std::vector<int32_t> LargestFirst(absl::Span<const float> logits, size_t count) 
   return order;
 }
 
-// Checks that all logits are finite. Comparisons with NaN are false, so a draw would mean nothing.
+// Checks that all logits are finite. A draw with NaN would be meaningless, because comparisons with
+// NaN are false.
 absl::Status CheckFinite(absl::Span<const float> logits, int64_t num_generated) {
   const auto wrong =
       std::find_if(logits.begin(), logits.end(), [](float logit) { return !std::isfinite(logit); });
@@ -96,8 +97,8 @@ absl::Status TextGenerator::Generate(
     if (tokens.back() == tokenizer_->end_of_text()) break;
     const absl::string_view bytes = tokenizer_->BytesOf(tokens.back());
     RETURN_IF_ERROR(emit(bytes));
-    // A token without bytes counts as one byte, so that the loop ends. A vocabulary may have tokens
-    // without bytes behind those of its tokenizer.
+    // A token without bytes counts as one byte, so that the loop ends. A model's vocabulary may be
+    // larger than the tokenizer's, and its additional tokens have no bytes.
     bytes_left -= std::max<int64_t>(1, static_cast<int64_t>(bytes.size()));
   }
   return absl::OkStatus();

@@ -19,16 +19,16 @@
 namespace lodestar::model {
 
 // Draws an index among the `top_k` largest logits, with probability softmax(logits / temperature).
-// The draw is determined by `uniform` in (0, 1). If top_k is 0, all logits are used. If the
-// temperature is 0, the largest logit is taken, with the lowest index among equals. `logits` must
-// not be empty.
+// `uniform` in (0, 1) determines the draw. If top_k is 0, all logits are used. If the temperature
+// is 0, the result is the largest logit, or the first of several equal ones. `logits` must not be
+// empty.
 int32_t DrawToken(absl::Span<const float> logits, double temperature, int top_k, double uniform);
 
 class TextGenerator {
  public:
   struct Config {
-    // Temperature, at least 0. Below 1 it sharpens the distribution. At 0 the most likely token is
-    // always taken.
+    // Temperature, at least 0. Values below 1 make likely tokens even more likely. At 0 the most
+    // likely token is always chosen.
     double temperature = 1.0;
     int top_k = 0;  // At least 0. 0 means no limit.
     uint64_t seed = 1;
@@ -39,9 +39,9 @@ class TextGenerator {
   static absl::StatusOr<TextGenerator> Create(NextTokenModel* model, const Tokenizer* tokenizer,
                                               const Config& config);
 
-  // Calls emit() with the bytes of each new token until num_bytes bytes are made or the text ends.
-  // The last token may go beyond num_bytes. Only the last tokens that fit the model's context are
-  // used. Errors: InvalidArgument for an empty prompt if the tokenizer has no Beginning();
+  // Calls emit() with the bytes of each new token, until there are num_bytes bytes or the text
+  // ends. The last token may exceed num_bytes. Only the last tokens that fit the model's context
+  // are used. Errors: InvalidArgument for an empty prompt if the tokenizer has no Beginning();
   // FailedPrecondition naming the first logit that is not finite; those of the model and of emit().
   absl::Status Generate(absl::string_view prompt, int64_t num_bytes,
                         absl::FunctionRef<absl::Status(absl::string_view)> emit) const;

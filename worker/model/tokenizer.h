@@ -15,7 +15,7 @@ namespace lodestar::model {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  // Returns a number that all tokens are below: the size of the vocabulary.
+  // Returns the size of the vocabulary: all tokens are below this number.
   virtual int64_t vocabulary() const = 0;
   virtual std::vector<int32_t> Encode(absl::string_view text) const = 0;
   // Returns the bytes of a token. Empty if `token` is not a token.
@@ -26,8 +26,8 @@ class Tokenizer {
   virtual std::optional<int32_t> end_of_text() const = 0;
 };
 
-// A tokenizer with one token per byte, for models that were trained on text files. An empty prompt
-// is a line break.
+// A tokenizer with one token per byte, for models that were trained on text files. For an empty
+// prompt, it uses a line break.
 class ByteTokenizer final : public Tokenizer {
  public:
   ByteTokenizer();

@@ -135,7 +135,8 @@ absl::Status ReadAddedToken(const Json& added, BytePairTokenizer::Config& config
   return absl::OkStatus();
 }
 
-// Checks that the post-processor adds no tokens: it is byte level, or a template of the text alone.
+// Checks that the post-processor adds no tokens: its type must be ByteLevel, or it must be a
+// template that has only the text.
 absl::Status CheckPostProcessor(const Json& seen) {
   if (seen.is_null() || Get(seen, "type") == "ByteLevel") return absl::OkStatus();
   const Json& single = Get(seen, "single");
@@ -212,7 +213,7 @@ absl::StatusOr<BytePairTokenizer::Config> ParseVocabulary(absl::string_view voca
     if (line.empty() || absl::StartsWith(line, "#version")) continue;
     RETURN_IF_ERROR(AddMerge(absl::StrSplit(line, ' '), config));
   }
-  // transformers adds this token by itself.
+  // transformers adds this token even if the file does not list it.
   constexpr char kEndOfText[] = "<|endoftext|>";
   for (const auto& [text, token] : config.tokens) {
     if (text == kEndOfText) config.added.push_back({.text = text, .token = token});

@@ -13,8 +13,8 @@
 
 namespace lodestar::model {
 
-// Reads a tokenizer.json. Errors: InvalidArgument naming the field, its value and the known values,
-// for anything but byte-level BPE as in GPT-2.
+// Reads a tokenizer.json. Accepts only byte-level BPE as in GPT-2. Errors: InvalidArgument naming
+// the field, its value and the allowed values.
 absl::StatusOr<BytePairTokenizer::Config> ParseTokenizerJson(absl::string_view text);
 
 // Reads a vocab.json and a merges.txt. Errors: InvalidArgument naming what is wrong and where.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tells letters, numbers and white space of Unicode 16 apart, as GPT-2's pattern for words does.
+// Distinguishes letters, numbers and white space of Unicode 16, as GPT-2's pattern for words does.
 #pragma once
 
 namespace lodestar::model {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Splits a text into GPT-2's words, within which byte-level BPE merges. Source: encoder.py of
+// Splits a text into GPT-2's words. Byte-level BPE merges only within a word. Source: encoder.py of
 // github.com/openai/gpt-2, the pattern
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 #pragma once

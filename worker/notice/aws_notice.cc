@@ -20,15 +20,16 @@ constexpr size_t kMaxTokenBytes = 1024;
 constexpr size_t kMaxActionBytes = 64;
 constexpr int kUnauthorized = 401;
 
-// Returns true if `text` may be a token. It becomes a line of a request, so it must be one word.
+// Returns true if `text` may be a token. A token becomes a part of a header line, so it must be one
+// word.
 bool IsToken(const std::string& text) {
   return !text.empty() && text.size() <= kMaxTokenBytes &&
          std::all_of(text.begin(), text.end(),
                      [](char c) { return absl::ascii_isgraph(static_cast<unsigned char>(c)); });
 }
 
-// Returns the action in an answer: "terminate" in {"action": "terminate", "time":
-// "2017-09-18T08:22:00Z"}.
+// Returns the action in an answer. The answer {"action": "terminate", "time":
+// "2017-09-18T08:22:00Z"} has the action "terminate".
 std::string ActionIn(const std::string& body) {
   const absl::StatusOr<Json> json = ParseJson(body);
   const absl::StatusOr<std::string> action =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// AwsNotice asks the metadata service of Amazon EC2 for spot/instance-action. The entry exists from
+// AwsNotice asks the metadata service of Amazon EC2 for spot/instance-action. This entry appears
 // two minutes before the machine is stopped, terminated or hibernated. Version 2 of the service
 // needs a token. AwsNotice asks for the token first, and again once the token has expired. Source:
 // Amazon EC2 User Guide, "Spot Instance interruption notices" and "Use IMDSv2".

@@ -16,7 +16,8 @@ namespace lodestar::notice {
 namespace {
 
 constexpr JsonLimits kLimits = {.max_bytes = HttpAnswerReader::kMaxBytes, .max_depth = 8};
-// Kinds of events that end the processes. Freeze is missing, because a freeze lasts only seconds.
+// Kinds of events that end the processes. Freeze is not among them, because a freeze lasts only
+// seconds.
 constexpr std::array<absl::string_view, 4> kEndings = {"Preempt", "Terminate", "Redeploy",
                                                        "Reboot"};
 

@@ -15,8 +15,8 @@ constexpr size_t kShownBytes = 80;
 }  // namespace
 
 absl::StatusOr<std::optional<std::string>> GcpNotice::Look() {
-  // The request goes to the address of the server, because looking up its name would wait for the
-  // name server.
+  // The request uses the server's address instead of its name, so that it does not wait for a name
+  // server.
   ASSIGN_OR_RETURN(const FetchedAnswer answer,
                    fetch_({.host = "169.254.169.254",
                            .path = "/computeMetadata/v1/instance/preempted",

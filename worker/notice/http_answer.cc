@@ -28,7 +28,7 @@ absl::Status NoHttp(absl::string_view found) {
       absl::StrCat("the answer is no HTTP: '", PeerText(found, kShownBytes), "'"));
 }
 
-// Returns the status in a line such as "HTTP/1.1 404 Not Found".
+// Returns the status code of a line such as "HTTP/1.1 404 Not Found".
 absl::StatusOr<int> StatusIn(absl::string_view line) {
   const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
   int status = 0;
@@ -39,8 +39,8 @@ absl::StatusOr<int> StatusIn(absl::string_view line) {
   return status;
 }
 
-// Returns the body that the chunks make (RFC 9112, section 7.1). Extensions and trailers are
-// ignored.
+// Returns the body that the chunks contain (RFC 9112, section 7.1). Ignores extensions and
+// trailers.
 absl::StatusOr<std::string> JoinChunks(absl::string_view rest) {
   std::string body;
   while (true) {
@@ -115,7 +115,7 @@ absl::Status HttpAnswerReader::ReadHeader() {
 
 bool HttpAnswerReader::is_complete() const {
   if (!body_begin_.has_value()) return false;
-  // Data within a chunk may look like the last chunk, so all chunks are parsed to be sure.
+  // The bytes of the last chunk may also occur inside another chunk, so all chunks are parsed.
   if (is_chunked_) return absl::EndsWith(body(), kLastChunk) && JoinChunks(body()).ok();
   return body_bytes_.has_value() && body().size() >= *body_bytes_;
 }

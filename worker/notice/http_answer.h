@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// HttpAnswerReader puts an answer of an HTTP/1.x server together from the pieces in which it
-// arrives. It is for the short answers of a metadata service. A long answer is an error.
+// HttpAnswerReader joins the pieces in which the answer of an HTTP/1.x server arrives. It is for
+// the short answers of a metadata service. A long answer is an error.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,8 @@ class HttpAnswerReader {
   // Adds the next bytes. Errors: InvalidArgument if the answer is not HTTP; ResourceExhausted if it
   // is too long.
   absl::Status Add(absl::string_view bytes);
-  // Returns true if the answer has the length that its header gives. If the header gives no length,
-  // returns false, and the answer ends with the connection.
+  // Returns true if the whole answer has arrived, as its header gives the length. If the header
+  // gives no length, returns false: the answer then ends when the connection ends.
   bool is_complete() const;
   // Returns the answer. Call when no more bytes follow. Errors: InvalidArgument if the answer is
   // not HTTP; Unavailable if it ended too soon.

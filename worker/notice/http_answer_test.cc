@@ -14,7 +14,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Reads an answer in pieces of `piece` bytes, until the reader says that it is complete.
+// Passes an answer to a reader in pieces of `piece` bytes, until the reader says that it is
+// complete.
 absl::StatusOr<FetchedAnswer> Read(absl::string_view bytes, size_t piece) {
   HttpAnswerReader reader;
   while (!bytes.empty() && !reader.is_complete()) {

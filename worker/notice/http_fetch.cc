@@ -52,7 +52,7 @@ absl::Status Await(const Socket& socket, short events, absl::Time deadline) {
     if (left <= absl::ZeroDuration())
       return absl::DeadlineExceededError("it did not answer in time");
     pollfd waited = {socket.get(), events, 0};
-    // Adds a millisecond, because shorter times are rounded down to no wait.
+    // Adds a millisecond. Otherwise a time below a millisecond would be rounded down to 0.
     const int count =
         poll(&waited, 1, static_cast<int>(absl::ToInt64Milliseconds(left + absl::Milliseconds(1))));
     if (count > 0) return absl::OkStatus();
@@ -158,7 +158,7 @@ absl::StatusOr<HttpRequest> ParseHttpUrl(absl::string_view flag, absl::string_vi
   const size_t slash = rest.find('/');
   std::string place(rest.substr(0, slash));
   if (slash != absl::string_view::npos) request.path = std::string(rest.substr(slash));
-  // In an address in brackets, colons within the brackets do not begin a port.
+  // Colons inside the brackets of an IPv6 address do not begin a port.
   const size_t colon = place.rfind(':');
   const size_t bracket = place.rfind(']');
   const bool has_port =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Sends one request to an HTTP server and reads the answer, for the metadata service of a cloud. It
-// uses plain text and a new connection, without proxies or redirects. The HTTP client of gRPC is
+// Sends one request to the HTTP server of a cloud's metadata service, and reads the answer. Uses
+// plain text and a new connection, without proxies or redirects. gRPC has an HTTP client too, but
 // not in its public interface.
 #pragma once
 
@@ -22,15 +22,15 @@ struct HttpRequest {
   std::string host;  // A name or an address.
   int port = 80;
   std::string path = "/";
-  // The host that the request names. Empty means `host`.
+  // Host name in the request's header. Empty means `host`.
   std::string host_name = {};
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
 using HttpFetch = std::function<absl::StatusOr<FetchedAnswer>(const HttpRequest&)>;
 
-// Time for connecting, the request and the answer. The look-up of a host's name is not included,
-// because the system limits its time.
+// Maximum time for connecting, the request and the answer. It does not include the look-up of the
+// host name, for which the system has a limit.
 inline constexpr absl::Duration kHttpTimeout = absl::Seconds(2);
 
 // Sends the request and returns the answer. Blocks for at most `timeout`. Errors: Unavailable if

@@ -23,7 +23,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// A timeout that the tests must not reach.
+// A timeout that is never reached in the tests.
 constexpr absl::Duration kPatience = absl::Minutes(3);
 constexpr absl::Duration kShort = absl::Milliseconds(50);
 

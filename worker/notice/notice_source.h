@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// NoticeSource tells whether the machine will be taken away, as clouds do with spot machines. There
-// is one class per cloud or kind of notice. notice_source_factory.h chooses the class.
+// NoticeSource reports whether the machine will be taken away, as clouds do with spot machines.
+// There is one class per cloud or kind of notice. notice_source_factory.h chooses the class.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,9 @@ class NoticeSource {
  public:
   virtual ~NoticeSource() = default;
 
-  // Returns the notice as text for messages. nullopt means that there is none yet. May block for a
-  // few seconds. An error says why the source cannot be asked. Must be called by one thread.
+  // Asks the source for a notice and returns its text. nullopt means that there is no notice yet.
+  // May block for a few seconds. An error says why the source cannot be asked. Must be called by
+  // one thread.
   virtual absl::StatusOr<std::optional<std::string>> Look() = 0;
 };
 

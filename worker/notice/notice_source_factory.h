@@ -26,8 +26,8 @@ struct NoticeOrigin {
 // `flag`, the value and what is allowed.
 absl::StatusOr<NoticeOrigin> ParseNoticeOrigin(absl::string_view flag, absl::string_view value);
 
-// Returns how long the machine stays after a notice, as the cloud documents it. It is two minutes
-// for other sources.
+// Returns how long the machine still runs after a notice, as the cloud documents it. For other
+// sources, returns two minutes.
 absl::Duration UsualGrace(const NoticeOrigin& origin);
 
 std::unique_ptr<NoticeSource> MakeNoticeSource(

@@ -26,7 +26,7 @@ using ::testing::IsEmpty;
 constexpr char kAction[] = "GET 169.254.169.254/latest/meta-data/spot/instance-action";
 constexpr char kToken[] = "PUT 169.254.169.254/latest/api/token";
 
-// Tests sources with prepared answers to their requests. asked_ has the requests.
+// Fixture with a source of notices that gets prepared answers. asked_ has the source's requests.
 class NoticeSourceTest : public testing::Test {
  protected:
   void Make(const std::string& origin) {

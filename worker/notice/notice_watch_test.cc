@@ -15,8 +15,8 @@
 namespace lodestar::notice {
 namespace {
 
-// A source that gives notice at look number `look`. Earlier looks find none, and the second one
-// fails.
+// A source whose look number `look` finds a notice. Earlier looks find no notice, and the second
+// look fails.
 class NoticeAtLook final : public NoticeSource {
  public:
   NoticeAtLook(int look, std::atomic<int>* looks) : look_(look), looks_(looks) {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ContributionBytes makes the bytes of a worker's contribution, as they travel, from a vector in
-// device memory. It works bucket by bucket, while the device still computes later buckets. There is
-// one class per way to make the bytes. exchange_state.h chooses the class.
+// ContributionBytes makes the bytes of a worker's contribution, in the encoding in which they are
+// sent, from a vector in device memory. It works bucket by bucket, while the device still computes
+// later buckets. There is one class per way to make the bytes. exchange_state.h chooses the class.
 #pragma once
 
 #include <cstddef>
@@ -27,38 +27,38 @@ class ContributionBytes {
   virtual ~ContributionBytes() = default;
 
   virtual params::Encoding encoding() const = 0;
-  // Returns true if the elements travel unchanged, in fp32. The servers then multiply them by the
+  // Returns true if the elements are sent unchanged, in fp32. The servers then multiply them by the
   // scale.
   bool is_exact() const { return encoding() == params::Encoding::kFp32; }
   // Returns true if the bytes are complete when Prepare() returns, so that Await() never waits.
   virtual bool is_inline() const = 0;
 
-  // Begins a contribution. It is `scale` times the vector, or the plain vector if is_exact(). If
-  // Commit() was not called for the last contribution, that contribution is forgotten.
+  // Begins a contribution: the vector times `scale`, or the plain vector if is_exact(). If Commit()
+  // was not called for the last contribution, that contribution is forgotten.
   virtual void Begin(const messages::Registration& registration, Round round, float scale) = 0;
 
   // Queues the work that makes the bytes of a bucket, and returns an event for Await(). The bytes
-  // are those of the vector after all work that the compute stream has been given up to now. Must
-  // be called once per bucket.
+  // come from the vector as it will be after all work that is now on the compute stream. Must be
+  // called once per bucket.
   virtual kernels::EventId Prepare(const params::Bucket& bucket) = 0;
-  // Does the same as Prepare(), but does not copy the bytes from the device to host memory. If the
-  // bytes are not in host memory already, OnDevice() returns them.
+  // Does the same as Prepare(), but does not copy the bytes from the device to host memory.
+  // OnDevice() returns them, unless they are in host memory already.
   virtual kernels::EventId PrepareOnDevice(const params::Bucket& bucket) { return Prepare(bucket); }
-  // Blocks until the bytes that `prepared` stands for are made. Errors: those of the device.
+  // Blocks until the bytes for the event `prepared` are made. Errors: those of the device.
   virtual absl::Status Await(kernels::EventId prepared) = 0;
-  // Returns the bucket's bytes, in host memory. They stay until the next Begin(). If is_exact() and
-  // is_inline(), they stay as long as the vector.
+  // Returns the bucket's bytes, in host memory. They are valid until the next Begin(). If
+  // is_exact() and is_inline(), they are valid as long as the vector.
   virtual absl::Span<const std::byte> Of(const params::Bucket& bucket) const = 0;
   // Returns the bytes if they are only in the device's memory. In that case Of() must not be
-  // called. Returns nothing if Of() has the bytes. The bytes stay until the next Begin(), or as
-  // long as the vector if is_exact().
+  // called. Returns nullopt if Of() has the bytes. The bytes are valid until the next Begin(), or
+  // as long as the vector if is_exact().
   virtual std::optional<client::DevicePayload> OnDevice(const params::Bucket& /*bucket*/) {
     return std::nullopt;
   }
 
-  // Must be called when the servers have acknowledged all buckets. `late` names the buckets that
-  // the servers did not count. The vector must not have changed since its buckets were prepared.
-  // Work that the compute stream is given from now on may change the vector.
+  // Must be called when the servers have acknowledged all buckets. `late` has the buckets that the
+  // servers did not count. Until this call, the vector must not change after its buckets were
+  // prepared. Work that is queued on the compute stream later may change the vector.
   virtual void Commit(absl::Span<const uint32_t> late) = 0;
 };
 

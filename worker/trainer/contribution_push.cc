@@ -17,15 +17,14 @@ namespace {
 client::ContributionHeader HeaderOnTheWire(client::ContributionHeader header,
                                            const ContributionBytes& bytes) {
   header.encoding = bytes.encoding();
-  // Encoded contributions are scaled before they are encoded. The residual is then exactly what is
-  // missing in the servers' sum.
+  // Encoded contributions are scaled before they are encoded. So the residual is exactly what the
+  // servers' sum lacks.
   if (!bytes.is_exact()) header.scale = 1.0f;
   return header;
 }
 
-// Pushes `session` until every server has acknowledged it. After an error that another try may
-// mend, `start` makes a new session with the same content. Returns the buckets that were not
-// counted.
+// Finishes `session`. If a retry may succeed after an error, `start` makes a new session with the
+// same content. Returns when every server has acknowledged, with the buckets that were not counted.
 absl::StatusOr<client::PushResult> DeliverAll(
     std::unique_ptr<ContributionSession> session, const client::ContributionHeader& header,
     Clock* clock,
@@ -233,7 +232,7 @@ MadeContribution ContributionPush::made() const {
 std::vector<LeavingBucket> ContributionPush::leaving() const {
   std::vector<LeavingBucket> leaving;
   if (session_ == nullptr) return leaving;
-  int64_t behind = 0;  // Bytes that leave after this bucket.
+  int64_t behind = 0;  // Bytes that are sent after this bucket.
   int64_t unsent = 0;
   for (const params::Bucket* bucket : ready_)
     unsent += static_cast<int64_t>(bytes_->Of(*bucket).size());

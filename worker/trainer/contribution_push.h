@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // ContributionPush sends one contribution to the servers, bucket by bucket, while backward still
-// computes the rest. It repeats the contribution until every server has acknowledged it. Each
-// repeat has the same key and the same bytes, so the contribution counts once.
+// computes the rest. If an attempt fails, it sends the same key and the same bytes again, until
+// every server has acknowledged them. So the contribution counts once.
 //
-// If the bytes have to come from the device first, a thread of the push waits for the bytes of each
-// bucket and hands them over. The thread that computes then never waits. The thread of the push
-// waits only for the device, never for a server, so it always ends.
+// If the device has to make the bytes first, a thread of the push waits for the bytes of each
+// bucket and adds the bucket to the session. So the thread that computes never waits. The thread of
+// the push waits only for the device, never for a server, so it always ends.
 #pragma once
 
 #include <deque>
@@ -33,8 +33,7 @@
 namespace lodestar::trainer {
 
 // The session of one contribution. Averaged tensors are neither encoded nor scaled. If the
-// contribution has averaged tensors beside other tensors, a second session carries the averaged
-// tensors.
+// contribution has both averaged and other tensors, a second session sends the averaged tensors.
 class ContributionSession {
  public:
   // The registration and the transport must outlive the object.
@@ -46,7 +45,7 @@ class ContributionSession {
                  absl::Span<const std::byte> data) {
     SessionOf(bucket).AddBucket(bucket.index, base_version, data);
   }
-  // Adds a bucket whose bytes are prepared and awaited. Errors: those of the device.
+  // Adds a bucket, whose bytes must be made already. Errors: those of the device.
   absl::Status AddBucket(const params::Bucket& bucket, Version base_version,
                          ContributionBytes& bytes);
   // Returns the sum of PushSession::bytes_unsent() over both sessions.
@@ -62,12 +61,12 @@ class ContributionSession {
   client::ParameterTransport* const transport_;
   std::unique_ptr<client::PushSession> session_;
   // The session of the averaged tensors. Null means that no averaged tensor was added, or that
-  // session_ carries them.
+  // session_ sends them.
   std::unique_ptr<client::PushSession> averaged_;
 };
 
-// A contribution whose bytes are made. It can be pushed again, under the same key, until `bytes`
-// begins the next contribution.
+// A contribution whose bytes are made. It can be pushed again under the same key, until Begin() of
+// `bytes` begins the next contribution.
 struct MadeContribution {
   client::ContributionHeader header;
   ContributionBytes* bytes = nullptr;
@@ -76,7 +75,8 @@ struct MadeContribution {
 };
 
 // Pushes the contribution until every server has acknowledged it. Returns the buckets that were not
-// counted, and does not call Commit() of `bytes`. Errors: Aborted, Cancelled, refusals.
+// counted. Does not call Commit() of `bytes`. Errors: Aborted; Cancelled; those that the servers
+// refuse it with.
 absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const messages::Registration& registration,
                                                    const MadeContribution& made,
                                                    client::ParameterTransport* transport,
@@ -87,28 +87,28 @@ absl::Status PushAgain(const messages::Registration& registration, const MadeCon
 
 class ContributionPush final : public model::GradientSink {
  public:
-  // Says when buckets leave: as soon as they are made, or none before Finish().
+  // Says when buckets are sent: as soon as they are made, or only in Finish().
   enum class Leaves : uint8_t { kAtOnce, kWithFinish };
 
-  // The device's vector behind `bytes` must have no other push at the same time, and must not
-  // change before Finish() has returned. `base` has the versions of the weights that the vector was
-  // computed on. `trace` may be null. All arguments must outlive the push.
+  // `bytes` must not be used by another push at the same time. Its vector must not change before
+  // Finish() has returned. `base` has the versions of the weights that the vector was computed on.
+  // `trace` may be null. All arguments must outlive the push.
   ContributionPush(const messages::Registration& registration,
                    const client::ContributionHeader& header, ContributionBytes* bytes,
                    BaseVersions* base, client::ParameterTransport* transport, Clock* clock,
                    process::TraceRecorder* trace = nullptr, Leaves leaves = Leaves::kAtOnce);
-  // Gives up the buckets that have not been sent, unless Finish() has returned.
+  // Drops the buckets that have not been sent, unless Finish() has returned.
   ~ContributionPush() override;
 
-  // Must be called once the work given to the compute stream makes the block's values final. The
-  // block's buckets leave as soon as the device has computed them. Errors: those of the device.
+  // Must be called once the queued work of the compute stream makes the block's values final. The
+  // block's buckets are sent as soon as the device has computed them. Errors: those of the device.
   absl::Status BlockReady(int block) override;
-  // Does the same as BlockReady(), for the buckets that lie in one of the parts. A later
-  // BlockReady() handles the block's other buckets.
+  // Does the same as BlockReady() for the buckets inside one of the parts. A later BlockReady()
+  // handles the block's other buckets.
   absl::Status PartsReady(int block, absl::Span<const params::ElementRange> parts) override;
   absl::Status AllBlocksReady();
-  // Does the same as AllBlocksReady() for the buckets with these indices only. The contribution
-  // then has no other buckets.
+  // Does the same as AllBlocksReady() for a contribution that has only the buckets with these
+  // indices.
   absl::Status BucketsReady(absl::Span<const uint32_t> buckets);
 
   // Returns what DeliverAgain() needs to push the contribution again. May be called after
@@ -117,8 +117,8 @@ class ContributionPush final : public model::GradientSink {
   // Blocks until all bytes of the contribution are made. May be called when made() may be called.
   // Errors: those of the device.
   absl::Status AwaitMade();
-  // Returns the buckets of the contribution that have not left yet, in the order in which they will
-  // leave. Returns nothing once the contribution is delivered. May be called when made() may be
+  // Returns the buckets of the contribution that have not been sent yet, in the order of sending.
+  // Returns an empty list once the contribution is delivered. May be called when made() may be
   // called.
   std::vector<LeavingBucket> leaving() const;
   // Blocks until every server has acknowledged the contribution. Errors: Aborted, Cancelled,
@@ -127,9 +127,9 @@ class ContributionPush final : public model::GradientSink {
   // Does the same as Finish() without Commit() of the bytes. Returns the buckets that were not
   // counted. Does not use the device.
   absl::StatusOr<std::vector<uint32_t>> Deliver();
-  // Return times spent in Finish() or Deliver(). blocked() is the part of the transfer that
-  // computing did not hide. waited() is the time in which nothing was left to transfer, because the
-  // server waited for other workers.
+  // Return times that were spent in Finish() or Deliver(). blocked() is the part of the transfer
+  // that did not run while the worker computed. waited() is the time in which everything was sent
+  // and the server waited for other workers.
   absl::Duration blocked() const { return blocked_; }
   absl::Duration waited() const { return waited_; }
 
@@ -141,10 +141,10 @@ class ContributionPush final : public model::GradientSink {
 
   void Ready(const params::Bucket& bucket);
   void PrepareAndAdd(const params::Bucket& bucket);
-  // Begins to make the bytes of the bucket. If the transport reads device memory, the bytes stay
-  // there, unless they are kept on disk before they leave.
+  // Begins to make the bytes of the bucket. If the transport reads device memory, the bytes stay on
+  // the device, unless they must first be written to disk.
   kernels::EventId Prepare(const params::Bucket& bucket);
-  // Hands over the prepared buckets, in order. Runs on pusher_.
+  // Adds the prepared buckets to the session, in order. Runs on pusher_.
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Await(const Prepared& prepared);
   // Waits for the end of pusher_. If `drop` is true, pusher_ ends without the buckets that are
@@ -152,7 +152,7 @@ class ContributionPush final : public model::GradientSink {
   void JoinPusher(bool drop) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Add(const params::Bucket& bucket) { return AddTo(*session_, bucket); }
   absl::Status AddTo(ContributionSession& session, const params::Bucket& bucket);
-  // Keeps an error. The next call of another method returns it.
+  // Stores an error, which the next call of another method returns.
   void NoteFailure(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status failure() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -164,7 +164,7 @@ class ContributionPush final : public model::GradientSink {
   Clock* const clock_;
   process::TraceRecorder* const trace_;
   const Leaves leaves_;
-  std::vector<const params::Bucket*> ready_;  // Buckets in the order in which they leave.
+  std::vector<const params::Bucket*> ready_;  // Buckets in the order of sending.
   std::vector<bool> is_ready_;                // One entry per bucket.
   absl::Duration blocked_;
   absl::Duration waited_;
@@ -175,7 +175,7 @@ class ContributionPush final : public model::GradientSink {
   std::deque<Prepared> prepared_ ABSL_GUARDED_BY(mutex_);
   bool no_more_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // The first error of the device.
-  // Not running if Prepare() makes the bytes at once.
+  // Not started if Prepare() makes the bytes at once.
   std::thread pusher_;
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Tests of whole rounds of one worker on the emulated card, whose streams run as late as allowed.
-// The order of work, and transfers that overlap with computing, must change no bit.
+// The results must have the same bits for every order of work, and with transfers that overlap with
+// computing.
 
 #include <algorithm>
 #include <atomic>
@@ -69,13 +70,13 @@ TEST_P(CudaRoundsTest, StreamsAndOverlapChangeNoBit) {
   }
 }
 
-// Tests in which several cards compute parts of each step.
+// Fixture for steps of which several cards compute parts.
 class CudaCardsTest : public ::testing::TestWithParam<std::tuple<int, kernels::DType>> {
  protected:
   int num_cards() const { return std::get<0>(GetParam()); }
   kernels::DType compute() const { return std::get<1>(GetParam()); }
 
-  // Trains on `num_cards` cards, each of which holds `max_batch` samples at once.
+  // Trains on `num_cards` cards. Each card computes up to `max_batch` samples at once.
   TrainingOutcome Train(const job::JobSpec& job, int num_cards, int64_t max_batch,
                         emulator::StreamOrder order, bool overlap) {
     const kernels::DeviceSet cards =
@@ -111,7 +112,8 @@ TEST_P(CudaCardsTest, HaveTheBitsOfOneCardThatAccumulatesWhateverStreamsAndOverl
   }
 }
 
-// Pinned memory holds the host's copies of the vectors that travel.
+// Tests the amount of pinned memory. It is used for the host's copies of vectors that are sent or
+// received.
 TEST(CudaRoundsMemoryTest, PinnedMemoryOfARunnerIsAsForetold) {
   job::JobSpec encoded = GradientJob();
   encoded.push_encoding = params::Encoding::kInt8;
@@ -150,9 +152,9 @@ TEST(CudaRoundsMemoryTest, PinnedMemoryOfAKeptResidualIsAsForetold) {
             RunnerPinnedBytes(registration.job, registration.layout(), /*keeps_residual=*/true));
 }
 
-// Runs two rounds and returns the report of the second, which has to wait for its weights. The
-// server calls `while_awaited` before it sends them. With overlapped rounds their pull begins at
-// the end of the first round.
+// Runs two rounds and returns the report of the second. In the second round the worker must wait
+// for its weights: the server first calls `while_awaited` and then sends them. With overlapped
+// rounds, this pull begins at the end of the first round.
 absl::StatusOr<messages::RoundReport> RunRoundThatWaits(
     const job::JobSpec& job, Clock* clock, const std::function<void()>& while_awaited) {
   const auto card = Card(kernels::DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
@@ -179,7 +181,7 @@ job::JobSpec OverlappedJob() {
   return job;
 }
 
-// A round of the rig's model takes less than this by the emulated card's clock.
+// Upper limit of the time of one round of the rig's model, by the emulated card's clock.
 constexpr absl::Duration kMoment = absl::Milliseconds(50);
 
 TEST(CudaRoundsExposedTest, ACardWithNothingToDoUntilWeightsComeIsExposedCommunication) {
@@ -196,8 +198,8 @@ TEST(CudaRoundsExposedTest, ACardWithNothingToDoUntilWeightsComeIsExposedCommuni
   }
 }
 
-// If the host waits for weights while the card has work queued for all that time, no communication
-// is exposed.
+// If the card has enough queued work for the whole time that the host waits for weights, no
+// communication is exposed.
 TEST(CudaRoundsExposedTest, AHostThatWaitsWhileTheCardComputesIsNot) {
   for (const job::JobSpec& job : {GradientJob(), OverlappedJob()}) {
     SimulatedClock clock;
@@ -209,7 +211,7 @@ TEST(CudaRoundsExposedTest, AHostThatWaitsWhileTheCardComputesIsNot) {
   }
 }
 
-// The host never waits. The card waits for copies, and each takes a microsecond.
+// The host never waits. The card waits for copies, each of which takes a microsecond.
 TEST(CudaRoundsExposedTest, CopiesThatTheCardWaitsForAreExposedCommunication) {
   SimulatedClock clock;
   const auto card = Card(kernels::DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
@@ -241,8 +243,8 @@ INSTANTIATE_TEST_SUITE_P(Encodings, CudaEncodedRoundsTest,
                            return std::string(params::EncodingName(info.param));
                          });
 
-// Compares the bytes that the server gets with those that the CPU makes of the same gradient. Error
-// feedback is on, so both also depend on the residual of earlier rounds.
+// Compares the bytes that the server gets with the bytes that the CPU makes from the same gradient.
+// Error feedback is on, so the bytes also depend on the residual of earlier rounds.
 void ExpectBytesOfTheCpu(const job::JobSpec& job, emulator::StreamOrder order) {
   const auto card = Card(kernels::DType::kF32, order);
   const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests of WeightsPull and ContributionPush with a device that does all work as late as its events
-// allow, or does its copies as early as they allow.
+// Tests of WeightsPull and ContributionPush with a device that does its work as late as events
+// allow, or that does its copies as early as events allow.
 
 #include <algorithm>
 #include <memory>
@@ -38,7 +38,7 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
   ~DelayedTransfersTest() override { device_.Release(vector_.data); }
 
   kernels::Buf Block(int block) const { return vector_.Slice(2 * block, 2); }
-  // Makes the exchange of one vector that is pulled and pushed.
+  // Makes the exchange state for one vector, which is both pulled and pushed.
   std::unique_ptr<ExchangeState> MakeExchange(params::Encoding encoding) {
     job::JobSpec job;
     job.push_encoding = encoding;
@@ -152,7 +152,7 @@ TEST_P(DelayedTransfersTest, ASecondPullDoesNotDisturbTheCopiesOfTheFirst) {
 TEST_P(DelayedTransfersTest, BucketsLeaveBeforeBackwardOfEarlierBlocksHasBeenWaitedFor) {
   const auto pull = Pull(&transport_);
   ASSERT_OK(pull->WaitForAll());
-  // Pairs of a bucket that left and the number of computations that had run by then.
+  // Each entry is a bucket that was sent, and the number of computations that had run by then.
   std::vector<std::pair<uint32_t, int64_t>> left;
   transport_.on_add_ = [&](uint32_t bucket) {
     left.emplace_back(bucket, device_.num_run(kernels::StreamKind::kCompute));
@@ -191,8 +191,8 @@ TEST_P(DelayedTransfersTest, EncodedContributionsWaitForTheirVectorAndForWhatThe
   const auto encoded = MakeExchange(params::Encoding::kBf16);
   transport_.script_ = {absl::UnavailableError("gone"), absl::OkStatus(),
                         absl::AbortedError("this life is over")};
-  // This is 0.375 of a unit of bf16 at 1, so rounding drops it. Twice as much, from two
-  // contributions, is more than half a unit and is rounded up.
+  // 0.375 of a unit of bf16 at 1, so rounding drops it. Two contributions together have more than
+  // half a unit, which is rounded up.
   constexpr float kDropped = 0x1p-7f * 0.375f;
   const auto push = [&](int64_t round) {
     ContributionPush contribution(registration_, {.round = Round(round)}, encoded->contribution(),
@@ -225,7 +225,7 @@ TEST_P(DelayedTransfersTest, WhatAFailedDeviceComputedIsNotSent) {
   device_.FailAt(kernels::StreamKind::kDeviceToHost, 2);
   const auto push = Push(pull.get(), &transport_);
   device_.Fill(vector_, 7.0);
-  // AllBlocksReady() may return the device's error already, or only Finish() does.
+  // Either AllBlocksReady() or Finish() returns the device's error.
   absl::Status status = push->AllBlocksReady();
   if (status.ok()) status = push->Finish();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, HasSubstr("made to fail")));

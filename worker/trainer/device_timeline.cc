@@ -53,8 +53,8 @@ absl::Status DeviceTimeline::EndRound() {
     RETURN_IF_ERROR(device_->Synchronize(span.end));
     const absl::StatusOr<double> begin = device_->SecondsBetween(*anchor_, span.begin);
     const absl::StatusOr<double> end = device_->SecondsBetween(*anchor_, span.end);
-    // The device keeps only the times of the newest events. A span without times must not fail the
-    // round.
+    // The device stores only the times of the newest events. A span without times is left out, and
+    // the round does not fail.
     if (!begin.ok() || !end.ok()) continue;
     trace_->Add(LaneOf(span.stream), span.name, anchor_time_ + absl::Seconds(*begin),
                 anchor_time_ + absl::Seconds(*end), span.tag);

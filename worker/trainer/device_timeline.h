@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// DeviceTimeline records when the streams of a device were busy, on the clock of a trace. If
+// DeviceTimeline records when the streams of a device were busy, in the time of a trace. If
 // operations run inline, as on the CPU, it records nothing, because the host's spans show the same.
 #pragma once
 
@@ -21,21 +21,21 @@ class DeviceTimeline {
   DeviceTimeline(kernels::Device* device, process::TraceRecorder* trace)
       : device_(device), trace_(trace) {}
 
-  // Must be called when a round begins. If the round is traced, waits once for the device, to
-  // relate the device's clock to the host's. Errors: those of the device.
+  // Must be called when a round begins. If the round is traced, blocks until the device has caught
+  // up, to match the device's clock with the host's. Errors: those of the device.
   absl::Status BeginRound();
   bool is_on() const { return anchor_.has_value(); }
 
-  // Marks the work that the stream is given between Begin() and End() as one span. Has no effect
-  // unless is_on().
+  // Records the work that is queued on the stream between Begin() and End() as one span. Does
+  // nothing unless is_on().
   void Begin(kernels::StreamKind stream);
   void End(kernels::StreamKind stream, absl::string_view name, const process::TraceTag& tag = {});
 
   // Adds the spans of the round to the trace. Blocks until the device has executed them. Errors:
   // those of the device.
   absl::Status EndRound();
-  // Adds the spans so far to the trace. Must be called within a round that has more spans than the
-  // device keeps event times for.
+  // Adds the spans so far to the trace. Must be called during a round that has more spans than the
+  // device stores event times for.
   absl::Status Flush();
 
  private:
@@ -49,7 +49,7 @@ class DeviceTimeline {
 
   kernels::Device* const device_;
   process::TraceRecorder* const trace_;
-  // An event that happened at anchor_time_ by the host's clock. Not set means that nothing is
+  // An event, and the time at which it happened by the host's clock. Not set means that nothing is
   // recorded.
   std::optional<kernels::EventId> anchor_;
   absl::Time anchor_time_;
@@ -57,8 +57,8 @@ class DeviceTimeline {
   std::vector<Span> spans_;
 };
 
-// Marks the work that a stream is given during the object's lifetime as one span of the timeline.
-// `timeline` may be null.
+// Records the work that is queued on a stream during the object's lifetime as one span of the
+// timeline. `timeline` may be null.
 class DeviceSpan {
  public:
   DeviceSpan(DeviceTimeline* timeline, kernels::StreamKind stream, absl::string_view name,

@@ -15,12 +15,11 @@
 namespace lodestar::trainer {
 namespace {
 
-// The bytes of each bucket begin at a multiple of this number of bytes, which is fast to write and
-// to copy.
+// Alignment of each bucket's bytes, which makes writing and copying fast.
 constexpr int64_t kAlignment = 64;
 
-// Returns a key that differs between workers. If all workers rounded alike, their errors would not
-// average out.
+// Returns a key for random rounding that differs between workers. If all workers rounded in the
+// same way, their errors would not average out.
 uint64_t NoiseKey(uint64_t seed, WorkerId worker) {
   // A constant that separates these random numbers from others of the same seed.
   constexpr uint64_t kNoiseStream = 0x9054;
@@ -28,9 +27,10 @@ uint64_t NoiseKey(uint64_t seed, WorkerId worker) {
   return uint64_t{block[0]} << 32 | block[1];
 }
 
-// Returns enough bytes for every way in which the servers may cut the vector into buckets. There
-// are at most as many buckets as segments. Each bucket may cost one alignment and one block that is
-// cut in two. A cut block costs one more scale and half a byte, or a whole block with top-k.
+// Returns a number of bytes that is enough for every way in which the servers may divide the vector
+// into buckets. There are at most as many buckets as segments. Each bucket may need the bytes of
+// one alignment, and may divide one block of the encoding in two. A divided block needs one more
+// scale and half a byte, or a whole block with top-k.
 int64_t RoomFor(params::Encoding encoding, const params::Layout& layout) {
   const params::ElementRange all = {0, layout.num_elements()};
   const auto most_buckets = static_cast<int64_t>(params::SegmentsOf(layout, all).size());
@@ -44,8 +44,8 @@ int64_t ResidualBytes(const job::JobSpec& job, int64_t num_elements) {
   return job.error_feedback ? num_elements * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-// A second residual saves reading the vector and the residual a second time. On a card there is
-// only one residual, because memory is scarcer and faster there.
+// With a second residual, the vector and the residual are read only once. On a card there is only
+// one residual, because a card has less memory, and reads it faster.
 int NumResiduals(bool memory_is_host) { return memory_is_host ? 2 : 1; }
 
 }  // namespace
@@ -200,8 +200,8 @@ absl::Span<const std::byte> EncodedContribution::Of(const params::Bucket& bucket
           static_cast<size_t>(params::EncodedBytes(encoding_, bucket.range.size()))};
 }
 
-// Runs on the compute stream, where later work may change the vector. Encode() reads the residual
-// on another stream, but encoding that is queued later waits for this work.
+// Queues the update on the compute stream, where later work may change the vector. Encode() reads
+// the residual on another stream, but encoding that is queued later waits for this update.
 void EncodedContribution::UpdateResidual(const std::vector<bool>& is_counted) {
   if (!next_residual_) {
     for (const params::Bucket& bucket : buckets_) {
@@ -211,7 +211,7 @@ void EncodedContribution::UpdateResidual(const std::vector<bool>& is_counted) {
     }
     return;
   }
-  // Swapping the residuals is better if fewer elements have to be copied afterwards.
+  // Swaps the residuals if fewer elements have to be copied after a swap than without it.
   int64_t num_counted = 0;
   for (const params::Bucket& bucket : buckets_) {
     if (is_counted[bucket.index]) num_counted += bucket.range.size();

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // EncodedContribution makes contributions in a wire encoding on the device, so that only the
-// encoded bytes are copied to the host. With error feedback it keeps the residual: the encoding
-// error of the contributions that were counted. It adds the residual to the next contribution, so
-// that in sum nothing is lost. Each counted contribution first multiplies the residual by
+// encoded bytes are copied to the host. With error feedback it has a residual: the encoding error
+// of the contributions that were counted. The residual is added to the next contribution, so that
+// in sum nothing is lost. Each counted contribution first multiplies the residual by
 // --feedback_decay.
 //
 // The residual changes only when a contribution is acknowledged. A contribution that was never
-// counted leaves no trace. Until the acknowledgement the same bytes are sent again (RoundRunner
-// keeps them), so the residual always fits the bytes that were counted. There is one exception: if
-// a life ended before the acknowledgement came, its contribution may have been counted, and its old
+// counted does not change it. RoundRunner sends the same bytes again until they are acknowledged,
+// so the residual always matches the bytes that were counted. There is one exception: if a life
+// ends before the acknowledgement comes, its contribution may have been counted, and its old
 // residual is then sent twice. ResidualKeeper avoids this by asking the servers.
 //
-// The residual belongs to one incarnation of the servers. After a restore the servers lack
+// The residual belongs to one incarnation of the servers. Servers that were restored lack
 // contributions whose error is in the residual, so the residual is dropped.
 //
 // Device memory: the residual, as long as the vector, and the encoded bytes. If the device's memory
@@ -50,7 +50,7 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
   // Returns the pinned host memory that an object takes if the host cannot read device memory. If
   // `foresees`, the memory of Foresee() is included.
   static int64_t PinnedBytes(const job::JobSpec& job, const params::Layout& layout, bool foresees);
-  // Waits for queued work.
+  // Blocks until queued work is done.
   ~EncodedContribution() override;
   EncodedContribution(const EncodedContribution&) = delete;
   EncodedContribution& operator=(const EncodedContribution&) = delete;
@@ -70,15 +70,15 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
   absl::StatusOr<absl::Span<const std::byte>> Fetch(int64_t begin, int64_t bytes) override;
 
   bool has_residual() const { return static_cast<bool>(residual_); }
-  // Two residuals in host memory, valid until the next Foresee().
+  // Two residuals in host memory. They are valid until the next Foresee().
   struct Foreseen {
     absl::Span<const float> before;
-    // The residual if all prepared buckets are counted.
+    // The residual that results if all prepared buckets are counted.
     absl::Span<const float> after;
   };
-  // Returns the residual before and after the contribution at hand. Requires: all its buckets are
-  // prepared, and none has been sent. `is_skipped` means that the contribution has no elements and
-  // was not begun on this object. Errors: those of the device, ResourceExhausted.
+  // Returns the residuals before and after the present contribution. Requires: all its buckets are
+  // prepared, and none was sent. `is_skipped` means that the contribution has no elements, and that
+  // Begin() was not called for it. Errors: those of the device; ResourceExhausted.
   absl::StatusOr<Foreseen> Foresee(const messages::Registration& registration, bool is_skipped);
   // Replaces the residual. Errors: those of the device.
   absl::Status SetResidual(uint64_t server_incarnation, absl::Span<const float> residual);
@@ -103,8 +103,8 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
     device_->Copy(to.data, from.data, to.num_elements * sizeof(float),
                   kernels::StreamKind::kCompute);
   }
-  // Undoes a Foresee() that was not committed. Drops the residual if it belongs to another
-  // incarnation of the servers.
+  // Undoes a Foresee() whose contribution was not committed. Drops the residual if it belongs to
+  // another incarnation of the servers.
   void ForgetUncommitted(uint64_t server_incarnation);
   int64_t residual_bytes() const { return residual_.num_elements * sizeof(float); }
   std::byte* EncodedOf(const params::Bucket& bucket) const {
@@ -126,23 +126,24 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
   std::byte* host_ = nullptr;       // The encoded bytes in host memory.
   int64_t room_ = 0;                // Capacity for encoded bytes.
   kernels::Buf residual_;           // Empty means no error feedback.
-  // The residual after the contribution, in the buckets that are prepared. Commit() swaps it with
-  // residual_. Empty means that Commit() computes the new residual.
+  // The residual after the contribution, valid in the buckets that are prepared. Commit() swaps it
+  // with residual_. Empty means that Commit() computes the new residual.
   kernels::Buf next_residual_;
   std::optional<uint64_t> server_incarnation_;  // The servers that the residual belongs to.
-  // The result of Foresee(): the residual before the contribution, followed by the residual after
+  // The result of Foresee(): first the residual before the contribution, then the residual after
   // it.
   std::optional<model::DeviceMemory> foreseen_memory_;
-  // True if residual_ is the residual after a contribution that is not committed yet.
+  // True if residual_ is the residual after a contribution that is not yet committed.
   bool is_foreseen_ = false;
   std::optional<kernels::EventId> last_prepared_;
   std::optional<kernels::EventId> last_committed_;
 
-  // The members below belong to the contribution at hand.
+  // The members below belong to the present contribution.
   std::vector<params::Bucket> buckets_;
   std::vector<int64_t> places_;    // The byte offset of each bucket.
   std::vector<bool> is_prepared_;  // One entry per bucket.
-  // One entry per bucket, which is read only after Prepare() or PrepareOnDevice() of the bucket.
+  // One entry per bucket. An entry may be read only after Prepare() or PrepareOnDevice() of the
+  // bucket.
   std::vector<uint8_t> is_on_device_;
   uint64_t noise_key_ = 0;
   Round round_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests that contributions of every encoding have the same bytes on every kind of device, in
-// whatever order the device does its work.
+// Tests that contributions of every encoding have the same bytes on every kind of device, whatever
+// the order of the device's work.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -73,7 +73,7 @@ std::unique_ptr<kernels::Device> MakeIt(Kind kind) {
   return nullptr;
 }
 
-// The sending side of a worker: its exchange state and its gradient.
+// A worker's part that sends: its exchange state and its gradient.
 class Sender {
  public:
   Sender(kernels::Device* device, params::Encoding encoding, bool error_feedback,
@@ -92,8 +92,8 @@ class Sender {
   }
   ~Sender() { Synchronize(); }
 
-  // Returns all bytes of one contribution. The device still computes the gradient when the
-  // contribution begins.
+  // Returns all bytes of one contribution. The contribution begins while the device still computes
+  // the gradient.
   std::vector<std::byte> Send(const messages::Registration& registration, int round,
                               const std::vector<float>& values, float scale = 1.0f) {
     computed_.push_back(values);
@@ -124,7 +124,7 @@ class Sender {
   const model::DeviceMemory memory_;  // [gradient | weights]
   const kernels::Buf gradient_;
   std::unique_ptr<ExchangeState> exchange_;
-  // Kept because the device may not have read the values yet.
+  // The device may read the values after Send() has returned.
   std::deque<std::vector<float>> computed_;
 };
 
@@ -179,9 +179,9 @@ TEST_P(EncodedContributionTest, WhatIsCountedIsInSumWhatWasToBeSent) {
       if (!is_late) missing[i] += static_cast<double>(scale) * values[i] - decoded[i];
     }
   }
-  // The servers' sum may lack only the last residual, which is the error of one encoding of values
-  // of a few units. With top-k, an element gathers its value until it is among the 64 largest of
-  // the 1000 of its bucket.
+  // The servers' sum may lack only the last residual: the error of encoding values of a few units
+  // once. With top-k, an element collects its value until it is among the 64 largest of the 1000 in
+  // its bucket.
   const double most = encoding() == params::Encoding::kFp32   ? 1e-12
                       : encoding() == params::Encoding::kInt4 ? 0.9
                       : encoding().is_topk()                  ? 20.0
@@ -189,15 +189,15 @@ TEST_P(EncodedContributionTest, WhatIsCountedIsInSumWhatWasToBeSent) {
   for (int64_t i = 0; i < kElements; ++i) ASSERT_LT(std::abs(missing[i]), most) << i;
 }
 
-// With decay d, the next contribution carries d times what was lost.
+// With decay d, the next contribution includes d times the error of the last one.
 TEST_P(EncodedContributionTest, WhatWasLostShrinksByTheDecay) {
   if (encoding() == params::Encoding::kFp32) GTEST_SKIP() << "loses nothing";
   Sender sender = Make(/*error_feedback=*/true, /*feedback_decay=*/0.5);
   const std::vector<float> values = Gradient(0);
   const std::vector<float> first = Decoded(sender.Send(registration_, 0, values));
   sender.Commit();
-  // The second gradient is zero, so the second contribution is half of what the first has lost. It
-  // differs from the half by the error of its own encoding.
+  // The second gradient is zero, so the second contribution is half of the first one's error, plus
+  // the error of its own encoding.
   const std::vector<float> second =
       Decoded(sender.Send(registration_, 1, std::vector<float>(kElements, 0.0f)));
   double product = 0.0;
@@ -287,8 +287,8 @@ TEST_P(EncodedContributionTest, NoiseDiffersBetweenWorkersAndRounds) {
   EXPECT_NE(sender.Send(registration_, 0, values), first);
 }
 
-// Memory for the bytes is allocated before the buckets are known, and must fit however the servers
-// cut the vector.
+// Memory for the bytes is allocated before the buckets are known. It must be enough for all ways in
+// which the servers may divide the vector.
 TEST(EncodedContributionRoomTest, BucketsHavePlacesOfTheirOwn) {
   const auto device = MakeIt(Kind::kCpu);
   messages::Registration registration;
@@ -337,7 +337,7 @@ TEST(EncodedContributionRoomTest, TakesTheEncodedBytesAndTheResidual) {
   EXPECT_EQ(device_bytes(params::Encoding::kFp32, true, true), 0.0);
   job::JobSpec pulls;
   pulls.pull_encoding = params::Encoding::kInt8;
-  // Pulls in an encoding keep a copy of the weights, and changes that take less memory than the
+  // Pulls in an encoding need a copy of the weights, and changes that take less memory than the
   // weights.
   EXPECT_NEAR(static_cast<double>(ExchangeState::DeviceBytes(pulls, layout, true)) / kMillion, 7.0,
               0.6);

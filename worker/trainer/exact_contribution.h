@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ExactContribution makes contributions in fp32. Their bytes are the elements of a host mirror.
+// ExactContribution makes contributions in fp32. The bytes are the elements of a HostMirror.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<ExchangeState>> ExchangeState::Create(
 
 int64_t ExchangeState::DeviceBytes(const job::JobSpec& job, const params::Layout& layout,
                                    bool memory_is_host) {
-  // The shadow replica is always in main memory, so it counts only if the device's memory is main
+  // The shadow replica is always in main memory. So it counts only if the device's memory is main
   // memory.
   const int64_t of_pulls =
       memory_is_host ? ShadowReplica::Bytes(job.pull_encoding, layout.num_elements()) : 0;

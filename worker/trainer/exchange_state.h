@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ExchangeState holds what a worker keeps for its exchange with the servers from round to round and
-// from life to life: the host's copies of the vectors that travel, and the state of their
-// encodings.
+// ExchangeState holds what a worker needs for its exchange with the servers from round to round and
+// from life to life: the host's copies of the vectors that are sent and received, and the state of
+// their encodings.
 #pragma once
 
 #include <memory>
@@ -22,36 +22,36 @@ namespace lodestar::trainer {
 
 class ExchangeState {
  public:
-  // Pulled weights go into `weights`. Contributions are made of `contribution`, which may be the
+  // Pulled weights go into `weights`. Contributions are made from `contribution`, which may be the
   // same vector. Both are f32 in device memory, in the order of the layout. All arguments must
   // outlive the object. `timeline` may be null. Errors: ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<ExchangeState>> Create(
       const job::JobSpec& job, const params::Layout& layout, kernels::Device* device,
       kernels::Buf weights, kernels::Buf contribution, DeviceTimeline* timeline = nullptr);
-  // Returns the device memory that the state takes beside the two vectors. `memory_is_host` is true
-  // if the device's memory is host memory. In that case the main memory that pulls take is
-  // included.
+  // Returns the device memory that the state needs besides the two vectors. `memory_is_host` is
+  // true if the device's memory is host memory. In that case the result includes the main memory
+  // for pulls.
   static int64_t DeviceBytes(const job::JobSpec& job, const params::Layout& layout,
                              bool memory_is_host);
-  // Returns the pinned host memory that the state takes if the device's memory is not host memory.
+  // Returns the pinned host memory that the state needs if the device's memory is not host memory.
   // If `contributes_weights`, the pulled vector is also the pushed one. If `keeps_residual`, the
-  // residual is also kept on disk.
+  // residual is also written to disk.
   static int64_t PinnedBytes(const job::JobSpec& job, const params::Layout& layout,
                              bool contributes_weights, bool keeps_residual);
 
   HostMirror* weights() { return weights_.get(); }
   ContributionBytes* contribution() { return contribution_.get(); }
-  // The contribution if it has error feedback. Null means no error feedback.
+  // Returns the contribution if it has error feedback. Null means no error feedback.
   EncodedContribution* residual() { return residual_; }
-  // Returns the shadow replica, attached to the registration. Null means that weights travel
-  // unencoded.
+  // Returns the shadow replica, attached to the registration. Null means that weights are not
+  // encoded.
   ShadowReplica* ShadowFor(const messages::Registration& registration);
 
  private:
   ExchangeState() = default;
 
   std::unique_ptr<HostMirror> weights_;
-  // The host mirror of the contribution. Null if all of the contribution is encoded, or if the
+  // The host mirror of the contribution. Null if the whole contribution is encoded, or if the
   // contribution is the weights.
   std::unique_ptr<HostMirror> gradient_;
   std::unique_ptr<ContributionBytes> contribution_;

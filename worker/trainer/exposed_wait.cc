@@ -21,8 +21,8 @@ void ExposedWait::End() {
 absl::StatusOr<absl::Duration> ExposedWait::TimeOf(const Span& span) const {
   RETURN_IF_ERROR(device_->Synchronize(span.end));
   const absl::StatusOr<double> seconds = device_->SecondsBetween(span.begin, span.end);
-  // The device does not keep the times of this span any more. It has no other error, because it has
-  // just been waited for.
+  // The device has already dropped the times of this span. Other errors of the device are not
+  // possible here, because Synchronize() has just succeeded.
   if (!seconds.ok()) return span.host;
   return absl::Seconds(std::max(*seconds, 0.0));
 }

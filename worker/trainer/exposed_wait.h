@@ -2,9 +2,9 @@
 
 // ExposedWait measures how long a device's compute stream was idle because of transfers. If
 // transfers took no time, a round would be shorter by this time. If operations run inline, the idle
-// time is the time that the host waited. A card goes on computing while the host waits, and may
-// wait for copies while the host goes on. Idle times of a card are therefore measured by the card's
-// own clock.
+// time is the time that the host waited. On a card this is different: it may compute while the host
+// waits, and may wait for copies while the host does not. So idle times of a card are measured by
+// the card's own clock.
 #pragma once
 
 #include <vector>
@@ -21,9 +21,9 @@ class ExposedWait {
   // `device` and `clock` must outlive the object.
   ExposedWait(kernels::Device* device, Clock* clock) : device_(device), clock_(clock) {}
 
-  // Mark the beginning and end of a wait of the host for data that has to arrive or leave. Between
-  // the two calls the compute stream must be given nothing but waits for that data. A Begin()
-  // without an End() does not count. Both must be called on the thread that computes.
+  // Must be called at the beginning and at the end of a wait of the host for data to arrive or
+  // leave. Between the two calls, only waits for that data may be queued on the compute stream. A
+  // Begin() without an End() does not count. Both must be called on the thread that computes.
   void Begin();
   void End();
 
@@ -37,8 +37,8 @@ class ExposedWait {
     kernels::EventId end = 0;
     absl::Duration host;
   };
-  // Returns the idle time of one wait. If the device has no clock, or does not keep the times of
-  // this span any more, returns the time that the host waited.
+  // Returns the idle time of one wait. If the device has no clock, or has dropped the times of this
+  // span, returns the time that the host waited.
   absl::StatusOr<absl::Duration> TimeOf(const Span& span) const;
 
   kernels::Device* const device_;

@@ -57,7 +57,7 @@ TEST_F(ExposedOnACardTest, TheCardsClockTells) {
   EXPECT_NEAR(absl::ToDoubleSeconds(*wait_.Total()), 2.0, 1e-3);
 }
 
-// Tests a round with more waits than the device keeps event times for.
+// Tests a round with more waits than the device stores event times for.
 TEST_F(ExposedOnACardTest, WhatTheCardHasForgottenIsAsLongAsTheHostWaited) {
   constexpr int kWaits = 400;
   for (int i = 0; i < kWaits; ++i) {

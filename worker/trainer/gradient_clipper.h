@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Measures the norm of a vector on its device, usually a gradient, to clip it before it is applied.
+// GradientClipper measures the norm of a vector on its device. The vector is usually a gradient,
+// which must be clipped before it is applied.
 #pragma once
 
 #include <memory>
@@ -27,8 +28,7 @@ class GradientClipper {
   // which means no clipping, the factor is 1. Blocks until the device has computed the norm.
   // Errors: those of the device.
   absl::StatusOr<float> Scale(kernels::Buf gradient, double clip_norm);
-  // Returns the factor for the norm of the parts `gradient` of `vector`, taken together. Otherwise
-  // does the same as the function above.
+  // Does the same for the norm of several ranges of `vector` together. `gradient` has these ranges.
   absl::StatusOr<float> Scale(kernels::Buf vector, absl::Span<const params::ElementRange> gradient,
                               double clip_norm);
 

@@ -16,9 +16,9 @@ namespace lodestar::trainer {
 
 class GradientRounds final : public PulledRounds {
  public:
-  // If client_clip_norm > 0, the worker clips its own gradient. The worker must clip if servers
-  // apply each gradient alone (async). The norm is known only after backward, so pushing starts
-  // after backward. Errors: ResourceExhausted.
+  // If client_clip_norm > 0, the worker clips its own gradient. This is needed if servers apply
+  // each gradient alone (async). The norm is known only after backward, so pushing starts after
+  // backward. Errors: ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<GradientRounds>> Create(const job::JobSpec& job,
                                                                 const RoundRunnerDeps& deps,
                                                                 double client_clip_norm);

@@ -20,8 +20,9 @@ absl::Status CheckGrant(const messages::Grant& grant, const job::JobSpec& job,
   if (is_deferred && grant.local_steps == 0 && grant.num_samples == 0) return absl::OkStatus();
   const int most_steps = job::StepsOfWindow(job, grant.round);
   const bool is_by_speed = job.balance == job::Balance::kSpeed;
-  // Without rosters, balance by speed gives slow workers fewer steps. With rosters it gives fast
-  // workers more samples of each step, so that a step may be larger than an equal share.
+  // Balance by speed works in two ways. Without rosters, slow workers get fewer steps. With
+  // rosters, fast workers get more samples of each step, so that a step may be larger than an equal
+  // share.
   const int least_steps = is_by_speed && !job::HasRosters(job) ? 1 : most_steps;
   const int64_t step_samples =
       is_by_speed && job::HasRosters(job) ? job::kMaxStepSamples : job::StepSamples(job);

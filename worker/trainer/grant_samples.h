@@ -15,7 +15,7 @@
 
 namespace lodestar::trainer {
 
-// The samples of one local step: positions [first, first + count) in the order of the data set.
+// The samples of one local step, as positions [first, first + count) in the order of the data set.
 // They are a contiguous part of the grant.
 struct SampleSpan {
   int64_t first = 0;
@@ -24,8 +24,8 @@ struct SampleSpan {
 };
 
 // Checks that `grant` fits the job and the data set. Its samples must be those of the job's steps.
-// If `grant` evaluates, there must be held-out samples. After that the grant can be computed
-// without overflow, and none of its steps holds more samples than a step of the job. Errors:
+// If `grant` evaluates, there must be held-out samples. Guarantees that numbers do not overflow
+// later, and that no step of the grant has more samples than a step of the job. Errors:
 // FailedPrecondition.
 absl::Status CheckGrant(const messages::Grant& grant, const job::JobSpec& job,
                         const data::Dataset& dataset);

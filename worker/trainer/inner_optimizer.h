@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// InnerOptimizer makes the updates of a worker's local steps (local_sgd). Its state stays on the
+// InnerOptimizer updates the weights in a worker's local steps (local_sgd). Its state stays on the
 // device and is never sent.
 #pragma once
 
@@ -33,8 +33,8 @@ class InnerOptimizer {
 
   // Queues one step over the whole parameter space. Also writes the new weights to `narrow` in its
   // own dtype, unless `narrow` is empty. If clip_norm > 0, first scales the gradient so that its
-  // norm is at most clip_norm, and blocks until the norm is known. Errors: those of the device seen
-  // so far.
+  // norm is at most clip_norm, and blocks until the norm is known. Errors: those that the device
+  // has reported so far.
   absl::Status Step(kernels::Buf weights, kernels::Buf narrow, kernels::Buf gradient,
                     double learning_rate, double clip_norm);
 
@@ -45,18 +45,18 @@ class InnerOptimizer {
   // The number of steps since the state was zero.
   int64_t steps() const { return steps_; }
   // Copy state vector `index` to or from host memory. `values` has as many elements as the
-  // parameter space. Both block. Errors: Unimplemented if the device does not keep the state in
-  // fp32; those of the device.
+  // parameter space. Both block. Errors: Unimplemented (if the state on the device is not in fp32);
+  // those of the device.
   absl::Status ReadState(int index, absl::Span<float> values);
   absl::Status WriteState(int index, absl::Span<const float> values);
   void SetSteps(int64_t steps) { steps_ = steps; }
   // Must be called after the steps of a round. Returns true if weights and state are finite.
-  // Otherwise sets the state to zero, because it would spoil the weights that are pulled next.
+  // Otherwise sets the state to zero, so that it does not spoil the weights of the next round.
   // Blocks. Errors: those of the device.
   absl::StatusOr<bool> ResetUnlessFinite(kernels::Buf weights);
 
  private:
-  // A range of neighbouring tensors that all have weight decay, or all have none.
+  // A range of neighbouring tensors that either all have weight decay or all have no weight decay.
   struct DecayRange {
     params::ElementRange range;
     bool decay = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// InnerStateStore keeps the state of a worker's inner optimizer in two files of the worker's own
+// InnerStateStore stores the state of a worker's inner optimizer in two files of the worker's own
 // folder, for the next process of the same name. A worker that is told to stop writes the state
 // after it has handed in its work. The next process reads the state before its first local step and
 // removes the files, so that no state is used twice.
@@ -25,10 +25,10 @@ namespace lodestar::trainer {
 // Describes the worker, job and model that a state belongs to.
 struct InnerStateRecord {
   std::string worker_name;
-  // The settings of the job that must be the same to use the state, as text.
+  // The job settings that must be equal to use the state, as text.
   std::string job;
   std::string layout_hash;  // The hash of the model's layout.
-  Round round;              // The first round after the state was kept.
+  Round round;              // The first round after the state was stored.
   int64_t steps = 0;        // Steps since the state was zero.
   friend bool operator==(const InnerStateRecord&, const InnerStateRecord&) = default;
 };
@@ -42,8 +42,8 @@ class InnerStateStore {
   // Fills `values` with state vector `index`.
   using ReadVector = absl::FunctionRef<absl::Status(int index, absl::Span<float> values)>;
   // Writes `num_vectors` vectors of `num_elements` each. Only one vector is in memory at a time.
-  // The state is on disk when Save() returns. After an error no state is kept. Errors: those of the
-  // file system and of `read`.
+  // The state is on disk when Save() returns. After an error no state is stored. Errors: those of
+  // the file system and of `read`.
   absl::Status Save(InnerStateRecord record, int num_vectors, int64_t num_elements,
                     ReadVector read);
 
@@ -51,10 +51,10 @@ class InnerStateStore {
     InnerStateRecord record;
     std::vector<std::vector<float>> vectors;
   };
-  // Returns the kept state. Errors: NotFound if nothing is kept; DataLoss naming what is wrong with
-  // the files; those of the file system.
+  // Returns the stored state. Errors: NotFound (if nothing is stored); DataLoss naming what is
+  // wrong with the files; those of the file system.
   absl::StatusOr<Stored> Load() const;
-  // Removes the kept state, if there is one. Errors: those of the file system.
+  // Removes the stored state, if there is one. Errors: those of the file system.
   absl::Status Remove();
 
   const std::string& worker_name() const { return worker_name_; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// LifeContext is what the code that carries out rounds knows of the worker's present life.
+// LifeContext is the information about the worker's present life that is needed to carry out
+// rounds.
 #pragma once
 
 #include <functional>
@@ -18,11 +19,11 @@ struct LifeContext {
   const messages::Registration* registration = nullptr;
   const data::SampleOrder* sample_order = nullptr;
   client::ParameterTransport* transport = nullptr;
-  // Returns true once the life is over, because servers accept nothing from it any more. Called
+  // Returns true once the life is over, so that servers accept nothing from it any more. Called
   // between steps.
   std::function<bool()> is_over = [] { return false; };
-  // Returns a transport to the same servers that acts for an earlier life of this worker. The
-  // second argument is the secret of that life.
+  // Returns a transport to the same servers with which this worker acts as one of its earlier
+  // lives. The second argument is the secret of that life.
   std::function<std::shared_ptr<client::ParameterTransport>(const messages::WorkerLife&,
                                                             const std::string&)>
       transport_of = nullptr;

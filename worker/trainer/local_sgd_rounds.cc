@@ -34,7 +34,7 @@ absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const messag
     LocalSteps::Work work = {
         .grant = &grant, .order = life.sample_order, .clip_norm = life.registration->job.clip_norm};
     if (step == 0) {
-      // The first step begins while weights still arrive.
+      // During the first step, weights still arrive.
       work.gate = &pull;
       work.before_change = [this, &pull] { return KeepStartWeights(pull); };
     }
@@ -68,8 +68,7 @@ absl::Status LocalSgdRounds::Train(const LifeContext& life, const messages::Gran
   RETURN_IF_ERROR(deps_.on_steps_made());
   RETURN_IF_ERROR(steps_->Check(grant.round));
   MakeContribution();
-  // If the worker was told to stop meanwhile, report->num_samples is less than the grant's number
-  // of samples.
+  // If the worker was told to stop meanwhile, it has computed fewer samples than the grant has.
   const client::ContributionHeader header{
       .round = grant.round, .kind = contribution_kind_, .num_samples = report->num_samples};
   push.emplace(*life.registration, header, exchange_->contribution(), &pull, life.transport,

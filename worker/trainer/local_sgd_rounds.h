@@ -34,13 +34,13 @@ class LocalSgdRounds final : public PulledRounds {
   void OnHandedOver(absl::Duration duration) override { steps_->window_end().OnHandedIn(duration); }
   absl::Status Train(const LifeContext& life, const messages::Grant& grant, WeightsPull& pull,
                      std::optional<ContributionPush>& push, messages::RoundReport* report) override;
-  // Makes local steps until the grant is used up. If the worker is told to stop, it makes only the
-  // steps that it still has time for.
+  // Makes the local steps of the grant. If the worker is told to stop, makes only the steps that it
+  // still has time for.
   absl::Status RunLocalSteps(const LifeContext& life, const messages::Grant& grant,
                              WeightsPull& pull, messages::RoundReport* report);
   // Waits for all pulled weights and copies them to start_weights_.
   absl::Status KeepStartWeights(WeightsPull& pull);
-  // Computes the vector that this round contributes. The vector is valid until the next local step.
+  // Computes the vector that this round contributes. It is valid until the next local step.
   void MakeContribution();
 
   const messages::ContributionKind contribution_kind_;

@@ -18,7 +18,7 @@ namespace lodestar::trainer {
 
 namespace {
 
-// Returns the settings of the job that a kept state must agree with.
+// Returns the settings of the job that must be equal to use a stored state.
 std::string SettingsOfState(const job::JobSpec& job) {
   std::vector<std::string> texts;
   for (const job::JobField& field : job::JobFields()) {
@@ -77,7 +77,7 @@ void LocalSteps::TakeUpState(Round round) {
                             inner_optimizer_->steps());
   }
   inner_optimizer_->Reset();
-  // A worker that is new to the job, or a job that is new, has no kept state.
+  // At round 0, the worker or the job is new. It is normal that no state is stored.
   if (absl::IsNotFound(taken) && round == Round(0)) return;
   const std::string text =
       absl::StrCat("the inner optimizer begins round ", round.value(), " without state: ",

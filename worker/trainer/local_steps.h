@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // LocalSteps makes the local steps of a worker (local_sgd). It reads the samples of a grant, step
-// by step, and trains on them. The inner optimizer's state stays here from round to round and from
-// life to life. If the worker is told to stop, an InnerStateStore keeps the state for the next
-// process.
+// by step, and trains on them. It owns the state of the inner optimizer from round to round and
+// from life to life. If the worker is told to stop, an InnerStateStore stores the state for the
+// next process.
 #pragma once
 
 #include <cstdint>
@@ -35,11 +35,11 @@ class LocalSteps {
                                                             DeviceTimeline* timeline);
 
   // Must be called before the steps of `round`. The first call reads the state that an earlier
-  // process has kept. Restarted servers may have gone back to a round that the state includes
-  // already. In that case the state starts at zero.
+  // process has stored. If restarted servers have gone back to a round that the state already
+  // includes, the state is set to zero.
   void Begin(uint64_t server_incarnation, Round round);
-  // Keeps the state for the next process, which continues after the last round that was begun here.
-  // Must be called between rounds. Does nothing if there is no state, or if nothing was trained.
+  // Stores the state for the next process, which continues after the last round of this object.
+  // Must be called between rounds. Does nothing if there is no state, or if no round was trained.
   // Errors: those of the store and the device.
   absl::Status KeepState();
 
@@ -57,11 +57,11 @@ class LocalSteps {
   // *sums. Errors: those of data and device; Cancelled if the program that computes has left.
   absl::Status Take(const Work& work, int step, messages::RoundReport* sums);
 
-  // Decides whether a window ends before all its steps are made.
+  // Returns the object that decides whether a window ends before all its steps are made.
   WindowEnd& window_end() { return window_end_; }
-  // Returns true if the window ends before step number `step`, for which Take() returned `taken`.
-  // The window ends if the worker was told to stop and the program that computes has left. In that
-  // case logs the end.
+  // Returns true if the window ends before step number `step`, because Take() failed with `taken`.
+  // This is so if the worker was told to stop and the program that computes has left. In that case
+  // logs the end.
   bool IsLeft(const messages::Grant& grant, int step, const absl::Status& taken) const;
 
   // Must be called after the steps of a round. If the state is not finite, sets the state to zero
@@ -70,7 +70,8 @@ class LocalSteps {
 
  private:
   LocalSteps(const job::JobSpec& job, const RoundRunnerDeps& deps, DeviceTimeline* timeline);
-  // Reads the state that an earlier process has kept. Logs a warning if no usable state is kept.
+  // Reads the state that an earlier process has stored. Logs a warning if a stored state cannot be
+  // used.
   void TakeUpState(Round round);
   // Replaces the state by `stored`. Errors: FailedPrecondition naming what differs, with both
   // values; those of the device.
@@ -83,9 +84,10 @@ class LocalSteps {
   WindowEnd window_end_;
   // Null means that the model has its own optimizer.
   std::unique_ptr<InnerOptimizer> inner_optimizer_;
-  // The servers that the optimizer's state belongs to. 0 means none yet.
+  // Incarnation of the servers that the optimizer's state belongs to. 0 means that there is no such
+  // state yet.
   uint64_t server_incarnation_ = 0;
-  std::optional<Round> last_round_;  // The last round that was begun. Not set means none.
+  std::optional<Round> last_round_;  // The last round of Begin(). Not set means none.
   const std::string job_;            // InnerStateRecord::job.
   data::HostBatch batch_;
 };

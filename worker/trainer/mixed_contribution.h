@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// MixedContribution makes contributions in a wire encoding, except that averaged tensors travel
-// unencoded.
+// MixedContribution makes contributions in a wire encoding, except that averaged tensors are not
+// encoded.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace lodestar::trainer {
 
 class MixedContribution final : public ContributionBytes {
  public:
-  // Requires: both parts are made of the same vector on the same device. `layout` must outlive the
-  // object.
+  // Requires: both contributions are made from the same vector on the same device. `layout` must
+  // outlive the object.
   MixedContribution(const params::Layout* layout, std::unique_ptr<ContributionBytes> encoded,
                     std::unique_ptr<ContributionBytes> exact)
       : layout_(layout), encoded_(std::move(encoded)), exact_(std::move(exact)) {}
@@ -32,7 +32,7 @@ class MixedContribution final : public ContributionBytes {
   kernels::EventId PrepareOnDevice(const params::Bucket& bucket) override {
     return BytesFor(bucket.block).PrepareOnDevice(bucket);
   }
-  // Events of both parts are events of the same device, so either part can wait for them.
+  // Both contributions use events of the same device, so either of them can wait for all events.
   absl::Status Await(kernels::EventId prepared) override { return encoded_->Await(prepared); }
   absl::Span<const std::byte> Of(const params::Bucket& bucket) const override {
     return BytesFor(bucket.block).Of(bucket);
@@ -50,7 +50,7 @@ class MixedContribution final : public ContributionBytes {
   const params::Layout* const layout_;
   const std::unique_ptr<ContributionBytes> encoded_;
   const std::unique_ptr<ContributionBytes> exact_;
-  // Buckets of averaged tensors of the contribution at hand.
+  // The present contribution's buckets of averaged tensors.
   std::vector<uint32_t> averaged_;
 };
 

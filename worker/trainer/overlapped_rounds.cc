@@ -12,7 +12,7 @@
 namespace lodestar::trainer {
 namespace {
 
-// Keeps the registration alive as long as the pull that uses it.
+// Owns the registration as long as the pull that uses it.
 struct RegisteredPull {
   std::shared_ptr<const messages::Registration> registration;
   WeightsPull pull;
@@ -72,7 +72,7 @@ std::optional<OverlappedRounds::Acknowledged> OverlappedRounds::StopWindow() {
 
 void OverlappedRounds::Abandon() {
   const std::optional<Acknowledged> acknowledged = StopWindow();
-  // The exchange is not merged any more, but the servers have counted its contribution. So the
+  // This exchange will not be merged, but the servers have counted its contribution. So the
   // residual must be updated.
   if (acknowledged.has_value()) Learn(*acknowledged);
 }
@@ -93,8 +93,7 @@ void OverlappedRounds::EndLife() {
     connection_.reset();
     pull = std::exchange(pull_, nullptr);
   }
-  // Cancels the pull. If the window waits for this pull, it begins another pull with the next
-  // connection.
+  // If the window waits for this pull, it begins another pull after the next connection.
   if (pull != nullptr) pull->Cancel();
 }
 
@@ -259,8 +258,7 @@ absl::Status OverlappedRounds::EvaluateGlobal(const LifeContext& life, const mes
     deps_.device->Copy(to.data, from.data, kernels::DTypeBytes(to.dtype) * to.num_elements,
                        kernels::StreamKind::kCompute);
   };
-  // The vector of the last contribution is not in use, so it keeps the local weights during the
-  // evaluation.
+  // contributed_ is not in use now, so the local weights are stored in it during the evaluation.
   move(contributed_, local);
   move(local, global_);
   deps_.model->RefreshNarrowParameters();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// OverlappedRounds carries out rounds whose exchange goes on while the worker computes (local_sgd
-// with --fragments, --overlap_steps, --overlap_rounds or --outer_optimizer=easgd). The local steps
-// of a grant are a *window*. When a round is granted, the worker contributes what earlier windows
-// have computed, and begins the window of this grant. It reports the round once the servers have
+// OverlappedRounds carries out rounds whose exchange runs while the worker computes (local_sgd with
+// --fragments, --overlap_steps, --overlap_rounds or --outer_optimizer=easgd). The local steps of a
+// grant are a *window*. When a round is granted, the worker contributes what earlier windows have
+// computed, and begins the window of this grant. It reports the round once the servers have
 // acknowledged. Meanwhile the weights after the round arrive. After --overlap_steps steps of the
 // window they are merged into the worker's own weights (WeightsMerge).
 //
@@ -15,9 +15,9 @@
 // change of that part since its last merge.
 //
 // Windows run on a thread of their own. While a window runs, only that thread uses the device.
-// Otherwise only Run() uses the device. If the life ends, or a round is not the next one, the steps
-// that are not contributed yet are dropped, and the next round begins with all weights from the
-// servers. A lost connection drops nothing.
+// Otherwise only Run() uses the device. If the life ends, or a granted round is not the next one,
+// the steps that are not yet contributed are dropped. The next round then begins with all weights
+// from the servers. A lost connection drops nothing.
 #pragma once
 
 #include <cstdint>
@@ -57,20 +57,19 @@ class OverlappedRounds final : public RoundRunner {
   void EndLife() override;
 
  private:
-  // The inputs of a window. They outlive the life and the Run() that began the window.
+  // The inputs of a window. A window may outlive the life and the call of Run() in which it began.
   struct Window {
     messages::Grant grant;
     uint64_t server_incarnation = 0;
     data::SampleOrder order;
     double clip_norm = 0.0;
     std::function<bool()> is_over;
-    // The buckets of the exchange that is merged in the window.
+    // The buckets of the exchange whose weights are merged during the window.
     std::vector<uint32_t> due;
   };
   // A contribution that the servers have acknowledged.
   struct Acknowledged {
-    // The contribution whose residual has to be updated for the acknowledgement. Null means that
-    // nothing was contributed.
+    // The contribution whose residual must be updated. Null means that nothing was contributed.
     ContributionBytes* contributed = nullptr;
     std::vector<uint32_t> late;  // The buckets that were not counted.
   };
@@ -78,15 +77,14 @@ class OverlappedRounds final : public RoundRunner {
   struct Outcome {
     absl::Status status;
     messages::RoundReport sums;  // Losses and samples.
-    // The time that the window computed, without `waited`.
+    // The time that the window took, without `waited`.
     absl::Duration computed;
-    // The time that the device had nothing to compute because the window waited for the servers.
+    // The time in which the device had nothing to compute, because the window waited for servers.
     absl::Duration waited;
     absl::Time begun_at;
     absl::Time ended_at;
   };
-  // The position of the worker's own weights: the life that they belong to, and the round that
-  // comes next.
+  // Says what the worker's own weights belong to: the servers, the life, and the next round.
   struct Progress {
     uint64_t server_incarnation = 0;
     messages::WorkerLife life;
@@ -116,34 +114,35 @@ class OverlappedRounds final : public RoundRunner {
                                                  const messages::Grant& grant);
 
   bool GoesOn(const LifeContext& life, Round round) const;
-  // Stops the window and drops its result and the worker's own weights.
+  // Stops the window, and drops its result and the worker's own weights.
   void Abandon();
-  // Does the same as Abandon(), but does not update the residual. Returns the acknowledged
-  // contribution that the residual has not learned of yet.
+  // Does the same as Abandon(), but does not update the residual. Returns the acknowledgement with
+  // which the residual must still be updated.
   std::optional<Acknowledged> StopWindow();
-  // Pulls all weights from the servers, and begins anew with them.
+  // Pulls all weights from the servers, and starts again from these weights.
   absl::Status Begin(const LifeContext& life, Round min_round, messages::RoundReport* report);
   // If a window runs, waits for its end and adds its result to *report.
   absl::Status EndWindow(messages::RoundReport* report);
   // Evaluates the servers' weights, not the worker's own weights.
   absl::Status EvaluateGlobal(const LifeContext& life, const messages::Grant& grant,
                               messages::RoundReport* report);
-  // Pushes the change of these buckets since they were merged last. `push` gets the contribution.
+  // Pushes how much these buckets have changed since they were last merged. Sets `push` to the
+  // contribution.
   absl::Status Contribute(const LifeContext& life, const messages::Grant& grant,
                           const std::vector<uint32_t>& due, std::optional<ContributionPush>& push);
   void StartWindow(const LifeContext& life, const messages::Grant& grant,
                    std::vector<uint32_t> due);
-  // Keeps the acknowledgement until the exchange is merged or given up. Then the residual is
-  // updated.
+  // Stores the acknowledgement. The residual is updated only when the exchange is merged or
+  // dropped.
   void OnAcknowledged(Acknowledged acknowledged);
   static void Learn(const Acknowledged& acknowledged);
 
-  // The methods from here to AwaitPull() run on the window's thread.
+  // The methods from here to AwaitPull() run on window_thread_.
   void RunWindow(const Window& window);
   absl::Status RunSteps(const Window& window, Outcome& outcome, ExposedWait& exposed);
   absl::Status Merge(const Window& window, ExposedWait& exposed);
-  // Returns the pull of the weights after the round, once it is complete. If a connection is lost,
-  // waits for the next connection and its pull.
+  // Returns the pull of the weights after the round, once it is complete. If the connection is
+  // lost, waits for the next connection and the pull over it.
   absl::StatusOr<std::shared_ptr<WeightsPull>> AwaitPull(const Window& window);
   std::shared_ptr<WeightsPull> BeginPull(Round round, const std::vector<uint32_t>& due)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -167,16 +166,16 @@ class OverlappedRounds final : public RoundRunner {
       registration_;                            // The registration of progress_->life.
   std::optional<job::FragmentPlan> fragments_;  // The fragments of its buckets.
   Versions versions_;                           // The versions of the weights in global_.
-  // The number of samples of each window that at least one fragment has not contributed yet.
+  // The numbers of samples of the windows that at least one fragment has not contributed yet.
   std::deque<int64_t> window_samples_;
   std::thread window_thread_;
   absl::Time last_run_ended_at_ = absl::InfinitePast();
 
   absl::Mutex mutex_;
   std::optional<Connection> connection_ ABSL_GUARDED_BY(mutex_);
-  // The pull of the exchange at hand.
+  // The pull of the present exchange.
   std::shared_ptr<WeightsPull> pull_ ABSL_GUARDED_BY(mutex_);
-  // The acknowledgement of the exchange at hand. The residual has not been updated for it yet.
+  // The acknowledgement of the present exchange. It is set until the residual is updated.
   std::optional<Acknowledged> acknowledged_ ABSL_GUARDED_BY(mutex_);
   bool is_abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   bool waits_for_servers_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Tests of rounds whose exchange overlaps with computing, with one worker and a parameter server in
-// memory. They compare the results with those of rounds without overlap, and end connections, lives
-// and servers in the middle.
+// memory. They compare the results with those of rounds without overlap. They also end connections,
+// lives and servers in the middle of rounds.
 #include "worker/trainer/overlapped_rounds.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The local steps of a window, and the number of fragments.
+// The number of local steps of a window. It is also the number of fragments.
 constexpr int kSteps = 3;
 
 job::JobSpec LocalJob(job::OuterOptimizerKind outer) {
@@ -47,7 +47,7 @@ job::JobSpec PseudoGradient() {
 
 job::JobSpec Encoded() {
   job::JobSpec job = Average();
-  // bf16 rounds equal values in the same way in every round.
+  // In bf16, equal values are rounded equally in every round.
   job.push_encoding = params::Encoding::kBf16;
   return job;
 }
@@ -93,8 +93,7 @@ double Distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(square);
 }
 
-// A device that only one rig uses, because the window that the last round has begun still computes
-// on it.
+// A device for one rig only: after the rig's last round, a window still computes on it.
 class OwnDevice {
  public:
   kernels::Device* get() const { return device_.get(); }
@@ -120,8 +119,8 @@ TEST_F(OverlappedRoundsTest, OneFragmentWithoutOverlapIsLocalSgdToTheBit) {
     const OwnDevice device;
     TrainingRig rig(job, device.get(), /*overlap=*/true);
     rig.UseRunner(*OverlappedRounds::Create(rig.server().registration().job, rig.runner_deps()));
-    // The steps of a grant are contributed in the next round, so round 4 adds nothing that is
-    // compared.
+    // The steps of a grant are contributed in the next round. So the steps of round 4 are not in
+    // the weights that are compared.
     Train(rig, 4);
     EXPECT_EQ(rig.server().weights(), WeightsAfter(job, 3));
   }
@@ -130,7 +129,7 @@ TEST_F(OverlappedRoundsTest, OneFragmentWithoutOverlapIsLocalSgdToTheBit) {
 TEST_F(OverlappedRoundsTest, OneWorkersFragmentsAreItsTrainingToTheBit) {
   TrainingRig rig(FragmentsOfAverages(), device_.get(), /*overlap=*/true);
   Train(rig, 2 * kSteps);
-  // Contributes the result of the last window, and computes nothing more.
+  // Contributes the result of the last window. The worker computes no new window.
   ASSERT_OK(rig.RunRound(2 * kSteps, TrainingRig::Work::kIdle));
   const OwnDevice other;
   TrainingRig plain(Average(), other.get(), /*overlap=*/true);
@@ -150,16 +149,16 @@ TEST_F(OverlappedRoundsTest, OneWorkerThatKeepsItsStepsTrainsAsIfThereWereNoExch
 TEST_F(OverlappedRoundsTest, WhatWasCountedIsNotInTheResidualOfAnotherLife) {
   job::JobSpec job = Encoded();
   job.overlap_steps = 1;
-  // SGD has no state, so the length of a window leaves no trace in later rounds.
+  // SGD has no state, so a shorter or longer window does not change later rounds.
   job.optimizer.kind = job::OptimizerKind::kSgd;
   std::vector<std::vector<std::vector<std::byte>>> pushed;
   for (const bool is_merged : {true, false}) {
     const OwnDevice device;
     absl::Notification merged;
     TrainingRig rig(job, device.get(), /*overlap=*/true);
-    // Set before Train(), because Train() leaves the window of the last round running.
+    // Must be set before Train(), because a window still runs after Train().
     rig.on_step_ = [&](const RoundStep& step) {
-      // The first step after the merge has begun.
+      // At this step, the merge has begun.
       if (step.round == Round(2) && step.step == job.overlap_steps) merged.Notify();
     };
     Train(rig, 2);
@@ -180,8 +179,7 @@ TEST_F(OverlappedRoundsTest, WhatWasCountedIsNotInTheResidualOfAnotherLife) {
 
 TEST_F(OverlappedRoundsTest, OneEagerWorkerMakesTheServersOuterSteps) {
   for (const double momentum : {0.0, 0.9}) {
-    // The inner optimizer is not AdamW, whose steps would magnify rounding errors of small
-    // gradients.
+    // AdamW is not used here, because its steps would magnify rounding errors of small gradients.
     job::JobSpec job = PseudoGradient();
     job.outer_learning_rate = 0.7;
     job.outer_momentum = momentum;
@@ -199,15 +197,15 @@ TEST_F(OverlappedRoundsTest, OneEagerWorkerMakesTheServersOuterSteps) {
   }
 }
 
-// Tests the closed form for one worker: worker and servers both move by the share beta of the
-// distance between them.
+// Compares with the closed form for one worker: worker and servers both move towards each other by
+// the share beta of their distance.
 TEST_F(OverlappedRoundsTest, AnElasticWorkerAndItsServersMeetOnTheWay) {
   const double beta = Elastic().outer_learning_rate;
   TrainingRig rig(Elastic(), device_.get(), /*overlap=*/true);
   rig.server().UseOuterMomentum(beta, 0.0);
   const std::vector<float> center = rig.server().weights();
   Train(rig, 1);
-  // Contributes the result of the window, and computes nothing more.
+  // Contributes the result of the window. The worker computes no new window.
   ASSERT_OK(rig.RunRound(1, TrainingRig::Work::kIdle));
   const OwnDevice other;
   TrainingRig plain(PseudoGradient(), other.get(), /*overlap=*/true);
@@ -285,7 +283,7 @@ TEST_F(OverlappedRoundsTest, TheFirstContributionOfALifeIsSkippedAndOthersStandF
 
 TEST_F(OverlappedRoundsTest, WhatWasMadeBeforeWhoComputesHasLeftIsContributed) {
   TrainingRig rig(EagerRounds(), device_.get(), /*overlap=*/true);
-  // Set before Train(), because Train() leaves the window of the last round running.
+  // Must be set before Train(), because a window still runs after Train().
   rig.on_step_ = [&](const RoundStep& step) {
     if (step.round != Round(2) || step.step != 1) return;
     rig.RequestStop(/*time=*/absl::Hours(1));
@@ -383,8 +381,8 @@ TEST_P(OverlapKindsTest, EvaluatesWithTheServersWeights) {
   ASSERT_OK(rig.RunRound(0));
   ASSERT_OK_AND_ASSIGN(const messages::RoundReport report, rig.RunRound(1));
   EXPECT_GT(report.heldout_predictions, 0);
-  // Round 1 has the same result as in a run that begins with round 1, because nothing was
-  // contributed before.
+  // Nothing was contributed before round 1. So its result is the same as in a run that begins with
+  // round 1.
   const OwnDevice other;
   TrainingRig again(GetParam()(), other.get(), /*overlap=*/true);
   again.server().SkipRounds(1);
@@ -424,7 +422,8 @@ TEST_P(OverlapKindsTest, TheEndOfALifeEndsItsWindow) {
   TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
   ASSERT_OK(rig.RunRound(0));
   rig.EndLife();
-  // The first round may succeed, because its window may have ended before the life did.
+  // The window of the first round may have ended before the life did. In that case the first round
+  // succeeds.
   absl::Status status = rig.RunRound(1).status();
   if (status.ok()) status = rig.RunRound(2).status();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted));

@@ -12,16 +12,16 @@ namespace lodestar::trainer {
 
 namespace {
 
-// The longest time between two rounds of a worker that takes part all the time. After a longer time
-// the worker was cut off, and the gap does not count for its speed.
+// Maximum time between two rounds of a worker that was always connected. If more time passes, the
+// worker was cut off, and this time does not count for its speed.
 constexpr absl::Duration kLongestGap = absl::Seconds(2);
 
 }  // namespace
 
 void Progress::Add(absl::Time now, const messages::RoundReport& report) {
   const absl::Time begin = now - report.compute - report.communication - report.wait;
-  // The round number is lower than before if the servers went back to a checkpoint or began another
-  // job.
+  // A round number that is not higher than before means that the servers went back to a checkpoint,
+  // or began another job.
   const bool goes_on = last_added_at_.has_value() && begin - *last_added_at_ <= kLongestGap &&
                        report.round > last_round_;
   if (!goes_on) {
@@ -29,7 +29,8 @@ void Progress::Add(absl::Time now, const messages::RoundReport& report) {
     window_start_ = begin;
     window_first_round_ = report.round;
   } else {
-    // The last line may have been shown in the middle of this round.
+    // The last line may have been shown during this round. In that case the round counts as a
+    // whole.
     window_start_ = std::min(window_start_, begin);
   }
   last_added_at_ = now;
@@ -66,7 +67,7 @@ void Progress::ClearWindow() {
 
 std::string Progress::SpeedText(absl::Time now, int64_t total_rounds) const {
   if (window_samples_ == 0) return "";
-  // The time of evaluation is left out, because it must change neither the rate nor the time left.
+  // Evaluation does not count, so that it changes neither the rate nor the estimated time left.
   const double seconds = absl::ToDoubleSeconds(now - window_start_ - window_evaluation_);
   if (seconds <= 0.0) return "";
   const bool has_tokens = config_.tokens_per_sample > 1;

@@ -21,16 +21,16 @@ class Progress {
     // Tokens per sample. If it is above 1, throughput is given in tokens/s.
     int64_t tokens_per_sample = 1;
     job::LossUnit loss_unit = job::LossUnit::kNats;
-    // The shortest time between two lines. A line about an evaluation is shown at once.
+    // The shortest time between two lines. A line about an evaluation is shown without delay.
     absl::Duration interval = absl::Seconds(2);
   };
 
   explicit Progress(const Config& config) : config_(config) {}
 
-  // Takes the times and samples of a round that this worker has completed.
+  // Must be called with the report of each round that this worker has completed.
   void Add(absl::Time now, const messages::RoundReport& report);
-  // Takes the losses that come with a grant. Returns the line to show. An empty string means that
-  // no line is due.
+  // Must be called with each grant, which has the job's losses. Returns the line to show, or an
+  // empty string if no line is due.
   std::string Tell(absl::Time now, const messages::Grant& grant);
 
  private:
@@ -42,7 +42,7 @@ class Progress {
   const Config config_;
   std::optional<Round> told_train_round_;
   std::optional<Round> told_heldout_round_;
-  // The fields window_... count since the last line.
+  // The members window_... count since the last line.
   absl::Time window_start_ = absl::InfinitePast();
   int64_t window_samples_ = 0;
   absl::Duration window_exposed_;

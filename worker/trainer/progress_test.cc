@@ -15,7 +15,7 @@ const absl::Time kStart = absl::UnixEpoch();
 messages::RoundReport Report(int64_t round) {
   messages::RoundReport report;
   report.round = Round(round);
-  // These are the losses of this worker's part. The progress line must not show them.
+  // These are the losses of this worker's own samples. The progress line must not show them.
   report.loss_sum = 90.0;
   report.num_predictions = 10;
   report.heldout_loss_sum = 90.0;
@@ -26,8 +26,8 @@ messages::RoundReport Report(int64_t round) {
   return report;
 }
 
-// Returns the grant that the server gives when `round` rounds of ten are over. `loss` is the loss
-// of the last round.
+// Returns the grant that the server gives after `round` rounds of ten. `loss` is the loss of the
+// last round.
 messages::Grant GrantAfter(int64_t round, double loss) {
   messages::Grant grant;
   grant.kind = messages::Grant::Kind::kTrain;
@@ -98,7 +98,7 @@ TEST(ProgressTest, EvaluatingChangesNeitherTheRateNorTheTimeLeft) {
   progress.Add(kStart + absl::Seconds(32), report);
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(32), GrantAfter(2, 2.0)),
               HasSubstr("320 tokens/s  exposed 25 %  ETA 8s"));
-  // The next window starts without this evaluation.
+  // The time of this evaluation does not count in the next window.
   progress.Add(kStart + absl::Seconds(34), Report(2));
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(34), GrantAfter(3, 2.0)), HasSubstr("ETA 14s"));
 }
@@ -112,7 +112,7 @@ TEST(ProgressTest, ARoundThatGoesBackBeginsTheWindowAnew) {
   progress.Add(kStart + absl::Seconds(3), Report(4));
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(3), GrantAfter(5, 2.0)),
               HasSubstr("320 tokens/s  exposed 25 %  ETA 5s"));
-  // The window has one round, so the estimate uses the time of that round.
+  // The window has one round, so ETA is computed from the time of that round.
   progress.Add(kStart + absl::Seconds(4), Report(4));
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(4), GrantAfter(6, 2.0)), HasSubstr("ETA 5s"));
 }

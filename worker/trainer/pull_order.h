@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Chooses the order in which a worker asks for the next weights while its contribution still
-// leaves.
+// Chooses the order in which a worker asks for the next weights while it still sends its
+// contribution.
 //
 // A server sends the buckets of a pull one after the other. It has the new weights of a bucket once
-// the contributions to the bucket are there. Backward makes last what forward needs first. If a
-// worker asked for these buckets first, no weights would arrive until the end of the push. So the
-// worker first asks for buckets whose contribution has left, as many as can arrive in the meantime.
-// Among the buckets that are available, the one that forward needs first goes first.
+// the contributions to the bucket have arrived. Forward first needs the buckets that backward
+// completes last. If a worker asked for these buckets first, no weights would arrive until the end
+// of the push. So the worker first asks for buckets whose contribution has been sent, as many as
+// can arrive in the meantime. Among these buckets, it asks first for the one that forward needs
+// first.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +27,9 @@ struct LeavingBucket {
   friend bool operator==(const LeavingBucket&, const LeavingBucket&) = default;
 };
 
-// Returns the order in which to pull buckets. `needed` lists the buckets in the order in which
-// forward needs them. `leaving` lists those whose contribution has not left, in the order in which
-// they will leave. `pulled_bytes` has the size of each bucket's weights, by index of the bucket.
+// Returns the order in which to pull buckets. `needed` lists all buckets in the order in which
+// forward needs them. `leaving` lists the buckets whose contribution has not been sent, in the
+// order of sending. `pulled_bytes` has the size of each bucket's weights, by index of the bucket.
 // `up_per_down` is the number of bytes that are sent while one byte is received.
 std::vector<uint32_t> PullOrder(absl::Span<const uint32_t> needed,
                                 absl::Span<const LeavingBucket> leaving,

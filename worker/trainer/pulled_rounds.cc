@@ -20,7 +20,7 @@ absl::Status PulledRounds::PullWeights(const LifeContext& life, Round min_round)
 }
 
 std::vector<uint32_t> PulledRounds::NeededOrder(const messages::Registration& registration) const {
-  // The order of the last life can be used only if both lives have the same number of buckets.
+  // The order in the last life is usable only if the servers still have the same number of buckets.
   return last_waited_.size() == registration.buckets().size() ? last_waited_
                                                               : AllBuckets(registration);
 }
@@ -29,8 +29,8 @@ std::vector<uint32_t> PulledRounds::OrderBeside(const LifeContext& life,
                                                 const ContributionPush& push) const {
   const messages::Registration& registration = *life.registration;
   std::vector<uint32_t> needed = NeededOrder(registration);
-  // For clipping, the servers need the norm of the whole gradient. They change no weights until all
-  // of the gradient has arrived.
+  // To clip, the servers need the norm of the whole gradient. They change weights only when the
+  // whole gradient has arrived, so no other order is faster.
   if (registration.job.clip_norm > 0.0) return needed;
   std::vector<int64_t> pulled_bytes;
   for (const params::Bucket& bucket : registration.buckets()) {
@@ -54,7 +54,7 @@ std::unique_ptr<WeightsPull> PulledRounds::TakePull(const LifeContext& life, Rou
   CountPull();
   std::optional<Ahead> ahead = std::exchange(ahead_, std::nullopt);
   if (ahead.has_value() && ahead->min_round == min_round) return std::move(ahead->pull);
-  // The old pull must end before a new pull begins, because both write into the same vector.
+  // The old pull must end before a new pull begins, because both write to the same vector.
   ahead.reset();
   return BeginPull(life, min_round, NeededOrder(*life.registration));
 }

@@ -23,21 +23,21 @@ class PulledRounds : public RoundRunner {
 
  protected:
   // Says when the pull of the next round's weights may begin, if RoundRunnerDeps::pulls_ahead is
-  // set. kOnceAcknowledged is for contributions that lie in the vector that is pulled into.
+  // set. kOnceAcknowledged is needed if weights are pulled into the vector of the contribution.
   enum class PullsAhead : uint8_t { kBesideThePush, kOnceAcknowledged };
 
   PulledRounds(const RoundRunnerDeps& deps, PullsAhead pulls_ahead)
       : RoundRunner(deps), pulls_ahead_(pulls_ahead) {}
 
  private:
-  // Trains on the grant's samples while the weights still arrive. Makes `push`, puts the whole
-  // contribution into it, and adds losses and samples to *report. When Train() returns, all weights
-  // must have been waited for.
+  // Trains on the grant's samples while the weights still arrive. Makes `push`, adds the whole
+  // contribution to it, and adds losses and samples to *report. Must not return before all weights
+  // have arrived.
   virtual absl::Status Train(const LifeContext& life, const messages::Grant& grant,
                              WeightsPull& pull, std::optional<ContributionPush>& push,
                              messages::RoundReport* report) = 0;
 
-  // Called when all servers have acknowledged a contribution. The duration is the time since the
+  // Called when all servers have acknowledged a contribution. The argument is the time since the
   // contribution was made.
   virtual void OnHandedOver(absl::Duration) {}
 
@@ -46,28 +46,28 @@ class PulledRounds : public RoundRunner {
   absl::Status PushKept(const LifeContext& life, const MadeContribution& made) override {
     return PushAgain(*life.registration, made, life.transport, deps_.clock);
   }
-  // Returns the pull of the weights that include all rounds before `min_round`. Uses the pull that
-  // is running already, or begins one.
+  // Returns the pull of the weights that include all rounds before `min_round`. This is the pull
+  // that runs already, or a new one.
   std::unique_ptr<WeightsPull> TakePull(const LifeContext& life, Round min_round);
   std::unique_ptr<WeightsPull> BeginPull(const LifeContext& life, Round min_round,
                                          std::vector<uint32_t> order);
-  // Returns all buckets in the order in which the last round waited for them. The next step may
-  // need them in the same order.
+  // Returns all buckets in the order in which the last round waited for them, because the next step
+  // probably needs them in the same order.
   std::vector<uint32_t> NeededOrder(const messages::Registration& registration) const;
-  // Returns the best order to pull the weights that `push` contributes to.
+  // Returns the best order in which to pull while `push` still sends.
   std::vector<uint32_t> OrderBeside(const LifeContext& life, const ContributionPush& push) const;
-  // Blocks until all bytes of `push` are made. Returns the time from the end of the device's
-  // computing until then. Errors: those of the device.
+  // Blocks until all bytes of `push` are made. Returns how long this took after the device had
+  // computed the contribution. Errors: those of the device.
   absl::StatusOr<absl::Duration> AwaitMade(ContributionPush& push);
-  // Finishes `push`, which is the last step of the round that `report` describes.
+  // Finishes `push`. This is the last part of the round that `report` describes.
   absl::Status HandOver(const LifeContext& life, ContributionPush& push,
                         const messages::RoundReport& report);
-  // Begins the pull of the next round's weights if `now` is the moment at which this class of
-  // rounds pulls ahead.
+  // Begins the pull of the next round's weights, if `now` is the time at which this class may do
+  // so.
   void PullAhead(const LifeContext& life, Round next_round, PullsAhead now,
                  const ContributionPush& push);
 
-  // A pull that has begun before its grant has come.
+  // A pull that began before the grant of its round.
   struct Ahead {
     Round min_round;
     std::unique_ptr<WeightsPull> pull;
@@ -76,7 +76,7 @@ class PulledRounds : public RoundRunner {
   std::optional<Ahead> ahead_;
   // The buckets of the last round, in the order in which the round waited for them.
   std::vector<uint32_t> last_waited_;
-  // Times of the last acknowledgement, which came after the report of its round was sent. The next
+  // Times for the last acknowledgement. It came after the report of its round was sent, so the next
   // report includes these times.
   absl::Duration untold_communication_;
   absl::Duration untold_wait_;

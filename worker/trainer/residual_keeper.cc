@@ -16,7 +16,7 @@
 namespace lodestar::trainer {
 namespace {
 
-// Pushes a contribution again as it is stored, and collects the buckets that are late.
+// Pushes a stored contribution again, and collects the buckets that the servers did not count.
 class StoredContribution final : public ContributionBytes {
  public:
   explicit StoredContribution(const ResidualStore::Stored& stored) : stored_(stored) {}
@@ -174,7 +174,7 @@ absl::Status ResidualKeeper::Keep(const messages::Registration& registration,
                            ": the residual is not kept: ", saved.message(),
                            "; training goes on, and a process that ends now "
                            "leaves none"));
-  // Removes the file, because a later process must not use a residual that is too old.
+  // Removes the file, because a later process must not use this older residual.
   if (const absl::Status removed = store_->Remove(); !removed.ok()) {
     logging::LogError("{}: remove it before this worker begins again: {}", store_->path(),
                       removed.message());

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ResidualKeeper keeps the residual of error feedback when the worker's process ends. Before a
-// contribution is sent, it has the store write contribution and residual. At the first contribution
-// of a process, or after a contribution that may not have been counted, it asks the servers which
-// buckets of the last written contribution were counted. The matching residual is then used.
+// ResidualKeeper preserves the residual of error feedback when the worker's process ends. Before a
+// contribution is sent, it stores contribution and residual on disk. Before the first contribution
+// of a process, and after a contribution that may not have been counted, it asks the servers which
+// buckets of the last stored contribution were counted. Then the residual that matches the answer
+// is used.
 //
 // It asks by sending the same bytes under the same key again:
 //   the life goes on     each bucket is counted now, was counted before, or its round ended
 //                        without it
 //   the life has ended   a bucket that counted the bytes says so; any other bucket can never
 //                        count them (Aborted)
-// The outcome is then known for each bucket. The residual is right even if only some buckets were
-// counted. If the process begins again within the lease, it shows the instance of the earlier
-// process and its life goes on. Then nothing of the round at hand is lost.
+// The result is then known for each bucket, so the residual is right even if only some buckets were
+// counted. If a new process starts before the lease ends, it continues the life of the earlier
+// process by its instance number. In that case nothing of the present round is lost.
 //
-// One case cannot be decided. For workers that are not members any more, servers remember the last
-// counted contribution only of the 64 workers whose lives began last (DedupTable). If more than 64
-// other workers have left since, a counted contribution is taken for one that was not counted. One
-// residual is then sent twice. In one more case the residual may be wrong: if the disk takes no new
-// file and the old file cannot be removed, a residual that is too old stays. The log says so.
+// In two cases the residual is wrong. First: of the workers that have left, servers remember the
+// last counted contribution of only 64, those whose lives began last (DedupTable). If more than 64
+// other workers have left since, ResidualKeeper wrongly assumes that the contribution was not
+// counted, and one residual is sent twice. Second: if the disk can neither store a new file nor
+// remove the old file, a residual that is too old stays. The log reports this.
 //
 // A residual that cannot be used is no error. The worker logs the reason once and begins without
 // it.
@@ -46,17 +47,17 @@ class ResidualKeeper {
   ResidualKeeper(ResidualStore* store, EncodedContribution* residual, Clock* clock)
       : store_(store), residual_(residual), clock_(clock) {}
 
-  // Must be called when the last contribution may not have been counted. The next Settle() asks the
-  // servers.
+  // Must be called when it is not known whether the last contribution was counted. The next
+  // Settle() asks the servers.
   void Doubt() { is_settled_ = false; }
-  // Must be called before a contribution is begun. If this life's contribution to `round` was
-  // written before and is delivered now, returns its report, and the round is done. Errors: Aborted
-  // if this life is over; Cancelled; those of the device.
+  // Must be called before a contribution is begun. If this life has already stored its contribution
+  // to `round`, pushes it now and returns its report. The round is then done. Errors: Aborted (if
+  // this life is over); Cancelled; those of the device.
   absl::StatusOr<std::optional<messages::RoundReport>> Settle(const LifeContext& life, Round round);
-  // Returns true once a kept residual is in use, or this process has kept one.
+  // Returns true once this process uses a stored residual, or has stored one itself.
   bool has_residual() const { return has_residual_; }
 
-  // Writes a contribution whose bytes are all made. Must be called before any of them is sent.
+  // Stores a contribution whose bytes are all made. Must be called before any bytes are sent.
   // Errors: those of the device.
   absl::Status Keep(const messages::Registration& registration, const MadeContribution& made,
                     const messages::RoundReport& report);
@@ -66,8 +67,8 @@ class ResidualKeeper {
  private:
   absl::StatusOr<std::optional<messages::RoundReport>> TakeUp(const LifeContext& life, Round round,
                                                               const ResidualStore::Stored& stored);
-  // Asks the servers which buckets have counted the stored contribution. Returns one entry per
-  // bucket: true if the bucket has counted it.
+  // Asks the servers which buckets of the stored contribution were counted. Returns one entry per
+  // bucket: true if it was counted.
   absl::StatusOr<std::vector<bool>> AskWhatCounted(const LifeContext& life,
                                                    const ResidualStore::Stored& stored);
   absl::StatusOr<bool> AskOfEndedLife(const LifeContext& life, const ResidualStore::Stored& stored,

@@ -49,8 +49,8 @@ messages::Registration RegistrationOf(params::Encoding encoding, uint64_t incarn
 
 using Key = std::pair<int64_t, uint32_t>;  // Round and bucket.
 
-// Servers that count each bucket of a round once, from the life that is valid now. If `over` has
-// the bucket, its round has ended without it.
+// Servers that count each bucket of a round once, and only from the life `living`. If `over` has a
+// bucket, its round has ended without it.
 struct Servers {
   uint64_t living = 1;
   // For each counted bucket: the incarnation of the worker, and the bytes.
@@ -110,7 +110,7 @@ class ServersTransport final : public client::ParameterTransport {
   const uint64_t incarnation_;
 };
 
-// Says where in a round the process ends.
+// The place in a round at which the process ends.
 enum class End { kNever, kBeforeItIsMade, kBeforeAnythingIsSent, kAfterTwoBuckets, kAfterAll };
 
 enum class Kind { kCpu, kLate, kCard };
@@ -127,7 +127,7 @@ std::unique_ptr<kernels::Device> MakeIt(Kind kind) {
   return nullptr;
 }
 
-// The part of a worker's process that exchanges data with the servers.
+// A worker's process, reduced to its exchange with the servers.
 class Process {
  public:
   Process(params::Encoding encoding, Kind kind, Servers* servers, ResidualStore* store)
@@ -227,7 +227,8 @@ class ResidualKeeperTest : public testing::TestWithParam<std::tuple<params::Enco
     const auto [encoding, kind] = GetParam();
     return std::make_unique<Process>(encoding, kind, servers, keeps ? &store_ : nullptr);
   }
-  // Returns what servers count from a worker that is never killed. The buckets in `over` are late.
+  // Returns what servers count from a worker that is never killed. The buckets in `over` come too
+  // late.
   Servers Undisturbed(const std::set<Key>& over = {}, int skipped = -1, bool keeps = false) {
     Servers servers;
     servers.over = over;
@@ -284,7 +285,7 @@ TEST_P(ResidualKeeperTest, AProcessThatGoesOnWithALifeSendsWhatTheOneBeforeWould
   }
 }
 
-// The round was acknowledged and reported before the process ends, so the next round is granted.
+// The process ends after the round was acknowledged and reported, so the next round is granted.
 TEST_P(ResidualKeeperTest, AProcessMayEndBetweenRounds) {
   const std::set<Key> over = {{2, 1}};
   const auto expected = BytesOf(Undisturbed(over));
@@ -294,7 +295,7 @@ TEST_P(ResidualKeeperTest, AProcessMayEndBetweenRounds) {
   EXPECT_EQ(BytesOf(servers), expected);
 }
 
-// In another life, the buckets that were not counted are lost. The residual includes only the
+// A new life cannot deliver the buckets that were not counted. The residual includes only the
 // counted buckets.
 TEST_P(ResidualKeeperTest, AnotherLifeLearnsFromTheServersWhatWasCounted) {
   const std::map<End, std::set<uint32_t>> lost = {
@@ -342,7 +343,7 @@ TEST_P(ResidualKeeperTest, ASkippedStepLeavesTheResidualAsItIs) {
   }
 }
 
-// Runs a round again and again. Each time the process ends one file operation later than before.
+// Repeats a round. In each repetition the process ends one file operation later.
 TEST_P(ResidualKeeperTest, AProcessMayEndWhileItWrites) {
   const auto expected = BytesOf(Undisturbed());
   for (const bool power_goes : {false, true}) {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kVersion = 1;
 
-// Checks that a worker can have written such a record.
+// Checks that a worker could have written this record.
 absl::Status CheckRecord(const ResidualRecord& record) {
   const messages::ContributionKind kind = record.header.kind;
   if (kind != messages::ContributionKind::kGradient &&
@@ -53,7 +53,7 @@ absl::Status CheckRecord(const ResidualRecord& record) {
   return absl::OkStatus();
 }
 
-// One bucket's entries in three vectors of the record.
+// The entries of one bucket in three vectors of the record.
 struct BucketRow {
   params::Bucket bucket;
   Version base_version;
@@ -87,7 +87,7 @@ void TakeRows(const std::vector<BucketRow>& rows, ResidualRecord& record) {
   }
 }
 
-// The fields of the report in the file. Losses are stored as bits, because JSON has no NaN.
+// Names the fields of the report in the file. Losses are stored as bits, because JSON has no NaN.
 struct InFile {
   template <typename Archive>
   static void Fields(Archive& archive, messages::RoundReport& report) {
@@ -173,8 +173,8 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
         ": they have begun anew from a checkpoint, which need not have the rounds that "
         "it is of, or with another job"));
   }
-  // Servers whose disks went back to an older state keep their incarnation. The round of the record
-  // is then too high for these servers.
+  // Servers whose disks were restored to an older state may have the same incarnation as before. In
+  // that case the round of the record is too high for them.
   const bool is_later =
       registration.next_round > Round(0) && record.header.round >= registration.next_round;
   if (is_later || record.life.incarnation > registration.life.incarnation) {

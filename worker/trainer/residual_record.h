@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ResidualRecord says which contribution a kept residual belongs to. It is stored as text in the
-// file of the residual. CheckBelongs() decides whether a worker may go on with the residual. No
-// file, clock or server is used here.
+// ResidualRecord says which contribution a stored residual belongs to. It is a text in the file of
+// the residual. CheckBelongs() decides whether a worker may use the residual. This code uses no
+// file, clock or server.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@
 
 namespace lodestar::trainer {
 
-// Describes the last contribution that was made. Only the servers know whether it was counted.
+// Describes the last contribution that was made. Only the servers know whether they have counted
+// it.
 struct ResidualRecord {
   std::string worker_name;
   std::string layout_hash;
@@ -42,8 +43,8 @@ std::string FormatRecord(const ResidualRecord& record);
 absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text);
 
 // Checks that the residual belongs to this worker, to its job and to these servers, and that the
-// servers cut the vector into the same buckets. Errors: FailedPrecondition naming what differs,
-// with both values.
+// vector is divided into the same buckets. Errors: FailedPrecondition naming what differs, with
+// both values.
 absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker_name,
                           const messages::Registration& registration);
 

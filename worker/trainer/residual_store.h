@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ResidualStore keeps the residual of error feedback of one worker, in one file of the worker's own
-// folder. If the process is killed, the next process of the same name goes on with the residual.
+// ResidualStore stores the residual of error feedback of one worker, in one file of the worker's
+// own folder. If the process is killed, the next process of the same name continues with this
+// residual.
 //
-// The file is written before a contribution is sent. It is written whole, under another name, and
-// synced before it replaces the file of the round before. It has two residuals (for a contribution
-// that is not counted, and for one that is counted), the contribution as it travels, and a
+// The file is written before a contribution is sent. It is first written under another name and
+// synced. Then it replaces the file of the last round. It has two residuals (for a contribution
+// that is not counted, and for one that is counted), the encoded contribution, and a
 // ResidualRecord. If the same bytes are sent again, the servers' answers show for each bucket which
 // of the two residuals is right (ResidualKeeper). So a process may end at any moment:
 //   before the file is replaced   nothing of this round was sent; the file is that of the round
 //                                 before, and the servers know all its buckets
 //   after the file is replaced    the servers know what was counted
-// This also holds if the machine goes down.
+// This is also true if the machine crashes.
 //
 // Per round the residual is written twice and the encoded bytes once: 9 bytes per parameter with
-// int8, 10 with bf16 and fp16. While a file is replaced, the folder takes twice as much. Nothing is
-// sent before the write has ended.
+// int8, 10 with bf16 and fp16. While a file is replaced, the folder needs twice as much space.
+// Nothing is sent before the write has ended.
 //
 //   8 bytes   "LSRESID1"
 //   8         length of the record, little endian
@@ -41,7 +42,7 @@ namespace lodestar::trainer {
 
 class ResidualStore {
  public:
-  // Requires: the folder exists, and no other process writes in it. `file_system` must outlive the
+  // Requires: the folder exists, and no other process writes to it. `file_system` must outlive the
   // store.
   ResidualStore(storage::FileSystem* file_system, std::string folder, std::string worker_name);
 
@@ -56,9 +57,9 @@ class ResidualStore {
     std::vector<const uint8_t*> places;  // Where each bucket's bytes begin.
   };
 
-  // Writes the file. `before` and `after` must be as long as the record says, and `contribution`
+  // Writes the file. `before` and `after` must have the length in the record, and `contribution`
   // must have the record's buckets. The file is on disk when Save() returns. After an error the
-  // earlier file may still be there. Errors: those of the file system.
+  // earlier file may still exist. Errors: those of the file system.
   absl::Status Save(const ResidualRecord& record, absl::Span<const float> before,
                     absl::Span<const float> after,
                     absl::Span<const absl::Span<const std::byte>> contribution);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Decides which failed transfers are tried again, and after which delay.
+// Decides which failed transfers are retried, and after which delay.
 #pragma once
 
 #include <algorithm>
@@ -14,21 +14,21 @@
 
 namespace lodestar::trainer {
 
-// The retries of one transfer. Their number has no limit. If a server stays away, missed heartbeats
-// end the worker's life, and the end of the life cancels the transfer.
+// The retries of one transfer. Their number has no limit. If a server does not come back,
+// heartbeats fail, the worker's life ends, and the end of the life cancels the transfer.
 class TransferRetry {
  public:
   explicit TransferRetry(Clock* clock) : clock_(clock) {}
 
-  // Returns true if the same transfer may succeed later without another registration. Must be
-  // called once per failure. InvalidArgument is tried again a few times, because bits that flipped
-  // on the way look to a server like a wrong request.
+  // Returns true if the same transfer may succeed later without a new registration. Must be called
+  // once per failure. InvalidArgument is retried a few times, because flipped bits on the way may
+  // make a request invalid.
   bool MayHelp(const absl::Status& status) {
     if (absl::IsInvalidArgument(status)) return ++num_refusals_ <= kMaxRepeatedRefusals;
     return RemedyFor(status) == Remedy::kRepeat;
   }
 
-  // Sleeps. Each sleep is longer than the one before. `what` names the transfer in the log.
+  // Sleeps, longer each time. `what` names the transfer in the log.
   void BackOff(const absl::Status& status, absl::string_view what) {
     if (pause_ == kFirstPause || absl::IsInvalidArgument(status)) {
       logging::LogWarn("{} failed ({}); trying again", what, status.message());

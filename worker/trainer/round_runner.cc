@@ -16,8 +16,8 @@
 namespace lodestar::trainer {
 namespace {
 
-// Number of held-out samples that are read at once. It limits the memory of a batch, and does not
-// change the arithmetic.
+// Number of held-out samples that are read at once. It limits the memory of a batch and does not
+// change the result.
 constexpr int64_t kSamplesPerRead = 256;
 
 // Returns true if another life or another connection may succeed.
@@ -39,8 +39,8 @@ absl::StatusOr<messages::RoundReport> RoundRunner::Run(const LifeContext& life,
       is_of_this_life && kept_->round == grant.round && grant.kind == messages::Grant::Kind::kTrain;
   absl::Status settled;
   if (!is_made && kept_.has_value()) {
-    // The coordinator took the report of the kept round before the acknowledgement arrived here.
-    // Pushing the contribution again tells which of its buckets were late.
+    // The coordinator has the report of this contribution's round already, but we have no
+    // acknowledgement. Pushing the contribution again shows which of its buckets were not counted.
     if (is_of_this_life && kept_->round < grant.round && !keeper_.has_value()) {
       settled = PushKept(life, kept_->made);
     }
@@ -128,8 +128,8 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const message
   for (int64_t k = begin; k < end;) {
     RETURN_IF_ERROR(life.Check());
     if (deps_.stop_requested()) return CutEvaluation(grant, k - begin, report);
-    // A pass must not go beyond the next multiple of kSamplesPerRead from `begin`. So the sizes of
-    // passes, and the last bits of their sums, do not depend on where reads end.
+    // A pass ends at multiples of kSamplesPerRead from `begin`. So the sizes of passes, and the
+    // last bits of their sums, do not depend on where a read ends.
     const int64_t border = begin + ((k - begin) / kSamplesPerRead + 1) * kSamplesPerRead;
     const int64_t pass_end = std::min({end, border, k + per_pass});
     samples.clear();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// RoundRunner carries out one grant of a worker: it pulls the weights, evaluates its part of the
-// evaluation set, trains, and pushes a contribution. The object, with the state of its local
-// optimizer, outlives a lost connection. There is one class per way of training (gradients every
-// step, many local steps, local steps during the exchange). round_runner_factory.h chooses the
-// class.
+// RoundRunner carries out the grants of a worker. For each, it pulls the weights, evaluates its
+// part of the evaluation set, trains, and pushes a contribution. If the connection is lost, the
+// object continues to exist, with the state of its inner optimizer. There is one class per way of
+// training (gradients every step, many local steps, local steps during the exchange).
+// round_runner_factory.h chooses the class.
 #pragma once
 
 #include <atomic>
@@ -36,8 +36,8 @@
 
 namespace lodestar::trainer {
 
-// A step of training or evaluation that begins. In an evaluation `step` and `learning_rate` are not
-// set.
+// A step of training or evaluation, at its beginning. In an evaluation `step` and `learning_rate`
+// are not set.
 struct RoundStep {
   Round round;
   int step = 0;  // Number of the step in its round, from 0.
@@ -47,46 +47,47 @@ struct RoundStep {
   uint64_t server_incarnation = 0;  // Incarnation of the servers. It changes when they restart.
 };
 
-// The parts that a runner uses from life to life. The runner does not own these parts, and they
-// must outlive the runner.
+// The parts that a runner uses in all lives. The runner does not own them, and they must outlive
+// it.
 struct RoundRunnerDeps {
   model::Model* model = nullptr;
   kernels::Device* device = nullptr;
   const data::Dataset* dataset = nullptr;
   Clock* clock = nullptr;
-  // False means that all weights are pulled before forward, and that nothing is pushed before
-  // backward has ended. This is for measuring what overlap gains.
+  // False means that forward starts after all weights were pulled, and that pushing starts after
+  // backward. Used to measure how much overlap helps.
   bool overlap = true;
   process::TraceRecorder* trace = nullptr;  // Null means no trace.
   // If true, the next round's weights are pulled before the round is granted. Must be false if the
-  // caller reads the parameters between rounds. Has no effect if it is not known with which version
-  // the next round begins.
+  // caller reads the parameters between rounds. Ignored if it is not known with which version the
+  // next round begins.
   bool pulls_ahead = false;
-  // If true, the model makes local steps itself: TrainStep() changes parameters().
+  // True if the model has its own optimizer: TrainStep() makes local steps and changes
+  // parameters().
   bool model_has_optimizer = false;
-  // Called with the report of a round once the whole contribution to the round is on its way,
-  // before it is acknowledged. May be null. Not called if contributions are deferred, because the
+  // Called with the report of a round when the whole contribution was passed to the transport,
+  // before it is acknowledged. May be null. Not called if contributions are deferred, because
   // windows then hide the transfer.
   std::function<void(const messages::RoundReport&)> on_contributed = nullptr;
-  // Keeps the residual of error feedback on disk. Nothing is then pushed before the whole
-  // contribution is made and written. Null means that the residual is lost when the process ends.
+  // Stores the residual of error feedback on disk. In that case nothing is pushed before the whole
+  // contribution was made and stored. Null means that the residual is lost when the process ends.
   ResidualStore* residuals = nullptr;
-  // Keeps the state of an inner optimizer for the next process. Null means that the state is lost
+  // Stores the state of an inner optimizer for the next process. Null means that the state is lost
   // when the process ends.
   InnerStateStore* inner_states = nullptr;
   // Called before each step of the model.
   std::function<void(const RoundStep&)> on_step = [](const RoundStep&) {};
-  // Called after local steps, before other code reads the parameters. This is at the end of a
-  // round's steps, and before weights of the servers are merged into parameters between two steps.
-  // An error ends the round.
+  // Called after local steps, before other code reads the parameters: at the end of a round's
+  // steps, and between two steps before weights of the servers are merged into the parameters. An
+  // error ends the round.
   std::function<absl::Status()> on_steps_made = [] { return absl::OkStatus(); };
-  // Called with the versions of all buckets before they are used. Null means that computing may
-  // begin while weights still arrive.
+  // Called with the versions of all buckets before their weights are used. Null means that
+  // computing may begin while weights still arrive.
   std::function<void(const std::vector<Version>&)> on_weights = nullptr;
-  // Returns true once the worker was told to stop. The runner then pushes what it has computed.
+  // Returns true once the worker was told to stop. Then the runner pushes what it has computed.
   std::function<bool()> stop_requested;
-  // Returns the time that is left once the worker was told to stop. Local steps that fit into this
-  // time are still made. Zero means that no step is made after the present one.
+  // Returns the time that is left after a request to stop. Local steps that fit into this time are
+  // still made. Zero means that the present step is the last.
   std::function<absl::Duration()> time_left = [] { return absl::ZeroDuration(); };
   // Called with the present activity: "compute", or "pull" or "push" while the runner waits for
   // servers.
@@ -98,21 +99,21 @@ class RoundRunner {
   virtual ~RoundRunner() = default;
 
   // Carries out a kTrain or kEvaluate grant. Returns when every server has acknowledged the
-  // contribution. A contribution may have been made but not acknowledged. If the same life is
-  // granted its round again, the same contribution is pushed again and not computed again. So a
-  // local optimizer makes each step once, and the worker's state matches what a server has counted.
+  // contribution. If a contribution was made but not acknowledged, and the same life is granted its
+  // round again, the same contribution is pushed and not computed again. So the inner optimizer
+  // makes each step once, and the worker's state matches what a server has counted.
   //
   // Errors: Aborted if this life is over and the worker must register again; Cancelled;
   // Unimplemented, see UnknownCalls. Any other error is final. Errors of this machine's data and
-  // device are FailedPrecondition, even if their own code would allow another try.
+  // device are FailedPrecondition, whatever their own code was.
   absl::StatusOr<messages::RoundReport> Run(const LifeContext& life, const messages::Grant& grant);
   // Removes the residual on disk, because the job is done.
   void ForgetResidual();
 
   // Pulls weights that include all rounds before `min_round` into the model's parameters. Blocks
-  // until those rounds are over. Errors: those of Run().
+  // until these rounds are over. Errors: those of Run().
   virtual absl::Status PullWeights(const LifeContext& life, Round min_round) = 0;
-  // Keeps the optimizer state for the next process of the same name, see
+  // Stores the optimizer state for the next process of the same name, see
   // RoundRunnerDeps::inner_states. Called after the worker was told to stop and has handed in its
   // work. Errors: those of files and of the device.
   virtual absl::Status KeepOptimizerState() { return absl::OkStatus(); }
@@ -120,40 +121,42 @@ class RoundRunner {
   absl::Status HandInInitialWeights(const messages::Registration& registration,
                                     client::ParameterTransport* transport);
   // Must be called before the registration and the transport of the last Run() are destroyed. Ends
-  // the pull for the next round, which uses both.
+  // the pull of the next round's weights, which uses both.
   virtual void EndLife() = 0;
-  // Returns the number of pulls, of all weights or a part, whose weights were used, over all lives.
+  // Returns the number of pulls whose weights were used, over all lives. Includes pulls of only a
+  // part of the weights.
   int64_t num_pulls() const { return num_pulls_; }
 
  protected:
   explicit RoundRunner(const RoundRunnerDeps& deps)
       : deps_(deps), timeline_(deps.device, deps.trace) {}
 
-  // Returns when the buckets of a contribution leave.
+  // Returns when buckets of a contribution may be sent.
   ContributionPush::Leaves leaves() const {
     return deps_.residuals == nullptr ? ContributionPush::Leaves::kAtOnce
                                       : ContributionPush::Leaves::kWithFinish;
   }
   // Must be called before a contribution is begun. Returns the result of ResidualKeeper::Settle().
-  // If this process continues an earlier process whose residual is lost, reports the loss once.
+  // If this process continues an earlier process, and the earlier residual is lost, reports the
+  // loss once.
   absl::StatusOr<std::optional<messages::RoundReport>> SettleResidual(const LifeContext& life,
                                                                       Round round);
   // Evaluates the grant's held-out samples with the model's present weights. Adds loss, accuracy
-  // and computing time to *report. Time spent waiting for `pull`, which brings the weights, is left
-  // out. A null `pull` means that the weights are there. Does nothing if the grant has no held-out
-  // samples.
+  // and computing time to *report. The time does not include waits for `pull`, which brings the
+  // weights. A null `pull` means that the weights have arrived. Does nothing if the grant has no
+  // held-out samples.
   //
   // Once the worker is told to stop, ends between two passes of the model. The report of a training
   // round then has no held-out samples. Errors: those of data, model and pull; Aborted if the life
   // is over; Cancelled if the worker is told to stop and the grant only evaluates.
   absl::Status EvaluateHeldout(const LifeContext& life, const messages::Grant& grant,
                                WeightsPull* pull, messages::RoundReport* report);
-  // Keeps `push`, which has the whole contribution to the round of `report`, until servers have
-  // counted it. If the round is granted again, the kept contribution is pushed again. Errors: those
-  // of the device.
+  // Keeps `push` until the servers have counted it. `push` has the whole contribution to the round
+  // of `report`. If the round is granted again, the same contribution is pushed again. Errors:
+  // those of the device.
   absl::Status Keep(const LifeContext& life, ContributionPush& push,
                     const messages::RoundReport& report);
-  // Counts a pull whose weights are used. Must be called by one thread at a time.
+  // Must be called when the weights of a pull are used. Must be called by one thread at a time.
   void CountPull() { ++num_pulls_; }
   // Calls on_contributed.
   void TellContributed(messages::RoundReport report);
@@ -165,10 +168,10 @@ class RoundRunner {
   std::unique_ptr<ExchangeState> exchange_;  // Set before the first round.
 
  private:
-  // Carries out a round. Repeats transfers that may succeed later. Returns other errors unchanged.
+  // Carries out a round. Retries transfers that may succeed later. Returns other errors unchanged.
   virtual absl::StatusOr<messages::RoundReport> RunRound(const LifeContext& life,
                                                          const messages::Grant& grant) = 0;
-  // Pushes again the contribution that was made for a round. Errors: those of RunRound().
+  // Pushes the kept contribution of a round again. Errors: those of RunRound().
   virtual absl::Status PushKept(const LifeContext& life, const MadeContribution& made) = 0;
   absl::StatusOr<messages::RoundReport> RunAgain(const LifeContext& life);
   // Ends an evaluation after `num_done` held-out samples, because the worker was told to stop. See
@@ -176,7 +179,7 @@ class RoundRunner {
   absl::Status CutEvaluation(const messages::Grant& grant, int64_t num_done,
                              messages::RoundReport* report);
 
-  // A contribution that is not acknowledged yet.
+  // A contribution that is not yet acknowledged.
   struct Kept {
     uint64_t server_incarnation = 0;
     messages::WorkerLife life;
@@ -189,7 +192,7 @@ class RoundRunner {
   std::atomic<int64_t> num_pulls_ = 0;
   // True once SettleResidual() has succeeded in this process.
   bool has_settled_ = false;
-  // Number of rounds whose residual is lost. The next report includes it.
+  // Number of rounds whose residual is lost. The next report includes this number.
   int64_t lost_residual_rounds_ = 0;
 };
 

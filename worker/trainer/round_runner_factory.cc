@@ -16,15 +16,15 @@ namespace lodestar::trainer {
 
 namespace {
 
-// Returns the norm to which the worker clips its gradients. 0 means that it does not clip. If each
-// gradient is applied alone, the worker clips it. If a round is averaged, the servers clip the
-// average instead.
+// Returns the norm to which the worker clips its gradients. 0 means that it does not clip. Without
+// rosters, each gradient is applied alone, so the worker clips it. With rosters, the servers clip
+// the average of a round instead.
 double ClientClipNorm(const job::JobSpec& job) {
   return job::HasRosters(job) ? 0.0 : job.clip_norm;
 }
 
-// Returns true if each round begins with the weights after the last round. With a quorum, or
-// without rosters, a worker may begin with other weights.
+// Returns true if each round begins with the weights at the end of the last round. With a quorum,
+// or without rosters, this is not certain.
 bool BeginsWhereTheLastEnds(const job::JobSpec& job) {
   return job::HasRosters(job) && job.quorum == 0;
 }
@@ -61,8 +61,9 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const job::JobSpec&
 
 int64_t LocalStepsDeviceBytes(const job::JobSpec& job, const params::Layout& layout) {
   if (!job::HasLocalSteps(job)) return 0;
-  // One vector keeps the weights at the start of the round. With deferred contributions two vectors
-  // keep the servers' weights and the contribution.
+  // The runner needs one vector for the weights at the start of the round. With deferred
+  // contributions it needs two, for the servers' weights and for the contribution, and those of the
+  // merge.
   const int runner_vectors = job::DefersContributions(job) ? 2 + NumMergeVectors(job) : 1;
   const int vectors = InnerOptimizer::NumStateVectors(job.optimizer.kind) + runner_vectors;
   return vectors * layout.num_elements() * static_cast<int64_t>(sizeof(float));

@@ -17,16 +17,17 @@ namespace lodestar::trainer {
 absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const job::JobSpec& job,
                                                              const RoundRunnerDeps& deps);
 
-// Returns the device memory that the job's runner takes beside the model, for the state of a local
-// optimizer and for encodings. `memory_is_host` is true if the device's memory is host memory.
+// Returns the device memory that the job's runner needs besides the model, for the state of an
+// inner optimizer and for encodings. `memory_is_host` is true if the device's memory is host
+// memory.
 int64_t RunnerDeviceBytes(const job::JobSpec& job, const params::Layout& layout,
                           bool memory_is_host);
-// Returns the part of RunnerDeviceBytes() that only local steps take: the state of a local
+// Returns the part of RunnerDeviceBytes() that only local steps need: the state of an inner
 // optimizer, and copies of the weights.
 int64_t LocalStepsDeviceBytes(const job::JobSpec& job, const params::Layout& layout);
-// Returns the pinned host memory that the runner takes for the host's copies of vectors that
-// travel, if the device's memory is not host memory. If `keeps_residual`, the memory that the first
-// round needs to keep the residual on disk is added.
+// Returns the pinned host memory that the runner needs if the device's memory is not host memory:
+// the host's copies of vectors that are sent or received. If `keeps_residual`, the result includes
+// the memory for storing the residual on disk, which the first round allocates.
 int64_t RunnerPinnedBytes(const job::JobSpec& job, const params::Layout& layout,
                           bool keeps_residual);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests of whole rounds of one worker with a parameter server in memory. A device with memory and
-// streams of its own must compute the bits that the CPU computes, in every mode, with transfers
-// that overlap and without.
+// Tests of whole rounds of one worker with a parameter server in memory. The same bits must result
+// on the CPU and on a device with its own memory and streams, in every mode, and with and without
+// transfers that overlap.
 
 #include <algorithm>
 #include <memory>
@@ -110,7 +110,7 @@ TEST_P(RoundRunnerTest, AFailureOfTheDeviceEndsTheRoundWhereverItHappens) {
       ASSERT_OK(training.RunRound(0));
       device.FailAt(stream, count);
       absl::Status status = training.RunRound(1).status();
-      // Round 1 may not need the copy that fails, so the error may come in a later round.
+      // The copy that fails may not be needed in round 1. So the error may come in a later round.
       if (status.ok()) status = training.RunRound(2).status();
       if (status.ok()) status = training.RunRound(3).status();
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, HasSubstr("made to fail")))
@@ -322,7 +322,7 @@ class PullsAheadTest : public ::testing::Test {
     pulls_.emplace(*training_);
   }
 
-  // Returns the number of pulls, including one that still runs.
+  // Returns the number of pulls that have begun. Ends a pull that still runs.
   int NumPulls() {
     training_->runner().EndLife();
     return pulls_->count();
@@ -387,8 +387,8 @@ TEST_F(PullsAheadTest, WhereAllWeightsComeTogetherTheyComeAsForwardNeedsThem) {
               ElementsAreArray(AllBuckets(training_->server().registration())));
 }
 
-// The token table has 40 rows of 32 elements in five buckets. The rows of tokens below 16 lie in
-// the first two.
+// The token table has 40 rows of 32 elements in five buckets. The first two buckets have the rows
+// of tokens below 16.
 TEST_F(PullsAheadTest, RowsThatTheDataDoesNotHaveLeaveFirstAndComeLast) {
   job::JobSpec job = SyncJob();
   job.bucket_bytes = 1024;
@@ -404,8 +404,8 @@ TEST_F(PullsAheadTest, RowsThatTheDataDoesNotHaveLeaveFirstAndComeLast) {
   EXPECT_THAT(std::vector<uint32_t>(asked.end() - 3, asked.end()), ElementsAre(2, 3, 4));
   EXPECT_THAT(std::vector<uint32_t>(left.begin(), left.begin() + 3), ElementsAre(2, 3, 4));
   EXPECT_THAT(std::vector<uint32_t>(left.end() - 3, left.end()), ElementsAre(0, 1, 5));
-  // Later tokens need the other buckets of the table. The worker waits for these buckets, and they
-  // keep their place in the order.
+  // Later tokens need the other buckets of the table. The worker waits for these buckets, and the
+  // order of the pull stays the same.
   training_->LimitTokens(40);
   ASSERT_OK(training_->RunRound(1));
   pulls_->Await(3);
@@ -505,8 +505,8 @@ TEST(LocalSgdTest, AStopWithinTheWindowEndsItOnceTheRestDoesNotFit) {
   const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   SimulatedClock clock;
   TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
-  // Each step takes 10 s. When the second step begins, 11 s are left. That is too short for a third
-  // step with its margin and for handing in.
+  // Each step takes 10 s. At the beginning of the second step, 11 s are left. This is not enough
+  // for a third step with its margin and for handing in.
   training.on_step_ = [&](const RoundStep& step) {
     clock.AdvanceTime(absl::Seconds(10));
     if (step.step == 1) training.RequestStop(absl::Seconds(11));
@@ -529,7 +529,8 @@ TEST(LocalSgdTest, ContributesAfterOnePullOfTheWeights) {
   EXPECT_EQ(training.runner().num_pulls(), 2);
 }
 
-// Tests of a worker that is told to stop after two rounds. Another process goes on with the third.
+// Fixture with a worker that is told to stop after two rounds. Another process continues with the
+// third round.
 class InnerStateTest : public ::testing::Test {
  protected:
   // Returns the servers' weights after the third round.
@@ -559,7 +560,7 @@ TEST_F(InnerStateTest, AWorkerThatWasStoppedGoesOnToTheBit) {
   const std::vector<float> whole = Weights(PseudoGradientJob(), nullptr);
   EXPECT_EQ(Weights(PseudoGradientJob(), &store_), whole);
   EXPECT_THAT(store_.Load(), StatusIs(absl::StatusCode::kNotFound)) << "no state is used twice";
-  // Without the kept state the third round has another result.
+  // Without the stored state, the third round has another result.
   InnerStateStore nowhere(&storage::FileSystem::Real(), ::testing::TempDir() + "/none", "a");
   TrainingRig cold(PseudoGradientJob(), cpu_.get(), /*overlap=*/true);
   for (int64_t round = 0; round < 3; ++round) {
@@ -569,7 +570,7 @@ TEST_F(InnerStateTest, AWorkerThatWasStoppedGoesOnToTheBit) {
   EXPECT_NE(cold.server().weights(), whole);
 }
 
-// Tests a worker's process that goes on while the servers restart.
+// Tests a worker's process that continues to run while the servers restart.
 TEST_F(InnerStateTest, ServersThatGoOnWhereTheyWereLeaveTheStateAndThoseThatGoBackDoNot) {
   const auto train = [&](bool are_started_again, const std::vector<int64_t>& last_rounds) {
     TrainingRig training(PseudoGradientJob(), cpu_.get(), /*overlap=*/true);
@@ -599,7 +600,7 @@ TEST_F(InnerStateTest, StateOfAnotherWorkerJobOrLaterRoundIsNotUsed) {
     EXPECT_OK(next.RunRound(round));
     return next.server().weights();
   };
-  // Returns the servers' weights after the first round of a process without kept state.
+  // Returns the servers' weights after the first round of a process without stored state.
   const auto cold = [&](const job::JobSpec& job, int64_t round) {
     TrainingRig training(job, cpu_.get(), /*overlap=*/true);
     training.server().SkipRounds(round);

@@ -26,7 +26,7 @@ messages::Registration SomeRegistration(int64_t num_elements) {
   return registration;
 }
 
-// The parameter is the number of elements. Weights of kLongPullBytes or more are written past the
+// The parameter is the number of elements. From kLongPullBytes on, weights are written past the
 // caches. Shorter weights are written through the caches.
 class ShadowReplicaTest : public testing::TestWithParam<int64_t> {
  protected:
@@ -90,8 +90,8 @@ TEST_P(ShadowReplicaTest, ChangesAreAddedToWhatIsHeldWhateverBecameOfTheWeights)
   EXPECT_EQ(Target(1).held, Version(5));
 }
 
-// Tests a bucket that comes whole, but of which only a part arrives. The weights are then mixed,
-// but the shadow stays unchanged.
+// Tests a bucket that is sent whole, of which only a part arrives. The weights are then a mixture,
+// but the shadow must not change.
 TEST_P(ShadowReplicaTest, BrokenPullLeavesWhatIsHeld) {
   ArriveWhole(0, 4, 1.0f);
   const client::PullTarget broken = Target(0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// SkippedContribution is the contribution of a step without a gradient. It has no bytes, and leaves
-// the residual of earlier contributions unchanged.
+// SkippedContribution is the contribution of a step that has no gradient. It has no bytes, and does
+// not change the residual.
 #pragma once
 
 #include "worker/trainer/contribution_bytes.h"

@@ -28,7 +28,7 @@ std::optional<ExpectedStep> StepForecast::Expect(int ahead) const {
                            .step = static_cast<int>(index % last->local_steps),
                            .num_steps = last->local_steps,
                            .samples = {}};
-  // Restarted servers may have gone back to an earlier sample.
+  // If restarted servers have gone back to an earlier sample, the distance is not usable.
   const bool has_distance = before.has_value() && last->first_sample > before->first_sample;
   const int64_t distance =
       has_distance ? last->first_sample - before->first_sample : last->num_samples;

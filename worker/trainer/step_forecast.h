@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// StepForecast tells programs that load data ahead which samples the next steps will have. Within
-// the present grant the forecast is certain. Beyond it the forecast is a guess: each grant has as
-// many samples as the last grant, and the distance between grants stays that of this worker's last
-// two grants. Before the second grant, the guess is that grants follow each other without a gap.
-// The guess holds while no worker joins or leaves.
+// StepForecast says which samples the next steps will have, for programs that load data ahead.
+// Within the present grant the forecast is certain. For later grants it is a guess, from this
+// worker's last two grants: the number of samples and the distance between grants stay the same.
+// Before the second grant, it assumes no gap between grants. The guess is right as long as no
+// worker joins or leaves.
 #pragma once
 
 #include <optional>
@@ -31,10 +31,10 @@ struct StepForecast {
   // The present step of `last`. -1 means that its first step has not begun.
   int step = -1;
 
-  // Must be called when a grant is about to be carried out, also if the same grant is given again.
+  // Must be called before a grant is carried out, also if the same grant is given again.
   void OnGrant(const messages::Grant& grant);
   // Returns the training step that comes `ahead` steps after the present one. 1 means the next
-  // step. Returns nothing if there was no training grant, if `order` is not set, or if a sample's
+  // step. Returns nullopt if there was no training grant, if `order` is not set, or if a sample's
   // number would overflow.
   std::optional<ExpectedStep> Expect(int ahead) const;
 };

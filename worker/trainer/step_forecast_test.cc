@@ -35,7 +35,7 @@ std::vector<data::SampleRef> SamplesAt(const messages::Grant& grant, int step) {
 }
 
 TEST(StepForecastTest, ASteadyRosterIsForetold) {
-  // The worker is the second of two. Each gets 8 samples.
+  // The worker is the second of two workers. Each worker gets 8 samples.
   StepForecast forecast = Forecast();
   for (int64_t round = 0; round < 20; ++round) {
     const auto grant_of = [](int64_t k) { return TrainingGrant(k, 16 * k + 8, 8); };
@@ -83,7 +83,7 @@ TEST(StepForecastTest, AChangeOfTheRosterIsKnownByTheSecondGrantAfterIt) {
   StepForecast forecast = Forecast();
   forecast.OnGrant(TrainingGrant(0, 0, 8));
   forecast.OnGrant(TrainingGrant(1, 16, 8));
-  // A third worker has joined, with 8 samples too.
+  // A third worker has joined, which also gets 8 samples.
   forecast.OnGrant(TrainingGrant(2, 32, 8));
   forecast.OnGrant(TrainingGrant(3, 56, 8));
   forecast.step = 0;

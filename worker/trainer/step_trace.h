@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// StepTrace stands between a model and its gate and sink. It records in a trace when forward and
+// StepTrace is placed between a model and its gate and sink. It records in a trace when forward and
 // backward of each block ran. Without a trace it only passes the calls on.
 #pragma once
 
@@ -30,10 +30,11 @@ class StepTrace final : public model::WeightsGate, public model::GradientSink {
   absl::Status PartsReady(int block, absl::Span<const params::ElementRange> parts) override;
 
  private:
-  // Call the gate or the sink between two pieces of work, and record the time of the call.
+  // Call the gate or the sink, and record the time of the call. The present piece of work ends
+  // before the call, and the next begins after it.
   absl::Status Wait(int block, absl::FunctionRef<absl::Status()> wait);
   absl::Status HandOver(int block, absl::FunctionRef<absl::Status()> tell);
-  // Records the piece of work since Open() under this name.
+  // Records the time since Open() as a piece of work with this name.
   void Close(absl::string_view name, int block);
   void Open();
 
@@ -41,7 +42,7 @@ class StepTrace final : public model::WeightsGate, public model::GradientSink {
   DeviceTimeline* const timeline_;
   model::WeightsGate* const gate_;
   model::GradientSink* const sink_;
-  // The block whose forward runs. -1 means that no forward has begun.
+  // The block whose forward runs now. -1 means that no forward has begun.
   int forward_block_ = -1;
   absl::Time opened_at_;
 };

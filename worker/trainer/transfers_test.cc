@@ -32,7 +32,7 @@ class TransfersTest : public ::testing::Test {
         values_(4, 0.0f),
         exchange_(MakeExchange({})) {}
 
-  // Makes the exchange of one vector that is pulled and pushed.
+  // Makes the exchange state for one vector, which is both pulled and pushed.
   std::unique_ptr<ExchangeState> MakeExchange(const job::JobSpec& job) {
     const kernels::Buf vector = {values_.data(), kernels::DType::kF32, 4};
     return *ExchangeState::Create(job, registration_.layout(), device_.get(), vector, vector);
@@ -114,7 +114,7 @@ TEST_F(TransfersTest, ACancelledPullIsCancelledForWhoWaits) {
                                static_cast<int64_t>(weights.size())};
   const auto exchange =
       *ExchangeState::Create(job, server.registration().layout(), device_.get(), vector, vector);
-  // The servers have not counted a contribution to this round, so the pull waits.
+  // The servers still wait for a contribution to this round, so the pull waits.
   WeightsPull pull(server.registration(), Round(1), AllBuckets(server.registration()),
                    exchange->weights(), nullptr, &server, &clock_);
   pull.Cancel();
@@ -176,8 +176,8 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
                    nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
-  // bf16 drops a part of the halved value. The next contribution includes this part, and is
-  // therefore rounded up.
+  // bf16 loses a part of the halved value. This part is in the residual, so the next contribution
+  // is rounded up.
   values_.assign(4, 2.0f + 3 * 0x1p-9f);
   job::JobSpec job;
   job.push_encoding = params::Encoding::kBf16;
@@ -209,15 +209,14 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   EXPECT_EQ(transport_.pushes_[0][0].data, halved);
 }
 
-// A refusal may come from bits that flipped on the way, so a refused push is repeated.
+// Flipped bits on the way may be the reason of a refusal, so a refused push is repeated.
 TEST_F(TransfersTest, RepeatsRefusedPushThreeTimes) {
   WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
                    nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   const auto push = [&](int num_refusals) {
     transport_.pushes_.clear();
-    // The script of answers has refusals and one other failure. The other failure does not count as
-    // a refusal.
+    // The script has refusals and one other failure, which does not count as a refusal.
     transport_.script_.assign(num_refusals, absl::InvalidArgumentError("encoding is 0"));
     transport_.script_.insert(transport_.script_.begin() + 1, absl::DataLossError("checksum"));
     ContributionPush push(registration_, {.round = Round(7)}, exchange_->contribution(), &pull,
@@ -243,7 +242,7 @@ TEST(TransferRetryTest, RepeatsRefusedTransferThreeTimes) {
   EXPECT_FALSE(retry.MayHelp(absl::AbortedError("register again")));
 }
 
-// Tests with blocks that have more than one bucket.
+// Fixture with blocks that have more than one bucket.
 class PartsOfBlocksTest : public ::testing::Test {
  protected:
   PartsOfBlocksTest()
@@ -320,7 +319,7 @@ TEST_F(PartsOfBlocksTest, PushTellsWhatHasNotLeft) {
   const auto push = Push(pull.get());
   ASSERT_OK(push->AllBlocksReady());
   EXPECT_THAT(push->leaving(), ElementsAre());
-  // The buckets leave in the order 4, 0, 1, 2, 3. The unsent bytes are half of bucket 1, and
+  // The buckets are sent in the order 4, 0, 1, 2, 3. The unsent bytes are half of bucket 1, and
   // buckets 2 and 3.
   transport_.bytes_unsent_ = 20;
   EXPECT_THAT(push->leaving(),

@@ -20,7 +20,7 @@ size_t BytesOf(kernels::Buf vector) {
   return kernels::DTypeBytes(vector.dtype) * vector.num_elements;
 }
 
-// A vector that only one rule uses.
+// A vector that only one merge rule needs.
 class OwnVector {
  public:
   static absl::StatusOr<OwnVector> Allocate(kernels::Device* device, kernels::Buf like) {
@@ -41,8 +41,8 @@ void CopyRange(kernels::Device* device, kernels::Buf to, kernels::Buf from,
   device->Copy(Part(to, range).data, Part(from, range).data, BytesOf(Part(to, range)), kStream);
 }
 
-// Replaces the local weights by the servers' weights. No step is computed before the new weights
-// have arrived.
+// Replaces the local weights by the servers' weights. The worker computes no step while it waits
+// for the new weights.
 class ReplacingMerge final : public WeightsMerge {
  public:
   explicit ReplacingMerge(const Vectors& vectors) : vectors_(vectors) {}
@@ -82,8 +82,8 @@ class MixingMerge final : public WeightsMerge {
   const double alpha_;
 };
 
-// Sets local to global + (local - local at the contribution), which keeps all steps that were made
-// since the contribution.
+// Sets local to global + (local - local at the contribution). This keeps the changes of all steps
+// that were made after the contribution.
 class KeepingMerge final : public WeightsMerge {
  public:
   KeepingMerge(const Vectors& vectors, OwnVector at_contribution)
@@ -108,9 +108,9 @@ class KeepingMerge final : public WeightsMerge {
   const OwnVector at_contribution_;
 };
 
-// Merges by elastic averaging, see IsElastic(). The local weights move when the worker contributes,
-// and the worker goes on at once. The servers' weights after the round are needed only for the next
-// contribution.
+// Merges by elastic averaging, see IsElastic(). When the worker contributes, its local weights move
+// towards the servers' weights, and the worker continues at once. It needs the servers' weights
+// after the round only for the next contribution.
 //
 // If all workers of a round contribute, the sum of the workers' weights and the servers' weights
 // stays the same.
@@ -134,27 +134,27 @@ class ElasticMerge final : public WeightsMerge {
 };
 
 // Makes eager updates of the outer step (arXiv:2502.12996), from the weights that servers send. The
-// next window begins where the servers' outer step would lead from `global` with this worker's part
-// of the round alone. The other workers' part arrives with the round's weights, during the next
-// window. With one worker, both steps lead to the same weights.
+// next window begins with the weights that the servers' outer step would give from `global` if only
+// this worker had contributed. The contributions of other workers arrive with the round's weights,
+// during the next window. With one worker, both steps give the same weights.
 //
 // The servers' step is
 //   global - rate * ((1 + beta) * share * contributed + beta^2 * momentum)
 // with
 //   momentum' = beta * momentum + mean contribution.
 //
-// Servers do not send their momentum, so the worker computes it. A round has changed the weights by
+// Servers do not send their momentum, so the worker computes it. A round changes the weights by
 //   change = rate * ((1 + beta) * mean + beta^2 * momentum), so
 //   momentum' = beta / (1 + beta) * momentum + change / (rate * (1 + beta)).
-// The first value of the momentum is forgotten after a few rounds, so a worker that joins late may
-// begin with 0.
+// After a few rounds the first value of the momentum has no influence any more. So a worker that
+// joins late may begin with 0.
 class EagerMerge final : public WeightsMerge {
  public:
   struct OwnVectors {
     OwnVector start;  // The weights at the start of the window.
-    // `global` before the last round. Empty means that no momentum is known.
+    // `global` before the last round. Empty means that the momentum is not computed.
     OwnVector before;
-    OwnVector momentum;  // Empty means that no momentum is known.
+    OwnVector momentum;  // Empty means that it is not computed.
   };
   EagerMerge(const Vectors& vectors, OwnVectors own, double rate, double momentum)
       : vectors_(vectors), own_(std::move(own)), rate_(rate), beta_(momentum) {}
@@ -171,7 +171,7 @@ class EagerMerge final : public WeightsMerge {
     kernels::Device* const device = vectors_.device;
     for (const params::ElementRange& range : ranges) {
       if (has_momentum()) CopyRange(device, own_.before.buf(), vectors_.global, range);
-      // Without a share, this worker has just begun and has contributed nothing.
+      // `share` is not set if this worker has just begun and has contributed nothing.
       if (!share.has_value()) continue;
       const kernels::Buf local = Part(vectors_.local, range);
       CopyRange(device, vectors_.local, vectors_.global, range);
@@ -206,8 +206,8 @@ class EagerMerge final : public WeightsMerge {
   const double beta_;
 };
 
-// Returns true if the momentum can be computed from the weights. If the rate is 0, weights never
-// change, and the momentum cannot be computed and is not needed.
+// Returns true if the momentum can be computed from the weights. If the rate is 0, the weights
+// never change, so the momentum can neither be computed nor matter.
 bool KnowsMomentum(const job::JobSpec& job) {
   return job.outer_optimizer == job::OuterOptimizerKind::kNesterov && job.outer_momentum > 0.0 &&
          job.outer_learning_rate > 0.0;

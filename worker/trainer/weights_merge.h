@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// WeightsMerge combines a worker's own weights with the servers' weights after a round, for workers
-// that go on computing while the round's exchange is under way. There is one class per rule.
+// WeightsMerge combines a worker's own weights with the servers' weights after a round. It is for
+// workers that continue to compute during the round's exchange. There is one class per rule.
 // MakeWeightsMerge() chooses the class.
 //
 // It uses three vectors in device memory, as long as the parameter space. `local` is the model's
 // parameters. `global` has the newest weights from the servers. `contributed` is the last
-// contribution, which is free for other use once the round's weights have arrived. All work is
-// queued on the compute stream, over the ranges of the fragment that a round exchanges.
+// contribution, which may be overwritten once the round's weights have arrived. All work is queued
+// on the compute stream. A round exchanges only the ranges of one fragment.
 #pragma once
 
 #include <memory>
@@ -33,12 +33,12 @@ class WeightsMerge {
 
   virtual ~WeightsMerge() = default;
 
-  // Returns the vector from which changes are measured. A contribution is origin() - local.
+  // Returns the vector that changes are measured from: a contribution is origin() - local.
   virtual kernels::Buf origin() const = 0;
-  // Called when a life begins, with local equal to global.
+  // Called when a life begins. `local` is then equal to `global`.
   virtual void Begin() = 0;
-  // Called when these ranges of `contributed` are on their way. `share` is this worker's part of
-  // all samples in the round's contributions. Not set means that this worker contributes nothing.
+  // Called when these ranges of `contributed` are being sent. `share` is this worker's share of all
+  // samples in the round's contributions. Not set means that this worker contributes nothing.
   virtual void OnContributed(Ranges ranges, std::optional<double> share) = 0;
   // Called when these ranges of `global` have the weights after the round.
   virtual void OnArrived(Ranges ranges) = 0;
@@ -49,7 +49,7 @@ class WeightsMerge {
 absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeWeightsMerge(
     const job::JobSpec& job, const WeightsMerge::Vectors& vectors);
 
-// Returns how many vectors the merge takes beside those in Vectors. Each is as long as the
+// Returns how many vectors the merge needs in addition to those in Vectors. Each is as long as the
 // parameter space.
 int NumMergeVectors(const job::JobSpec& job);
 

@@ -115,7 +115,7 @@ client::PullSpec WeightsPull::MissingBuckets() {
   return spec;
 }
 
-// With a shadow, encoded changes must be decoded on the host first.
+// With a shadow, the host must first decode the changes.
 bool WeightsPull::MayGoToDevice(const params::Bucket& bucket) const {
   return shadow_ == nullptr && !weights_->is_shared() && transport_->ReachesDevice(bucket.index);
 }
@@ -123,7 +123,7 @@ bool WeightsPull::MayGoToDevice(const params::Bucket& bucket) const {
 void WeightsPull::OnBucket(const client::PulledBucket& pulled) {
   const params::Bucket& bucket = registration_.buckets()[pulled.bucket];
   if (trace_ != nullptr) {
-    // The span includes the time until the server had the version that it sent.
+    // The span includes the time in which the server did not yet have this version.
     trace_->Add("pull", "pull", started_at_, clock_->Now(), {.bucket = pulled.bucket});
   }
   if (shadow_ != nullptr) {

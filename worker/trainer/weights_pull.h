@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// WeightsPull brings all weights of one version into a vector. Forward may start with the weights
-// that it needs first while the rest arrives.
+// WeightsPull pulls all weights of one version into a vector. Forward may start with the weights
+// that it needs first, while the other weights still arrive.
 #pragma once
 
 #include <functional>
@@ -41,10 +41,11 @@ std::vector<uint32_t> AllBuckets(const messages::Registration& registration);
 class WeightsPull final : public model::WeightsGate, public BaseVersions {
  public:
   // Begins to pull the weights of `buckets`, in this order, into `weights`. The weights include all
-  // rounds before `min_round`. The pull is repeated while the servers are unreachable. Blocks until
-  // the device does not use the earlier content of `weights` any more.
+  // rounds before `min_round`. The pull is repeated while the servers are unreachable. The
+  // constructor blocks until no earlier copy uses the host memory of `weights`.
   //
-  // If weights travel as encoded changes, `shadow` must be attached to the registration. Otherwise
+  // If weights are sent as encoded changes, `shadow` must be attached to the registration.
+  // Otherwise
   // `shadow` must be null. `trace` may be null. Transport and clock must live until Cancel() has
   // returned, and the other arguments must outlive the pull.
   WeightsPull(const messages::Registration& registration, Round min_round,
@@ -54,52 +55,51 @@ class WeightsPull final : public model::WeightsGate, public BaseVersions {
   ~WeightsPull() override;
 
   // Ends the pull. May be called from any thread. Waits for buckets that have not arrived return
-  // Cancelled. The transport is not used any more when Cancel() returns.
+  // Cancelled. When Cancel() returns, the transport is not used any more.
   void Cancel();
 
-  // Sets a callback that gets "pull" when the caller begins to wait for servers, and "compute" when
-  // it goes on. Must be called before the first WaitForBlock().
+  // Sets a callback. It gets "pull" when the caller begins to wait for servers, and "compute" when
+  // the wait is over. Must be called before the first WaitForBlock().
   void TellActivity(std::function<void(absl::string_view)> on_activity) {
     on_activity_ = std::move(on_activity);
   }
 
-  // Blocks until the pulled buckets of the block have arrived. Their copy to the device is queued,
-  // and comes before all work that the compute stream is given next. Must be called by one thread.
-  // Errors: those of the transport and the device.
+  // Blocks until the pulled buckets of the block have arrived. Their copy to the device is queued
+  // before all later work of the compute stream. Must be called by one thread. Errors: those of the
+  // transport and the device.
   absl::Status WaitForBlock(int block) override;
   // Does the same as WaitForBlock() for the block's buckets that overlap one of the parts.
   absl::Status WaitForParts(int block, absl::Span<const params::ElementRange> parts) override;
   // Does the same as WaitForBlock() for all blocks.
   absl::Status WaitForAll();
 
-  // Returns the version of a bucket. Requires: WaitForBlock(), WaitForParts() or WaitForAll() has
-  // returned for the bucket.
+  // Returns the version of a bucket. Requires: a wait for this bucket has returned.
   Version version(uint32_t bucket) override;
-  // Returns the versions of all buckets, by index. Requires: the pull is of all buckets, and
+  // Returns the versions of all buckets, by index. Requires: all buckets are pulled, and
   // WaitForAll() has returned.
   std::vector<Version> versions();
-  // Returns the buckets that have been waited for, in the order of the waits. Buckets of one wait
-  // have the order of the parameter space.
+  // Returns the buckets for which a wait has returned, in the order of the waits. The buckets of
+  // one wait are in the order of the parameter space.
   const std::vector<uint32_t>& waited() const { return waited_; }
   // Returns the time that the caller spent waiting for servers.
   absl::Duration blocked() const { return blocked_; }
-  // Returns the time that the device had nothing to compute because weights had not arrived, over
-  // all waits so far. Blocks until the device has reached the end of the last wait. Errors: those
-  // of the device.
+  // Returns the time in which the device had nothing to compute because weights had not arrived,
+  // summed over all waits so far. Blocks until the device has reached the end of the last wait.
+  // Errors: those of the device.
   absl::StatusOr<absl::Duration> Exposed() { return exposed_.Total(); }
 
  private:
-  // Pulls missing buckets until all have arrived or another try cannot help. Runs on puller_.
+  // Pulls missing buckets until all have arrived, or a retry cannot help. Runs on puller_.
   void Run();
   client::PullSpec MissingBuckets();
   // Returns true if the transport may write the bucket directly to the device.
   bool MayGoToDevice(const params::Bucket& bucket) const;
   void OnBucket(const client::PulledBucket& pulled);
-  // Returns the pulled buckets of the block that overlap one of the parts, ascending. Buckets that
-  // have been waited for are left out.
+  // Returns the pulled buckets of the block that overlap one of the parts, in ascending order,
+  // without the buckets for which a wait has already returned.
   std::vector<uint32_t> BucketsToWaitFor(int block,
                                          absl::Span<const params::ElementRange> parts) const;
-  // Blocks until `buckets` have arrived, or until the pull has ended without them.
+  // Blocks until `buckets` have arrived, or the pull has ended without them.
   absl::Status Await(absl::Span<const uint32_t> buckets) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const messages::Registration& registration_;

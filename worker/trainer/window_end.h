@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // WindowEnd decides whether a worker that was told to stop computes the rest of its window of local
-// steps. The rest is computed if its steps and the hand-in of the contribution fit into the time
-// that is left. Otherwise the window ends after the present step, and the contribution weighs as
-// much as the samples that were computed. Steps are measured, and the decision is made again before
-// each step.
+// steps. It does so if the steps, and handing in the contribution, fit into the time that is left.
+// Otherwise the window ends after the present step, and the contribution counts only the samples
+// that were computed. The time of steps is measured, and the decision is repeated before each step.
 #pragma once
 
 #include <array>
@@ -22,15 +21,15 @@
 namespace lodestar::trainer {
 
 struct RestOfWindow {
-  int steps = 0;             // Steps that are still to be made.
+  int steps = 0;             // Steps that are not made yet.
   absl::Duration step = {};  // Time of one step.
   // Time until servers have acknowledged a contribution.
   absl::Duration handing_in = {};
-  absl::Duration left = {};  // Time until the worker has to be gone.
+  absl::Duration left = {};  // Time until the worker must have left.
 };
 
-// Returns true if the rest fits into the time that is left. Steps may take a quarter longer than
-// measured. Handing in may take twice as long as measured, and is given at least a second.
+// Returns true if the rest fits into the time that is left. Allows steps to take a quarter longer
+// than measured, and handing in to take twice as long as measured, but at least a second.
 bool FitsIn(const RestOfWindow& rest);
 
 // Decides whether a window ends early. Thread-safe.
@@ -39,26 +38,27 @@ class WindowEnd {
   // `time_left` returns the time that is left to a worker that was told to stop.
   WindowEnd(std::function<bool()> stop_requested, std::function<absl::Duration()> time_left);
 
-  // Must be called after each step. If `waited`, the step also waited for weights, so it says
-  // little about later steps.
+  // Must be called after each step. If `waited`, the step also waited for weights, so its time does
+  // not predict later steps.
   void OnStep(absl::Duration duration, bool waited);
   // Must be called when all servers have acknowledged a contribution, with the time since the
   // contribution was made.
   void OnHandedIn(absl::Duration duration);
-  // Must be called with the time that pulling the weights took. This time is used as an estimate
-  // for handing in, until handing in has been measured.
+  // Must be called with the time that pulling the weights took. Until handing in has been measured,
+  // this is the estimate for it.
   void OnPulled(absl::Duration duration);
 
   // Returns true if the window ends before local step `step` of `grant`, in [0, grant.local_steps].
   // If so, logs the samples that are not trained on. If the worker was told to stop and the window
-  // goes on, logs once per round that the rest is computed.
+  // continues, logs once per round that the rest is computed.
   bool IsDue(const messages::Grant& grant, int step);
-  // Logs which samples of `grant` are not trained on, because the window ends after `num_steps`
-  // steps for this reason. Logs nothing if all samples are trained on.
+  // Logs the samples of `grant` that are not trained on, because the window ends after `num_steps`
+  // steps for this reason. Logs nothing if no samples are left.
   static void TellCut(const messages::Grant& grant, int num_steps, const std::string& reason);
 
  private:
-  // Number of step times that are remembered. It is small, so that one slow step is soon forgotten.
+  // Number of step times that are remembered. It is small, so that one slow step has an effect only
+  // for a short time.
   static constexpr int kRemembered = 8;
 
   RestOfWindow Rest(int steps) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

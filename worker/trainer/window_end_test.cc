@@ -55,7 +55,7 @@ class WindowEndTest : public testing::Test {
   }
   bool IsDue(int step) { return end_.IsDue(GrantOf(3), step); }
 
-  // Time left. If it is set, the worker was told to stop.
+  // The time that is left. If it is set, the worker was told to stop.
   std::optional<absl::Duration> left_;
   WindowEnd end_{[this] { return left_.has_value(); }, [this] { return *left_; }};
 };
@@ -67,11 +67,11 @@ TEST_F(WindowEndTest, IsNotDueBeforeAStop) {
 
 TEST_F(WindowEndTest, IsDueOnceTheRestDoesNotFitAnyMore) {
   end_.OnStep(kSecond, /*waited=*/false);
-  // This is the time of 40 steps with their margin, and one second for handing in.
+  // This is enough time for 40 steps with their margin, and for one second of handing in.
   left_ = 51 * kSecond;
   EXPECT_FALSE(IsDue(60));
   EXPECT_TRUE(IsDue(59));
-  // A step that is slower than the earlier steps counts at once.
+  // One step that is slower than the earlier steps changes the decision at once.
   end_.OnStep(2 * kSecond, /*waited=*/false);
   EXPECT_TRUE(IsDue(60));
   EXPECT_FALSE(IsDue(80));

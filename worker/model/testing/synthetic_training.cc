@@ -9,7 +9,7 @@
 namespace lodestar::model {
 namespace {
 
-// Number and range of the inputs and targets of a sample.
+// Numbers and ranges of the inputs and targets of a sample.
 struct SampleSizes {
   int64_t tokens = 0;
   int64_t features = 0;
@@ -68,7 +68,7 @@ params::ModelSpec SmallDroppingGptSpec() {
 }
 
 std::vector<params::ModelSpec> SmallModelSpecs() {
-  // The image height is odd, so pooling leaves out the last row.
+  // The image height is odd, so pooling drops the last row.
   const params::CnnSpec cnn{.image_height = 9,
                             .image_width = 8,
                             .image_channels = 2,

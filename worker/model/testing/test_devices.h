@@ -17,8 +17,8 @@
 
 namespace lodestar::model {
 
-// The names say compute dtype and fusion. Fusion that is chosen by measurement is left out, because
-// its last bits may differ between two runs.
+// Each name says the compute dtype and when kernels are fused. There is no device that chooses
+// fusion by measurement, because its last bits may differ between two runs.
 inline constexpr const char* kCudaTestDevices[] = {"cuda-fp32-never", "cuda-fp32-always",
                                                    "cuda-bf16-never", "cuda-bf16-always"};
 
@@ -27,7 +27,7 @@ struct CudaTestDevice {
   factory::FusionPolicy fusion;
 };
 
-// Returns nothing if the name is none of kCudaTestDevices.
+// Returns nullopt if the name is not in kCudaTestDevices.
 inline std::optional<CudaTestDevice> CudaTestDeviceOf(absl::string_view name) {
   if (!absl::StartsWith(name, "cuda-")) return std::nullopt;
   return CudaTestDevice{
@@ -40,11 +40,12 @@ inline std::optional<CudaTestDevice> CudaTestDeviceOf(absl::string_view name) {
 // at a time. `threads` is the number of threads of the CPU.
 std::unique_ptr<kernels::Device> MakeTestDevice(const std::string& name, int threads);
 
-// Returns `count` cards in fp32, without fusion, that compute parts of one step. If there are fewer
-// real cards, one real card stands for several.
+// Returns `count` cards that compute parts of one step, in fp32 and without fusion. If there are
+// not enough real cards, the same card is used several times.
 kernels::DeviceSet MakeTestCards(int count);
 
-// Returns models that are too large for the emulated card. Empty if the card is emulated.
+// Returns models that are too large for the emulated card. Returns no models if the card is
+// emulated.
 std::vector<params::ModelSpec> SpecsOfTestCards();
 
 }  // namespace lodestar::model

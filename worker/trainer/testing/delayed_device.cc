@@ -35,7 +35,7 @@ std::vector<std::thread::id> DelayedDevice::waiters() const {
 
 absl::StatusOr<void*> DelayedDevice::Allocate(size_t bytes) {
   absl::StatusOr<void*> memory = cpu_->Allocate(bytes);
-  // Fills memory with NaN, so that values that are read before they are written show.
+  // Fills memory with NaN, so that results show if a value is read before it is written.
   if (memory.ok()) std::memset(*memory, 0xff, bytes);
   return memory;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// DelayedDevice computes like the CPU device, on streams that run as late as allowed and with host
-// memory of its own, as a GPU has. If code forgets to wait for an event, it computes from old
-// values and a test sees another result.
+// DelayedDevice computes like the CPU device, but has host memory of its own, and streams that run
+// as late as allowed, like a GPU. If code forgets to wait for an event, it computes from old
+// values, and a test gets another result.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ class DelayedDevice final : public kernels::Device {
 
   explicit DelayedDevice(Order order);
 
-  // Makes a piece of work of the stream fail: the `count`-th from now on. The device then fails for
-  // good.
+  // Makes the `count`-th piece of work of the stream fail, counted from now. After that all work
+  // fails.
   void FailAt(kernels::StreamKind stream, int count);
   // Returns the number of pieces of work of the stream that have run.
   int64_t num_run(kernels::StreamKind stream) const;
@@ -49,7 +49,8 @@ class DelayedDevice final : public kernels::Device {
   kernels::EventId Record(kernels::StreamKind stream) override;
   void Wait(kernels::StreamKind stream, kernels::EventId event) override;
   absl::Status Synchronize(kernels::EventId event) override;
-  // Returns one second per piece of work that ran between the two events on any stream.
+  // Returns a pretended time: one second per piece of work that ran between the two events on any
+  // stream.
   absl::StatusOr<double> SecondsBetween(kernels::EventId from, kernels::EventId to) override;
 
 #include "kernels/device_operations.inc"
@@ -64,8 +65,8 @@ class DelayedDevice final : public kernels::Device {
   };
   static constexpr int kNumStreams = 3;
 
-  // Queue an operation of the CPU device, with copies of its arguments. Compute() uses the compute
-  // stream.
+  // Queue an operation of the CPU device with copies of its arguments. Compute() queues it on the
+  // compute stream.
   template <typename... Params>
   void Compute(void (Device::*operation)(Params...), std::decay_t<Params>... arguments);
   template <typename... Params>

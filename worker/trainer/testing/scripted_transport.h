@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A transport for tests that gives scripted answers, and its helpers.
+// Transports for tests, which give scripted answers, and helpers.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@ messages::Registration TwoBlocks();
 // elements in bucket 4.
 messages::Registration ABlockOfFourBuckets();
 
-// Answers each session with the next scripted status, and with OK when the script is used up. A
-// pull brings bucket b with values 10 + b and version min_round + b. A pull that fails delivers its
-// first bucket before.
+// Ends each session with the next scripted status, or with OK if the script is at its end. A pull
+// brings bucket b with values 10 + b and version min_round + b. A pull that fails first delivers
+// its first bucket.
 class ScriptedTransport final : public client::ParameterTransport {
  public:
   struct Sent {
@@ -68,7 +68,7 @@ class StuckTransport final : public client::ParameterTransport {
   absl::Notification waiting_;
 };
 
-// A clock whose Sleep() takes no time, so that back-off does not slow a test.
+// A clock whose Sleep() returns at once, so that pauses between retries do not slow a test.
 class InstantClock final : public Clock {
  public:
   absl::Time Now() override { return absl::UnixEpoch() + slept_; }

@@ -26,24 +26,24 @@
 
 namespace lodestar::trainer {
 
-// Samples per round. They make two micro-batches.
+// Number of samples per round. They are divided into two micro-batches.
 inline constexpr int64_t kRigBatch = 6;
 
 class TrainingRig {
  public:
-  // Replaces the job's model, and its bucket size if that is the default. `device`, `clock` and
-  // `trace` must outlive the rig. `trace` may be null.
+  // Replaces the job's model by a small one, and its bucket size if that is the default. `device`,
+  // `clock` and `trace` must outlive the rig. `trace` may be null.
   TrainingRig(job::JobSpec job, kernels::Device* device, bool overlap,
               process::TraceRecorder* trace = nullptr, Clock* clock = &Clock::Real(),
               bool pulls_ahead = false);
-  // Does the same as the other constructor, with `model`. The model may use other devices beside
-  // `device`.
+  // Does the same as the other constructor, but uses `model`. The model may use other devices in
+  // addition to `device`.
   TrainingRig(job::JobSpec job, kernels::Device* device, std::unique_ptr<model::Model> model,
               bool overlap, process::TraceRecorder* trace = nullptr, Clock* clock = &Clock::Real(),
               bool pulls_ahead = false);
   ~TrainingRig();
 
-  // Says how much a round computes. kIdle grants no steps, which is allowed if contributions are
+  // Says how many steps a round has. kIdle grants no steps, which is allowed if contributions are
   // deferred. Round 1 evaluates first.
   enum class Work : uint8_t { kFull, kIdle };
   absl::StatusOr<messages::RoundReport> RunRound(int64_t round, Work work);
@@ -52,27 +52,27 @@ class TrainingRig {
 
   LocalParameterServer& server() { return server_; }
   model::Model& model() { return *model_; }
-  // Makes reading of training data fail from now on.
+  // From now on, reading training data fails with this error.
   void FailReading(const absl::Status& failure) { reading_ = failure; }
-  // Limits the inputs of training to tokens below `limit` from now on.
+  // From now on, the inputs of training are tokens below `limit`.
   void LimitTokens(int32_t limit) { token_limit_ = limit; }
   // Ends this life of the worker.
   void EndLife() { is_over_ = true; }
   // Called with each new activity of the worker, such as "pull".
   std::function<void(absl::string_view)> on_activity_ = [](absl::string_view) {};
-  // Called as the fields of the same name in RoundRunnerDeps.
+  // Called like the fields of the same name in RoundRunnerDeps.
   std::function<void(const RoundStep&)> on_step_ = [](const RoundStep&) {};
   std::function<void(const messages::RoundReport&)> on_contributed_ =
       [](const messages::RoundReport&) {};
   RoundRunner& runner() { return *runner_; }
-  // Uses `transport` in place of the server in memory, but keeps the server's registration.
-  // `transport` must outlive the rounds.
+  // Uses `transport` instead of the server in memory, with the server's registration. `transport`
+  // must outlive the rounds.
   void UseTransport(client::ParameterTransport* transport) { transport_ = transport; }
   // Replaces the job's runner.
   void UseRunner(std::unique_ptr<RoundRunner> runner) { runner_ = std::move(runner); }
   const RoundRunnerDeps& runner_deps() const { return runner_deps_; }
-  // Tells the worker to stop. From now on each round ends after the present step, unless the rest
-  // of the round fits into `time`.
+  // Tells the worker to stop. Each later round ends after the present step, unless the rest of the
+  // round fits into `time`.
   void RequestStop(absl::Duration time = absl::ZeroDuration()) {
     time_left_ns_ = absl::ToInt64Nanoseconds(time);
     is_stopping_ = true;
@@ -96,12 +96,12 @@ class TrainingRig {
   std::unique_ptr<RoundRunner> runner_;
 };
 
-// Returns `job` with the changes that the rig makes.
+// Returns `job` with the changes that the rig makes to it.
 job::JobSpec SmallJob(job::JobSpec job);
 
 struct TrainingOutcome {
   std::vector<float> weights;
-  // Losses of training and evaluation.
+  // The losses of training and evaluation.
   std::vector<double> losses;
   friend bool operator==(const TrainingOutcome&, const TrainingOutcome&) = default;
 };
