@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Defines views of device memory and the types of their elements. This file does not use Abseil,
-// because kernels include it.
+// Defines views of device memory and the types of their elements. Does not use Abseil, because CUDA
+// kernels include this file.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ constexpr size_t DTypeBytes(DType dtype) {
   return 0;
 }
 
-// Returns the type of values that must not lose digits if the compute dtype is narrow: means,
+// Returns the type of values that need more digits than a narrow compute dtype has: means,
 // deviations, log-sum-exps, losses, master weights, optimizer states and gradients of parameters.
 constexpr DType StatisticsDType(DType compute) {
   return compute == DType::kF64 ? DType::kF64 : DType::kF32;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks the arguments that every implementation of Device is given. A failed check is a bug of the
-// caller, not bad input.
+// Checks the arguments of Device's methods, for all implementations of Device. A failed check is a
+// bug of the caller, not bad input.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ inline void CheckBuf(const Buf& buf, DType dtype, int64_t num_elements) {
   LODESTAR_CHECK(buf.num_elements >= num_elements);
 }
 
-// Does the checks of CheckBuf() unless `buf` is empty, which is allowed.
+// Does the same as CheckBuf(), but also accepts an empty `buf`.
 inline void CheckOptionalBuf(const Buf& buf, DType dtype, int64_t num_elements) {
   if (buf) CheckBuf(buf, dtype, num_elements);
 }

@@ -14,37 +14,37 @@
 namespace lodestar::kernels {
 
 // Each member has one thread, which uses the group and the member's device. All these threads must
-// call the same operations in the same order, each with the same number of f32 elements in the
-// memory of its own device. An operation returns when all members have called it, before it is
-// carried out. The group carries out one operation after the other, on streams of its own.
+// call the same operations in the same order, with the same number of f32 elements in the memory of
+// their own device. A call returns once all members have called the operation. The operation runs
+// later: the group runs one operation after the other, on its own streams.
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;
   virtual int size() const = 0;
-  // Returns how vectors travel, as a text for logs: "NCCL 2.28.9" or "copies between cards: why not
-  // NCCL".
+  // Returns the way in which values are exchanged, as a text for logs: "NCCL 2.28.9" or "copies
+  // between cards: why not NCCL".
   virtual std::string Describe() const = 0;
 
-  // Makes later broadcasts to the member wait for all work that its compute stream has been given
-  // so far, so that no such work still reads the vectors that the broadcasts overwrite.
+  // Makes later broadcasts to the member wait for all work that is now on its compute stream. Such
+  // work may still read the vectors that the broadcasts overwrite.
   virtual void Begin(int member) = 0;
-  // Sets the values of every member to those of member 0, after all work that member 0's compute
-  // stream has been given so far. Returns the number that Await() takes. Errors: that of Fail(), or
-  // of a device.
+  // Sets the values of every member to the values of member 0, after all work that is now on member
+  // 0's compute stream. Returns a number for Await(). Errors: that of Fail(); those of a device.
   virtual absl::StatusOr<int64_t> Broadcast(int member, Buf values) = 0;
-  // Sets the values of member 0 to the sums over all members, after all work that their compute
-  // streams have been given so far. The values of the other members do not change. Copies add in
-  // the order of the members; NCCL adds in an order of its own. Returns the number that Await()
-  // takes. Errors: that of Fail(), or of a device.
+  // Sets the values of member 0 to the sums over all members, after all work that is now on their
+  // compute streams. The values of the other members do not change. Copies add in the order of the
+  // members. NCCL adds in its own order. Returns a number for Await(). Errors: that of Fail();
+  // those of a device.
   virtual absl::StatusOr<int64_t> Reduce(int member, Buf values) = 0;
-  // Makes later work of the member's compute stream wait for `operation` and those before it. That
-  // work finds the values that have arrived, and may overwrite values.
+  // Makes later work on the member's compute stream wait for `operation` and all operations before
+  // it. This later work can use the values that have arrived, and may overwrite values.
   virtual void Await(int member, int64_t operation) = 0;
 
-  // Says that a member stops. Calls of the other members, now or later, return `why` until Reset().
-  // If there are several failures, they return the first. Any thread may call this.
+  // Must be called when a member fails and stops. Until Reset(), present and later calls of the
+  // other members return `why`. After several failures they return the first. May be called by any
+  // thread.
   virtual void Fail(const absl::Status& why) = 0;
-  // Ends the effect of Fail(). Call between two steps, when no member is in a call.
+  // Clears the failure of Fail(). Must be called between two steps, when no member is in a call.
   virtual void Reset() = 0;
 };
 

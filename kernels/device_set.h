@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// DeviceSet holds what one process computes on: one device, or several that compute parts of every
+// DeviceSet holds the devices of a process: one device, or several that compute parts of every
 // step.
 #pragma once
 
@@ -18,7 +18,7 @@ struct DeviceSet {
   // Group of all devices. Null means that there is only one device.
   std::unique_ptr<DeviceGroup> group = nullptr;
 
-  // Returns the device that has the weights that are pulled, and the gradients that are pushed.
+  // Returns the device into which weights are pulled, and from which gradients are pushed.
   Device& first() const { return *devices.front(); }
   // Returns the devices' names for messages: "NVIDIA H200", "4 x NVIDIA H200", "NVIDIA H200, NVIDIA
   // L4".

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Says which elements dropout keeps: a pure function of seed and position. It gives the same answer
-// on every device, however work is cut, and again in the backward pass. Both host and device code
+// Says which elements dropout keeps. This depends only on seed and position. So it is the same on
+// every device, for every division of the work, and in the backward pass. Both host and device code
 // include this file, so it does not use Abseil.
 #pragma once
 
@@ -11,9 +11,9 @@
 
 namespace lodestar::kernels {
 
-// Element i of a tensor takes element first_element + i of the random sequence (key, stream). The
-// element is dropped with probability `rate`, else scaled by 1 / (1 - rate). Rate 0 means no
-// dropout.
+// Element i of a tensor uses element first_element + i of the random sequence (key, stream). With
+// probability `rate` the element is dropped. Otherwise it is scaled by 1 / (1 - rate). Rate 0 means
+// no dropout.
 struct DropoutMask {
   double rate = 0.0;
   uint64_t key = 0;
@@ -21,16 +21,16 @@ struct DropoutMask {
   int64_t first_element = 0;
 };
 
-// Returns the threshold for random words: an element is dropped if its word is below the threshold.
-// `rate` is in [0, 1).
+// Returns the threshold for random words: an element is dropped if its random word is below the
+// threshold. `rate` is in [0, 1).
 constexpr uint32_t DropoutThreshold(double rate) {
   return static_cast<uint32_t>(rate * 4294967296.0);
 }
 
-// Returns the factor of the elements that are kept.
+// Returns the factor for kept elements.
 constexpr double DropoutScale(double rate) { return 1.0 / (1.0 - rate); }
 
-// Returns the random words of elements [4 * block, 4 * block + 4) of the sequence.
+// Returns the random words of the elements [4 * block, 4 * block + 4) of the sequence.
 constexpr PhiloxWords DropoutWords(const DropoutMask& mask, int64_t block) {
   return PhiloxAt(mask.key, mask.stream, static_cast<uint64_t>(block));
 }

@@ -25,7 +25,7 @@ TEST(DropoutMaskTest, DropsTheShareThatItIsAskedTo) {
     const DropoutMask mask{.rate = rate, .key = 3, .stream = 4};
     int dropped = 0;
     for (int i = 0; i < kElements; ++i) dropped += IsKept(mask, i) ? 0 : 1;
-    // The bound is five standard deviations, and 0 if the rate is 0.
+    // The limit is five standard deviations. It is 0 if the rate is 0.
     const double deviation = std::sqrt(rate * (1.0 - rate) / kElements);
     EXPECT_NEAR(static_cast<double>(dropped) / kElements, rate, 5.0 * deviation);
   }

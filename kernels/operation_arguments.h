@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Defines the arguments of operations other than buffers: shapes, options, and steps of optimizers.
-// This file does not use Abseil, because kernels include it.
+// Defines the arguments of operations that are not buffers: shapes, options, and steps of
+// optimizers. Does not use Abseil, because CUDA kernels include this file.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 
 namespace lodestar::kernels {
 
-// The activations that a fully connected layer can fuse.
+// The activations that can be fused into a fully connected layer.
 enum class Activation : uint8_t { kNone, kRelu, kGeluTanh };
 
-// The order in which the weights of a fully connected layer lie in memory.
+// The order of the weights of a fully connected layer in memory.
 enum class WeightOrder : uint8_t {
-  kOutIn,  // [out, in], as torch.nn.Linear has them
-  kInOut,  // [in, out], as the Conv1D of Hugging Face's GPT-2
+  kOutIn,  // [out, in], as in torch.nn.Linear
+  kInOut,  // [in, out], as in Conv1D of Hugging Face's GPT-2
 };
 
-// Describes a matrix product C[m,n] (+)= alpha * op(A) op(B), repeated `batch` times at the given
-// strides (elements). op() transposes A if transpose_a is set, and B if transpose_b is set.
+// Describes a matrix product C[m,n] = alpha * op(A) op(B), or its addition to C. It is repeated
+// `batch` times at the given strides (in elements). op() transposes A if transpose_a is set, and B
+// if transpose_b is set.
 struct MatMulShape {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;
@@ -33,37 +34,38 @@ struct MatMulShape {
 // A convolution with a 3x3 kernel, stride 1 and padding 1.
 struct ConvShape {
   int64_t samples = 0, in_channels = 0, height = 0, width = 0, out_channels = 0;
-  // Returns how many elements the patches of one sample have.
+  // Returns the number of elements of the patches of one sample.
   int64_t workspace_elements() const { return in_channels * 9 * height * width; }
 };
 
 struct AttentionShape {
   int64_t batch = 0, tokens = 0, heads = 0, head_width = 0;
-  // The mask of the probabilities, which are [batch, heads, tokens (queries), tokens (keys)].
-  // Elements are counted over all keys, also over keys that the query does not see.
+  // The mask of the probabilities, which are [batch, heads, tokens (queries), tokens (keys)]. All
+  // keys have a position in the mask, also keys that the query does not see.
   DropoutMask dropout = {};
 };
 
-// Says how int8 and int4 round to a neighbouring code.
+// Says how int8 and int4 round a value between two codes.
 struct Rounding {
   enum class Kind : uint8_t {
-    // Rounds up with a probability equal to what rounding down would lose. The error is zero on
-    // average.
+    // Rounds up or down at random. The probability of rounding up is the fraction that rounding
+    // down would lose. So the error is zero on average.
     kStochastic,
-    // Rounds to the nearer code, and halves down. The error is smaller, but not zero on average.
-    // Use this for values whose error is corrected by error feedback.
+    // Rounds to the nearer code. A value halfway between two codes is rounded down. The error is
+    // smaller, but not zero on average. Use this for values whose error is corrected by error
+    // feedback.
     kToNearest,
   };
   Kind kind = Kind::kStochastic;
-  // These select the random numbers of stochastic rounding. Element i of a vector uses word
-  // (first_element + i) % 4 of Philox(key, stream, (first_element + i) / 4). So an element is
-  // rounded in the same way however its vector is cut.
+  // The random numbers of stochastic rounding. Element i of a vector uses word (first_element + i)
+  // % 4 of Philox(key, stream, (first_element + i) / 4). So the rounding of an element does not
+  // depend on how its vector is divided.
   uint64_t key = 0;
   uint64_t stream = 0;
   int64_t first_element = 0;
 };
 
-// If the random word has this value, stochastic rounding rounds to the nearer code.
+// With this random word, stochastic rounding rounds to the nearer code.
 inline constexpr uint32_t kWordOfTheMiddle = uint32_t{1} << 31;
 
 struct AdamWStep {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// PlannedCard stands for a CUDA card that is not there, and answers the questions of memory
-// planning. So a model's use of memory is known before there is a card, or for another dtype than
-// that of the present card. It allocates nothing. Asking it to compute is a broken invariant of the
-// caller.
+// PlannedCard represents a CUDA card that does not exist on this machine, for planning its memory.
+// So the memory use of a model is known before there is a card, or for another dtype than that of
+// the present card. It allocates nothing. To call its operations is a bug of the caller.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +14,8 @@ namespace lodestar::kernels {
 
 class PlannedCard final : public Device {
  public:
-  // `compute` is f32 or bf16. `memory_bytes` is all the memory of the card and counts as free. 0
-  // means unknown.
+  // `compute` is f32 or bf16. `memory_bytes` is the memory of the card, which is assumed to be
+  // free. 0 means unknown.
   explicit PlannedCard(DType compute, size_t memory_bytes = 0);
 
   const DeviceCapabilities& capabilities() const override { return capabilities_; }

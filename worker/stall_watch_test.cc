@@ -80,7 +80,7 @@ TEST_F(StallWatchTest, WhoDidNotRunStoodStillForNobody) {
   EXPECT_FALSE(StandsStillFor(absl::Seconds(2), Next()));
   const Work step = Next();
   EXPECT_FALSE(StandsStillFor(absl::Seconds(1), step));
-  // Nobody looks for eight hours, as if a laptop was closed.
+  // For eight hours there is no look, as if a laptop was closed.
   now_ += absl::Hours(8);
   EXPECT_FALSE(StandsStillFor(absl::Minutes(9), step));
   // The clock goes back by an hour.

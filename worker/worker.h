@@ -88,8 +88,7 @@ class Worker {
   // - Unavailable: no server has answered for the time of config.life.connect, or the last weights
   //   did not come.
   // - DeadlineExceeded: the worker was told to stop, but could not hand in its present round, or
-  // steps
-  //   for the next round, because leave_timeout was over or the life had ended.
+  //   steps for the next round, because leave_timeout was over or the life had ended.
   // - Others: reconnecting does not help. The code is that of the refusal.
   absl::Status Run();
 

@@ -41,7 +41,7 @@ class Bf16Codec final : public Codec {
     codec::BestLoops().from_bf16(reinterpret_cast<const codec::Code16*>(encoded), values, n);
   }
   bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
-    // The upper 16 bits of an fp32 number are the number rounded down to bf16.
+    // The upper 16 bits of an fp32 number are its bf16 code, rounded down.
     const auto code = static_cast<uint16_t>(std::bit_cast<uint32_t>(limit) >> 16);
     return codec::BestLoops().all_below16(reinterpret_cast<const codec::Code16*>(encoded), code, n);
   }
@@ -58,8 +58,9 @@ class Fp16Codec final : public Codec {
     codec::BestLoops().from_fp16(reinterpret_cast<const codec::Code16*>(encoded), values, n);
   }
   bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
-    // The encoder turns finite values beyond the range into the largest finite code, which is below
-    // kInfinity. If `limit` is rounded up, `limit` still lies above the next lower code.
+    // The encoder replaces finite values beyond the range by the largest finite code, which is
+    // below kInfinity. If `limit` has to be rounded, it is rounded up, and is still above the next
+    // lower code.
     codec::Code16 code = kInfinity;
     constexpr float kBeyondAll = 65536.0f;
     if (limit < kBeyondAll) codec::BestLoops().to_fp16(&limit, &code, 1);
@@ -78,7 +79,7 @@ float ScaleFor(uint32_t largest_bits, int largest_code, Rounded rounded, Below b
   const auto most = static_cast<float>(largest_code);
   const float largest = std::bit_cast<float>(largest_bits);
   if (!std::isfinite(largest)) return std::numeric_limits<float>::quiet_NaN();
-  // A scale this small would be subnormal, and its inverse infinite.
+  // With a smaller magnitude, the scale would be subnormal, and its inverse infinite.
   if (largest < most * std::numeric_limits<float>::min()) return 0.0f;
   const float scale = rounded(largest / most);
   return std::isfinite(most * scale) ? scale : below(scale);
@@ -89,7 +90,7 @@ struct Int8Format {
   static constexpr params::Encoding kEncoding = params::Encoding::kInt8;
   static constexpr int64_t kBlock = params::kInt8Block;
   static constexpr int kLargestCode = 127;
-  // Largest magnitude of a code that may be received. The encoder never makes the code -128.
+  // Largest magnitude of a code in bytes that we receive. Our encoder never makes the code -128.
   static constexpr float kLargestMagnitude = 128.0f;
   static constexpr int64_t kScaleBytes = sizeof(float);
 
@@ -104,8 +105,7 @@ struct Int8Format {
     std::memcpy(&scale, from, sizeof(scale));
     return scale;
   }
-  // Encode() writes the codes straight into the encoded bytes, so that WriteCodes() has nothing to
-  // do.
+  // Encode() writes the codes directly to the encoded bytes, so WriteCodes() does nothing.
   static int8_t* CodesAt(std::byte* to, int8_t* /*space*/) { return reinterpret_cast<int8_t*>(to); }
   static void WriteCodes(const int8_t* /*codes*/, int64_t /*n*/, std::byte* /*to*/) {}
   static void Dequantize(const std::byte* codes, float scale, float* values, int64_t n) {
@@ -120,7 +120,7 @@ struct Int4Format {
   static constexpr float kLargestMagnitude = 8.0f;
   static constexpr int64_t kScaleBytes = sizeof(uint16_t);
 
-  // The scale is rounded up to bf16, so that no element is beyond the largest code.
+  // The scale is rounded up to bf16, so that no element exceeds the largest code.
   static float ScaleOf(uint32_t largest_bits) {
     return ScaleFor(
         largest_bits, kLargestCode,
@@ -157,8 +157,8 @@ class BlockCodec final : public Codec {
   void Encode(const float* values, int64_t n, const kernels::Rounding& rounding,
               std::byte* encoded) const override {
     const codec::Loops& loops = codec::BestLoops();
-    // Number of Philox blocks that hold the random words of one block of elements. The 16 more are
-    // needed because a block may begin inside a Philox block, and philox() makes multiples of 16.
+    // Number of Philox blocks that have the random words of one block of elements. 16 more are
+    // needed, because a block may begin inside a Philox block, and philox() makes multiples of 16.
     constexpr int64_t kPhiloxBlocks = kBlock / 4 + 16;
     uint32_t words[4 * kPhiloxBlocks];
     const bool is_stochastic = rounding.kind == kernels::Rounding::Kind::kStochastic;

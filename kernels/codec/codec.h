@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A Codec turns fp32 vectors into the bytes of an encoding and back. Its functions have no state,
-// and the bytes depend on the arguments only, not on the machine. Format: common/params/encoding.h.
+// A Codec encodes fp32 vectors to bytes and decodes them. Its functions have no state. The bytes
+// depend only on the arguments, not on the machine. Format: common/params/encoding.h.
 //
 // A finite element stays finite: a value beyond the range of the encoding becomes the largest value
 // of that encoding. NaN stays NaN and Inf stays Inf, except in int8, int4 and top-k: there a block
@@ -25,12 +25,12 @@ class Codec {
   virtual void Encode(const float* values, int64_t n, const kernels::Rounding& rounding,
                       std::byte* encoded) const = 0;
   virtual void Decode(const std::byte* encoded, int64_t n, float* values) const = 0;
-  // Returns true only if every magnitude is below `limit`, and false if a magnitude may not be
-  // below it. The check does not decode the elements. `limit` is above 0 and may be infinite.
+  // Returns true if every magnitude is certainly below `limit`. Returns false if a magnitude may
+  // not be below it. Does not decode the elements. `limit` is above 0 and may be infinite.
   virtual bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const = 0;
 };
 
-// Returns the codec of an encoding. No other code may choose a codec.
+// Returns the codec of an encoding. All other code must use this function to choose a codec.
 const Codec& CodecOf(params::Encoding encoding);
 
 }  // namespace lodestar::codec

@@ -24,7 +24,7 @@ void Report(benchmark::State& state, params::Encoding encoding) {
   state.SetLabel(params::EncodingText(encoding));
 }
 
-// Measures how a worker encodes a vector and keeps what the encoding lost.
+// Measures how a worker encodes a vector and computes the residual.
 void EncodeAndKeepRest(benchmark::State& state) {
   const auto encoding = params::kAllEncodings[state.range(0)];
   const std::vector<float> values = Values();
@@ -62,7 +62,7 @@ void DecodeVector(benchmark::State& state) {
   Report(state, encoding);
 }
 
-// Measures the check that a server makes of every contribution, with and without its norm.
+// Measures how a server checks a contribution, with and without computing its norm.
 void CheckVector(benchmark::State& state) {
   const auto encoding = params::kAllEncodings[state.range(0)];
   const bool wants_norm = state.range(1) != 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests the rules that every codec must keep.
+// Tests the rules that every codec must follow.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -33,7 +33,7 @@ constexpr float kMax = std::numeric_limits<float>::max();
 constexpr int64_t kSizes[] = {0,   1,   2,   3,   15,  16,  17,  127,  128,  129,  255,   256,
                               257, 383, 511, 512, 513, 777, 999, 4095, 4096, 4097, 10007, 65536};
 
-// Returns normal values whose scale differs from element to element by many orders of magnitude.
+// Returns normally distributed values. Their scales differ by many orders of magnitude.
 std::vector<float> Values(int64_t n, uint64_t seed) {
   std::vector<float> values(n);
   for (int64_t i = 0; i < n; ++i) {
@@ -96,7 +96,7 @@ double Bound(params::Encoding encoding, const std::vector<float>& values, int64_
       return LargestOfBlock(encoding, values, i) / 7.0 * (1 + 0x1p-7);
     case params::Encoding::Kind::kTopK2:
     case params::Encoding::Kind::kTopK4:
-      // This bound is wide; TopKCodecTest has a tighter bound.
+      // This bound is larger than necessary. TopKCodecTest has a smaller bound.
       return LargestOfBlock(encoding, values, i);
   }
   return 0.0;
@@ -120,7 +120,7 @@ TEST_P(CodecConformanceTest, WritesItsBytesAndNoMore) {
     const int64_t size = params::EncodedBytes(GetParam(), n);
     const std::vector<float> values = Values(n, 2);
     Bytes bytes(size + 1, std::byte{0xA5});
-    // Decodes a copy that begins one byte later: no codec may rely on alignment.
+    // Decodes a copy that begins one byte later, because no codec may need alignment.
     CodecOf(GetParam()).Encode(values.data(), n, {}, bytes.data());
     EXPECT_EQ(bytes[size], std::byte{0xA5}) << n;
     Bytes moved(size + 1);
@@ -154,7 +154,8 @@ TEST_P(CodecConformanceTest, SameNoiseGivesTheSameBytes) {
   EXPECT_EQ(Encoded(GetParam(), values, rounding), Encoded(GetParam(), values, rounding));
 }
 
-// The mean over many streams must be the value itself, within four standard errors of one rounding.
+// The mean over many random streams must be the value itself, up to four standard errors of one
+// rounding.
 TEST_P(CodecConformanceTest, MeanOverNoiseIsUnbiasedWhereRoundingIsStochastic) {
   if (!RoundsStochastically(GetParam())) GTEST_SKIP() << "rounds to nearest";
   constexpr int kStreams = 4000;
@@ -169,14 +170,14 @@ TEST_P(CodecConformanceTest, MeanOverNoiseIsUnbiasedWhereRoundingIsStochastic) {
   double total_bound = 0.0;
   for (size_t i = 0; i < values.size(); ++i) {
     const double quantum = Bound(GetParam(), values, static_cast<int64_t>(i));
-    // Half a quantum is the largest standard deviation of one rounding.
+    // The standard deviation of one rounding is at most half a quantum.
     const double standard_error = quantum / 2 / std::sqrt(kStreams);
     const double error = sums[i] / kStreams - values[i];
     EXPECT_LT(std::abs(error), 4.5 * standard_error) << i;
     total_error += error / quantum;
     total_bound += 0.25;
   }
-  // Elements err independently of each other.
+  // The errors of different elements are independent.
   EXPECT_LT(std::abs(total_error), 4.5 * std::sqrt(total_bound / kStreams));
 }
 
@@ -228,10 +229,10 @@ TEST_P(CodecConformanceTest, TheSumOfSquaresIsThatOfTheDecodedElements) {
     EXPECT_EQ(FirstNotBelow(GetParam(), bytes.data(), kInf, 5000, &square_sum), 5000);
     EXPECT_NEAR(square_sum, wanted, 1e-6 * wanted);
   }
-  // The squares of these elements are beyond fp32.
+  // The squares of these elements are too large for fp32.
   if (GetParam() == params::Encoding::kFp16) return;
   const Bytes large = Encoded(GetParam(), std::vector<float>(600, 0x1p80f), {});
-  // Number of elements sent of the one block
+  // Number of elements of the single block that are sent
   const int sent = GetParam().is_topk() ? GetParam().topk() : 600;
   double square_sum = 0.0;
   EXPECT_EQ(FirstNotBelow(GetParam(), large.data(), kInf, 600, &square_sum), 600);
@@ -259,7 +260,8 @@ TEST_P(CodecConformanceTest, TheFirstThatIsNotBelowALimitIsFound) {
   }
 }
 
-// A NaN or Inf makes its whole block NaN or Inf, and leaves the other blocks of the vector alone.
+// A NaN or Inf in the input makes all elements of its block NaN or Inf. Other blocks of the vector
+// do not change.
 TEST_P(CodecConformanceTest, NanAndInfSpoilOneBlockOnly) {
   const int64_t block = params::BlockElements(GetParam());
   for (float bad : {std::nanf(""), kInf}) {
@@ -273,8 +275,8 @@ TEST_P(CodecConformanceTest, NanAndInfSpoilOneBlockOnly) {
   }
 }
 
-// No encoder makes these bytes: one code decodes to -Inf. IsSurelyBelow() and FirstNotBelow() must
-// both notice.
+// An encoder never makes these bytes: one code decodes to -Inf. IsSurelyBelow() and FirstNotBelow()
+// must both detect this.
 TEST(Int4CodecTest, BlockThatDecodesBeyondTheRangeIsSeen) {
   // The scale is 2^125, and the codes include -8 and 7.
   const Bytes bytes = {std::byte{0x00}, std::byte{0x7E}, std::byte{0x70}, std::byte{0x08}};
@@ -309,8 +311,8 @@ TEST_P(CodecConformanceTest, AccumulatingDecodesFirst) {
   }
 }
 
-// The sum of what has arrived and what is left over equals what was sent, up to the rounding of
-// fp32 sums.
+// The decoded vectors plus the last residual equal the sum of the input vectors, up to the rounding
+// of fp32 sums.
 TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
   constexpr int64_t kElements = 5000;
   constexpr int kRounds = 200;
@@ -335,7 +337,7 @@ TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
     for (int64_t i = 0; i < kElements; ++i) {
       sent[i] += static_cast<double>(scale) * values[i];
       arrived[i] += decoded[i];
-      // Each round rounds three times, and each of these errors is relative to at most this sum.
+      // Each round has three roundings. The error of each is relative to at most this sum.
       magnitude[i] += std::abs(values[i]) + std::abs(decoded[i]) + std::abs(residual[i]);
     }
   }
@@ -346,7 +348,8 @@ TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
 }
 
 TEST_P(CodecConformanceTest, EncodingAndUpdatingAtOnceGivesTheSameBits) {
-  // The vector is longer than two pieces, and its end fills no SIMD vector of any width.
+  // The vector is longer than two pieces. Its length is not a multiple of a SIMD vector of any
+  // width.
   constexpr int64_t kElements = 2 * params::kWholeBlocks + 77;
   std::vector<float> values = Values(kElements, 5);
   values[10] = kInf;
@@ -377,14 +380,14 @@ TEST_P(CodecConformanceTest, EncodingAndUpdatingAtOnceGivesTheSameBits) {
   }
 }
 
-// The shadow gets every encoded change. Its distance from the target must stay within the error of
-// encoding one change.
+// Every encoded change is added to the shadow. The distance between shadow and target must stay
+// within the error of encoding one change.
 TEST_P(CodecConformanceTest, ShadowFollowsItsTarget) {
   if (GetParam().is_topk()) GTEST_SKIP() << "is of contributions only";
   constexpr int64_t kElements = 3000;
   std::vector<float> target = Values(kElements, 9);
   std::vector<float> shadow = target;
-  // The shadow that EncodeChangeAndAdvance() updates in one pass
+  // The shadow that EncodeChangeAndAdvance() updates in the same pass
   std::vector<float> advanced = target;
   Bytes bytes(params::EncodedBytes(GetParam(), kElements));
   Bytes bytes_of_advanced(bytes.size());
@@ -413,7 +416,7 @@ INSTANTIATE_TEST_SUITE_P(AllCodecs, CodecConformanceTest, testing::ValuesIn(para
                            return std::string(params::EncodingKindName(info.param.kind()));
                          });
 
-// Compares every 16-bit code with the value that the definition of the format gives it.
+// Compares the decoded value of every 16-bit code with the definition of the format.
 TEST(HalfCodecTest, DecodesEveryCodeAndEncodesItBack) {
   for (params::Encoding encoding : {params::Encoding::kBf16, params::Encoding::kFp16}) {
     const int mantissa_bits = encoding == params::Encoding::kBf16 ? 7 : 10;
@@ -466,8 +469,8 @@ TEST(Int8CodecTest, LayoutIsScaleThenCodes) {
 }
 
 TEST(Int8CodecTest, NoiseIsThatOfPhilox) {
-  // A value halfway between two codes is rounded up if its random word is below half of the range
-  // of words.
+  // A value halfway between two codes is rounded up if its random word is in the lower half of all
+  // possible words.
   std::vector<float> values(600, 63.5f);
   values[0] = values[256] = values[512] = 127.0f;
   const kernels::Rounding rounding = {
@@ -488,7 +491,8 @@ TEST(BlockCodecTest, RoundsToTheNearerCodeWhereItIsToAndHalvesDown) {
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = 0.25f * static_cast<float>(static_cast<int>(i) % (8 * largest + 1) - 4 * largest);
     }
-    // Every block gets the scale 1, because each block contains `largest`, the largest code.
+    // Every block has the scale 1, because every block has an element `largest`, which is the
+    // largest code.
     for (size_t i = 0; i < values.size(); i += 64) values[i] = static_cast<float>(largest);
     for (const int64_t first : {0, 3}) {
       const std::vector<float> back = RoundTrip(

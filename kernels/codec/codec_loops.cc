@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Compiled once per instruction set with LODESTAR_ISA naming it; the compiler vectorises. No
-// library header with inline functions of external linkage may be included: the linker would be
-// free to keep the copy that was compiled for the widest instruction set.
+// Compiled once per instruction set, whose name is LODESTAR_ISA. The compiler vectorises the loops.
+// Library headers with inline functions of external linkage must not be included: the linker might
+// use the version of such a function that was compiled for the widest instruction set.
 #include "kernels/codec/codec_loops.h"
 
 #include <immintrin.h>
@@ -29,7 +29,7 @@ void ToBf16(const float* __restrict values, Code16* __restrict codes, int64_t n)
     const uint32_t magnitude = bits & kMagnitude;
     const uint32_t rounded = magnitude + 0x7FFF + ((magnitude >> 16) & 1);
     const uint32_t finite = rounded < kLargest ? rounded : kLargest;
-    // NaN must not become Inf by losing its low bits.
+    // Without this, a NaN that loses its low bits would become Inf.
     const uint32_t special = magnitude > kInfinity ? 0x7FC00000u : kInfinity;
     const uint32_t result = magnitude < kInfinity ? finite : special;
     codes[i] = static_cast<uint16_t>((result | (bits & ~kMagnitude)) >> 16);
@@ -103,7 +103,8 @@ void MarkAtLeast(const float* __restrict values, uint32_t least, uint8_t* __rest
   }
 }
 
-// Rounds `quotient` up if rounding it down would lose more than `most_lost`, else down.
+// Rounds `quotient` up if rounding it down would lose more than `most_lost`. Otherwise rounds it
+// down.
 inline int8_t CodeOf(float quotient, float most_lost, int32_t largest_code) {
   const int32_t toward_zero = static_cast<int32_t>(quotient);
   const int32_t down = toward_zero - (quotient < static_cast<float>(toward_zero) ? 1 : 0);

@@ -28,16 +28,17 @@ struct Loops {
   // mark_at_least sets marks[i] to 1 for these elements, and to 0 for all others.
   int64_t (*count_at_least)(const float* values, uint32_t least, int64_t n);
   void (*mark_at_least)(const float* values, uint32_t least, uint8_t* marks, int64_t n);
-  // Rounds values / scale stochastically: up with the probability of what rounding down would lose.
-  // `words` are uniform random words. Codes are within -largest_code and largest_code.
+  // Rounds values / scale up or down at random. The probability of rounding up is the fraction that
+  // rounding down would lose. `words` are uniform random words. Codes are limited to -largest_code
+  // and largest_code.
   void (*quantize)(const float* values, float inverse_scale, const uint32_t* words,
                    int32_t largest_code, int8_t* codes, int64_t n);
-  // Rounds values / scale to the nearest code, and halves down.
+  // Rounds values / scale to the nearest code. A value halfway between two codes is rounded down.
   void (*quantize_to_nearest)(const float* values, float inverse_scale, int32_t largest_code,
                               int8_t* codes, int64_t n);
   void (*dequantize)(const int8_t* codes, float scale, float* values, int64_t n);
-  // Packs codes between -8 and 7, two in a byte, the first one in the low half. If n is odd, the
-  // unused half of the last byte is 0.
+  // Packs codes between -8 and 7, two codes in a byte. The first code is in the low half. If n is
+  // odd, the unused half of the last byte is 0.
   void (*pack_halves)(const int8_t* codes, uint8_t* packed, int64_t n);
   void (*dequantize_halves)(const uint8_t* packed, float scale, float* values, int64_t n);
 
@@ -50,8 +51,8 @@ struct Loops {
 // Returns the loops of the widest instruction set that this processor and its operating system
 // support.
 const Loops& BestLoops();
-// Returns, for tests, the loops of the `index`-th instruction set that runs here, or null if
-// `index` is not below the number of sets.
+// For tests. Returns the loops of the `index`-th instruction set that this processor supports.
+// Returns null if there are not so many.
 const Loops* SupportedLoops(int index);
 
 }  // namespace lodestar::codec

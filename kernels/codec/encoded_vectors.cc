@@ -11,7 +11,7 @@
 namespace lodestar::codec {
 namespace {
 
-// Elements of a piece: 16 KiB of fp32, which stay in the first-level cache.
+// Number of elements of a piece. They are 16 KiB of fp32, which stay in the first-level cache.
 constexpr int64_t kPiece = params::kWholeBlocks;
 static_assert(kPiece / 4 % params::kInt8Block == 0 && kPiece / 4 % params::kInt4Block == 0);
 
@@ -114,7 +114,7 @@ int64_t FirstNotBelow(params::Encoding encoding, const std::byte* encoded, float
   *square_sum = 0.0;
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     if (first < n) return;
-    // With fp32, `decoded` points into the encoded bytes themselves, which may be unaligned.
+    // With fp32, `decoded` points to the encoded bytes themselves, which may not be aligned.
     const float* decoded = reinterpret_cast<const float*>(encoded + bytes);
     if (encoding != params::Encoding::kFp32) {
       codec.Decode(encoded + bytes, size, space);
@@ -131,8 +131,8 @@ int64_t FirstNotBelow(params::Encoding encoding, const std::byte* encoded, float
     if (found != space + size) {
       first = begin + (found - space);
     } else {
-      // The squares may overflow fp32, because elements beyond 1e18 are allowed if `limit` is
-      // large.
+      // The squares may be too large for fp32, because elements above 1e18 are allowed if `limit`
+      // is large.
       *square_sum += vectors::SumOfSquares(space, size);
     }
   });
@@ -184,7 +184,7 @@ void EncodeAndUpdate(params::Encoding encoding, const float* values, float scale
   const Codec& codec = CodecOf(encoding);
   float sum[kPiece];
   float decoded[kPiece];
-  // Short pieces let memory reads and writes go on while the processor computes. Top-k needs longer
+  // With short pieces, memory is read and written while the processor computes. Top-k needs longer
   // pieces because its blocks are longer.
   const int64_t piece_elements = encoding.is_topk() ? kPiece : kPiece / 4;
   ForEachPieceOf(piece_elements, encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {

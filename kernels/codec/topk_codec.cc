@@ -36,7 +36,7 @@ struct Levels {
   float step = 0.0f;
 
   bool are_finite() const { return std::isfinite(low) && std::isfinite(step); }
-  // The product is exact: a level has three bits, and a step eight.
+  // The product is exact, because a level has three bits and a step has eight.
   float MagnitudeAt(int level) const { return low + static_cast<float>(level) * step; }
 };
 
@@ -93,7 +93,7 @@ class BlockBytes {
   const int64_t kept_;
 };
 
-// The elements of one block that are kept, which means sent.
+// The kept elements of one block, which are the elements that are sent.
 struct KeptElements {
   int64_t count = 0;
   uint16_t places[params::kMaxTopK];
@@ -111,15 +111,16 @@ void ReadKept(const BlockBytes& bytes, const std::byte* block, int64_t n, KeptEl
   kept->count = 0;
   for (int64_t i = 0; i < bytes.kept(); ++i) {
     const int place = BlockBytes::PlaceAt(block, i);
-    // Skips places that only bytes not checked by FirstMalformed() can have
+    // Skips places beyond the block. FirstMalformed() finds them, but the caller may not have
+    // called it.
     if (place >= n) continue;
     kept->places[kept->count] = static_cast<uint16_t>(place);
     kept->values[kept->count++] = value_of[bytes.CodeAt(block, i)];
   }
 }
 
-// Calls spoilt(begin, size) for each block whose levels are not finite, and fine(begin, size, kept)
-// for each other block.
+// Calls spoilt(begin, size) for each block whose levels are not finite. Calls fine(begin, size,
+// kept) for each other block.
 template <typename Spoilt, typename Fine>
 void ForEachBlock(params::Encoding encoding, const std::byte* encoded, int64_t n, Spoilt spoilt,
                   Fine fine) {
@@ -136,12 +137,13 @@ void ForEachBlock(params::Encoding encoding, const std::byte* encoded, int64_t n
   }
 }
 
-// Writes the places of the `kept` elements of largest magnitude in ascending order. If magnitudes
-// are equal, the lower place is kept. `largest` has the bits of the largest magnitude of all.
+// Writes the places of the `kept` elements of largest magnitude, in ascending order. Of equal
+// magnitudes, the one with the lower place is kept. `largest` has the bits of the largest magnitude
+// of all.
 void Select(const float* values, int64_t n, int64_t kept, uint32_t largest, uint16_t* places) {
   const codec::Loops& loops = codec::BestLoops();
-  // Finds the largest threshold that at least `kept` magnitudes reach, one bit at a time from the
-  // highest bit down. Magnitudes have the same order as their bits.
+  // Finds the largest threshold such that at least `kept` magnitudes are not below it. Determines
+  // its bits from the highest to the lowest. Magnitudes have the same order as their bits.
   uint32_t threshold = 0;
   int64_t reaching = n;
   for (int bit = 30; bit >= 0 && reaching != kept; --bit) {
@@ -152,8 +154,8 @@ void Select(const float* values, int64_t n, int64_t kept, uint32_t largest, uint
     threshold = candidate;
     reaching = count;
   }
-  // If more than `kept` magnitudes reach the threshold, the threshold equals the smallest kept
-  // magnitude, and only the first few of the elements equal to it are kept.
+  // If more than `kept` magnitudes are at or above the threshold, the smallest kept magnitude
+  // equals the threshold. Of the elements equal to it, only the first ones are kept.
   const int64_t above = reaching == kept ? kept : loops.count_at_least(values, threshold + 1, n);
   int64_t ties = reaching == kept ? 0 : kept - above;
   uint8_t marks[params::kTopKBlock];
@@ -210,7 +212,7 @@ Levels TwoMeans(const float* magnitudes, int64_t kept, float largest) {
 Levels LevelsFrom(const Levels& range, int largest_level) {
   const float low = FromBf16(ToBf16(range.low));
   const auto steps = static_cast<float>(largest_level);
-  // `low` may have been rounded up above the highest level.
+  // `low` was rounded and may now be above the highest level.
   const float exact = range.step > low ? (range.step - low) / steps : 0.0f;
   const uint32_t step = uint32_t{ToBf16(exact)} << 16;
   const Levels levels = {low, std::bit_cast<float>(step)};
@@ -312,8 +314,8 @@ const Codec& TopKCodecOf(params::Encoding encoding) {
   return (encoding.topk_bits() == 4 ? four_bits : two_bits)[encoding.topk() - 1];
 }
 
-// Gathers the elements of `acc` first, so that AccumulateScaled() rounds the sums as it rounds
-// those of whole vectors.
+// First collects the elements of `acc`, so that AccumulateScaled() rounds their sums in the same
+// way as in whole vectors.
 void AddTopK(params::Encoding encoding, const std::byte* encoded, int64_t n, float scale,
              float* acc) {
   ForEachBlock(

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The top-k codec sends only the elements of largest magnitude of each block, with their places.
+// The top-k codec keeps only the elements of largest magnitude of each block, with their places.
 // Format: common/params/encoding.h. `encoding` must be a top-k encoding in every function.
 //
-// If magnitudes are equal, the element with the lower place is sent. With topk_bits() 2 there are
-// two levels: the means of the smaller and the larger kept magnitudes, found by k-means from their
-// common mean. With topk_bits() 4 there are eight levels, evenly spaced from the smallest to the
-// largest kept magnitude. Magnitudes are rounded to the nearest level. Sums are of integers, so
-// that every device makes the same bytes, in whatever order it adds.
+// Of equal magnitudes, the one with the lower place is kept. With topk_bits() 2 there are two
+// levels: the mean of the smaller and the mean of the larger kept magnitudes, found by k-means that
+// starts at their common mean. With topk_bits() 4 there are eight levels, evenly spaced from the
+// smallest to the largest kept magnitude. Magnitudes are rounded to the nearest level. All sums are
+// sums of integers, so that every device makes the same bytes, whatever the order of its additions.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,16 @@
 
 namespace lodestar::codec {
 
-// Blocks whose largest magnitude is below this are encoded as zeros: their levels could be
-// subnormal.
+// Minimum of the largest magnitude of a block. A block below it is encoded as zeros, because its
+// levels could be subnormal.
 inline constexpr float kSmallestTopK = 0x1p-100f;
 
 const Codec& TopKCodecOf(params::Encoding encoding);
 
-// Computes acc += scale * decoded at the elements that were sent, and leaves the others alone.
+// Computes acc += scale * decoded at the kept elements. Does not change other elements.
 void AddTopK(params::Encoding encoding, const std::byte* encoded, int64_t n, float scale,
              float* acc);
-// Computes acc += weight at the elements that were sent.
+// Computes acc += weight at the kept elements.
 void AddAtTopK(params::Encoding encoding, const std::byte* encoded, int64_t n, float weight,
                float* acc);
 

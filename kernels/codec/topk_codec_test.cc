@@ -54,7 +54,7 @@ std::vector<int64_t> PlacesOf(params::Encoding encoding, const Bytes& bytes, int
   return places;
 }
 
-// Returns the places that top-k must keep, found by sorting each block.
+// Returns the places of the elements that top-k must keep. Sorts each block to find them.
 std::vector<int64_t> LargestOf(const std::vector<float>& values, int64_t topk) {
   std::vector<int64_t> places;
   for (int64_t begin = 0; begin < values.size(); begin += params::kTopKBlock) {
@@ -114,8 +114,8 @@ TEST(TopKCodecTest, LayoutIsLevelsThenPlacesThenCodes) {
   values[0x123] = 0.0f;
   values[0x456] = -8.0f;
   values[0xFED] = 1.0f;
-  // The bytes are: low 1 and step 1 in bf16; the two places; the codes of level 7 with a sign and
-  // of level 0.
+  // The bytes are: low 1 and step 1 in bf16; the two places; the codes of level 7, negative, and of
+  // level 0.
   EXPECT_EQ(bytes_of(params::Encoding::TopK(2, 4), values),
             (std::vector<int>{0x80, 0x3F, 0x80, 0x3F, 0x56, 0xD4, 0xFE, 0x0F}));
 }
@@ -136,8 +136,8 @@ TEST(TopKCodecTest, FourBitsAreWithinHalfAStep) {
   }
 }
 
-// The codec may lose slightly more than the best two levels: its four passes may end beside the
-// best split, and levels are rounded to bf16.
+// The error may be slightly larger than with the best two levels, because the codec makes only four
+// passes, and rounds levels to bf16.
 TEST(TopKCodecTest, TwoBitsLoseNoMoreThanTheBestTwoLevels) {
   const params::Encoding encoding = params::Encoding::TopK(64, 2);
   for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -222,7 +222,7 @@ TEST(TopKCodecTest, PlacesThatNoEncoderWritesAreFound) {
   EXPECT_EQ(first_of(with_places(1, {0, 1, 2, 99})), n);
   EXPECT_EQ(first_of(with_places(1, {0, 1, 2, 100})), 4096);
   EXPECT_EQ(first_of(with_places(1, {7, 8, 9, 9})), 4096);
-  // Decoding such bytes must still write nothing outside the vector.
+  // Decoding such bytes must not write outside the vector.
   const Bytes beyond = with_places(1, {0, 1, 4000, 4095});
   std::vector<float> back(n + 4096, 42.0f);
   CodecOf(encoding).Decode(beyond.data(), n, back.data());

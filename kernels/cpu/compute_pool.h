@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A ComputePool is a fixed set of threads that share the parts of one loop at a time. The pool is
-// made for loops of some microseconds: idle threads spin for about 30 us before they sleep. Any
-// thread may run any part, so the work must depend on the part only.
+// A ComputePool is a fixed set of threads that share the parts of one loop at a time. It is made
+// for loops that take microseconds: idle threads spin for about 30 us before they sleep. Any thread
+// may run any part, so the result must depend only on the part.
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,11 @@ namespace lodestar::cpu {
 
 class ComputePool {
  public:
-  // `thread` in [0, num_threads()) differs between calls that overlap. It can serve as the index of
-  // scratch memory.
+  // `thread` is in [0, num_threads()). Calls that run at the same time have different values, so it
+  // can be the index of scratch memory.
   using Work = absl::FunctionRef<void(int64_t part, int thread)>;
 
-  // The thread that calls Run() counts as one of `threads`, which is at least 1.
+  // `threads` includes the thread that calls Run(). It is at least 1.
   explicit ComputePool(int threads);
   ~ComputePool();
   ComputePool(const ComputePool&) = delete;
@@ -38,11 +38,11 @@ class ComputePool {
   bool Claim(int64_t* part);
   void WorkOff(int thread);
 
-  // Packs [generation: 24 bits | parts: 20 | next part: 20]. The generation keeps a thread that
-  // wakes late for an earlier loop from taking a part of a later loop.
+  // Packs [generation: 24 bits | parts: 20 | next part: 20]. A thread may wake up late, during a
+  // later loop. The generation prevents it from taking a part of that loop.
   std::atomic<uint64_t> ticket_{0};
   std::atomic<int64_t> finished_parts_{0};
-  // Number of loops so far, also raised when the pool stops. Sleeping threads wait on it.
+  // Number of loops so far. Also increased when the pool stops. Sleeping threads wait on it.
   std::atomic<int32_t> generation_{0};
   std::atomic<bool> stopping_{false};
   // Valid while parts are unfinished.

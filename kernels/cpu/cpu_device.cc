@@ -14,8 +14,8 @@
 namespace lodestar::cpu {
 namespace {
 
-// Minimum cost of the range that one thread gets: sharing a loop among threads for less takes
-// longer than running the loop on one thread.
+// Minimum cost of the range that one thread gets. If the cost is lower, sharing a loop among
+// threads takes longer than running it on one thread.
 constexpr int64_t kMinRangeCost = 16 * 1024;
 constexpr int64_t kAlignment = 64;
 

@@ -19,7 +19,7 @@ namespace lodestar::cpu {
 
 class CpuDevice final : public kernels::Device {
  public:
-  // The calling thread counts as one of `threads`, which is at least 1.
+  // `threads` includes the calling thread. It is at least 1.
   CpuDevice(int threads, const simd::Loops& loops);
 
   const kernels::DeviceCapabilities& capabilities() const override;
@@ -39,26 +39,27 @@ class CpuDevice final : public kernels::Device {
                        kernels::StreamKind stream) override;
 
  private:
-  // Calls body(begin, end, part) for ranges that cover [0, n). There is one range per thread, or
-  // fewer if `cost` (about 1 per element touched) is too small to share. Ranges begin at multiples
-  // of `grain`.
+  // Calls body(begin, end, part) for ranges that together are [0, n). There is one range per
+  // thread. If `cost` (about 1 per element that is read or written) is too small to share the loop,
+  // there are fewer ranges. Ranges begin at multiples of `grain`.
   using RangeBody = absl::FunctionRef<void(int64_t begin, int64_t end, int64_t part)>;
   int64_t NumRanges(int64_t n, int64_t grain, int64_t cost) const;
   void ForRanges(int64_t n, int64_t grain, int64_t cost, RangeBody body);
-  // Returns scratch memory of at least `elements`, valid until the next call. The memory grows only
-  // in the first calls with a shape.
+  // Returns scratch memory of at least `elements` elements, valid until the next call. The memory
+  // grows only in the first calls with a new shape.
   float* Scratch(int64_t elements);
-  // Adds the rows of parts[num_parts][columns] in order, and adds the sums to out[columns] or sets
-  // it.
+  // Adds up the rows of parts[num_parts][columns] in order. `accumulate` says whether the sums are
+  // added to out[columns], or out is set to them.
   void CombineParts(float* out, const float* parts, int64_t num_parts, int64_t part_stride,
                     int64_t columns, kernels::Accumulate accumulate);
-  // Runs a matrix product on the calling thread with the packing memory of `lane`. `lane` is a part
-  // of ForRanges() or the index of a thread of the pool.
+  // Runs a matrix product on the calling thread. `lane` chooses the packing memory: it is a part of
+  // ForRanges() or the index of a thread of the pool.
   void Gemm(const simd::GemmShape& shape, float alpha, const float* a, const float* b, float* c,
             bool add, int64_t lane) {
     loops_.gemm(shape, alpha, a, b, c, add, pack_.get() + lane * simd::kGemmPackElements);
   }
-  // Computes C[m,n] (+)= op(A) op(B). The threads share the larger of m and n.
+  // Computes C[m,n] = op(A) op(B), or adds the product to C. The threads share the larger one of m
+  // and n.
   void ParallelGemm(const kernels::MatMulShape& shape, float* c, const float* a, const float* b,
                     kernels::Accumulate accumulate);
 

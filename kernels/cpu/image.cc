@@ -33,8 +33,8 @@ struct RangeWorkspace {
         db(dw + RoundUp(s.out_channels * Taps(s))) {}
 };
 
-// The columns [begin, end) of an output row for which a tap, shifted by `shift` (-1, 0, 1), reads
-// inside the image.
+// The columns [begin, end) of an output row for which a tap reads inside the image. The tap reads
+// `shift` columns to the right (-1, 0 or 1).
 struct Inside {
   int64_t begin, end;
   Inside(int64_t shift, int64_t width)
@@ -64,7 +64,7 @@ void Unfold(float* patches, const float* x, const kernels::ConvShape& s) {
   }
 }
 
-// Does the adjoint of Unfold(), and sets dx.
+// Computes the adjoint of Unfold(). Sets dx.
 void Fold(float* dx, const float* patches, const kernels::ConvShape& s) {
   std::memset(dx, 0, s.in_channels * Plane(s) * sizeof(float));
   for (int64_t in = 0; in < s.in_channels; ++in) {
@@ -81,7 +81,7 @@ void Fold(float* dx, const float* patches, const kernels::ConvShape& s) {
   }
 }
 
-// Sets dy to 0 where the ReLU was off, and adds the sums per channel to db.
+// Sets dy to 0 where y is 0, and adds the sums of the new dy per channel to db.
 void ReluBackward(float* dy, const float* y, float* db, const kernels::ConvShape& s) {
   for (int64_t out = 0; out < s.out_channels; ++out) {
     float sum = 0.0f;

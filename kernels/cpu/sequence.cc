@@ -11,15 +11,15 @@
 namespace lodestar::cpu {
 namespace {
 
-// Causal self-attention gives each part one (sample, head) and processes this many queries at a
-// time. The scores of these queries stay in the second-level cache, and only the keys that the
-// queries may see are multiplied.
+// Number of queries that causal self-attention processes at a time. One part is a (sample, head).
+// The scores of these queries stay in the second-level cache, and only keys that the queries may
+// see are multiplied.
 constexpr int64_t kQueryBlock = 64;
 
 int64_t PaddedTokens(const kernels::AttentionShape& s) { return (s.tokens + 15) / 16 * 16; }
 
-// The functions below give strides and offsets in qkv [batch, tokens, 3, heads, head_width] and in
-// y [batch, tokens, heads, head_width].
+// The functions below return strides and offsets in qkv [batch, tokens, 3, heads, head_width] and
+// in y [batch, tokens, heads, head_width].
 int64_t OutputStride(const kernels::AttentionShape& s) { return s.heads * s.head_width; }
 int64_t QkvStride(const kernels::AttentionShape& s) { return 3 * OutputStride(s); }
 int64_t QkvOffset(const kernels::AttentionShape& s, int64_t sample, int64_t head) {
@@ -232,8 +232,8 @@ void CpuDevice::EmbedForward(kernels::Buf y, kernels::Buf tokens, kernels::Buf t
   });
 }
 
-// Each range owns some columns of both tables and adds all rows in order, so that the sums do not
-// depend on the number of threads.
+// Each range has some columns of both tables and adds all rows in order. So the sums do not depend
+// on the number of threads.
 void CpuDevice::EmbedBackward(kernels::Buf dtoken_table, kernels::Buf dposition_table,
                               kernels::Buf dy, kernels::Buf tokens, int64_t rows,
                               int64_t context_tokens, int64_t width, int64_t vocabulary) {

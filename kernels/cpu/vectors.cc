@@ -16,12 +16,12 @@ namespace {
 
 constexpr int64_t kSumBlock = 64 * 1024;
 
-// A bf16 number, held as the upper half of the bits of an f32.
+// A bf16 number. `bits` is the upper half of the bits of an f32.
 struct Bf16 {
   uint16_t bits;
 
   explicit operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
-  // Rounds to nearest even. A NaN keeps a mantissa bit, so that it stays NaN.
+  // Rounds to nearest even. A NaN always has a mantissa bit, so that it stays NaN.
   explicit Bf16(float value) {
     const uint32_t wide = std::bit_cast<uint32_t>(value);
     const bool is_nan = (wide & 0x7fffffffu) > 0x7f800000u;
@@ -91,7 +91,7 @@ const float* FloatsAt(kernels::Buf buf, int64_t begin) {
   return buf ? buf.as<const float>() + begin : nullptr;
 }
 
-// Number of random words that are made together. Each word is for one element.
+// Number of random words that are made in one step. There is one word per element.
 constexpr int64_t kWordsTogether = 4;
 // Cost of dropping an element, in units of ForRanges().
 constexpr int64_t kDropoutCost = 16;
@@ -157,8 +157,7 @@ void CpuDevice::Subtract(kernels::Buf z, kernels::Buf x, kernels::Buf y) {
   });
 }
 
-// Sums blocks of a fixed size in order, so that the result does not depend on the number of
-// threads.
+// Adds up blocks of a fixed size in order. So the result does not depend on the number of threads.
 void CpuDevice::SumOfSquares(kernels::Buf sum, kernels::Buf x) {
   kernels::CheckBuf(sum, kernels::DType::kF64, 1);
   kernels::CheckBuf(x, kernels::DType::kF32, x.num_elements);
@@ -176,8 +175,8 @@ void CpuDevice::SumOfSquares(kernels::Buf sum, kernels::Buf x) {
   sum.as<double>()[0] = total;
 }
 
-// Threads share whole blocks of the encoding. So a block gets the same bytes however the vector is
-// cut.
+// A thread encodes only whole blocks of the encoding. So the bytes do not depend on the number of
+// threads.
 void CpuDevice::Encode(params::Encoding encoding, void* encoded, kernels::Buf values, float scale,
                        kernels::Buf residual, const kernels::Rounding& rounding,
                        kernels::StreamKind) {

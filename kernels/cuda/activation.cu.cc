@@ -43,13 +43,13 @@ __device__ inline float TimesSlope(float dy, float x) {
   return dy;
 }
 
-// The threads divide the matrix among them as one vector of rows * columns elements, so that all
-// threads are busy even if the matrix is narrow. The elements that a thread handles at once never
-// cross the end of a row.
+// The threads share the matrix as one vector of rows * columns elements, so that all threads are
+// busy even if the matrix is narrow. The elements that a thread handles in one step are always in
+// the same row.
 template <typename T, kernels::Activation kActivation>
 struct BiasActivationOperation {
   T* y;               // [rows, columns]
-  T* pre_activation;  // [rows, columns]; null means that it is not kept
+  T* pre_activation;  // [rows, columns]; null means that it is not stored
   const T* bias;      // [columns]; null means no bias
   int64_t columns;
 
@@ -75,8 +75,8 @@ struct ActivationBackwardOperation {
   T* dy;                    // [n]
   const T* pre_activation;  // [n]
 
-  // Stores the new dy, and sets `gradient` to the stored (rounded) values. The kernel of
-  // column_sums.h adds up the rounded values.
+  // Stores the new dy, and sets `gradient` to the stored values, which are rounded. The kernel of
+  // column_sums.h adds up these values.
   template <int kLanes>
   __device__ void Take(float (&gradient)[kLanes], int64_t i) const {
     float x[kLanes];

@@ -15,8 +15,8 @@ namespace lodestar::cuda {
 // functions are faster if pointers and the lengths of rows are multiples of 16 bytes.
 
 // Computes y [rows, columns] = act(y + bias). If bias [columns] is null, there is no bias. If
-// pre_activation [rows, columns] is not null, y + bias is stored there, rounded to T. y is act() of
-// the rounded value, so that Activate() of pre_activation gives the same bits.
+// pre_activation [rows, columns] is not null, it is set to y + bias, rounded to T. y is computed
+// from the rounded values, so that Activate() of pre_activation gives the same bits.
 template <typename T>
 cudaError_t BiasActivation(T* y, T* pre_activation, const T* bias, int64_t rows, int64_t columns,
                            kernels::Activation activation, cudaStream_t stream);
@@ -26,7 +26,7 @@ template <typename T>
 cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n,
                                kernels::Activation activation, cudaStream_t stream);
 
-// Does the same as ActivationBackward() followed by ColumnSums() of dy [rows, columns], to the same
+// Does the same as ActivationBackward() and then ColumnSums() of dy [rows, columns], with the same
 // bits, but with one pass over memory less. With `add`, the sums are added to column_sums [columns]
 // (fp32). Otherwise column_sums is set to the sums. If column_sums is null, the partial sums stay
 // in the workspace, as with ColumnSums(). `workspace` has ColumnSumsWorkspaceBytes(rows, columns).

@@ -19,10 +19,10 @@ constexpr int kTensorCoreCapability = 80;
 
 bool IsAligned(const kernels::Buf& buf) { return reinterpret_cast<uintptr_t>(buf.data) % 16 == 0; }
 
-// Returns true if the shape's numbers fit into the 32-bit integers of kernels.
+// Returns true if the numbers of the shape fit into the 32-bit integers that kernels use.
 bool Fits(const kernels::AttentionShape& shape) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  // This is the size of the largest grid: each thread block handles at least 64 tokens and 64
+  // The largest grid has this many blocks, because each block handles at least 64 tokens and 64
   // columns of one head.
   const int64_t tiles = (shape.tokens + 63) / 64 * ((shape.head_width + 63) / 64);
   return shape.tokens <= kMax - 128 && shape.batch * shape.heads * tiles <= kMax;
@@ -46,8 +46,8 @@ AttentionCall<T> MakeCall(kernels::Buf y, kernels::Buf log_sum_exp, kernels::Buf
   return call;
 }
 
-// Returns the first address in the workspace that is aligned for float. From there on, the caller
-// keeps one float per query and head.
+// Returns the first address in the workspace that is aligned for float. `delta`, one float per
+// query and head, begins there.
 float* DeltaIn(kernels::Buf workspace) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(workspace.data);
   constexpr uintptr_t kAlignment = alignof(float);

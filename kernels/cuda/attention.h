@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Causal self-attention of the CUDA device: chooses the version of the kernels that serves a call,
-// and queues them. Memory grows with the number of tokens, not with its square.
+// Causal self-attention of the CUDA device. Chooses the version of the kernels for a call, and
+// queues them. Needs memory in proportion to the number of tokens, not to its square.
 #pragma once
 
 #include <cuda_runtime.h>

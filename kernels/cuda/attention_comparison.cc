@@ -17,13 +17,13 @@ namespace {
 
 constexpr double kRowTolerance = 2e-2;
 constexpr double kLogSumExpTolerance = 1e-3;
-// Usual relative error of a rounding to bf16. The largest relative error is twice as large.
+// Typical relative error of a rounding to bf16. The largest relative error is twice as large.
 constexpr double kRounding = 1.0 / 512;
 constexpr size_t kAlignment = 256;
 
 double ValueOf(uint16_t bf16) { return std::bit_cast<float>(uint32_t{bf16} << 16); }
 
-// The rows of one of several matrices. The `parts` matrices lie side by side in one tensor.
+// The rows of one of `parts` matrices, which lie side by side in one tensor.
 class Rows {
  public:
   Rows(std::span<const uint16_t> values, const kernels::AttentionShape& shape, int part, int parts)
@@ -43,7 +43,7 @@ class Rows {
     for (const uint16_t value : At(row)) squares += ValueOf(value) * ValueOf(value);
     return std::sqrt(squares);
   }
-  // Returns the root of the mean of the squares of all rows' norms.
+  // Returns the root mean square of the norms of all rows.
   double UsualNorm() const {
     double squares = 0.0;
     for (int64_t row = 0; row < count(); ++row) squares += NormOf(row) * NormOf(row);
@@ -62,7 +62,7 @@ struct Findings {
   bool is_finite = true;    // true if our values are finite
   std::string difference;   // describes the first difference
 
-  // `noise` is the difference that rounding alone can cause if the sums of all rows cancel.
+  // `noise` is the difference that rounding alone may cause if the terms of all rows' sums cancel.
   void CompareRows(const char* name, const Rows& library, const Rows& own, double noise) {
     const double usual = own.UsualNorm();
     has_values |= usual > 0.0;
@@ -101,7 +101,7 @@ struct Findings {
   }
 };
 
-// Copies `count` elements of device memory to *to. Blocks until the stream has run.
+// Copies `count` elements of device memory to *to. Blocks until the stream is idle.
 template <typename T>
 absl::Status Read(const void* from, int64_t count, cudaStream_t stream, std::vector<T>* to) {
   to->resize(count);
@@ -139,8 +139,8 @@ absl::StatusOr<AttentionSample> ReadSample(AttentionPass pass, const kernels::At
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Runs our kernels for one sample. Changes the output pointers of *tensors, so that they point to
-// scratch memory with our results.
+// Runs our kernels for one sample. The results go to scratch memory, and the output pointers of
+// *tensors are set to it.
 absl::Status RunOwn(AttentionPass pass, const kernels::AttentionShape& shape,
                     const CudaAttention& own,
                     absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)> scratch,
@@ -189,11 +189,11 @@ Comparison CompareAttention(AttentionPass pass, const kernels::AttentionShape& s
     return Rows(values, shape, part, parts).UsualNorm();
   };
   // ds is the gradient of the scores. A row of dq is the sum over tokens of ds times a row of the
-  // keys. A row of dk is the same with rows of the queries. A product dy v is about |dy| |v| /
-  // sqrt(width), scores are scaled by 1 / sqrt(width), and a probability is about 1 / tokens. So ds
-  // is about |dy| |v| / (width tokens). If all sums cancel (equal keys, or a single token), dq and
-  // dk consist of the rounding errors of ds. The errors of `tokens` summands add up to sqrt(tokens)
-  // times one error.
+  // keys. A row of dk is the sum over tokens of ds times a row of the queries. A product dy v is
+  // about |dy| |v| / sqrt(width), scores are scaled by 1 / sqrt(width), and a probability is about
+  // 1 / tokens. So ds is about |dy| |v| / (width tokens). If the terms of all sums cancel (equal
+  // keys, or a single token), dq and dk consist only of the rounding errors of ds. The sum of
+  // `tokens` errors is about sqrt(tokens) times one error.
   const double rounding_of_ds = kRounding * usual(own.dy, 0, 1) * usual(own.qkv, 2, 3) /
                                 static_cast<double>(shape.head_width) /
                                 std::sqrt(static_cast<double>(shape.tokens));

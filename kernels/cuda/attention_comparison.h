@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Compares a library's attention with that of our kernels, for the first and last sample of a
-// batch. Without this comparison, wrong results of a library would not be noticed.
+// batch. This detects a library whose results are wrong.
 //
-// A row has the values of one head and one token. The two sides round products, sums and results to
-// bf16 in different orders. There are some three roundings, each wrong by at most 2^-8 of the
-// value, so rows may differ by 2 % of the row's norm. If the sum of a row cancels, the limit is 2 %
-// of the usual norm of the tensor's rows. Rows of dq and dk may also differ by the rounding of the
-// scores' gradient. If the sums of all rows of dq or dk cancel, only that rounding is left in them.
-// log_sum_exp is fp32 on both sides and may differ by 1e-3, or by 1e-3 of its value if the value is
-// above 1.
+// A row has the values of one head and one token. The library and our kernels round products, sums
+// and results to bf16 in different orders. There are some three roundings, each with an error of at
+// most 2^-8 of the value. So rows may differ by 2 % of the row's norm. If the terms of a row's sum
+// cancel, the limit is 2 % of the typical norm of the tensor's rows. Rows of dq and dk may also
+// differ by the rounding of the scores' gradient. If the terms of all rows of dq or dk cancel, they
+// consist only of that rounding. log_sum_exp is fp32 on both sides and may differ by 1e-3, or by
+// 1e-3 of its value if the value is above 1.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,8 +27,8 @@
 
 namespace lodestar::cuda {
 
-// One sample in host memory. Matrices are bits of bf16. Tensors that a pass does not have are
-// empty.
+// One sample in host memory. Matrices have the bits of bf16 numbers. Tensors that a pass does not
+// use are empty.
 struct AttentionSample {
   std::vector<uint16_t> qkv;       // [tokens, 3, heads, head_width]
   std::vector<uint16_t> y;         // [tokens, heads, head_width]
@@ -44,8 +44,8 @@ Comparison CompareAttention(AttentionPass pass, const kernels::AttentionShape& s
                             const AttentionSample& library, const AttentionSample& own);
 
 // Computes the first and the last sample with our kernels and compares the results with the
-// library's outputs in `tensors`. Our kernels write only to scratch memory, and not to the outputs
-// in `tensors`. Blocks until the stream has run. Errors: those of `scratch` and of CUDA.
+// library's outputs in `tensors`. Our kernels write only to scratch memory, not to these outputs.
+// Blocks until the stream is idle. Errors: those of `scratch` and of CUDA.
 absl::StatusOr<Comparison> CompareWithOwnAttention(
     AttentionPass pass, const kernels::AttentionShape& shape, const AttentionTensors& tensors,
     const CudaAttention& own, absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)> scratch,

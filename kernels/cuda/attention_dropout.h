@@ -4,8 +4,8 @@
 // code.
 //
 // One Philox block gives the random words of 4 neighbouring keys of a query. Several lanes of a
-// warp need words of the same block. So each lane computes some of the blocks, and the lanes
-// exchange the bits.
+// warp need words of the same block. So each lane computes only some of the blocks, and the lanes
+// exchange the resulting bits.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -30,8 +30,8 @@ struct HeadDropout {
   // Returns true if, in each query, every fourth key (0, 4, ...) begins a block of random words.
   __device__ bool aligned() const { return element % 4 == 0 && tokens % 4 == 0; }
 
-  // Returns four bits. Bit i is 1 if the probability of key `key` + i is kept. The probability of
-  // (query, key) must be the first of a block of random words.
+  // Returns four bits. Bit i is 1 if the probability of (query, key + i) is kept. Requires: a block
+  // of random words begins at the probability of (query, key).
   __device__ uint32_t KeepFour(int query, int key) const {
     return KeptOfBlock(ElementOf(query, key) / 4);
   }

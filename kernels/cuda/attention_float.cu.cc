@@ -10,9 +10,9 @@
 namespace lodestar::cuda {
 namespace {
 
-// The part of the result that a thread block computes: one owned tile of tokens and one chunk of
-// columns of a head. The scores need all chunks of the inputs. The block's own chunk is loaded
-// last, because it stays in shared memory for the second product.
+// The part of the result that a thread block computes: one tile of tokens that the block owns, and
+// one chunk of a head's columns. The scores need all chunks of the inputs. The block's own chunk is
+// loaded last, because it must stay in shared memory for the second product.
 struct Place {
   int64_t head;
   int first;  // token of the first owned row
@@ -44,14 +44,14 @@ LaunchConfig Config(const AttentionCall<T>& call, size_t shared_floats, cudaStre
           .stream = stream};
 }
 
-// Softmax statistics of the thread's four rows, over the keys so far.
+// Softmax statistics of this thread's four rows, over the keys that were processed so far.
 struct RowState {
   float largest[4];
   float sum[4];  // of exp(score - largest) over this thread's columns
 };
 
 // Replaces scaled scores by exp(score - largest), where `largest` is the row's maximum so far. Sets
-// `correction` to the factors by which sums of earlier keys must be multiplied.
+// `correction` to the factors for the sums of earlier keys.
 __device__ inline void OnlineSoftmax(OwnedByOther& scores, RowState& rows, float (&correction)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -297,7 +297,7 @@ cudaError_t AttentionDelta(const AttentionCall<T>& call, cudaStream_t stream) {
       .grid = dim3(static_cast<unsigned>(CeilDiv(rows * kWarpSize, kDeltaThreads))),
       .block = dim3(kDeltaThreads),
       .stream = stream};
-  // If all rows begin at even elements, two elements are read at once.
+  // If all rows begin at even elements, the kernel reads two elements at once.
   const bool pairs = call.width % 2 == 0 && AreVectorsAligned(call.dy, call.y);
   return pairs ? Launch(AttentionDeltaKernel<T, 2>, config, call)
                : Launch(AttentionDeltaKernel<T, 1>, config, call);

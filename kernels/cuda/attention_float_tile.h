@@ -3,11 +3,10 @@
 // Tiles of fp32 in shared memory, and products of tiles by a block of kFloatThreads threads. For
 // device code of the attention kernels.
 //
-// A thread block owns kFloatOwned rows (of queries or keys) and loops over the rows of the other
-// side, kFloatOther at a time. Heads are cut into chunks of kFloatDepth columns. With tx =
-// threadIdx.x % 8 and ty = threadIdx.x / 8, a thread computes rows ty + 16 i. With the strides
-// below, rows begin at multiples of 16 bytes, and 8 neighbouring rows lie in different banks of
-// shared memory.
+// A thread block owns kFloatOwned queries (or keys) and loops over the keys (or queries),
+// kFloatOther at a time. Heads are cut into chunks of kFloatDepth columns. With tx = threadIdx.x %
+// 8 and ty = threadIdx.x / 8, a thread computes rows ty + 16 i. With the strides below, rows begin
+// at multiples of 16 bytes, and 8 neighbouring rows lie in different banks of shared memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -44,7 +43,7 @@ __device__ inline int DepthColumn(int j) {
 
 // Copies rows [first, first + kRows) and columns [column, column + kFloatDepth) of matrix [end,
 // width] into tile [kRows, kDepthStride]. Rows of the matrix lie `step` elements apart. Elements
-// beyond the matrix become 0.
+// outside the matrix become 0.
 template <int kRows, typename T>
 __device__ inline void LoadFloats(float* tile, const T* matrix, int64_t step, int first, int end,
                                   int column, int width) {

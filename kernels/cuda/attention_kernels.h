@@ -62,8 +62,8 @@ struct AttentionHead {
 // __nv_bfloat16.
 template <typename T>
 cudaError_t FloatAttentionForward(const AttentionCall<T>& call, cudaStream_t stream);
-// The caller must have computed `delta` before this call. The same is true for
-// TensorAttentionBackward().
+// FloatAttentionBackward() and TensorAttentionBackward() read `delta`, which the caller must have
+// computed before.
 template <typename T>
 cudaError_t FloatAttentionBackward(const AttentionCall<T>& call, cudaStream_t stream);
 
@@ -72,7 +72,7 @@ cudaError_t FloatAttentionBackward(const AttentionCall<T>& call, cudaStream_t st
 cudaError_t TensorAttentionForward(const AttentionCall<__nv_bfloat16>& call, cudaStream_t stream);
 cudaError_t TensorAttentionBackward(const AttentionCall<__nv_bfloat16>& call, cudaStream_t stream);
 
-// Computes delta = dy . y per query and head, which both versions of the backward pass read.
+// Computes delta = dy . y per query and head, for both versions of the backward pass.
 template <typename T>
 cudaError_t AttentionDelta(const AttentionCall<T>& call, cudaStream_t stream);
 

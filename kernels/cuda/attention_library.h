@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The interface to the attention of another library, which may not be installed on a machine. The
-// library's attention is causal, in bf16 and without dropout. It takes the tensors of
+// The interface of a library that computes attention. It may not be installed on a machine. Its
+// attention is causal, in bf16 and without dropout. It uses the tensors of
 // Device::AttentionForward() and AttentionBackward().
 #pragma once
 
@@ -21,9 +21,8 @@ namespace lodestar::cuda {
 enum class AttentionPass : uint8_t {
   kForward,
   kBackward,
-  // A backward pass in which the order of some additions is not fixed: gradients of queries are
-  // added up in the order in which blocks finish. So equal tensors can give results that differ in
-  // the last bits.
+  // A backward pass that adds the gradients of queries in the order in which blocks finish. This
+  // order may change, so equal tensors can give results that differ in the last bits.
   kUnorderedBackward,
 };
 
@@ -48,9 +47,10 @@ class AttentionPlan {
   // Returns the number of bytes at the beginning of the workspace that the caller must set to 0
   // before each run.
   virtual size_t zeroed_bytes() const { return 0; }
-  // Queues the pass. Once the plan has run, later runs may be recorded into a graph. Equal tensors
+  // Queues the pass. After the first run, further runs may be recorded into a graph. Equal tensors
   // give equal bits, except with kUnorderedBackward. `workspace` begins at a multiple of 256 bytes.
-  // Errors: those of the library (the caller then computes the outputs in another way).
+  // Errors: those of the library. After an error the caller must compute the outputs in another
+  // way.
   virtual absl::Status Run(const AttentionTensors& tensors, void* workspace,
                            cudaStream_t stream) = 0;
 };
@@ -60,9 +60,9 @@ class AttentionLibrary {
   virtual ~AttentionLibrary() = default;
   // Returns the library's name and version, for logs.
   virtual std::string name() const = 0;
-  // Makes a plan, which takes the host up to a second. The plan may outlive the library. Errors:
-  // Unimplemented (the library has no kernels for the shape or card, or the pass requires equal
-  // bits and no kernel gives them); others of the library.
+  // Makes a plan, which may take up to a second on the host. The plan may outlive the library.
+  // Errors: Unimplemented (the library has no kernels for the shape or card, or the pass requires
+  // equal bits and no kernel gives them); others of the library.
   virtual absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(
       AttentionPass pass, const kernels::AttentionShape& shape) = 0;
 };

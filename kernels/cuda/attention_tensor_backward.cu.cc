@@ -5,9 +5,9 @@
 //   dv = p^T dy,  dk = scale * ds^T q,  dq = scale * ds k.
 // One kernel runs twice, so that each sum is computed by one thread block in a fixed order. In the
 // first run a block owns keys and loops over the queries that see them. In the second run a block
-// owns queries and loops over the keys that they see. Both runs compute p and ds again, tile by
-// tile. The owned tokens are the rows of a tile, so that the accumulators of a product are the left
-// factor of the next product and never leave the registers.
+// owns queries and loops over the keys that they see. Both runs compute p and ds, tile by tile. The
+// owned tokens are the rows of a tile. So the accumulators of a product can be the left factor of
+// the next product, and never leave the registers.
 #include "kernels/cuda/attention_dropout.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_tile.h"
@@ -18,8 +18,9 @@ namespace lodestar::cuda {
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
-// Number of rows that a block owns, and of rows that it loads at a time (kOther). With these sizes,
-// two blocks fit into the registers and (on sm_80) the shared memory of a multiprocessor.
+// Number of rows that a block owns, and number of rows that it loads at a time (kOther). With these
+// sizes, the registers and (on sm_80) the shared memory of a multiprocessor are enough for two
+// blocks.
 template <int kWidth>
 struct Sizes {
   static constexpr int kRowTiles = kWidth == 64 ? 2 : 1;
@@ -27,9 +28,8 @@ struct Sizes {
   static constexpr int kOther = kWidth == 64 ? 64 : 32;
   static constexpr int kOwnedElements = kOwned * kWidth;
   static constexpr int kOtherElements = kOther * kWidth;
-  // The memory of a block is two owned tiles, four tiles of the other side, and two sets of
-  // statistics of kOther queries. Of the four tiles, two are computed with while the next two are
-  // loaded.
+  // A block needs two owned tiles, four tiles of the other side, and two sets of statistics of
+  // kOther queries. It computes with two of the four tiles while the next two are being loaded.
   static constexpr size_t kSharedBytes =
       (2 * kOwnedElements + 4 * kOtherElements) * sizeof(Bf16) + 2 * kOther * sizeof(float2);
 };
@@ -42,7 +42,7 @@ template <int kWidth, int kCount>
 using Chunk = Accumulator[Sizes<kWidth>::kRowTiles][kCount];
 
 // Rows of an owned tile as left factors of products. With kKept the factors stay in registers.
-// Otherwise each use loads them from shared memory.
+// Otherwise they are loaded from shared memory for each use.
 template <int kWidth, bool kKept>
 class LeftFactors {
  public:
@@ -137,8 +137,8 @@ class BackwardBlock {
  public:
   using Size = Sizes<kWidth>;
   static constexpr int kRowTiles = Size::kRowTiles;
-  // Number of rows of the other side whose results are in registers at a time. There are no
-  // registers for more, because the sums take the rest.
+  // Number of rows of the other side whose results are in registers at a time. A larger number is
+  // not possible, because the sums need the other registers.
   static constexpr int kChunk = kWidth == 64 && kKeysOwned ? 16 : 32;
 
   __device__ BackwardBlock(const AttentionCall<Bf16>& call, Bf16* shared)
@@ -150,8 +150,8 @@ class BackwardBlock {
         owned_(shared),
         others_(shared + 2 * Size::kOwnedElements),
         statistics_(reinterpret_cast<float2*>(others_ + 4 * Size::kOtherElements)) {
-    // Blocks with the lowest numbers are started first, so they get the most work. The first keys
-    // are seen by the most queries, and the last queries see the most keys.
+    // Blocks with the lowest numbers are started first, so they get the most work: the first keys,
+    // which most queries see, or the last queries, which see most keys.
     const int block = static_cast<int>(blockIdx.x % NumBlocks());
     first_ = (kKeysOwned ? block : NumBlocks() - 1 - block) * Size::kOwned;
   }
@@ -220,8 +220,8 @@ class BackwardBlock {
     CopyAsyncCommit();
   }
 
-  // Loads the statistics for the next tile. If columns are queries, their statistics are passed on
-  // through shared memory.
+  // Loads the statistics for the next tile. If columns are queries, the threads get their
+  // statistics later, through shared memory.
   __device__ float2 NextStatistics(int first) const {
     const int at = static_cast<int>(threadIdx.x);
     if (!kKeysOwned || at >= Size::kOther) return make_float2(0.0f, 0.0f);
@@ -248,8 +248,8 @@ class BackwardBlock {
     return statistics_[stage * Size::kOther + column + e % 2];
   }
 
-  // Handles the tile of the other side whose first row is `first`. Leaves out row tiles in which no
-  // query sees a key. Masks elements whose key lies behind the query.
+  // Processes the tile of the other side whose first row is `first`. Skips row tiles in which no
+  // query sees a key. Masks elements whose key comes after the query.
   __device__ void Step(int stage, int first) {
     constexpr int kLast = kRowTiles - 1;
     if (kKeysOwned) {
@@ -273,8 +273,7 @@ class BackwardBlock {
 
   template <int kBegin, int kEnd, bool kMasked>
   __device__ __forceinline__ void Chunks(int stage, int first) {
-// The loop is not unrolled. Otherwise the compiler would keep registers of several chunks at a
-// time.
+// If the loop were unrolled, the compiler would keep several chunks in registers at a time.
 #pragma unroll 1
     for (int at = 0; at < Size::kOther; at += kChunk) {
       const LanePlaces<kWidth> places;
@@ -294,9 +293,9 @@ class BackwardBlock {
     }
   }
 
-  // Replaces the scores in `p` by the probabilities (0 if dropout drops them, not yet scaled by
-  // keep_scale), and dp in `ds` by the gradients of the scores. `row` and `column` are the tokens
-  // of the first row and column.
+  // Replaces the scores in `p` by the probabilities, and dp in `ds` by the gradients of the scores.
+  // Probabilities that dropout drops are 0, and the others are not yet scaled by keep_scale. `row`
+  // and `column` are the tokens of the first row and column.
   template <bool kMasked>
   __device__ __forceinline__ void Differentiate(Accumulator (&p)[kChunk / 8],
                                                 Accumulator (&ds)[kChunk / 8], int m, int stage,

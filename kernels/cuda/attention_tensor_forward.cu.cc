@@ -2,7 +2,7 @@
 
 // Forward attention on tensor cores, after FlashAttention-2 (Dao 2023, arXiv:2307.08691). A block
 // owns 128 queries of one head and loops over the keys that they see, 64 (or 32) at a time. It
-// keeps the maximum and the sum of each row so far. Scores never leave the registers.
+// updates the maximum and the sum of each row after each step. Scores never leave the registers.
 #include "kernels/cuda/attention_dropout.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_tile.h"
@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kRowTiles = 2;
 constexpr int kQueries = kRowTiles * kRowTileStep;
-// Number of keys at a time. There are no registers for more, because the results take the rest.
+// Number of keys per step. A larger number is not possible, because the results need the other
+// registers.
 template <int kWidth>
 constexpr int kKeys = kWidth == 64 ? 64 : 32;
 constexpr float kLog2E = 1.4426950408889634f;
@@ -84,9 +85,9 @@ __device__ __forceinline__ float RowSum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// Replaces scores by p = 2^(factor * (score - largest)). If the row's maximum grows, earlier sums
-// are scaled to the new maximum. The maximum is finite after the first tile, because the first tile
-// has key 0, which all queries see.
+// Replaces scores by p = 2^(factor * (score - largest)). If the row's maximum grows, rescales the
+// earlier sums. The maximum is finite after the first tile, because the first tile has key 0, which
+// all queries see.
 template <int kWidth, int kCount>
 __device__ __forceinline__ void Softmax(Rows<kWidth>& rows, int m, Accumulator (&scores)[kCount],
                                         float factor) {
@@ -152,7 +153,7 @@ __device__ __forceinline__ void Mix(Rows<kWidth>& rows, const LanePlaces<kWidth>
   }
 }
 
-// One thread block: its place in the problem, and its tiles in shared memory.
+// The work of one thread block: its place in the problem, and its tiles in shared memory.
 template <int kWidth, bool kDropout>
 struct ForwardBlock {
   const AttentionCall<Bf16>& call;
@@ -172,8 +173,8 @@ struct ForwardBlock {
     CopyAsyncCommit();
   }
 
-  // Handles the tile of keys that begins at key `first`, for row tiles [kFirst, kRowTiles). The
-  // copy of these keys has begun.
+  // Processes the tile of keys that begins at key `first`, for row tiles [kFirst, kRowTiles).
+  // Requires: the copy of these keys has begun.
   template <int kFirst, bool kMasked>
   __device__ void Step(Rows<kWidth>& rows, int first, bool more) const {
     CopyAsyncWait<0>();
@@ -197,8 +198,8 @@ struct ForwardBlock {
     Mix<kWidth, kFirst>(rows, places, p, value_tile);
   }
 
-  // Stores the results. `index` is the number of the head. The offsets of the head are computed
-  // again. Keeping them during the loops would take registers from the results.
+  // Stores the results. `index` is the number of the head. Computes the offsets of the head again,
+  // because keeping them in registers during the loops would leave fewer registers for the results.
   __device__ void Finish(Rows<kWidth>& rows, int64_t index) const {
     const AttentionHead head(call, index);
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -225,14 +226,14 @@ struct ForwardBlock {
   }
 };
 
-// With width 128, the results and the scores of one step take all 255 registers of a thread,
-// without a spill.
+// With width 128, the results and the scores of one step use all 255 registers of a thread, without
+// a spill.
 template <int kWidth, bool kDropout>
 __global__ void __launch_bounds__(kTileThreads, 2)
     TensorAttentionForwardKernel(const AttentionCall<Bf16> call) {
   const int blocks = (call.tokens + kQueries - 1) / kQueries;
   const int64_t index = blockIdx.x / blocks;
-  // The blocks with the last queries are started first, as these queries see the most keys.
+  // The blocks with the last queries are started first, because these queries see the most keys.
   const int block = blocks - 1 - static_cast<int>(blockIdx.x - index * blocks);
   Bf16* shared = DynamicShared<Bf16>();
   const ForwardBlock<kWidth, kDropout> forward{call,
@@ -256,8 +257,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       rows.sum[m][h] = 0.0f;
     }
   }
-  // The first loop handles the keys before all queries of the block. The second loop handles the
-  // keys of the first row tile. The third loop handles the keys that only the second row tile sees.
+  // The first loop processes the keys before all queries of the block, the second loop the keys of
+  // the first row tile, and the third loop the keys that only the second row tile sees.
   constexpr int kStep = kKeys<kWidth>;
   const int end = min(call.tokens, forward.first_query + kQueries);
   int first = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Tests the attention kernels under the emulator against the fp64 oracle: their results, that
-// results do not depend on the order of threads, and which version serves a call.
+// results do not depend on the order of threads, and which version is used for a call.
 #include "kernels/cuda/attention.h"
 
 #include <cuda_bf16.h>
@@ -82,8 +82,8 @@ Results OnOracle(const Problem& p) {
   return results;
 }
 
-// Computes attention in the simplest way in bf16: with products of whole matrices that are added up
-// in fp32. Probabilities and their gradients are rounded to bf16 before the next product.
+// Computes attention in bf16 in the simplest way: with products of whole matrices whose sums are in
+// fp32. Rounds probabilities and their gradients to bf16 before the next product.
 Results Naive(const Problem& p) {
   const auto& [batch, tokens, heads, width, mask] = p.shape;
   const float scale = 1.0f / std::sqrt(static_cast<float>(width));
@@ -220,16 +220,16 @@ double Distance(const Values& a, const Values& b) {
 
 bool SameBits(const Results& a, const Results& b) { return a == b; }
 
-// Both values are fp32 with some roundings. A rounding errs by 2^-24 of a score, and scores reach
-// 30.
+// Both values are fp32 and have some rounding errors. The error of a rounding is 2^-24 of a score,
+// and scores are up to 30.
 void ExpectSameLogSumExp(const Values& got, const Values& want) {
   for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5) << i;
 }
 
-// Expects at most twice the error of a naive implementation in the same type, and for gradients
-// three times that error. This is the rule of FlashAttention's tests. `rounding` is added to the
-// limit: if the terms of a result cancel, the result has an error of fp32, even if the naive error
-// is smaller.
+// Expects at most twice the error of a naive implementation in the same type, and at most three
+// times that error for gradients. This is the rule of FlashAttention's tests. `rounding` is added
+// to the limit, because the naive error may be smaller than the error of fp32 if the terms of a
+// result cancel.
 void ExpectAsGoodAsNaive(const Problem& p, const Results& got) {
   const Results want = OnOracle(p);
   const Results naive = Naive(p);
@@ -245,7 +245,7 @@ void ExpectAsGoodAsNaive(const Problem& p, const Results& got) {
 
 void ExpectNearInFloat(const Problem& p, const Results& got) {
   for (const auto& [name, want] : OnOracle(p)) {
-    // The limit allows for a few hundred roundings of 2^-24 whose errors add up at random.
+    // The limit allows for the sum of a few hundred random rounding errors of 2^-24.
     const double size = Distance(want, Values(want.size())) + std::sqrt(double(want.size()));
     EXPECT_LE(Distance(got.at(name), want), 2e-6 * size)
         << name << " of tokens=" << p.shape.tokens << " head_width=" << p.shape.head_width;
@@ -340,8 +340,8 @@ TEST(AttentionVersionTest, OneTablePerTypeWidthAndCard) {
   EXPECT_EQ(hopper.VersionFor(kernels::DType::kBf16, 96), AttentionVersion::kFloat);
 }
 
-// The kernels are recorded into a graph and do not run, because an emulated card would need hours.
-// Recording checks the sizes of grids and shared memory.
+// The kernels are only recorded into a graph, because running them on an emulated card would take
+// hours. Recording checks the sizes of grids and shared memory.
 TEST(AttentionVersionTest, EightThousandTokensAreTaken) {
   emulator::Configure({});
   emulator::ClearStickyError();

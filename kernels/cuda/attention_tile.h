@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tiles of bf16 rows in shared memory, and the fragments of tiles that tensor cores take. For
-// device code of the attention kernels, in blocks of kTileThreads threads (four warps).
+// Tiles of bf16 rows in shared memory, and the fragments of tiles that tensor cores use. For device
+// code of the attention kernels, in blocks of kTileThreads threads (four warps).
 //
 // A tile row of kWidth elements is cut into 16-byte chunks. Chunk c of row r lies at place c ^ (r %
-// 8). So the same chunk of 8 rows, which ldmatrix reads at once, lies in different banks.
+// 8). ldmatrix reads the same chunk of 8 rows at once. With these places, the 8 chunks are in
+// different banks.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -59,7 +60,7 @@ __device__ __forceinline__ void LoadTileAsync(Bf16* tile, const Bf16* matrix, in
 
 // Offsets of a lane's rows in a 16 x 16 piece, in elements from the piece's first row. XOR with 16
 // c gives the offset in the piece that begins at column 16 c. Make a new object in each step of a
-// loop. Otherwise the compiler keeps all these offsets in registers.
+// loop, because the compiler would otherwise keep all these offsets in registers.
 template <int kWidth>
 struct LanePlaces {
   int tall;  // row lane % 16; lanes 0-15 take the left 8 columns
@@ -107,8 +108,8 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   return bits;
 }
 
-// Converts two neighbouring accumulators to a left factor. The two layouts have the same element in
-// the same lane.
+// Converts two neighbouring accumulators to a left factor. In both layouts, a lane has the same
+// elements.
 __device__ __forceinline__ void PackLeft(uint32_t (&a)[4], const Accumulator& left,
                                          const Accumulator& right) {
   a[0] = PackBf16(left[0], left[1]);
@@ -117,7 +118,7 @@ __device__ __forceinline__ void PackLeft(uint32_t (&a)[4], const Accumulator& le
   a[3] = PackBf16(right[2], right[3]);
 }
 
-// Computes left += A B0 and right += A B1. One load has brought both right factors.
+// Computes left += A B0 and right += A B1. `b` has both right factors, as one load gives them.
 __device__ __forceinline__ void MultiplyAddPair(Accumulator& left, Accumulator& right,
                                                 const uint32_t (&a)[4], const uint32_t (&b)[4]) {
   const uint32_t first[2] = {b[0], b[1]};
@@ -136,9 +137,9 @@ __device__ __forceinline__ void SetZero(Accumulator (&sums)[kCount]) {
 }
 
 // Rounds 16 x kWidth results and stores them to rows [first + row, first + row + 16) of matrix
-// [end, kWidth], leaving out rows from `end` on. Rows of the matrix lie `step` elements apart. The
-// results pass through rows [row, row + 16) of tile [rows, kWidth], so that stores have 16 bytes.
-// No other warp may use these rows of the tile.
+// [end, kWidth], but not to rows from `end` on. Rows of the matrix lie `step` elements apart. The
+// results first go to rows [row, row + 16) of tile [rows, kWidth], so that stores to the matrix
+// have 16 bytes. No other warp may use these rows of the tile.
 template <int kWidth>
 __device__ __forceinline__ void StoreRows(Bf16* matrix, int64_t step, Bf16* tile, int row,
                                           int first, int end,

@@ -107,9 +107,9 @@ void CardGroup::Fail(const absl::Status& why) {
 
 void CardGroup::Reset() {
   if (!meeting_.Reset()) return;
-  // A member may have gone on without the others, so its stream may still use the memory of other
-  // members. So this waits for all streams. Afterwards all members must give the next operation the
-  // same number.
+  // A member may have continued without the others, so its stream may still use the memory of other
+  // members. So this blocks until all streams are idle. Then it makes the number of operations of
+  // all members equal.
   int64_t next = 0;
   for (Member& member : members_) {
     cudaSetDevice(member.card.ordinal);
@@ -154,8 +154,7 @@ absl::StatusOr<int64_t> CardGroup::Run(Operation operation, int member, kernels:
   if (absl::Status alike = CheckAlike(parts); !alike.ok()) return alike;
   errors.Check(cudaStreamWaitEvent(stream, ready), "cudaStreamWaitEvent");
   (links_.get()->*operation)(member, parts, stream);
-  // If the operation was aborted, the values are unchanged or partly changed. So the result must
-  // not be used.
+  // If the operation was aborted, the values may be partly changed, and must not be used.
   if (absl::Status failure = meeting_.failure(); !failure.ok()) return failure;
   if (links_->reaches_into_others()) {
     if (absl::Status met = AwaitOthers(member); !met.ok()) return met;

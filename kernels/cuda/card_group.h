@@ -26,10 +26,10 @@ namespace lodestar::cuda {
 class Meeting {
  public:
   explicit Meeting(int members) : members_(members) {}
-  // Blocks until all members have called Meet(). Errors: the status that was given to Fail().
+  // Blocks until all members have called Meet(). Errors: the status passed to Fail().
   absl::Status Meet();
   void Fail(const absl::Status& why);
-  // Clears the failure given to Fail(). Returns true if there was a failure.
+  // Clears the failure of Fail(). Returns true if there was a failure.
   bool Reset();
   absl::Status failure();
 
@@ -45,10 +45,10 @@ class Meeting {
 class CardGroup final : public kernels::DeviceGroup {
  public:
   // `cards` must not be empty. The streams and Errors of `cards` must outlive the group. Errors:
-  // those of MakeCardLinks() and of making streams and events.
+  // those of MakeCardLinks(), and of creating streams and events.
   static absl::StatusOr<std::unique_ptr<kernels::DeviceGroup>> Create(
       const std::vector<GroupCard>& cards, NcclLoader load_nccl);
-  // Blocks until queued operations have run.
+  // Blocks until all queued operations are done.
   ~CardGroup() override;
 
   int size() const override { return static_cast<int>(members_.size()); }
@@ -63,7 +63,7 @@ class CardGroup final : public kernels::DeviceGroup {
  private:
   static constexpr int64_t kEvents = 256;
 
-  // Only the member's own thread uses its Member, except that other threads read `done` between two
+  // Used only by the member's own thread, except `done`, which other threads read between two
   // meetings.
   struct Member {
     GroupCard card;
@@ -71,8 +71,8 @@ class CardGroup final : public kernels::DeviceGroup {
     Event ready;  // the current operation may read the values after this event
     Event begun;  // the event that Begin() records
     Event done;   // the member's own part of the current operation is done
-    // Event i is recorded after operations i, i + kEvents and so on. If the event has been recorded
-    // again, a wait for the earlier operation also waits for the later one.
+    // Event i is recorded after operations i, i + kEvents and so on. If it was recorded again, a
+    // wait for the earlier operation becomes a wait for the later one.
     std::array<Event, kEvents> finished;
     int64_t num_operations = 0;
   };
@@ -87,9 +87,9 @@ class CardGroup final : public kernels::DeviceGroup {
   absl::Status AwaitOthers(int member);
 
   std::vector<Member> members_;
-  // Parts of operation `number` are in parts_[number % 2]. Two arrays are needed: a member that has
-  // finished an operation writes its part of the next operation while other members still read
-  // parts of the last one.
+  // Parts of operation `number` are in parts_[number % 2]. Two arrays are needed: while some
+  // members still read the parts of one operation, a faster member already writes its part of the
+  // next operation.
   std::array<std::vector<CardPart>, 2> parts_;
   const std::unique_ptr<CardLinks> links_;
   Meeting meeting_;

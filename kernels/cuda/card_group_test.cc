@@ -98,7 +98,8 @@ TEST_P(CardGroupTest, ReduceSumsIntoTheFirstCardAndLeavesTheOthers) {
   EXPECT_THAT(Read(2), Each(3.0f));
 }
 
-// Work that is queued on a member's stream after Await() must run after the operation on all cards.
+// Work that is queued on a member's stream after Await() must run after all cards have finished the
+// operation.
 TEST_P(CardGroupTest, ValuesMayBeWrittenAfterAwait) {
   constexpr int kSteps = 5;
   OnAll([&](int member) {
@@ -162,8 +163,8 @@ TEST_P(CardGroupTest, MemberThatFailsEndsTheCallsOfAll) {
   EXPECT_THAT(Read(0), Each(3.0f));
 }
 
-// Operations of NCCL run on the cards until all members have called them. If one member fails, the
-// operations of the others must be ended. Otherwise they would run for ever, and Reset() would wait
+// An operation of NCCL runs on a card until all members have called it. If one member fails, the
+// operations of the others must be ended. Otherwise they would never end, and Reset() would wait
 // for them.
 TEST_P(CardGroupTest, AFailureEndsOperationsThatWaitOnTheCards) {
   const absl::Status why = absl::DataLossError("card 2 fell off the bus");
@@ -238,7 +239,7 @@ TEST(CardLinksTest, PeersThatAnEarlierGroupHasConnectedLeaveNoError) {
   }
 }
 
-// NCCL reports errors of running operations only through ncclCommGetAsyncError().
+// NCCL reports errors of operations that run already only through ncclCommGetAsyncError().
 TEST(CardLinksTest, AnErrorOfAnEarlierOperationIsFoundByTheNext) {
   const kernels::DeviceSet cards = MakeEmulatedDevices({}, {.num_devices = 2}, LoadEmulatedNccl);
   SetNcclAsyncError(6);

@@ -16,8 +16,8 @@
 namespace lodestar::cuda {
 namespace {
 
-// Links that copy. In Reduce(), pieces of the other members are copied to memory of member 0, which
-// adds them to its values.
+// Links that copy. In Reduce(), values of the other members are copied in pieces to memory of
+// member 0, which adds them to its own values.
 class CopyLinks final : public CardLinks {
  public:
   static absl::StatusOr<std::unique_ptr<CardLinks>> Create(const std::vector<GroupCard>& cards,
@@ -131,9 +131,9 @@ class NcclLinks final : public CardLinks {
     });
   }
 
-  // Waits for calls that are queueing operations, because aborting frees the communicators that
-  // these calls use. No such call blocks until another member calls: all calls that block were made
-  // in RunFirstOperations().
+  // Blocks until no call is queueing an operation, because aborting frees the communicators that
+  // such a call uses. This wait is short: only the first call of a kind waits for other members,
+  // and RunFirstOperations() has made these calls.
   void Abort() override {
     std::unique_lock lock(mutex_);
     if (std::exchange(is_aborted_, true)) return;
@@ -179,8 +179,8 @@ class NcclLinks final : public CardLinks {
   }
 
   // The first operation of a kind makes NCCL connect the cards, and blocks until all members have
-  // called it. If one member failed, the other members could not be aborted during that call. So
-  // one thread makes the first calls for all members.
+  // called it. A member that waits in such a call cannot be aborted if another member fails. So one
+  // thread makes the first calls for all members.
   absl::Status RunFirstOperations() {
     std::vector<DeviceMemory> values(cards_.size());
     for (size_t i = 0; i < cards_.size(); ++i) {
@@ -213,7 +213,7 @@ class NcclLinks final : public CardLinks {
   }
 
   // Queues an operation, unless the communicators are aborted. Also asks NCCL for errors of earlier
-  // operations and notes these errors, because no other call returns them.
+  // operations and stores them in the member's Errors, because no other call returns them.
   void Queue(int member, const char* call, absl::FunctionRef<NcclResult(NcclCommunicator*)> queue) {
     NcclCommunicator* communicator = nullptr;
     {

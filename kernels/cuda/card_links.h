@@ -26,7 +26,7 @@ struct GroupCard {
   Errors* errors = nullptr;  // [1], not owned
 };
 
-// The vector with which a member takes part in an operation.
+// A member's vector in an operation.
 struct CardPart {
   float* values = nullptr;  // [num_elements]
   int64_t num_elements = 0;
@@ -34,24 +34,24 @@ struct CardPart {
 };
 
 // Each member queues each operation from its own thread, on its own stream, with its card as the
-// current device. Requires: the stream has waited for the member's `ready`. Failures are noted in
+// current device. Requires: the stream has waited for the member's `ready`. Errors are stored in
 // the member's Errors.
 class CardLinks {
  public:
   virtual ~CardLinks() = default;
   virtual std::string Describe() const = 0;
-  // Returns true if streams read and write memory of other members. In this case no stream may go
-  // on before all streams have finished the operation. False means that each stream waits only for
-  // its own work.
+  // Returns true if a stream reads and writes memory of other members. In this case, later work on
+  // any stream must wait until all streams have finished the operation. False means that each
+  // stream waits only for its own work.
   virtual bool reaches_into_others() const = 0;
   // Copies the values of member 0 to all members.
   virtual void Broadcast(int member, absl::Span<const CardPart> parts, cudaStream_t stream) = 0;
   // Sets the values of member 0 to the sum over all members.
   virtual void Reduce(int member, absl::Span<const CardPart> parts, cudaStream_t stream) = 0;
-  // Ends operations that wait on their cards for a missing member. Operations that are queued later
-  // do nothing. Any thread may call Abort().
+  // Ends operations that wait on a card for a missing member. Operations that are queued later do
+  // nothing. May be called by any thread.
   virtual void Abort() {}
-  // Lets operations work again after Abort(). No member may be in an operation. Errors: the reason
+  // Makes operations work again after Abort(). No member may be in an operation. Errors: the reason
   // why operations still do not work.
   virtual absl::Status Renew() { return absl::OkStatus(); }
 };

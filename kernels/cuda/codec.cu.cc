@@ -104,15 +104,14 @@ cudaError_t Lost(float* lost, const CodecInput& input, const uint16_t* codes, fl
 }
 
 constexpr int kWarps = 8;
-// Number of consecutive elements of each lane. If the first element's index is a multiple of four,
-// one block of random words serves all of them.
+// Number of consecutive elements of each lane. If the index of the first element is a multiple of
+// four, all of them need only one block of random words.
 constexpr int kPerLane = 4;
 constexpr int kPerWarp = kPerLane * kWarpSize;
 constexpr float kSmallestNormal = 0x1p-126f;
 
-// Int8Format and Int4Format are the formats of blocks [scale | codes]. ScaleOf() returns the scale
-// of a block from its largest magnitude. Requires: the magnitude is finite, and its scale is not
-// subnormal.
+// Int8Format and Int4Format describe blocks [scale | codes]. ScaleOf() returns the scale of a block
+// from its largest magnitude. Requires: the magnitude is finite, and its scale is not subnormal.
 struct Int8Format {
   static constexpr int kBlock = static_cast<int>(kInt8BlockElements);
   static constexpr int kBlockBytes = static_cast<int>(Int8EncodedBytes(kBlock));
@@ -210,7 +209,7 @@ struct Int4Format {
 };
 
 // Returns the scale of a block whose largest magnitude has the bits `largest_bits`. 0 means that
-// all elements of the block are encoded as zeros.
+// all elements are encoded as zeros.
 template <typename Format>
 __device__ inline float ScaleFor(uint32_t largest_bits) {
   if (largest_bits >= kInfinity) return __uint_as_float(kNan);
@@ -252,8 +251,8 @@ __device__ inline void WordsFor(uint32_t (&words)[kPerLane], const kernels::Roun
   }
 }
 
-// Each warp encodes one block of the encoding, kPerWarp elements at a time. `encoded` is [blocks,
-// kBlockBytes]. With kVectors, values and residual are 16-byte aligned.
+// Each warp encodes one block of the encoding at a time, in steps of kPerWarp elements. `encoded`
+// is [blocks, kBlockBytes]. With kVectors, values and residual are 16-byte aligned.
 template <typename Format, bool kSharesWords, bool kVectors>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     EncodeBlocksKernel(unsigned char* encoded, CodecInput input, kernels::Rounding rounding) {
@@ -302,7 +301,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
     uint32_t words[kPerLane];
     WordsFor<kSharesWords>(words, rounding,
                            static_cast<uint64_t>(rounding.first_element + begin + at));
-    // False if the scale is 0 or NaN. Then all codes are 0.
+    // False if the scale is 0 or NaN. In this case all codes are 0.
     const bool has_scale = scale > 0.0f;
     int codes[kPerLane];
 #pragma unroll
@@ -344,7 +343,7 @@ cudaError_t EncodeBlocks(void* encoded, const CodecInput& input, const kernels::
   return LaunchEncodeBlocks<Format, false, false>(encoded, input, rounding, stream);
 }
 
-// The elements that a thread handles at once lie in one block of the encoding.
+// The elements that a thread handles in one step are in the same block of the encoding.
 template <typename Format>
 struct LostInBlocksOperation {
   float* lost;  // [n]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Encodings of vectors for the wire, on the card. They give the same bytes as kernels/codec. The
-// functions are fastest with 16-byte aligned addresses.
+// Encodes vectors on the card, with the same bytes as kernels/codec. The functions are fastest with
+// 16-byte aligned addresses.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -25,7 +25,7 @@ struct CodecInput {
 cudaError_t EncodeBf16(uint16_t* codes, const CodecInput& input, cudaStream_t stream);
 cudaError_t EncodeFp16(uint16_t* codes, const CodecInput& input, cudaStream_t stream);
 
-// Number of elements of a block. The last block of a vector may be shorter.
+// Number of elements of an int8 block. The last block of a vector may be shorter.
 inline constexpr int64_t kInt8BlockElements = 256;
 constexpr int64_t Int8EncodedBytes(int64_t n) {
   return n + 4 * ((n + kInt8BlockElements - 1) / kInt8BlockElements);
@@ -44,8 +44,8 @@ constexpr int64_t Int4EncodedBytes(int64_t n) {
 cudaError_t EncodeInt4(void* encoded, const CodecInput& input, const kernels::Rounding& rounding,
                        cudaStream_t stream);
 
-// Compute the part of the input that encoding has lost: lost [n] = decay * (input - decoded).
-// `lost` may be input.residual.
+// Compute the error of the encoding: lost [n] = decay * (input - decoded). `lost` may be
+// input.residual.
 cudaError_t LostInBf16(float* lost, const CodecInput& input, const uint16_t* codes, float decay,
                        cudaStream_t stream);
 cudaError_t LostInFp16(float* lost, const CodecInput& input, const uint16_t* codes, float decay,

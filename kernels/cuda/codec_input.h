@@ -2,8 +2,8 @@
 
 // Reads the vector that encoders encode: scale * values + residual. For device code.
 //
-// Products and sums are rounded one after the other, as on the host. A fused multiply-add rounds
-// only once, so its results would have other bytes.
+// The product is rounded before the sum, as on the host. A fused multiply-add would round only once
+// and give other bytes.
 #pragma once
 
 #include <cuda_runtime.h>

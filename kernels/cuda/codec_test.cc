@@ -20,8 +20,8 @@ namespace {
 
 constexpr float kDecay = 0.95f;
 
-// Returns random values. Seven blocks of 256 are replaced: by zeros, by numbers that are too small
-// for int8 and int4 or subnormal in fp16, by ties, by the largest numbers, by Inf and by NaN.
+// Returns random values, except in seven blocks of 256. Their values are: zeros; numbers that are
+// too small for int8 and int4, or subnormal in fp16; ties; the largest numbers; Inf; and NaN.
 std::vector<float> Values(int64_t n) {
   std::vector<float> values = Noises<float>(n, 1);
   const auto set = [&](int64_t block, int64_t i, float value) {
@@ -113,7 +113,7 @@ Result OnCard(params::Encoding encoding, const std::vector<float>& values, float
   return result;
 }
 
-// Expects NaN where `want` is NaN, else the same bits.
+// Expects NaN where `want` is NaN, and the same bits elsewhere.
 void ExpectSameNumbers(const std::vector<float>& got, const std::vector<float>& want) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
@@ -187,15 +187,15 @@ TEST(CodecTest, GivesTheBytesOfTheHostAtOddAddressesAndPositions) {
   }
 }
 
-// The NaN and Inf of Values() would make most of a block of top-k NaN, so this test has vectors of
-// its own.
+// With the NaN and Inf of Values(), most of a top-k block would be NaN. So this test makes its own
+// vectors.
 TEST(CodecTest, KeepsTheSameElementsAsTheHostOfWholeBlocksAndTies) {
   for (const params::Encoding encoding : kEncodings) {
     if (!encoding.is_topk()) continue;
     std::vector<std::vector<float>> vectors = {Noises<float>(2 * 4096 + 777, 3),
                                                Noises<float>(4096, 4)};
-    // The vectors have few different magnitudes, so that many are equal; equal magnitudes only; one
-    // element that is not 0; or very small magnitudes.
+    // The vectors are: a few different magnitudes, so that many are equal; only equal magnitudes; a
+    // single element that is not 0; very small magnitudes.
     for (float& value : vectors.emplace_back(Noises<float>(5000, 5))) {
       value = std::round(value * 2.0f) * 0.25f;
     }

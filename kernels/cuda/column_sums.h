@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The first stage of sums over the rows of a matrix: sums over parts (ranges of rows). The elements
-// come from a functor. For .cu.cc files.
+// The first stage of column sums: each part (a range of rows) gets its own sums. A functor returns
+// the elements. For .cu.cc files.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,8 +14,8 @@
 
 namespace lodestar::cuda {
 
-// A block of 32 x 8 threads adds up one part. threadIdx.x owns kLanes columns. threadIdx.y takes
-// every eighth row.
+// A block of 32 x 8 threads adds up one part. A value of threadIdx.x has kLanes columns. A value of
+// threadIdx.y has every eighth row.
 inline constexpr int kColumnSumWarps = 8;
 inline constexpr int64_t kMaxColumnSumParts = 128;
 
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kColumnSumWarps* kWarpSize)
   partials[static_cast<int64_t>(blockIdx.y) * columns + column + k] = total;
 }
 
-// Queues the sums of each part into partials [NumColumnSumParts(rows), columns]. The device
+// Queues the column sums of each part, into partials [NumColumnSumParts(rows), columns]. The device
 // function elements.Take(values, i) must set `values` to elements [i, i + kLanes) of the matrix, in
 // fp32. `columns` must be a multiple of kLanes.
 template <int kLanes, typename Elements>

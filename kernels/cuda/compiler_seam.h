@@ -36,14 +36,14 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// Returns x, but hides its value from the compiler. If the compiler knew x, it would compute values
+// Returns x, but hides its value from the compiler. Otherwise the compiler might compute values
 // that depend on x before a loop, and keep them in registers that the loop needs.
 __device__ __forceinline__ int Opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
 
-// Returns 2^x, wrong by at most 2 ulp. Results below 2^-126 become 0.
+// Returns 2^x with an error of at most 2 ulp. Results below 2^-126 become 0.
 __device__ __forceinline__ float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));

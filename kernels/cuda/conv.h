@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // 3x3 convolutions, stride 1, padding 1, as matrix products over unfolded patches. The functions
-// here do all steps except the products. A pass takes only some of the samples, so that the patches
-// fit into a bounded workspace:
+// here do all steps except the products. One pass processes only some of the samples, so that the
+// patches need a limited workspace:
 //   forward   patches = Unfold(x), products = w patches, y = AddBiasRelu(products)
 //   backward  gradient = ReluGradient(dy, y), patches = Unfold(x), dw += gradient patches^T,
 //             db += row sums of gradient, patches = w^T gradient, dx = Fold(patches)

@@ -11,7 +11,7 @@ namespace lodestar::cuda {
 namespace {
 
 TEST(ConvTest, PassesAreBoundedAndNeverEmpty) {
-  // Without passes, this batch would need 925 MB.
+  // If all samples were processed in one pass, this batch would need 925 MB.
   const kernels::ConvShape large{
       .samples = 1024, .in_channels = 32, .height = 28, .width = 28, .out_channels = 64};
   const int64_t samples = ConvSamplesPerPass(large);
@@ -56,7 +56,7 @@ TEST(ConvTest, FoldIsTheAdjointOfUnfold) {
     for (int64_t i = 0; i < 9 * inputs; ++i) of_patches += double{got[i]} * p[i];
     for (int64_t i = 0; i < inputs; ++i) of_images += double{got[9 * inputs + i]} * x[i];
     EXPECT_EQ(of_patches, of_images) << s.height << " x " << s.width;
-    // The middle tap moves no pixel. So row 4 of each channel is the image, one sample after the
+    // The middle tap has no shift. So row 4 of each channel is the image, one sample after the
     // other.
     const int64_t plane = s.height * s.width;
     for (int64_t i = 0; i < inputs; ++i) {

@@ -19,7 +19,7 @@ constexpr size_t kFirstScratchBytes = size_t{4} << 20;
 constexpr FusionWords kAttentionWords = {
     .fused = "library", .separate = "own kernels", .what_breaks = ""};
 
-// Returns an even id for an event without time, an odd id for a timed event.
+// Returns an even id for an event without a time, and an odd id for a timed event.
 kernels::EventId IdOf(int64_t slot, bool is_timed) { return 2 * slot + (is_timed ? 1 : 0); }
 
 std::string DeviceName(int ordinal) { return absl::StrCat("CUDA device ", ordinal); }
@@ -130,7 +130,7 @@ absl::StatusOr<std::unique_ptr<kernels::Device>> CudaDevice::Create(
     });
     if (!device->Check(error, "cudaStreamCreateWithFlags")) return device->errors_.first();
   }
-  // Threads that wait for an event sleep, because the data pipeline needs the cores.
+  // Threads that wait for an event sleep instead of spinning, because reading data needs the cores.
   if (!device->events_.Create(cudaEventDisableTiming | cudaEventBlockingSync, &device->errors_) ||
       !device->timed_events_.Create(cudaEventBlockingSync, &device->errors_)) {
     return device->errors_.first();

@@ -3,10 +3,10 @@
 // A CUDA card as a Device. It computes in fp32, or from compute capability 8.0 on in bf16 with fp32
 // sums. The kernels are those of this folder, matrix products are cuBLASLt's.
 //
-// There are three streams for work and two for CopyNow(). Only events order the work of different
-// streams. Some operations use scratch memory of the device, which grows at the first use of a
-// shape and never shrinks. So every shape must have been used before it is recorded into a graph.
-// Equal calls give equal bits, unless CudaPluginOptions::is_repeatable is false.
+// There are three streams for work and two for CopyNow(). The order of work on different streams is
+// determined only by events. Some operations use scratch memory of the device, which grows at the
+// first use of a shape and never shrinks. So every shape must have been used before it is recorded
+// into a graph. Equal calls give equal bits, unless CudaPluginOptions::is_repeatable is false.
 #pragma once
 
 #include <array>
@@ -82,8 +82,8 @@ class CudaDevice final : public kernels::Device {
   CudaDevice(const factory::CudaPluginOptions& options, CudaLibraries libraries,
              const std::string& device, const TuningOrigin& origin);
 
-  // CUDA's current card belongs to a thread, so each public function calls On() to choose this
-  // card.
+  // CUDA's current card is a property of the thread. So each public function calls On() to choose
+  // this card.
   cudaStream_t On(kernels::StreamKind stream);
   cudaStream_t Compute() { return On(kernels::StreamKind::kCompute); }
   bool Check(cudaError_t error, const char* call,
@@ -91,17 +91,17 @@ class CudaDevice final : public kernels::Device {
     return errors_.Check(error, call, where);
   }
   // Returns at least `bytes` bytes of device memory for one operation on the compute stream. If
-  // there is no memory, notes the failure and returns null. If `bytes` is 0, the result is not
-  // null.
+  // there is not enough memory, stores the error and returns null. If `bytes` is 0, the result is
+  // not null.
   void* Scratch(size_t bytes);
-  // Does the same as Scratch(), but does not note a failure, because the caller can do without the
-  // memory.
+  // Does the same as Scratch(), but does not store an error, because the caller can also work
+  // without the memory.
   absl::StatusOr<void*> TryScratch(size_t bytes);
-  // Runs attention by the kernels that `own` queues, or by a library if it can serve the call and
-  // is faster.
+  // Runs attention, either by `own`, which queues our kernels, or by a library if it can serve the
+  // call and is faster.
   void RunAttention(AttentionPass pass, const kernels::AttentionShape& shape,
                     const AttentionTensors& tensors, absl::FunctionRef<void()> own);
-  // Queues a matrix product. If the depth is 0, sets c to zeros, or leaves c as it is if the
+  // Queues a matrix product. If the depth is 0, c is set to zeros, or does not change if the
   // product is added. Does nothing if there are no rows or columns.
   void Multiply(const MatMulCall& call);
 
@@ -123,7 +123,7 @@ class CudaDevice final : public kernels::Device {
   FusionChoice attention_choice_;
   bool is_recording_ = false;
   std::vector<GraphExecutable> graphs_;
-  // Only the last buffer is in use. Earlier buffers stay allocated, because recorded graphs may use
+  // Only the last buffer is used. Earlier buffers are not freed, because recorded graphs may use
   // them.
   std::vector<DeviceMemory> scratch_;
   size_t scratch_bytes_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests on the emulated card what the conformance suite does not cover of a CUDA device: errors,
-// memory, graphs, times, and the choice of algorithms for matrix products.
+// Tests properties of the CUDA device on the emulated card that the conformance suite does not
+// test: errors, memory, graphs, times, and the choice of algorithms for matrix products.
 #include "kernels/cuda/cuda_device.h"
 
 #include <cuda_runtime.h>
@@ -154,7 +154,7 @@ TEST_F(CudaDeviceTest, SynchronizesFromAnyThread) {
   absl::Status status = absl::UnknownError("not run");
   std::thread([&] { status = device->Synchronize(event); }).join();
   EXPECT_TRUE(status.ok()) << status;
-  // The event was recorded long ago, and can still be waited for.
+  // The event was recorded long ago, but waiting for it is still possible.
   for (int i = 0; i < 2000; ++i) device->Record(kernels::StreamKind::kCompute);
   EXPECT_TRUE(device->Synchronize(event).ok());
 }
@@ -343,8 +343,8 @@ kernels::Outputs RunBackwardInput(kernels::Device& device, kernels::Accumulate w
   return rig.Collect();
 }
 
-// Allows some roundings to bf16 of the largest value, because the fused call does not round the
-// gradient before it multiplies by the GELU's slope.
+// Allows errors of a few bf16 roundings of the largest value, because the fused call does not round
+// the gradient before it multiplies by the GELU's slope.
 void ExpectNear(const kernels::Outputs& got, const kernels::Outputs& want) {
   for (const auto& [name, values] : want) {
     double largest = 0.0;
@@ -375,8 +375,8 @@ TEST_F(CudaDeviceTest, MeasuresWhetherToFuseTheGradientOfAGelu) {
   }
 }
 
-// Measuring runs an operation several times. The sums must still be added only once, and must be
-// equal in each call.
+// An operation runs several times while it is measured. Even then, its result must be added only
+// once, and must be the same in each call.
 TEST_F(CudaDeviceTest, WhatIsMeasuredAddsOnce) {
   const auto always =
       Make({.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kAlways});
@@ -420,7 +420,7 @@ TEST_F(CudaDeviceTest, WithoutEpiloguesNothingIsFused) {
   }
 }
 
-// The emulated epilogue has an approximate tanh, so that results of a fused GELU would differ.
+// The emulated epilogue has an approximate tanh, so a fused GELU would give other results.
 TEST_F(CudaDeviceTest, Fp32HasNoGeluOfAnEpilogue) {
   const auto separate = Make({.fusion = factory::FusionPolicy::kNever});
   const kernels::Outputs want = RunLayer(*separate, 1);
@@ -485,10 +485,10 @@ TEST_F(CudaDeviceTest, AFusedCallThatBreaksTheCardIsNamed) {
   }
 }
 
-// Each product has several algorithms whose results differ in the last bits.
+// Fixture in which each product has several algorithms, whose results differ in the last bits.
 class CudaTuningTest : public CudaDeviceTest {
  protected:
-  // The second algorithm that the heuristic names is the fastest.
+  // The second algorithm in the heuristic's list is the fastest.
   static emulator::Settings SecondIsFastest() { return {.algorithm_microseconds = {3, 1, 2}}; }
   static emulator::Settings ThirdIsFastest() { return {.algorithm_microseconds = {3, 2, 1}}; }
 
@@ -523,8 +523,8 @@ kernels::Outputs RunProducts(kernels::Device& device) {
   return rig.Collect();
 }
 
-// Runs a product of two batches that add to a part of each row of c. The call is the first of its
-// shape.
+// Runs a product of two batches. Each adds to a part of each row of c. No call had this shape
+// before.
 kernels::Outputs RunAddingBatches(kernels::Device& device) {
   kernels::DeviceTestRig rig(&device, device.capabilities().compute);
   const int64_t ldc = 24;
@@ -562,11 +562,11 @@ TEST_F(CudaTuningTest, TakesTheFastestAndSpoilsNothing) {
   }
 }
 
-// The heuristic names 32 algorithms. Most are so slow that one timed call suffices.
+// The heuristic names 32 algorithms. Most are so slow that timing them once is enough.
 TEST_F(CudaTuningTest, OnlyWhatComesNearTheFastestIsTimedLonger) {
   emulator::Settings settings = {.algorithm_microseconds = {3, 1.25, 1}};
   settings.algorithm_microseconds.resize(40, 10.0);
-  settings.algorithm_microseconds[33] = 0.5;  // beyond the 32 that are asked for
+  settings.algorithm_microseconds[33] = 0.5;  // index above 31: not asked for
   const auto device = MakeTuned(settings);
   kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
   const int64_t products = emulator::num_products();
@@ -649,7 +649,7 @@ TEST_F(CudaTuningTest, WhatIsFusedIsRepeatedToo) {
     EXPECT_TRUE(Contains(second->DescribeChoices(), "as an earlier run has chosen"))
         << second->DescribeChoices();
     EXPECT_EQ(second->MergeTuning(text), text);
-    // One text may have choices for both dtypes.
+    // One tuning text may have choices for both dtypes.
     Reset(slow);
     const auto bf16 = Make({.compute = kernels::DType::kBf16, .tuning = text});
     RunLayer(*bf16, 1);
@@ -705,8 +705,8 @@ TEST_F(CudaTuningTest, WhatCublasDoesNotTakeAnyMoreIsMeasuredAgain) {
   EXPECT_EQ(third->DescribeChoices(), "") << "nothing is left to be measured";
 }
 
-// A recorded product is not measured. If a product was measured before, it uses the algorithm that
-// was chosen then.
+// A product that is being recorded is not measured. If it was measured before, it uses the
+// algorithm that was chosen then.
 TEST_F(CudaTuningTest, NothingIsMeasuredWhileAGraphIsRecorded) {
   const kernels::Outputs want_first = OfAlgorithm(RunProducts, 0);
   const kernels::Outputs want_second = OfAlgorithm(RunProducts, 1);

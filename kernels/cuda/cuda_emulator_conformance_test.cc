@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Runs the conformance suite for the whole CUDA device on the emulated card, against the fp64
-// oracle. The cases are fp32 and bf16, both orders of the threads of a block, with and without
-// cuBLASLt's epilogues, and with timed algorithms.
+// oracle. There are cases for fp32 and bf16, for both orders of the threads of a block, with and
+// without cuBLASLt's epilogues, and with timed algorithms.
 //
 // In bf16 the suite allows kMostBf16Units roundings of the largest value of an output. This is less
 // than twice (backward: three times) the error of a naive bf16 implementation, which rounds each

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests that the real plugin loads, and that without a card the error says why. tests/gpu tests
-// what it computes on a card.
+// Tests that the real plugin can be loaded, and that on a machine without a card the error gives
+// the reason. tests/gpu tests the results on a card.
 #include "kernels/factory/cuda_plugin.h"
 
 #include <iostream>

@@ -15,7 +15,7 @@ namespace {
 constexpr char kFile[] = "libcudnn.so.9";
 // Folder in NVIDIA's Python packages, which are installed with PyTorch.
 constexpr char kPythonFolder[] = "nvidia/cudnn/lib/";
-// The first version for CUDA 13, as cudnnGetVersion() gives it.
+// The first version for CUDA 13, in the form of cudnnGetVersion().
 constexpr size_t kOldestVersion = 91200;
 constexpr int kMajor = 10000, kMinor = 100;
 

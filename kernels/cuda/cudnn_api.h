@@ -29,16 +29,16 @@ struct CudnnApi {
   decltype(&cudnnBackendExecute) execute;
 };
 
-// Loads libcudnn.so.9 from the paths of the dynamic linker. If it is not there, loads it from a
-// Python environment on the PATH. The library is never unloaded. Errors: NotFound (with the paths
+// Loads libcudnn.so.9 from the paths of the dynamic linker. If it is not found there, loads it from
+// a Python environment on the PATH. The library is never unloaded. Errors: NotFound (with the paths
 // that were tried); Unimplemented (the version is too old).
 absl::StatusOr<std::shared_ptr<const CudnnApi>> LoadCudnn();
 
 // Returns name and version, such as "cuDNN 9.19.0".
 std::string CudnnName(const CudnnApi& api);
 
-// Returns a status such as "finalize engine: CUDNN_STATUS_X: why". Errors: Unimplemented (cuDNN
-// does not support the call); Internal.
+// Returns a status with a message such as "finalize engine: CUDNN_STATUS_X: why". Errors:
+// Unimplemented (cuDNN does not support the call); Internal.
 absl::Status CudnnStatus(const CudnnApi& api, cudnnStatus_t status, const char* call);
 
 }  // namespace lodestar::cuda

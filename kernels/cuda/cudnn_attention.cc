@@ -17,7 +17,7 @@ using Tensor = CudnnGraph::Tensor;
 
 constexpr int64_t kBf16Bytes = 2;
 constexpr size_t kWorkspaceAlignment = 256;
-// Versions before this one serve only numbers of tokens that are a multiple of kTokensOfBlock.
+// Older versions support only numbers of tokens that are a multiple of kTokensOfBlock.
 constexpr size_t kFirstVersionOfAnyTokens = 91600;
 constexpr int64_t kTokensOfBlock = 128;
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
@@ -26,7 +26,7 @@ size_t Aligned(size_t bytes) {
   return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
 }
 
-// The place where a tensor of the graph begins.
+// The address at which a tensor of the graph begins: a memory and an offset.
 struct Place {
   enum class In : uint8_t { kQkv, kY, kLogSumExp, kDy, kDqkv, kWorkspace };
   int64_t id;
@@ -34,8 +34,8 @@ struct Place {
   int64_t offset_bytes = 0;
 };
 
-// The graph of one pass. cuDNN sees tensors as [batch, heads, tokens, head_width]. Strides give the
-// places of their elements in our tensors.
+// The graph of one pass. cuDNN sees each tensor as [batch, heads, tokens, head_width]. Its strides
+// say where the elements are in our tensors.
 class AttentionGraph {
  public:
   AttentionGraph(std::shared_ptr<const CudnnTarget> target, const kernels::AttentionShape& shape)
@@ -43,8 +43,8 @@ class AttentionGraph {
 
   void BuildForward();
   void BuildBackward(bool is_ordered);
-  // Returns the bytes that BuildBackward() needs at the beginning of the workspace. The plan's own
-  // workspace lies behind these bytes. The first zeroed_bytes() must be 0 before a run.
+  // Returns the number of bytes that BuildBackward() needs at the beginning of the workspace. After
+  // them comes the plan's own workspace. The first zeroed_bytes() must be 0 before a run.
   size_t own_bytes() const { return own_bytes_; }
   size_t zeroed_bytes() const { return zeroed_bytes_; }
   CudnnGraph& graph() { return graph_; }
@@ -70,7 +70,7 @@ class AttentionGraph {
     return {{shape_.batch, shape_.heads, shape_.tokens, shape_.tokens},
             {shape_.heads * matrix, matrix, shape_.tokens, 1}};
   }
-  // Returns part 0, 1 or 2 of `in`: queries, keys or values, or the gradients of these.
+  // Returns queries (0), keys (1) or values (2) of `in`, or the gradients of these.
   Tensor PartOf(Place::In in, int part, const CudnnLayout& layout) {
     return At({.id = 0, .in = in, .offset_bytes = part * width() * kBf16Bytes}, layout,
               CUDNN_DATA_BFLOAT16, /*alignment=*/16);
@@ -100,8 +100,8 @@ class AttentionGraph {
     return {{shape_.batch, shape_.heads, shape_.tokens, shape_.head_width},
             {shape_.tokens * width(), shape_.tokens * shape_.head_width, shape_.head_width, 1}};
   }
-  // Reserves `elements` floats of the workspace, behind the memory that is already reserved.
-  // Returns the offset in bytes.
+  // Reserves `elements` floats of the workspace, after the memory that is already reserved. Returns
+  // the offset in bytes.
   int64_t OwnMemory(int64_t elements) {
     const auto begin = static_cast<int64_t>(own_bytes_);
     own_bytes_ = Aligned(own_bytes_ + elements * sizeof(float));
@@ -154,9 +154,9 @@ void AttentionGraph::BuildForward() {
   graph_.Multiply(probabilities, v, y);
 }
 
-// If the graph has a tensor in which gradients of queries are added up, cuDNN adds them by atomics,
-// in any order. If `is_ordered`, there is no such tensor. In that case dq is one product of the
-// scores' gradients, which cuDNN keeps in its workspace, and equal calls give equal bits.
+// In a graph with a tensor for the sums of the gradients of queries, cuDNN adds to it by atomics,
+// in any order. If `is_ordered`, the graph has no such tensor. In that case dq is one product of
+// the scores' gradients, which are in cuDNN's workspace, and equal calls give equal bits.
 void AttentionGraph::BuildBackward(bool is_ordered) {
   const Tensor q = PartOf(Place::In::kQkv, 0, QkvLayout());
   const Tensor k = PartOf(Place::In::kQkv, 1, QkvLayout().Transposed());
@@ -251,7 +251,7 @@ void* BeginOf(const Place& place, const AttentionTensors& tensors, void* workspa
     }
     return nullptr;
   };
-  // cuDNN takes pointers of one type for inputs and outputs, so this cast removes const.
+  // cuDNN uses the same pointer type for inputs and outputs, so this cast removes const.
   return const_cast<char*>(static_cast<const char*>(address())) + place.offset_bytes;
 }
 

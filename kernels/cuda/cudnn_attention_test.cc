@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests whether cuDNN accepts the graphs, without a card: cuDNN makes plans for cards that only
-// exist as properties. A plan does not prove that the graph computes attention, because cuDNN also
-// has kernels for other masks. Only tests/gpu, on a card, compares values.
+// Tests without a card whether cuDNN accepts the graphs. cuDNN makes plans for cards of which it
+// gets only the properties. A plan does not prove that the graph computes attention, because cuDNN
+// also has kernels for other masks. Only tests/gpu compares values, on a card.
 #include <gtest/gtest.h>
 
 #ifdef LODESTAR_HAS_CUDNN
@@ -20,7 +20,7 @@
 namespace lodestar::cuda {
 namespace {
 
-// The newest version with which the properties below were tried.
+// The newest version with which the properties below were tested.
 constexpr size_t kNewestVersion = 92801;
 
 std::string Properties(int version, int multiprocessors, int shared_bytes_per_block) {
@@ -40,8 +40,8 @@ std::string Properties(int version, int multiprocessors, int shared_bytes_per_bl
 class CudnnAttentionTest : public testing::Test {
  protected:
   void SetUp() override {
-    // The stand-in must be loaded before cuDNN. It has the driver's name, so cuDNN takes it for the
-    // driver.
+    // The stand-in must be loaded before cuDNN. It has the same name as the driver, so cuDNN uses
+    // it as the driver.
     ASSERT_NE(dlopen(LODESTAR_CUDA_DRIVER_STAND_IN, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
     auto api = LoadCudnn();
     if (!api.ok()) GTEST_SKIP() << api.status().message();
@@ -78,8 +78,8 @@ TEST_F(CudnnAttentionTest, HasPlansForBothPassesInOurLayout) {
       const auto unordered = attention->Plan(AttentionPass::kUnorderedBackward, shape);
       ASSERT_TRUE(unordered.ok()) << name << ", tokens=" << shape.tokens << ": "
                                   << unordered.status();
-      // The plan takes the whole batch at once, and no memory of it grows with the square of the
-      // tokens.
+      // The plan computes the whole batch at once, and its memory does not grow with the square of
+      // the number of tokens.
       const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
       EXPECT_LE((*unordered)->workspace_bytes(), 2 * outputs * sizeof(float) + (size_t{1} << 20))
           << name;

@@ -280,7 +280,7 @@ std::vector<CudnnDescriptor> CudnnGraph::FindConfigurations(void* graph) {
     configurations.emplace_back(configuration, CudnnDescriptorReleaser(&api));
     handles.push_back(configuration);
   }
-  // The second call returns fewer configurations, because cuDNN leaves out those that do not work
+  // The second call returns fewer configurations, because cuDNN then omits those that do not work
   // on this machine.
   get(known, &usable, handles.data());
   configurations.resize(usable);
@@ -302,8 +302,8 @@ bool CudnnGraph::Repeats(void* configuration) {
                         notes.size(), &count, notes.data()) != CUDNN_STATUS_SUCCESS) {
     return false;
   }
-  // There are more notes than this program knows. The unknown notes may mean that equal runs give
-  // different bits, so the configuration is not used.
+  // There are notes that this program does not know. They may mean that equal runs give different
+  // bits, so the configuration is not used.
   if (count > static_cast<int64_t>(notes.size())) return false;
   for (int64_t i = 0; i < count; ++i) {
     if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A graph of operations in the form of cuDNN's backend API. cuDNN looks for patterns in the graph.
-// It has kernels for whole patterns, such as attention, and makes a plan from them.
+// A graph of operations for cuDNN's backend API. cuDNN looks for patterns in the graph for which it
+// has kernels, such as attention, and makes a plan from these kernels.
 #pragma once
 
 #include <cudnn_graph.h>
@@ -32,22 +32,21 @@ class CudnnDescriptorReleaser {
 };
 using CudnnDescriptor = std::unique_ptr<void, CudnnDescriptorReleaser>;
 
-// The device for which plans are made: the current CUDA device, or a device of which only the
-// properties are known.
+// The device for which plans are made: the current CUDA device, or only the properties of a device.
 class CudnnTarget {
  public:
   // Loads cuDNN's code for the current device. Errors: those of cuDNN.
   static absl::StatusOr<std::shared_ptr<const CudnnTarget>> PresentDevice(
       std::shared_ptr<const CudnnApi> api);
-  // Returns a target for which plans can be made, but not run. `json` has the form of
+  // Returns a target for which plans can be made but not run. `json` has the form of
   // CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION.
   static absl::StatusOr<std::shared_ptr<const CudnnTarget>> WithProperties(
       std::shared_ptr<const CudnnApi> api, const std::string& json);
   ~CudnnTarget();
 
   const CudnnApi& api() const { return *api_; }
-  // handle() is null if only the properties of the device are known. Otherwise properties() is
-  // null.
+  // One of both is null: handle() if only the properties of the device are known, and otherwise
+  // properties().
   cudnnHandle_t handle() const { return handle_; }
   void* properties() const { return properties_.get(); }
 
@@ -87,15 +86,14 @@ struct CudnnPlan {
 };
 
 // Queues a plan of `target`. `ids` are the ids of stored tensors and scalars, and `pointers` are
-// their places. Scalars are in host memory, which is read before this returns. Errors: those of
-// cuDNN; FailedPrecondition (only the properties of the device are known).
+// their addresses. Scalars are in host memory, which the function reads before it returns. Errors:
+// those of cuDNN; FailedPrecondition (only the properties of the device are known).
 absl::Status RunCudnnPlan(const CudnnTarget& target, const CudnnPlan& plan,
                           std::span<const int64_t> ids, std::span<void* const> pointers,
                           void* workspace, cudaStream_t stream);
 
-// A graph of operations. Sums are in fp32. Results that are not stored are in fp32, unless their
-// type is given. The graph keeps the first failure and does nothing afterwards. Plan() returns that
-// failure.
+// A graph of operations. Sums are in fp32. Results that are not stored are in fp32, unless they are
+// given another type. After the first failure, methods do nothing, and Plan() returns the failure.
 class CudnnGraph {
  public:
   using Tensor = const CudnnTensor*;  // a tensor lives as long as the graph
@@ -104,16 +102,16 @@ class CudnnGraph {
 
   // Adds a tensor in device memory that begins at a multiple of `alignment` bytes.
   Tensor Stored(const CudnnLayout& layout, cudnnDataType_t type, int64_t alignment = 16);
-  // Adds an fp32 tensor to which products are added. The caller must set its device memory to 0
-  // before a run. cuDNN chooses the order of its elements.
+  // Adds an fp32 tensor to which products are added. Before a run, the caller must set its device
+  // memory to 0. cuDNN chooses the order of its elements.
   Tensor Accumulator(const CudnnLayout& layout);
   // Adds a tensor that one operation passes to another without storing it in memory.
   Tensor Passing(const CudnnLayout& layout, cudnnDataType_t type = CUDNN_DATA_FLOAT);
   Tensor Scalar(float value);
   const std::vector<CudnnScalar>& scalars() const { return scalars_; }
 
-  // Each function below adds an operation and returns its last argument, the result. If an operand
-  // has a size of 1 in a dimension, its elements are repeated along the dimension.
+  // Each function below adds an operation. Its last argument is the result, which it also returns.
+  // If an operand has a size of 1 in a dimension, its elements are repeated along that dimension.
   Tensor Unary(cudnnPointwiseMode_t mode, Tensor x, Tensor y);
   Tensor Binary(cudnnPointwiseMode_t mode, Tensor a, Tensor b, Tensor y);
   // Sets y to the booleans a >= b.
@@ -124,14 +122,13 @@ class CudnnGraph {
   Tensor Select(Tensor condition, Tensor a, Tensor b, Tensor y);
   // Reduces x to y along the dimensions in which y has a size of 1.
   Tensor Reduce(cudnnReduceTensorOp_t mode, Tensor x, Tensor y);
-  // Sets y to the matrix product a b. The last two dimensions are those of the matrices.
+  // Sets y to the matrix product a b over the last two dimensions.
   Tensor Multiply(Tensor a, Tensor b, Tensor y);
-  // Gives the elements of x the layout of y.
+  // Copies the elements of x to y, which has another layout.
   Tensor Reshape(Tensor x, Tensor y);
 
-  // Returns the plan that cuDNN's heuristic expects to be the fastest. With `repeats`, chooses only
-  // among plans whose equal runs give equal bits. Errors: Unimplemented (there is no plan); those
-  // of cuDNN.
+  // Returns the plan that cuDNN's heuristic expects to be the fastest. With `repeats`, it must also
+  // give equal bits in equal runs. Errors: Unimplemented (there is no plan); those of cuDNN.
   absl::StatusOr<CudnnPlan> Plan(bool repeats);
 
  private:

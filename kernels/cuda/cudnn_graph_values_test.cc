@@ -20,7 +20,7 @@
 namespace lodestar::cuda {
 namespace {
 
-// Stored results are rounded to bf16 once. log_sum_exp and the sums of dy * y are rounded to fp32.
+// Results in bf16 are rounded once. log_sum_exp and the sums of dy * y are rounded to fp32.
 constexpr double kBf16Rounding = 1.0 / 256;
 constexpr double kFloatRounding = 1e-6;
 
@@ -62,7 +62,7 @@ Tensor<uint16_t> Rounded(const std::vector<double>& values) {
   return tensor;
 }
 
-// Returns inputs rounded to bf16, and the oracle's results. The backward pass reads y rounded to
+// Returns inputs rounded to bf16, and the oracle's results. The backward pass uses y rounded to
 // bf16.
 Numbers OfOracle(const kernels::AttentionShape& shape) {
   const std::unique_ptr<kernels::Device> oracle = oracle::MakeOracleDevice();

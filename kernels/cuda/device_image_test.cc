@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests convolutions whose patches do not fit into one pass, which the conformance suite does not
-// have.
+// Tests convolutions whose patches need several passes. The conformance suite does not have these.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -26,7 +25,7 @@ kernels::Outputs Convolve(kernels::Device* device, const kernels::ConvShape& s) 
   const kernels::Buf y = rig.Output("y", s.out_channels * pixels);
   const kernels::Buf workspace = rig.Workspace(device->ConvWorkspaceElements(s));
   device->ConvReluForward(y, x, w, rig.Random(s.out_channels), workspace, s);
-  // The first pass sets dw and db, the other passes add to them.
+  // The first pass sets dw and db. All other passes add to them.
   const kernels::Buf dw = rig.Output("dw", taps, rig.statistics_dtype());
   const kernels::Buf db = rig.Output("db", s.out_channels, rig.statistics_dtype());
   device->ConvReluBackward(rig.Output("dx", s.in_channels * pixels), dw, db,

@@ -25,8 +25,8 @@ const char* NameOf(kernels::Activation activation) {
 }
 
 // NVIDIA does not say how exact the GELU of its epilogues is. In bf16 results are rounded to 2^-8,
-// which is more than the error of an approximate tanh. In fp32 an approximate tanh would err by
-// thousands of units in the last place.
+// which is more than the error of an approximate tanh. In fp32 the error of an approximate tanh
+// would be thousands of units in the last place.
 bool IsExactWhenFused(kernels::Activation activation, kernels::DType compute) {
   return activation != kernels::Activation::kGeluTanh || compute == kernels::DType::kBf16;
 }
@@ -155,7 +155,7 @@ void CudaDevice::LinearBackward(kernels::Buf dx, kernels::Buf dw, kernels::Buf d
   };
   MatMulCall fused = product;
   (is_in_out ? fused.column_sums : fused.row_sums) = db.data;
-  // Without fusing, because cuBLASLt can set the sums for the bias, but cannot add to them.
+  // Not fused: cuBLASLt can set the sums for the bias, but cannot add to them.
   if (adds || rows == 0 || in == 0 || out == 0 || !matmul_->Supports(fused)) {
     separate();
     return;
@@ -182,8 +182,8 @@ void CudaDevice::LinearBackwardInput(kernels::Buf dx, kernels::Buf db, kernels::
       .c = dx,
       .a = dy,
       .b = w};
-  // `separate` and `fused` may run several times. So both leave partial sums in scratch memory.
-  // Only after the choice the partial sums are added to db, or db is set to them.
+  // `separate` and `fused` may run several times. So both only leave partial sums in scratch
+  // memory. After the choice, the partial sums are added to db, or db is set to them.
   const auto separate = [&] {
     Multiply(product);
     WithComputeType(compute_, [&]<typename T>() {
@@ -200,7 +200,7 @@ void CudaDevice::LinearBackwardInput(kernels::Buf dx, kernels::Buf db, kernels::
   call.pre_activation = pre_activation.data;
   call.activation = activation;
   call.is_gradient = true;
-  // The epilogue's own sums for a bias would be in bf16, so our kernel computes them.
+  // The epilogue's own sums for a bias would be in bf16, so our kernel computes the sums.
   const auto fused = [&] {
     const cublasStatus_t status = matmul_->TryRun(call, is_recording_, Compute());
     if (status != CUBLAS_STATUS_SUCCESS || !db) return status;

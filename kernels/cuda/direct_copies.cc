@@ -27,7 +27,8 @@ void DirectCopies::Run(void* destination, const void* source, size_t bytes, bool
                        absl::FunctionRef<void()> meanwhile) {
   cudaStream_t const stream = streams_[to_host ? 1 : 0].get();
   Event done = TakeEvent();
-  // If another thread queues a copy between these two calls, the event also includes that copy.
+  // Another thread may queue a copy between these two calls. The event then also includes that
+  // copy.
   const bool is_under_way =
       done != nullptr &&
       errors_->Check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream),
@@ -35,7 +36,7 @@ void DirectCopies::Run(void* destination, const void* source, size_t bytes, bool
       errors_->Check(cudaEventRecord(done.get(), stream), "cudaEventRecord");
   meanwhile();
   if (!is_under_way) {
-    // The copy may have begun although a call has failed. So this waits for the stream.
+    // Although a call has failed, the copy may have begun. So this waits for the stream.
     errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     return;
   }

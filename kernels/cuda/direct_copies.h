@@ -18,28 +18,28 @@ namespace lodestar::cuda {
 
 class DirectCopies {
  public:
-  // Makes the streams on the calling thread's current card. Errors, also those of Run(), go to
-  // `errors`, which must outlive the object. Returns false if the object cannot be used.
+  // Creates the streams on the calling thread's current card. Errors, also those of Run(), are
+  // stored in `errors`, which must outlive the object. Returns false if the object cannot be used.
   bool Create(Errors* errors);
   // Blocks until running copies have finished.
   ~DirectCopies();
 
   // Copies `bytes` bytes and blocks until they have arrived. Calls `meanwhile` on this thread while
-  // the copy runs, also if the copy could not begin. The calling thread's current card must be the
-  // card of Create(). Thread-safe.
+  // the copy runs, and also if the copy could not be started. The calling thread's current card
+  // must be the card of Create(). Thread-safe.
   void Run(void* destination, const void* source, size_t bytes, bool to_host,
            absl::FunctionRef<void()> meanwhile);
 
  private:
   Event TakeEvent();
-  // Keeps an event for later copies. Requires: the card has reached the event.
+  // Saves an event for later copies. Requires: the event has happened.
   void ReturnEvent(Event event);
 
   Errors* errors_ = nullptr;
   std::array<Stream, 2> streams_;  // the first copies to the device, the second to the host
   std::mutex mutex_;
-  // Events for later copies, guarded by mutex_. There are as many events as copies have run at the
-  // same time.
+  // Unused events for later copies, guarded by mutex_. Their number is the largest number of copies
+  // that have run at the same time.
   std::vector<Event> idle_events_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Calls templates with the C++ type that a DType has on the card.
+// Calls templates with the C++ type that represents a DType on the card.
 #pragma once
 
 #include <cuda_bf16.h>

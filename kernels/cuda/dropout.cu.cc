@@ -10,7 +10,7 @@
 namespace lodestar::cuda {
 namespace {
 
-// Number of elements that one block of random words serves.
+// Number of elements for which one block of random words is enough.
 constexpr int kWords = 4;
 
 template <typename T>
@@ -21,7 +21,7 @@ struct DropoutOperation {
   uint32_t threshold;
   float scale;
 
-  // Handles kLanes elements. kLanes is above 1 only if element i begins a block of random words.
+  // Handles kLanes elements. If kLanes is above 1, a block of random words must begin at element i.
   template <int kLanes>
   __device__ void Do(int64_t i) const {
     float values[kLanes];

@@ -15,9 +15,9 @@ namespace lodestar::cuda {
 template <typename T>
 cudaError_t Fill(T* y, double value, int64_t n, cudaStream_t stream);
 
-// Computes y [n] = scale * x [n], where the types are any two of float, double, __nv_bfloat16 and
-// __half. If one type is double, the product is in fp64, otherwise in fp32. The product is rounded
-// once, to nearest even. y may be x, but must not overlap x in another way.
+// Computes y [n] = scale * x [n]. The types are any two of float, double, __nv_bfloat16 and __half.
+// If one type is double, the product is in fp64, otherwise in fp32. The product is rounded once, to
+// nearest even. y may be x, but must not overlap x in another way.
 template <typename To, typename From>
 cudaError_t Cast(To* y, const From* x, double scale, int64_t n, cudaStream_t stream);
 

@@ -43,7 +43,7 @@ struct EmbedForwardOperation {
   }
 };
 
-// Adds to dposition_table[position] the dy of this position in all samples, in the order of
+// Adds to dposition_table[position] the rows of dy that have this position, in the order of
 // samples. Each thread handles some elements of the table.
 template <typename T>
 struct EmbedPositionsBackwardOperation {
@@ -69,8 +69,8 @@ struct EmbedPositionsBackwardOperation {
   }
 
  private:
-  // kLanes elements of dy can be twice as many floats as a 16-byte access has. So the table is
-  // accessed in several steps.
+  // kLanes elements of dy may be up to twice as many floats as an access of 16 bytes has. So the
+  // table is accessed in several steps.
   template <int kLanes>
   __device__ static void AddTo(float* to, const float (&sum)[kLanes]) {
     constexpr int kStep = kLanes < kVectorLanes<float> ? kLanes : kVectorLanes<float>;
@@ -85,10 +85,10 @@ struct EmbedPositionsBackwardOperation {
   }
 };
 
-// Rows of dy are sorted by token, so that rows with the same token form a run. The rows are also
-// cut into tiles of kTileRows. If a run begins in a tile, the tile adds its rows of the run to the
-// table. If a run continues in later tiles, each later tile stores the sum of its rows of the run,
-// and a second kernel adds these sums to the table.
+// Rows of dy are sorted by token, so that rows with the same token are a run. The rows are also
+// divided into tiles of kTileRows. The tile in which a run begins adds its rows of the run to the
+// table. Each later tile of the run stores the sum of its rows of the run, and a second kernel adds
+// these sums to the table.
 constexpr int kTileRows = 64;
 constexpr int kThreads = 128;
 
@@ -97,7 +97,7 @@ int64_t NumTiles(int64_t rows) { return CeilDiv(rows, kTileRows); }
 template <typename T>
 struct Segments {
   float* table;  // [vocabulary, width]
-  // For each tile, the sum of its rows that belong to a run from an earlier tile.
+  // For each tile, the sum of its rows of a run that began in an earlier tile.
   float* continued;   // [tiles, width]
   const T* dy;        // [rows, width]
   SortedKeys sorted;  // the rows' tokens, sorted
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads) EmbedTileSumsKernel(Segments<T> s) {
   }
 }
 
-// Block (x, y) handles the columns of y of a run that begins in tile x and continues behind it.
+// Block (x, y) handles the columns of y of a run that begins in tile x and ends in a later tile.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) EmbedContinuedSumsKernel(Segments<T> s) {
   const int64_t column = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
@@ -198,7 +198,7 @@ cudaError_t EmbedForward(T* y, const int32_t* tokens, const T* token_table, cons
       rows * width, aligned, stream);
 }
 
-// The workspace has the memory of the sort, then `continued`.
+// The workspace has the memory for sorting, and then `continued`.
 size_t EmbedBackwardWorkspaceBytes(int64_t rows, int64_t width) {
   return RoundUp(SortKeysWorkspaceBytes(rows)) + NumTiles(rows) * width * sizeof(float);
 }

@@ -23,8 +23,8 @@ cudaError_t EmbedForward(T* y, const int32_t* tokens, const T* token_table, cons
 
 // Returns the size of the workspace, which is device memory, 16-byte aligned.
 size_t EmbedBackwardWorkspaceBytes(int64_t rows, int64_t width);
-// Adds the gradients to both tables (fp32) in an order that depends on the tokens only. rows <
-// 2^30. Tokens outside the vocabulary are not added to dtoken_table.
+// Adds the gradients to both tables (fp32), in an order that depends only on the tokens. Requires:
+// rows < 2^30. Tokens outside the vocabulary are not added to dtoken_table.
 template <typename T>
 cudaError_t EmbedBackward(float* dtoken_table, float* dposition_table, const T* dy,
                           const int32_t* tokens, int64_t rows, int64_t context_tokens,

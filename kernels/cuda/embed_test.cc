@@ -17,7 +17,7 @@ struct Case {
   std::function<int32_t(int64_t row)> token;
 };
 
-// Returns dtoken_table, one more row behind it, and dposition_table. All values were 0.5 before the
+// Returns dtoken_table, one more row after it, and dposition_table. All values are 0.5 before the
 // call.
 template <typename T>
 std::vector<float> RunBackward(const Case& c, const std::vector<int32_t>& tokens,
@@ -63,7 +63,7 @@ TEST(EmbedTest, BackwardAddsRunsThatSpanTiles) {
     for (const Case& c :
          {Case{1, 1, width, 1, [](int64_t) { return 0; }},
           // The cases are: one run over eleven tiles, runs of 65 rows, runs of one row, and two
-          // tokens in turn.
+          // alternating tokens.
           Case{700, 700, width, 2, [](int64_t) { return 1; }},
           Case{700, 64, width, 20, [](int64_t row) { return static_cast<int32_t>(row / 65); }},
           Case{700, 64, width, 700, [](int64_t row) { return static_cast<int32_t>(699 - row); }},

@@ -33,8 +33,8 @@ absl::StatusCode CodeOf(cudaError_t error) {
 absl::Status CudaStatus(const std::string& device, cudaError_t error, const char* call,
                         std::source_location where) {
   if (error == cudaSuccess) return absl::OkStatus();
-  // Clears the error, so that other users of CUDA in this process do not find it. The caller gets
-  // the error as a status.
+  // Clears the error in the runtime, because the caller gets it as a status. Otherwise other users
+  // of CUDA in this process would get it.
   cudaGetLastError();
   const absl::StatusCode code = CodeOf(error);
   const char* hint = code == absl::StatusCode::kUnavailable

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Errors keeps the first failure of all calls and kernels of a CUDA device, until the device is
-// destroyed. Thread-safe.
+// Errors stores the first failure of all calls and kernels of a CUDA device. It is never cleared.
+// Thread-safe.
 #pragma once
 
 #include <cublasLt.h>
@@ -15,10 +15,10 @@
 
 namespace lodestar::cuda {
 
-// Returns a status such as "CUDA device 0 (NVIDIA H200): cudaMemcpyAsync at copy.cc:12 failed:
-// cudaErrorX: why". Clears the error in the runtime, so that no later cudaGetLastError() returns
-// it. Errors: ResourceExhausted (memory); Unavailable (there is no device or driver); Internal (all
-// others).
+// Returns a status with a message such as "CUDA device 0 (NVIDIA H200): cudaMemcpyAsync at
+// copy.cc:12 failed: cudaErrorX: why". Clears the error in the runtime, so that no later
+// cudaGetLastError() returns it. Errors: ResourceExhausted (memory); Unavailable (there is no
+// device or driver); Internal (all others).
 absl::Status CudaStatus(const std::string& device, cudaError_t error, const char* call,
                         std::source_location where = std::source_location::current());
 
@@ -27,7 +27,7 @@ class Errors {
   // `device` is the name of the device in messages.
   explicit Errors(std::string device) : device_(std::move(device)) {}
 
-  // Notes the failure, if there is one. Returns true if the call succeeded.
+  // Stores the error, if `error` is a failure. Returns true if the call succeeded.
   bool Check(cudaError_t error, const char* call,
              std::source_location where = std::source_location::current());
   bool Check(cublasStatus_t status, const char* call,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Exponentials and quotients. They are only as exact as the type to which the result is rounded.
-// For device code.
+// Exponentials and quotients. They are only as exact as the type of the result needs. For device
+// code.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,7 +12,8 @@
 namespace lodestar::cuda {
 
 // Returns e^x. For results in fp32, the error is at most 2 ulp. For results in bf16, the hardware's
-// function errs by at most 2 + |1.2 x| ulp of fp32, which rounding to bf16 hides.
+// function is used, whose error is at most 2 + |1.2 x| ulp of fp32. Rounding to bf16 hides this
+// error.
 template <typename T>
 __device__ inline float ExpFor(float x) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {

@@ -10,17 +10,17 @@
 namespace lodestar::cuda {
 namespace {
 
-// The first calls are not timed, because they load code and run at low clock rates.
+// Calls before the timed calls. They load code, and run at low clock rates.
 constexpr int kWarmUps = 2;
 constexpr int kTrials = 3;
 constexpr int kCallsPerTrial = 4;
 
-// Texts by which `tuning_` keeps the choices.
+// Names of the choices in `tuning_`.
 constexpr char kFused[] = "fused";
 constexpr char kSeparate[] = "separate";
 
-// Returns why an operation must not be fused. Must be called after a fused call that was not
-// queued.
+// Returns the reason why an operation must not be fused. Must be called after a fused call that was
+// not queued.
 std::string Refusal(const FusedResult& result) {
   cudaGetLastError();  // clears the error, which is handled here
   return result.refusal();
@@ -47,7 +47,7 @@ double FusionChoice::Measure(cudaStream_t stream, absl::FunctionRef<void()> run)
 }
 
 std::string FusionChoice::Try(const std::string& operation, cudaStream_t stream, Fused fused) {
-  // Makes sure that an error of earlier operations is not taken for an error of this call.
+  // Errors of earlier operations must not be mistaken for errors of this call.
   if (!errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) {
     return "the card had failed before";
   }
@@ -119,9 +119,8 @@ std::optional<FusionChoice::Choice> FusionChoice::FindKept(const std::string& op
 
 const FusionChoice::Choice& FusionChoice::Settle(const std::string& operation,
                                                  const Choice& choice) {
-  // If the card has failed, the choice is not kept. If a comparison has refused the fused call, the
-  // choice is not kept either. So the next process compares again, maybe with another version of
-  // the library.
+  // A choice is not stored in `tuning_` if the card has failed, or if a comparison has refused the
+  // fused call. So the next process compares again, perhaps with another version of the library.
   if (choice.is_unequal) {
     tuning_->Refuse(KeptName(operation), choice.why);
   } else if (policy_ == factory::FusionPolicy::kMeasure && errors_->first().ok()) {

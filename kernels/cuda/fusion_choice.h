@@ -2,12 +2,13 @@
 
 // FusionChoice chooses between a fused call and separate kernels. Some operations can be computed
 // by one call of cuBLASLt or by several kernels. The faster way depends on the card, the shape and
-// the versions. The first use of a shape measures both on the card, with the arguments of the call,
-// and keeps the faster way. If an earlier run has chosen (Tuning), its choice is used.
+// the versions. The first use of a shape measures both on the card, with the arguments of the call.
+// The faster way is then used for this shape. If an earlier run has stored its choice (Tuning),
+// that choice is used.
 //
 // cuBLASLt may refuse a fused call although it has named an algorithm. In that case the operation
-// is never fused again, and the device goes on. If the fused call has broken the card, this process
-// cannot use the card any more, and the device's error names the call.
+// is never fused again, and the device still works. If the fused call has broken the card, this
+// process cannot use the card any more, and the device's error names the call.
 //
 // The choice between a library's attention and our kernels works in the same way, with other words
 // in messages. For attention the caller also compares the outputs. If the outputs of the library
@@ -31,7 +32,7 @@
 
 namespace lodestar::cuda {
 
-// Words for the two ways in messages.
+// Words for fused and separate in messages.
 struct FusionWords {
   const char* fused = "fused";
   const char* separate = "separate";
@@ -58,7 +59,7 @@ struct Comparison {
   enum class Verdict : uint8_t {
     kEqual,
     kUnequal,
-    kUndecided,  // equal, but these arguments prove nothing
+    kUndecided,  // equal, but with these arguments this proves nothing
   };
   Verdict verdict = Verdict::kEqual;
   std::string why = "";  // if kUnequal: what differs, and by how much
@@ -69,9 +70,9 @@ class FusionChoice {
   // Queues the fused call. If the result says that it was not queued, the outputs must not be used.
   using Fused = absl::FunctionRef<FusedResult()>;
   using Separate = absl::FunctionRef<void()>;
-  // Compares the outputs of the fused call with those of separate kernels, once the stream has run
-  // the fused call. Errors: the reason why the outputs cannot be compared. The fused call is then
-  // not used.
+  // Compares the outputs of the fused call with those of separate kernels. Called once the stream
+  // has run the fused call. Errors: the reason why the outputs cannot be compared. In that case the
+  // fused call is not used.
   using Compare = absl::FunctionRef<absl::StatusOr<Comparison>()>;
 
   // `compute` is the dtype of all operations. `tuning` and `errors` must outlive the object.
@@ -82,8 +83,8 @@ class FusionChoice {
   // Runs `fused` or `separate`. Both must give the same results, and may be run several times.
   // `operation` names the operation and its shape. Operations of the same name share one choice.
   //
-  // The first use of a name blocks until the stream has run. With `is_recording` it must not wait
-  // for the stream, so an operation with a new name runs as separate kernels.
+  // The first use of a name blocks until the stream is idle. With `is_recording` it cannot wait for
+  // the stream, so an operation with a new name runs as separate kernels.
   //
   // With `compare`, the fused call is used only after a comparison in this process, even if an
   // earlier run has chosen it. Until a comparison has decided, the operation runs as separate
@@ -93,7 +94,8 @@ class FusionChoice {
   // Returns one line for each operation that has a choice, with the choice and the reason.
   // Thread-safe.
   std::string Describe() const;
-  // Returns the number of operations that a comparison has refused. Thread-safe.
+  // Returns the number of operations whose fused call was refused because its outputs differ.
+  // Thread-safe.
   int64_t num_unequal() const;
 
  private:
@@ -102,24 +104,24 @@ class FusionChoice {
     std::string why;
     bool is_unequal = false;
   };
-  // Returns the operation's name in `tuning_`. The name has the dtype, because `tuning_` may also
-  // have operations of other dtypes.
+  // Returns the operation's name in `tuning_`. The name includes the dtype, because `tuning_` may
+  // also have operations of other dtypes.
   std::string KeptName(const std::string& operation) const;
   std::optional<Choice> FindKept(const std::string& operation);
-  // Makes a choice final for this process. Keeps it for later runs if choices are measured, the
-  // card works and no comparison has refused the fused call.
+  // Makes a choice final for this process. Stores it for later runs if choices are measured, the
+  // card works, and no comparison has refused the fused call.
   const Choice& Settle(const std::string& operation, const Choice& choice);
   const Choice& Adopt(const std::string& operation, const Choice& choice);
-  // Returns the choice. Returns nothing if the comparison has not decided yet. `kept` is the choice
+  // Returns the choice. Returns nullopt if the comparison has not decided yet. `kept` is the choice
   // of an earlier run, if there is one.
   std::optional<Choice> Choose(const std::string& operation, const std::optional<Choice>& kept,
                                cudaStream_t stream, Fused fused, Separate separate,
                                std::optional<Compare> compare);
-  // Makes the first fused call. Returns why the operation must not be fused. Empty means that the
-  // stream has run the fused call.
+  // Makes the first fused call. Returns the reason why the operation must not be fused. Empty means
+  // that the fused call was run without a problem.
   std::string Try(const std::string& operation, cudaStream_t stream, Fused fused);
-  // Returns the seconds of one call. If the call failed, notes the error and returns a negative
-  // number.
+  // Returns the time of one call in seconds. If the call failed, stores the error and returns a
+  // negative number.
   double Measure(cudaStream_t stream, absl::FunctionRef<void()> run);
 
   const factory::FusionPolicy policy_;

@@ -21,7 +21,7 @@ struct LaunchConfig {
 template <typename... Params, typename... Args>
 cudaError_t Launch(void (*kernel)(Params...), const LaunchConfig& config, Args&&... args) {
   if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return cudaSuccess;
-  // If a kernel needs more dynamic shared memory than this, it must ask the runtime for it.
+  // Kernels that need more dynamic shared memory than this must ask the runtime for it.
   constexpr size_t kDefaultSharedBytes = 48 * 1024;
   if (config.shared_bytes > kDefaultSharedBytes) {
     const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),

@@ -23,7 +23,7 @@ int64_t DivisorUpTo(int64_t batch, int64_t most) {
   return divisor;
 }
 
-// Returns why no library can serve the call. Empty means that a library can.
+// Returns the reason why a library cannot serve the call. Empty means that it can.
 std::string WhyNot(const kernels::AttentionShape& shape, kernels::DType dtype,
                    const AttentionTensors& tensors) {
   if (dtype != kernels::DType::kBf16) return "libraries have attention in bf16 only";

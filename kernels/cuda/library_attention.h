@@ -4,9 +4,9 @@
 // calls the library can serve, and keeps a plan for each shape. It loads the library when a call
 // first needs it.
 //
-// A repeatable backward pass, whose results have the same bits for the same inputs, may need memory
-// that grows with the square of the number of tokens. Such a pass computes only a few samples at a
-// time, so that the memory stays within kMostWorkspaceBytes.
+// A backward pass is repeatable if the same inputs always give the same bits. Such a pass may need
+// memory that grows with the square of the number of tokens. So it computes only a few samples at a
+// time, and the memory stays within kMostWorkspaceBytes.
 #pragma once
 
 #include <compare>
@@ -29,22 +29,21 @@ namespace lodestar::cuda {
 class LibraryAttention {
  public:
   static constexpr size_t kMostWorkspaceBytes = size_t{256} << 20;
-  // Returns `bytes` bytes of device memory, for one call. Errors: the reason why the memory cannot
-  // be given.
+  // Returns `bytes` bytes of device memory for one call. Errors: the reason why there is no memory.
   using Scratch = absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)>;
 
-  // If `load` is null, there is no library, and messages do not mention one.
+  // A null `load` means that there is no library. In that case messages do not mention a library.
   explicit LibraryAttention(AttentionLibraryLoader load) : load_(std::move(load)) {}
 
-  // Returns true if the library may serve calls of this dtype and shape with these tensors. The
-  // library cannot be loaded while a graph is recorded. So with `is_recording`, returns false if
-  // the library was not loaded before.
+  // Returns true if the library may serve calls of this dtype and shape with these tensors. With
+  // `is_recording`, returns false if the library is not loaded yet, because it cannot be loaded
+  // while a graph is recorded.
   bool Takes(const kernels::AttentionShape& shape, kernels::DType dtype,
              const AttentionTensors& tensors, bool is_recording);
   // Returns the library's name. Requires: Takes() has returned true.
   std::string library_name() const { return (*library_)->name(); }
-  // Queues the pass. Errors: the reason why the library does not compute the pass (the caller then
-  // computes the outputs in another way).
+  // Queues the pass. Errors: the reason why the library does not compute the pass. After an error
+  // the caller must compute the outputs in another way.
   absl::Status Run(AttentionPass pass, const kernels::AttentionShape& shape,
                    const AttentionTensors& tensors, Scratch scratch, cudaStream_t stream);
   // Returns a line with the library's name if it was loaded, and a line for each reason why calls
@@ -69,7 +68,7 @@ class LibraryAttention {
   const AttentionLibraryLoader load_;
   std::map<Key, Planned> plans_;
   mutable std::mutex mutex_;
-  // The thread that runs calls changes the members below, with mutex_ held.
+  // Only the thread that runs calls changes the members below. It holds mutex_ meanwhile.
   bool is_loaded_ = false;
   absl::StatusOr<std::unique_ptr<AttentionLibrary>> library_ = nullptr;
   std::set<std::string> reasons_;

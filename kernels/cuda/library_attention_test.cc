@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests which attention runs if there is a library: the choice, refusals and their effects. The
+// Tests which attention is used if there is a library: the choice, refusals and their effects. The
 // library is a fake, and the card is emulated.
 #include "kernels/cuda/library_attention.h"
 
@@ -26,7 +26,7 @@ namespace {
 constexpr kernels::AttentionShape kShape = {6, 5, 2, 16};
 constexpr size_t kMiB = size_t{1} << 20;
 
-// What the fake library does, and how often it was called.
+// Says what the fake library does, and counts its calls.
 struct Behaviour {
   absl::Status load;
   absl::Status plan;
@@ -34,12 +34,12 @@ struct Behaviour {
   bool breaks_the_card = false;
   // Workspace that a backward pass asks for.
   size_t workspace_bytes_per_sample = 0;
-  // 0 means that each pass runs our emulated kernels. Otherwise each run of a plan copies the
-  // outputs of its first run. The copy takes `marks` operations of a microsecond each, forward at
-  // least two. If the batch has samples behind kMarkedSample, the outputs of kMarkedSample are
-  // filled with kMark, because no comparison looks at this sample.
+  // 0 means that each pass runs our emulated kernels. Otherwise each later run of a plan copies the
+  // outputs of its first run. The copy consists of `marks` operations of a microsecond each (at
+  // least two in the forward pass). If the batch has more than kMarkedSample + 1 samples, the
+  // outputs of sample kMarkedSample are filled with kMark. No comparison looks at this sample.
   int marks = 0;
-  // The fake's kernels compute as on a card of this capability. Below 80 they use fp32 arithmetic
+  // The fake computes like a card of this compute capability. Below 80 it uses fp32 arithmetic
   // only.
   int compute_capability = 90;
   // Called with the tensors of a pass after the fake has computed it.
@@ -205,7 +205,7 @@ class LibraryAttentionTest : public testing::Test {
     return device.Synchronize(device.Record(kernels::StreamKind::kCompute));
   }
 
-  // Runs both passes `times` times. The tensors begin `skew` elements behind an aligned address.
+  // Runs both passes `times` times. The tensors begin `skew` elements after an aligned address.
   static kernels::Outputs Run(kernels::Device& device,
                               const kernels::AttentionShape& shape = kShape, int times = 1,
                               int64_t skew = 0, bool dy_is_zero = false) {
@@ -231,7 +231,8 @@ class LibraryAttentionTest : public testing::Test {
     EXPECT_TRUE(device.ok());
     return Run(**device, shape, /*times=*/1, /*skew=*/0, dy_is_zero);
   }
-  // Expects that `device` uses our kernels, and that the text of its choices has the reason `why`.
+  // Expects that `device` uses our kernels, and that the description of its choices has the reason
+  // `why`.
   static void ExpectOwnKernels(kernels::Device& device, const std::string& why, int times = 1) {
     EXPECT_EQ(Run(device, kShape, times), OfOwnKernels());
     EXPECT_TRUE(Contains(device.DescribeChoices(), why)) << device.DescribeChoices();
@@ -266,7 +267,7 @@ TEST_F(LibraryAttentionTest, AddsInAnyOrderWhereResultsNeedNotRepeat) {
       << device->DescribeChoices();
 }
 
-// A wrong element in the library's output, in the first or the last sample of a tensor.
+// A wrong element in the library's output, in the first or the last sample.
 struct WrongValue {
   std::string name;
   AttentionPass pass;
@@ -275,7 +276,7 @@ struct WrongValue {
   std::string what;  // text that the message must have
 };
 
-// Multiplies one bf16 of device memory by wrong.factor, or makes it NaN.
+// Multiplies one bf16 of device memory by wrong.factor, or sets it to NaN if the factor is 0.
 void Spoil(void* tensor, const WrongValue& wrong, cudaStream_t stream) {
   uint16_t bits = 0;
   auto* const at = static_cast<uint16_t*>(tensor) + wrong.element;
@@ -315,7 +316,7 @@ TEST_F(LibraryAttentionTest, RefusesALibraryWhoseOutputsAreNotOurs) {
   }
 }
 
-// Our kernels round probabilities and their gradients to bf16. The library in this test only rounds
+// Our kernels round probabilities and their gradients to bf16. The library of this test rounds only
 // results.
 TEST_F(LibraryAttentionTest, TakesALibraryThatRoundsDifferently) {
   behaviour_.compute_capability = 75;
@@ -352,7 +353,7 @@ TEST_F(LibraryAttentionTest, RefusesALibraryWithAnotherLogSumExp) {
   }
 }
 
-// If dy is zeros, the gradients are zeros in every library. So a comparison of them proves nothing.
+// If dy is zero, the gradients are zero in every library, so comparing them proves nothing.
 TEST_F(LibraryAttentionTest, ADyOfZerosPostponesTheComparison) {
   const auto device = Make();
   EXPECT_EQ(Run(*device, kShape, /*times=*/1, /*skew=*/0, /*dy_is_zero=*/true),
@@ -414,7 +415,7 @@ TEST_F(LibraryAttentionTest, KeepsTheFasterOfTheTwo) {
 }
 
 TEST_F(LibraryAttentionTest, ComputesAFewSamplesAtATimeWhereScratchIsShort) {
-  // Three of the six samples fit into the scratch memory.
+  // The scratch memory is enough for three of the six samples.
   behaviour_.workspace_bytes_per_sample = 64 * kMiB;
   const auto device = Make();
   EXPECT_EQ(Run(*device), OfOwnKernels());
@@ -464,8 +465,8 @@ TEST_F(LibraryAttentionTest, WithoutAPlanItIsOurs) {
 }
 
 TEST_F(LibraryAttentionTest, WhatFailsIsDoneAgainByOurs) {
-  // The library fails in one of several ways: at the first run, while it is measured, between two
-  // samples of a call, or later.
+  // The cases are a library that fails at its first run, while it is measured, between two samples
+  // of a call, or later.
   behaviour_.workspace_bytes_per_sample = 64 * kMiB;
   for (const factory::FusionPolicy policy :
        {factory::FusionPolicy::kMeasure, factory::FusionPolicy::kAlways}) {

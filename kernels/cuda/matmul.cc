@@ -16,23 +16,23 @@
 namespace lodestar::cuda {
 namespace {
 
-// NVIDIA's advice for the workspace (cuBLAS manual, "cublasSetWorkspace"): 32 MiB from Hopper on, 4
-// MiB before.
+// Sizes that NVIDIA advises for the workspace (cuBLAS manual, "cublasSetWorkspace"): 32 MiB from
+// Hopper on, 4 MiB before.
 constexpr size_t kHopperWorkspaceBytes = size_t{32} << 20;
 constexpr size_t kWorkspaceBytes = size_t{4} << 20;
 // A higher alignment makes no difference to the library.
 constexpr uintptr_t kMostAlignment = 256;
 
-// Maximum number of algorithms that the heuristic names and that are timed, by one call each.
-// Algorithms that are nearly as fast as the fastest are timed again. They are timed in turn, so
-// that a change of the clock rate favours none of them.
+// Maximum number of algorithms of the heuristic that are timed, by one call each. Algorithms that
+// are nearly as fast as the fastest are timed again, in turn, so that a change of the clock rate
+// affects all of them equally.
 constexpr int kMostCandidates = 32;
 constexpr int kWarmUps = 1;  // the first call loads code
 constexpr double kNearFastest = 1.3;
 constexpr int kTrials = 3;
 constexpr int kCallsPerTrial = 4;
-// An algorithm that the heuristic ranks lower is taken only if it is faster by more than this
-// share. Calls of one algorithm differ by as much.
+// Minimum share by which another algorithm must be faster than the heuristic's first one to be
+// chosen. The times of equal calls also differ by about this share.
 constexpr double kLeastGain = 0.01;
 
 uint8_t AlignmentPower(const void* address) {
@@ -46,7 +46,7 @@ cudaDataType_t TypeOf(kernels::DType dtype) {
 }
 
 uint32_t EpilogueOf(const MatMulCall& call) {
-  // What we call B is A in cuBLASLt.
+  // Our B is A in cuBLASLt.
   if (call.row_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADB;
   if (call.column_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADA;
   if (call.is_gradient) return CUBLASLT_EPILOGUE_DGELU;
@@ -92,7 +92,7 @@ cublasStatus_t Set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttribute
   return cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof(value));
 }
 
-// Runs calls one after the other until a call fails.
+// Makes calls one after the other, until a call fails.
 class Chain {
  public:
   template <typename Call>
@@ -255,7 +255,7 @@ cublasStatus_t MatMulEngine::AskHeuristic(const Key& key, Plan* plan) {
           })
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(0)); })
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(0)); })
-          // What we call B is A in cuBLASLt.
+          // Our B is A in cuBLASLt.
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(1)); })
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(2)); })
           .Then([&] {
@@ -323,7 +323,7 @@ cudaError_t MatMulEngine::TimeCandidates(const MatMulCall& call, Plan* plan, cud
   for (const double once : *seconds) {
     if (once >= 0.0) fastest = std::min(fastest, once);
   }
-  // The first algorithm is always timed again, because the other algorithms are compared with it.
+  // The first algorithm is always timed again, because all others are compared with it.
   for (size_t i = 1; i < seconds->size(); ++i) {
     if ((*seconds)[i] > kNearFastest * fastest) (*seconds)[i] = -1.0;
   }
@@ -339,8 +339,8 @@ cudaError_t MatMulEngine::TimeCandidates(const MatMulCall& call, Plan* plan, cud
 }
 
 void MatMulEngine::ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStream_t stream) {
-  // Waits first, so that errors of earlier operations are not attributed to the calls that are
-  // timed here.
+  // Waits for the stream first. Otherwise errors of earlier operations might appear to come from
+  // the calls that are timed here.
   if (!errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) return;
   MatMulCall trial = call;
   DeviceMemory sum;
@@ -350,8 +350,7 @@ void MatMulEngine::ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStrea
     if (error != cudaSuccess) {
       cudaGetLastError();  // clears the error, which is handled here
       plan->candidates.clear();
-      // The heuristic's first algorithm is kept as the choice, so that later runs use the same
-      // algorithm.
+      // The heuristic's first algorithm is stored as the choice, so that later runs use it too.
       tuning_->Keep(plan->name, TextOf(plan->algorithm),
                     "the heuristic's first: there was no memory to time others");
       return;
@@ -437,8 +436,8 @@ MatMulEngine::Plan& MatMulEngine::PlanFor(const MatMulCall& call) {
 }
 
 bool MatMulEngine::Supports(const MatMulCall& call) {
-  // For a ReLU, cuBLASLt keeps a bit mask, but Device keeps the pre-activation. So a product with a
-  // ReLU that keeps its pre-activation cannot be fused.
+  // For a ReLU, cuBLASLt stores a bit mask, but Device stores the pre-activation. So a product with
+  // a ReLU that stores its pre-activation cannot be fused.
   if (call.pre_activation != nullptr && call.activation != kernels::Activation::kGeluTanh)
     return false;
   return PlanFor(call).status == CUBLAS_STATUS_SUCCESS;
@@ -471,7 +470,7 @@ cublasStatus_t MatMulEngine::TryRun(const MatMulCall& call, bool is_recording,
       .Then([&] { return SetPointers(call, plan); })
       .Then([&] {
         if (!plan.candidates.empty() && !is_recording) ChooseAlgorithm(call, &plan, stream);
-        // The card has failed while algorithms were timed. The caller reports that error.
+        // The card has failed while algorithms were timed. The caller reports the card's error.
         if (plan.timing_error != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
         return Launch(call, plan, plan.algorithm, stream);
       })

@@ -4,12 +4,12 @@
 // shape and kept, so that a call costs the host about as much as a kernel launch. Matrices are
 // row-major here and column-major in cuBLASLt: C^T = op(B)^T op(A)^T.
 //
-// Usually the algorithm is the first that the library's heuristic names. If choices are measured
-// and outlive the process (Tuning), an earlier run's choice is used. If there is no such choice,
-// the first call times the heuristic's 32 best algorithms on its own operands, and takes the
-// fastest. If a product sets c, the timed calls write to c, and the call itself sets c again. If a
-// product adds to c, the timed calls write to other memory. The first call waits for the stream. It
-// cannot wait while the stream is recorded. In that case a new product uses the heuristic's first
+// Without tuning, the algorithm is the first that the library's heuristic names. With tuning (see
+// Tuning), an earlier run's choice is used. If there is none, the first call of a product times the
+// heuristic's 32 best algorithms with its own operands, and chooses the fastest. If the product
+// sets c, the timed calls write to c, and then the call itself sets c again. If the product adds to
+// c, the timed calls write to other memory. The first call waits for the stream. This is not
+// possible while the stream is recorded. In that case a new product uses the heuristic's first
 // algorithm.
 //
 // With bf16 inputs, sums are in fp32 and outputs in fp32 or bf16. With fp32 inputs, everything is
@@ -43,9 +43,9 @@ struct MatMulCall {
   kernels::Buf a;  // op(a) [m, k]
   kernels::Buf b;  // op(b) [k, n]
   kernels::Accumulate accumulate = kernels::Accumulate::kSet;
-  // Computes c = act(alpha op(a) op(b) + bias). The argument of act() is stored in pre_activation,
-  // which has no gaps between rows. bias and pre_activation have c's dtype, and may be null. They
-  // cannot be used with batches.
+  // Computes c = act(alpha op(a) op(b) + bias). pre_activation is set to the argument of act(),
+  // without gaps between rows. bias and pre_activation have c's dtype, and may be null. They cannot
+  // be used with batches.
   const void* bias = nullptr;      // [n]
   void* pre_activation = nullptr;  // [m, n]
   kernels::Activation activation = kernels::Activation::kNone;
@@ -62,14 +62,14 @@ struct MatMulCall {
 
 class MatMulEngine {
  public:
-  // Makes an engine that must be used on one stream only, because its calls share a workspace. With
+  // Makes an engine. All its calls must use the same stream, because they share a workspace. With
   // `measures`, algorithms may be measured, and choices may differ between two runs. `tuning` and
   // `errors` must outlive the engine.
   static absl::StatusOr<std::unique_ptr<MatMulEngine>> Create(int compute_capability, bool measures,
                                                               Tuning* tuning, Errors* errors);
 
-  // Returns true if cuBLASLt names an algorithm for the product with everything that is fused into
-  // it. Run() may still fail.
+  // Returns true if cuBLASLt has an algorithm for the product with everything that is fused into
+  // it. Even then, Run() may fail.
   bool Supports(const MatMulCall& call);
   // Queues the product. Requires: m, n, k and batch are at least 1. Failures go to `errors`.
   void Run(const MatMulCall& call, bool is_recording, cudaStream_t stream);
@@ -92,7 +92,7 @@ class MatMulEngine {
   };
   struct Plan {
     MatMulDescription description;
-    // Layouts as the library sees them. The library's A is our B.
+    // Layouts in the terms of the library, whose A is our B.
     MatrixLayout a, b, c;
     cublasLtMatmulAlgo_t algorithm;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
@@ -111,19 +111,20 @@ class MatMulEngine {
   static std::string NameOf(const Key& key);
   Plan& PlanFor(const MatMulCall& call);
   Plan MakePlan(const Key& key, const MatMulCall& call);
-  // Sets the epilogue's addresses. They must be set also before the heuristic is asked, because it
-  // looks at them.
+  // Sets the epilogue's addresses. Must also be called before the heuristic is asked, because the
+  // heuristic reads them.
   static cublasStatus_t SetPointers(const MatMulCall& call, const Plan& plan);
   cublasStatus_t FindAlgorithm(const Key& key, Plan* plan);
-  // Sets plan->algorithm to the algorithm that an earlier run has chosen, if there is one. Returns
-  // true if plan->algorithm was set.
+  // Sets plan->algorithm to the algorithm that an earlier run has chosen. Returns false if there is
+  // none.
   bool TakeKept(Plan* plan);
   cublasStatus_t AskHeuristic(const Key& key, Plan* plan);
   // Sets plan->algorithm to the fastest candidate. If the product adds to c, c stays unchanged.
   // Otherwise c is undefined afterwards. All other outputs of the product are undefined.
   void ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStream_t stream);
   // Sets *seconds to the seconds of one call with each candidate. A negative number means that the
-  // candidate was refused, or was much too slow in its first timed call. Errors: those of the card.
+  // candidate was refused, or that its first timed call was much too slow. Errors: those of the
+  // card.
   cudaError_t TimeCandidates(const MatMulCall& call, Plan* plan, cudaStream_t stream,
                              std::vector<double>* seconds);
   // Sets *seconds to the seconds of one call with `algorithm`, as the mean of `calls` calls. Sets a

@@ -52,8 +52,8 @@ absl::StatusOr<NcclFunctions> LoadNccl() {
 }
 
 std::string NcclVersionText(int version) {
-  // From NCCL 2.9 on, the minor version and the patch have two digits each. In older versions the
-  // minor version has one digit.
+  // From NCCL 2.9 on, minor version and patch have two digits each. Before, the minor version has
+  // one digit.
   const int major_unit = version >= 10000 ? 10000 : 1000;
   return absl::StrCat(version / major_unit, ".", version % major_unit / 100, ".", version % 100);
 }

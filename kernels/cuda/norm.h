@@ -16,7 +16,7 @@ namespace lodestar::cuda {
 // elements (backward: 4096) are read only once, if they are aligned and consist of whole 16-byte
 // vectors.
 
-// `b` may be null, and `sum` may then be `a`. The statistics are those of the rounded values in
+// `b` may be null. In that case `sum` may be `a`. The statistics are those of the rounded values in
 // `sum`.
 template <typename T>
 cudaError_t ResidualNormForward(T* y, T* sum, float* mean, float* rstd, const T* a, const T* b,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One warp computes a row of dx, or several warps if the row is wide. The sums for dgamma and dbeta
-// take two stages. Rows of up to 4096 elements stay in registers between the two passes over them.
-// Wider rows are read a second time, from the caches.
+// One warp computes a row of dx. If the row is wide, several warps compute it. The sums for dgamma
+// and dbeta have two stages. Rows of up to 4096 elements stay in registers between the two passes
+// over them. Wider rows are read a second time, from the caches.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -23,14 +23,13 @@ constexpr int kWarps = 8;
 constexpr int kSomeShare = 4;
 constexpr int kAllShare = kWarps;
 
-// Number of elements of a row that each lane keeps in registers. There are no registers for more.
+// Number of elements of a row that each lane keeps in registers. More elements do not fit.
 constexpr int kFewKept = 8;
 constexpr int kSomeKept = 24;
 constexpr int kManyKept = 32;
 constexpr int BlocksPerMultiprocessor(int kept) { return kept <= kSomeKept ? 2 : 1; }
-// Number of elements that each lane keeps of a row that several warps share. In bf16 there are then
-// enough registers to load the next row at the same time. This early load makes up for the time
-// that warps wait for each other.
+// Number of elements that each lane keeps if several warps share a row. In bf16 there are then
+// enough registers to load the next row early. This saves the time that warps wait for each other.
 constexpr int kSharedKept = 16;
 
 template <typename T>
@@ -85,8 +84,8 @@ __device__ inline int Column(int v) {
   return (v * kTeamLanes + static_cast<int>(threadIdx.x) % kTeamLanes) * kLanes;
 }
 
-// Returns to each lane the sums of a and of b over the lanes of its team. All threads of the block
-// must call. `turn` is the number of earlier calls.
+// Returns to each lane the sums of a and of b over the lanes of its team. Must be called by all
+// threads of the block. `turn` is the number of earlier calls.
 template <int kTeamWarps>
 __device__ inline float2 TeamSums(float a, float b, int turn) {
   a = WarpSum(a);
@@ -108,7 +107,7 @@ __device__ inline float2 TeamSums(float a, float b, int turn) {
 }
 
 // Adds up the teams' sums for dgamma and dbeta in shared [2, width]. The teams add one after the
-// other, so that the order is fixed. The totals go to partials [blocks, 2, width].
+// other, so that the order is fixed. Stores the totals in partials [blocks, 2, width].
 template <int kTeamWarps, int kLanes, int kVectors>
 __device__ inline void StoreWeightPartials(float* partials, float* shared,
                                            const float (&dgamma)[kVectors][kLanes],
@@ -170,9 +169,9 @@ struct RowPart {
   }
 };
 
-// Teams of kTeamWarps warps take rows in turn, and keep their sums for dgamma and dbeta in
-// registers. The width must be a multiple of kLanes, at most kTeamWarps * 32 * kLanes * kVectors.
-// `partials` is [blocks, 2, width].
+// Each team of kTeamWarps warps handles one row in each turn, and keeps its sums for dgamma and
+// dbeta in registers. The width must be a multiple of kLanes, at most kTeamWarps * 32 * kLanes *
+// kVectors. `partials` is [blocks, 2, width].
 template <typename T, int kLanes, int kVectors, int kTeamWarps>
 __global__ void __launch_bounds__(kWarps* kWarpSize, BlocksPerMultiprocessor(kLanes* kVectors))
     NormBackwardKernel(NormBackwardCall<T> b, float* partials) {
@@ -190,8 +189,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, BlocksPerMultiprocessor(kLa
   RowPart<T, kLanes, kVectors> next;
   if constexpr (kLoadsAhead) next.template LoadRow<kTeamWarps>(b, row);
   int turn = 0;
-  // All teams of a block take as many turns as the first team, because they meet in TeamSums(). In
-  // the last turn, a team may have no row.
+  // All teams of a block make the same number of turns, because they meet in TeamSums(). In the
+  // last turn, a team may have no row.
   for (; row - (kIsShared ? team : 0) < b.rows; row += step, ++turn) {
     const int width = !kIsShared || row < b.rows ? static_cast<int>(b.width) : 0;
     const int64_t begin = row * b.width;
@@ -229,7 +228,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, BlocksPerMultiprocessor(kLa
     const float mean_gx = totals.y * inverse_width;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      // The column is computed again. Keeping it in registers would make other values spill.
+      // Computes the column again. If it stayed in registers, other values would spill.
       const int column = Opaque(Column<kLanes, kTeamWarps>(v));
       if (column >= width) continue;
       float g[kLanes];
@@ -307,7 +306,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   partials[(static_cast<int64_t>(blockIdx.y) * 2 + which) * b.width + column] = total;
 }
 
-// Maximum number of parts. It gives two blocks to each of 128 multiprocessors, which fills a large
+// Maximum number of parts: two blocks for each of 128 multiprocessors, which is enough for a large
 // card.
 constexpr int64_t kMaxParts = 256;
 

@@ -29,7 +29,7 @@ struct NormForwardCall {
   int64_t width;
 };
 
-// Computes sum = a + b, rounds it as it is stored, and writes it to memory and to `kept`.
+// Computes sum = a + b, rounds it to T, and stores it in memory and in `kept`.
 template <typename T, int kLanes>
 __device__ inline void AddResidual(float (&kept)[kLanes], const NormForwardCall<T>& f, int64_t at) {
   Load(kept, f.a + at);
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) NormForwardKernel(NormForwa
   }
 }
 
-// Normalises rows of any width and alignment. A lane reads only elements of `sum` that it has
+// Normalises rows of any width and alignment. A lane reads only those elements of `sum` that it has
 // written itself.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   }
 }
 
-// Number of elements of a row that each lane keeps.
+// Numbers of elements of a row that each lane keeps in registers.
 constexpr int kFewKept = 8;
 constexpr int kSomeKept = 32;
 constexpr int kManyKept = 64;

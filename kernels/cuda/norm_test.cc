@@ -13,9 +13,9 @@
 namespace lodestar::cuda {
 namespace {
 
-// The widths are on both sides of each limit of what a lane keeps. The numbers of rows are on both
-// sides of what a block handles at once. In some cases one team of warps has one row more than the
-// other teams.
+// The widths are just below and just above each number of elements that lanes can keep. The numbers
+// of rows are below and above the number that a block handles at once. In some cases one team of
+// warps has one row more than the other teams.
 constexpr std::array<std::array<int64_t, 2>, 17> kShapes = {{{1, 1},
                                                              {9, 33},
                                                              {5, 256},
@@ -33,7 +33,8 @@ constexpr std::array<std::array<int64_t, 2>, 17> kShapes = {{{1, 1},
                                                              {9, 4096},
                                                              {2, 4104},
                                                              {1, 5001}}};
-// Allowed error, in rounding units of T. Normalised values and sums of two noises are up to 2.
+// Allowed error, in units in the last place of T. Normalised values and sums of two noises are up
+// to 2.
 constexpr float kUnits = 16.0f;
 
 template <typename T>
@@ -159,14 +160,15 @@ TEST(NormTest, BackwardAtEveryWidthClass) {
   }
 }
 
-// There are more rows than the largest grid has warps (256 * 8), so that warps take several rows.
+// There are more rows than the largest grid has warps (256 * 8), so each warp must handle several
+// rows.
 TEST(NormTest, BackwardTakesRowsInTurns) {
   ExpectBackward<float>(2100, 16, false);
   ExpectBackward<float>(2100, 15, false);
 }
 
 // Two launches are the kernel and the sum of its partial sums. Three launches mean that two kernels
-// each read all rows.
+// read all rows.
 TEST(NormTest, BackwardReadsRowsOfUpTo4096ElementsOnce) {
   for (const auto& [width, launches] : {std::pair{1600, 2}, {4096, 2}, {4104, 3}, {1601, 3}}) {
     KernelTestRig rig(emulator::ThreadOrder::kForward);

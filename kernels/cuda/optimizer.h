@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Optimizer updates of fp32 vectors, in one pass over memory, as Device::AdamWUpdate() and
-// Device::MomentumUpdate() describe them. All vectors are [n]. The factors are described in
+// Optimizer updates of fp32 vectors, as Device::AdamWUpdate() and Device::MomentumUpdate() describe
+// them. Each needs one pass over memory. All vectors are [n]. For the factors see
 // kernels/vectors/optimizer_factors.h.
 #pragma once
 

@@ -42,7 +42,7 @@ struct MaxPoolOperation {
   }
 };
 
-// Each thread handles some elements of dx. An element belongs to at most one window.
+// Each thread handles some elements of dx. An element is in at most one window.
 template <typename T>
 struct MaxPoolBackwardOperation {
   T* dx;                  // [planes, height, width]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A radix sort, least significant digit first, with digits of four bits. Each pass runs three
-// kernels. The first counts the digits of each tile of keys. The second turns the counts into
-// places (digit by digit, tile by tile). The third moves the keys to their places. Every thread
-// owns consecutive keys and has counters of its own. So keys with equal digits keep their order.
+// A radix sort that begins with the least significant digit. Digits have four bits. Each pass runs
+// three kernels. The first counts the digits of each tile of keys. The second computes places from
+// the counts (digit by digit, tile by tile). The third moves the keys to their places. Every thread
+// has consecutive keys and its own counters. So keys with equal digits keep their order.
 #include "kernels/cuda/radix_sort.h"
 
 #include <bit>
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads) RadixCountKernel(Pass p) {
   if (threadIdx.x % kThreadsPerDigit == 0) p.counts[digit * gridDim.x + blockIdx.x] = sum;
 }
 
-// Replaces each of counts [n] by the sum of the counts before it. Runs as one block.
+// Replaces each element of counts [n] by the sum of all elements before it. Runs as one block.
 __global__ void __launch_bounds__(kThreads) RadixPlacesKernel(int32_t* counts, int32_t n) {
   __shared__ int warps[kThreads / kWarpSize];
   __shared__ int total;
@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(kThreads) RadixPlacesKernel(int32_t* counts, i
     if (i < n) counts[i] = carry + before;
     if (threadIdx.x == kThreads - 1) total = before + count;
     __syncthreads();
-    // `total` is written again only after the barrier in ExclusiveBlockSum(), when all threads have
-    // read it.
+    // Before `total` is written again, ExclusiveBlockSum() has a barrier, so all threads have read
+    // it.
     carry += total;
   }
 }
@@ -105,8 +105,8 @@ __global__ void __launch_bounds__(kThreads) RadixMoveKernel(Pass p) {
   __shared__ int warps[kThreads / kWarpSize];
   CountOwnDigits(p, counters);
   __syncthreads();
-  // The counters are ordered by digit, then by thread. This thread takes kDigits consecutive
-  // counters. It replaces each counter by the number of the tile's keys that come before the keys
+  // The counters are ordered by digit, then by thread. This thread processes kDigits consecutive
+  // counters. It replaces each counter by the number of keys in the tile that come before the keys
   // of this counter.
   int* own = &counters[0][0] + threadIdx.x * kDigits;
   int sum = 0;
@@ -120,9 +120,9 @@ __global__ void __launch_bounds__(kThreads) RadixMoveKernel(Pass p) {
     before += count;
   }
   __syncthreads();
-  // The difference between a key's place in all keys and its place in the tile. The first key of a
-  // digit goes to counts[digit][tile]. The difference is computed before keys are moved, because
-  // counters[digit][0] changes when thread 0 moves its keys.
+  // For each digit, the difference between a key's place among all keys and its place in the tile.
+  // The first key of a digit goes to counts[digit][tile]. The differences are computed before keys
+  // are moved, because counters[digit][0] changes when thread 0 moves its keys.
   __shared__ int shifts[kDigits];
   if (threadIdx.x < kDigits) {
     shifts[threadIdx.x] = p.counts[threadIdx.x * gridDim.x + blockIdx.x] - counters[threadIdx.x][0];
@@ -153,7 +153,7 @@ cudaError_t QueuePass(const Pass& p, cudaStream_t stream) {
 
 }  // namespace
 
-// The workspace has keys, positions, keys, positions and counts.
+// The workspace has the arrays keys, positions, keys, positions, counts.
 size_t SortKeysWorkspaceBytes(int64_t n) {
   return (4 * n + kDigits * NumTiles(n)) * sizeof(int32_t);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Sorts small integers stably, together with their positions. There are no atomics, so equal inputs
-// give equal outputs.
+// Sorts small integers together with their positions. Equal keys keep their order. Uses no atomics,
+// so equal inputs give equal outputs.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,8 +19,8 @@ struct SortedKeys {
 
 // Returns the size of the workspace, which is device memory, 16-byte aligned.
 size_t SortKeysWorkspaceBytes(int64_t n);
-// Sorts keys [n], where n < 2^30. Keys outside [0, end) are treated as `end` and come last. The
-// result lies in the workspace.
+// Sorts keys [n], where n < 2^30. Keys outside [0, end) count as `end` and come last. The result is
+// in the workspace.
 cudaError_t SortKeys(SortedKeys* sorted, const int32_t* keys, int64_t n, int32_t end,
                      void* workspace, cudaStream_t stream);
 

@@ -15,8 +15,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
 
-// Maximum number of blocks. 1024 blocks of 256 threads occupy 128 multiprocessors, and one block
-// can still add up their sums.
+// Maximum number of blocks. 1024 blocks of 256 threads are enough for 128 multiprocessors, and few
+// enough that one block can add up their sums.
 constexpr int64_t kMaxSumBlocks = 1024;
 constexpr int64_t kElementsPerSumBlock = kThreads * 16;
 
@@ -82,7 +82,7 @@ int64_t NumRowParts(int64_t columns) {
   return std::clamp<int64_t>(CeilDiv(columns, kColumnsPerPart), 1, kMaxRowParts);
 }
 
-// Block (x, y) sums part x of row y. Shapes: partials [parts, rows], x [rows, columns].
+// Block (x, y) adds up part x of row y. Shapes: partials [parts, rows], x [rows, columns].
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     PartialRowSumsKernel(float* partials, const T* x, int64_t columns) {
@@ -96,9 +96,9 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partials[blockIdx.x * gridDim.y + blockIdx.y] = sum;
 }
 
-// Blocks (x, 0) compute columns of `first`. Blocks (x, 1) compute columns of `second`. The partial
-// sums of `second` lie `columns` elements behind the partial sums of `first`. Shapes: first, second
-// [columns]; partials [parts, stride].
+// Blocks (x, 0) compute columns of `first`. Blocks (x, 1) compute columns of `second`. In a part,
+// the partial sums of `second` come `columns` elements after those of `first`. Shapes: first,
+// second [columns]; partials [parts, stride].
 __global__ void __launch_bounds__(kThreads)
     CombinePartialsKernel(float* first, float* second, const float* partials, int64_t parts,
                           int64_t stride, int64_t columns, bool add) {

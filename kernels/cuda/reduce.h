@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Sums over vectors, and over rows and columns of matrices. Sums take two stages and no atomics.
-// Their order depends on the shape only, so equal inputs give equal bits.
+// Sums over vectors, and over rows and columns of matrices. Each sum has two stages and uses no
+// atomics. Its order depends only on the shape, so equal inputs give equal bits.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,7 +11,7 @@
 
 namespace lodestar::cuda {
 
-// All workspaces are device memory, 16-byte aligned. A workspace is free again when the queued
+// All workspaces are device memory, 16-byte aligned. A workspace may be reused when the queued
 // kernels have run.
 size_t SumOfSquaresWorkspaceBytes(int64_t n);
 // Sets sum [1] to the sum of the squares of x [n], in fp64.
@@ -26,8 +26,8 @@ template <typename T>
 cudaError_t ColumnSums(float* out, const T* x, int64_t rows, int64_t columns, bool add,
                        void* workspace, cudaStream_t stream);
 
-// Adds up the partial sums that ColumnSums() or another function has left in the workspace. With
-// `add`, adds them to `out`.
+// Adds up the partial sums in the workspace, which ColumnSums() or another function has left there.
+// With `add`, adds them to `out`.
 cudaError_t CombineColumnSums(float* out, int64_t rows, int64_t columns, bool add,
                               const void* workspace, cudaStream_t stream);
 
@@ -38,8 +38,8 @@ template <typename T>
 cudaError_t RowSums(float* out, const T* x, int64_t rows, int64_t columns, bool add,
                     void* workspace, cudaStream_t stream);
 
-// The second stage. Sets out [columns] to the sums over the parts of partials [parts, columns].
-// With `add`, adds them to `out`.
+// Does the second stage: sets out [columns] to the sums over the parts of partials [parts,
+// columns]. With `add`, adds them to `out`.
 cudaError_t CombinePartials(float* out, const float* partials, int64_t parts, int64_t columns,
                             bool add, cudaStream_t stream);
 // Does the same as CombinePartials() for two outputs [columns] with partials [parts, 2, columns].

@@ -12,10 +12,11 @@
 namespace lodestar::cuda {
 namespace {
 
-// Terms are below 1. An fp32 sum of n such terms errs by about sqrt(n) units.
+// All terms are below 1. The error of an fp32 sum of n such terms is about sqrt(n) units in the
+// last place.
 float Tolerance(int64_t terms) { return 8.0f * std::sqrt(static_cast<float>(terms)) * 0x1p-24f; }
 
-// With an offset of 1, vectors are not aligned.
+// Vectors with an offset of 1 are not aligned.
 constexpr std::array<int64_t, 2> kOffsets = {0, 1};
 
 TEST(ReduceTest, SumsSquaresOfVectorsOfAnySizeAndAlignment) {
@@ -72,7 +73,7 @@ void ExpectRowSums(int64_t rows, int64_t columns, bool add) {
   }
 }
 
-// The case of 8200 rows needs more than the smallest number of rows per part.
+// With 8200 rows, a part has more rows than the minimum.
 constexpr std::array<std::array<int64_t, 2>, 8> kShapes = {
     {{1, 1}, {0, 40}, {1, 1000}, {63, 33}, {65, 64}, {200, 256}, {8200, 8}, {3, 9000}}};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Owners of the handles of the CUDA runtime and cuBLASLt. If a handle cannot be released, no error
-// is reported, because a caller could do nothing about it.
+// Classes that own handles of the CUDA runtime and cuBLASLt. If a handle cannot be released, no
+// error is reported, because a caller could not do anything about it.
 #pragma once
 
 #include <cublasLt.h>

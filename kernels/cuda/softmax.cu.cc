@@ -4,11 +4,11 @@
 // exponentials. The second pass replaces the row by the gradient, while the row is still in the
 // second-level cache.
 //
-// exp(x - largest) = 2^(x log2(e) - anchor), where anchor is largest * log2(e), rounded. This takes
-// one fused multiply-add and one instruction for the power. The power of the largest element
-// differs from 1 only by the rounding of the anchor. Loss and gradient are quotients of powers, in
-// which that rounding cancels. A power errs by at most 2 + |1.2 (x - largest)| ulp and is 0 below
-// 2^-126. So its error is at most 2.5 ulp of the largest power, in both types.
+// exp(x - largest) = 2^(x log2(e) - anchor), where anchor is largest * log2(e), rounded. This needs
+// one fused multiply-add and one instruction for the power. Because the anchor is rounded, the
+// power of the largest element is not exactly 1. Loss and gradient are quotients of powers, so this
+// rounding error cancels. The error of a power is at most 2 + |1.2 (x - largest)| ulp, and powers
+// below 2^-126 are 0. So the error is at most 2.5 ulp of the largest power, in both types.
 #include "kernels/cuda/softmax.h"
 
 #include <cuda_bf16.h>
@@ -24,8 +24,9 @@
 namespace lodestar::cuda {
 namespace {
 
-// A multiprocessor handles two rows of a large vocabulary at a time. The rows of all
-// multiprocessors together stay in the second-level cache until they are read again.
+// Maximum number of threads per row. With it, a multiprocessor handles two rows of a large
+// vocabulary at a time. The rows of all multiprocessors together stay in the second-level cache
+// until they are read again.
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxWarps = kMaxThreads / kWarpSize;
 static_assert(kMaxWarps == kWarpSize, "a warp sums up the warps of a block, one per lane");
@@ -43,7 +44,7 @@ struct CrossEntropyCall {
   float scale;
 };
 
-// A summary of some elements of a row: the largest element, and the sum of Power(x,
+// Describes some elements of a row by the largest element and the sum of Power(x,
 // AnchorOf(largest)).
 struct Summary {
   float largest;  // -inf means that there are no elements, or all are -inf
@@ -52,18 +53,18 @@ struct Summary {
 
 __device__ inline Summary EmptySummary() { return {-INFINITY, 0.0f}; }
 
-// Returns x * log2(e), rounded. nvcc would fuse an ordinary product with a following subtraction,
-// and the product would not be rounded.
+// Returns x * log2(e), rounded. An ordinary product would not be rounded if a subtraction follows,
+// because nvcc would fuse both.
 __device__ inline float InBits(float x) { return __fmul_rn(x, kLog2E); }
 
-// Returns the anchor of a row whose largest element is `largest`. The anchor must be finite,
-// because -inf minus -inf is NaN. So it is 0 if `largest` is -inf.
+// Returns the anchor of a row whose largest element is `largest`. If `largest` is -inf, the anchor
+// is 0, because -inf minus -inf would be NaN.
 __device__ inline float AnchorOf(float largest) {
   return largest == -INFINITY ? 0.0f : InBits(largest);
 }
 
-// Returns the factor by which a sum must be multiplied if its elements get another anchor. The
-// factor is 0 for an empty sum, and exactly 1 if the anchor stays the same.
+// Returns the factor by which a sum of powers must be multiplied if its anchor changes. It is 0 for
+// an empty sum, and exactly 1 if the anchor does not change.
 __device__ inline float Shift(float largest, float anchor) {
   return Exp2(InBits(largest) - anchor);
 }
@@ -82,7 +83,8 @@ __device__ inline void Include(Summary* summary, const float (&x)[kLanes]) {
   *summary = {largest, sum};
 }
 
-// Returns the summary of the warp to every lane. All 32 lanes must call.
+// Returns the summary of the whole warp. Must be called by all 32 lanes, and returns the same value
+// to each.
 __device__ inline Summary WarpSummary(const Summary& summary) {
   float largest = summary.largest;
 #pragma unroll
@@ -92,7 +94,8 @@ __device__ inline Summary WarpSummary(const Summary& summary) {
   return {largest, WarpSum(summary.sum * Shift(summary.largest, AnchorOf(largest)))};
 }
 
-// Returns the summary of the block to every thread. All threads of the block must call.
+// Returns the summary of the whole block. Must be called by all its threads, and returns the same
+// value to each.
 __device__ inline Summary BlockSummary(const Summary& summary) {
   __shared__ Summary warps[kMaxWarps];
   const unsigned lane = threadIdx.x % kWarpSize;
@@ -102,8 +105,8 @@ __device__ inline Summary BlockSummary(const Summary& summary) {
   return WarpSummary(lane < blockDim.x / kWarpSize ? warps[lane] : EmptySummary());
 }
 
-// Returns the summary of this thread's elements of row x [classes]. The next vector is loaded while
-// the last loaded vector is added.
+// Returns the summary of this thread's elements of row x [classes]. Loads the next vector before it
+// adds the last one.
 template <int kLanes, typename T>
 __device__ inline Summary ThreadSummary(const T* x, uint32_t vectors_end, uint32_t classes) {
   using Vector = Lanes<T, kLanes>;
@@ -137,8 +140,8 @@ __device__ inline void StorePowers(T* x, uint32_t first, float anchor, float fac
   Store(x + first, values);
 }
 
-// Returns true if one of the first `end` elements of row x is equal to `value`. All threads of the
-// block must call this and get the same result.
+// Returns true if one of the first `end` elements of row x equals `value`. Must be called by all
+// threads of the block, and returns the same value to each.
 template <typename T>
 __device__ inline bool IsAmong(float value, const T* x, uint32_t end) {
   int is_among = 0;
@@ -152,17 +155,16 @@ template <typename T, int kLanes>
 __global__ void __launch_bounds__(kMaxThreads) SoftmaxCrossEntropyKernel(CrossEntropyCall<T> call) {
   const int64_t row = blockIdx.x;
   T* x = call.logits + row * call.row_stride;
-  // As an unsigned number, a negative target is larger than all classes.
+  // A negative target becomes a large unsigned number, which is larger than all classes.
   const auto target = static_cast<uint32_t>(call.targets[row]);
   const bool has_target = target < call.classes;
-  // Must be read before the barriers of BlockSummary(), because afterwards other threads overwrite
-  // it.
+  // Must be read before the barriers of BlockSummary(). After them, other threads overwrite it.
   const float target_logit = has_target ? ToFloat(x[target]) : NAN;
   const uint32_t vectors_end = call.classes / kLanes * kLanes;
   const Summary summary = BlockSummary(ThreadSummary<kLanes>(x, vectors_end, call.classes));
   const float anchor = AnchorOf(summary.largest);
   if (threadIdx.x == 0) {
-    // Neither term is ever negative. Both are exactly 0 if only the target has a probability.
+    // Both terms are at least 0. If the target has the whole probability, both are exactly 0.
     call.losses[row] =
         logf(summary.sum / Power(summary.largest, anchor)) + (summary.largest - target_logit);
   }
@@ -183,15 +185,15 @@ __global__ void __launch_bounds__(kMaxThreads) SoftmaxCrossEntropyKernel(CrossEn
       x[i] = FromFloat<T>(0.0f);
     }
   }
-  // The target's element is written a second time, after its thread has written the vector. Looking
-  // for the target in every vector would take longer.
+  // The target's element is written a second time, after its thread has written the vector.
+  // Searching every vector for the target would take longer.
   __syncthreads();
   if (threadIdx.x == 0 && has_target) {
     x[target] = FromFloat<T>((Power(target_logit, anchor) / summary.sum - 1.0f) * call.scale);
   }
 }
 
-// Returns the number of threads: one vector per thread, in whole warps.
+// Returns the number of threads per block: one thread per vector of the row, in whole warps.
 unsigned NumThreads(int64_t classes, int lanes) {
   return static_cast<unsigned>(
       std::clamp<int64_t>(CeilDiv(classes, int64_t{lanes} * kWarpSize), 1, kMaxWarps) * kWarpSize);
@@ -212,8 +214,8 @@ cudaError_t SoftmaxCrossEntropy(float* losses, int32_t* correct, T* logits, cons
                                 int64_t rows, int64_t classes, int64_t row_stride, double scale,
                                 cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
-  // The kernel has 32-bit indices within a row. They do not overflow, even if all threads go one
-  // step beyond the row's end.
+  // The kernel uses 32-bit indices within a row. With this limit they do not overflow, even if
+  // every thread goes one step beyond the end of the row.
   if (row_stride > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;
   const CrossEntropyCall<T> call{losses,
                                  correct,

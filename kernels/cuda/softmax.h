@@ -10,8 +10,8 @@
 namespace lodestar::cuda {
 
 // Shapes: losses, correct, targets [rows]; logits [rows, row_stride], where classes <= row_stride <
-// 2^31. `correct` may be null, which is faster. Columns from `classes` on are not read. T is float
-// or __nv_bfloat16. Results are computed in fp32.
+// 2^31. `correct` may be null, and is then not computed, which is faster. Columns from `classes` on
+// are not read. T is float or __nv_bfloat16. Results are computed in fp32.
 //
 // If `scale` is not 0, logits are replaced by (softmax - onehot) * scale, and by 0 from column
 // `classes` on. If a target is outside [0, classes), the loss and the gradient of its row are NaN,

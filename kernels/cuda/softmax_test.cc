@@ -16,8 +16,8 @@ struct Case {
   int64_t rows, classes, row_stride;
 };
 
-// Returns losses, correct and logits, converted to fp32. Elements of `correct` stay -1 if they are
-// not counted.
+// Returns losses, correct and logits, converted to fp32. If `correct` is not computed, its elements
+// are -1.
 template <typename T>
 std::vector<float> Outcome(const Case& c, const std::vector<T>& logits,
                            const std::vector<int32_t>& targets, double scale, bool counts = true) {
@@ -40,7 +40,7 @@ std::vector<float> Outcome(const Case& c, const std::vector<T>& logits,
 template <typename T>
 void ExpectConforms(const Case& c) {
   constexpr double kScale = 0.5;
-  // The padding is NaN, so that the loss is NaN if the padding is read.
+  // The padding is NaN. If a kernel read it, the loss would be NaN.
   std::vector<T> logits(c.rows * c.row_stride, RoundedTo<T>(NAN));
   std::vector<int32_t> targets(c.rows);
   for (int64_t row = 0; row < c.rows; ++row) {
@@ -93,8 +93,8 @@ TEST(SoftmaxTest, TheLowestOfEqualsIsCorrect) {
   EXPECT_EQ(std::vector<float>(got.begin() + 8, got.end()), logits) << "no gradient was asked for";
 }
 
-// The row has elements that are equal to the target's logit: on both sides of the target, in other
-// threads, in other warps, and behind the last whole vector.
+// Some elements of the row equal the target's logit: before and after the target, in other threads,
+// in other warps, and after the last whole vector.
 TEST(SoftmaxTest, EqualsAreFoundInTheWholeRowBeforeTheTarget) {
   const Case c{1, 9001, 9008};
   for (int32_t target : {0, 7, 300, 8999, 9000}) {
@@ -109,8 +109,8 @@ TEST(SoftmaxTest, EqualsAreFoundInTheWholeRowBeforeTheTarget) {
   }
 }
 
-// The rows have logits whose exponentials exceed fp32, logits whose differences are as small as an
-// anchor's rounding, and -inf.
+// The rows have: logits whose exponentials are too large for fp32; logits whose differences are as
+// small as the rounding error of an anchor; and -inf.
 TEST(SoftmaxTest, LogitsOfEveryMagnitude) {
   const Case c{6, 3, 4};
   const float inf = INFINITY;
@@ -138,7 +138,7 @@ TEST(SoftmaxTest, LogitsOfEveryMagnitude) {
   EXPECT_TRUE(std::isnan(got[5])) << "nothing is possible";
 }
 
-// The result must not depend on the rounding of the anchor.
+// The rounding error of the anchor must not change the result.
 TEST(SoftmaxTest, ACertainTargetHasNoLossAndNoGradient) {
   for (int i = 0; i < 50; ++i) {
     const float certain = 40.0f + 3.7f * static_cast<float>(i);

@@ -6,7 +6,7 @@ namespace lodestar::cuda {
 
 cudaError_t StreamTimer::Measure(cudaStream_t stream, int calls, absl::FunctionRef<void()> run,
                                  double* seconds) {
-  // Threads that wait for an event sleep, because the data pipeline needs the cores.
+  // Threads that wait for an event sleep instead of spinning, because reading data needs the cores.
   const auto make = [](cudaEvent_t* event) {
     return cudaEventCreateWithFlags(event, cudaEventBlockingSync);
   };

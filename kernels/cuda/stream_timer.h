@@ -12,13 +12,12 @@ class StreamTimer {
  public:
   // Calls `run`, which queues work on `stream`, `calls` times. Sets *seconds to the mean time of
   // one call. Blocks until the card has finished the work, so the stream must not be recorded.
-  // Errors: those of CUDA, also of the work itself. They are not noted in Errors, because the
-  // caller notes them.
+  // Errors: those of CUDA, also of the work itself. The caller must store them in Errors.
   cudaError_t Measure(cudaStream_t stream, int calls, absl::FunctionRef<void()> run,
                       double* seconds);
 
  private:
-  Event begin_, end_;  // made at the first call
+  Event begin_, end_;  // created at the first call
 };
 
 }  // namespace lodestar::cuda

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One thread block encodes one block of the encoding, whose elements lie in shared memory. The
-// smallest magnitude to be kept is found digit by digit, from the highest digit on. Then the kept
-// elements are written in order. Counts and sums are whole numbers, so their order does not change
-// the bytes.
+// One thread block encodes one block of the encoding. Its elements are in shared memory. The
+// smallest kept magnitude is found digit by digit, from the highest digit on. Then the kept
+// elements are written in order. Counts and sums are integers, so their order does not change the
+// bytes.
 #include "kernels/cuda/topk_codec.h"
 
 #include <algorithm>
@@ -48,8 +48,8 @@ __device__ inline uint32_t RoundedToBf16(float value) {
 
 struct Shared {
   uint32_t sums[kTopKBlockElements];  // bits of scale * values + residual
-  // counts is first the number of elements by digit. Later it is the number of elements above the
-  // threshold, by row and warp.
+  // First the number of elements for each digit. Later the number of elements above the threshold,
+  // for each row and warp.
   uint32_t counts[kDigits];
   uint32_t tie_counts[kDigits];  // elements equal to the threshold, by row and warp
   uint32_t kept[kMostKept];      // bits of the kept elements, in order
@@ -63,9 +63,8 @@ struct Shared {
 };
 static_assert(kRows * kWarps <= kDigits);
 
-// Finds the `wanted`-th largest element by its digit. Sets *digit to the digit of this element, and
-// *wanted_of_digit to its rank among the elements with this digit. `counts` is [kDigits]. Warp 0
-// calls this.
+// Finds the `wanted`-th largest element. Sets *digit to its digit, and *wanted_of_digit to its rank
+// among the elements with this digit. `counts` is [kDigits]. Called by warp 0.
 __device__ inline void ChooseDigit(const uint32_t* counts, uint32_t wanted, int* digit,
                                    uint32_t* wanted_of_digit) {
   const int lane = threadIdx.x % kWarpSize;
@@ -96,7 +95,7 @@ __device__ inline void ChooseDigit(const uint32_t* counts, uint32_t wanted, int*
 }
 
 // Sets shared.prefix to the bits of the `kept`-th largest magnitude of the block. Sets
-// shared.wanted to the number of elements with that magnitude that are kept.
+// shared.wanted to the number of kept elements that have exactly this magnitude.
 __device__ inline void FindThreshold(Shared& shared, int size, int kept) {
   const int thread = threadIdx.x;
   if (thread == 0) {
@@ -104,7 +103,7 @@ __device__ inline void FindThreshold(Shared& shared, int size, int kept) {
     shared.wanted = static_cast<uint32_t>(kept);
   }
   uint32_t known = 0;  // mask of the final bits of shared.prefix
-  // A magnitude has 31 bits, so the last digit overlaps the digit before it by one bit.
+  // A magnitude has 31 bits, so the last digit shares one bit with the digit before it.
   for (int shift = 23; shift > -8; shift -= 8) {
     const int low = shift > 0 ? shift : 0;
     shared.counts[thread] = 0;
@@ -132,7 +131,8 @@ __device__ inline void FindThreshold(Shared& shared, int size, int kept) {
   }
 }
 
-// Sets each of counts [kRows * kWarps] to the sum of the counts before it. Warp 0 calls this.
+// Sets each element of counts [kRows * kWarps] to the sum of the elements before it. Called by warp
+// 0.
 __device__ inline void SumBefore(uint32_t* counts) {
   constexpr int kPerLane = kRows * kWarps / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
@@ -151,8 +151,7 @@ __device__ inline void SumBefore(uint32_t* counts) {
   }
 }
 
-// Keeps the elements above the threshold, and the first shared.wanted elements that are equal to
-// it.
+// Keeps the elements above the threshold, and the first shared.wanted elements equal to it.
 __device__ inline void KeepInOrder(Shared& shared, int size) {
   const int thread = threadIdx.x;
   const int lane = thread % kWarpSize;
@@ -195,8 +194,8 @@ __device__ inline void KeepInOrder(Shared& shared, int size) {
   __syncthreads();
 }
 
-// Returns two means: of the smaller and of the larger magnitudes. Magnitudes are whole parts of the
-// largest magnitude. Warp 0 calls this.
+// Returns two means: of the smaller and of the larger magnitudes. Magnitudes are in units of 2^-20
+// of the largest magnitude. Called by warp 0.
 __device__ inline Levels TwoMeans(Shared& shared, int kept) {
   constexpr float kParts = 0x1p20f;
   constexpr int kPasses = 4;
@@ -233,7 +232,7 @@ __device__ inline Levels TwoMeans(Shared& shared, int kept) {
   return {whole(low), whole(high)};
 }
 
-// Returns the lowest and the highest magnitude. Warp 0 calls this.
+// Returns the lowest and the highest magnitude. Called by warp 0.
 __device__ inline Levels WholeRange(const Shared& shared, int kept) {
   uint32_t least = kInfinity;
   for (int i = threadIdx.x % kWarpSize; i < kept; i += kWarpSize) {
@@ -246,8 +245,8 @@ __device__ inline Levels WholeRange(const Shared& shared, int kept) {
   return {__uint_as_float(least), __uint_as_float(shared.largest)};
 }
 
-// Returns the levels of a block from `range`, where range.low is the lowest level and range.step is
-// the highest level.
+// Returns evenly spaced levels. range.low is the lowest level, and range.step is the highest level,
+// not a step.
 __device__ inline Levels LevelsFrom(const Levels& range, int largest_level) {
   const float low = __uint_as_float(RoundedToBf16(range.low));
   const float exact = range.step > low

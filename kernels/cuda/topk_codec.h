@@ -14,14 +14,14 @@ namespace lodestar::cuda {
 inline constexpr int kTopKBlockElements = 4096;  // the last block may be shorter
 inline constexpr int kMostKept = 1024;
 
-// topk is the number of elements that are kept of a block, from 1 to kMostKept. bits is the number
-// of bits of each code, 2 or 4.
+// topk is the number of kept elements per block, from 1 to kMostKept. bits is the number of bits of
+// each code, 2 or 4.
 struct TopKFormat {
   int topk;
   int bits;
 
-  // A block of which `kept` elements are kept is encoded as two levels in bf16, then the places of
-  // the elements (12 bits each), then their codes.
+  // The bytes of a block with `kept` kept elements are two levels in bf16, then the places of the
+  // elements (12 bits each), then their codes.
   static constexpr int kLevelBytes = 4;
   static constexpr int PlaceBytes(int kept) { return (12 * kept + 7) / 8; }
   constexpr int CodeBytes(int kept) const { return (bits * kept + 7) / 8; }
@@ -33,8 +33,8 @@ struct TopKFormat {
 // Encodes to `encoded`, which may begin at any address.
 cudaError_t EncodeTopK(void* encoded, const CodecInput& input, const TopKFormat& format,
                        cudaStream_t stream);
-// Computes the part of the input that encoding has lost: lost [n] = decay * (input - decoded).
-// `lost` may be input.residual.
+// Computes the error of the encoding: lost [n] = decay * (input - decoded). `lost` may be
+// input.residual.
 cudaError_t LostInTopK(float* lost, const CodecInput& input, const TopKFormat& format,
                        const void* encoded, float decay, cudaStream_t stream);
 

@@ -46,8 +46,9 @@ std::string ChecksumOf(absl::string_view text) {
 
 std::vector<absl::string_view> LinesOf(absl::string_view text) {
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  // A text that ends with a newline has an empty piece behind it, which is not a line. If the last
-  // line has no newline, it was cut short. It stays in the list, and its checksum will be wrong.
+  // If a text ends with a newline, the piece after the newline is empty and not a line. If the text
+  // was cut, its last line has no newline. Such a line stays in the list, and its checksum will be
+  // wrong.
   if (lines.back().empty()) lines.pop_back();
   return lines;
 }
@@ -56,7 +57,7 @@ struct ParsedLine {
   std::string name, choice, why;
 };
 
-// Returns the parts of a line. Returns nothing if the line is damaged.
+// Returns the parts of a line. Returns nullopt if the line is damaged.
 std::optional<ParsedLine> ParseLine(absl::string_view line) {
   if (line.size() < kSumDigits + 1 || line[kSumDigits] != ' ') return std::nullopt;
   const absl::string_view rest = line.substr(kSumDigits + 1);
@@ -70,7 +71,7 @@ std::optional<ParsedLine> ParseLine(absl::string_view line) {
                     std::string(reasoned.second)};
 }
 
-// Splits a text into sections, each of which begins with FirstLine().
+// Divides a text into sections. A section begins with FirstLine().
 std::vector<TuningSection> SectionsOf(const std::vector<absl::string_view>& lines) {
   std::vector<TuningSection> sections;
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -80,15 +81,15 @@ std::vector<TuningSection> SectionsOf(const std::vector<absl::string_view>& line
   return sections;
 }
 
-// Returns true if a section has choices of this card, whatever the versions. If a section ends
-// before the line with its card, it counts as a section of this card.
+// Returns true if a section is about this card, whatever its versions. A section that ends before
+// the line that names the card counts as about this card.
 bool IsOfCard(const TuningSection& section, absl::string_view header) {
   return section.lines.size() <= kCardLine ||
          section.lines[kCardLine] == LinesOf(header)[kCardLine];
 }
 
-// Returns text that says how the header in `lines` differs from `header`. Empty means that both are
-// equal. Both headers have the same format.
+// Returns a text that says how the header in `lines` differs from `header`. Empty means that they
+// are equal. Both headers have the same format.
 std::string Differences(const std::vector<absl::string_view>& lines, absl::string_view header) {
   std::vector<std::string> found, wanted;
   const std::vector<absl::string_view> own = LinesOf(header);

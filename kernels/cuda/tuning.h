@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keeps measured choices for later processes: which algorithm of cuBLASLt a matrix product takes,
-// and whether an operation is fused. The choices are kept as text that people can read:
+// Stores measured choices for later processes: which algorithm of cuBLASLt a matrix product uses,
+// and whether an operation is fused. The choices are stored as readable text:
 //
 //   lodestar tuning 1
 //   card: NVIDIA H200
@@ -12,10 +12,11 @@
 //
 //   5a0c11e2 fusion bf16 forward 16 x 24 x 32, bias = separate | fused 1.5 us, separate 1.2 us
 //
-// The header above the choices names the card, driver and libraries for which they hold. Sections
-// of other cards in the same text are kept. A section of the same card with other versions is
-// replaced. Each choice is a line: a checksum of the rest of the line, the name of what is chosen,
-// the choice, and the reason. If a user removes a line, its choice is made again.
+// The header above the choices names the card, driver and libraries for which they are valid. The
+// text may also have sections of other cards, which do not change. A section of the same card with
+// other versions is replaced. Each choice is a line: a checksum of the rest of the line, the name
+// of what is chosen, the choice, and the reason. If a user removes a line, the next run makes this
+// choice again.
 #pragma once
 
 #include <map>
@@ -28,7 +29,7 @@
 
 namespace lodestar::cuda {
 
-// Names the card, driver and library versions for which measured choices hold.
+// Names the card, driver and library versions for which measured choices are valid.
 struct TuningOrigin {
   std::string card;  // name of the card, such as "NVIDIA H200"
   int compute_capability = 0;
@@ -37,7 +38,7 @@ struct TuningOrigin {
   int runtime_version = 0;
 };
 
-// The part of a text that has the choices of one card. A text has one section per card.
+// The part of a text with the choices of one card. A text has one section per card.
 struct TuningSection {
   size_t begin = 0;  // index of the section's first line in the text
   std::vector<absl::string_view> lines = {};
@@ -46,21 +47,21 @@ struct TuningSection {
 // The choices of one device. Thread-safe.
 class Tuning {
  public:
-  // `text` comes from an earlier run, or is empty. If `text` is not set, choices are not kept.
+  // `text` comes from an earlier run, or is empty. If `text` is not set, choices are not stored.
   Tuning(const std::optional<std::string>& text, const TuningOrigin& origin);
 
   bool is_kept() const { return is_kept_; }
-  // Returns the choice for `name`, or nothing if it was not made yet.
+  // Returns the choice for `name`. Returns nullopt if there is none yet.
   std::optional<std::string> Find(const std::string& name) const;
-  // Keeps a choice. `name`, `choice` and `why` must be single lines, `name` without " = " and
-  // `choice` without " | ".
+  // Stores a choice. `name`, `choice` and `why` must be single lines. `name` must not contain " =
+  // ", and `choice` must not contain " | ".
   void Keep(const std::string& name, const std::string& choice, const std::string& why);
-  // Drops the choice that was found for `name`, because it cannot be used any more.
+  // Removes the choice that Find() returned for `name`, because it cannot be used any more.
   void Refuse(const std::string& name, const std::string& why);
 
-  // Returns `text` with the choices of this object added, and without refused choices. Sections of
-  // other cards in `text` stay. Choices in a section with the same origin stay too. Returns an
-  // empty text if choices are not kept.
+  // Returns `text` with the choices of this object added and refused choices removed. Sections of
+  // other cards, and other choices of the same origin, do not change. Returns an empty text if
+  // choices are not stored.
   std::string Merge(absl::string_view text) const;
   // Returns one line, with the reason, for each part of the constructor's text that is not used.
   std::string Describe() const;
@@ -83,7 +84,7 @@ class Tuning {
   std::string ignored_;
   mutable std::mutex mutex_;
   Choices choices_;
-  // For each name, the choice of the earlier run that was refused.
+  // For each name, the choice of the earlier run, which was refused.
   std::map<std::string, std::string> refused_;
   std::string refusals_;
 };

@@ -28,7 +28,7 @@ TuningOrigin Card() {
           .runtime_version = 13010};
 }
 
-// Returns a text with both choices.
+// Returns a text with two choices.
 std::string TextOfTwo() {
   Tuning tuning("", Card());
   tuning.Keep(kName, "fused", "fused 1.0 us, separate 2.0 us");

@@ -56,8 +56,8 @@ __device__ inline void Store(T* p, const float (&values)[kLanes]) {
   *reinterpret_cast<Lanes<T, kLanes>*>(p) = lanes;
 }
 
-// Returns true if all addresses are multiples of 16 bytes, so that vectors can be read there. Null
-// counts as aligned. For host code.
+// Returns true if all addresses are multiples of 16 bytes, which vector accesses need. Null counts
+// as aligned. For host code.
 template <typename... Pointers>
 inline bool AreVectorsAligned(const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);

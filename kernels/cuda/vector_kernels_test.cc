@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests that elementwise kernels give the same bits, wherever a vector begins and ends.
+// Tests that elementwise kernels give the same bits if a vector is divided in two.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -19,8 +19,8 @@ namespace {
 
 constexpr int64_t kSize = 2059;  // has whole vectors of every type, whole blocks and a tail
 
-// Runs operation(stream, vectors, offset, n) on whole vectors, and on vectors cut in two. The
-// results in vector 0 must be equal.
+// Runs operation(stream, vectors, offset, n) once on whole vectors, and once on each part of
+// vectors that are divided in two. Vector 0, which has the result, must be the same.
 template <typename T, typename Operation>
 void ExpectCutsDoNotShow(const std::string& name, Operation operation) {
   std::vector<std::vector<T>> results;
@@ -80,8 +80,7 @@ TEST(VectorKernelsTest, CutsDoNotShowInSumsAndOptimizers) {
         vectors::MomentumFactorsOf({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1}),
         stream);
   });
-  // The second moment and the narrow weights share one vector here. The narrow weights are written
-  // last.
+  // The narrow weights are written to the same vector as the second moment, after it.
   ExpectCutsDoNotShow<float>("adamw", [](cudaStream_t stream, float** v, int64_t at, int64_t n) {
     return AdamW(v[1] + at, v[2] + at, v[3] + at, v[0] + at, v[0] + at, n,
                  vectors::AdamWFactorsOf({.learning_rate = 0.1,
@@ -93,7 +92,8 @@ TEST(VectorKernelsTest, CutsDoNotShowInSumsAndOptimizers) {
   });
 }
 
-// Expects errors of at most `tolerance`: half a unit of the narrower type, for values below 1.
+// Expects errors of at most `tolerance`, which is half a unit of the narrower type for values below
+// 1.
 template <typename To, typename From>
 void ExpectCast(float tolerance) {
   const std::vector<From> x = Noises<From>(kSize);
@@ -129,7 +129,7 @@ TEST(VectorKernelsTest, CastsBetweenAllTypes) {
   ExpectCast<__half, __half>(kHalf);
 }
 
-// Recomputation (--recompute) needs these bits to be equal.
+// --recompute relies on this: recomputed activations must have the same bits.
 TEST(VectorKernelsTest, ActivatingThePreActivationGivesTheForwardBits) {
   constexpr int64_t kRows = 7;
   for (int64_t columns : {33, 64}) {
@@ -150,7 +150,7 @@ TEST(VectorKernelsTest, ActivatingThePreActivationGivesTheForwardBits) {
   }
 }
 
-// Returns dy, then the sums. The sums were 0.5 before the call.
+// Returns dy, then the sums. All sums are 0.5 before the call.
 template <typename T>
 std::vector<float> GradientAndSums(int64_t rows, int64_t columns, kernels::Activation activation,
                                    bool at_once) {

@@ -36,8 +36,7 @@ cudaError_t Map(const Operation& operation, int64_t n, cudaStream_t stream) {
   return Launch(MapKernel<kLanes, Operation>, config, operation, n);
 }
 
-// Does the same as Map() by vectors of kLanes elements if `aligned`. Otherwise each thread handles
-// one element.
+// Does the same as Map(). If not `aligned`, each thread handles only one element instead of kLanes.
 template <int kLanes, typename Operation>
 cudaError_t MapVectors(const Operation& operation, int64_t n, bool aligned, cudaStream_t stream) {
   return aligned ? Map<kLanes>(operation, n, stream) : Map<1>(operation, n, stream);

@@ -10,7 +10,8 @@ namespace lodestar::cuda {
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// Returns the sum over the warp to every lane. All 32 lanes must call.
+// Returns the sum over the warp. Must be called by all 32 lanes, and returns the same value to
+// each.
 template <typename T>
 __device__ inline T WarpSum(T value) {
 #pragma unroll
@@ -20,7 +21,8 @@ __device__ inline T WarpSum(T value) {
   return value;
 }
 
-// Returns the sum of the values of this lane and of all lower lanes. All 32 lanes must call.
+// Returns the sum of the values of this lane and of all lower lanes. Must be called by all 32
+// lanes.
 template <typename T>
 __device__ inline T WarpInclusiveSum(T value) {
   const int lane = threadIdx.x % kWarpSize;
@@ -32,8 +34,8 @@ __device__ inline T WarpInclusiveSum(T value) {
   return value;
 }
 
-// Returns the sum over a block of kThreads threads (a multiple of 32). Only thread 0 gets the whole
-// sum. Other threads get a part of it. May be called only once per kernel.
+// Returns the sum over a block of kThreads threads (a multiple of 32), but only to thread 0. Other
+// threads get a part of the sum. May be called only once per kernel.
 template <int kThreads, typename T>
 __device__ inline T BlockSum(T value) {
   constexpr int kWarps = kThreads / kWarpSize;

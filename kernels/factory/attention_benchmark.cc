@@ -4,10 +4,10 @@
 //   bazel run -c opt //kernels/factory:attention_benchmark -- --benchmark_filter=Forward
 // TFLOP/s count multiplications and additions of the causal half of the score matrix, as
 // FlashAttention does, even if the device computes more. The forward pass has two products for each
-// head and counts 2 * batch * heads * tokens^2 * head_width. The backward pass has five products
-// and counts 2.5 times that number. Inputs are random, because a card draws less power and runs
-// faster on zeros. "Own" uses our kernels, like --fusion=never. "Library" uses cuDNN's kernels if
-// cuDNN is there, like --fusion=always. The label is the text of DescribeChoices().
+// head: we count 2 * batch * heads * tokens^2 * head_width. The backward pass has five products: we
+// count 2.5 times that number. Inputs are random, because with zeros a card uses less power and is
+// faster. "Own" uses our kernels, like --fusion=never. "Library" uses cuDNN's kernels if cuDNN is
+// installed, like --fusion=always. The label is the text of DescribeChoices().
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -80,7 +80,7 @@ class AttentionBench {
 
 enum class Direction { kForward, kBackward };
 
-// The arguments are: batch, tokens, heads, head width, percent of probabilities dropped.
+// The arguments are: batch, tokens, heads, head width, and percentage of dropped probabilities.
 void Attention(benchmark::State& state, Direction direction, kernels::DType compute,
                FusionPolicy fusion) {
   auto device = MakeDevice({.kind = "cuda", .compute = compute, .fusion = fusion}, nullptr);

@@ -29,7 +29,7 @@ std::string ExecutableFolder() {
   return executable.substr(0, executable.rfind('/'));
 }
 
-// Loads a library. If that fails, returns null and appends the loader's reason to *tried.
+// Loads a library. On failure, returns null and appends the loader's error message to *tried.
 void* TryLoad(const std::string& path, std::string* tried) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) absl::StrAppend(tried, tried->empty() ? "" : "; ", dlerror());
@@ -48,7 +48,7 @@ template <typename EntryPoint>
 absl::StatusOr<EntryPoint> FindEntryPoint(const char* name) {
   std::string tried;
   void* library = TryLoadPlugin(&tried);
-  // The plugin is there, but the loader does not find cuBLASLt, which it needs.
+  // The plugin exists, but needs cuBLASLt, which the loader does not find.
   if (library == nullptr && absl::StrContains(tried, kCublasLtFile)) {
     if (const auto cublas = LoadLibrary(kCublasLtFile, kPythonCudaFolder); cublas.ok()) {
       library = TryLoadPlugin(&tried);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Defines the interface between a process and liblodestar_cuda.so. The plugin exports two C
-// functions under the names below. Both sides are built from one tree. kCudaPluginVersion refuses a
-// plugin that was built from another tree.
+// functions, whose names are below. Both sides must be built from the same source tree.
+// kCudaPluginVersion prevents that a plugin of another tree is used.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,11 @@ inline constexpr char kCudaPluginCountEntryPoint[] = "LodestarCountCudaDevices";
 // Raise this number whenever device.h or the options below change.
 inline constexpr int kCudaPluginVersion = 9;
 
-// Says whether biases, activations and sums become part of matrix products, and whether attention
-// is cuDNN's, if the card can do both.
-// kMeasure chooses what is faster at the first use of a shape. Two runs may choose differently, and
-// then differ in the last bits, unless the second run has the tuning of the first.
+// Says whether biases, activations and sums are fused into matrix products, and whether cuDNN
+// computes attention, if the card can do this.
+// kMeasure chooses the faster way at the first use of a shape. So two runs may choose differently
+// and give results that differ in the last bits, unless the second run uses the tuning of the
+// first.
 enum class FusionPolicy : uint8_t { kMeasure, kNever, kAlways };
 
 struct CudaPluginOptions {
@@ -33,29 +34,29 @@ struct CudaPluginOptions {
   kernels::DType compute = kernels::DType::kF32;  // kF32 or kBf16
   FusionPolicy fusion = FusionPolicy::kMeasure;
   // False means that a library's attention may add gradients in any order, which is faster. Equal
-  // calls then differ in their last bits.
+  // calls may then give results that differ in the last bits.
   bool is_repeatable = true;
-  // The text of an earlier Device::MergeTuning(), whose choices are not measured again, or an empty
-  // text. If set, algorithms of matrix products are measured, too, and Device::MergeTuning()
-  // returns the choices. Not set means that these algorithms are not measured.
+  // The text of an earlier Device::MergeTuning(), or an empty text. If it is set, algorithms of
+  // matrix products are measured too, except those in the text, and Device::MergeTuning() returns
+  // the choices. Not set means that these algorithms are not measured.
   std::optional<std::string> tuning = {};
 };
 
-// Returns a new device that the caller deletes, or null with *error set. `version` is the caller's
-// kCudaPluginVersion.
+// Returns a new device, which the caller must delete. On failure, returns null and sets *error.
+// `version` is the caller's kCudaPluginVersion.
 using CudaPluginEntryPoint = kernels::Device* (*)(int version, const CudaPluginOptions* options,
                                                   absl::Status* error);
 
-// Returns the number of CUDA devices, or 0 with *error set.
+// Returns the number of CUDA devices. On failure, returns 0 and sets *error.
 using CudaPluginCountEntryPoint = int (*)(int version, absl::Status* error);
 
-// Loads the plugin from the executable's folder, or else from the library search path. If the
-// plugin does not find cuBLASLt, which it needs, cuBLASLt is loaded from a Python environment on
-// the PATH. The plugin is never unloaded. Errors: NotFound (the plugin was not loaded, with the
-// places tried; the card does not exist); Unavailable (no driver or no card); InvalidArgument (the
-// card cannot compute in the dtype).
+// Loads the plugin from the executable's folder. If it is not there, loads it from the library
+// search path. If the plugin does not find cuBLASLt, which it needs, loads cuBLASLt from a Python
+// environment on the PATH. The plugin is never unloaded. Errors: NotFound (the plugin was not
+// loaded, with the places tried; or the card does not exist); Unavailable (no driver or no card);
+// InvalidArgument (the card cannot compute in the dtype).
 absl::StatusOr<std::unique_ptr<kernels::Device>> LoadCudaDevice(const CudaPluginOptions& options);
-// Returns how many CUDA devices this process may use, at least 1. Takes no memory on them. Errors:
+// Returns how many CUDA devices this process may use, at least 1. Uses no memory of them. Errors:
 // NotFound or Unavailable, as for LoadCudaDevice().
 absl::StatusOr<int> CountCudaDevices();
 

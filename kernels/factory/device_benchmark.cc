@@ -4,7 +4,7 @@
 // 4):
 //   bazel run -c opt //kernels/factory:device_benchmark -- --benchmark_filter=Linear
 // The last argument of each benchmark is the number of threads. GFLOP/s count multiplications and
-// additions. GB/s count the bytes that must move at least.
+// additions. GB/s count the minimum number of bytes that must be read and written.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -111,7 +111,7 @@ void LinearShapes(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK(LinearForward)->Apply(LinearShapes)->UseRealTime();
 BENCHMARK(LinearBackward)->Apply(LinearShapes)->UseRealTime();
 
-// The arguments are: model, threads. GFLOP/s count the causal half only.
+// The arguments are: model, threads. GFLOP/s count only the causal half of the score matrix.
 void Attention(benchmark::State& state) {
   Bench bench(state.range(1));
   const GptShape g = ShapeOf(state.range(0));
@@ -159,7 +159,7 @@ void CrossEntropy(benchmark::State& state) {
 }
 BENCHMARK(CrossEntropy)->ArgsProduct({{0, 1}, {1, 2}})->UseRealTime();
 
-// The arguments are: elements, threads. Each parameter moves 28 bytes.
+// The arguments are: elements, threads. For each parameter, 28 bytes are read or written.
 void AdamW(benchmark::State& state) {
   Bench bench(state.range(1));
   const int64_t n = state.range(0);
@@ -172,9 +172,9 @@ void AdamW(benchmark::State& state) {
 }
 BENCHMARK(AdamW)->ArgsProduct({{1 << 20, 1 << 25}, {1, 2}})->UseRealTime();
 
-// Runs the operations of one training step of a gpt in their order, with AdamW. All layers share
-// one set of weights and activations. Each tensor has its right size, so that the caches hold as
-// much as within one layer of the model.
+// Runs the operations of one training step of a gpt in their order, with AdamW. All layers use the
+// same weights and activations. Each tensor has its real size, so the caches are used as in one
+// layer of the model.
 class GptStep {
  public:
   GptStep(const GptShape& shape, int64_t threads) : bench_(threads), s_(shape) {

@@ -18,7 +18,8 @@ namespace {
 
 using kernels::DeviceConformanceTest;
 
-// Returns the CPU with every instruction set that runs here, with one, two and three threads.
+// Returns the CPU device with each instruction set that this machine supports, with one, two and
+// three threads.
 std::vector<kernels::DeviceCase> CpuCases() {
   std::vector<kernels::DeviceCase> cases;
   for (int threads : {1, 2, 3}) {
@@ -56,8 +57,8 @@ std::vector<double> Transposed(const std::vector<double>& values, int64_t rows, 
   return transposed;
 }
 
-// Runs a layer whose weight has the order `order`, and returns its outputs. The gradient of the
-// weight is returned as [out, in] in both cases.
+// Runs a layer whose weight is in the order `order`, and returns its outputs. The gradient of the
+// weight is always returned as [out, in].
 kernels::Outputs RunLayer(kernels::Device* device, const LayerSize& s, kernels::WeightOrder order) {
   kernels::DeviceTestRig rig(device, kernels::DType::kF32);
   const kernels::Buf x = rig.Random(s.rows * s.in);
@@ -78,7 +79,8 @@ kernels::Outputs RunLayer(kernels::Device* device, const LayerSize& s, kernels::
   return outputs;
 }
 
-// A job that began with a release that had the other order of weights must go on to the same bits.
+// A job may have begun with a release that used the other order of weights. It must continue with
+// the same bits.
 TEST(CpuDeviceTest, BothOrdersOfWeightsGiveTheSameBits) {
   for (const kernels::DeviceCase& device_case : CpuCases()) {
     const std::unique_ptr<kernels::Device> device = device_case.make();

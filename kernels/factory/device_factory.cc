@@ -34,7 +34,8 @@ absl::StatusOr<std::unique_ptr<kernels::Device>> MakeCpu(const DeviceOptions& op
   return cpu::MakeCpuDevice(options.threads == 0 ? machine::UsableCores() : options.threads);
 }
 
-// Returns the ordinal of the card that `kind` names. -1 means that `kind` does not name one card.
+// Returns the ordinal of the card that `kind` names. -1 means that `kind` does not name a single
+// card.
 int CudaOrdinal(absl::string_view kind) {
   if (kind == "cuda") return 0;
   const std::vector<int> ordinals = CudaOrdinals(kind);
@@ -91,8 +92,8 @@ absl::StatusOr<std::unique_ptr<kernels::Device>> MakeDevice(const DeviceOptions&
                       .is_repeatable = options.is_repeatable,
                       .tuning = options.tuning});
   if (cuda.ok() || !is_auto) return cuda;
-  // If there is a card that cannot do this, the caller gets the error; the CPU does not take its
-  // place.
+  // If there is a card but it cannot compute in this dtype, the caller gets the error. The CPU is
+  // not used instead.
   if (absl::IsInvalidArgument(cuda.status())) return cuda;
   if (options.compute != kernels::DType::kF32) {
     return absl::InvalidArgumentError(

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The functions here make the Device that a process computes on. CUDA is a plugin,
-// liblodestar_cuda.so, so that one binary runs with and without it; nothing here links against
-// CUDA.
+// Makes the Device that a process computes on. CUDA is a plugin, liblodestar_cuda.so, so that one
+// binary runs with and without it. Nothing here links against CUDA.
 #pragma once
 
 #include <memory>
@@ -28,29 +27,29 @@ struct DeviceOptions {
   std::string kind = "auto";
   kernels::DType compute =
       kernels::DType::kF32;  // or kBf16, which needs CUDA; the oracle ignores it
-  // Only the CPU uses this. 0 means one thread per core that this process may use.
+  // Used only by the CPU. 0 means one thread per core that this process may use.
   int threads = 0;
-  // Only CUDA uses the options below; CudaPluginOptions explains them.
+  // The options below are used only by CUDA. See CudaPluginOptions.
   FusionPolicy fusion = FusionPolicy::kMeasure;
   bool is_repeatable = true;
   std::optional<std::string> tuning = {};
 };
 
-// Makes the device that `options` describe. With `auto`, *why_not_cuda (may be null) is set to the
-// reason why the CPU was chosen; it is empty otherwise. On a machine without NVIDIA's driver,
-// *why_not_cuda says only that the driver is missing.
-// Errors: InvalidArgument (another kind, threads out of range, or a dtype that the device cannot
+// Makes the device that `options` describe. If `auto` chooses the CPU, *why_not_cuda is set to the
+// reason, and otherwise to an empty text. `why_not_cuda` may be null. On a machine without NVIDIA's
+// driver, the reason is only that the driver is missing.
+// Errors: InvalidArgument (unknown kind, threads out of range, or a dtype that the device cannot
 // compute in); NotFound or Unavailable (`cuda` without plugin or device).
 absl::StatusOr<std::unique_ptr<kernels::Device>> MakeDevice(const DeviceOptions& options,
                                                             std::string* why_not_cuda);
-// Makes one device or, if options.kind says so, several devices that compute parts of each step.
-// Errors: also those of Device::MakeGroup().
+// Makes one device. If options.kind names several devices, makes all of them, to compute parts of
+// each step. Errors: those of MakeDevice() and of Device::MakeGroup().
 absl::StatusOr<kernels::DeviceSet> MakeDevices(const DeviceOptions& options,
                                                std::string* why_not_cuda);
-// Returns the ordinals in "cuda:N" or "cuda:N,M,...". The result is empty for any other text, and
+// Returns the ordinals in "cuda:N" or "cuda:N,M,...". Returns an empty list for any other text, or
 // if an ordinal occurs twice.
 std::vector<int> CudaOrdinals(absl::string_view kind);
-// Returns true if gpu_worker knows the kind. kWorkerDevices lists these kinds for messages.
+// Returns true if gpu_worker supports the kind. kWorkerDevices lists these kinds for messages.
 bool IsWorkerDevice(absl::string_view kind);
 inline constexpr char kWorkerDevices[] =
     "auto, cuda, cuda:N with N from 0, cuda:N,M with each card once, cuda:all, cpu";

@@ -20,7 +20,7 @@ TEST(DeviceFactoryTest, MakesCpuAndOracle) {
   EXPECT_EQ((*oracle)->capabilities().compute, kernels::DType::kF64);
 }
 
-// This test has no plugin beside its executable.
+// In this test there is no plugin in the executable's folder.
 TEST(DeviceFactoryTest, CudaWithoutPluginIsAnErrorThatNamesIt) {
   const auto cuda = MakeDevice("cuda", 1, nullptr);
   ASSERT_FALSE(cuda.ok());

@@ -18,11 +18,12 @@ namespace lodestar::factory {
 
 namespace {
 
-// Maximum number of links to follow, as in the kernel. A longer chain is a circle.
+// Maximum number of links to follow, the same as in the kernel. A longer chain is taken for a
+// cycle.
 constexpr int kMostLinks = 40;
 
-// Returns the folder and the folders of all links that its python3 leads to. Each may be the folder
-// of an environment: venv makes links to the python3 of another environment.
+// Returns the folder, and the folders of all links from its python3 on. Each may belong to an
+// environment, because venv makes links to the python3 of another environment.
 std::vector<std::filesystem::path> ProgramFolders(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> folders = {folder};
   std::filesystem::path program = folder / "python3";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Finds the libraries that NVIDIA's Python packages have installed; PyTorch brings these packages.
-// The loader does not search their folders.
+// Finds the libraries that NVIDIA's Python packages install, for example together with PyTorch. The
+// dynamic loader does not search their folders.
 #pragma once
 
 #include <string>
@@ -12,18 +12,19 @@
 
 namespace lodestar::factory {
 
-// Pattern of the folders that packages are installed in, relative to the prefix of a Python
+// Pattern of the folders in which packages are installed, relative to the prefix of a Python
 // environment. Debian's packages are in dist-packages.
 inline constexpr char kPythonPackages[] = "lib/python3*/*-packages/";
 
-// Returns the files that match `path`, which may be a pattern, below the packages of Python
-// environments, in the order of the PATH. The environments are those with a folder on the PATH, and
-// those that a python3 on the PATH links to.
+// Returns the files that match `path` in the packages of Python environments, in the order of the
+// PATH. `path` may be a pattern. The environments are those with a folder on the PATH, and those
+// that a python3 on the PATH links to.
 std::vector<std::string> PythonPackageFiles(absl::string_view path);
 
-// Loads `file` from where the loader searches, or else from `folder` ("nvidia/cudnn/lib/") below
-// the Python packages. A later load of `file` by its name gets the same library. The library is
-// never unloaded. Errors: NotFound (with the places tried).
+// Loads `file` from a place that the loader searches. If it is not found there, loads it from
+// `folder` ("nvidia/cudnn/lib/") in the Python packages. If `file` is loaded again by its name, the
+// result is the same library. The library is never unloaded. Errors: NotFound (with the places
+// tried).
 absl::StatusOr<void*> LoadLibrary(absl::string_view file, absl::string_view folder);
 
 }  // namespace lodestar::factory

@@ -64,7 +64,8 @@ TEST_F(PythonEnvironmentTest, EndsWhereLinksLeadInACircle) {
   EXPECT_EQ(FilesWith(folder.string()).size(), 1u);
 }
 
-// If relative folders were searched, the owner of the working directory would choose the library.
+// Relative folders must not be searched. Otherwise the owner of the working directory could choose
+// the library.
 TEST_F(PythonEnvironmentTest, LooksIntoNoRelativeFolder) {
   std::filesystem::current_path(Make("third"));
   EXPECT_TRUE(FilesWith(".:bin").empty());

@@ -103,7 +103,7 @@ void OracleDevice::SumOfSquares(kernels::Buf sum, kernels::Buf x) {
   sum.as<double>()[0] = total;
 }
 
-// The oracle uses the codecs themselves as reference: the bytes that they make define the encoding.
+// The oracle uses the codecs as the reference, because their bytes define the encoding.
 void OracleDevice::Encode(params::Encoding encoding, void* encoded, kernels::Buf values,
                           float scale, kernels::Buf residual, const kernels::Rounding& rounding,
                           kernels::StreamKind) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// OracleDevice is the reference of the tests: every floating buffer is f64, and every operation is
-// the simplest correct loop. It is written to be read, not to be fast.
+// OracleDevice is the reference for tests. All floating buffers are f64, and each operation is the
+// simplest correct loop. The code is meant to be readable, not fast.
 #pragma once
 
 #include <atomic>

@@ -16,11 +16,12 @@
 namespace lodestar::oracle {
 namespace {
 
-// With central differences in fp64, the truncation error is about kStep^2 = 1e-10 and the rounding
-// error about 1e-16 / kStep = 1e-11.
+// The truncation error of central differences in fp64 is about kStep^2 = 1e-10. The rounding error
+// is about 1e-16 / kStep = 1e-11.
 constexpr double kStep = 1e-5;
 constexpr double kRelativeTolerance = 1e-6;
-// Most gradients are about 1. The error of gradients near zero is taken relative to this floor.
+// Most gradients are about 1. For gradients below this value, the relative error is computed with
+// this value instead.
 constexpr double kFloor = 1e-3;
 
 using Tensors = std::map<std::string, std::vector<double>>;
@@ -39,8 +40,8 @@ class OracleGradientTest : public testing::Test {
     return values;
   }
 
-  // Checks that `gradients` has the derivatives of `loss` by the tensors of `inputs` with the same
-  // names.
+  // Checks that `gradients` has the derivatives of `loss` with respect to the tensors of `inputs`.
+  // The tensors of both have the same names.
   void ExpectGradients(Tensors inputs, const std::function<double(Tensors&)>& loss,
                        const Tensors& gradients) {
     for (const auto& [name, gradient] : gradients) {
@@ -105,7 +106,7 @@ TEST_F(OracleGradientTest, LinearBackwardInputThroughEveryActivation) {
          {kernels::WeightOrder::kOutIn, kernels::WeightOrder::kInOut}) {
       const std::vector<double> identity = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1};
       std::vector<double> eye = identity, w = Random(kOut * kMiddle);
-      // The first layer is x + b, so that the gradient before its activation is the gradient of x.
+      // The first layer computes x + b, so the gradient before its activation is the gradient of x.
       Tensors inputs = {{"x", Random(kRows * kMiddle)}, {"b", Random(kMiddle)}};
       const std::vector<double> weights = Random(kRows * kOut);
       std::vector<double> hidden(kRows * kMiddle), pre(kRows * kMiddle), y(kRows * kOut);
@@ -179,8 +180,8 @@ TEST_F(OracleGradientTest, Attention) {
   }
 }
 
-// Dropout multiplies the probabilities, and their sum before dropout is 1. If all values are 1,
-// each output is the sum of the probabilities that were kept, scaled.
+// Dropout multiplies the probabilities, whose sum before dropout is 1. All values are 1 here, so
+// each output is the scaled sum of the kept probabilities.
 TEST_F(OracleGradientTest, AttentionDropsProbabilities) {
   constexpr int64_t kTokens = 64;
   const kernels::AttentionShape shape{.batch = 1,
@@ -188,7 +189,7 @@ TEST_F(OracleGradientTest, AttentionDropsProbabilities) {
                                       .heads = 1,
                                       .head_width = 1,
                                       .dropout = {.rate = 0.25, .key = 1}};
-  // All scores are 0, so that every probability of query i is 1 / (i + 1).
+  // All scores are 0, so all probabilities of query i are 1 / (i + 1).
   std::vector<double> qkv(3 * kTokens), y(kTokens), log_sum_exp(kTokens), workspace(kTokens);
   for (int64_t token = 0; token < kTokens; ++token) qkv[3 * token + 2] = 1.0;
   device_.AttentionForward(View(y), View(log_sum_exp), View(qkv), View(workspace), shape);

@@ -40,7 +40,7 @@ double ActivationSlope(double x, kernels::Activation activation) {
   return 1.0;
 }
 
-// Computes where the weight from input i to output o lies.
+// Computes the place in memory of the weight from input i to output o.
 class WeightPlace {
  public:
   WeightPlace(kernels::WeightOrder order, int64_t in, int64_t out)

@@ -10,7 +10,7 @@
 namespace lodestar::oracle {
 namespace {
 
-// Computes addresses of one head inside qkv [batch, tokens, 3, heads, head_width] and y [batch,
+// Computes the addresses of one head in qkv [batch, tokens, 3, heads, head_width] and y [batch,
 // tokens, heads, head_width].
 struct HeadView {
   const kernels::AttentionShape& shape;
@@ -53,7 +53,7 @@ double LogSumExp(const double* x, int64_t n) {
   return largest + std::log(sum);
 }
 
-// Computes one head. `p` is scratch memory for one number per token.
+// Computes attention of one head. `p` is scratch memory for one number per token.
 void ForwardHead(double* y, double* log_sum_exp, const double* qkv, double* p, const HeadView& at) {
   const int64_t width = at.shape.head_width;
   const double scale = 1.0 / std::sqrt(static_cast<double>(width));
@@ -76,8 +76,8 @@ void ForwardHead(double* y, double* log_sum_exp, const double* qkv, double* p, c
   }
 }
 
-// With p = softmax(s), ds = p * (dp - sum(p * dp)). For each query, sum(p * dp) equals the dot
-// product of dy and y, also if dropout lies between p and y.
+// With p = softmax(s), ds = p * (dp - sum(p * dp)). For each query, sum(p * dp) is the dot product
+// of dy and y, even with dropout between p and y.
 void BackwardHead(double* dqkv, const double* dy, const double* y, const double* log_sum_exp,
                   const double* qkv, const HeadView& at) {
   const int64_t width = at.shape.head_width;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Implements elementwise loops over vectors: sums and optimizers. The last, incomplete lanes of a
-// vector are padded and go through the same code as the others. So results do not depend on where a
-// vector is cut.
+// Implements elementwise loops over vectors: sums and optimizers. The last lanes of a vector are
+// padded and computed by the same code as all others. So results do not depend on how a vector is
+// divided.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"
 
@@ -34,8 +34,8 @@ void Add(float* z, const float* x, const float* y, int64_t n) {
   Transform(z, x, y, n, [](Vec xi, Vec yi) { return xi + yi; });
 }
 
-// Outputs of at least this length (1 MiB) that are not also inputs are written past the caches: the
-// caches of a core hold less, and a line then need not be read before it is written.
+// Outputs of at least this length (1 MiB) that are not also inputs are written past the caches. The
+// caches of a core are smaller, and memory need not be read before it is written.
 constexpr int64_t kStreamedElements = int64_t{1} << 18;
 
 inline Vec LoadUpTo(const float* p, int64_t count) {
@@ -49,17 +49,17 @@ inline void StoreUpTo(float* p, Vec v, int64_t count) {
   }
 }
 
-// Checks that all vectors added were finite. x - x is 0 for finite x and NaN for NaN and
-// infinities, and a sum keeps a NaN.
+// Checks that all added vectors were finite. x - x is 0 for finite x, and NaN for NaN and
+// infinities. If one term is NaN, the sum is NaN.
 struct FiniteCheck {
   Vec sum = {};
   void Add(Vec v) { sum += v - v; }
   bool AllWere() const { return SumLanes(sum) == 0.0f; }
 };
 
-// Writes compute(i, count), the elements [i, i + count), to out + i until n elements are written.
-// If `streams`, writes go past the caches, `out` must not overlap anything that compute() reads,
-// and other threads see the writes only after StreamFence().
+// Sets out[i .. i + count) to compute(i, count), until n elements are written. If `streams`, writes
+// go past the caches, `out` must not overlap anything that compute() reads, and other threads see
+// the writes only after StreamFence().
 template <typename Compute>
 inline void WriteVectorsTo(float* out, bool streams, int64_t n, Compute compute) {
   int64_t i = 0;
@@ -73,8 +73,8 @@ inline void WriteVectorsTo(float* out, bool streams, int64_t n, Compute compute)
   if (i < n) StorePart(out + i, compute(i, n - i), n - i);
 }
 
-// Writes like WriteVectorsTo(), past the caches if the vector is long. `elsewhere` means that `out`
-// overlaps nothing that compute() reads.
+// Does the same as WriteVectorsTo(). Writes past the caches if the vector is long and `elsewhere`,
+// which means that `out` overlaps nothing that compute() reads.
 template <typename Compute>
 inline void WriteVectors(float* out, bool elsewhere, int64_t n, Compute compute) {
   const bool streams = elsewhere && n >= kStreamedElements;
@@ -210,8 +210,9 @@ double SumOfSquares(const float* x, int64_t n) { return SumOfProducts(x, x, n); 
 
 double DotProduct(const float* x, const float* y, int64_t n) { return SumOfProducts(x, y, n); }
 
-// Compares magnitudes by their bits, which have the same order as the values, with NaN above all.
-// If a magnitude is not below `limit`, largest - bits is negative, and the sign is kept in `signs`.
+// Compares magnitudes by their bits, which have the same order as the values. NaN is above all
+// others. If a magnitude is not below `limit`, largest - bits is negative, which sets the sign bit
+// of `signs`.
 bool AllBelow(const float* x, float limit, int64_t n) {
   const IntVec largest = reinterpret_cast<IntVec>(Broadcast(limit)) - 1;
   IntVec signs = {};
@@ -226,11 +227,11 @@ bool AllBelow(const float* x, float limit, int64_t n) {
   return all >= 0;
 }
 
-// Number of partial sums of squares: one for every 64th element. The number is a multiple of the
-// lanes of every instruction set, so that all sets add in the same order.
+// Number of partial sums of squares. Element i is added to partial sum i % 64. All instruction sets
+// have lanes that divide this number, so that they all add in the same order.
 constexpr int kSquareLanes = 64;
 constexpr int kSquareVectors = kSquareLanes / kLanes;
-// Number of elements after which the partial sums are added in f64. A partial sum then has 16
+// Number of elements after which the partial sums are added in f64. Each partial sum then has 16
 // squares, and does not overflow if the elements are below 1e18.
 constexpr int64_t kSquareBlock = int64_t{kSquareLanes} * 16;
 

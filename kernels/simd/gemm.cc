@@ -2,23 +2,24 @@
 
 // Implements the matrix product after Goto and van de Geijn (2008), "Anatomy of high-performance
 // matrix multiplication". B is packed into panels of kPanelVectors vectors, kDepth deep. A panel
-// stays in the first-level cache while a block of rows of A is multiplied with it. A is read in
-// place, or packed if it is transposed.
+// stays in the first-level cache while it is multiplied with a block of rows of A. A is read
+// directly, or packed if it is transposed.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"
 
 namespace lodestar::simd::LODESTAR_ISA {
 namespace {
 
-// The sizes fill the register file with the accumulators, the row of B and one broadcast element of
-// A: 6 x 4 + 4 + 1 of 32 registers with AVX-512, 6 x 2 + 2 + 1 of 16 without.
+// With these sizes, all registers are used: for the accumulators, the row of B and one broadcast
+// element of A. These are 6 x 4 + 4 + 1 of 32 registers with AVX-512, and 6 x 2 + 2 + 1 of 16
+// without.
 constexpr int kPanelVectors = kLanes == 16 ? 4 : 2;
 constexpr int kPanelColumns = kPanelVectors * kLanes;
 constexpr int kTileRows = 6;
-// Narrower panels at the right edge take more rows at a time, which hides the latency of the
-// additions.
+// Panels at the right edge may be narrower. They use more rows at a time, which hides the latency
+// of the additions.
 constexpr int kNarrowTileRows = 12;
-// Rows of A are packed in groups of this size, a multiple of both tile heights.
+// Rows of A are packed in groups of this size. It is a multiple of both tile heights.
 constexpr int64_t kGroupRows = 12;
 constexpr int TileRows(int vectors) {
   return 2 * vectors > kPanelVectors ? kTileRows : kNarrowTileRows;
@@ -26,14 +27,14 @@ constexpr int TileRows(int vectors) {
 
 // Depth of a panel of B. A panel of kDepth x kPanelColumns is 48 KiB with AVX-512.
 constexpr int64_t kDepth = 192;
-// Number of rows of A that are multiplied with one panel before the next panel: kBlockRows x kDepth
-// of A stay in the second-level cache.
+// Number of rows of A that are multiplied with one panel before the next panel is used. A block of
+// kBlockRows x kDepth elements of A stays in the second-level cache.
 constexpr int64_t kBlockRows = 96;
 constexpr int64_t kBlockColumns = 512;
 static_assert(kGemmPackElements >= kDepth * (kBlockColumns + kBlockRows));
 
-// A tile of C has `rows` rows and vectors * kLanes columns. Its last vector is only `last_lanes`
-// wide.
+// A tile of C has `rows` rows and vectors * kLanes columns, except that the last vector has only
+// `last_lanes` columns.
 struct Tile {
   const float* a;
   int64_t a_row_stride, a_depth_stride;
@@ -173,7 +174,7 @@ void PackColumns(float* packed, const float* b, int64_t stride, int64_t depth, i
 
 inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Returns the size of blocks that divide n evenly, at most `target`.
+// Returns the block size that divides n evenly, at most `target`.
 inline int64_t EvenBlock(int64_t n, int64_t target) {
   const int64_t blocks = (n + target - 1) / target;
   return (n + blocks - 1) / blocks;
@@ -207,7 +208,7 @@ void PackTransposedA(float* packed, const float* a, int64_t stride, int64_t dept
   }
 }
 
-// A product of limited depth: C[m, n] (+)= A B.
+// A product whose depth is limited: C[m, n] = A B, or added to C if `add`.
 struct Slice {
   const GemmShape& shape;
   int64_t depth;
@@ -231,7 +232,7 @@ Tile TileOfRows(const Slice& s, int64_t first_row, int64_t rows) {
   t.a_depth_stride = shape.transpose_a ? shape.lda : 1;
   t.a_group_stride = kGroupRows * t.a_row_stride;
   t.a = s.a + first_row * t.a_row_stride;
-  // If B has one panel, A is read only once, and copying it would gain nothing.
+  // If B has only one panel, A is read only once, so copying it would not help.
   if (shape.transpose_a && shape.n > kPanelColumns) {
     PackTransposedA(s.packed_a, t.a, shape.lda, s.depth, rows);
     t.a = s.packed_a;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Finds out which of the instruction sets that a table of loops was compiled for run on this
-// machine.
+// Finds the instruction sets that this machine supports, of those that a table of loops was
+// compiled for.
 #pragma once
 
 namespace lodestar::simd {
@@ -9,7 +9,8 @@ namespace lodestar::simd {
 template <typename Loops>
 class InstructionSets {
  public:
-  // Takes the functions that make the tables, widest set first. Every x86-64 processor has SSE2.
+  // The arguments are the functions that make the tables, for the widest set first. Every x86-64
+  // processor has SSE2.
   InstructionSets(Loops (*avx512)(), Loops (*avx2)(), Loops (*sse2)()) {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("x86-64-v4")) loops_[count_++] = avx512();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Declares the inner loops of the CPU kernels. They are single-threaded and do not allocate. They
-// are compiled once per instruction set and chosen at run time. All pointers are fp32 without
-// alignment requirement. All matrices are row-major, and dense unless a stride is given. Results
-// depend on the arguments only, never on alignment.
+// Declares the inner loops of the CPU kernels. They run on one thread and do not allocate. They are
+// compiled once per instruction set, and the set is chosen at run time. All pointers are fp32 and
+// need no alignment. All matrices are row-major, without gaps unless a stride is given. Results
+// depend only on the arguments, not on alignment.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,11 @@ struct GemmShape {
   int64_t lda = 0, ldb = 0, ldc = 0;
 };
 
-// Elements of scratch memory that gemm needs. The memory is best 64-byte aligned.
+// Number of elements of scratch memory that gemm needs. It is fastest if the memory is 64-byte
+// aligned.
 inline constexpr int64_t kGemmPackElements = 192 * (512 + 96);
 
-// Maximum number of values per element that trimmed_mean takes.
+// Maximum number of values per element for trimmed_mean.
 inline constexpr int kMaxTrimmedValues = 32;
 
 struct AdamWFactors {
@@ -42,16 +43,16 @@ struct MomentumFactors {
 struct Loops {
   const char* name;  // "avx512", "avx2", "sse2"
 
-  // These loops are elementwise over vectors [n]. Cutting a vector anywhere gives the same bits.
+  // These loops are elementwise over vectors [n]. If a vector is divided, the bits stay the same.
   // Outputs may be inputs. write_scaled, adamw and momentum write a long output past the caches
-  // unless the output is also an input. These three return true if all that they have written is
-  // finite. With adamw and momentum, the sums of each element and its state must be finite, too.
+  // unless it is also an input. These three return true if everything that they have written is
+  // finite. In adamw and momentum, the sum of each element and its state must be finite too.
   void (*add_scaled)(float* y, const float* x, float a, int64_t n);    // y += a * x
   void (*scale)(float* y, const float* x, float a, int64_t n);         // y = a * x
   bool (*write_scaled)(float* y, const float* x, float a, int64_t n);  // the same; see above
   void (*copy_past_caches)(float* y, const float* x, int64_t n);       // y = x; must not overlap
-  // Computes z = a * (x - y) past the caches. z must not overlap x or y. Other threads see z after
-  // the caller has executed an sfence.
+  // Computes z = a * (x - y) past the caches. z must not overlap x or y. Other threads see z only
+  // after the caller has executed an sfence.
   void (*difference_past_caches)(float* z, const float* x, const float* y, float a, int64_t n);
   void (*subtract)(float* z, const float* x, const float* y, int64_t n);  // z = x - y
   void (*add)(float* z, const float* x, const float* y, int64_t n);       // z = x + y
@@ -62,23 +63,23 @@ struct Loops {
   bool (*momentum)(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
                    const MomentumFactors& f);
 
-  // Sets out[i] to the weighted mean of values[0 .. count)[i] without the `trim` lowest and the
-  // `trim` highest of them. weights [count] are above 0; null means equal weights. Requires: 2 *
-  // trim < count <= kMaxTrimmedValues, and no value is NaN. Like the loops above it is elementwise,
-  // and out may be one of the values.
+  // Sorts values[0 .. count)[i], drops the `trim` lowest and the `trim` highest, and sets out[i] to
+  // the weighted mean of the others. weights [count] are above 0. Null means equal weights.
+  // Requires: 2 * trim < count <= kMaxTrimmedValues, and no value is NaN. This loop is elementwise
+  // like those above, and out may be one of the values.
   void (*trimmed_mean)(float* out, const float* const* values, const float* weights, int count,
                        int trim, int64_t n);
 
-  // Returns the sum of squares, added in f64 over 16 interleaved lanes. The result is the same on
-  // every instruction set.
+  // Returns the sum of squares. Adds in f64 in 16 interleaved lanes, so that the result is the same
+  // on every instruction set.
   double (*sum_of_squares)(const float* x, int64_t n);
   double (*dot_product)(const float* x, const float* y, int64_t n);  // added in the same way
   // Returns true if every |x[i]| < limit. NaN gives false. `limit` is above 0 and may be infinite.
   bool (*all_below)(const float* x, float limit, int64_t n);
 
-  // Does the same, and computes the sum of squares at the speed of memory: in fp32 within blocks,
-  // which are added in f64. The sum is the same on every instruction set. It has no meaning if a
-  // square is beyond fp32.
+  // Does the same, and also computes the sum of squares at the speed of memory: in fp32 within
+  // blocks, whose sums are added in f64. The sum is the same on every instruction set. It is
+  // meaningless if a square is too large for fp32.
   bool (*all_below_with_square_sum)(const float* x, float limit, int64_t n, double* square_sum);
 
   // Computes c [m, n] = alpha * op(a) op(b), or adds the product to c if `add`. op(a) is [m, k],
@@ -90,8 +91,8 @@ struct Loops {
   // columns] (may be null), then computes y = activation(y).
   void (*bias_activation)(float* y, float* pre, const float* bias, int64_t rows, int64_t columns,
                           kernels::Activation activation);
-  // Computes dy [rows, columns] *= activation'(pre [rows, columns]). column_sums [columns] (may be
-  // null) is set to the sums of the new dy over the rows.
+  // Computes dy [rows, columns] *= activation'(pre [rows, columns]). column_sums [columns] is set
+  // to the sums of the new dy over the rows, unless it is null.
   void (*activation_backward)(float* dy, const float* pre, float* column_sums, int64_t rows,
                               int64_t columns, kernels::Activation activation);
 
@@ -100,28 +101,28 @@ struct Loops {
   void (*norm_forward)(float* y, float* sum, float* mean, float* rstd, const float* a,
                        const float* b, const float* gamma, const float* beta, int64_t rows,
                        int64_t width);
-  // Has the same shapes; see Device::NormBackward. dx is set, or added to if add_to_dx. dgamma and
-  // dbeta [width] are set to the sums over the rows of this call.
+  // See Device::NormBackward. The shapes are those of norm_forward. dx is set, or added to if
+  // add_to_dx. dgamma and dbeta [width] are set to the sums over the rows of this call.
   void (*norm_backward)(float* dx, float* dgamma, float* dbeta, const float* dy, const float* sum,
                         const float* mean, const float* rstd, const float* gamma, int64_t rows,
                         int64_t width, bool add_to_dx);
 
-  // Sets row r of scores [rows, stride] to softmax(scale * scores[r, 0 .. first + r]), then to zero
-  // up to `columns`, rounded up to whole vectors. So stride must be a multiple of 16. log_sum_exp
-  // [rows] is set to the logarithm of the sum of exponentials of each row.
+  // Sets row r of scores [rows, stride] to softmax(scale * scores[r, 0 .. first + r]). The rest of
+  // the row becomes zero, up to `columns` rounded up to whole vectors. So stride must be a multiple
+  // of 16. log_sum_exp [rows] is set to the logarithm of the sum of exponentials of each row.
   void (*causal_softmax)(float* scores, float* log_sum_exp, int64_t rows, int64_t first,
                          int64_t columns, int64_t stride, float scale);
-  // From scores [rows, stride] and log_sum_exp [rows], computes p = exp(scale * scores -
-  // log_sum_exp), written over scores. Also computes ds = scale * p * (dp - delta), written over dp
-  // [rows, stride]; delta is [rows]. Elements beyond first + r become zero, as in causal_softmax.
+  // Computes p = exp(scale * scores - log_sum_exp) and writes p over scores [rows, stride]. Also
+  // computes ds = scale * p * (dp - delta) and writes ds over dp [rows, stride]. log_sum_exp and
+  // delta are [rows]. As in causal_softmax, elements beyond first + r become zero.
   void (*causal_softmax_backward)(float* scores, float* dp, const float* log_sum_exp,
                                   const float* delta, int64_t rows, int64_t first, int64_t columns,
                                   int64_t stride, float scale);
   // Returns the sum of a[i] * b[i].
   float (*dot)(const float* a, const float* b, int64_t n);
 
-  // Computes one row of Device::SoftmaxCrossEntropy, with logits [classes]. Returns the loss; sets
-  // *correct to 0 or 1.
+  // Computes one row of Device::SoftmaxCrossEntropy, with logits [classes]. Returns the loss, and
+  // sets *correct to 0 or 1.
   float (*cross_entropy)(float* logits, int32_t target, int64_t classes, float scale,
                          int32_t* correct);
 };
@@ -129,8 +130,8 @@ struct Loops {
 // Returns the loops of the widest instruction set that this processor and its operating system
 // support.
 const Loops& BestLoops();
-// Returns, for tests and benchmarks, the loops of the `index`-th instruction set that runs here, or
-// null if `index` is not below the number of sets.
+// For tests and benchmarks. Returns the loops of the `index`-th instruction set that this processor
+// supports. Returns null if there are not so many.
 const Loops* SupportedLoops(int index);
 
 }  // namespace lodestar::simd

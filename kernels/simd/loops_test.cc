@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests what the conformance suite of the devices does not: each instruction set alone, the
-// accuracy of the exponential, and vectors that are cut.
+// Tests properties that the conformance suite of the devices does not test: each instruction set
+// alone, the accuracy of the exponential, and vectors that are divided.
 #include "kernels/simd/loops.h"
 
 #include <algorithm>
@@ -48,8 +48,8 @@ class LoopsTest : public testing::TestWithParam<const Loops*> {
 };
 
 TEST_P(LoopsTest, GeluStaysAccurateOverTheWholeRange) {
-  // activation.cc explains the bound 3e-7 * |x|. For very negative x the result is a tiny negative
-  // number, not NaN.
+  // The bound 3e-7 * |x| is explained in activation.cc. For very negative x the result is a tiny
+  // negative number, not NaN.
   std::vector<float> x = Random(4000, 1, -12.0f, 12.0f);
   x.insert(x.end(), {0.0f, -0.0f, 1e-20f, -100.0f, 100.0f, -1e4f, 1e4f});
   std::vector<float> y = x;
@@ -74,7 +74,7 @@ TEST_P(LoopsTest, ActivationsKeepNan) {
 
 TEST_P(LoopsTest, CrossEntropyOfOneClassIsItsDistanceFromTheSum) {
   for (int64_t classes : {2, 15, 16, 17, 100}) {
-    // Exp() has an error of up to 2 ulp, and a sum of n terms adds some more.
+    // Exp() has an error of up to 2 ulp, and the error of a sum of n terms is added to it.
     const std::vector<float> logits = Random(classes, 2, -20.0f, 20.0f);
     double sum = 0.0;
     for (float value : logits) sum += std::exp(double{value});
@@ -107,7 +107,7 @@ TEST_P(LoopsTest, OptimizersDoNotDependOnCuts) {
 
 TEST_P(LoopsTest, WhatIsWrittenIsCheckedWhereverItLies) {
   constexpr float kHuge = 3e38f;
-  // Tests short vectors, and one long enough to be written past the caches.
+  // Tests short vectors, and one vector that is long enough to be written past the caches.
   for (int64_t n : {1, 15, 16, 33, (1 << 18) + 5}) {
     std::vector<float> g(n, 0.5f), w(n, 1.0f), out(n), m(n, 0.0f), v(n, 0.0f);
     EXPECT_TRUE(loops_.adamw(&out[0], &w[0], &m[0], &v[0], &g[0], n, kAdamW));
@@ -249,7 +249,7 @@ TEST_P(LoopsTest, ProductsOfEveryEdgeSize) {
                                    .lda = ta ? m : k,
                                    .ldb = tb ? k : n,
                                    .ldc = n + 1};
-          // All numbers are small integers, so that every sum is exact in any order.
+          // All numbers are small integers, so every sum is exact, whatever its order.
           std::vector<float> a(m * k), b(k * n), c(m * (n + 1), 0.5f);
           for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i * 7 % 11) - 5.0f;
           for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i * 5 % 13) - 6.0f;
@@ -309,7 +309,8 @@ TEST_P(LoopsTest, TrimmedMeanHasTheSameBitsOnEverySet) {
         for (const float* const vector : values) of_element.push_back(vector[i]);
         std::nth_element(of_element.begin(), of_element.begin() + trim, of_element.end());
         const float median = of_element[trim];
-        // The weighted median is multiplied by its weight and divided by it again, which rounds.
+        // With weights, the median is multiplied by its weight and then divided by it, which
+        // rounds.
         ASSERT_NEAR(got[i], median, weights_of == nullptr ? 0.0f : 2e-7f) << count;
       }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Implements layer normalisation, one row at a time while the row is in the first-level cache.
+// Implements layer normalisation. Each row is processed completely while it is in the first-level
+// cache.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"
 

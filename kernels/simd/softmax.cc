@@ -17,11 +17,11 @@ inline float RowMax(const float* x, int64_t n) {
   return MaxLanes(largest);
 }
 
-// Says what happens to the values exp(scale * x - shift).
+// Says what ExpRow() does with the values exp(scale * x - shift).
 enum class Keep { kNothing, kRow, kPaddedRow };
 
-// Writes exp(scale * x[i] - shift) over x[i], as kKeep says, and returns the sum. kPaddedRow also
-// writes zeros up to a multiple of kLanes.
+// Computes exp(scale * x[i] - shift) and returns the sum. kKeep says whether the values are written
+// over x[i]. kPaddedRow also writes zeros up to a multiple of kLanes.
 template <Keep kKeep>
 inline float ExpRow(float* x, int64_t n, float scale, float shift) {
   const Vec factor = Broadcast(scale);

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Computes, element by element, the mean of the values that remain without the lowest and the
-// highest. A sorting network sorts the values of an element (merge exchange: Knuth, TAOCP vol. 3,
-// algorithm 5.2.2M). The network makes the same comparisons for all elements, so that SIMD vectors
-// are sorted like single values.
+// For each element, drops the lowest and the highest values, and computes the mean of the others. A
+// sorting network sorts the values of an element (merge exchange: Knuth, TAOCP vol. 3, algorithm
+// 5.2.2M). The network makes the same comparisons for all elements, so SIMD vectors can be sorted
+// like single values.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"
 
 namespace lodestar::simd::LODESTAR_ISA {
 namespace {
 
-// Number of SIMD vectors that are sorted side by side, which hides the latency of the comparisons.
-// 32 tiles still fit the first-level cache.
+// Number of SIMD vectors that are sorted at the same time, which hides the latency of the
+// comparisons. 32 tiles still fit into the first-level cache.
 constexpr int kTile = 4;
 constexpr int64_t kTileElements = int64_t{kTile} * kLanes;
 
-// Number of elements that are prefetched ahead in each vector: the sorting keeps the processor from
-// reading ahead that far by itself.
+// Distance of prefetching, in elements of each vector. The processor does not read far enough ahead
+// by itself during the sorting.
 constexpr int64_t kAhead = 256;
 
 struct Network {
-  // A network for 32 values has the most comparisons, 191.
+  // Maximum number of comparisons of a network. A network for 32 values has 191.
   static constexpr int kMaxSize = 191;
   struct Comparison {
     uint8_t low, high;
@@ -76,7 +76,7 @@ inline void StoreTile(float* p, const Tile& tile, int64_t count) {
   }
 }
 
-// Sorts `values` in every lane. With kWeighted, each weight moves along with its value.
+// Sorts `values` in every lane. With kWeighted, also moves each weight together with its value.
 template <bool kWeighted>
 inline void Sort(const Network& network, Tile* values, Tile* weights) {
   for (int c = 0; c < network.size; ++c) {

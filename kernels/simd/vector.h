@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Defines the vector type of one instruction set and the functions on it. Only the sources of
-// //kernels/simd:loops_* include this file. They are compiled once per instruction set, with
-// LODESTAR_ISA naming the set, and everything is in that namespace. Do not include a library header
-// with inline functions together with this file: the linker would be free to keep the copy that was
-// compiled for the widest instruction set.
+// //kernels/simd:loops_* include this file. They are compiled once per instruction set, whose name
+// is LODESTAR_ISA, and everything is in the namespace of that name. Do not include this file
+// together with library headers that have inline functions: the linker might use the version of
+// such a function that was compiled for the widest instruction set.
 #pragma once
 
 #include <immintrin.h>
@@ -31,8 +31,8 @@ inline Vec Load(const float* p) {
 }
 inline void Store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof(v)); }
 
-// Stores past the caches, without reading the line first. `p` must be aligned to a vector. Other
-// threads see the store after StreamFence().
+// Stores past the caches, without first reading the cache line. `p` must be aligned to a vector.
+// Other threads see the store only after StreamFence().
 inline void Stream(float* p, Vec v) {
 #if defined(__AVX512F__)
   _mm512_stream_ps(p, reinterpret_cast<__m512>(v));
@@ -44,7 +44,7 @@ inline void Stream(float* p, Vec v) {
 }
 inline void StreamFence() { _mm_sfence(); }
 
-// Loads the first `n` < kLanes elements; the other lanes are set to `fill`.
+// Loads the first `n` < kLanes elements. Sets the other lanes to `fill`.
 inline Vec LoadPart(const float* p, int64_t n, float fill = 0.0f) {
 #if defined(__AVX512F__)
   const __mmask16 mask = static_cast<__mmask16>((1u << n) - 1u);
@@ -75,12 +75,12 @@ inline Vec Broadcast(float x) {
 }
 
 inline Vec Select(IntVec condition, Vec yes, Vec no) { return condition ? yes : no; }
-// Returns the larger one of each lane. If `b` is NaN the result is NaN; if only `a` is NaN the
+// Returns the larger value of each lane. If `b` is NaN, the result is NaN. If only `a` is NaN, the
 // result is `b`.
 inline Vec Max(Vec a, Vec b) { return a > b ? a : b; }
 
-// Lower() returns the lower of two values and Higher() the higher. If both are equal, or zeros of
-// either sign, the result is `b`.
+// Lower() returns the lower of two values, and Higher() the higher. If the values are equal, or are
+// zeros of different sign, the result is `b`.
 inline Vec Lower(Vec a, Vec b) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Vec>(
@@ -106,9 +106,9 @@ inline Vec Higher(Vec a, Vec b) {
 #endif
 }
 
-// Returns a * b + c, rounded once if the instruction set has a fused operation. The sources are
-// compiled with -ffp-contract=off, so products are fused only here, and the rounding of an
-// expression does not depend on where it is inlined.
+// Returns a * b + c. It is rounded only once if the instruction set has a fused operation. The
+// sources are compiled with -ffp-contract=off, so that products are fused only here. So the
+// rounding of an expression does not depend on where it is inlined.
 inline Vec Fma(Vec a, Vec b, Vec c) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Vec>(_mm512_fmadd_ps(
@@ -123,7 +123,8 @@ inline Vec Fma(Vec a, Vec b, Vec c) {
 
 inline Vec Sqrt(Vec x) {
 #if defined(__AVX512F__)
-  // Uses the masked form, because gcc 12 warns of an undefined operand in the form without a mask.
+  // Uses the masked form, because gcc 12 warns about an undefined operand in the form without a
+  // mask.
   return reinterpret_cast<Vec>(_mm512_maskz_sqrt_ps(0xffff, reinterpret_cast<__m512>(x)));
 #elif defined(__AVX2__)
   return reinterpret_cast<Vec>(_mm256_sqrt_ps(reinterpret_cast<__m256>(x)));
@@ -132,7 +133,7 @@ inline Vec Sqrt(Vec x) {
 #endif
 }
 
-// Returns `v` with the lanes from `n` < kLanes on set to zero.
+// Returns `v`, with zeros in the lanes from `n` < kLanes on.
 inline Vec ZeroFrom(Vec v, int64_t n) {
 #if defined(__AVX512F__)
   const __mmask16 mask = static_cast<__mmask16>((1u << n) - 1u);
@@ -151,7 +152,8 @@ inline Vec SwapLanes(Vec v) {
   return __builtin_shuffle(v, from);
 }
 
-// Adds all lanes, half to half, always in the same order.
+// Adds up all lanes. Always adds the upper half of the lanes to the lower half, so the order is
+// fixed.
 template <int kStep = kLanes / 2>
 inline float SumLanes(Vec v) {
   v += SwapLanes<kStep>(v);
@@ -166,14 +168,14 @@ inline float MaxLanes(Vec v) {
 }
 
 // Returns e^x as 2^n * p(r) with |r| <= ln(2)/2, where p is a Taylor polynomial of degree 6. The
-// error is below 2 ulp on [-87.3, 88.3]. Arguments outside are moved to the nearest end, so that
-// e^-inf is 1e-38, not 0. NaN stays NaN.
+// error is below 2 ulp on [-87.3, 88.3]. Arguments outside this range are replaced by its nearest
+// end, so that e^-inf is 1e-38, not 0. NaN stays NaN.
 inline Vec Exp(Vec x) {
   const Vec low = Broadcast(-87.3f);
   const Vec high = Broadcast(88.3f);
   x = x < low ? low : x;
   x = x > high ? high : x;
-  // Adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits.
+  // Adding 1.5 * 2^23 rounds to the nearest integer, which is then in the low bits.
   const Vec magic = Broadcast(12582912.0f);
   const Vec shifted = Fma(x, Broadcast(1.44269504088896341f), magic);
   const Vec n = shifted - magic;

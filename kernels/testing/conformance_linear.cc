@@ -50,8 +50,8 @@ TEST_P(DeviceConformanceTest, MultipliesEveryTransposition) {
 TEST_P(DeviceConformanceTest, MultipliesBatchesWithStrides) {
   ExpectConforms(
       [](DeviceTestRig& rig) {
-        // The inputs are three heads interleaved in rows of 3 * 33 elements. The rows of the result
-        // are padded to 20 elements.
+        // Each input is one of three heads that lie side by side in rows of 3 * 33 elements. Rows
+        // of the result are padded to 20 elements.
         const MatMulShape shape{.transpose_b = true,
                                 .m = 17,
                                 .n = 18,

@@ -20,9 +20,8 @@ TEST_P(DeviceConformanceTest, AttendsToThePast) {
   }
 }
 
-// The random generator makes a block of numbers at a time. Covers lengths of sequences that are
-// multiples of the block and lengths that are not, so that later sequences begin anywhere in a
-// block.
+// The random generator makes several numbers at a time, a block. Lengths of sequences are multiples
+// of the block, or not, so that later sequences begin at all places of a block.
 TEST_P(DeviceConformanceTest, DropsTheSameProbabilitiesInBothDirections) {
   const auto shape = [](int64_t batch, int64_t tokens, int64_t heads, int64_t width,
                         const DropoutMask& mask) {
@@ -118,8 +117,8 @@ TEST_P(DeviceConformanceTest, ConvolvesAndPools) {
             };
             const Buf dw = weight_output("dw", taps);
             const Buf db = weight_output("db", s.out_channels);
-            // Does not use the y from above: if a value is near 0, rounding decides whether it is
-            // 0, and devices differ.
+            // Uses random values instead of the y from above. There, a value near 0 may be 0 on one
+            // device and not on another, because of rounding.
             const Buf active = rig.Random(output);
             rig.device().ConvReluBackward(rig.Output("dx", input), dw, db, rig.InOut("dy", output),
                                           active, x, w, workspace, s, weights);
@@ -135,7 +134,7 @@ TEST_P(DeviceConformanceTest, MaxPoolKeepsTheFirstOfEquals) {
     ExpectConforms(
         [&, planes = planes, height = height, width = width](DeviceTestRig& rig) {
           const int64_t outputs = planes * (height / 2) * (width / 2);
-          // There are only five different values, so that many windows have equal maxima.
+          // There are only five different values, so many windows have several equal maxima.
           std::vector<double> values(planes * height * width);
           for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * i % 5);
           const Buf argmax = rig.Output("argmax", outputs, DType::kU8);

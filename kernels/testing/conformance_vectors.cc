@@ -81,7 +81,7 @@ TEST_P(DeviceConformanceTest, DropsWhatTheMaskSays) {
             rig.device().Dropout(rig.Output("y", n), x, mask);
             const Buf in_place = rig.InOut("in_place", n);
             rig.device().Dropout(in_place, in_place, mask);
-            // Applies the mask to the same tensor in two pieces.
+            // Applies the mask to the same tensor, divided into two pieces.
             const Buf cut = rig.Output("cut", n);
             const int64_t first = n / 3;
             DropoutMask rest = mask;
@@ -132,7 +132,7 @@ TEST_P(DeviceConformanceTest, SumsSquares) {
   }
 }
 
-// Covers vectors that are aligned and vectors that begin at any address.
+// Tests vectors that are aligned, and vectors that begin at any address.
 TEST_P(DeviceConformanceTest, EncodesToTheSameBytesAndKnowsWhatIsLost) {
   for (params::Encoding encoding :
        {params::Encoding::kBf16, params::Encoding::kFp16, params::Encoding::kInt8,
@@ -216,8 +216,8 @@ TEST_P(DeviceConformanceTest, AdamWMatchesTheFormula) {
   }
 }
 
-// The narrow weights must be what a cast of the new weights gives, whatever the update does with
-// its other outputs.
+// The narrow weights must equal a cast of the new weights, whatever the update does with its other
+// outputs.
 TEST_P(DeviceConformanceTest, OptimizersWriteTheNarrowWeights) {
   for (int64_t n : kSizes) {
     DeviceTestRig rig(device_.get(), DType::kF32);

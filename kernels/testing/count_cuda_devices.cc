@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Prints the number of CUDA devices and exits with 0. If none can be used, prints why and exits
-// with 1.
+// Prints the number of CUDA devices and exits with 0. If no device can be used, prints the reason
+// and exits with 1.
 #include <iostream>
 
 #include "kernels/factory/cuda_plugin.h"

@@ -13,7 +13,7 @@
 namespace lodestar::kernels {
 namespace {
 
-// Separates bf16 from f32: the value lies between their rounding units.
+// Limit between bf16 and f32: the rounding unit of bf16 is larger, that of f32 is smaller.
 constexpr double kNarrowUnit = 0x1p-12;
 
 bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Runs one operation on a device and collects the outputs, so that one test serves every device.
+// Runs one operation on a device and collects the outputs, so that the same test can be used for
+// every device.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ namespace lodestar::kernels {
 using Outputs = std::map<std::string, std::vector<double>>;
 
 // Makes arguments and reads back results. Inputs depend only on the seed and the order of the
-// calls. They are rounded to `input_dtype`, so that a device of lower precision and the oracle get
-// the same numbers.
+// calls. They are rounded to `input_dtype`, so that the oracle gets the same numbers as a device of
+// lower precision.
 class DeviceTestRig {
  public:
   DeviceTestRig(Device* device, DType input_dtype, uint32_t seed = 1);
@@ -28,8 +29,8 @@ class DeviceTestRig {
   Device& device() { return *device_; }
   // Returns the dtype of statistics, gradients of parameters and vectors of optimizers.
   DType statistics_dtype() const;
-  // Returns the rounding unit of the narrowest floating dtype that an argument had. All roundings
-  // are below it.
+  // Returns the rounding unit of the narrowest floating dtype among the arguments. No rounding
+  // error is larger.
   double rounding_unit() const { return rounding_unit_; }
 
   // Returns values uniform in [-1, 1), in the compute dtype unless `dtype` is given.
@@ -38,8 +39,8 @@ class DeviceTestRig {
   Buf Values(const std::vector<double>& values);
   Buf Values(const std::vector<double>& values, DType dtype);
   Buf Integers(int64_t n, int32_t end);  // uniform in [0, end)
-  // Returns an output called `name`. It is filled with NaN, and a canary behind it is checked by
-  // Collect().
+  // Returns an output called `name`. It is filled with NaN. Behind it is a canary, which Collect()
+  // checks.
   Buf Output(const std::string& name, int64_t n);
   Buf Output(const std::string& name, int64_t n, DType dtype);
   // Returns an output that has `values` before the operation.
@@ -49,7 +50,7 @@ class DeviceTestRig {
   Buf InOut(const std::string& name, int64_t n, DType dtype);
   Buf Workspace(int64_t n);
 
-  // Waits for the device, and returns all outputs as f64.
+  // Blocks until the device is done, and returns all outputs as f64.
   Outputs Collect();
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Tests operations at the shapes of GPT-2: 124M has width 768 and 12 heads, 1.5B has width 1600 and
-// 25 heads. Both have 1024 tokens and a vocabulary of 50257, padded to 50304. Also covers twice
-// that context, and heads of 128, which successors of GPT-2 have.
+// 25 heads. Both have 1024 tokens and a vocabulary of 50257, padded to 50304. Also tests twice that
+// context, and heads of 128, which successors of GPT-2 have.
 #include <utility>
 #include <vector>
 
@@ -18,8 +18,9 @@ namespace {
 constexpr int64_t kVocabulary = 50257;
 constexpr int64_t kHeadRows = 50304;
 constexpr double kSharpness = 2.5;
-// Both sides round. The CPU adds thousands of rows one after the other, and on sums over 4096 rows
-// its own error was measured to be up to twice the tolerance.
+// Factor of the tolerance if the CPU is the reference, because the CPU rounds too. It adds
+// thousands of rows one after the other. In sums over 4096 rows we measured errors of up to twice
+// the tolerance.
 constexpr double kOfCpu = 4.0;
 
 // A layer of a model. The number of rows is samples times tokens.
@@ -87,7 +88,7 @@ TEST_P(Gpt2ConformanceTest, LinearForwardFusesBiasAndActivation) {
 }
 
 TEST_P(Gpt2ConformanceTest, LinearBackwardSetsAndAdds) {
-  // With kSet, the sums for the bias are fused into the matrix product.
+  // With kSet, the sums for the bias are fused into the matrix product. With kAdd, they are not.
   for (const Accumulate weights : {Accumulate::kSet, Accumulate::kAdd}) {
     for (const auto& [size, activation] : kLayers) {
       if (weights == Accumulate::kAdd && size.rows > 1024) continue;
@@ -111,7 +112,7 @@ TEST_P(Gpt2ConformanceTest, LinearBackwardInputGoesThroughTheGelu) {
   }
 }
 
-// Calls the operation like the model does: without bias, with the padded token table as weights.
+// Calls the operation as the model does: without bias, and with the padded token table as weights.
 TEST_P(Gpt2ConformanceTest, HeadOverTheWholeVocabulary) {
   ExpectNearCpu(
       [](DeviceTestRig& rig) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Computes, from the options of a step, the fp32 factors that an optimizer's loop over elements
-// needs. Every implementation uses the same factors.
+// Computes the fp32 factors that an optimizer's loop over elements needs from the options of a
+// step. All implementations use the same factors.
 #pragma once
 
 #include <cmath>

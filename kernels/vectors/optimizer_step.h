@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Updates fp32 vectors on the CPU by an optimizer, in one pass over memory, on the calling thread.
-// A server cuts its vectors into ranges and gives each range to another thread. Cutting anywhere
-// gives the same bits. They are also the bits of Device::AdamWUpdate and Device::MomentumUpdate on
+// A server divides its vectors into ranges and uses one thread per range. The bits do not depend on
+// this division. They are the same as those of Device::AdamWUpdate and Device::MomentumUpdate on
 // the CPU device.
 #pragma once
 
@@ -11,17 +11,17 @@
 
 namespace lodestar::vectors {
 
-// All spans of a call have one size (CHECK). `weights_out` is `weights_in` or does not overlap it.
-// The state is updated in place. Both functions return true if the new weights and state are
-// finite. They also return false if only the sum of a weight and its state is too large. The check
-// takes no second pass over memory.
+// All spans of a call must have the same size (CHECK). `weights_out` is `weights_in` or does not
+// overlap it. The state is updated in place. Both functions return true if the new weights and
+// state are finite. They also return false if only the sum of a weight and its state is not finite.
+// The check needs no second pass over memory.
 
-// Does the update of Device::AdamWUpdate. If step.weight_decay is 0, there is no decay.
+// Does the same as Device::AdamWUpdate. If step.weight_decay is 0, there is no decay.
 bool AdamWStepCpu(absl::Span<float> weights_out, absl::Span<const float> weights_in,
                   absl::Span<float> first_moment, absl::Span<float> second_moment,
                   absl::Span<const float> gradient, const kernels::AdamWStep& step);
 
-// Does the update of Device::MomentumUpdate. An empty `state` means plain SGD.
+// Does the same as Device::MomentumUpdate. An empty `state` means plain SGD.
 bool SgdMomentumStep(absl::Span<float> weights_out, absl::Span<const float> weights_in,
                      absl::Span<float> state, absl::Span<const float> gradient,
                      const kernels::MomentumStep& step);

@@ -116,7 +116,7 @@ TEST(OptimizerStepTest, WithoutDecayAndGradientWeightsStay) {
   step.weight_decay = 0.5;
   SgdMomentumStep(absl::MakeSpan(s.weights), s.weights, absl::MakeSpan(s.first), s.gradient, step);
   for (size_t i = 0; i < 5; ++i) {
-    // The error is one rounding of w * (1 - lr * decay).
+    // The error is a single rounding, of w * (1 - lr * decay).
     EXPECT_NEAR(s.weights[i], before[i] * 0.95f, 1e-7f);
   }
 }

@@ -13,7 +13,8 @@
 namespace lodestar::vectors {
 namespace {
 
-// Elements of a block: 32 KiB of fp32, so that the second pass over a block finds it in the cache.
+// Number of elements of a block. It is 32 KiB of fp32, so that a block is still in the cache for
+// the second pass over it.
 constexpr int64_t kBlock = 8 * 1024;
 
 static_assert(kMaxTrimmedValues == simd::kMaxTrimmedValues);

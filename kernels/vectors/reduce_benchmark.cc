@@ -31,7 +31,7 @@ void Report(benchmark::State& state, int vectors) {
                           static_cast<int64_t>(sizeof(float)));
 }
 
-// Measures the plain mean of the same number of vectors, for comparison with the trimmed mean.
+// Measures the plain mean of as many vectors, for comparison with the trimmed mean.
 void Mean(benchmark::State& state) {
   const auto count = static_cast<int>(state.range(0));
   const std::vector<std::vector<float>> vectors = Vectors(count);

@@ -103,7 +103,8 @@ TEST(ReduceTest, DotProductIsExactEnoughAndRepeats) {
 
 TEST(ReduceTest, SumOfSquaresDoesNotOverflowInSinglePrecision) {
   const std::vector<float> x(3, 1e30f);
-  // The tolerance covers the rounding of 1e30 to a float, up to 2^-24 of its value.
+  // The tolerance includes the rounding error of 1e30 as a float, which is up to 2^-24 of its
+  // value.
   EXPECT_NEAR(SumOfSquares(x.data(), 3), 3e60, 1e54);
 }
 
@@ -163,7 +164,7 @@ TEST(ReduceTest, CheckedAccumulationEqualsTheUnchecked) {
   EXPECT_EQ(checked, unchecked);
 }
 
-// Computes in f64 the trimmed mean of the values of one element.
+// Computes the trimmed mean of the values of one element in f64.
 double TrimmedOracle(std::vector<std::pair<float, float>> values, int trim) {
   std::stable_sort(values.begin(), values.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -183,7 +184,7 @@ TEST(ReduceTest, TrimmedMeanIsThatOfTheOracle) {
       std::vector<float> weights;
       for (int i = 0; i < count; ++i) {
         vectors.push_back(Random(n + 1, 100 + i));
-        // One vector has huge values, in the middle of the list.
+        // One vector in the middle of the list has huge values.
         if (i == count / 2) {
           for (float& value : vectors.back()) value *= 1e18f;
         }
@@ -204,7 +205,8 @@ TEST(ReduceTest, TrimmedMeanIsThatOfTheOracle) {
               largest = std::max(largest, std::abs(double{values[k][i]}));
             }
           }
-          // The error is that of a sum of at most 32 terms, each rounded, and of a division.
+          // The tolerance is for a sum of at most 32 terms, each of which is rounded, and a
+          // division.
           const double tolerance = 34 * 0x1p-24 * largest;
           ASSERT_NEAR(equal[i], TrimmedOracle(alike, trim), tolerance)
               << "count=" << count << " trim=" << trim << " i=" << i;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kSharedAlignment = 128;
 constexpr size_t kSharedCanaryBytes = 256;
-// The bytes are NaN in every floating type. If a kernel reads memory that was not written, its
+// These bytes are NaN in every floating type. So if a kernel reads memory that was not written, its
 // results are NaN.
 constexpr std::byte kPoison{0xff};
 constexpr std::byte kCanary{0xa5};
@@ -93,7 +93,7 @@ void Block::RunReady(ThreadOrder order) {
 }
 
 // Runs the lanes of a warp until each of them has ended or waits for threads of other warps.
-// Returns true if a lane ran.
+// Returns true if at least one lane has run.
 bool Block::RunWarp(int first, int last, ThreadOrder order) {
   bool moved = false;
   do {
@@ -118,8 +118,8 @@ void Block::Resume(int thread) {
 }
 
 // Lets lanes continue if all lanes of their mask have arrived. Before the next call of
-// ReleaseLanes(), all lanes that may continue must run and read their values. Returns true if any
-// lane may continue.
+// ReleaseLanes(), all lanes that may continue must run and read their values. Returns true if at
+// least one lane may continue.
 bool Block::ReleaseLanes(int first, int last) {
   bool released = false;
   for (int i = first; i < last; ++i) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Runs one block of an emulated kernel. The threads are fibers that run one after the other, each
-// until it meets a barrier. So a missing barrier gives wrong results, or results that change with
-// the order of threads. It is an error if not all threads can meet a barrier, or if threads meet at
-// barriers at different places.
+// until it reaches a barrier. So a missing barrier gives wrong results, or results that change with
+// the order of threads. It is an error if some threads cannot reach a barrier, or if threads wait
+// at barriers at different places.
 #pragma once
 
 #include <array>
@@ -26,13 +26,12 @@ struct SourcePlace {
   int line;
 };
 
-// The value that one lane gives to the other lanes of its warp.
+// The value that one lane passes to the other lanes of its warp.
 struct alignas(16) LaneValue {
   std::array<std::byte, 64> bytes;
 };
 
-// A copy from global to shared memory that cp.async has begun. The copy is done when a thread waits
-// for it.
+// A copy from global to shared memory by cp.async. It is done when a thread waits for it.
 struct PendingCopy {
   void* to;
   const void* from;  // null means that zeros are written
@@ -54,7 +53,7 @@ class Block {
   void Barrier(SourcePlace place);
   // Does the same as Barrier(), and returns the sum of `value` over all threads of the block.
   int BarrierSum(int value, SourcePlace place);
-  // Waits for all lanes of `mask`. Returns the values that the lanes gave, indexed by lane. They
+  // Waits for all lanes of `mask`. Returns the values of these lanes, indexed by lane. The values
   // are valid until the next call.
   const LaneValue* Exchange(unsigned mask, const void* value, size_t bytes, SourcePlace place);
   int lane() const { return running_ % kWarpThreads; }

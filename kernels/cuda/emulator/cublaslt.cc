@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// cuBLASLt on the host. Matrices are column-major, in fp32 or bf16. Epilogues are those of NVIDIA's
-// manual. Algorithm 0 sums in f64. Algorithm i makes i + 1 partial sums in f64 and adds them in
-// fp32. The result is rounded to fp32, as a card's accumulators are, before the epilogue. Vectors
-// and auxiliary matrices of epilogues have D's type. The manual does not say how exact GELU is.
-// Here its tanh is about as exact as the instruction tanh.approx.f32, which a card's epilogue may
-// use.
+// Implements cuBLASLt on the host. Matrices are column-major, in fp32 or bf16. Epilogues follow
+// NVIDIA's manual. Algorithm 0 sums in f64. Algorithm i makes i + 1 partial sums in f64 and adds
+// them in fp32. Before the epilogue, the result is rounded to fp32, like the accumulators of a
+// card. Vectors and auxiliary matrices of epilogues have D's type. The manual does not say how
+// exact GELU is. Here its tanh is about as exact as the instruction tanh.approx.f32, which an
+// epilogue on a card may use.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 
@@ -44,15 +44,15 @@ using Desc = cublasLtMatmulDescOpaque_t;
 using Layout = cublasLtMatrixLayoutOpaque_t;
 
 constexpr size_t kVersion = 130000;
-// One word of such an algorithm has this mark, to show that the heuristic has named the algorithm.
-// The other word is the algorithm's number.
+// Mark in one word of an algorithm. It shows that the heuristic has named the algorithm. The other
+// word is the algorithm's number.
 constexpr uint64_t kAlgorithmMark = 0x656d756c61746564;
 
 cublasLtMatmulAlgo_t AlgorithmOf(int number) {
   return {.data = {kAlgorithmMark, static_cast<uint64_t>(number)}};
 }
 
-// Returns the algorithm's number, or -1 if the card would not run the algorithm.
+// Returns the algorithm's number, or -1 if the card would refuse to run the algorithm.
 int NumberOf(const cublasLtMatmulAlgo_t& algorithm) {
   const auto& settings = Card::Get().settings;
   const uint64_t number = algorithm.data[1];
@@ -82,7 +82,7 @@ void Put(void* data, cudaDataType type, int64_t i, double value) {
   }
 }
 
-// PTX ISA 9.7.3.24 allows tanh.approx.f32 a relative error of 2^-11. The error here can be up to
+// PTX ISA 9.7.3.24 allows a relative error of 2^-11 in tanh.approx.f32. The error here is up to
 // 2^-10.
 double ApproximateTanh(double x) {
   constexpr double kSteps = 0x1p10;
@@ -125,8 +125,8 @@ struct Product {
     const int64_t offset = batch * b_layout.stride;
     return Read(b, b_layout, offset, desc.transpose_b == CUBLAS_OP_T, d_layout.columns);
   }
-  // Returns [rows, depth()]. If `along`, the distance in `data` between neighbouring elements of a
-  // row is the leading dimension.
+  // Returns [rows, depth()]. If `along`, neighbouring elements of a row are one leading dimension
+  // apart in `data`.
   std::vector<double> Read(const void* data, const Layout& layout, int64_t offset, bool along,
                            int64_t rows) const {
     std::vector<double> values;
@@ -176,7 +176,7 @@ struct Product {
         const double* y = columns.data() + column * depth();
         for (int64_t row = 0; row < d_layout.rows; ++row) {
           const double* x = rows.data() + row * depth();
-          // The sum is rounded to fp32, as the accumulators of a card are before the epilogue.
+          // Before the epilogue, the sum is rounded to fp32, like the accumulators of a card.
           double sum = static_cast<float>(InnerProduct(x, y) * double{alpha});
           if (beta != 0.0f) {
             sum += double{beta} *
@@ -370,8 +370,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   const bool has_epilogue = desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
   const Epilogues epilogues = has_epilogue ? card.settings.epilogues : Epilogues::kWork;
   if (epilogues == Epilogues::kRefused) {
-    // As on a card, the runtime also has an error afterwards. The same happens if a kernel of the
-    // library cannot be launched.
+    // As on a card, this also sets the error of the runtime. A card does the same if a kernel of
+    // the library cannot be launched.
     card.Result(cudaErrorInvalidConfiguration);
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }

@@ -22,7 +22,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
-// Blocks run one after the other, so one static copy serves all blocks.
+// Blocks run one after the other, so one static variable is enough for all blocks.
 #define __shared__ static
 
 inline uint3 threadIdx;
@@ -60,7 +60,7 @@ inline void __threadfence_block() {}
 
 namespace lodestar::emulator {
 
-// The values that the lanes of a mask have given, by the number of the lane.
+// The values that the lanes of a mask have passed, by lane number.
 template <typename T>
 class LaneValues {
  public:
@@ -105,8 +105,8 @@ T Reduce(unsigned mask, T value, Combine combine, const char* file, int line) {
   return result;
 }
 
-// Updates a value in memory. Emulated threads switch only at barriers and warp operations, so no
-// other thread runs in between.
+// Updates a value in memory. This is atomic, because emulated threads switch only at barriers and
+// warp operations.
 template <typename T, typename Combine>
 T Update(T* address, Combine combine) {
   const T old = *address;

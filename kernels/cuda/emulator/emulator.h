@@ -5,9 +5,9 @@
 // compute and how they synchronise, but not their speed. Calls may come from several threads.
 //
 // Device memory is host memory filled with NaN, with canaries behind it. Streams are queues whose
-// operations run only when a thread waits for them. Work that relies on an order that no event or
-// stream enforces reads wrong values. Each card has its own memory and streams. All cards share one
-// clock.
+// operations run only when a thread waits for them. If a piece of work needs an order that no event
+// or stream enforces, it reads wrong values. Each card has its own memory and streams. All cards
+// share one clock.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,14 @@ namespace lodestar::emulator {
 
 enum class ThreadOrder : uint8_t { kForward, kReversed };
 
-// Which operations of other streams a wait for one stream runs: only those that the stream waits
-// for, or all of them first. If no event orders a reader and a writer, tests with both settings run
-// the two in both orders.
+// Says which operations of other streams run when a thread waits for one stream: only those that
+// the stream waits for, or all of them first. If no event orders a reader and a writer, the two
+// settings run them in different orders.
 enum class StreamOrder : uint8_t { kOnlyWhatIsNeeded, kOthersFirst };
 
-// What happens to a matrix product with an epilogue. kWork: the product is computed. kUnknown: the
-// heuristic knows no epilogue except DEFAULT. kRefused: the heuristic knows the epilogue, but the
-// call is refused. kFatal: the call breaks the card.
+// Says what happens to a matrix product with an epilogue. kWork: the product is computed. kUnknown:
+// the heuristic knows no epilogue except DEFAULT. kRefused: the heuristic knows the epilogue, but
+// the call is refused. kFatal: the call breaks the card.
 enum class Epilogues : uint8_t { kWork, kUnknown, kRefused, kFatal };
 
 struct Settings {
@@ -41,29 +41,28 @@ struct Settings {
   Epilogues epilogues = Epilogues::kWork;
   // Time of a matrix product with an epilogue, if its algorithm takes 1 us without an epilogue.
   double epilogue_microseconds = 1.0;
-  // Time of a matrix product with each algorithm that the heuristic names, in the order of the
-  // heuristic. The algorithms add up in different orders, so that their results differ in the last
-  // bits.
+  // Time of a matrix product with each algorithm of the heuristic, in the order of the heuristic.
+  // The algorithms add in different orders, so their results differ in the last bits.
   std::vector<double> algorithm_microseconds = {1.0};
   // Number of an algorithm that the heuristic names, but that is refused when it is checked or
-  // called. -1 means that there is no such algorithm.
+  // called. -1 means that no algorithm is refused.
   int refused_algorithm = -1;
 };
 
-// Changes the settings. The card's memory, streams and queued operations stay as they are.
+// Changes the settings. The card's memory, streams and queued operations do not change.
 void Configure(const Settings& settings);
 const Settings& settings();
 // Lets the next `count` allocations of device memory succeed. Later allocations fail.
 void FailAllocationsAfter(int count);
-// Makes a kernel fail as if it had accessed memory that is not its own. 0 means the next kernel, 1
-// the kernel after it.
+// Makes a kernel fail as if it had accessed memory outside its allocations. 0 means the next
+// kernel, 1 the kernel after it.
 void FailLaunchAfter(int count);
-// Lets time pass in which the host is busy. Queued operations run. If they end earlier by the
-// card's clock, the card is idle for the rest of the time.
+// Advances the time while the host is busy. Queued operations run. If they need less time on the
+// card's clock, the card is idle for the rest.
 void PassTime(double microseconds);
-// Clears an error that would otherwise be returned by all calls until the process ends.
+// Clears an error that all calls would otherwise return until the process ends.
 void ClearStickyError();
-// Returns the error of the kernel that failed first, with thread and place. Empty means that no
+// Returns the error of the first kernel that failed, with thread and place. Empty means that no
 // kernel has failed.
 std::string KernelFailure();
 // Returns the number of calls that asked cuBLASLt for an algorithm.
@@ -71,13 +70,13 @@ int64_t num_heuristics();
 // Returns the number of matrix products that were queued or recorded.
 int64_t num_products();
 int64_t num_launches();
-// Returns the number of allocations and registrations that are not released: of device memory, of
-// pinned host memory, and registrations of host memory.
+// Returns the number of allocations of device memory and pinned host memory, and of registrations
+// of host memory, that are not released.
 int64_t num_allocations();
 // Returns the bytes of host memory that is pinned or registered now.
 int64_t pinned_bytes();
 // Returns the number of asynchronous copies between device memory and host memory that is not
-// pinned. A real card makes the host wait in such copies.
+// pinned. On a real card, the host waits in such a copy.
 int64_t num_pageable_copies();
 // Returns the bytes that asynchronous copies have moved to and from registered host memory.
 int64_t registered_bytes_copied();

@@ -6,8 +6,8 @@
 
 #include "common/runtime/check.h"
 
-// Saves the stack pointer and the registers that a callee must keep (System V ABI), and loads those
-// of another stack. A new stack begins in LodestarFiberEntry, with the fiber in r12.
+// Saves the stack pointer and the registers that a callee must preserve (System V ABI), and loads
+// those of another stack. A new stack begins in LodestarFiberEntry, with the fiber in r12.
 asm(R"(
 .text
 .type LodestarSwitchStack, @function

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A call stack that can be suspended and resumed, always on the same operating-system thread. Each
-// thread of an emulated CUDA block is a fiber. It works only on x86-64, like kernels/simd.
+// thread of an emulated CUDA block is a fiber. Works only on x86-64, like kernels/simd.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Makes the next Resume() begin `body(argument)`. If an earlier body has not ended, it never
+  // Makes the next Resume() call `body(argument)`. If an earlier body has not ended, it never
   // continues, and its destructors do not run.
   void Start(void (*body)(void*), void* argument);
   // Runs the body until it calls Suspend() or ends. Returns true if the body has ended.

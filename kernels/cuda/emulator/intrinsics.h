@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CUDA's arithmetic intrinsics and cached loads on the host. Fast intrinsics are exact here, but
-// err by a few units in the last place on a card.
+// CUDA's arithmetic intrinsics and cached loads on the host. Fast intrinsics are exact here. On a
+// card they have errors of a few units in the last place.
 #pragma once
 
 #include <algorithm>

@@ -25,8 +25,8 @@ constexpr unsigned char kPoison = 0xff;
 // Maximum number of bytes of an allocation that are filled with NaN. Filling workspaces of many MiB
 // would take long.
 constexpr size_t kMaxPoisonBytes = 1 << 20;
-// From this size on, an allocation only reserves addresses, and gets pages when it is touched. So
-// an emulated card can have more memory than the machine, as long as the memory is not used.
+// Minimum size of an allocation that only reserves addresses. Such an allocation uses memory only
+// where it is read or written. So an emulated card can have more memory than the machine.
 constexpr size_t kReservedBytes = size_t{256} << 20;
 constexpr unsigned kMaxBlockThreads = 1024;
 constexpr unsigned kMaxGridYz = 65535;
@@ -47,8 +47,8 @@ void FreeAligned(void* memory, size_t bytes) {
   munmap(memory, bytes);
 }
 
-// Returns the size of an allocation with its canary. The canary also separates allocations from
-// other memory of the host.
+// Returns the size of an allocation including its canary. The canary also separates the allocation
+// from other memory of the host.
 size_t WholeBytes(size_t bytes) {
   return (bytes + kCanaryBytes + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -90,8 +90,7 @@ size_t Card::MaxSharedBytes() const {
 }
 
 cudaError_t Card::Queue(cudaStream_t stream, Operation operation) {
-  // Our code must not use the default stream, because the emulator does not order it with other
-  // streams.
+  // The emulator does not order the default stream with other streams, so our code must not use it.
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   if (stream->captured != nullptr) {
     stream->captured->operations.push_back(std::move(operation));
@@ -172,7 +171,7 @@ void* Card::AllocateHost(size_t bytes) {
 bool Card::Release(void* memory, Kind kind) {
   const auto it = allocations_.find(memory);
   if (it == allocations_.end() || it->second.kind != kind) return false;
-  // Queued operations may still use the memory, so they run first, as on a card.
+  // Queued operations may still use the memory, so they run before it is freed, as on a card.
   for (cudaStream_t stream : streams) RunUntil({stream, stream->queued});
   CheckCanaries();
   if (kind == Kind::kDevice) used_bytes_[it->second.device] -= it->second.bytes;
@@ -228,8 +227,7 @@ bool Card::LeavesAllocation(const void* memory, size_t bytes) const {
   --it;
   const auto offset =
       static_cast<size_t>(static_cast<const char*>(memory) - static_cast<const char*>(it->first));
-  // Returns false for memory behind an allocation and its canary, because that memory belongs to
-  // the host. Registered memory has no canary.
+  // Memory after an allocation and its canary belongs to the host. Registered memory has no canary.
   const size_t canary_bytes = it->second.kind == Kind::kRegistered ? 0 : kCanaryBytes;
   if (offset >= it->second.bytes + canary_bytes) return false;
   return offset + bytes > it->second.bytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The emulated cards: their memory, and their streams, which are queues of operations that have not
-// run yet. Callers must hold the lock of mutex().
+// run yet. Callers must hold mutex().
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -55,7 +55,8 @@ struct CUevent_st {
   lodestar::emulator::StreamPoint point;
   bool times = false;
   bool captured = false;
-  // The card's clock when the event was reached. Negative means that it is not reached yet.
+  // The time on the card's clock when the event was reached. Negative means that it was not reached
+  // yet.
   std::shared_ptr<double> microseconds;
 };
 struct CUgraph_st {
@@ -91,34 +92,34 @@ class Card {
   // Maximum dynamic shared memory of each kernel that has asked for more than the default.
   std::map<const void*, size_t> shared_bytes_of_kernels;
 
-  // Pairs (device that copies, device whose memory it reaches).
+  // Pairs of devices: the first copies, and the second has the memory that it reaches.
   std::set<std::pair<int, int>> enabled_peers;
 
-  // Remembers and returns `error`. If the card has failed before, returns the sticky error instead.
+  // Stores and returns `error`. If the card has failed before, returns the sticky error instead.
   cudaError_t Result(cudaError_t error);
-  // Fails the card, as a wrong memory access of a kernel does.
+  // Makes the card fail, as a wrong memory access of a kernel does.
   void Break(cudaError_t error, const std::string& why);
-  // Returns the maximum dynamic shared memory for which a kernel may ask.
+  // Returns the maximum dynamic shared memory that a kernel may ask for.
   size_t MaxSharedBytes() const;
   cudaError_t Queue(cudaStream_t stream, Operation operation);
-  // Runs the operations before the point, and the operations of other streams for which they wait.
+  // Runs the operations before the point, and the operations of other streams that these wait for.
   // With StreamOrder::kOthersFirst, first runs all operations of other streams.
   void RunUntil(StreamPoint point);
-  // If the calling thread records a stream, refuses the call, because the call would wait. Also
-  // makes the recording invalid.
+  // Refuses a call that would wait, if the calling thread is recording a stream. Also makes the
+  // recording invalid.
   cudaError_t RefuseIfCapturing();
   void RunKernel(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 
   // Returns a reference to the calling thread's current device. The caller may set it.
   static int& CurrentDevice();
 
-  // kRegistered is memory of the host itself, which is pinned until it is unregistered.
+  // kRegistered is ordinary host memory, which is pinned until it is unregistered.
   enum class Kind : uint8_t { kDevice, kPinned, kRegistered };
   void* AllocateDevice(size_t bytes);  // on the current device
   void* AllocateHost(size_t bytes);
   bool Release(void* memory, Kind kind);
   cudaError_t Register(void* memory, size_t bytes);
-  // Unregisters host memory. If a copy to or from the memory has not run yet, the card breaks.
+  // Unregisters host memory. If a copy to or from the memory is still queued, the card fails.
   cudaError_t Unregister(void* memory);
   // Returns true if [memory, memory + bytes) extends beyond the allocation in which it begins.
   bool LeavesAllocation(const void* memory, size_t bytes) const;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Stands in for cuDNN in the plugin on an emulated card. Its attention is computed by our kernels.
-// If the environment has LODESTAR_STAND_IN_ATTENTION=missing, the library cannot be loaded. With
-// LODESTAR_STAND_IN_ATTENTION=refuses, the library makes no plans.
+// Replaces cuDNN in the plugin on an emulated card. Our kernels compute its attention. With the
+// environment variable LODESTAR_STAND_IN_ATTENTION=missing, the library cannot be loaded. With
+// LODESTAR_STAND_IN_ATTENTION=refuses, it makes no plans.
 #include <cstdlib>
 #include <memory>
 #include <string>

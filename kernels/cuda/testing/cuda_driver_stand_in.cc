@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The functions of NVIDIA's driver that cuDNN calls while it makes plans, for machines without a
-// card. cuDNN compiles its code as it would for a real card. This stand-in accepts the code without
-// loading it. Nothing can run.
+// card. cuDNN compiles its code as for a real card. This stand-in accepts the code, but does not
+// load it. Nothing can run.
 #include <cstddef>
 
 // NOLINTBEGIN: the names are CUDA's.

@@ -114,7 +114,7 @@ struct Tensor {
   bool is_accumulator;  // sums are added to the values in memory
 };
 
-// The values of a tensor, in the order of its indices. The last index changes fastest.
+// The values of a tensor. They are ordered by index, and the last index changes fastest.
 struct Values {
   Sizes sizes;
   std::vector<double> at;
@@ -178,7 +178,7 @@ class Run {
     return values_[tensor.id] = std::move(values);
   }
 
-  // Sets a tensor. `value` returns the value of the element with an index.
+  // Sets all elements of a tensor. value(index) returns the value of an element.
   void Write(const Descriptor& description, const std::function<double(const Sizes&)>& value) {
     const Tensor tensor(description);
     LODESTAR_CHECK(!values_.contains(tensor.id)) << "tensor " << tensor.id << " is set twice";
@@ -287,7 +287,7 @@ class Run {
     });
   }
 
-  // Gives a tensor another layout. The elements stay in the same places in memory.
+  // Changes the layout of a tensor. The elements stay at the same addresses.
   void Reshape(const Descriptor& operation) {
     const Descriptor& from = operation.Of(CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
     const Descriptor& to = operation.Of(CUDNN_ATTR_OPERATION_RESHAPE_YDESC);

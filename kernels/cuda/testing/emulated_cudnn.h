@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// cuDNN's backend API, as the plugin calls it. Graphs are computed on the host, node by node, in
-// fp64. So tests without a card show what our graphs compute. Only the operations of cudnn_graph.h
-// are known. Each graph has a plan.
+// cuDNN's backend API for the calls that the plugin makes. Graphs are computed on the host, node by
+// node, in fp64. So tests without a card show what our graphs compute. Only the operations of
+// cudnn_graph.h are implemented. Every graph has a plan.
 //
-// Tensors that are not stored are kept in fp64, whatever their type is. Stored tensors are read and
-// written in their own type, at the addresses that the caller gives.
+// Tensors that are not stored stay in fp64, whatever their type is. Stored tensors are read and
+// written in their own type, at the addresses that the caller passes.
 #pragma once
 
 #ifdef LODESTAR_HAS_CUDNN
@@ -17,10 +17,10 @@
 
 namespace lodestar::cuda {
 
-// Each plan asks for this much workspace, and fills it with NaN when it runs.
+// Size of the workspace of each plan, which a run fills with NaN.
 inline constexpr size_t kEmulatedCudnnWorkspaceBytes = 512;
 
-// Returns the functions of a cuDNN that reports `version`, which is 91500 or 91600.
+// Returns the functions of a cuDNN of this version, which must be 91500 or 91600.
 template <size_t version>
 std::shared_ptr<const CudnnApi> EmulatedCudnn();
 

@@ -13,7 +13,7 @@
 
 namespace lodestar::cuda {
 
-// Configures the emulated card by `settings`, clears the error of an earlier test, and makes a
+// Configures the emulated card with `settings`, clears the error of an earlier test, and makes a
 // device.
 std::unique_ptr<kernels::Device> MakeEmulatedDevice(const factory::CudaPluginOptions& options,
                                                     const emulator::Settings& settings);

@@ -29,13 +29,13 @@ struct Rank {
   Event done;
 };
 
-// Communicators that were made together.
+// Communicators that were created together.
 struct Clique {
   explicit Clique(int count) : ranks(count), everybody(count) {}
   std::atomic<int> num_connected = 0;  // ranks that have called an operation in a group
   std::vector<Rank> ranks;
   std::barrier<> everybody;
-  // This flag is shared, because kernels that wait for it may outlive the clique.
+  // Shared, because kernels that wait for this flag may exist longer than the clique.
   const std::shared_ptr<std::atomic<bool>> is_aborted = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -88,8 +88,8 @@ NcclResult AsyncError(NcclCommunicator* communicator, NcclResult* error) {
   return kNcclSuccess;
 }
 
-// A kernel that must run only after the communicator was aborted. If it runs earlier, the process
-// ends, because on a real card the kernel would wait for ever.
+// Must run only after the communicator was aborted. If it runs earlier, the process ends, because
+// on a real card this kernel would never end.
 void AwaitAbort(const std::shared_ptr<std::atomic<bool>>& is_aborted) {
   LODESTAR_CHECK(*is_aborted) << "it would wait for ever";
 }
@@ -103,9 +103,9 @@ const char* ErrorString(NcclResult result) {
   return result == kNcclSuccess ? "no error" : "unhandled cuda error";
 }
 
-// True between GroupStart() and GroupEnd(). In a group one thread calls for several ranks, and no
-// call waits for another rank. Operations in a group only connect the ranks and leave values
-// unchanged.
+// True between GroupStart() and GroupEnd(). In a group, one thread makes the calls of several
+// ranks, and no call waits for another rank. Operations in a group only connect the ranks, and do
+// not change values.
 thread_local bool is_in_group = false;
 
 NcclResult GroupStart() {
@@ -118,8 +118,8 @@ NcclResult GroupEnd() {
   return first_operations_fail ? kUnhandledCudaError : kNcclSuccess;
 }
 
-// Runs an operation of one rank, once all ranks have called it. `work` queues the rank's part on
-// its stream.
+// Waits until all ranks have called the operation. Then `work` queues the part of this rank on its
+// stream.
 template <typename Work>
 NcclResult Collective(NcclCommunicator* communicator, const float* from, size_t count,
                       cudaStream_t stream, Work work) {
@@ -172,8 +172,8 @@ NcclResult Broadcast(const void* from, void* to, size_t count, NcclDataType type
       });
 }
 
-// Adds in another order than a group that copies. So tests can tell by the results which of the two
-// was used.
+// Adds in another order than a group that copies. So the results of a test show which of them was
+// used.
 NcclResult Reduce(const void* from, void* to, size_t count, NcclDataType type,
                   NcclReduction reduction, int root, NcclCommunicator* communicator,
                   cudaStream_t stream) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// NCCL between emulated cards: the functions that a group of cards uses. The order of calls is
-// checked.
+// NCCL between emulated cards, with the functions that a group of cards uses. Checks the order of
+// calls.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,23 @@
 
 namespace lodestar::cuda {
 
-// Returns the number of operations that were called since the process began. Operations in a group
-// are not counted.
+// Returns the number of operations that were called since the process began. Does not count
+// operations between GroupStart() and GroupEnd().
 int64_t num_nccl_operations();
 
-// Makes operations that are queued from now on wait on their cards for a member that never comes.
-// They end when their communicators are aborted. If an operation runs before that, the process
-// ends.
+// From now on, operations wait on their cards for a member that never comes. They end when their
+// communicators are aborted. If an operation runs before that, the process ends.
 void SetNcclOperationsWait(bool wait);
-// Makes communicators report this error from now on. 0 means no error.
+// From now on, communicators report this error. 0 means no error.
 void SetNcclAsyncError(int error);
 
-// If `fail` is true, the first operations fail from now on, so that cards are not connected. The
-// call that ends their group returns the error.
+// Says whether first operations fail from now on, so that cards cannot be connected. The call that
+// ends their group returns the error.
 void SetNcclFirstOperationsFail(bool fail);
 
-// Returns functions that work. Each communicator of a clique must be used by a thread of its own.
+// Returns functions that work. Each communicator of a clique must be used by its own thread.
 absl::StatusOr<NcclFunctions> LoadEmulatedNccl();
-// Returns functions whose communicators cannot be made.
+// Returns functions that cannot create communicators.
 absl::StatusOr<NcclFunctions> LoadBrokenNccl();
 absl::StatusOr<NcclFunctions> LoadNoNccl();
 

@@ -19,8 +19,8 @@
 
 namespace lodestar::cuda {
 
-// The stream and the device memory of one test. Each allocation is exactly as large as asked for,
-// so that the emulator reports a write behind it.
+// The stream and the device memory of one test. Each allocation has exactly the requested size, so
+// that the emulator reports a write after its end.
 class KernelTestRig {
  public:
   explicit KernelTestRig(emulator::ThreadOrder order) {
@@ -36,7 +36,7 @@ class KernelTestRig {
 
   cudaStream_t stream() const { return stream_; }
 
-  // Allocates memory filled with NaN in all floating types.
+  // Allocates memory and fills it with bytes that are NaN in all floating types.
   template <typename T>
   T* Allocate(size_t n) {
     void* memory = nullptr;
@@ -61,8 +61,8 @@ class KernelTestRig {
   std::vector<void*> memory_;
 };
 
-// Calls `run(rig)` in both orders of threads, and returns the vector that it returns. Expects that
-// both vectors have the same bits.
+// Calls `run(rig)` once for each order of threads. Expects that both results have the same bits,
+// and returns the result, which is a vector.
 template <typename Run>
 auto InBothOrders(Run run) {
   KernelTestRig forward(emulator::ThreadOrder::kForward);
@@ -106,7 +106,7 @@ std::vector<T> Noises(int64_t n, int64_t seed = 0) {
   return values;
 }
 
-// Rounding unit of T.
+// Largest relative rounding error of T.
 template <typename T>
 inline constexpr float kUnit = sizeof(T) == 2 ? 0x1p-8f : 0x1p-24f;
 
