@@ -54,7 +54,7 @@ class Worker {
     // The file that stores what the device chooses by measuring; see TuningFile. Empty means no
     // file.
     std::string tuning_path = {};
-    // The name of the device in messages. Empty means the name that the device has.
+    // The name of the device in messages. Empty means the device's own name.
     std::string device_name;
     // True if memory is shared with servers of this machine.
     bool shared_memory = true;

@@ -19,7 +19,7 @@
 
 namespace lodestar::worker {
 
-// Returns a name from host and process, such as "gpu-box-4711".
+// Returns a name that is made from host name and process ID, such as "gpu-box-4711".
 std::string DefaultWorkerName();
 uint64_t RandomInstanceId();
 
@@ -41,7 +41,8 @@ absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view fla
 // Credentials of a worker that has joined. They are renewed as long as the object exists.
 class WorkerCredentials {
  public:
-  // Does the same as AwaitEntry(). Then fills in security, name and coordinator of *config.
+  // Waits like AwaitEntry() until the worker may join. Then sets security, name and coordinator of
+  // *config.
   static absl::StatusOr<std::unique_ptr<WorkerCredentials>> Await(
       const WorkerEntrance& entrance, const std::function<bool()>& is_interrupted,
       Worker::Config* config);

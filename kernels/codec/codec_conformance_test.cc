@@ -241,7 +241,7 @@ TEST_P(CodecConformanceTest, TheSumOfSquaresIsThatOfTheDecodedElements) {
 
 TEST_P(CodecConformanceTest, TheFirstThatIsNotBelowALimitIsFound) {
   for (const float limit : {1e-3f, 0.3f, 40000.0f, 1e18f}) {
-    // `large` is twice the limit, or 65000 if that is beyond the range of fp16.
+    // `large` is twice the limit. If that is too large for fp16, it is 65000.
     const float large =
         GetParam() == params::Encoding::kFp16 ? std::min(2 * limit, 65000.0f) : 2 * limit;
     std::vector<float> values(600, 0.0f);

@@ -24,8 +24,9 @@ struct Loops {
   // Returns the bits of the largest magnitude. A NaN or Inf counts as larger than every finite
   // value.
   uint32_t (*max_magnitude)(const float* values, int64_t n);
-  // count_at_least returns how many magnitudes have bits of at least `least`; n must be below 2^31.
-  // mark_at_least sets marks[i] to 1 for these elements, and to 0 for all others.
+  // count_at_least returns the number of magnitudes whose bits, as an integer, are at least
+  // `least`. n must be below 2^31. mark_at_least sets marks[i] to 1 for these elements, and to 0
+  // for all others.
   int64_t (*count_at_least)(const float* values, uint32_t least, int64_t n);
   void (*mark_at_least)(const float* values, uint32_t least, uint8_t* marks, int64_t n);
   // Rounds values / scale up or down at random. The probability of rounding up is the fraction that

@@ -240,7 +240,7 @@ TEST(TopKCodecTest, LevelsThatAreNotFiniteAreSeen) {
       EXPECT_EQ(FirstNotBelow(encoding, bytes.data(), INFINITY, 5000), 0);
     }
   }
-  // With this step, low + 7 * step is beyond fp32.
+  // With this step, low + 7 * step is too large for fp32.
   Bytes bytes = Encoded(encoding, Values(5000, 1));
   const uint16_t large = 0x7F00;
   std::memcpy(bytes.data() + 2, &large, sizeof(large));

@@ -130,7 +130,8 @@ void CheckShape(const kernels::AttentionShape& s) {
 
 }  // namespace
 
-// Each thread needs the scores of one block and their gradient, and one number per query.
+// Each thread needs memory for the scores of one block and their gradient, and for one number per
+// query.
 int64_t CpuDevice::AttentionWorkspaceElements(const kernels::AttentionShape& shape) {
   return pool_.num_threads() * (2 * kQueryBlock * PaddedTokens(shape) + kQueryBlock);
 }

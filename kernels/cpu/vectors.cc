@@ -84,7 +84,7 @@ void FillRange(kernels::Buf y, T value) {
   std::fill_n(y.as<T>(), y.num_elements, value);
 }
 
-// Cost of encoding an element, in units of ForRanges().
+// Cost of encoding an element, in the unit of ForRanges()'s `cost`.
 constexpr int64_t kEncodeCost = 2;
 
 const float* FloatsAt(kernels::Buf buf, int64_t begin) {
@@ -93,7 +93,7 @@ const float* FloatsAt(kernels::Buf buf, int64_t begin) {
 
 // Number of random words that are made in one step. There is one word per element.
 constexpr int64_t kWordsTogether = 4;
-// Cost of dropping an element, in units of ForRanges().
+// Cost of dropping an element, in the unit of ForRanges()'s `cost`.
 constexpr int64_t kDropoutCost = 16;
 
 absl::Span<float> Part(const kernels::Buf& buf, int64_t begin, int64_t end) {

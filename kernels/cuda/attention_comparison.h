@@ -39,7 +39,7 @@ struct AttentionSample {
 
 // Compares the outputs of `library` with those of `own`. `own` also has the inputs. `shape` is the
 // shape of one sample. Returns kUndecided if the matrices of `own` are not finite or are all zeros.
-// Gradients are all zeros if dy is zero.
+// For example, gradients are zero if dy is zero.
 Comparison CompareAttention(AttentionPass pass, const kernels::AttentionShape& shape,
                             const AttentionSample& library, const AttentionSample& own);
 

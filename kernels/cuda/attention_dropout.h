@@ -75,8 +75,9 @@ __device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int col
     return bits;
   }
   if (kKeyRows) {
-    // Four lanes that differ only in the last two bits of g need the same 4 + 4 blocks. Lane w of
-    // the four lanes computes the blocks of entry w of both accumulators.
+    // g is the upper part of the lane's number (lane / 4). Four lanes whose g differ only in the
+    // last two bits need the same 4 + 4 blocks. Lane w of them computes the blocks of entry w of
+    // both accumulators.
     const int w = g % 4;
     uint32_t blocks[2];
 #pragma unroll
@@ -91,8 +92,9 @@ __device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int col
     for (int i = 0; i < 8; ++i) bits |= (all >> (4 * i + w) & 1u) << i;
     return bits;
   }
-  // Lanes t and t ^ 1 need the two halves of the same blocks. The lane with the even t computes the
-  // blocks of accumulator 0. The other lane computes the blocks of accumulator 1.
+  // t is the lower part of the lane's number (lane % 4). Lanes t and t ^ 1 need the two halves of
+  // the same blocks. The lane with the even t computes the blocks of accumulator 0. The other lane
+  // computes the blocks of accumulator 1.
   const int odd = t % 2;
   const int key = column + 8 * odd + 4 * (t / 2);
   const uint32_t own = dropout.KeepFour(row + g, key) | dropout.KeepFour(row + g + 8, key) << 4;

@@ -29,7 +29,7 @@ struct Place {
     const int tile = static_cast<int>(at - head * tiles);
     first = (longest_last ? tiles - 1 - tile : tile) * kFloatOwned;
   }
-  // Returns the first column of the chunk that is loaded as number i.
+  // Returns the first column of the i-th chunk in the order of loading.
   __device__ int Column(int i) const { return (chunk + 1 + i) % chunks * kFloatDepth; }
   __device__ int OwnColumn() const { return chunk * kFloatDepth; }
 };
@@ -147,9 +147,10 @@ __global__ void __launch_bounds__(kFloatThreads)
               call.width, mix, call.keep_scale);
 }
 
-// Replaces the scores in `p` by the probabilities (0 if dropout drops them, not yet scaled by
-// keep_scale), and dp in `ds` by the gradients of the scores. The tile's first row is token `row`,
-// its first column is token `column`. The formulas are in attention_tensor_backward.cu.cc.
+// Replaces the scores in `p` by the probabilities, and dp in `ds` by the gradients of the scores.
+// Probabilities that dropout drops are 0, and the others are not yet scaled by keep_scale. The
+// tile's first row is token `row`, and its first column is token `column`. The formulas are in
+// attention_tensor_backward.cu.cc.
 template <bool kKeysOwned, typename T>
 __device__ inline void Differentiate(OwnedByOther& p, OwnedByOther& ds,
                                      const AttentionCall<T>& call, const AttentionHead& head,
@@ -245,7 +246,7 @@ __global__ void __launch_bounds__(kFloatThreads)
               place.OwnColumn(), call.width, p_sums, call.keep_scale);
 }
 
-// One warp computes `delta` of one query and head.
+// Number of threads per block. Each warp computes `delta` of one query and head.
 constexpr int kDeltaThreads = 256;
 
 template <typename T, int kLanes>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The attention kernels: their arguments, the places of tensors in memory, and the calls that queue
-// the kernels. No version writes the scores (tokens x tokens) to memory. For host and device code.
+// The attention kernels: their arguments, the places of tensors in memory, and the functions that
+// queue the kernels. The scores (tokens x tokens) are never written to memory. For host and device
+// code.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -58,8 +59,7 @@ struct AttentionHead {
   }
 };
 
-// Queue attention in fp32 arithmetic, which serves any head width and card. T is float or
-// __nv_bfloat16.
+// Queue attention in fp32 arithmetic, for any head width and any card. T is float or __nv_bfloat16.
 template <typename T>
 cudaError_t FloatAttentionForward(const AttentionCall<T>& call, cudaStream_t stream);
 // FloatAttentionBackward() and TensorAttentionBackward() read `delta`, which the caller must have

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// LoadAttentionLibrary() of plugins that are built without cuDNN's headers.
+// Defines LoadAttentionLibrary() for plugins that are built without cuDNN's headers.
 #include "absl/status/status.h"
 #include "kernels/cuda/attention_library_factory.h"
 

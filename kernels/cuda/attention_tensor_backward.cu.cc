@@ -46,7 +46,7 @@ using Chunk = Accumulator[Sizes<kWidth>::kRowTiles][kCount];
 template <int kWidth, bool kKept>
 class LeftFactors {
  public:
-  // Sets the tile. Must be called when the tile is in shared memory.
+  // Sets the tile. Must be called after the tile was written to shared memory.
   __device__ __forceinline__ void Take(const Bf16* tile, int warp_row) {
     tile_ = tile + warp_row * kWidth;
     if (!kKept) return;
@@ -122,7 +122,7 @@ __device__ __forceinline__ void AddProduct(Sums<kWidth>& sums, const LanePlaces<
   }
 }
 
-// Returns log_sum_exp in base 2, and delta.
+// Returns two statistics of a query: log_sum_exp in base 2, and delta.
 __device__ __forceinline__ float2 LoadStatistics(const AttentionCall<Bf16>& call, int64_t row,
                                                  int query) {
   // Queries beyond the last token are zero vectors, so they add nothing to any sum.

@@ -64,8 +64,8 @@ __device__ __forceinline__ void LoadTileAsync(Bf16* tile, const Bf16* matrix, in
 template <int kWidth>
 struct LanePlaces {
   int tall;  // row lane % 16; lanes 0-15 take the left 8 columns
-  // Rows 0-7 for lanes 0-15, rows 8-15 for lanes 16-31. Lanes 0-7 and 16-23 take the left 8
-  // columns.
+  // Rows 0-7 for lanes 0-15, and rows 8-15 for lanes 16-31. Lanes 0-7 and 16-23 get the left 8
+  // columns, all others the right 8 columns.
   int wide;
 
   __device__ __forceinline__ LanePlaces() {

@@ -118,7 +118,7 @@ TEST_P(CardGroupTest, ValuesMayBeWrittenAfterAwait) {
   for (int member = 0; member < group().size(); ++member) EXPECT_THAT(Read(member), Each(sum));
 }
 
-// The order of the work must not depend on which card's stream runs first.
+// Await() must give the right order, whichever card's stream runs first.
 TEST_P(CardGroupTest, AwaitOfTheOthersComesAfterTheFirstCardHasRead) {
   OnAll([&](int member) {
     card(member).Fill(values_[member], member + 1.0);

@@ -184,8 +184,8 @@ struct Int4Format {
     for (int k = 0; k < kPerLane / 2; ++k) lanes.at[k] = Packed(codes[2 * k], codes[2 * k + 1]);
     *reinterpret_cast<Lanes<unsigned char, kPerLane / 2>*>(codes_of_block + at / 2) = lanes;
   }
-  // Stores only the codes of the first `count` elements. Requires: the codes behind them are 0,
-  // because the last byte has two codes.
+  // Stores only the codes of the first `count` elements. Requires: all later codes are 0, because
+  // the last byte has two codes.
   static __device__ inline void StoreSome(unsigned char* codes_of_block, int at,
                                           const int (&codes)[kPerLane], int count) {
 #pragma unroll
@@ -201,7 +201,7 @@ struct Int4Format {
         *reinterpret_cast<const Lanes<unsigned char, kBytes>*>(codes_of_block + at / 2);
 #pragma unroll
     for (int k = 0; k < kLanes; ++k) {
-      // `at` can be odd only if kLanes is 1.
+      // `at` may be odd if kLanes is 1.
       const int half = (lanes.at[k / 2] >> 4 * ((at + k) % 2)) & 0xf;
       codes[k] = (half ^ 8) - 8;
     }

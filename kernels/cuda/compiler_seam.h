@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The seam between the two compilers of kernels: dynamic shared memory, which only nvcc declares,
-// and instructions that have no name in CUDA's C++. nvcc takes these functions from here. In tests
-// the host's compiler takes functions of the same names from the emulator, which implements them in
-// software. No other file of ours depends on the compiler. For .cu.cc files.
+// Functions that differ between the two compilers of kernels: dynamic shared memory, which only
+// nvcc declares, and instructions that have no name in CUDA's C++. nvcc uses the functions of this
+// file. In tests, the host's compiler uses functions of the same names from the emulator, which
+// implements them in software. No other file of ours depends on the compiler. For .cu.cc files.
 //
 // NVIDIA's PTX ISA describes the instructions (9.7.14 "mma.m16n8k16", "ldmatrix"; 9.7.9.25
 // "cp.async"). All threads of a warp call MultiplyAdd() and the loads together. With lane = 4 *

@@ -41,7 +41,7 @@ __global__ void Multiply(float* c, const __nv_bfloat16* a, const __nv_bfloat16* 
   for (int i = 0; i < 4; ++i) c[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sums[i];
 }
 
-// Loads the same rows through both loads, so that the layouts can be compared.
+// Loads the same rows with both load functions, so that the layouts can be compared.
 __global__ void Load(uint32_t* plain, uint32_t* transposed, const uint16_t* rows) {
   uint16_t* tile = DynamicShared<uint16_t>();
   for (int i = 0; i < 8; ++i) tile[threadIdx.x * 8 + i] = rows[threadIdx.x * 8 + i];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// In all kernels, the column of a thread is a pixel of a sample. blockIdx.y is a channel.
+// In all kernels, a thread handles one column. A column is a pixel of a sample. blockIdx.y is a
+// channel.
 #include "kernels/cuda/conv.h"
 
 #include <cuda_bf16.h>
@@ -25,7 +26,7 @@ struct Columns {
   __device__ int count() const { return samples * plane(); }
 };
 
-// The column of this thread, split into sample, row and x.
+// The column of this thread, and the sample, row and x that it belongs to.
 struct Place {
   int column, sample, pixel, row, x;
 };
@@ -72,8 +73,8 @@ __global__ void __launch_bounds__(kThreads) ConvUnfoldKernel(T* patches, const T
   }
 }
 
-// Adds up the patches that have read the thread's pixel. Tap (down, right) has read it in the
-// column of the pixel at (row - down, x - right).
+// Adds up the patch elements that were copied from the thread's pixel. Tap (down, right) has copied
+// it to the column of the pixel at (row - down, x - right).
 template <typename T>
 __global__ void __launch_bounds__(kThreads) ConvFoldKernel(T* dx, const T* patches, Columns c) {
   Place place;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CudaDevice's functions for the card itself: memory, streams, events and graphs.
+// Implements CudaDevice's functions for the card itself: memory, streams, events and graphs.
 #include "kernels/cuda/cuda_device.h"
 
 #include <algorithm>

@@ -60,7 +60,7 @@ class AttentionGraph {
     return {{shape_.batch, shape_.heads, shape_.tokens, shape_.head_width},
             {shape_.tokens * width(), shape_.head_width, width(), 1}};
   }
-  // Layout of one number per query.
+  // Returns the layout of a tensor with one number per query and head.
   CudnnLayout RowLayout() const {
     return {{shape_.batch, shape_.heads, shape_.tokens, 1},
             {shape_.heads * shape_.tokens, shape_.tokens, 1, 1}};

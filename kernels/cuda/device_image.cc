@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CudaDevice's convolutions and pooling. A convolution is a matrix product over unfolded patches of
-// some samples at a time.
+// Implements CudaDevice's convolutions and pooling. A convolution is a matrix product over unfolded
+// patches of some samples at a time.
 #include <algorithm>
 
 #include "kernels/buffer_checks.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CudaDevice's matrix products, fully connected layers and normalisation.
+// Implements CudaDevice's matrix products, fully connected layers and normalisation.
 #include "absl/strings/str_cat.h"
 #include "kernels/buffer_checks.h"
 #include "kernels/cuda/activation.h"

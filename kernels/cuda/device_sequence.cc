@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CudaDevice's attention, embedding and loss.
+// Implements CudaDevice's attention, embedding and loss.
 #include "absl/strings/str_cat.h"
 #include "kernels/buffer_checks.h"
 #include "kernels/cuda/attention_comparison.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CudaDevice's operations on vectors: copies, casts, sums, wire encodings, activations, dropout and
-// optimizers.
+// Implements CudaDevice's operations on vectors: copies, casts, sums, wire encodings, activations,
+// dropout and optimizers.
 #include "kernels/buffer_checks.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/codec.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Copies between device and host memory that are finished when the call returns. Any thread may
-// call. Each direction has a stream of its own, so that copies do not wait for computations of the
-// device.
+// DirectCopies copies between device and host memory. A copy is done when the call returns. Any
+// thread may call it. Each direction has its own stream, so that copies do not wait for
+// computations of the device.
 #pragma once
 
 #include <array>

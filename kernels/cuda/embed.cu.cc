@@ -120,7 +120,7 @@ __device__ inline void AddToTable(const Segments<T>& s, int32_t token, int64_t c
   for (int k = 0; k < kLanes; ++k) to[k] += sum[k];
 }
 
-// Block (x, y) handles tile x and the columns of y.
+// Block (x, y) handles tile x, for one group of columns. y is the number of the group.
 template <typename T, int kLanes>
 __global__ void __launch_bounds__(kThreads) EmbedTileSumsKernel(Segments<T> s) {
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kLanes;
@@ -149,7 +149,8 @@ __global__ void __launch_bounds__(kThreads) EmbedTileSumsKernel(Segments<T> s) {
   }
 }
 
-// Block (x, y) handles the columns of y of a run that begins in tile x and ends in a later tile.
+// Block (x, y) handles a run that begins in tile x and ends in a later tile, for one group of
+// columns. y is the number of the group.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) EmbedContinuedSumsKernel(Segments<T> s) {
   const int64_t column = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;

@@ -32,7 +32,7 @@ struct Behaviour {
   absl::Status plan;
   int runs_before_failure = 1 << 30;
   bool breaks_the_card = false;
-  // Workspace that a backward pass asks for.
+  // Workspace that a backward pass needs for each sample.
   size_t workspace_bytes_per_sample = 0;
   // 0 means that each pass runs our emulated kernels. Otherwise each later run of a plan copies the
   // outputs of its first run. The copy consists of `marks` operations of a microsecond each (at

@@ -20,7 +20,7 @@ namespace {
 // Hopper on, 4 MiB before.
 constexpr size_t kHopperWorkspaceBytes = size_t{32} << 20;
 constexpr size_t kWorkspaceBytes = size_t{4} << 20;
-// A higher alignment makes no difference to the library.
+// Largest alignment that we report to the library. A higher alignment makes no difference.
 constexpr uintptr_t kMostAlignment = 256;
 
 // Maximum number of algorithms of the heuristic that are timed, by one call each. Algorithms that
@@ -69,7 +69,8 @@ const char* NameOf(kernels::DType dtype) { return dtype == kernels::DType::kF32 
 
 constexpr size_t kDigitsPerWord = 16;
 
-// NVIDIA allows to store the structure and to use it again with the same version of the library.
+// Returns the algorithm as a text. NVIDIA allows programs to store this structure and to use it
+// again with the same version of the library.
 std::string TextOf(const cublasLtMatmulAlgo_t& algorithm) {
   std::string text;
   for (const uint64_t word : algorithm.data) absl::StrAppendFormat(&text, "%016x", word);

@@ -274,8 +274,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 }
 
 // Computes the sums for dgamma and dbeta over one part (range of rows), for any width and
-// alignment. `partials` is [parts, 2, width]. In a block of 32 x 8 threads, threadIdx.x owns a
-// column and threadIdx.y takes every eighth row.
+// alignment. `partials` is [parts, 2, width]. In a block of 32 x 8 threads, a value of threadIdx.x
+// has one column, and a value of threadIdx.y has every eighth row.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     NormBackwardWeightsAnyWidthKernel(NormBackwardCall<T> b, float* partials,

@@ -44,7 +44,7 @@ struct TuningSection {
   std::vector<absl::string_view> lines = {};
 };
 
-// The choices of one device. Thread-safe.
+// The choices that one device has made by measuring. Thread-safe.
 class Tuning {
  public:
   // `text` comes from an earlier run, or is empty. If `text` is not set, choices are not stored.

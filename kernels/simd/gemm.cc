@@ -208,7 +208,7 @@ void PackTransposedA(float* packed, const float* a, int64_t stride, int64_t dept
   }
 }
 
-// A product whose depth is limited: C[m, n] = A B, or added to C if `add`.
+// A product of at most kDepth steps in depth: C[m, n] = A B, or added to C if `add`.
 struct Slice {
   const GemmShape& shape;
   int64_t depth;

@@ -25,7 +25,7 @@ struct Tolerance {
   double terms;
 };
 
-// Allows one rounding of the result, and one or two of intermediate products.
+// Allows one rounding of the result, and one or two roundings of intermediate products.
 inline constexpr Tolerance kElementwise{4.0, 0.0};
 // Allows an exponential and a division, 2 ulp each, followed by a product or two.
 inline constexpr Tolerance kTranscendental{16.0, 0.0};
@@ -33,7 +33,8 @@ inline constexpr Tolerance kTranscendental{16.0, 0.0};
 // average. The largest result also grows with sqrt(k), so that the quotient is constant. 16 is
 // several standard deviations.
 inline constexpr Tolerance kSumOfProducts{16.0, 1.0};
-// Allows several of the operations above in a row: attention (scores, softmax, mix), normalisation.
+// Allows several of the operations above, one after the other: attention (scores, softmax, mix), or
+// normalisation.
 inline constexpr Tolerance kComposite{32.0, 1.0};
 inline constexpr Tolerance kExact{0.0, 0.0};
 // Maximum number of units with bf16. Only stored values are rounded to bf16, and sums are in f32.

@@ -49,7 +49,7 @@ class BulkConnections {
   std::shared_ptr<grpc::Channel> ChannelOf(int stream) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the bucket with which each stream is tested, by stream. Streams without buckets have no
   // entry. The bucket must be large enough to show that the path lets more than small packets
-  // through. The smallest such bucket is taken, or the largest of all if none is large enough.
+  // through. So it is the smallest bucket that is large enough, or the largest of all if none is.
   std::map<int, const params::Bucket*> TrialBuckets() const;
   // Returns the address of the stream's server, for error messages.
   std::string server(int stream) const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -65,8 +65,8 @@ class BulkConnections {
   // Begins to share memory with the servers of this machine. Must be called before streams begin.
   void PrepareSharedMemory();
   // SharedMemory() returns the memory shared with the server of a stream, or null if no memory is
-  // shared. If a stream breaks, the caller must pass the memory that the stream used to Abandon(),
-  // which gives the memory up.
+  // shared. If a stream breaks, the caller must call Abandon() with the memory that the stream
+  // used. Later streams do not use it.
   std::shared_ptr<SharedMemoryCall> SharedMemory(int stream);
   void Abandon(int stream, const std::shared_ptr<SharedMemoryCall>& call);
   // See ParameterTransport.

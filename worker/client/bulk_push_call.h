@@ -99,7 +99,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   // or if enough chunks already wait to be written.
   bool TakePiece(Piece& piece) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes a block of shared memory for a chunk, if memory is shared. Returns false if all blocks
-  // are used now. Cutting then goes on when a block is free.
+  // are used now. In that case cutting continues when a block is free.
   bool TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes the message of a chunk. Errors: those of a device.

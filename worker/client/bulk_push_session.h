@@ -43,7 +43,7 @@ class BulkPushSession final : public PushSession {
   const wire::PushChunkHeader header_;
   // Notified when no chunk refers to the caller's memory any more.
   const std::shared_ptr<absl::Notification> memory_released_;
-  // Held by every chunk. Only the thread of AddBucket() and Finish() uses it.
+  // Every chunk has a reference to it. Used only by the thread of AddBucket() and Finish().
   std::shared_ptr<const void> memory_owner_;
   // Used only by the thread of AddBucket() and Finish().
   bool finished_ = false;

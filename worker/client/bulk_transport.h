@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ParameterTransport brings contributions to the servers and weights from them. One object serves
-// one life (incarnation) of a worker. bulk_grpc_transport.h has the gRPC implementation, and tests
-// of the trainer use a fake. proto/status_mapping.h lists the error codes and what to do about
-// each.
+// ParameterTransport sends contributions to the servers and receives weights from them. One object
+// serves one life (incarnation) of a worker. bulk_grpc_transport.h has the gRPC implementation, and
+// tests of the trainer use a fake. proto/status_mapping.h lists the error codes and what to do
+// about each.
 #pragma once
 
 #include <algorithm>
@@ -40,11 +40,12 @@ struct ContributionHeader {
   friend bool operator==(const ContributionHeader&, const ContributionHeader&) = default;
 };
 
-// Times of a push in which nothing was transferred, as reported by the server.
+// Times of a push, as reported by the server. They show in which time nothing was transferred.
 struct PushWait {
-  // Time that the server held the push because other workers still used the space that it needs.
+  // Time for which the server did not read the push, because other workers still used the space
+  // that it needs.
   absl::Duration held = {};
-  // Time from the end of that wait to the answer.
+  // Time from the end of `held` to the answer.
   absl::Duration since_held = {};
   // Time from the arrival of the last byte to the answer.
   absl::Duration since_received = {};
@@ -67,7 +68,7 @@ struct PushResult {
   PushWait wait = {};
 };
 
-// A session sends one contribution. Its buckets leave in the order in which they are added. One
+// A session sends one contribution. Its buckets are sent in the order in which they are added. One
 // thread at a time may call AddBucket() and Finish(). Any thread may call Cancel() and
 // bytes_unsent().
 class PushSession {
@@ -121,7 +122,7 @@ struct PullTarget {
 };
 
 struct PullSpec {
-  // Buckets are sent once all rounds before this one are over.
+  // The servers send buckets once all rounds before this one are over.
   Round min_round;
   std::vector<PullTarget> targets;  // In the order in which they are wanted.
   params::Encoding encoding = params::Encoding::kFp32;
@@ -180,7 +181,7 @@ class ParameterTransport {
   // Returns the speed of recent transfers. Thread-safe.
   virtual messages::PathFacts path() const { return {}; }
 
-  // Returns the path that has stood still for longest. Nothing means that no path stands still. A
+  // Returns the path that has stood still for longest. nullopt means that no path stands still. A
   // path stands still if a call on it has failed and nothing has moved since. Thread-safe.
   virtual std::optional<messages::Standstill> standstill() const { return std::nullopt; }
 

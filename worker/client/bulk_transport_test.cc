@@ -289,7 +289,7 @@ TEST_F(BulkTransportTest, LongWeightsLandInTheirPlacesAsWell) {
   constexpr int64_t kFirst = 4321;
   constexpr int64_t kElements = kFirst + kLongPullBytes / sizeof(float);
   BulkGrpcTransportConfig config = config_;
-  // Chunks of this size begin at any place of a bucket.
+  // With this size, chunks begin at unaligned places of a bucket.
   config.chunk_bytes = 100'000;
   config.buckets = {{0, 0, 0, {0, kFirst}}, {1, 0, 0, {kFirst, kElements}}};
   std::vector<float> values(kElements);

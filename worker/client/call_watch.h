@@ -117,7 +117,7 @@ class CallWatch {
 // may be quiet for twice as long. Each call that completes leads to larger chunks.
 class Pace {
  public:
-  // A chunk of this size takes 2.6 seconds at 50 kbit/s.
+  // Size of small chunks. One takes 2.6 seconds at 50 kbit/s.
   static constexpr size_t kSmallChunkBytes = size_t{16} << 10;
 
   Pace(absl::Duration least_patience, size_t largest_chunk_bytes)
@@ -178,7 +178,7 @@ class StillPaths {
   }
   void OnProof(int path) { still_.erase(path); }
 
-  // Returns the largest number of bytes that a failed call on the path has moved. Nothing means
+  // Returns the largest number of bytes that a failed call on the path has moved. nullopt means
   // that no call failed.
   std::optional<uint64_t> ReachOf(int path) const {
     const auto found = still_.find(path);

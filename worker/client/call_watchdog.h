@@ -60,7 +60,7 @@ class CallWatchdog {
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Must be called when the call is over. `status` is the call's own status.
   void Forget(uint64_t number, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the stream that has stood still for longest, and for how long. Nothing means that no
+  // Returns the stream that has stood still for longest, and for how long. nullopt means that no
   // stream stands still.
   std::optional<std::pair<int, absl::Duration>> Standstill() ABSL_LOCKS_EXCLUDED(mutex_);
 

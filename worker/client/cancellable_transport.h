@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // CancellableTransport is a ParameterTransport whose sessions can all be ended at once, from any
-// thread. When the lease is lost or the worker is told to stop, no thread goes on waiting for a
-// server.
+// thread. This is used when the lease is lost or the worker is told to stop, so that no thread
+// continues to wait for a server.
 #pragma once
 
 #include <memory>

@@ -193,7 +193,7 @@ class ClusterSession final : public CoordinatorLink {
   bool stop_heartbeats_ ABSL_GUARDED_BY(mutex_) = false;
   // The status of the StayConnected call. Not set means that the call has not ended.
   std::optional<absl::Status> held_end_ ABSL_GUARDED_BY(mutex_);
-  // Round trips of calls that are answered at once.
+  // Round-trip times of calls that the coordinator answers at once.
   net::RoundTripTime path_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -315,7 +315,8 @@ absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) 
       answer = attempt();
     }
     goes_on = search.GoesOn(answer);
-    // The next attempt begins with an address of the user's list.
+    // After an attempt without an answer, the next attempt begins with an address of the user's
+    // list.
     if (!answer.ok()) GoTo(addresses_.current());
   } while (goes_on);
   return search.Outcome();

@@ -33,7 +33,7 @@ struct ClusterSessionConfig {
   // Timeout of a registration if there are several addresses to try. The coordinator answers a
   // registration in a shorter time.
   absl::Duration search_timeout = absl::Seconds(5);
-  // Time for telling the coordinator that this worker leaves.
+  // Timeout for telling the coordinator that this worker leaves.
   absl::Duration leave_timeout = absl::Seconds(10);
 };
 

@@ -40,7 +40,7 @@ class ConnectionSocket {
   // Resets the channel's present connection, if there is one. Data that were not sent are dropped.
   void Abort() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns the counts of the present connection. Returns nothing if the channel is not connected,
+  // Returns the counts of the present connection. Returns nullopt if the channel is not connected,
   // or if the kernel does not count.
   std::optional<SocketCounts> Counts() ABSL_LOCKS_EXCLUDED(mutex_);
 

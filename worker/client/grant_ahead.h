@@ -20,7 +20,7 @@
 
 namespace lodestar::client {
 
-// Returns true if the grant is work in a round.
+// Returns true if the grant tells the worker to train or to evaluate in a round.
 bool HasRound(const v1::Grant& grant);
 
 class GrantAhead {
@@ -37,7 +37,7 @@ class GrantAhead {
   Round round() const { return Round(request_.report().round()); }
   // Ends the request. Afterwards no grant comes any more. May be called from any thread.
   void Cancel() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Blocks for at most `patience`. Returns nothing if the grant has not come, or after an error.
+  // Blocks for at most `patience`. Returns nullopt if the grant has not come, or after an error.
   // CoordinatorLink::NextGrant() with the same report then asks again.
   std::optional<v1::Grant> Await(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_);
 

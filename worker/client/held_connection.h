@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// HeldConnection is one call of StayConnected, which the coordinator holds as long as the
-// connection lives. The worker learns at once when the connection ends.
+// HeldConnection is one call of StayConnected. The coordinator does not answer it as long as the
+// connection exists. So the worker learns at once when the connection ends.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

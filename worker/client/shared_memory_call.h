@@ -40,8 +40,8 @@ class SharedMemoryCall final
     int blocks = 0;  // Number of blocks per direction.
     // True if another process may continue this life.
     bool outlives_process = false;
-    // Called once, on a gRPC thread: with OK when the server has the region, otherwise with the
-    // reason why it does not. May be null.
+    // Called once, on a gRPC thread: with OK when the server has accepted the region, otherwise
+    // with the reason why it has not. May be null.
     std::function<void(const absl::Status&)> on_settled;
     // Registers the region while it is shared. Null means that no device copies there. The registry
     // must outlive the call.
@@ -51,8 +51,8 @@ class SharedMemoryCall final
     std::function<void(const absl::Status&)> on_registered;
   };
 
-  // Starts a call. The memory is touched and registered only once the server has accepted it.
-  // Errors: those of SharedRegion::Create().
+  // Starts a call. The memory is used and registered only once the server has accepted it. Errors:
+  // those of SharedRegion::Create().
   static absl::StatusOr<std::shared_ptr<SharedMemoryCall>> Start(
       const std::shared_ptr<grpc::Channel>& channel, Settings settings);
   // Must not run on a gRPC thread, or while another thread copies to or from the region.

@@ -11,8 +11,8 @@ namespace lodestar::data {
 namespace {
 
 constexpr int kLanes = 4;
-// The first fractional digits of sqrt(2), sqrt(3), sqrt(5) and sqrt(7). The last digit is made odd,
-// because multiplying by an odd number is a bijection of 64-bit words.
+// Hexadecimal digits of the fractions of sqrt(2), sqrt(3), sqrt(5) and sqrt(7). The last digit is
+// made odd, because multiplying by an odd number is a bijection of 64-bit words.
 constexpr uint64_t kMultipliers[kLanes] = {0x6a09e667f3bcc909u, 0xbb67ae8584caa73bu,
                                            0x3c6ef372fe94f82bu, 0xa54ff53a5f1d36f1u};
 // A product carries a difference to higher bits only. With two products and a rotation between

@@ -17,7 +17,8 @@ namespace lodestar::data {
 // is the same on all machines with the same byte order.
 class ContentHash {
  public:
-  // The argument of one AddBytes() call, for bytes that come in pieces.
+  // Bytes that come in pieces. The hash is the same as if all bytes were passed to AddBytes() at
+  // once.
   class Pieces {
    public:
     Pieces();

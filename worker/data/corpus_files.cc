@@ -58,7 +58,7 @@ class TreeWalk {
   absl::Status Visit(const std::string& path, const std::string& relative_path) {
     struct stat info;
     if (stat(path.c_str(), &info) != 0) {
-      // The path is a link that leads to itself.
+      // Ignores a link that leads to itself.
       if (errno == ELOOP) return absl::OkStatus();
       if (errno == ENOENT && lstat(path.c_str(), &info) == 0) {
         return absl::NotFoundError(absl::StrCat(

@@ -25,8 +25,8 @@ struct SampleRef {
 struct HostBatch {
   int64_t num_samples = 0;
   // Place of the first training sample in the order of all samples of the job. The other samples of
-  // the batch follow it. Random masks depend on this place, and so not on which worker computes a
-  // sample.
+  // the batch follow it. Random masks depend on this place, so a sample has the same mask on every
+  // worker.
   int64_t first_position = 0;
   std::vector<int32_t> tokens;  // [num_samples, context]
   std::vector<float> features;  // [num_samples, channels, height, width], from 0 to 1.
@@ -51,8 +51,8 @@ class Dataset {
   virtual int64_t num_heldout_samples() const = 0;
   // Returns the context if throughput is counted in tokens, or 1 if it is counted in samples.
   virtual int64_t tokens_per_sample() const = 0;
-  // Returns 16 hex digits. Data sets with the same content and the same cut into samples have the
-  // same fingerprint, whatever their paths.
+  // Returns 16 hex digits. Data sets with the same content and the same division into samples have
+  // the same fingerprint, whatever their paths.
   virtual const std::string& fingerprint() const = 0;
   // Returns one line for the log: format, files, bytes and samples.
   virtual std::string Describe() const = 0;

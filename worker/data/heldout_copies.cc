@@ -11,7 +11,7 @@
 
 namespace lodestar::data {
 
-// Returns the first bytes of the file, which tell nearly all files apart.
+// Returns the first bytes of the file. Nearly all files already differ in these bytes.
 absl::StatusOr<std::string> HeldoutCopies::StartOf(const Part& part) {
   constexpr int64_t kStartBytes = 4096;
   std::string start(std::min(kStartBytes, part.num_bytes()), '\0');

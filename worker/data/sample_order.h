@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // SampleOrder is the order of training samples: a keyed permutation per epoch. It is stateless,
-// takes O(1) memory, and is the same for any number of workers. Position p of a data set's cursor
-// is sample Permute(p mod n) of epoch p / n.
+// takes O(1) memory, and is the same for any number of workers. Position p of the order is sample
+// Permute(p mod n) of epoch p / n, if there are n samples.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class SampleOrder {
  public:
   // Requires: num_samples >= 1.
   SampleOrder(uint64_t seed, int64_t num_samples);
-  // Returns the sample at `position` >= 0 of the cursor. Thread-safe.
+  // Returns the sample at `position` >= 0 of the order. Thread-safe.
   SampleRef At(int64_t position) const;
 
  private:

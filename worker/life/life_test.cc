@@ -685,7 +685,7 @@ class StepsInHandTest : public LifecycleTest {
     lifecycle_.emplace(Lifecycle::Config{});
     StartRound(5);
   }
-  // Stops the worker, which then asks for the round that takes its steps.
+  // Stops the worker. It then asks for the later round to which it can contribute its steps.
   void StopWithSteps() {
     BeginAnew();
     EXPECT_EQ(Stop(), "");

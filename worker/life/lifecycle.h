@@ -243,7 +243,7 @@ class Lifecycle {
   std::optional<LifeId> life_;
   // Why the present life has ended. OK means that it has not.
   absl::Status lost_;
-  // The report that the coordinator has not taken yet.
+  // The report that the coordinator has not confirmed yet.
   std::optional<messages::RoundReport> unsent_report_;
   // The round that was granted and is not yet handed in.
   std::optional<Round> round_at_hand_;

@@ -24,8 +24,8 @@ void DropOutput(kernels::Device* device, kernels::Buf branch, int64_t num_elemen
   device->Dropout(output, output, mask);
 }
 
-// Returns the gradient to a branch's output before dropout, from `dy`, the gradient after dropout.
-// `dy` is not changed, because it is also the gradient to the stream that the branch is added to.
+// Computes the gradient to a branch's output before dropout, from `dy`, the gradient after dropout.
+// Does not change `dy`, because it is also the gradient to the stream that the branch is added to.
 kernels::Buf GradientBeforeDropout(kernels::Device* device, const GptScratch& scratch,
                                    kernels::Buf dy, int64_t num_elements,
                                    const kernels::DropoutMask& mask) {

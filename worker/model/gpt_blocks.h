@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The two branches of a transformer layer, attention and MLP, with parameters and saved
-// activations.
+// The two branches of a transformer layer, attention and MLP, with their parameters and the
+// activations that are saved for backward.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ Parameter GetGptTensor(const ParameterArena& parameters, const std::string& name
 
 // Memory that all layers share. A layer uses it only during one call.
 struct GptScratch {
-  // [rows, width]. In forward: the output of a branch. In backward: the gradient to the output, if
-  // there is dropout, then the gradient to the input.
+  // [rows, width]. In forward: the output of a branch. In backward: first, if there is dropout, the
+  // gradient to the output, and later the gradient to the input.
   kernels::Buf branch;
   kernels::Buf dattention;  // [rows, width]
   // [rows, 4 * width]. The gradient to qkv, or to the hidden values of the MLP.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Model computes forward and backward on a Device, as straight-line code with hand-written
-// gradients and two planned arenas. Parameters and gradients are one flat vector each, in the order
-// of the layout, so that a bucket of the layout is a slice.
+// Model computes forward and backward on a Device, with hand-written gradients. All its memory is
+// two arenas, which are planned before. Parameters and gradients are one flat vector each, in the
+// order of the layout, so that a bucket of the layout is a slice.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,8 @@ class ModelGradientTest : public testing::TestWithParam<params::ModelSpec> {
     return MeanLoss();
   }
 
-  // Returns the mean loss of a training step. The batch's position fixes what dropout drops.
+  // Returns the mean loss of a training step. Every call drops the same elements, because dropout
+  // depends only on the batch's position.
   double MeanLoss() {
     const BatchResult result = *model_->TrainStep(batch_, nullptr, nullptr);
     return result.loss_sum / result.num_predictions;

@@ -14,7 +14,7 @@ namespace lodestar::notice {
 namespace {
 
 constexpr char kAddress[] = "169.254.169.254";
-// The longest lifetime that the service allows.
+// Lifetime of a token: the longest that the service allows.
 constexpr char kTokenSeconds[] = "21600";
 constexpr size_t kMaxTokenBytes = 1024;
 constexpr size_t kMaxActionBytes = 64;

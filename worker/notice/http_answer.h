@@ -23,7 +23,7 @@ struct FetchedAnswer {
 // Reads one answer. Not thread-safe.
 class HttpAnswerReader {
  public:
-  // Maximum size of header and body together.
+  // Maximum size of header and body together, in bytes.
   static constexpr size_t kMaxBytes = 64 * 1024;
 
   // Adds the next bytes. Errors: InvalidArgument if the answer is not HTTP; ResourceExhausted if it

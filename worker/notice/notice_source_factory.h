@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Makes sources of notices. No other code depends on the kinds of sources.
+// Makes sources of notices. All other code only uses the interface NoticeSource.
 #pragma once
 
 #include <cstdint>

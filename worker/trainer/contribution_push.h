@@ -50,7 +50,7 @@ class ContributionSession {
                          ContributionBytes& bytes);
   // Returns the sum of PushSession::bytes_unsent() over both sessions.
   int64_t bytes_unsent() const;
-  // Does PushSession::Finish() for both sessions.
+  // Calls PushSession::Finish() of both sessions, and returns the sum of the results.
   absl::StatusOr<client::PushResult> Finish();
 
  private:
@@ -124,8 +124,8 @@ class ContributionPush final : public model::GradientSink {
   // Blocks until every server has acknowledged the contribution. Errors: Aborted, Cancelled,
   // refusals, and those of the device.
   absl::Status Finish();
-  // Does the same as Finish() without Commit() of the bytes. Returns the buckets that were not
-  // counted. Does not use the device.
+  // Does the same as Finish(), but does not call Commit() of the bytes and does not use the device.
+  // Returns the buckets that were not counted.
   absl::StatusOr<std::vector<uint32_t>> Deliver();
   // Return times that were spent in Finish() or Deliver(). blocked() is the part of the transfer
   // that did not run while the worker computed. waited() is the time in which everything was sent
@@ -147,8 +147,8 @@ class ContributionPush final : public model::GradientSink {
   // Adds the prepared buckets to the session, in order. Runs on pusher_.
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Await(const Prepared& prepared);
-  // Waits for the end of pusher_. If `drop` is true, pusher_ ends without the buckets that are
-  // still queued.
+  // Waits for the end of pusher_. If `drop` is true, pusher_ ends without adding the buckets that
+  // are still queued.
   void JoinPusher(bool drop) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Add(const params::Bucket& bucket) { return AddTo(*session_, bucket); }
   absl::Status AddTo(ContributionSession& session, const params::Bucket& bucket);

@@ -21,7 +21,7 @@ constexpr int64_t kAlignment = 64;
 // Returns a key for random rounding that differs between workers. If all workers rounded in the
 // same way, their errors would not average out.
 uint64_t NoiseKey(uint64_t seed, WorkerId worker) {
-  // A constant that separates these random numbers from others of the same seed.
+  // With this constant, rounding has other random numbers than other uses of the same seed.
   constexpr uint64_t kNoiseStream = 0x9054;
   const PhiloxBlock block = Philox(seed, kNoiseStream, worker.value());
   return uint64_t{block[0]} << 32 | block[1];

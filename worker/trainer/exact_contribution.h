@@ -45,8 +45,8 @@ class ExactContribution final : public ContributionBytes {
 
  private:
   HostMirror* const vector_;
-  // True for each bucket whose bytes are only in the device's memory. Read only after Prepare() or
-  // PrepareOnDevice() of the bucket.
+  // True for each bucket whose bytes are only in the device's memory. An entry may be read only
+  // after Prepare() or PrepareOnDevice() of the bucket.
   std::vector<uint8_t> is_on_device_;
 };
 

@@ -63,8 +63,8 @@ class InnerOptimizer {
   };
   InnerOptimizer(const job::OptimizerSettings& settings, const params::Layout& layout,
                  kernels::Device* device);
-  // Returns state vector `index`. Requires: it has `num_elements`. Errors: Unimplemented if it is
-  // not in fp32.
+  // Returns state vector `index`. Requires: it has `num_elements` elements. Errors: Unimplemented
+  // (if it is not in fp32).
   absl::StatusOr<kernels::Buf> StateInFp32(int index, size_t num_elements) const;
   absl::StatusOr<kernels::Buf> AllocateZeros(int64_t num_elements);
   void UpdateRange(const DecayRange& part, kernels::Buf weights, kernels::Buf narrow,

@@ -12,7 +12,7 @@
 namespace lodestar::trainer {
 namespace {
 
-// An update in fp32 differs from exact arithmetic by a few roundings of values around 1.
+// The result of an update in fp32 has the error of a few roundings of values around 1.
 constexpr float kRoundings = 1e-6f;
 
 class InnerOptimizerTest : public ::testing::Test {

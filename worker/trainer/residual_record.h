@@ -23,7 +23,7 @@ namespace lodestar::trainer {
 struct ResidualRecord {
   std::string worker_name;
   std::string layout_hash;
-  // The value of --push_encoding. Averaged tensors travel in fp32.
+  // The value of --push_encoding. Averaged tensors are always sent in fp32.
   params::Encoding encoding = params::Encoding::kFp32;
   uint64_t server_incarnation = 0;
   messages::WorkerLife life;

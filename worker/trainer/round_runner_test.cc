@@ -443,7 +443,7 @@ TEST_F(PullsAheadTest, NotWhereAWorkerMayBeLeftBehindOrGoesByItself) {
   }
 }
 
-// Returns, for each bucket that left, the number of computations that had run by then.
+// For each bucket that was sent, returns the number of computations that had run before.
 std::vector<int64_t> ComputedBeforeBuckets(bool overlap) {
   DelayedDevice device(DelayedDevice::Order::kLate);
   TrainingRig training(SyncJob(), &device, overlap);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The functions of kernels/cuda/compiler_seam.h in software. That file has their description.
+// Implements the functions of kernels/cuda/compiler_seam.h in software. That file describes them.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -76,7 +76,7 @@ size_t BytesOf(cudnnBackendAttributeType_t type) {
 
 using Sizes = std::array<int64_t, 4>;
 
-// The description of a tensor.
+// The properties of a tensor of the graph.
 struct Tensor {
   explicit Tensor(const Descriptor& from) {
     LODESTAR_CHECK(from.is_final && from.type == CUDNN_BACKEND_TENSOR_DESCRIPTOR);

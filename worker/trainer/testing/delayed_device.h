@@ -57,7 +57,8 @@ class DelayedDevice final : public kernels::Device {
 
  private:
   using Work = std::function<void(kernels::Device*)>;
-  // An entry of a stream's queue: work, a wait for an event, or an event that happens.
+  // An entry of a stream's queue: work, a wait for an event, or the place at which an event
+  // happens.
   struct Item {
     Work work;
     kernels::EventId waits_for = 0;
