@@ -24,7 +24,7 @@ void AccumulateDecoded(params::Encoding encoding, const std::byte* encoded, int6
 void AddWhereKept(params::Encoding encoding, const std::byte* encoded, int64_t n, float weight,
                   float* acc);
 
-// Decodes the elements [begin, begin + size) of n.
+// Decodes the elements [begin, begin + size) of a vector of n elements.
 void DecodePart(params::Encoding encoding, const std::byte* encoded, int64_t n, int64_t begin,
                 int64_t size, float* values);
 

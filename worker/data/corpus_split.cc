@@ -68,7 +68,8 @@ WeakName WeakNameOf(absl::string_view relative_path) {
   return {};
 }
 
-// If there are files for training, sets the parts of all other files by their weak names.
+// If there are files for training, sets the parts of all other files by their weak names, such as
+// "dev".
 void AddWeakNames(const std::vector<absl::string_view>& relative_paths,
                   std::vector<FilePart>& parts) {
   std::vector<WeakName> weak(parts.size());

@@ -36,7 +36,7 @@ std::string ReadWhole(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-// Returns content larger than one step of inflation, in which bytes differ.
+// Returns content that is larger than one step of inflation, and whose bytes differ.
 std::string LongContent() {
   std::string content;
   uint32_t state = 1;

@@ -412,8 +412,9 @@ Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now, const StopRequest&
   if (std::exchange(is_stopping_, true)) return {};
   since_ = now;
   Effects effects;
-  // Logs how long the worker waits for servers. This is not needed for a request for a grant, which
-  // is answered soon if the servers answer. Other calls end at once.
+  // Logs how long the worker waits for servers: in kWorking, and in kAsking if the servers do not
+  // answer. Servers that answer a request for a grant do so soon. In other states, calls are
+  // cancelled at once.
   if (waits_for_servers() &&
       (state_ == State::kWorking || (state_ == State::kAsking && !unanswered_.ok()))) {
     const std::string owed =

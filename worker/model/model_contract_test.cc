@@ -47,7 +47,7 @@ class JournalGate : public WeightsGate {
   explicit JournalGate(std::vector<int>* journal, int failing_block = -1)
       : journal_(journal), failing_block_(failing_block) {}
   absl::Status WaitForBlock(int block) override {
-    // When WaitForParts() was called, the block was recorded already.
+    // WaitForParts() has already recorded this block.
     if (parted_.erase(block) > 0) return absl::OkStatus();
     return Note(block);
   }

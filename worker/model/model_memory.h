@@ -34,8 +34,8 @@ struct ModelMemory {
   int64_t LargestBatch(int64_t available_bytes) const;
 };
 
-// Computes the memory of a model. Errors: those of BuildLayout(); InvalidArgument (if programs
-// compute the model, not we).
+// Computes the memory of a model. Errors: those of BuildLayout(); InvalidArgument (if the model is
+// one that programs compute themselves).
 absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, kernels::Device* device);
 
 // Returns the largest micro-batch, in samples, that fits into `room_bytes` besides `other_bytes`. 0

@@ -64,7 +64,7 @@ class OverlappedRounds final : public RoundRunner {
     data::SampleOrder order;
     double clip_norm = 0.0;
     std::function<bool()> is_over;
-    // The buckets of the exchange whose weights are merged during the window.
+    // The buckets whose new weights are merged during the window.
     std::vector<uint32_t> due;
   };
   // A contribution that the servers have acknowledged.

@@ -6,9 +6,9 @@
 // A server sends the buckets of a pull one after the other. It has the new weights of a bucket once
 // the contributions to the bucket have arrived. Forward first needs the buckets that backward
 // completes last. If a worker asked for these buckets first, no weights would arrive until the end
-// of the push. So the worker first asks for buckets whose contribution has been sent, as many as
-// can arrive in the meantime. Among these buckets, it asks first for the one that forward needs
-// first.
+// of the push. So the worker first asks for buckets whose contribution has been sent. It asks for
+// as many of them as can arrive while the rest of the contribution is sent. Among them, the buckets
+// that forward needs first come first.
 #pragma once
 
 #include <cstdint>

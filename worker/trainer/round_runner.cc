@@ -128,8 +128,8 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const message
   for (int64_t k = begin; k < end;) {
     RETURN_IF_ERROR(life.Check());
     if (deps_.stop_requested()) return CutEvaluation(grant, k - begin, report);
-    // A pass ends at multiples of kSamplesPerRead from `begin`. So the sizes of passes, and the
-    // last bits of their sums, do not depend on where a read ends.
+    // A pass does not cross a multiple of kSamplesPerRead, counted from `begin`. So the sizes of
+    // passes, and the last bits of their sums, do not depend on where a read ends.
     const int64_t border = begin + ((k - begin) / kSamplesPerRead + 1) * kSamplesPerRead;
     const int64_t pass_end = std::min({end, border, k + per_pass});
     samples.clear();

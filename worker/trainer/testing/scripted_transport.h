@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Transports for tests, which give scripted answers, and helpers.
+// Transports that give scripted answers, and other classes for tests.
 #pragma once
 
 #include <cstddef>
