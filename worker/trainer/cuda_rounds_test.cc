@@ -70,7 +70,7 @@ TEST_P(CudaRoundsTest, StreamsAndOverlapChangeNoBit) {
   }
 }
 
-// Fixture for steps of which several cards compute parts.
+// Fixture for training on several cards. Each card computes a part of every step.
 class CudaCardsTest : public ::testing::TestWithParam<std::tuple<int, kernels::DType>> {
  protected:
   int num_cards() const { return std::get<0>(GetParam()); }

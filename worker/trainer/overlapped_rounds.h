@@ -114,7 +114,8 @@ class OverlappedRounds final : public RoundRunner {
                                                  const messages::Grant& grant);
 
   bool GoesOn(const LifeContext& life, Round round) const;
-  // Stops the window, and drops its result and the worker's own weights.
+  // Stops the window, and drops its result and the worker's own weights. If the servers have
+  // acknowledged the exchange, updates the residual.
   void Abandon();
   // Does the same as Abandon(), but does not update the residual. Returns the acknowledgement with
   // which the residual must still be updated.
