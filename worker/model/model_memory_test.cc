@@ -267,8 +267,8 @@ TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
   EXPECT_GT(num_fitting, 20);
 }
 
-// Tests which card is the smallest for each model and each way to train, with one sample at a time
-// and the reserve. docs/howto/planning.md has the same table.
+// Tests the smallest card for each model and way to train, with one sample at a time and the
+// reserve. docs/howto/planning.md names some of them.
 TEST_F(LargeModelMemoryTest, TheSmallestCardOfEachWay) {
   const auto smallest = [](const params::ModelSpec& spec, kernels::DType compute,
                            Recompute recompute) -> int64_t {
