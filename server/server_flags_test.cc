@@ -153,7 +153,7 @@ TEST_F(ServerFlagsTest, TopKHasItsParameters) {
   EXPECT_THAT(ErrorOf({"--push_encoding=topk", "--topk_bits=3"}), HasSubstr("--topk_bits=3"));
   EXPECT_THAT(ErrorOf({"--push_encoding=topk", "--topk_divisor=all"}),
               HasSubstr("workers, senders"));
-  EXPECT_THAT(ErrorOf({"--pull_encoding=topk"}), HasSubstr("for contributions only"));
+  EXPECT_THAT(ErrorOf({"--pull_encoding=topk"}), HasSubstr("only for contributions"));
 }
 
 TEST_F(ServerFlagsTest, DirectionsMayBeAveraged) {
@@ -633,7 +633,7 @@ TEST_F(ServerFlagsTest, EveryServerHasAMemoryLimitOfItsOwn) {
   EXPECT_EQ(Parse({"--memory_limit=1.5GiB"}).config.cluster.memory_limit, 3 << 29);
   EXPECT_THAT(ErrorOf({"--memory_limit=-1"}), HasSubstr("--memory_limit=-1"));
   EXPECT_THAT(ErrorOf({"--memory_limit=4G"}),
-              HasSubstr("--memory_limit=4G: '4G' is no number of bytes, such as 500MB"));
+              HasSubstr("--memory_limit=4G: '4G' is not a number of bytes; write it like 500MB"));
 }
 
 TEST_F(ServerFlagsTest, CheckpointsComeByTimeAndByRounds) {

@@ -259,7 +259,7 @@ class ChangeReader {
       Key key;
       RETURN_IF_ERROR(values_.Read(entry[0], key));
       const auto known = values.find(key);
-      if (known == values.end()) return NotA("a change of what is known");
+      if (known == values.end()) return NotA("a change of an entry that the record has");
       RETURN_IF_ERROR(Apply(entry[1], known->second));
     }
     return absl::OkStatus();
@@ -288,7 +288,7 @@ class ChangeReader {
     RETURN_IF_ERROR(ReadPart(change, kEnd, end));
     RETURN_IF_ERROR(ReadPart(change, kNew, added));
     if (from > values.size() || keep > values.size() - from || end > values.size() - from - keep) {
-      return NotA("a change of a list that is as long");
+      return NotA("a change of a list of the same length");
     }
     std::vector<Value> result;
     const auto move = [&result](auto first, auto last) {

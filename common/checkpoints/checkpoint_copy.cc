@@ -57,16 +57,16 @@ absl::Status CopyInto(storage::FileSystem& file_system, const std::string& sourc
 absl::Status Explain(storage::FileSystem& file_system, const std::string& source,
                      absl::Status status) {
   if (!file_system.Exists(source)) {
-    return absl::UnavailableError(
-        absl::StrCat("checkpoint ", source,
-                     " was removed while it was copied, as it is when it is none of the newest: "
-                     "copy a newer one"));
+    return absl::UnavailableError(absl::StrCat(
+        "checkpoint ", source,
+        " was removed while it was copied, because newer checkpoints are there; copy a newer one"));
   }
   if (!absl::IsDataLoss(status)) return status;
   RETURN_IF_ERROR(VerifyCheckpoint(file_system, source).status());
-  return absl::UnavailableError(absl::StrCat(status.message(), ": ", source,
-                                             " was replaced while it was copied, or the disk of "
-                                             "the copy gives back what it was not given"));
+  return absl::UnavailableError(
+      absl::StrCat(status.message(), ": ", source,
+                   " was replaced while it was copied, or the disk of the copy returns other bytes "
+                   "than were written; copy it again, or use another disk"));
 }
 
 // Returns true if the checkpoint at `path` is the one that `manifest` describes.
@@ -91,8 +91,8 @@ absl::Status CheckIsElsewhere(storage::FileSystem& file_system, const std::strin
     if (!file_system.AreSame(folder.string(), own)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(root, " is or lies in ", own,
-                     ", the folder of the run's own checkpoints; give a folder elsewhere, best on "
-                     "another disk"));
+                     ", the folder of the run's own checkpoints; give a folder outside of it, best "
+                     "on another disk"));
   }
   return absl::OkStatus();
 }
@@ -105,9 +105,9 @@ absl::StatusOr<std::string> CopyCheckpoint(storage::FileSystem& file_system,
   if (file_system.Exists(target)) {
     ASSIGN_OR_RETURN(const bool is_copy, IsCopy(file_system, target, manifest));
     if (is_copy) return target;
-    return absl::AlreadyExistsError(absl::StrCat(
-        target, " is there, and is another checkpoint of round ", manifest.round.value(), " than ",
-        source, "; move it away, or copy elsewhere"));
+    return absl::AlreadyExistsError(
+        absl::StrCat(target, " exists, and is another checkpoint of round ", manifest.round.value(),
+                     " than ", source, "; move it away, or copy to another folder"));
   }
   const std::string directory = absl::StrCat(target, ".copy", kTemporarySuffix);
   RETURN_IF_ERROR(file_system.RemoveAll(directory));

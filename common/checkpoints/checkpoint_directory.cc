@@ -170,8 +170,9 @@ absl::Status CheckIsOutsideCheckpoints(storage::FileSystem& file_system,
   return absl::InvalidArgumentError(absl::StrCat(
       *checkpoint == RealPath(folder) ? "it is a checkpoint"
                                       : absl::StrCat("it lies in checkpoint ", *checkpoint),
-      ", which is removed with all that is in it once newer ones are there; for its run give ",
-      DirectoryOf(*checkpoint), ", for a run that starts from its weights another folder and ",
+      ", which is removed with all its files once newer checkpoints are there. To continue that "
+      "run, give ",
+      DirectoryOf(*checkpoint), ". To start a new run from its weights, give another folder and ",
       "--init_from=", *checkpoint));
 }
 

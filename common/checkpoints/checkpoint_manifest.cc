@@ -185,7 +185,7 @@ absl::Status TakeDelayed(const std::vector<std::tuple<int64_t, int64_t, int64_t,
                                                   row.planned_weight > 0 && row.arrived_weight > 0
                                             : row.num_parts == 0 && row.arrived == 0;
     if (is_whole) continue;
-    return archive::NotA(absl::StrCat("sound: a row of delayed_steps has ", row.arrived, " of ",
+    return archive::NotA(absl::StrCat("valid: a row of delayed_steps has ", row.arrived, " of ",
                                       row.num_parts, " parts, weights ", row.arrived_weight, " of ",
                                       row.planned_weight));
   }
@@ -195,7 +195,8 @@ absl::Status TakeDelayed(const std::vector<std::tuple<int64_t, int64_t, int64_t,
 absl::Status InManifest::Load(const StoredShard& stored, ShardManifest& shard) {
   const bool has_state = !stored.state_names.empty();
   if (has_state && stored.optimizer.name.empty())
-    return archive::NotA("with the optimizer of state_names");
+    return archive::NotA(
+        "complete: state_names has entries, and the name of their optimizer is missing");
   shard = {.shard = stored.shard,
            .range = stored.range,
            .weights = stored.weights,
@@ -206,7 +207,7 @@ absl::Status InManifest::Load(const StoredShard& stored, ShardManifest& shard) {
   for (const auto& [bucket_begin, bucket_end, version, table] : stored.buckets) {
     if (bucket_begin != end || bucket_end <= bucket_begin || version < Version(0) ||
         table >= stored.counted_tables.size()) {
-      return archive::NotA(absl::StrCat("sound: bucket [", bucket_begin, ",", bucket_end, ",",
+      return archive::NotA(absl::StrCat("valid: bucket [", bucket_begin, ",", bucket_end, ",",
                                         version.value(), ",", table,
                                         "]: expected one that begins at ", end,
                                         " and a table below ", stored.counted_tables.size()));
@@ -225,8 +226,9 @@ absl::Status InManifest::Load(const StoredShard& stored, ShardManifest& shard) {
   }
   for (const size_t num_rows : {stored.norms.size(), stored.delayed_steps.size()}) {
     if (num_rows == 0 || num_rows == shard.buckets.size()) continue;
-    return archive::NotA(absl::StrCat("sound: norms or delayed_steps are of ", num_rows,
-                                      " buckets, and there are ", shard.buckets.size()));
+    return archive::NotA(absl::StrCat("valid: norms or delayed_steps have rows for ", num_rows,
+                                      " buckets, and the shard's number of buckets is ",
+                                      shard.buckets.size()));
   }
   for (size_t i = 0; i < stored.norms.size(); ++i) {
     NormRow& norm = shard.buckets[i].usual_norm;
@@ -241,14 +243,15 @@ absl::Status CheckCover(const Manifest& manifest) {
     const ShardManifest& shard = manifest.shards[i];
     if (shard.shard != static_cast<int>(i) || shard.range.begin != end) {
       return absl::InvalidArgumentError(absl::StrCat("shard ", shard.shard, " begins at ",
-                                                     shard.range.begin, ", expected is shard ", i,
-                                                     " from ", end));
+                                                     shard.range.begin, "; expected is shard ", i,
+                                                     ", beginning at ", end));
     }
     end = shard.range.end;
   }
   if (end == manifest.layout.num_elements()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the shards end at ", end, ", the layout at ", manifest.layout.num_elements()));
+  return absl::InvalidArgumentError(absl::StrCat("the shards end at element ", end,
+                                                 ", and the layout ends at ",
+                                                 manifest.layout.num_elements()));
 }
 
 }  // namespace
@@ -293,7 +296,8 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   const std::string rest = FormatJson(json);
   if (const uint32_t actual = crc32c::Crc32c(rest.data(), rest.size()); actual != expected) {
     return absl::InvalidArgumentError(absl::StrCat("its checksum is ", ChecksumText(actual),
-                                                   ", written was ", ChecksumText(expected)));
+                                                   ", but the file says ", ChecksumText(expected),
+                                                   ": the file is damaged"));
   }
   // Every version has the checksum, so the checksum is checked before the version. Otherwise a
   // damaged number would look like a later version.
@@ -301,7 +305,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
     return absl::UnimplementedError(absl::StrCat(
         "a later release has written it: format version ", version, ", and this release reads ",
         kCheckpointFormatVersion,
-        ". Start that release, or move this checkpoint away to go on from an older one"));
+        ". Start that release, or move this checkpoint away to continue from an older one"));
   }
   Manifest manifest;
   RETURN_IF_ERROR(archive::ReadRecord(json, archive::As<InManifest>(manifest)));
@@ -376,11 +380,11 @@ absl::Status VerifyCheckpointFile(storage::FileSystem& file_system, const std::s
   if (absl::IsCancelled(read) || MayBeWhole(read)) return read;
   if (!read.ok()) return absl::DataLossError(read.message());
   if (num_bytes != file.num_bytes) {
-    return absl::DataLossError(absl::StrCat(path, " has ", num_bytes, " bytes, ", kManifestName,
+    return absl::DataLossError(absl::StrCat(path, " has ", num_bytes, " bytes, but ", kManifestName,
                                             " says ", file.num_bytes));
   }
   if (crc32c == file.crc32c) return absl::OkStatus();
-  return absl::DataLossError(absl::StrFormat("%s has crc32c %08x, %s says %08x", path, crc32c,
+  return absl::DataLossError(absl::StrFormat("%s has crc32c %08x, but %s says %08x", path, crc32c,
                                              kManifestName, file.crc32c));
 }
 

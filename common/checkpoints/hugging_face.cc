@@ -26,7 +26,7 @@ constexpr int kMlpExpansion = 4;
 
 absl::Status Unlike(absl::string_view field, const Json& seen, absl::string_view wanted) {
   return absl::InvalidArgumentError(absl::StrCat("\"", field, "\" is ", PeerText(FormatJson(seen)),
-                                                 "; our models have ", wanted));
+                                                 "; Lodestar's models have ", wanted));
 }
 
 // Returns a field of the config, which may have one of two names. If the field is missing, returns
@@ -36,7 +36,8 @@ absl::StatusOr<int> GetDimension(const Json& config, absl::string_view field,
   const bool has_field = config.contains(std::string(field));
   const auto second = config.find(std::string(second_name));
   if (has_field && second != config.end() && *second != *config.find(std::string(field))) {
-    return Unlike(second_name, *second, absl::StrCat("one number under it and \"", field, "\""));
+    return Unlike(second_name, *second,
+                  absl::StrCat("the same number here and in \"", field, "\""));
   }
   if (!has_field) field = second_name;
   if (!config.contains(std::string(field))) return otherwise;
@@ -44,7 +45,7 @@ absl::StatusOr<int> GetDimension(const Json& config, absl::string_view field,
   constexpr int64_t kMost = 1 << 30;
   if (value < 1 || value > kMost) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", field, "\" is ", value, ", allowed are 1 to ", kMost));
+        absl::StrCat("\"", field, "\" is ", value, "; allowed are 1 to ", kMost));
   }
   return static_cast<int>(value);
 }
@@ -62,9 +63,9 @@ absl::Status CheckField(const Json& config, const char* field, const std::vector
 }
 
 absl::Status CheckArchitecture(const Json& config, int width) {
-  if (!config.is_object()) return absl::InvalidArgumentError("is no JSON object");
+  if (!config.is_object()) return absl::InvalidArgumentError("is not a JSON object");
   if (!config.contains("model_type")) {
-    return absl::InvalidArgumentError("has no \"model_type\"; wanted is \"gpt2\"");
+    return absl::InvalidArgumentError("has no \"model_type\"; it must be \"gpt2\"");
   }
   RETURN_IF_ERROR(CheckField(config, "model_type", {kModelType}));
   // Both names mean GELU in its tanh form.
@@ -183,7 +184,7 @@ absl::StatusOr<std::vector<std::string>> FilesOfHuggingFaceIndex(absl::string_vi
     if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
       return absl::InvalidArgumentError(
           absl::StrCat("\"weight_map\" has ", PeerText(FormatJson(file)), " for tensor ",
-                       PeerText(tensor), "; wanted is the name of a file beside it"));
+                       PeerText(tensor), "; it must be the name of a file in the same folder"));
     }
     names.insert(file.get<std::string>());
   }
@@ -195,8 +196,8 @@ absl::StatusOr<std::vector<NamedText>> HuggingFaceFiles(const params::ModelSpec&
   if (gpt == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("model '", spec.name,
-                     "' is no gpt, and Hugging Face's classes know of our "
-                     "models only those; export it as a safetensors file"));
+                     "' is no gpt, and Hugging Face's classes can read only a gpt of Lodestar; "
+                     "export it as a safetensors file"));
   }
   Json config = ConfigOf(*gpt);
   SetEnds(*gpt, config);

@@ -60,9 +60,11 @@ std::string DifferingDecay(const params::Layout& job, const params::Layout& prog
     ++num_differing;
     if (!text.empty()) continue;
     text = absl::StrCat("weight decay applies to '", tensor.name, "' ",
-                        tensor.decay ? "here, and not in the job" : "in the job, and not here");
+                        tensor.decay ? "in this program, and not in the job"
+                                     : "in the job, and not in this program");
   }
-  if (num_differing > 1) absl::StrAppend(&text, ", and ", num_differing - 1, " more differ");
+  if (num_differing > 1)
+    absl::StrAppend(&text, ", and ", num_differing - 1, " more tensors differ");
   return text;
 }
 

@@ -74,12 +74,12 @@ TEST(SameTensorsTest, WhatDecaysOnOneSideOnlyIsTold) {
   EXPECT_EQ(DifferingDecay(job, job), "");
   tensors[1].decay = !tensors[1].decay;
   EXPECT_THAT(DifferingDecay(job, *params::Layout::FromTensors(tensors)),
-              tensors[1].decay ? "weight decay applies to 'a' here, and not in the job"
-                               : "weight decay applies to 'a' in the job, and not here");
+              tensors[1].decay ? "weight decay applies to 'a' in this program, and not in the job"
+                               : "weight decay applies to 'a' in the job, and not in this program");
   tensors[2].decay = !tensors[2].decay;
   EXPECT_THAT(DifferingDecay(job, *params::Layout::FromTensors(tensors)), HasSubstr("'a'"));
   EXPECT_THAT(DifferingDecay(job, *params::Layout::FromTensors(tensors)),
-              HasSubstr(", and 1 more differ"));
+              HasSubstr(", and 1 more tensors differ"));
 }
 
 }  // namespace

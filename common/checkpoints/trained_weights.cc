@@ -52,16 +52,17 @@ std::string WhyNotRead(storage::FileSystem& file_system, const std::string& path
   for (const char* const name : kPickledWeights) {
     if (!file_system.Exists(absl::StrCat(path, "/", name))) continue;
     return absl::StrCat(
-        path, " has only ", name, ", a pickle of Python, and no ", kHuggingFaceWeights,
-        "; convert it: in Python, transformers.AutoModelForCausalLM.from_pretrained('", path,
+        path, " has only ", name, ", a pickle file of Python, and no ", kHuggingFaceWeights,
+        ". Convert it in Python: transformers.AutoModelForCausalLM.from_pretrained('", path,
         "').save_pretrained('FOLDER', safe_serialization=True), and give that folder");
   }
   if (file_system.Exists(absl::StrCat(path, "/adapter_model.safetensors"))) {
     return absl::StrCat(
-        path, " has the adapter of a model (adapter_model.safetensors, as LoRA's), and no ",
+        path,
+        " has only the adapter of a model (adapter_model.safetensors, as LoRA writes it), and no ",
         kHuggingFaceWeights,
-        "; merge it: in Python, peft.AutoPeftModelForCausalLM.from_pretrained('", path,
-        "').merge_and_unload().save_pretrained('FOLDER'), and give that folder");
+        ". Merge it into the model in Python: peft.AutoPeftModelForCausalLM.from_pretrained('",
+        path, "').merge_and_unload().save_pretrained('FOLDER'), and give that folder");
   }
   std::vector<std::string> files = NamesIn(file_system, path);
   files.erase(
@@ -71,10 +72,12 @@ std::string WhyNotRead(storage::FileSystem& file_system, const std::string& path
   if (files.empty()) return "";
   const std::string first = absl::StrCat(path, "/", PeerText(files.front()));
   if (files.size() == 1) {
-    return absl::StrCat(path, " has no ", kHuggingFaceWeights, "; give its file: ", first);
+    return absl::StrCat(path, " has no ", kHuggingFaceWeights,
+                        "; give the path of its file of weights: ", first);
   }
-  return absl::StrCat(path, " has ", files.size(), " files of weights, as ", first, ", and no ",
-                      kHuggingFaceIndex, ", which names them; copy that file there, too");
+  return absl::StrCat(path, " has ", files.size(), " files of weights, such as ", first,
+                      ", but no ", kHuggingFaceIndex,
+                      ", which lists them; copy that file there as well");
 }
 
 // Returns the error for a folder without a manifest. Most likely it contains checkpoints, or the
@@ -91,11 +94,11 @@ absl::Status NoCheckpoint(storage::FileSystem& file_system, const std::string& p
     }
   }
   return absl::NotFoundError(absl::StrCat(
-      path, " is a folder without ", kManifestName, ", so no checkpoint, and without ",
+      path, " is a folder without ", kManifestName, " (so it is no checkpoint) and without ",
       kHuggingFaceWeights, "; ",
       candidates.empty()
-          ? "give a checkpoint, a safetensors file, or a folder as Hugging Face has it"
-          : absl::StrCat("give one of those in it: ", absl::StrJoin(candidates, ", "))));
+          ? "give a checkpoint, a safetensors file, or a folder in the form of Hugging Face"
+          : absl::StrCat("give one of the models in it: ", absl::StrJoin(candidates, ", "))));
 }
 
 bool HasFloats(absl::string_view dtype) { return dtype == "F32"; }
@@ -104,7 +107,7 @@ bool HasFloats(absl::string_view dtype) { return dtype == "F32"; }
 // way is known.
 absl::string_view AdviceFor(absl::string_view dtype) {
   const bool is_convertible = dtype == "BF16" || dtype == "F16" || dtype == "F64";
-  return is_convertible ? "; convert the weights to float32: in Python, "
+  return is_convertible ? "; convert the weights to float32 in Python: "
                           "model.float().save_pretrained('FOLDER'), and give that folder"
                         : "";
 }
@@ -160,7 +163,8 @@ absl::Status TrainedWeights::OpenFile(storage::FileSystem& file_system, const st
     const auto [added, is_new] = tensors_.try_emplace(tensor.name);
     if (!is_new) {
       return absl::InvalidArgumentError(absl::StrCat(path, " has tensor ", PeerText(tensor.name),
-                                                     ", as another file of ", path_, " does"));
+                                                     ", which another file of ", path_,
+                                                     " has as well; remove one of the two"));
     }
     added->second.dtype = tensor.dtype;
     added->second.shape = tensor.shape;
@@ -232,7 +236,7 @@ absl::Status TrainedWeights::AddPart(const params::Layout& layout, params::Eleme
     ASSIGN_OR_RETURN(const absl::Span<const float> values, file.Floats(slice.name));
     if (static_cast<int64_t>(values.size()) != slice.range.size()) {
       return absl::DataLossError(absl::StrCat(file.path(), ": ", PeerText(slice.name), " has ",
-                                              values.size(), " elements, the layout says ",
+                                              values.size(), " elements, but the layout says ",
                                               slice.range.size()));
     }
     const params::TensorSpec& tensor = *layout.Find(slice.tensor);
@@ -262,9 +266,9 @@ absl::Status TrainedWeights::CheckTensors(const params::Layout& layout) const {
   for (const params::TensorSpec& wanted : layout.tensors()) {
     const Match match = Find(wanted);
     if (match.tensor == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(path_, " has no tensor ", wanted.name,
-                                                     " of shape ", ShapeText(wanted.shape),
-                                                     ", which the model needs"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(path_, " has no tensor ", wanted.name, " of shape ", ShapeText(wanted.shape),
+                       ", which the model needs; give the weights of such a model"));
     }
     const Tensor& tensor = *match.tensor;
     std::vector<int64_t> shape = wanted.shape;
@@ -272,11 +276,10 @@ absl::Status TrainedWeights::CheckTensors(const params::Layout& layout) const {
     if (!HasFloats(tensor.dtype) || tensor.shape != shape) {
       return absl::InvalidArgumentError(absl::StrCat(
           path_, ": tensor ", match.name, " is ", tensor.dtype, " ", ShapeText(tensor.shape),
-          ", the model needs F32 ", ShapeText(shape), AdviceFor(tensor.dtype),
+          ", and the model needs F32 ", ShapeText(shape), AdviceFor(tensor.dtype),
           IsTransposed(tensor.shape, shape)
-              ? "; it is transposed, as in nanoGPT: transpose the weights of c_attn, c_proj and "
-                "c_fc "
-                "(in Python, weight.t().contiguous()), and save them again"
+              ? ". It is transposed, as in nanoGPT: transpose the weights of c_attn, c_proj and "
+                "c_fc in Python (weight.t().contiguous()), and save them again"
               : ""));
     }
     used.insert(match.name);
@@ -294,16 +297,18 @@ absl::Status TrainedWeights::CheckUnused(const params::Layout& layout, const std
   if (is_gpt && IsMask(name)) return absl::OkStatus();
   if (!is_gpt || name != kHead) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path_, " has tensor ", PeerText(name), ", which the model does not know"));
+        absl::StrCat(path_, " has tensor ", PeerText(name),
+                     ", which the model does not have; give the weights of the job's model"));
   }
   const Tensor& tied = *Find(*table).tensor;
   const bool is_equal = tensor.shape == tied.shape && tensor.values.size() == tied.values.size() &&
                         std::memcmp(tensor.values.data(), tied.values.data(),
                                     tied.values.size() * sizeof(float)) == 0;
   if (is_equal) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      path_, " has a tensor ", kHead, " of its own, ", tensor.dtype, " ", ShapeText(tensor.shape),
-      ", that is not equal to ", kTokenTable, "; the head of the model is tied to that table"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(path_, " has a separate tensor ", kHead, ", ", tensor.dtype, " ",
+                   ShapeText(tensor.shape), ", that differs from ", kTokenTable,
+                   "; Lodestar's gpt uses the same values for both, so this model cannot be read"));
 }
 
 TrainedWeights::Match TrainedWeights::Find(const params::TensorSpec& wanted) const {
@@ -327,9 +332,10 @@ absl::Status TrainedWeights::CheckHeads(const params::ModelSpec& spec) const {
   ASSIGN_OR_RETURN(const params::ModelSpec there, params::ModelSpecFromJson(model_));
   const auto* const gpt = std::get_if<params::GptSpec>(&there.architecture);
   if (gpt == nullptr || gpt->num_heads == wanted->num_heads) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      path_, " is of a model with ", gpt->num_heads, " heads, model '", spec.name, "' has ",
-      wanted->num_heads, ": its weights mean something else there; give a model with as many"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(path_, " has the weights of a model with ", gpt->num_heads,
+                   " heads, but model '", spec.name, "' has ", wanted->num_heads,
+                   " heads. Give weights of a model with ", wanted->num_heads, " heads"));
 }
 
 absl::Status TrainedWeights::Read(const params::Layout& layout, params::ElementRange range,

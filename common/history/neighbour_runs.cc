@@ -87,7 +87,7 @@ class Search {
     if (is_cut) {
       notes.push_back(absl::StrCat(PeerText(path, PATH_MAX), " has more than ",
                                    NeighbourRuns::kMaxEntries,
-                                   " entries; the others were not looked at"));
+                                   " entries; the other entries were not read"));
     }
     for (const std::string& name : names) {
       FileDescriptor run(
@@ -164,7 +164,7 @@ class HistoryFile {
     if (!S_ISREG(facts.st_mode)) return file.NotRegular();
     if (facts.st_size > NeighbourRuns::kMaxFileBytes) {
       return absl::FailedPreconditionError(absl::StrCat(file.path_, " has ", facts.st_size,
-                                                        " bytes; a history has at most ",
+                                                        " bytes, but a history has at most ",
                                                         NeighbourRuns::kMaxFileBytes));
     }
     return file;
@@ -199,9 +199,9 @@ class HistoryFile {
     }
     return absl::UnavailableError(
         absl::StrCat(path_,
-                     " is being written, or was left half written by a server that was "
-                     "killed; look again, or have psctl history ",
-                     path_, " undo what is half"));
+                     " is being written, or a killed server left it half written. Try again; if it "
+                     "stays so, run psctl history ",
+                     path_, " to undo the unfinished part"));
   }
 
  private:
@@ -225,7 +225,7 @@ class HistoryFile {
   }
 
   absl::Status NotRegular() const {
-    return absl::FailedPreconditionError(absl::StrCat(path_, " is no regular file"));
+    return absl::FailedPreconditionError(absl::StrCat(path_, " is not a regular file"));
   }
 
   int folder_ = -1;  // descriptor of the run's folder
@@ -237,7 +237,8 @@ absl::Status CheckIsHistory(const FoundRun& run) {
   ASSIGN_OR_RETURN(const HistoryFile file, HistoryFile::Open(run));
   ASSIGN_OR_RETURN(const std::string beginning, file.ReadBeginning(kHistoryHeaderBytes));
   if (MayBeHistory(beginning)) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(file.path(), " is no history of this release"));
+  return absl::DataLossError(
+      absl::StrCat(file.path(), " is not a run history that this release can read"));
 }
 
 absl::StatusOr<RunHistory> ReadWholeHistory(const FoundRun& run) {
@@ -265,10 +266,8 @@ absl::StatusOr<NeighbourList> NeighbourRuns::List() const {
   }
   list.notes = std::move(search.notes);
   if (search.num_left_out > 0) {
-    list.notes.push_back(absl::StrCat(search.num_left_out,
-                                      " more were left out, which were written "
-                                      "earlier: the list has at most ",
-                                      kMaxRuns));
+    list.notes.push_back(absl::StrCat(
+        search.num_left_out, " older runs were left out: the list has at most ", kMaxRuns));
   }
   return list;
 }

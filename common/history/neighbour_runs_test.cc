@@ -127,7 +127,7 @@ TEST_F(NeighbourRunsTest, FollowsNoLinks) {
   ASSERT_OK_AND_ASSIGN(const NeighbourList list, runs_.List());
   ASSERT_THAT(list.runs, SizeIs(2));
   EXPECT_EQ(list.runs[0].name, "false");
-  EXPECT_THAT(list.runs[0].unreadable, HasSubstr("false/history.sqlite is no regular file"));
+  EXPECT_THAT(list.runs[0].unreadable, HasSubstr("false/history.sqlite is not a regular file"));
   EXPECT_EQ(list.runs[1].unreadable, "");
   EXPECT_THAT(runs_.Read("false"), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
@@ -147,15 +147,15 @@ TEST_F(NeighbourRunsTest, TheRunIsNotBesideItselfUnderAnyName) {
 TEST_F(NeighbourRunsTest, SaysWhyAFileIsNoHistory) {
   AddRun("bad", 10);
   std::ofstream(FileOf("bad")) << std::string(5000, 'x');
-  EXPECT_THAT(WhyUnreadable(), HasSubstr("bad/history.sqlite is no history"));
+  EXPECT_THAT(WhyUnreadable(), HasSubstr("bad/history.sqlite is not a run history"));
   EXPECT_THAT(runs_.Read("bad"), StatusIs(absl::StatusCode::kDataLoss));
 
   ASSERT_EQ(truncate(FileOf("bad").c_str(), NeighbourRuns::kMaxFileBytes + 1), 0);
-  EXPECT_THAT(WhyUnreadable(), HasSubstr("16777217 bytes; a history has at most 16777216"));
+  EXPECT_THAT(WhyUnreadable(), HasSubstr("16777217 bytes, but a history has at most 16777216"));
 
   std::filesystem::remove(FileOf("bad"));
   ASSERT_EQ(mkfifo(FileOf("bad").c_str(), 0600), 0);
-  EXPECT_THAT(WhyUnreadable(), HasSubstr("no regular file"));
+  EXPECT_THAT(WhyUnreadable(), HasSubstr("not a regular file"));
   EXPECT_THAT(runs_.Read("bad"), StatusIs(absl::StatusCode::kFailedPrecondition));
 
   // The file is damaged after its beginning.
@@ -204,7 +204,7 @@ TEST_F(NeighbourRunsTest, OfVeryManyTheNewestStay) {
   ASSERT_THAT(list.runs, SizeIs(NeighbourRuns::kMaxRuns));
   EXPECT_EQ(list.runs.front().name, absl::StrCat("run", num_runs - 1));
   EXPECT_EQ(list.runs.back().name, "run3");
-  EXPECT_THAT(list.notes, ElementsAre(HasSubstr("3 more were left out")));
+  EXPECT_THAT(list.notes, ElementsAre(HasSubstr("3 older runs were left out")));
 }
 
 TEST_F(NeighbourRunsTest, OfEndlessFoldersThatIsTold) {

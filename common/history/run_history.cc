@@ -74,7 +74,8 @@ absl::StatusCode CodeOf(int result) {
 }
 
 absl::Status Foreign(const std::string& path) {
-  return absl::DataLossError(absl::StrCat(path, " is no history of this release"));
+  return absl::DataLossError(
+      absl::StrCat(path, " is not a run history that this release can read"));
 }
 
 // Checks that this process may write the file `path` or create it. SQLite cannot report this: if it
@@ -148,8 +149,8 @@ class Database {
       if (result != SQLITE_ROW) return Error(result);
       take(prepared.get());
     }
-    return absl::DataLossError(absl::StrCat(path_, " has more than the ", kMaxRows,
-                                            " rows that a table of a history has"));
+    return absl::DataLossError(absl::StrCat(path_, " has a table with more than ", kMaxRows,
+                                            " rows, the most that a history may have"));
   }
 
   // Inserts rows. `bind` sets the values of row `i`.
@@ -225,8 +226,8 @@ absl::StatusOr<bool> IsFilled(Database& database) {
   ASSIGN_OR_RETURN(const int64_t form, database.Number("PRAGMA user_version"));
   if (application == kApplication && form > kForm) {
     return absl::UnimplementedError(absl::StrCat(
-        database.path(), " is of a later release: it has form ", form,
-        ", and this release reads form ", kForm, "; read it with a psctl of that release"));
+        database.path(), " was written by a later release: it has format ", form,
+        ", and this release reads format ", kForm, "; read it with the psctl of that release"));
   }
   if (is_foreign || application != kApplication || form != kForm) return Foreign(database.path());
   return true;
@@ -449,7 +450,7 @@ absl::StatusOr<RunHistory> ReadHistory(const std::string& path) {
   struct stat facts = {};
   if (stat(path.c_str(), &facts) != 0) return ErrnoStatus(errno, "look at", path);
   if (!S_ISREG(facts.st_mode)) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " is no regular file"));
+    return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
   }
   // The file is opened for writing also, so that SQLite undoes what a killed process has left half
   // written.

@@ -181,7 +181,7 @@ TEST_F(RunHistoryTest, AFileOfEndlessRowsIsRefusedSoon) {
       "INSERT INTO heldout WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT "
       "20000) SELECT x, x, x, x FROM c");
   EXPECT_THAT(ReadHistory(path_),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("more than the 10000 rows")));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("more than 10000 rows")));
 }
 
 TEST_F(RunHistoryTest, LongTextsAreCut) {
@@ -215,7 +215,7 @@ TEST_F(RunHistoryTest, FileOfLaterReleaseIsNoDamage) {
 TEST_F(RunHistoryTest, APipeIsNoHistory) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_THAT(ReadHistory(path_),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no regular file")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not a regular file")));
   std::remove(path_.c_str());
 }
 

@@ -36,7 +36,7 @@ constexpr size_t kMaxShownBytes = 128;  // maximum bytes of a header that messag
 constexpr char kFormType[] = "application/x-www-form-urlencoded";
 
 constexpr char kNeedsKey[] =
-    "orders need the key of an operator: open the address that psctl dashboard prints";
+    "orders need an operator's key: open the page with the address that `psctl dashboard` prints";
 
 const httplib::Headers& CommonHeaders() {
   static const httplib::Headers headers = {{"Cache-Control", "no-store"},
@@ -179,20 +179,20 @@ class OneRequest : private httplib::Server {
     // HTTP/1.0.
     if (const std::string name = request.get_header_value("Host");
         request.has_header("Host") && !IsOwnName(name)) {
-      config_.on_foreign_name(shown_.address, absl::StrCat("a page under the foreign name '",
+      config_.on_foreign_name(shown_.address, absl::StrCat("a request for the unknown host name '",
                                                            PeerText(name, kMaxShownBytes), "'"));
       Write({.status = 403, .body = NamesText()}, response);
       return false;
     }
     if (request.method == "POST") {
       if (const std::string page = ForeignPage(request); !page.empty()) {
-        config_.on_foreign_order(
-            shown_.address, absl::StrCat("an order from a page of somebody else (", page, ")"));
+        config_.on_foreign_order(shown_.address,
+                                 absl::StrCat("an order from a page of another site (", page, ")"));
         Write({.status = 403,
-               .body = absl::StrCat("an order comes from the page of this server or from a "
-                                    "program, and this one from another page (",
-                                    page, "); open this server's page, and order there",
-                                    NamesHint(), "\n")},
+               .body = absl::StrCat(
+                   "this order came from a page of another site (", page,
+                   ") and is refused; open this server's own page and give the order there",
+                   NamesHint(), "\n")},
               response);
         return false;
       }
@@ -228,19 +228,22 @@ class OneRequest : private httplib::Server {
   // of a proxy.
   std::string NamesHint() const {
     if (config_.names_flag.empty()) return "";
-    return absl::StrCat("; if that is a proxy's name for this page: ", config_.names_flag);
+    return absl::StrCat("; if a proxy shows this page under that name, give ", config_.names_flag);
   }
 
   std::string NamesText() const {
     if (!config_.allows_addresses && config_.names.empty()) {
       return absl::StrCat(
-          "this page is for browsers on this machine: ask for localhost, also through ssh -L",
-          config_.names_flag.empty() ? "" : "; for other names: ", config_.names_flag, "\n");
+          "this page is only for browsers on this machine: open it as localhost; from another "
+          "machine, use ssh -L",
+          config_.names_flag.empty() ? "" : "; to allow other names, give ", config_.names_flag,
+          "\n");
     }
-    return absl::StrCat("this is not the name of a page here; there are localhost, ",
+    return absl::StrCat("this server has no page under that host name; its names are localhost, ",
                         absl::StrJoin(config_.names, ", "),
-                        config_.allows_addresses ? " and addresses" : "",
-                        config_.names_flag.empty() ? "" : "; others: ", config_.names_flag, "\n");
+                        config_.allows_addresses ? " and IP addresses" : "",
+                        config_.names_flag.empty() ? "" : "; to allow other names, give ",
+                        config_.names_flag, "\n");
   }
 
   void ShowPage(const httplib::Request& request, httplib::Response& response) {
@@ -274,9 +277,10 @@ class OneRequest : private httplib::Server {
   HttpAnswer OrdersAnswer(const httplib::Request& request) const {
     std::string why_none;
     if (config_.routes.orders.empty()) {
-      why_none = "this page only shows the run";
+      why_none = "this page only shows the run and takes no orders";
     } else if (!caller_.may_order) {
-      why_none = absl::StrCat(caller_.text, " may look, and the role operator may give orders");
+      why_none =
+          absl::StrCat(caller_.text, " may only look at this page; orders need the role operator");
     } else if (!HasOrderKey(request)) {
       why_none = kNeedsKey;
     }
@@ -312,11 +316,12 @@ class OneRequest : private httplib::Server {
     // separately.
     const bool has_body = !request.body.empty() || request.is_multipart_form_data();
     if (has_body && !IsForm(request)) {
-      return Write({.status = 415,
-                    .body = absl::StrCat("an order takes a form and no other body; leave the body "
-                                         "out, or send it as ",
-                                         kFormType, "\n")},
-                   response);
+      return Write(
+          {.status = 415,
+           .body = absl::StrCat(
+               "an order has no body, or a form as its body; leave the body out, or send it as ",
+               kFormType, "\n")},
+          response);
     }
     Write(order->second(QueryOf(request), caller_.text), response);
   }
@@ -339,7 +344,7 @@ bool HttpResponder::MayStillLook(const HttpCredentials& reader) const {
 std::string HttpResponder::TooManyReaders(int allowed) {
   return TextAnswer(
       "503 Service Unavailable",
-      absl::StrCat("there may be ", allowed, " readers of events at a time; close one\n"));
+      absl::StrCat("all ", allowed, " connections for events are in use; close another page\n"));
 }
 
 std::string HttpResponder::EventText(const HttpEvent& event) {

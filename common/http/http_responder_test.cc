@@ -102,10 +102,10 @@ TEST_F(HttpResponderTest, OnlyNamesOfThisMachineAreAnswered) {
   EXPECT_EQ(status_for(""), 202) << "an empty name is one that was left out";
 
   config_.names = {"box.example.org"};
-  EXPECT_THAT(Answer("GET /echo", "Host: evil.example\r\n"), Not(HasSubstr("others")));
+  EXPECT_THAT(Answer("GET /echo", "Host: evil.example\r\n"), Not(HasSubstr("other names")));
   config_.names_flag = "--names";
   EXPECT_THAT(Answer("GET /echo", "Host: evil.example\r\n"),
-              HasSubstr("localhost, box.example.org; others: --names\n"));
+              HasSubstr("localhost, box.example.org; to allow other names, give --names\n"));
   config_.allows_addresses = true;
   for (const char* host : {"box.example.org", "BOX.example.org:8080", "10.0.0.1:8080",
                            "[fd00::1]:8080", "localhost"}) {
@@ -221,9 +221,9 @@ TEST_F(HttpResponderTest, AnOrderComesFromNoForeignPageWhateverHeadersItHas) {
   EXPECT_EQ(num_orders_, 0);
   EXPECT_EQ(told.size(), 12);
   EXPECT_EQ(told[0],
-            "192.0.2.7: an order from a page of somebody else (Origin: http://evil.example)");
+            "192.0.2.7: an order from a page of another site (Origin: http://evil.example)");
   EXPECT_THAT(Answer("POST /pause", own + "Origin: http://evil.example\r\n"),
-              HasSubstr("this one from another page (Origin: http://evil.example); open this"));
+              HasSubstr("a page of another site (Origin: http://evil.example)"));
   for (const char* fields :
        {"", "Origin: http://localhost:8080\r\n", "Origin: https://LOCALHOST:8080\r\n",
         "Origin: http://localhost:8080\r\nSec-Fetch-Site: same-origin\r\n",

@@ -110,9 +110,9 @@ absl::Status HttpServer::Begin() {
   bool is_ready = epoll_.is_open() && wake_.is_open() && watch(wake_.get());
   for (const FileDescriptor& socket : sockets_.sockets) is_ready = is_ready && watch(socket.get());
   if (!is_ready) {
-    return absl::InternalError(absl::StrCat("--http=", config_.address.ToString(),
-                                            ": no queue of events: ", std::strerror(errno),
-                                            "; this process may need more open files: ulimit -n"));
+    return absl::InternalError(absl::StrCat(
+        "--http=", config_.address.ToString(), ": cannot watch its sockets: ", std::strerror(errno),
+        "; raise this process's limit of open files (ulimit -n)"));
   }
   workers_ = std::make_unique<ThreadPool>(kNumWorkers, "pages");
   thread_ = std::thread([this] { Run(); });
@@ -298,7 +298,8 @@ void HttpServer::OnRequestBytes(Connections::iterator connection, absl::string_v
     peer.request.append(bytes.data(), bytes.size());
     if (BeginsTls(peer.request)) {
       logging::LogWarn(
-          "--http={} was spoken to in TLS by {}, and serves plain text: the page is at {}",
+          "--http={} serves plain text, but a client at {} speaks TLS to it; the address of the "
+          "page is {}",
           config_.address.ToString(), peer.address, url_);
       return Send(connection, kNoTlsHere, State::kWriting, now);
     }
@@ -306,8 +307,7 @@ void HttpServer::OnRequestBytes(Connections::iterator connection, absl::string_v
     config_.on_failed_handshake();
     const std::string answer =
         absl::IsInvalidArgument(read)
-            ? TextAnswer("400 Bad Request",
-                         absl::StrCat("this port speaks TLS: the page is at ", url_, "\n"))
+            ? TextAnswer("400 Bad Request", absl::StrCat("this port speaks TLS; open ", url_, "\n"))
             : peer.tls->TakeOutput();
     peer.tls = nullptr;
     return Send(connection, answer, State::kWriting, now);

@@ -374,7 +374,7 @@ TEST_F(HttpServerTlsTest, PlainTextIsToldWhereThePageIs) {
   Start();
   RawClient plain(port());
   plain.Send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  EXPECT_THAT(plain.ReadAll(), HasSubstr(absl::StrCat("the page is at ", server_->url())));
+  EXPECT_THAT(plain.ReadAll(), HasSubstr(absl::StrCat("open ", server_->url())));
 }
 
 TEST_F(HttpServerTlsTest, AHandshakeThatStallsIsLetGo) {

@@ -59,7 +59,8 @@ class NeighbourPages {
   template <typename Look>
   HttpAnswer OneAtATime(const Look& look) {
     if (!mutex_.TryLock()) {
-      return {.status = 503, .body = "another page looks at the runs of this folder; try again\n"};
+      return {.status = 503,
+              .body = "another page is reading the runs of this folder; try again\n"};
     }
     const absl::StatusOr<std::string> json = look();
     mutex_.Unlock();
@@ -85,7 +86,10 @@ void AddNeighbourPages(const std::string& run_folder, HttpRoutes* routes) {
   routes->pages["/api/runs/history"] = [pages](const HttpQuery& query) {
     const auto name = query.find("name");
     if (name == query.end()) {
-      return HttpAnswer{.status = 400, .body = "which? ?name=NAME, one of /api/runs\n"};
+      return HttpAnswer{
+          .status = 400,
+          .body =
+              "the name of a run is missing; add ?name=NAME with a name that /api/runs lists\n"};
     }
     return pages->Read(name->second);
   };

@@ -70,8 +70,8 @@ RequestProgress JudgeRequest(absl::string_view bytes) {
 std::string RefusalOf(RequestProgress progress) {
   std::string status = "400 Bad Request";
   std::string text =
-      "the request has bytes in its head that are no text, or says of its body neither nothing nor "
-      "one Content-Length\n";
+      "the request's head has bytes that are not text, or its body is not announced by exactly one "
+      "Content-Length\n";
   if (progress == RequestProgress::kLineTooLong) {
     status = "414 URI Too Long";
     text = absl::StrCat("the first line has more than ", kMaxRequestLineBytes, " bytes\n");
@@ -83,13 +83,13 @@ std::string RefusalOf(RequestProgress progress) {
     text = absl::StrCat("the body has more than ", kMaxBodyBytes, " bytes\n");
   } else if (progress == RequestProgress::kNoMethod) {
     status = "405 Method Not Allowed\r\nAllow: GET, HEAD, POST";
-    text = "the method is none of GET, HEAD and POST\n";
+    text = "the method is not GET, HEAD or POST\n";
   } else if (progress == RequestProgress::kPacked) {
     status = "415 Unsupported Media Type";
-    text = "the body is packed (Content-Encoding); send it as it is\n";
+    text = "the body is compressed (Content-Encoding); send it uncompressed\n";
   } else if (progress == RequestProgress::kPart) {
     status = "416 Range Not Satisfiable";
-    text = "pages are whole only; ask without Range\n";
+    text = "the server sends only whole pages; send the request without Range\n";
   }
   return TextAnswer(status, text);
 }

@@ -40,7 +40,7 @@ void TlsContextSource::Refresh() {
     version_ = version;
     current_ = *std::move(next);
   } else if (std::exchange(refused_, version) != version) {
-    logging::LogWarn("the pages of --http go on with the certificate that they have: {}",
+    logging::LogWarn("--http keeps its present certificate, because the new one cannot be used: {}",
                      next.status().message());
   }
 }

@@ -97,7 +97,7 @@ absl::Status TlsSession::Receive(absl::string_view bytes, std::string& plain) {
         return absl::OkStatus();
       default:
         if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST) {
-          return absl::InvalidArgumentError("a request in plain text");
+          return absl::InvalidArgumentError("the client sent plain text to a port that speaks TLS");
         }
         return absl::PermissionDeniedError(absl::StrCat("TLS: ", security::OpensslError()));
     }

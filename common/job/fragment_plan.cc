@@ -37,8 +37,8 @@ absl::Status FragmentPlan::CheckComplete() const {
   if (empty == elements_.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--fragments=", num_fragments_, ": the model's ", fragments_.size(),
-                   " buckets are too few or too unequal, and fragment ", empty - elements_.begin(),
-                   " would be empty; take fewer fragments, or smaller buckets (--bucket_bytes)"));
+                   " buckets are too few or too unequal, so fragment ", empty - elements_.begin(),
+                   " would be empty; give fewer fragments, or smaller buckets (--bucket_bytes)"));
 }
 
 std::vector<uint32_t> FragmentPlan::DueIn(Round round) const {

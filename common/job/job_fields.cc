@@ -134,13 +134,14 @@ absl::Status SetDropout(const JobField& /*field*/, const JobValue& value, JobSpe
   if (dropout == kDropoutOfModel) return absl::OkStatus();
   params::GptSpec* const gpt = std::get_if<params::GptSpec>(&job.model.architecture);
   if (gpt == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("--dropout=", dropout, ": model '",
-                                                   job.model.name,
-                                                   "' is no gpt, and only those drop activations"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--dropout=", dropout, ": model '", job.model.name,
+                     "' is no gpt, and only a gpt has dropout; leave the flag out"));
   }
   if (!(dropout >= 0.0 && dropout < 1.0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--dropout=", dropout, ": allowed is 0 <= value < 1, or -1 for what the model says"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--dropout=", dropout,
+                     ": allowed is 0 <= value < 1, or -1 for the value in the model's file"));
   }
   gpt->dropout = dropout;
   return absl::OkStatus();
@@ -605,20 +606,20 @@ absl::StatusOr<JobValue> ParseValue(Type type, absl::string_view text) {
       return absl::InvalidArgumentError("true or false");
     case Type::kInt32:
       if (absl::SimpleAtoi(text, &small)) return int64_t{small};
-      return absl::InvalidArgumentError("a whole number that it takes");
+      return absl::InvalidArgumentError("a whole number in the range of this flag");
     case Type::kInt64:
       if (absl::SimpleAtoi(text, &whole)) return whole;
-      return absl::InvalidArgumentError("a whole number that it takes");
+      return absl::InvalidArgumentError("a whole number in the range of this flag");
     case Type::kUint64:
       if (absl::SimpleAtoi(text, &natural)) return natural;
-      return absl::InvalidArgumentError("a whole number that it takes");
+      return absl::InvalidArgumentError("a whole number in the range of this flag");
     case Type::kDouble:
       if (absl::SimpleAtod(text, &real)) return real;
       return absl::InvalidArgumentError("a number");
     case Type::kText:
       return std::string(text);
   }
-  return absl::InternalError("a type that is known");
+  return absl::InternalError("of a known type");
 }
 
 double NumberOf(const JobValue& value) {

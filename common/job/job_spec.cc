@@ -17,15 +17,15 @@ absl::Status Refuse(absl::string_view flag, absl::string_view value, absl::strin
 absl::Status CheckOuterOptimizer(const JobSpec& job) {
   if (IsElastic(job) && job.outer_learning_rate > 1) {
     return Refuse("outer_learning_rate", absl::StrCat(job.outer_learning_rate),
-                  "is beyond the mean of the workers' weights, of the way to which it is the part "
-                  "with --outer_optimizer=easgd; allowed is 0 to 1");
+                  "is out of range; allowed is 0 to 1. With --outer_optimizer=easgd it is the part "
+                  "of the way to the mean of the workers' weights");
   }
   const bool is_delayed = job.outer_optimizer == OuterOptimizerKind::kNesterov ||
                           job.outer_optimizer == OuterOptimizerKind::kSgd;
   if (job.mode != Mode::kAsyncLocalSgd || is_delayed) return absl::OkStatus();
   return Refuse("outer_optimizer", NameOf(job.outer_optimizer),
-                "is not for --mode=async_local_sgd, where each contribution takes effect when it "
-                "comes; use nesterov, or sgd, which with --outer_learning_rate=1 is the average");
+                "is not for --mode=async_local_sgd, where each contribution is applied when it "
+                "arrives. Use nesterov, or sgd; sgd with --outer_learning_rate=1 is the average");
 }
 
 absl::Status CheckMode(const JobSpec& job) {
@@ -34,8 +34,8 @@ absl::Status CheckMode(const JobSpec& job) {
   if (job.keep_workers < 1 || job.keep_workers > job.min_workers) {
     return Refuse("keep_workers", absl::StrCat(job.keep_workers),
                   absl::StrCat("is out of range; allowed are 1 to ", job.min_workers,
-                               ", which is --min_workers: a job that needs more workers to go on "
-                               "than to start would at once wait"));
+                               ", the value of --min_workers. A job that needs more workers to "
+                               "continue than to start would wait at once"));
   }
   if (job.quorum > 0 && job.mode != Mode::kSync && job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("quorum", absl::StrCat(job.quorum),
@@ -44,7 +44,8 @@ absl::Status CheckMode(const JobSpec& job) {
   if (job.quorum > job.min_workers && job.mode == Mode::kSync) {
     return Refuse("quorum", absl::StrCat(job.quorum),
                   absl::StrCat("exceeds --min_workers=", job.min_workers,
-                               ": a round could start that can never commit"));
+                               ": a round could start that can never be completed. Give at most ",
+                               job.min_workers));
   }
   if (job.max_rounds_ahead >= 0 && job.mode != Mode::kAsync && job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("max_rounds_ahead", absl::StrCat(job.max_rounds_ahead),
@@ -52,8 +53,8 @@ absl::Status CheckMode(const JobSpec& job) {
   }
   if (job.max_rounds_ahead == 0 && job.mode == Mode::kAsyncLocalSgd) {
     return Refuse("max_rounds_ahead", "0",
-                  "is lock step, and lock step of workers with local steps is --mode=local_sgd; "
-                  "use that, or at least 1");
+                  "means lock step, which for workers with local steps is --mode=local_sgd; use "
+                  "that mode, or give at least 1");
   }
   if (job.max_staleness >= 0 && job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("max_staleness", absl::StrCat(job.max_staleness),
@@ -61,7 +62,7 @@ absl::Status CheckMode(const JobSpec& job) {
   }
   if (job.balance != Balance::kEqual && job.mode == Mode::kAsync) {
     return Refuse("balance", NameOf(job.balance),
-                  not_in_mode + "where nobody waits for another; leave equal");
+                  not_in_mode + "in this mode, no worker waits for another. Leave equal");
   }
   if (job.staleness_scaling != StalenessScaling::kNone && job.mode != Mode::kAsync) {
     return Refuse("staleness_scaling", NameOf(job.staleness_scaling),
@@ -91,38 +92,37 @@ absl::Status CheckOverlap(const JobSpec& job) {
   }
   if (std::holds_alternative<params::ClientModelSpec>(job.model.architecture)) {
     return refuse(
-        "is not for --model=client, whose programs have one set of weights; leave it out");
+        "is not for --model=client, because its programs keep one set of weights; leave "
+        "the flag out");
   }
   if (job.overlap_rounds && (job.fragments > 1 || job.overlap_steps > 0)) {
     return refuse(absl::StrCat("overlaps whole rounds of all parameters, and contradicts",
                                job.fragments > 1 ? " --fragments=" + fragments : "",
                                job.overlap_steps > 0 ? " --overlap_steps=" + overlap_steps : "",
-                               "; use it, or that"));
+                               "; use one of the two"));
   }
   if (job.overlap_rounds && job.outer_optimizer != OuterOptimizerKind::kNesterov &&
       job.outer_optimizer != OuterOptimizerKind::kSgd) {
-    return refuse(absl::StrCat(
-        "needs an outer step that workers can make for their own part: --outer_optimizer=nesterov, "
-        "or sgd, which with --outer_learning_rate=1 is the average; not ",
-        outer_optimizer));
+    return refuse(absl::StrCat("needs --outer_optimizer=nesterov or sgd, not ", outer_optimizer,
+                               ". With --outer_learning_rate=1, sgd is the average"));
   }
   if (IsElastic(job) && job.overlap_steps > 0) {
     return refuse(
-        "contradicts --outer_optimizer=easgd, where an exchange has all the steps between two; "
-        "leave it out");
+        "contradicts --outer_optimizer=easgd, where each exchange already overlaps all "
+        "steps until the next; leave the flag out");
   }
   if (job.fragments > job.local_steps) {
     return Refuse("fragments", fragments,
                   absl::StrCat("exceeds --local_steps=", job.local_steps,
-                               ": each is exchanged once in that many steps"));
+                               ": each fragment is exchanged once in that many steps. Give fewer "
+                               "fragments or more local steps"));
   }
   const int window = job.local_steps / job.fragments;
   if (job.overlap_steps > window) {
     return Refuse("overlap_steps", overlap_steps,
                   absl::StrCat("exceeds the ", window,
-                               " steps between two exchanges, which are "
-                               "--local_steps=",
-                               job.local_steps, " over --fragments=", fragments));
+                               " steps between two exchanges (--local_steps=", job.local_steps,
+                               " divided by --fragments=", fragments, "); give at most ", window));
   }
   return absl::OkStatus();
 }
@@ -140,13 +140,15 @@ absl::Status CheckRobustMean(const JobSpec& job) {
   if (job.min_workers > kMaxRobustContributions) {
     return Refuse("robust_mean", text,
                   absl::StrCat("combines at most ", kMaxRobustContributions,
-                               " contributions, and --min_workers=", job.min_workers));
+                               " contributions, but --min_workers=", job.min_workers,
+                               ". Give fewer workers, or leave none"));
   }
   const int least = job.robust_mean.MinContributions();
   if (job.quorum == 0 || job.quorum >= least) return absl::OkStatus();
-  return Refuse("robust_mean", text,
-                absl::StrCat("needs ", least, " contributions a round, and --quorum=", job.quorum,
-                             " lets fewer count"));
+  return Refuse(
+      "robust_mean", text,
+      absl::StrCat("needs ", least, " contributions per round, but --quorum=", job.quorum,
+                   " lets a round be completed with fewer. Raise --quorum, or leave it 0"));
 }
 
 absl::Status CheckOuterReduction(const JobSpec& job) {
@@ -161,27 +163,28 @@ absl::Status CheckOuterReduction(const JobSpec& job) {
   }
   if (job.outer_optimizer == OuterOptimizerKind::kAverage) {
     return refuse(
-        "contradicts --outer_optimizer=average, the mean of the workers' weights, whose directions "
-        "say nothing; use nesterov or adam, or sgd with --outer_learning_rate=1");
+        "contradicts --outer_optimizer=average, which combines weights and not changes "
+        "of weights. Use nesterov or adam, or sgd with --outer_learning_rate=1");
   }
   if (IsElastic(job)) {
     return refuse(
-        "contradicts --outer_optimizer=easgd, where the servers move by what the workers do; use "
-        "another, or leave mean");
+        "contradicts --outer_optimizer=easgd, which moves the servers' weights towards "
+        "the workers' mean. Use another outer optimizer, or leave mean");
   }
   if (job.robust_mean.is_robust()) {
-    return refuse(absl::StrCat("contradicts --robust_mean=", RobustMeanText(job.robust_mean),
-                               ", which combines them element by element; use one of the two"));
+    return refuse(
+        absl::StrCat("contradicts --robust_mean=", RobustMeanText(job.robust_mean),
+                     ", which combines contributions element by element; use one of the two"));
   }
   if (DividesBySenders(job)) {
     return refuse(
-        "contradicts --topk_divisor=senders: the length of what is combined is the mean of all "
-        "workers'; use workers");
+        "contradicts --topk_divisor=senders, because the combined length is the mean "
+        "over all workers. Use --topk_divisor=workers");
   }
   if (job.overlap_rounds) {
     return refuse(
-        "contradicts --overlap_rounds, where workers make the outer step for their own part of "
-        "the mean; use --overlap_steps, or leave mean");
+        "contradicts --overlap_rounds, where workers make the outer step for their own "
+        "part of the mean. Use --overlap_steps, or leave mean");
   }
   return absl::OkStatus();
 }
@@ -192,8 +195,7 @@ absl::Status CheckMomentumCorrection(const JobSpec& job) {
   if (job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("momentum_correction", name,
                   absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
-                               ", where no contribution is applied beside newer ones; use "
-                               "--mode=async_local_sgd or leave none"));
+                               "; use --mode=async_local_sgd or leave none"));
   }
   if (job.outer_optimizer == OuterOptimizerKind::kNesterov) return absl::OkStatus();
   return Refuse("momentum_correction", name,
@@ -207,14 +209,14 @@ absl::Status CheckAnchor(const JobSpec& job) {
   if (job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("anchor", name,
                   absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
-                               ", where nothing comes in between; use --mode=async_local_sgd or "
-                               "leave worker"));
+                               "; use --mode=async_local_sgd or leave worker"));
   }
   const auto refuse = [name](absl::string_view flag, params::Encoding encoding) {
-    return Refuse("anchor", name,
-                  absl::StrCat("contradicts --", flag, "=", params::EncodingName(encoding),
-                               ": weights themselves travel, and what an encoding loses of them "
-                               "would be taken for a change; leave fp32, or use worker"));
+    return Refuse(
+        "anchor", name,
+        absl::StrCat("contradicts --", flag, "=", params::EncodingName(encoding),
+                     ": an encoding's loss in the weights would count as a change. Leave fp32, or "
+                     "use --anchor=worker"));
   };
   if (job.push_encoding != params::Encoding::kFp32)
     return refuse("push_encoding", job.push_encoding);
@@ -230,22 +232,23 @@ absl::Status CheckEncodings(const JobSpec& job) {
   }
   if (job.pull_encoding.is_topk()) {
     return Refuse("pull_encoding", "topk",
-                  "is for contributions only: of a change that the servers send most would be left "
-                  "out, and what all workers have would stay far behind the weights; use int4");
+                  "is only for contributions. As --pull_encoding it would leave out most of each "
+                  "change, and the workers' weights would stay far behind. Use int4");
   }
   if (!job.push_encoding.is_topk()) return absl::OkStatus();
   RETURN_IF_ERROR(
       params::MakeTopK(job.push_encoding.topk(), job.push_encoding.topk_bits()).status());
   if (!job.error_feedback) {
     return Refuse("push_encoding", "topk",
-                  "needs --error_feedback: small elements would never arrive, and what does is not "
-                  "right on average; leave it on or use int4");
+                  "needs --error_feedback, because without it small elements would never be sent. "
+                  "Leave --error_feedback on, or use int4");
   }
   if (job.robust_mean.is_robust()) {
-    return Refuse("push_encoding", "topk",
-                  absl::StrCat("contradicts --robust_mean=", RobustMeanText(job.robust_mean),
-                               ": most workers send no value of an element, so that its median is "
-                               "0; leave out one of the two"));
+    return Refuse(
+        "push_encoding", "topk",
+        absl::StrCat("contradicts --robust_mean=", RobustMeanText(job.robust_mean),
+                     ": most workers send no value for an element, so its median would be 0. Leave "
+                     "out one of the two"));
   }
   return absl::OkStatus();
 }
@@ -262,19 +265,19 @@ absl::Status CheckReduce(const JobSpec& job) {
   }
   if (!std::holds_alternative<params::ClientModelSpec>(job.model.architecture)) {
     return refuse(absl::StrCat("is not for the model '", job.model.name,
-                               "', whose workers would compute with gradients in place of weights; "
-                               "use --model=client or another optimizer"));
+                               "': its workers would get gradients in place of weights. Use "
+                               "--model=client or another optimizer"));
   }
   if (job.quorum != 0) {
     return refuse(absl::StrCat("contradicts --quorum=", job.quorum,
-                               ": who is late would not get the mean of the round, and have other "
-                               "weights from then on; leave it out"));
+                               ": a late worker would miss the round's mean, and have other "
+                               "weights from then on. Leave --quorum out"));
   }
   if (job.pull_encoding == params::Encoding::kFp32) return absl::OkStatus();
-  return refuse(
-      absl::StrCat("contradicts --pull_encoding=", params::EncodingName(job.pull_encoding),
-                   ": what it loses of one round's mean would be in no later one; leave "
-                   "fp32 (--push_encoding may be any)"));
+  return refuse(absl::StrCat(
+      "contradicts --pull_encoding=", params::EncodingName(job.pull_encoding),
+      ": no later round would make up for what the encoding loses. Leave fp32; --push_encoding may "
+      "be any"));
 }
 
 absl::Status CheckSchedule(const LearningRateSchedule& schedule) {
@@ -284,7 +287,7 @@ absl::Status CheckSchedule(const LearningRateSchedule& schedule) {
   }
   if (schedule.minimum > schedule.peak) {
     return Refuse("min_learning_rate", absl::StrCat(schedule.minimum),
-                  absl::StrCat("exceeds --learning_rate=", schedule.peak));
+                  absl::StrCat("exceeds --learning_rate=", schedule.peak, "; give at most that"));
   }
   return absl::OkStatus();
 }
@@ -293,15 +296,17 @@ absl::Status CheckBatch(const JobSpec& job) {
   if (job.batch_size > 0 && job.global_batch_size > 0) {
     return Refuse("batch_size", absl::StrCat(job.batch_size),
                   absl::StrCat("contradicts --global_batch_size=", job.global_batch_size,
-                               ": give one of the two"));
+                               "; give one of the two"));
   }
   if (job.batch_size == 0 && job.global_batch_size == 0) {
     return Refuse("batch_size", "0", "needs --global_batch_size; give one of the two");
   }
   if (job.global_batch_size > 0 && job.global_batch_size < job.min_workers) {
-    return Refuse("global_batch_size", absl::StrCat(job.global_batch_size),
-                  absl::StrCat("is below --min_workers=", job.min_workers,
-                               ": some worker would have no sample"));
+    return Refuse(
+        "global_batch_size", absl::StrCat(job.global_batch_size),
+        absl::StrCat(
+            "is below --min_workers=", job.min_workers,
+            ": at least one worker would have no sample. Give at least one sample per worker"));
   }
   return absl::OkStatus();
 }

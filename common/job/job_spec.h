@@ -233,8 +233,8 @@ double DefaultFeedbackDecay(params::Encoding push_encoding);
 
 // Message that says why a job with ReducesOnly() has no trained weights.
 inline constexpr char kReducesOnly[] =
-    "with --optimizer=reduce servers hold the mean gradient of the last round and no weights; the "
-    "programs that train have them";
+    "with --optimizer=reduce, servers hold the mean gradient of the last round and no weights; the "
+    "training programs have the weights";
 
 // Checks every setting, and that settings do not contradict each other. Errors: InvalidArgument
 // naming the flag, the value and what is allowed.

@@ -72,7 +72,7 @@ TEST(ValidateJobSpecTest, AcceptsEachModeWithItsFlags) {
 TEST(ValidateJobSpecTest, AsyncLocalSgdNamesWhatContradictsIt) {
   ExpectRefused({
       {[](JobSpec& j) { j.mode = Mode::kAsyncLocalSgd, j.max_rounds_ahead = 0; },
-       "lock step of workers with local steps is --mode=local_sgd"},
+       "lock step, which for workers with local steps is --mode=local_sgd"},
       {[](JobSpec& j) {
          j.mode = Mode::kAsyncLocalSgd, j.outer_optimizer = OuterOptimizerKind::kAverage;
        },
@@ -158,11 +158,11 @@ TEST(ValidateJobSpecTest, ARobustMeanNeedsRoundsOfEnoughAndNotTooMany) {
       {[](JobSpec& j) {
          j.min_workers = 33, j.robust_mean = {RobustMean::Kind::kTrimmed, 2};
        },
-       "--robust_mean=trimmed:2 combines at most 32 contributions, and --min_workers=33"},
+       "--robust_mean=trimmed:2 combines at most 32 contributions, but --min_workers=33"},
       {[](JobSpec& j) {
          j.quorum = 4, j.robust_mean = {RobustMean::Kind::kTrimmed, 2};
        },
-       "--robust_mean=trimmed:2 needs 5 contributions a round, and --quorum=4"},
+       "--robust_mean=trimmed:2 needs 5 contributions per round, but --quorum=4"},
       {[](JobSpec& j) {
          j.robust_mean = {RobustMean::Kind::kTrimmed, 0};
        },
@@ -252,7 +252,7 @@ TEST(ValidateJobSpecTest, ElasticWorkersHaveTheirOwnWeights) {
     return std::string(ValidateJobSpec(refused).message());
   };
   EXPECT_THAT(refusal([](JobSpec& j) { j.outer_learning_rate = 1.5; }),
-              HasSubstr("--outer_learning_rate=1.5 is beyond the mean"));
+              HasSubstr("--outer_learning_rate=1.5 is out of range"));
   EXPECT_THAT(refusal([](JobSpec& j) { j.overlap_steps = 2; }),
               HasSubstr("--overlap_steps=2 contradicts --outer_optimizer=easgd"));
   EXPECT_THAT(refusal([](JobSpec& j) { j.overlap_rounds = true; }), HasSubstr("not easgd"));

@@ -32,14 +32,14 @@ std::string DoubtOfOuterStep(const JobSpec& job) {
   if (!IsOuterStepLong(job)) return "";
   if (job.outer_optimizer == OuterOptimizerKind::kSgd) {
     return absl::StrFormat(
-        "--outer_learning_rate=%g multiplies what workers change, and above %g short jobs lose; "
-        "give --outer_learning_rate=1",
+        "--outer_learning_rate=%g multiplies the workers' changes; with more than %g, short jobs "
+        "reach a worse loss. Give --outer_learning_rate=1",
         job.outer_learning_rate, kSafeOuterStepRatio);
   }
   return absl::StrFormat(
-      "--outer_learning_rate=%g with --outer_momentum=%g multiplies what workers change by %g / (1 "
-      "- %g) = %.3g, and above %g short jobs lost up to 27 %% of the held-out loss; give "
-      "--outer_learning_rate=%g --outer_momentum=%g unless the job is long",
+      "--outer_learning_rate=%g with --outer_momentum=%g multiplies the workers' changes by %g / "
+      "(1 - %g) = %.3g. With more than %g, short jobs had up to 27 %% more held-out loss. Unless "
+      "the job is long, give --outer_learning_rate=%g --outer_momentum=%g",
       job.outer_learning_rate, job.outer_momentum, job.outer_learning_rate, job.outer_momentum,
       OuterStepRatio(job), kSafeOuterStepRatio, kDefaultOuterLearningRate, kDefaultOuterMomentum);
 }

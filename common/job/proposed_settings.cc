@@ -73,7 +73,7 @@ absl::Status SetProposed(absl::string_view setting, absl::string_view value,
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "'", setting, "' is no setting that a program may propose; those are: ", AllNames()));
+      "'", setting, "' is not a setting that a program may propose; allowed are: ", AllNames()));
 }
 
 ProposedSettings ProposedBySaved(const std::vector<JobSetting>& saved) {

@@ -87,7 +87,7 @@ TEST(ProposedSettingsTest, WhatIsNoSettingOrNoValueIsNamed) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
     return std::string(refused.message());
   };
-  EXPECT_THAT(refusal("rounds", "7"), HasSubstr("'rounds' is no setting that a program may"));
+  EXPECT_THAT(refusal("rounds", "7"), HasSubstr("'rounds' is not a setting that a program may"));
   EXPECT_THAT(refusal("rounds", "7"), HasSubstr("optimizer, momentum, beta1, beta2, epsilon, "
                                                 "weight_decay, learning_rate, clip_norm, "
                                                 "batch_size"));

@@ -57,7 +57,8 @@ absl::StatusOr<RobustMean> ParseRobustMean(absl::string_view text) {
   }
   absl::string_view trim = text;
   if (!absl::ConsumePrefix(&trim, kTrimmedPrefix)) return Refuse(text, "is unknown");
-  if (!absl::SimpleAtoi(trim, &mean.trim)) return Refuse(text, "has no number");
+  if (!absl::SimpleAtoi(trim, &mean.trim))
+    return Refuse(text, "has no whole number after 'trimmed:'");
   mean.kind = RobustMean::Kind::kTrimmed;
   RETURN_IF_ERROR(ValidateRobustMean(mean));
   return mean;

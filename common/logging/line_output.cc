@@ -17,9 +17,9 @@ namespace lodestar::logging {
 void LineOutput::Write(absl::string_view line) {
   absl::MutexLock lock(&mutex_);
   if (num_dropped_ > 0) {
-    const std::string told = absl::StrCat(is_cut_ ? "\n" : "", "(", num_dropped_,
-                                          num_dropped_ == 1 ? " line was" : " lines were",
-                                          " dropped here, as nobody read them)\n");
+    const std::string told = absl::StrCat(
+        is_cut_ ? "\n" : "", "(", num_dropped_, num_dropped_ == 1 ? " line was" : " lines were",
+        " dropped here, because the reader of this output was too slow)\n");
     if (!WriteWhole(told)) {
       ++num_dropped_;
       return;

@@ -54,7 +54,9 @@ TEST_F(LineOutputTest, DropsWhatNobodyReadsAndSaysHowMuch) {
   output.Write("lost, too\n");
   EXPECT_EQ(Read(), full + "\n");
   output.Write("read again\n");
-  EXPECT_EQ(Read(), "(2 lines were dropped here, as nobody read them)\nread again\n");
+  EXPECT_EQ(
+      Read(),
+      "(2 lines were dropped here, because the reader of this output was too slow)\nread again\n");
   output.Write("and again\n");
   EXPECT_EQ(Read(), "and again\n");
 }
@@ -64,7 +66,8 @@ TEST_F(LineOutputTest, ALineThatIsCutIsEnded) {
   output.Write(std::string(static_cast<size_t>(2 * capacity_), 'x') + "\n");
   EXPECT_EQ(Read(), std::string(static_cast<size_t>(capacity_), 'x'));
   output.Write("next\n");
-  EXPECT_EQ(Read(), "\n(1 line was dropped here, as nobody read them)\nnext\n");
+  EXPECT_EQ(Read(),
+            "\n(1 line was dropped here, because the reader of this output was too slow)\nnext\n");
 }
 
 TEST_F(LineOutputTest, AReaderThatKeepsUpGetsLinesOfAnyLength) {

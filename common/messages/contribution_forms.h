@@ -19,7 +19,8 @@ struct EncodingForm {
   static std::string Store(params::Encoding encoding) { return params::EncodingText(encoding); }
   static absl::Status Load(const std::string& text, params::Encoding& encoding) {
     const absl::StatusOr<params::Encoding> parsed = params::ParseEncodingText("encoding", text);
-    if (!parsed.ok()) return archive::NotA(absl::StrCat("known: ", parsed.status().message()));
+    if (!parsed.ok())
+      return archive::NotA(absl::StrCat("a known encoding: ", parsed.status().message()));
     encoding = *parsed;
     return absl::OkStatus();
   }
@@ -38,7 +39,7 @@ struct ContributionKindForm {
       kind = known;
       return absl::OkStatus();
     }
-    return archive::NotA("a kind of contributions");
+    return archive::NotA("a known kind of contribution");
   }
 };
 

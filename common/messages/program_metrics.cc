@@ -20,9 +20,10 @@ absl::Status CheckMetricName(absl::string_view name) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "a metric is called '", absl::CHexEscape(name.substr(0, kMaxMetricNameBytes)), "'",
+      "a metric has the name '", absl::CHexEscape(name.substr(0, kMaxMetricNameBytes)), "'",
       name.size() > kMaxMetricNameBytes ? absl::StrCat("..., ", name.size(), " bytes") : "",
-      "; allowed are letters, digits and ._-/, at most ", kMaxMetricNameBytes));
+      "; allowed are letters, digits and ._-/; its length in bytes is at most ",
+      kMaxMetricNameBytes));
 }
 
 void MetricMeans::Add(const Metrics& metrics) {

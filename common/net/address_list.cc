@@ -68,7 +68,7 @@ absl::Status AddressSearch::Outcome() const {
   // The answers do not show which server is the coordinator. It may be away only for now, so the
   // error is temporary.
   absl::Status outcome = absl::UnavailableError(
-      absl::StrCat("none of ", addresses_.ToString(), " answers as the coordinator: ",
+      absl::StrCat("no server of ", addresses_.ToString(), " answers as the coordinator: ",
                    absl::StrJoin(answers_, "; ", [](std::string* out, const absl::Status& answer) {
                      absl::StrAppend(out, answer.message());
                    })));

@@ -48,7 +48,7 @@ TEST(AddressListTest, IsGoneThroughOnceFromTheOneThatAnsweredLast) {
   EXPECT_EQ(addresses.current(), "b:2");
   EXPECT_THAT(again.Outcome(),
               StatusIs(absl::StatusCode::kUnavailable,
-                       AllOf(HasSubstr("none of a:1, b:2, c:3"), HasSubstr("b:2: silent"),
+                       AllOf(HasSubstr("no server of a:1, b:2, c:3"), HasSubstr("b:2: silent"),
                              HasSubstr("a replica"), HasSubstr("nobody there"))));
 }
 

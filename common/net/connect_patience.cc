@@ -15,7 +15,7 @@ absl::StatusOr<absl::Duration> ConnectPatience::TimeoutOf(absl::string_view sett
   if (given >= absl::Seconds(1) && given <= kLongest) return given;
   return absl::InvalidArgumentError(absl::StrCat(
       setting, "=", absl::FormatDuration(given),
-      ": allowed is 0, which means for ever, or a duration such as 90s or 1h, from 1s to ",
+      " is out of range; give 0 to try for ever, or a duration such as 90s or 1h, from 1s to ",
       absl::FormatDuration(kLongest)));
 }
 
@@ -41,9 +41,9 @@ absl::Status ConnectPatience::Outcome(absl::string_view reason) const {
   return absl::UnavailableError(absl::StrCat(
       "no server has answered at ", config_.servers, " for ", absl::FormatDuration(config_.timeout),
       " (", config_.setting, "): ", reason,
-      ". Check that the job still runs and that this is the address of its server of shard 0; "
-      "then start again, with a larger ",
-      config_.setting, " if the server may be away for longer"));
+      ". Check that the job still runs and that this is the address of its server of shard 0. Then "
+      "start this program again. If the server may be away for longer, give a larger ",
+      config_.setting));
 }
 
 }  // namespace lodestar::net

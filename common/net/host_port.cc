@@ -60,9 +60,11 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view flag, absl::string_view
                                        int lowest_port) {
   if (HasJoinString(value)) {
     const bool is_upstream = flag == "upstream";
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--", flag, "=", WithoutJoinSecrets(value), " is a join string, and wanted is HOST:PORT; ",
-        is_upstream ? "give it with --upstream_join" : "give it with --join or in $LODESTAR_JOIN"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, "=", WithoutJoinSecrets(value),
+                     " is a join string, but this flag takes HOST:PORT; ",
+                     is_upstream ? "give the join string with --upstream_join"
+                                 : "give the join string with --join or in $LODESTAR_JOIN"));
   }
   const absl::Status wrong = absl::InvalidArgumentError(
       absl::StrCat("--", flag, "=", value, " is not HOST:PORT with a port of ", lowest_port, " to ",
@@ -88,7 +90,8 @@ absl::Status CheckPeerAddress(absl::string_view what, absl::string_view address)
   }
   return absl::InvalidArgumentError(
       absl::StrCat("the address of ", what, ", \"", PeerText(address, kMaxAddressBytes),
-                   "\", is not HOST:PORT with a port of 1 to ", kMaxPort, ": it is not dialled"));
+                   "\", is not HOST:PORT with a port of 1 to ", kMaxPort,
+                   "; this program does not connect to it"));
 }
 
 }  // namespace lodestar::net

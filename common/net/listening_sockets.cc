@@ -136,14 +136,13 @@ class Try {
 std::string AdviceFor(int error, absl::string_view flag) {
   switch (error) {
     case EADDRINUSE:
-      return absl::StrCat("stop the process that has the port, or choose another ", flag);
+      return absl::StrCat("stop the process that uses this port, or give another ", flag);
     case EADDRNOTAVAIL:
-      return absl::StrCat("this machine has no such address: give ", flag,
-                          " one that it has (`ip addr` shows them), or 0.0.0.0 for all");
+      return absl::StrCat("this machine does not have that address. Give ", flag,
+                          " an address that `ip addr` shows, or 0.0.0.0 for all");
     case EACCES:
-      return absl::StrCat(
-          "this user may not take that port; those from 1024 on are for everybody: choose another ",
-          flag);
+      return absl::StrCat("this user may not use that port; give a port of 1024 or more with ",
+                          flag);
     default:
       return absl::StrCat("choose another ", flag);
   }
@@ -167,7 +166,7 @@ absl::StatusOr<ListeningSockets> Listen(const HostPort& address, absl::string_vi
   if (resolved != 0) {
     return CannotListen(
         address, gai_strerror(resolved),
-        absl::StrCat("see to the name in ", flag, ", or give an address of this machine"));
+        absl::StrCat("correct the host name in ", flag, ", or give an address of this machine"));
   }
   const Addresses found(first, &freeaddrinfo);
   int error = 0;

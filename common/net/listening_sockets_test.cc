@@ -64,7 +64,7 @@ TEST(ListeningSocketsTest, TakenPortIsNoticed) {
     EXPECT_THAT(
         Listen({host, first.port}, "--listen", kTimeout),
         StatusIs(absl::StatusCode::kUnavailable,
-                 AllOf(HasSubstr("in use"), HasSubstr("stop the process that has the port"))))
+                 AllOf(HasSubstr("in use"), HasSubstr("stop the process that uses this port"))))
         << host;
   }
 }
@@ -82,14 +82,14 @@ TEST(ListeningSocketsTest, PortIsFreeAtOnceWhenItsConnectionsHaveEnded) {
 }
 
 TEST(ListeningSocketsTest, AddressOfAnotherMachineIsRefused) {
-  EXPECT_THAT(
-      Listen({"192.0.2.1", 0}, "--listen", kTimeout),
-      StatusIs(absl::StatusCode::kUnavailable,
-               AllOf(HasSubstr("192.0.2.1:0"), HasSubstr("this machine has no such address"))));
-  EXPECT_THAT(
-      Listen({"no.such.host.invalid", 0}, "--listen", kTimeout),
-      StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr("no.such.host.invalid:0"),
-                                                     HasSubstr("see to the name in --listen"))));
+  EXPECT_THAT(Listen({"192.0.2.1", 0}, "--listen", kTimeout),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("192.0.2.1:0"),
+                             HasSubstr("this machine does not have that address"))));
+  EXPECT_THAT(Listen({"no.such.host.invalid", 0}, "--listen", kTimeout),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("no.such.host.invalid:0"),
+                             HasSubstr("correct the host name in --listen"))));
 }
 
 }  // namespace

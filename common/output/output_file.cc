@@ -50,13 +50,15 @@ absl::StatusOr<storage::SequentialFileWriter> CreateBeside(const std::string& ta
 absl::StatusOr<std::string> FollowLinks(const std::string& path) {
   if (path.empty()) return absl::InvalidArgumentError("the path of the file is empty");
   if (path == "-") {
-    return absl::InvalidArgumentError("a file is written, not standard output; name one, or ./-");
+    return absl::InvalidArgumentError(
+        "- would mean standard output, but a file is written; give a path (./- for a file of that "
+        "name)");
   }
   struct stat followed;
   const bool exists = stat(path.c_str(), &followed) == 0;
   const auto refuse = [&path](absl::string_view leads_to, mode_t mode) {
-    return absl::InvalidArgumentError(absl::StrCat(path, leads_to, FileKindName(mode),
-                                                   "; name a regular file, or one that is new"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, leads_to, FileKindName(mode), "; give the path of a regular file or of a new file"));
   };
   std::string target = path;
   for (int links = 0; links <= kMaxLinks; ++links) {
@@ -86,7 +88,7 @@ absl::StatusOr<std::string> ResolveOutput(const std::string& path) {
   if (!checkpoint.has_value()) return target;
   return absl::InvalidArgumentError(absl::StrCat(
       path, target == path ? " lies" : absl::StrCat(" leads to ", target), " in checkpoint ",
-      *checkpoint, ", whose files only servers write; name a file outside of it"));
+      *checkpoint, ", where only servers write files; give a path outside of it"));
 }
 
 absl::Status CheckOutput(absl::string_view flag, const std::string& path) {
@@ -153,7 +155,7 @@ absl::StatusOr<LineFile> LineFile::Open(const std::string& path, bool may_share)
   const bool is_locked = flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   if (is_locked && !may_share) {
     return absl::AlreadyExistsError(absl::StrCat(
-        target, " is being written by another process; end that one, or name another file"));
+        target, " is being written by another process; end that process, or give another file"));
   }
   struct stat info;
   if (fstat(descriptor, &info) != 0) return ErrnoStatus(errno, "examine", target);

@@ -108,7 +108,7 @@ TEST_F(OutputFileTest, OnlyRegularFilesAreWritten) {
     std::string text;
   } cases[] = {{PathOf("fifo"), "a FIFO"},
                {absl::StrCat("/proc/self/fd/", pipe_ends[1]), "a FIFO"},
-               {"-", "not standard output"},
+               {"-", "would mean standard output"},
                {"/dev/null", "a device"},
                {PathOf("null"), "leads to /dev/null, a device"},
                {PathOf("folder"), "a folder"},

@@ -17,13 +17,14 @@ absl::Status CheckCover(const Layout& layout, const std::vector<ElementRange>& s
     if (shards[i].begin != covered || shards[i].end <= shards[i].begin) {
       return absl::InvalidArgumentError(
           absl::StrCat("shard ", i, " is [", shards[i].begin, ", ", shards[i].end,
-                       "), expected a range that starts at element ", covered));
+                       "), but the range must start at element ", covered));
     }
     covered = shards[i].end;
   }
   if (covered != layout.num_elements()) {
-    return absl::InvalidArgumentError(absl::StrCat("the shards end at element ", covered, ", the ",
-                                                   "parameter space has ", layout.num_elements()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the shards end at element ", covered, ", but the ",
+                     "number of elements of the parameter space is ", layout.num_elements()));
   }
   return absl::OkStatus();
 }
@@ -39,7 +40,7 @@ absl::Status AppendBuckets(ElementRange part, int shard, int block, int64_t segm
   if (num_buckets > kMaxBuckets - static_cast<int64_t>(buckets.size())) {
     return absl::InvalidArgumentError(
         absl::StrCat("up to element ", part.end, " there are ", num_buckets + buckets.size(),
-                     " buckets, allowed are ", kMaxBuckets, "; choose a larger --bucket_bytes"));
+                     " buckets, allowed are ", kMaxBuckets, "; give a larger --bucket_bytes"));
   }
   for (int64_t i = 0; i < num_buckets; ++i) {
     Bucket bucket;

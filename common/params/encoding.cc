@@ -91,14 +91,14 @@ absl::StatusOr<Encoding> ParseEncodingText(absl::string_view what, absl::string_
     }
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(what, " is '", text, "', wanted is the name of an encoding, or topk(K,BITS)"));
+      absl::StrCat(what, " is '", text, "'; it must be the name of an encoding, or topk(K,BITS)"));
 }
 
 absl::StatusOr<Encoding> MakeTopK(int64_t topk, int64_t bits) {
   if (topk < 1 || topk > kMaxTopK) {
     return absl::InvalidArgumentError(
         absl::StrCat("--topk=", topk, " is out of range; allowed is 1 <= value <= ", kMaxTopK,
-                     ", elements kept of each ", kTopKBlock));
+                     ", the elements that are sent of each ", kTopKBlock));
   }
   if (bits != 2 && bits != 4) {
     return absl::InvalidArgumentError(

@@ -53,8 +53,8 @@ absl::Status CheckName(const TensorSpec& tensor, size_t index) {
   for (unsigned char c : tensor.name) {
     if (c <= 0x20 || c >= 0x7f) {
       return absl::InvalidArgumentError(
-          absl::StrCat("layout: tensor ", index, " is called '", absl::CHexEscape(tensor.name),
-                       "'; allowed are printable ASCII characters without spaces"));
+          absl::StrCat("layout: tensor ", index, " has the name '", absl::CHexEscape(tensor.name),
+                       "'; allowed are printable ASCII characters except the space"));
     }
   }
   return absl::OkStatus();
@@ -97,15 +97,15 @@ bool SameInHash(const TensorSpec& a, const TensorSpec& b) {
 
 absl::Status CheckMarks(const TensorSpec& tensor, bool is_block_averaged) {
   if (tensor.averaged && tensor.decay) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layout: tensor '", tensor.name,
-                     "' is averaged and decays; what is averaged changes by its values alone"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layout: tensor '", tensor.name,
+        "' is averaged and has weight decay; an averaged tensor must have no weight decay"));
   }
   if (tensor.averaged == is_block_averaged) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("layout: tensor '", tensor.name, "' is ", tensor.averaged ? "" : "not ",
-                   "averaged, and others of block ", tensor.block, " are",
-                   is_block_averaged ? "" : " not", "; give averaged tensors blocks of their own"));
+                   "averaged, but other tensors of block ", tensor.block, " are",
+                   is_block_averaged ? "" : " not", "; put averaged tensors into separate blocks"));
 }
 
 std::string HashOf(const std::vector<TensorSpec>& tensors) {
@@ -170,7 +170,7 @@ absl::StatusOr<Layout> Layout::FromTensors(std::vector<TensorSpec> tensors) {
   const auto repeated = std::ranges::adjacent_find(layout.by_name_, {}, name_of);
   if (repeated != layout.by_name_.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("layout: two tensors are called '", name_of(*repeated), "'"));
+        absl::StrCat("layout: two tensors have the name '", name_of(*repeated), "'"));
   }
   layout.hash_ = HashOf(tensors);
   layout.tensors_ = std::move(tensors);
@@ -225,13 +225,13 @@ absl::Status CheckSameLayout(const Layout& a, const std::string& ours, const Lay
   const size_t count = std::min(a.tensors().size(), b.tensors().size());
   for (size_t i = 0; i < count; ++i) {
     if (SameInHash(a.tensors()[i], b.tensors()[i])) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat(prefix, "first at tensor ", i, ": ", DescribeTensor(a.tensors()[i]),
-                     " against ", DescribeTensor(b.tensors()[i]), "; compare the model specs"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        prefix, "first at tensor ", i, ": ", DescribeTensor(a.tensors()[i]), " against ",
+        DescribeTensor(b.tensors()[i]), "; compare the two models' specs"));
   }
   return absl::FailedPreconditionError(absl::StrCat(
       prefix, "the first ", count, " tensors agree, but there are ", a.tensors().size(),
-      " against ", b.tensors().size(), "; compare the model specs"));
+      " against ", b.tensors().size(), "; compare the two models' specs"));
 }
 
 }  // namespace lodestar::params

@@ -59,7 +59,7 @@ TEST(LayoutTest, BlocksAreAveragedAsAWhole) {
   tensors[1].averaged = true;
   EXPECT_THAT(Layout::FromTensors(tensors),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("'count' is not averaged, and others of block 1 are")));
+                       HasSubstr("'count' is not averaged, but other tensors of block 1 are")));
   tensors[2].averaged = true;
   ASSERT_OK_AND_ASSIGN(const Layout layout, Layout::FromTensors(tensors));
   EXPECT_TRUE(layout.has_averaged());
@@ -68,8 +68,9 @@ TEST(LayoutTest, BlocksAreAveragedAsAWhole) {
   EXPECT_FALSE(layout.is_averaged(3));
   EXPECT_EQ(layout.TrainedRanges(), (std::vector<ElementRange>{{0, 2}, {6, 18}}));
   tensors[1].decay = true;
-  EXPECT_THAT(Layout::FromTensors(tensors), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                     HasSubstr("'mean' is averaged and decays")));
+  EXPECT_THAT(Layout::FromTensors(tensors),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("'mean' is averaged and has weight decay")));
 }
 
 TEST(LayoutTest, PartsOfTensorsAreCutByTheRangeAndLeaveEmbeddingsOut) {
@@ -114,7 +115,8 @@ TEST(LayoutTest, RefusesWhatIsNoLayout) {
   EXPECT_THAT(error_of({MakeTensor("", {1})}), HasSubstr("tensor 0 has no name"));
   EXPECT_THAT(error_of({MakeTensor("a\nb", {1})}), HasSubstr("a\\nb"));
   EXPECT_THAT(error_of({MakeTensor(std::string(513, 'x'), {1})}), HasSubstr("513 bytes"));
-  EXPECT_THAT(error_of({MakeTensor("a", {1}), MakeTensor("a", {1})}), HasSubstr("called 'a'"));
+  EXPECT_THAT(error_of({MakeTensor("a", {1}), MakeTensor("a", {1})}),
+              HasSubstr("have the name 'a'"));
   EXPECT_THAT(error_of({MakeTensor("a", {3, 0})}), HasSubstr("[3,0]"));
   EXPECT_THAT(error_of({MakeTensor("a", {-1})}), HasSubstr("[-1]"));
   EXPECT_THAT(error_of({MakeTensor("a", std::vector<int64_t>(9, 1))}), HasSubstr("9 dimensions"));

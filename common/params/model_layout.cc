@@ -213,7 +213,7 @@ absl::StatusOr<std::vector<TransposedMatrix>> TransposedBetween(const Layout& wa
 absl::StatusOr<Layout> BuildLayout(const ModelSpec& spec) {
   if (std::holds_alternative<ClientModelSpec>(spec.architecture)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "model '", spec.name, "' has no layout of its own: the first client brings it"));
+        "model '", spec.name, "' has no layout yet: the first program that joins gives it"));
   }
   RETURN_IF_ERROR(ValidateModelSpec(spec));
   return Layout::FromTensors(std::visit(

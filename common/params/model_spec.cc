@@ -53,10 +53,10 @@ absl::Status Validate(const CnnSpec& cnn) {
     height /= 2;
     width /= 2;
     if (height < 1 || width < 1) {
-      return absl::InvalidArgumentError(absl::StrCat("model spec: cnn image of ", cnn.image_height,
-                                                     "x", cnn.image_width, " is too small for ",
-                                                     cnn.channels.size(), " poolings of 2x2; ", i,
-                                                     " fit: use fewer channels or larger images"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "model spec: cnn image of ", cnn.image_height, "x", cnn.image_width, " is too small for ",
+          cnn.channels.size(), " poolings of 2x2; it is large enough for ", i,
+          ". Use fewer channels or larger images"));
     }
   }
   return absl::OkStatus();
@@ -109,8 +109,9 @@ absl::StatusOr<ModelSpec> ModelPreset(absl::string_view name) {
   for (ModelSpec& preset : Presets()) {
     if (preset.name == name) return std::move(preset);
   }
-  return absl::NotFoundError(absl::StrCat("no model preset is called '", name, "'; there are: ",
-                                          absl::StrJoin(ModelPresetNames(), ", ")));
+  return absl::NotFoundError(
+      absl::StrCat("there is no model preset '", name,
+                   "'; the presets are: ", absl::StrJoin(ModelPresetNames(), ", ")));
 }
 
 std::vector<std::string> ModelPresetNames() {

@@ -114,8 +114,9 @@ absl::StatusOr<ModelSpec> ModelSpecFromJson(absl::string_view text) {
   const int count = Take(stored.mlp, spec) + Take(stored.cnn, spec) + Take(stored.gpt, spec) +
                     Take(stored.client, spec);
   if (count != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("model '", PeerText(spec.name), "' has ", count,
-                                                   " of mlp, cnn, gpt, client; expected one"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("model '", PeerText(spec.name), "' has ", count,
+                     " of the keys mlp, cnn, gpt and client; it must have exactly one"));
   }
   RETURN_IF_ERROR(ValidateModelSpec(spec));
   return spec;

@@ -279,9 +279,10 @@ class Chooser {
     }
     if (!chosen.has_value()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "no sync or local_sgd is left to choose with what is given",
+          "with the given flags, no setting of sync or local_sgd is possible",
           impossible_.ok() ? ""
-                           : absl::StrCat("; the first that was tried: ", impossible_.message())));
+                           : absl::StrCat("; the reason for the first setting that was tried: ",
+                                          impossible_.message())));
     }
     choice.chosen = static_cast<int>(*chosen);
     const ExchangeOption& best = choice.options[*chosen];
@@ -452,9 +453,9 @@ std::string NarrowestLinks(const ExchangeFacts& facts, int num_servers) {
   const bool is_of_servers = facts.num_workers > 1 && (share * path.server_down < path.worker_up ||
                                                        share * path.server_up < path.worker_down);
   if (!is_of_servers) return "";
-  return absl::StrCat("; the servers' links, which ", facts.num_workers,
-                      " workers share, are the narrowest: more servers, or faster links of theirs, "
-                      "help first");
+  return absl::StrCat(
+      "; the servers' links, which ", facts.num_workers,
+      " workers share, limit the job most: use more servers, or give the servers faster links");
 }
 
 std::string WhatWouldDo(const ExchangeChoice& choice, const job::JobSpec& base,
@@ -470,28 +471,31 @@ std::string WhatWouldDo(const ExchangeChoice& choice, const job::JobSpec& base,
   any_loss.loss_percent = 1e9;
   std::vector<std::string> ways;
   if (const auto other = option_within(any_loss); other.has_value()) {
-    ways.push_back(absl::StrFormat("a loss of %s, by %s with --local_steps=%d",
+    ways.push_back(absl::StrFormat("accept a loss of %s, with %s and --local_steps=%d",
                                    LossText(other->loss), other->name, other->job.local_steps));
   } else {
     constexpr int kManySteps = 20'000;
     ExchangeBounds many_steps = any_loss;
     many_steps.max_local_steps = kManySteps;
     if (const auto far = option_within(many_steps); far.has_value()) {
-      ways.push_back(absl::StrFormat("--local_steps=%d with %s, far beyond what was tried",
-                                     far->job.local_steps, far->name));
+      ways.push_back(
+          absl::StrFormat("give --local_steps=%d with %s, which is more than the plan tried",
+                          far->job.local_steps, far->name));
     }
   }
   if (const auto times = FasterLinksThatDo(base, layout, num_servers, facts, bounds);
       times.has_value()) {
-    ways.insert(ways.begin(), absl::StrFormat("links %.1f times as fast", *times));
+    ways.insert(ways.begin(), absl::StrFormat("use links %.1f times as fast", *times));
   }
   const ExchangeOption& best = choice.options[choice.chosen];
   constexpr double kWorthIt = 0.5;
   if (best.protects_loss && best.forecast.utilisation() > kWorthIt) {
-    ways.push_back(absl::StrCat("to be content with ", PercentText(best.forecast.utilisation())));
+    ways.push_back(absl::StrCat("accept that workers compute only ",
+                                PercentText(best.forecast.utilisation()), " of the time"));
   }
-  if (ways.empty()) return absl::StrCat("nothing would do", NarrowestLinks(facts, num_servers));
-  std::string text = "what would do: ";
+  if (ways.empty())
+    return absl::StrCat("no change of one bound helps", NarrowestLinks(facts, num_servers));
+  std::string text = "what helps: ";
   for (size_t i = 0; i < ways.size(); ++i) absl::StrAppend(&text, i == 0 ? "" : "; or ", ways[i]);
   return absl::StrCat(text, NarrowestLinks(facts, num_servers));
 }
@@ -500,28 +504,29 @@ std::string ReasonOf(const ExchangeChoice& choice, const job::JobSpec& base,
                      const params::Layout& layout, int num_servers, const ExchangeFacts& facts,
                      const ExchangeBounds& bounds) {
   const ExchangeOption& best = choice.options[choice.chosen];
-  const std::string what = absl::StrCat(
-      "workers compute ", PercentText(best.forecast.utilisation()),
-      " of the time; loss to sync in fp32: ", LossText(best.loss), " (", best.loss.reason, ")");
+  const std::string what =
+      absl::StrCat("workers compute ", PercentText(best.forecast.utilisation()),
+                   " of the time; loss compared with sync in fp32: ", LossText(best.loss), " (",
+                   best.loss.reason, ")");
   if (choice.is_sync_that_links_allow) {
-    return absl::StrCat(best.name, ": the links leave it more than ",
+    return absl::StrCat(best.name, ": with these links it makes more than ",
                         PercentText(bounds.utilisation),
-                        " of the steps that it makes without their limits; ", what);
+                        " of the steps that it would make with unlimited links; ", what);
   }
   if (choice.is_met) {
-    return absl::StrCat(best.name, ": of all that reach ", PercentText(bounds.utilisation),
-                        best.has_spare ? absl::StrFormat(", if exchanges take %.0f %% longer, too,",
+    return absl::StrCat(best.name, ": of all settings that reach ", PercentText(bounds.utilisation),
+                        best.has_spare ? absl::StrFormat(", even if exchanges take %.0f %% longer,",
                                                          100 * bounds.spare)
                                        : "",
-                        " it costs least loss; ", what);
+                        " it has the least loss; ", what);
   }
   const std::string missed =
       best.protects_loss
-          ? absl::StrFormat("nothing reaches %s with a loss of at most %+.1f %% and %d local steps",
-                            PercentText(bounds.utilisation), choice.most_loss_percent,
-                            bounds.max_local_steps)
-          : absl::StrFormat("nothing keeps the loss within %+.1f %%", choice.most_loss_percent);
-  return absl::StrCat(missed, "; the nearest is ", best.name, ": ", what, "; ",
+          ? absl::StrFormat(
+                "no setting reaches %s with a loss of at most %+.1f %% and at most %d local steps",
+                PercentText(bounds.utilisation), choice.most_loss_percent, bounds.max_local_steps)
+          : absl::StrFormat("no setting keeps the loss within %+.1f %%", choice.most_loss_percent);
+  return absl::StrCat(missed, "; the nearest setting is ", best.name, ": ", what, "; ",
                       WhatWouldDo(choice, base, layout, num_servers, facts, bounds));
 }
 

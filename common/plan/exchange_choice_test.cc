@@ -183,14 +183,14 @@ TEST(ExchangeChoiceTest, ItSaysWhatIsMissingAndWhatWouldDo) {
   const ExchangeChoice slow = Choose("gpt2-1.5b", Links(4, 1, absl::Milliseconds(100)), bounds);
   EXPECT_FALSE(slow.is_met);
   EXPECT_THAT(slow.reason,
-              AllOf(HasSubstr("nothing reaches 95.0 %"), HasSubstr("the nearest is "),
-                    HasSubstr("what would do: links "), HasSubstr("times as fast"),
-                    HasSubstr("servers' links, which 4 workers share, are the narrowest")));
+              AllOf(HasSubstr("no setting reaches 95.0 %"), HasSubstr("the nearest setting is "),
+                    HasSubstr("what helps: use links "), HasSubstr("times as fast"),
+                    HasSubstr("servers' links, which 4 workers share, limit the job most")));
   EXPECT_FALSE(ExchangeFlags(Chosen(slow).job).empty());
 
   const ExchangeChoice many = Choose("gpt2-124m", Links(64, 1000, absl::Milliseconds(50)), bounds);
   EXPECT_FALSE(many.is_met);
-  EXPECT_THAT(many.reason, AllOf(HasSubstr("nothing reaches 95.0 %"), HasSubstr("a loss of +")));
+  EXPECT_THAT(many.reason, AllOf(HasSubstr("no setting reaches 95.0 %"), HasSubstr("a loss of +")));
 }
 
 TEST(ExchangeChoiceTest, LinksThatAreSaidToBeEnoughAreEnough) {
@@ -215,11 +215,11 @@ TEST(ExchangeChoiceTest, LinksThatAreSaidToBeEnoughAreEnough) {
 TEST(ExchangeChoiceTest, AsynchronousModesAreForecastAndNotChosen) {
   const ExchangeBounds only = {.modes = {job::Mode::kAsync, job::Mode::kAsyncLocalSgd}};
   const job::JobSpec base = Base("gpt-nano");
-  EXPECT_THAT(
-      ChooseExchange(base, *params::BuildLayout(base.model), 1,
-                     Links(2, 100, absl::Milliseconds(50)), only)
-          .status(),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no sync or local_sgd is left")));
+  EXPECT_THAT(ChooseExchange(base, *params::BuildLayout(base.model), 1,
+                             Links(2, 100, absl::Milliseconds(50)), only)
+                  .status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("no setting of sync or local_sgd is possible")));
   std::vector<std::string> names;
   for (const ExchangeOption& option :
        Choose("gpt-nano", Links(2, 100, absl::Milliseconds(50))).options) {

@@ -130,7 +130,7 @@ LossEstimate OfGradients(const job::JobSpec& job) {
   Sum sum;
   if (job.push_encoding == params::Encoding::kInt8) sum.Add(kSyncInt8, "int8");
   if (job.push_encoding == params::Encoding::kInt4) sum.Add(kSyncInt4, "int4");
-  return sum.Get("none: as one machine with the whole batch");
+  return sum.Get("none: it computes the same as one machine with the whole batch");
 }
 
 bool Decays(const job::LearningRateSchedule& schedule) {
@@ -217,10 +217,10 @@ void AddWindows(const job::JobSpec& job, const TrainingFacts& training, Sum& sum
     percent += (1.0 - ShareOfPublished(training)) * (measured - percent);
   }
   if (training.total_steps.has_value()) length = absl::StrCat(*training.total_steps);
-  sum.Add(percent, absl::StrCat(who, " by themselves for ", job.local_steps, " steps of ", length));
+  sum.Add(percent, absl::StrCat(who, " alone for ", job.local_steps, " steps of ", length));
   const bool has_momentum = job.outer_optimizer == job::OuterOptimizerKind::kNesterov;
   if (const double overshoot = PercentOfOvershoot(job, training); overshoot > 0.0) {
-    sum.Add(overshoot, absl::StrFormat("outer steps of %.3g times the change, up to",
+    sum.Add(overshoot, absl::StrFormat("outer steps of %.3g times the workers' change, at most",
                                        job::OuterStepRatio(job)));
   }
   if (has_momentum && job.outer_momentum > kShortMomentum && training.total_steps.has_value()) {
@@ -237,9 +237,9 @@ LossEstimate OfLocalSteps(const job::JobSpec& job, const TrainingFacts& training
   const int workers = training.num_workers;
   if (job.overlap_steps > 0 && job.local_steps < kLeastStepsWithOverlap) {
     return {.percent = std::nullopt,
-            .reason =
-                absl::StrCat("overlap with ", job.local_steps, " local steps, fewer than ",
-                             kLeastStepsWithOverlap, ": not known where it is small; 20 % with 5")};
+            .reason = absl::StrCat("overlap with ", job.local_steps, " local steps, fewer than ",
+                                   kLeastStepsWithOverlap,
+                                   ": the loss is not known; it was 20 % with 5 steps")};
   }
   const bool has_momentum = job.outer_optimizer == job::OuterOptimizerKind::kNesterov;
   if (has_momentum && job.local_steps < kLeastSteps) {
@@ -252,7 +252,7 @@ LossEstimate OfLocalSteps(const job::JobSpec& job, const TrainingFacts& training
   if (job.push_encoding.is_topk()) sum.Add(PercentOfTopK(job), "top-k");
   if (job.overlap_rounds && workers > 1) {
     sum.Add(workers == 2 ? kOverlappedRoundsOfTwo : kOverlappedRoundsOfMore,
-            "changes a round late");
+            "changes that arrive one round late");
   } else if (job.overlap_steps > 0) {
     const double share = std::max(1.0, 1.0 * job.overlap_steps / kKnownOverlapSteps);
     sum.Add(kOverlap * share, absl::StrCat(job.overlap_steps, " steps of overlap"));

@@ -115,16 +115,14 @@ absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed,
     // server.
     return absl::FailedPreconditionError(absl::StrCat(
         "this server needs ", needed.Describe(), "; ", has,
-        "; free memory here, take an optimizer with less state, divide what this server holds "
-        "among at least ",
-        num_servers,
-        " servers with as much memory (--shard=I/K), or say with --memory_limit that it may take "
-        "more"));
+        ". Free memory on this machine, use an optimizer with less state, divide the shard among "
+        "at least ",
+        num_servers, " such servers (--shard=I/K), or allow more with --memory_limit"));
   }
   if (needed.peak() <= host.available_bytes) return "";
   return absl::StrCat("memory may run out while a checkpoint is written: this server needs ",
-                      needed.Describe(), ", and for copies up to ", BytesText(needed.copies), "; ",
-                      has, "; spread the job over more servers (--shard=I/K)");
+                      needed.Describe(), ", and up to ", BytesText(needed.copies), " for copies; ",
+                      has, ". Divide the job among more servers (--shard=I/K)");
 }
 
 }  // namespace lodestar::plan

@@ -45,8 +45,8 @@ std::string WholeNumber(absl::string_view value) {
   constexpr double kExact = int64_t{1} << 53;
   const bool fits = number >= static_cast<double>(std::numeric_limits<Int>::min()) &&
                     number <= static_cast<double>(std::numeric_limits<Int>::max());
-  if (!fits || std::abs(number) > kExact) return "a whole number that this flag takes";
-  return absl::StrCat("a whole number in digits alone: write ", static_cast<int64_t>(number));
+  if (!fits || std::abs(number) > kExact) return "a whole number in the range of this flag";
+  return absl::StrCat("a whole number; write it with digits only: ", static_cast<int64_t>(number));
 }
 
 std::string WhatItTakes(OwnFlag::Type type, absl::string_view value) {
@@ -62,9 +62,9 @@ std::string WhatItTakes(OwnFlag::Type type, absl::string_view value) {
     case OwnFlag::Type::kDouble:
       return "a number";
     case OwnFlag::Type::kText:
-      return "a value of its kind";
+      return "a value that this flag accepts";
   }
-  return "a value of its kind";
+  return "a value that this flag accepts";
 }
 
 // Reads `text` as Abseil's flags of this type do. Returns its normal form, or nullopt if it cannot
@@ -152,7 +152,9 @@ std::optional<AnyFlag> FindFlag(absl::string_view name, absl::Span<const OwnFlag
 // Returns a hint if the refused text has a no-break space, which looks like an ordinary blank.
 // Empty means that the text has none.
 absl::string_view NoBreakSpaceHint(absl::string_view text) {
-  return absl::StrContains(text, "\xc2\xa0") ? "; it has a no-break space (U+00A0)" : "";
+  return absl::StrContains(text, "\xc2\xa0")
+             ? "; it contains a no-break space (U+00A0), which must be an ordinary space"
+             : "";
 }
 
 std::vector<std::string> FlagNames(absl::Span<const OwnFlag> own) {
@@ -239,7 +241,8 @@ class Parser {
     const std::string before = std::exchange(first->second, std::string(value));
     if (before == value || flag.name() == "join") return;
     result.doubts.push_back(absl::StrCat("--", flag.name(), " is given twice, as ", before,
-                                         " and as ", value, ": the last one, ", value, ", counts"));
+                                         " and as ", value, ". The last value, ", value,
+                                         ", is used"));
   }
 
   // Adds to `doubts` the flags with an empty value. A variable that has no value, in a shell or in
@@ -253,10 +256,10 @@ class Parser {
       if (!has_text && flag->default_text().empty()) empty.push_back(absl::StrCat("--", name));
     }
     if (empty.empty()) return;
-    result.doubts.push_back(absl::StrCat(
-        "an empty value is given to ", absl::StrJoin(empty, ", "),
-        ", which does what leaving it out does; give the value, such as that of a variable that "
-        "was not set"));
+    result.doubts.push_back(
+        absl::StrCat("the value of ", absl::StrJoin(empty, ", "),
+                     " is empty, which means the same as leaving the flag out. Give a value; "
+                     "perhaps a shell variable in it is not set"));
   }
 
   absl::StatusOr<bool> ParseNegated(absl::string_view as_given, absl::string_view name,
@@ -270,10 +273,12 @@ class Parser {
       }
     }
     const std::string hint = FlagHint(name, FlagNames(own_));
-    return absl::InvalidArgumentError(absl::StrCat(
-        as_given, " is not a flag of this program", NoBreakSpaceHint(name), "; ",
-        hint.empty() ? "--helpfull lists them" : hint,
-        absl::StartsWith(as_given, "--") ? "" : "; words that begin with '-' go after --"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(as_given, " is not a flag of this program", NoBreakSpaceHint(name), "; ",
+                     hint.empty() ? "--helpfull lists them" : hint,
+                     absl::StartsWith(as_given, "--")
+                         ? ""
+                         : "; if it is an argument and not a flag, put -- before it"));
   }
 
   absl::Status Set(const AnyFlag& flag, absl::string_view value) {
@@ -322,8 +327,9 @@ class Parser {
 
   absl::Status ParseFlagFile(const std::string& path, int depth) {
     if (depth > kMaxFlagFileDepth) {
-      return absl::InvalidArgumentError(absl::StrCat("--flagfile=", path, " is nested more than ",
-                                                     kMaxFlagFileDepth, " deep; is it a cycle?"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--flagfile=", path, " is nested more than ", kMaxFlagFileDepth,
+                       " files deep; look whether a flag file names itself"));
     }
     const absl::StatusOr<std::vector<FlagFileLine>> lines = ReadFlagFile(path);
     if (!lines.ok()) {
@@ -375,8 +381,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> argum
     if (IsUtf8(argument)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("\"", PeerText(argument, argument.size()),
-                     "\" has bytes that are not UTF-8, which messages and statuses cannot carry; "
-                     "give another name or text"));
+                     "\" has bytes that are not UTF-8; give a name or text in UTF-8"));
   }
   Parser parser(own);
   RETURN_IF_ERROR(parser.Parse(arguments));
@@ -384,10 +389,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> argum
 }
 
 absl::Status StrayJoinString(absl::string_view word) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", WithoutJoinSecrets(word),
-                   "\" is a join string that no flag takes; give it with --join=... or in "
-                   "$LODESTAR_JOIN"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", WithoutJoinSecrets(word),
+      "\" is a join string without a flag; give it with --join=... or in $LODESTAR_JOIN"));
 }
 
 absl::Status CheckOnlyFlags(const CommandLine& line) {
@@ -395,20 +399,20 @@ absl::Status CheckOnlyFlags(const CommandLine& line) {
     if (words->empty()) continue;
     if (HasJoinString(words->front())) return StrayJoinString(words->front());
     return absl::InvalidArgumentError(absl::StrCat(
-        "\"", words->front(), "\" is not a flag; all settings are --name=value, see --help"));
+        "\"", words->front(), "\" is not a flag; write every setting as --name=value, see --help"));
   }
   return absl::OkStatus();
 }
 
 std::string FormatShortHelp(absl::string_view usage, absl::Span<const absl::string_view> flags,
                             absl::Span<const OwnFlag> own) {
-  std::string help = absl::StrCat(usage, "\nFlags that most need:\n");
+  std::string help = absl::StrCat(usage, "\nMost used flags:\n");
   for (const absl::string_view name : flags) {
     if (const std::optional<AnyFlag> flag = FindFlag(name, own); flag.has_value()) {
       AppendFlag(*flag, FirstSentence(flag->help()), &help);
     }
   }
-  absl::StrAppend(&help, "\n--helpfull prints all flags, each with all that there is to say.\n");
+  absl::StrAppend(&help, "\n--helpfull prints all flags with their full explanation.\n");
   return help;
 }
 
@@ -425,8 +429,8 @@ std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> grou
   }
   absl::StrAppend(&help, "\nGeneral:\n  --flagfile=PATH\n");
   AppendWrapped(
-      "Reads more flags from a file, one --name=value per line; # begins a comment, and a value "
-      "that has one stands in double quotes.",
+      "Reads more flags from a file, one --name=value per line. # begins a comment; put a value "
+      "that contains # into double quotes.",
       &help);
   absl::StrAppend(&help, "  -h, --help, --helpfull, --version\n");
   AppendWrapped("Print a short help, this text, or the version, and exit.", &help);

@@ -34,12 +34,13 @@ absl::string_view WithoutComment(absl::string_view text) {
 absl::StatusOr<std::string> Unquoted(absl::string_view text) {
   const size_t end = text.find('"', 1);
   if (end == absl::string_view::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the quote of ", PeerText(text), " is not closed"));
+    return absl::InvalidArgumentError(absl::StrCat("the quote in ", PeerText(text),
+                                                   " is not closed; add the second double quote"));
   }
   if (!WithoutComment(text.substr(end + 1)).empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        PeerText(text), " goes on behind its quotes; put the whole value between them"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(PeerText(text),
+                     " has text after its closing quote; put the whole value between the quotes"));
   }
   return std::string(text.substr(1, end - 1));
 }
@@ -83,7 +84,7 @@ absl::StatusOr<std::vector<FlagFileLine>> ReadFlagFile(const std::string& path) 
     if (const size_t zero = line.find('\0'); zero != absl::string_view::npos) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, " line ", number, ": byte ", zero + 1,
-                       " is zero, so that this is no text; save the file as UTF-8 text"));
+                       " is zero, so the file is not text; save it as UTF-8 text"));
     }
     line = absl::StripAsciiWhitespace(line);
     // Word processors replace blanks with no-break spaces, which look the same.
@@ -92,7 +93,7 @@ absl::StatusOr<std::vector<FlagFileLine>> ReadFlagFile(const std::string& path) 
       return absl::InvalidArgumentError(
           absl::StrCat(path, " line ", number,
                        ": there is a no-break space (U+00A0) before the flag's value; write an "
-                       "ordinary blank, or none"));
+                       "ordinary space, or no space"));
     }
     if (line.empty() || line[0] == '#') continue;
     absl::StatusOr<std::string> argument =

@@ -38,7 +38,8 @@ constexpr int kTopPadBytes = 64 << 20;
 }
 
 void ExitWithoutMemory() {
-  ExitSaying("out of memory: give this process more, or the job more machines\n");
+  ExitSaying(
+      "out of memory: give this process more memory, or divide the job among more machines\n");
 }
 
 // Handles crashes. If malloc() fails inside libraries, they abort or read address 0. To tell such a
@@ -74,7 +75,9 @@ void OpenStandardStreams() {
     // open() returns the lowest free number, which is `descriptor`. Programs that are started later
     // inherit it.
     if (open("/dev/null", O_RDWR) != descriptor) {
-      ExitSaying("a standard stream is closed, and /dev/null cannot be opened in its place\n");
+      ExitSaying(
+          "standard input, output or error is closed, and /dev/null cannot be opened in its "
+          "place\n");
     }
   }
 }

@@ -126,7 +126,7 @@ int Spawn(const ShellCommand& command, int output, pid_t* pid) {
 }
 
 absl::Status StatusOf(int wait_status, bool was_ended, const std::string& last_line) {
-  if (was_ended) return absl::CancelledError("was ended before it was done");
+  if (was_ended) return absl::CancelledError("was stopped before it finished");
   if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat(
       WIFSIGNALED(wait_status) ? absl::StrCat("ended with signal ", WTERMSIG(wait_status))
@@ -164,7 +164,7 @@ absl::Status RunShellCommand(const ShellCommand& command, const ShellCommandDeps
     const pid_t ended = waitpid(pid, &wait_status, WNOHANG);
     if (ended == pid) break;
     if (ended < 0 && errno != EINTR) {
-      return ErrnoStatus(errno, "wait for", "/bin/sh, whose outcome is not known");
+      return ErrnoStatus(errno, "wait for", "/bin/sh; its exit code is not known");
     }
     const absl::Time now = deps.clock->Now();
     if (!told_to_end.has_value() && deps.must_end()) {

@@ -78,8 +78,9 @@ absl::Status CheckTraceOutput(const std::string& path) {
   const bool is_readable = there.is_open() || VersionOf(path).empty();
   if (is_readable && (begin.empty() || begin == kTraceBegin)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "--trace=", path, ": a file is there that is no trace of Lodestar: it does not begin with ",
-      kTraceBegin, "; name another file, or move this one away"));
+      "--trace=", path,
+      ": this file exists and is not a trace of Lodestar, because it does not begin with ",
+      kTraceBegin, ". Give another path, or move the file away"));
 }
 
 TraceRecorder::TraceRecorder(Options options, Clock* clock)
@@ -138,7 +139,8 @@ absl::StatusOr<std::string> TraceRecorder::Write(const std::string& json) const 
   path = storage::UnusedPath(storage::FileSystem::Real(), file.target());
   RETURN_IF_ERROR(file.CommitAs(path));
   logging::LogWarn(
-      "{} has what another process has written since this one began; give each its own --trace",
+      "trace file {} was overwritten by another process while this process ran; give each process "
+      "a different --trace",
       options_.path);
   return path;
 }

@@ -59,7 +59,7 @@ std::string SoftwareVersion(const BuildStamp& stamp) {
 }
 
 std::string VersionText(absl::string_view program, const BuildStamp& stamp) {
-  std::string commit = "unknown, the sources were not a git checkout";
+  std::string commit = "unknown, because the sources were not a git checkout";
   if (!stamp.commit.empty()) {
     commit =
         absl::StrCat(stamp.commit, stamp.has_uncommitted_changes ? " and uncommitted changes" : "");

@@ -38,8 +38,8 @@ absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
     if (unit != name || !is_number || number * bytes >= 0x1p63) continue;
     return static_cast<int64_t>(std::round(number * bytes));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is no number of bytes, such as 500MB, 4GiB or 4000000000"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", text, "' is not a number of bytes; write it like 500MB, 4GiB or 4000000000"));
 }
 
 }  // namespace lodestar

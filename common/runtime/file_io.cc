@@ -68,8 +68,8 @@ absl::StatusCode CodeOf(int error_number) {
 }
 
 absl::Status NotRegular(const std::string& path, mode_t mode) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, " is ", FileKindName(mode), ", not a regular file; name a file"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, " is ", FileKindName(mode), ", not a regular file; give the path of a regular file"));
 }
 
 // Returns text that explains EACCES or ENOENT. For EACCES the text names owner and mode of a file
@@ -94,7 +94,7 @@ std::string ReasonOnTheWay(int error_number, const std::string& path) {
   if (length <= 0) return "";  // `path` is not a link
   return absl::StrCat(": ", part, " is a link to ",
                       absl::string_view(target, static_cast<size_t>(length)),
-                      ", which is not there");
+                      ", which does not exist");
 }
 
 constexpr absl::string_view kRaiseFileSizeLimit =
@@ -112,7 +112,7 @@ absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::strin
   }
   const std::optional<int64_t> limit = FileSizeLimit();
   if (error_number == EFBIG && limit.has_value()) {
-    absl::StrAppend(&text, ": a file that this process writes may have ", *limit, " bytes; ",
+    absl::StrAppend(&text, ": the limit for files of this process is ", *limit, " bytes; ",
                     kRaiseFileSizeLimit);
   }
   return absl::Status(CodeOf(error_number), text);
@@ -129,7 +129,7 @@ absl::Status CheckFileSize(absl::string_view file, int64_t num_bytes) {
   const std::optional<int64_t> limit = FileSizeLimit();
   if (!limit.has_value() || num_bytes <= *limit) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      file, " take a file of ", num_bytes, " bytes, and a file that this process writes may have ",
+      file, " need a file of ", num_bytes, " bytes, but the limit for files of this process is ",
       *limit, " bytes; ", kRaiseFileSizeLimit));
 }
 
@@ -195,7 +195,7 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_b
     absl::StrAppend(&contents, block);
     if (static_cast<int64_t>(contents.size()) <= max_bytes) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " has more than the ", max_bytes, " bytes allowed for it"));
+        absl::StrCat(path, " has more than ", max_bytes, " bytes, the maximum for this file"));
   }));
   return contents;
 }

@@ -43,8 +43,8 @@ absl::Status CheckNotTooSmall(absl::string_view name, absl::string_view text, do
   const bool is_zero = mantissa.find_first_of("123456789") == absl::string_view::npos;
   if (is_zero || std::isnan(value) || std::abs(value) >= kSmallest) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(name, "=", text, " is closer to 0 than ", kSmallest,
-                   ", the smallest number there is; give a larger one"));
+      absl::StrCat(name, "=", text, " is smaller than ", kSmallest,
+                   ", the smallest positive number that can be stored; give 0 or a larger number"));
 }
 
 absl::Status CheckRange(absl::string_view flag, double value, double lowest, double highest) {

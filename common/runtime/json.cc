@@ -66,7 +66,7 @@ class Builder final : public nlohmann::json_sax<Json> {
       key_ = std::move(key);
       return true;
     }
-    return Fail(absl::StrCat("JSON has ", Quote(key), " twice in one object"));
+    return Fail(absl::StrCat("JSON has the key ", Quote(key), " twice in one object"));
   }
   bool parse_error(size_t position, const std::string& /*last_token*/,
                    const Json::exception& error) override {
@@ -105,7 +105,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   bool Open(Json container) {
     if (static_cast<int>(open_.size()) == max_depth_) {
-      return Fail(absl::StrCat("JSON is nested deeper than the ", max_depth_, " levels allowed"));
+      return Fail(absl::StrCat("JSON is nested too deeply; allowed are ", max_depth_, " levels"));
     }
     open_.push_back({.container = Add(std::move(container)), .keys = {}});
     return true;
@@ -193,13 +193,13 @@ absl::StatusOr<int64_t> AsInt64(const Json& value, absl::string_view what) {
   constexpr uint64_t kMaximum = std::numeric_limits<int64_t>::max();
   if (value.is_number_unsigned() && value.get<uint64_t>() > kMaximum) {
     return absl::InvalidArgumentError(
-        absl::StrCat(what, " is ", value.get<uint64_t>(), ", allowed are up to ", kMaximum));
+        absl::StrCat(what, " is ", value.get<uint64_t>(), "; allowed are at most ", kMaximum));
   }
   return value.get<int64_t>();
 }
 
 absl::StatusOr<uint64_t> AsUint64(const Json& value, absl::string_view what) {
-  if (!value.is_number_unsigned()) return WrongType(what, value, "integer without a sign");
+  if (!value.is_number_unsigned()) return WrongType(what, value, "non-negative integer");
   return value.get<uint64_t>();
 }
 

@@ -35,29 +35,28 @@ bool IsQuote(char c) { return c == '"' || c == '\'' || c == '`'; }
 std::string WhatIsWrong(absl::string_view path) {
   if (path.empty()) return "";
   if (absl::ascii_isspace(path.front()) || absl::ascii_isspace(path.back())) {
-    return "begins or ends with a blank or a line end; take it away";
+    return "begins or ends with a space or a line end; remove it";
   }
   if (IsQuote(path.front()) || IsQuote(path.back())) {
-    return "begins or ends with a quote that no shell has taken away; give the path without quotes";
+    return "begins or ends with a quote; give the path without quotes";
   }
   if (path == "~" || absl::StartsWith(path, "~/")) {
     return absl::StrCat(
-        "names a folder called ~: shells put your home there only at the beginning of a word; "
-        "write $HOME",
+        "begins with ~, which the shell has not replaced by your home folder; write $HOME",
         path.substr(1));
   }
   if (FindVariable(path) != absl::string_view::npos) {
-    return "has a variable that no shell has put a value in for; give the value itself";
+    return "has a variable that no shell has replaced by its value; write the value itself";
   }
   const absl::string_view scheme = SchemeOf(path);
   if (scheme.empty()) return "";
-  if (scheme == "file") return "is a URL; give the path behind file://";
+  if (scheme == "file") return "is a URL; give only the path after file://";
   return absl::StrCat(
-      "is on another machine or in a bucket, and only files and folders of this machine are "
-      "written and read; give a path here (./",
+      "is on another machine or in a bucket, and Lodestar uses only files and folders of this "
+      "machine. Give a path on this machine (./",
       scheme,
-      ":/... if that is its name). Checkpoints are copied elsewhere by ps_server "
-      "--on_checkpoint=COMMAND, such as rclone, or by a mounted bucket");
+      ":/... if the folder has that name). To copy checkpoints elsewhere, use ps_server "
+      "--on_checkpoint=COMMAND, for example with rclone, or mount the bucket");
 }
 
 }  // namespace

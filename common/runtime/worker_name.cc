@@ -17,9 +17,9 @@ bool IsNameCharacter(char c) { return absl::ascii_isalnum(c) || c == '.' || c ==
 absl::Status CheckNameSize(absl::string_view what, absl::string_view name, size_t max_bytes,
                            absl::string_view fault) {
   if (fault.empty() && !name.empty() && name.size() <= max_bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, ": name of ", name.size(), " bytes", fault, "; allowed are 1 to ",
-                   max_bytes, " letters, digits, '.', '_', '-', and first a letter or digit"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, ": name of ", name.size(), " bytes", fault, "; allowed are 1 to ", max_bytes,
+      " letters, digits, '.', '_' and '-', of which the first is a letter or digit"));
 }
 
 absl::string_view CharacterFault(absl::string_view name) {

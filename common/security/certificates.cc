@@ -81,14 +81,15 @@ absl::StatusOr<OwnedRequest> RequestFromPem(const std::string& pem) {
   OwnedRequest request(PEM_read_bio_X509_REQ(bio.get(), nullptr, nullptr, nullptr));
   if (request != nullptr) return request;
   return absl::InvalidArgumentError(
-      absl::StrCat("no certificate request in PEM: ", OpensslError()));
+      absl::StrCat("the certificate request is not in PEM form: ", OpensslError()));
 }
 
 absl::StatusOr<Identity> IdentityOf(X509* certificate) {
   auto* const names = static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
   absl::StatusOr<Identity> identity = absl::InvalidArgumentError(
-      "the certificate has no URI of the form spiffe://DOMAIN/ROLE/NAME among its names");
+      "the names in the certificate include no URI of the form spiffe://DOMAIN/ROLE/NAME; issue a "
+      "certificate with such a name");
   for (int i = 0; i < sk_GENERAL_NAME_num(names); ++i) {
     const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names, i);
     if (name->type != GEN_URI) continue;
@@ -171,7 +172,7 @@ absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const s
         absl::StrCat("the certificate request is not signed by its own key: ", OpensslError()));
   }
   if (EVP_PKEY_get_base_id(key) != EVP_PKEY_EC || EVP_PKEY_get_bits(key) != 256) {
-    return absl::InvalidArgumentError("the certificate request has a key that is not of P-256");
+    return absl::InvalidArgumentError("the key in the certificate request is not a P-256 key");
   }
   const OwnedCertificate certificate = NewCertificate(key, validity);
   SetSubject(certificate.get(), TextOf(identity));
@@ -206,8 +207,8 @@ absl::Status CheckHostName(absl::string_view what, absl::string_view host) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat(what, ": '", host,
-                   "' is neither an address nor the name of a host: letters, digits, '-' and '.', "
-                   "at most ",
+                   "' is neither an IP address nor a host name. A host name has letters, digits, "
+                   "'-' and '.', and its length in bytes is at most ",
                    kMaxHostNameBytes));
 }
 
@@ -275,11 +276,10 @@ absl::Status CheckPurposes(const std::string& certificate, Role role) {
       (!is_server || X509_check_purpose(parsed.get(), X509_PURPOSE_SSL_SERVER, 0) == 1)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("the certificate of a ", RoleName(role), " is not made for ",
-                   is_server ? "serverAuth and clientAuth" : "clientAuth",
-                   " (extended key usage), and nobody would take it; have it issued with ",
-                   is_server ? "both" : "that"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the certificate of a ", RoleName(role), " lacks the extended key usage ",
+      is_server ? "serverAuth and clientAuth" : "clientAuth",
+      ", so the other side would refuse it. Issue a certificate with ", is_server ? "both" : "it"));
 }
 
 absl::Status CheckCertificates(const std::string& pem) {
@@ -291,7 +291,7 @@ absl::Status CheckKeyFits(const std::string& certificate, const std::string& key
   ASSIGN_OR_RETURN(const OwnedKey own, KeyFromPem(key));
   if (X509_check_private_key(parsed.get(), own.get()) == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("the certificate is not for this key: ", OpensslError()));
+      absl::StrCat("the certificate and the private key do not belong together: ", OpensslError()));
 }
 
 }  // namespace lodestar::security

@@ -24,31 +24,30 @@ std::optional<std::string> CredentialWatch::Look(absl::Time now) {
 std::string CredentialWatch::Fault(absl::Time now) {
   const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files_);
   if (!facts.ok()) {
-    return absl::StrCat("TLS: ", facts.status().message(),
-                        "; new connections go on with what was there before",
-                        whole_until_ == absl::InfinitePast()
-                            ? ""
-                            : absl::StrCat(", a certificate that ends at ", UtcText(whole_until_)),
-                        ": put a key, a certificate and an authority there that belong together, "
-                        "no restart is needed");
+    return absl::StrCat(
+        "TLS: ", facts.status().message(), ". New connections still use the previous files",
+        whole_until_ == absl::InfinitePast()
+            ? ""
+            : absl::StrCat(", with a certificate that ends at ", UtcText(whole_until_)),
+        ". Put a key, a certificate and an authority there that belong together; no restart is "
+        "needed");
   }
   const Validity& validity = facts->validity;
   whole_until_ = validity.until;
   if (now >= validity.until) {
-    return absl::StrCat("TLS: the certificate in ", files_.certificate, " has ended at ",
+    return absl::StrCat("TLS: the certificate in ", files_.certificate, " expired at ",
                         UtcText(validity.until),
-                        ", so that no new connection can be made: renew it, no restart is needed");
+                        ", so no new connection can be made. Renew it; no restart is needed");
   }
   if (now < validity.from) {
-    return absl::StrCat("TLS: the certificate in ", files_.certificate, " begins only at ",
-                        UtcText(validity.from), ", and it is ", UtcText(now),
-                        " by the clock of this machine");
+    return absl::StrCat("TLS: the certificate in ", files_.certificate, " is valid only from ",
+                        UtcText(validity.from), ", and the clock of this machine says ",
+                        UtcText(now), ". Set the clock, or wait");
   }
   const absl::Duration notice = std::min((validity.until - validity.from) / 10, kLongestNotice);
   if (files_.is_kept || validity.until - now > notice) return "";
   return absl::StrCat("TLS: the certificate in ", files_.certificate, " ends at ",
-                      UtcText(validity.until),
-                      ": put another one in its place before, no restart is needed");
+                      UtcText(validity.until), ". Replace it before then; no restart is needed");
 }
 
 }  // namespace lodestar::security

@@ -106,7 +106,8 @@ absl::StatusOr<CertificateFacts> CheckCredentials(const Credentials& credentials
   for (const auto& [text, path] : {std::pair(&credentials.key, &files.key),
                                    std::pair(&credentials.certificate, &files.certificate),
                                    std::pair(&credentials.authority, &files.authority)}) {
-    if (text->empty()) return absl::InvalidArgumentError(absl::StrCat(*path, ": it is empty"));
+    if (text->empty())
+      return absl::InvalidArgumentError(absl::StrCat(*path, ": the file is empty"));
   }
   for (const auto& [text, path] : {std::pair(&credentials.certificate, &files.certificate),
                                    std::pair(&credentials.authority, &files.authority)}) {

@@ -75,8 +75,8 @@ std::string UriOf(const Identity& identity) {
 
 absl::StatusOr<Identity> IdentityFromUri(absl::string_view uri) {
   const absl::Status refusal = absl::InvalidArgumentError(
-      "no identity of the form spiffe://DOMAIN/ROLE/NAME, where ROLE is worker, server, operator "
-      "or viewer");
+      "the identity does not have the form spiffe://DOMAIN/ROLE/NAME, where ROLE is worker, "
+      "server, operator or viewer");
   if (uri.size() > kMaxUriBytes || !absl::ConsumePrefix(&uri, kScheme)) return refusal;
   const std::vector<absl::string_view> parts = absl::StrSplit(uri, '/');
   if (parts.size() < 3 || parts.size() > 4 || parts[0].empty()) return refusal;

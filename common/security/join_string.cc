@@ -41,7 +41,7 @@ absl::string_view FirstForeignCharacter(absl::string_view token) {
 
 // Returns `character`, which has at most four bytes, in a form that a terminal shows safely.
 std::string Quoted(absl::string_view character) {
-  if (character == " ") return "a blank";
+  if (character == " ") return "a space";
   return absl::StrCat("'", PeerText(character, character.size()), "'");
 }
 
@@ -65,7 +65,7 @@ absl::string_view Bare(absl::string_view text) {
 
 absl::Status NotOfTheForm(absl::string_view what, absl::string_view why) {
   return absl::InvalidArgumentError(
-      absl::StrCat(what, ": no join string (", why, "); wanted is ", kForm));
+      absl::StrCat(what, ": not a join string (", why, "); it must be ", kForm));
 }
 
 }  // namespace
@@ -79,33 +79,35 @@ absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_
   if (text.empty()) return NotOfTheForm(what, "it is empty");
   if (text.size() > kMaxBytes) return NotOfTheForm(what, "it is too long");
   if (absl::StartsWith(text, kJoinStringInBase64)) {
-    return NotOfTheForm(what, "it is the base64 of one; decode it with base64 -d");
+    return NotOfTheForm(what, "it is a join string in base64; decode it with base64 -d");
   }
   if (!absl::ConsumePrefix(&text, kScheme)) {
     const size_t scheme = text.find(kScheme);
     return NotOfTheForm(
-        what, scheme == absl::string_view::npos
-                  ? "it does not begin with lodestar://; a file must be of UTF-8"
-                  : absl::StrCat("lodestar:// stands behind ", scheme, " other bytes, of which ",
-                                 Quoted(FirstCharacter(text)), " is the first"));
+        what,
+        scheme == absl::string_view::npos
+            ? "it does not begin with lodestar://; a file with a join string must be UTF-8 text"
+            : absl::StrCat("before lodestar:// there are ", scheme, " other bytes, beginning with ",
+                           Quoted(FirstCharacter(text))));
   }
   const std::vector<absl::string_view> halves = absl::StrSplit(text, '/');
   if (halves.size() != 2) return NotOfTheForm(what, "it has more or fewer parts");
   JoinString join;
   join.servers = std::string(halves[0]);
   if (!net::AddressList::Parse("join", join.servers).ok()) {
-    return NotOfTheForm(what, "the address is none");
+    return NotOfTheForm(what, "its address is not HOST:PORT");
   }
   absl::string_view token = halves[1];
-  if (!absl::ConsumePrefix(&token, "L1")) return NotOfTheForm(what, "it is of another version");
+  if (!absl::ConsumePrefix(&token, "L1"))
+    return NotOfTheForm(what, "it was made by another version of Lodestar");
   if (const absl::string_view foreign = FirstForeignCharacter(token); !foreign.empty()) {
-    return NotOfTheForm(
-        what, absl::StrCat("character ", foreign.data() - token.data() + 3, " behind the host is ",
-                           Quoted(foreign), ", which is no hexadecimal digit and no point"));
+    return NotOfTheForm(what, absl::StrCat("character ", foreign.data() - token.data() + 3,
+                                           " after the address is ", Quoted(foreign),
+                                           ", but only hexadecimal digits and '.' may be there"));
   }
   const std::vector<absl::string_view> parts = absl::StrSplit(token, '.');
   if (parts.size() != 3 || parts[0].size() != kHashDigits) {
-    return NotOfTheForm(what, "a part of it is missing or cut off");
+    return NotOfTheForm(what, "a part of it is missing or cut off; copy it again");
   }
   for (const absl::string_view part : parts) {
     if (part.empty() || part.size() > kMaxPartBytes) {
@@ -126,8 +128,8 @@ absl::StatusOr<JoinString> ReadJoinString(absl::string_view what, const std::str
   }
   if (!text.ok()) {
     return absl::Status(text.status().code(),
-                        absl::StrCat(what, " is no join string (", kForm,
-                                     ") and no file with one: ", text.status().message()));
+                        absl::StrCat(what, " is neither a join string (", kForm,
+                                     ") nor a file with a join string: ", text.status().message()));
   }
   return ParseJoinString(absl::StrCat(what, "=", value), *text);
 }

@@ -56,7 +56,7 @@ TEST(JoinStringTest, NamesTheCharacterInTheWayAndNeverTheSecret) {
   for (const auto& [line, named] : kCases) {
     EXPECT_THAT(ReadJoinString("$LODESTAR_JOIN", line).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr("$LODESTAR_JOIN: no join string"), HasSubstr(named),
+                         AllOf(HasSubstr("$LODESTAR_JOIN: not a join string"), HasSubstr(named),
                                Not(HasSubstr("5ec2e7")))))
         << line;
   }
@@ -76,7 +76,7 @@ TEST(JoinStringTest, WhatIsNoneIsRefusedWithoutTheSecretInTheText) {
     const auto join = ParseJoinString("--join", line);
     EXPECT_THAT(join.status(),
                 StatusIs(absl::StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr("--join: no join string"), Not(HasSubstr("5ec2e7")))))
+                         AllOf(HasSubstr("--join: not a join string"), Not(HasSubstr("5ec2e7")))))
         << line;
   }
 }

@@ -20,7 +20,7 @@ namespace lodestar::security {
 std::string OpensslError() {
   const unsigned long code = ERR_get_error();
   ERR_clear_error();
-  if (code == 0) return "no reason is given";
+  if (code == 0) return "OpenSSL gives no reason";
   char text[256];
   ERR_error_string_n(code, text, sizeof(text));
   return text;
@@ -32,7 +32,8 @@ void ExitUnlessOpensslWorks(absl::string_view program) {
   const char* const file = std::getenv("OPENSSL_CONF");
   const std::string text = absl::StrCat(
       program, ": OpenSSL cannot encrypt (", OpensslError(), "). Its configuration is ",
-      file == nullptr ? "openssl.cnf in " : absl::StrCat("OPENSSL_CONF=", file, "; else it is in "),
+      file == nullptr ? "openssl.cnf in "
+                      : absl::StrCat("OPENSSL_CONF=", file, "; without that variable it is in "),
       OpenSSL_version(OPENSSL_DIR),
       ". Activate the default provider in it, or set OPENSSL_CONF to another file\n");
   std::fputs(text.c_str(), stderr);
@@ -54,10 +55,11 @@ absl::StatusOr<OwnedKey> KeyFromPem(const std::string& pem) {
   if (is_encrypted) {
     ERR_clear_error();
     return absl::InvalidArgumentError(
-        "the private key is encrypted, and programs cannot ask for its passphrase; decrypt it: "
-        "openssl pkey -in KEY -out NEW, chmod 600 NEW, and name that file");
+        "the private key is encrypted, and Lodestar cannot ask for its passphrase. Decrypt it with "
+        "openssl pkey -in KEY -out NEW and chmod 600 NEW, and give NEW");
   }
-  return absl::InvalidArgumentError(absl::StrCat("no private key in PEM: ", OpensslError()));
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no private key in PEM form: ", OpensslError()));
 }
 
 absl::StatusOr<OwnedCertificate> CertificateFromPem(absl::string_view what,
@@ -66,7 +68,7 @@ absl::StatusOr<OwnedCertificate> CertificateFromPem(absl::string_view what,
   OwnedCertificate certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
   if (certificate != nullptr) return certificate;
   return absl::InvalidArgumentError(
-      absl::StrCat(what, ": no certificate in PEM: ", OpensslError()));
+      absl::StrCat(what, ": there is no certificate in PEM form: ", OpensslError()));
 }
 
 absl::StatusOr<std::vector<OwnedCertificate>> CertificatesFromPem(absl::string_view what,
@@ -84,9 +86,10 @@ absl::StatusOr<std::vector<OwnedCertificate>> CertificatesFromPem(absl::string_v
     return certificates;
   }
   return absl::InvalidArgumentError(
-      certificates.empty() ? absl::StrCat(what, ": no certificate in PEM: ", OpensslError())
-                           : absl::StrCat(what, ": certificate ", certificates.size() + 1,
-                                          " in it is damaged or cut short: ", OpensslError()));
+      certificates.empty()
+          ? absl::StrCat(what, ": there is no certificate in PEM form: ", OpensslError())
+          : absl::StrCat(what, ": certificate ", certificates.size() + 1,
+                         " in it is damaged or cut short: ", OpensslError()));
 }
 
 std::string PemOf(X509* certificate) {
@@ -117,7 +120,7 @@ absl::Status CheckIssued(X509* certificate, X509* authority, int purpose, absl::
   const int error = X509_STORE_CTX_get_error(context.get());
   ERR_clear_error();
   return absl::PermissionDeniedError(
-      absl::StrCat("the certificate does not hold: ", X509_verify_cert_error_string(error)));
+      absl::StrCat("the certificate is not valid: ", X509_verify_cert_error_string(error)));
 }
 
 }  // namespace lodestar::security

@@ -45,7 +45,8 @@ enum class Whose : uint8_t { kUsers, kThisPrograms };
 
 // Advice to always run a program as the same user.
 constexpr absl::string_view kOneUser =
-    "run this program always as one user (runAsUser in the securityContext of a pod, User= of a "
+    "always run this program as the same user (runAsUser in the securityContext of a pod, User= of "
+    "a "
     "systemd unit)";
 
 bool IsInGroup(gid_t group) {
@@ -75,26 +76,27 @@ absl::Status CheckClosed(int descriptor, const std::string& path, const struct s
   const bool is_open_to_all = (facts.st_mode & S_IRWXO) != 0;
   if (is_own && !is_open_to_all && whose == Whose::kThisPrograms &&
       fchmod(descriptor, facts.st_mode & kModeMask & ~kOthersMask) == 0) {
-    logging::LogInfo("closed {}, which had mode {:04o}, to others than its owner", path,
-                     facts.st_mode & kModeMask);
+    logging::LogInfo(
+        "changed the permissions of {}, which had mode {:04o}, so that only its owner can use it",
+        path, facts.st_mode & kModeMask);
     return absl::OkStatus();
   }
-  constexpr absl::string_view kInPod = "give the volume of the Secret defaultMode: 0400";
+  constexpr absl::string_view kInPod = "set defaultMode: 0400 for the volume of the Secret";
   std::string remedy = absl::StrCat("chmod 600 ", path);
   if (is_own && whose == Whose::kUsers) absl::StrAppend(&remedy, ", or in a pod ", kInPod);
   if (!is_own) {
-    remedy = absl::StrFormat("it belongs to user %d, and this process is user %d: ", facts.st_uid,
-                             geteuid());
+    remedy = absl::StrFormat("it belongs to user %d, and this process runs as user %d; ",
+                             facts.st_uid, geteuid());
     if (whose == Whose::kThisPrograms) {
       absl::StrAppend(&remedy, kOneUser);
     } else {
-      absl::StrAppend(&remedy, "make it this user's and chmod 600 it, or in a pod ", kInPod,
-                      " and the pod an fsGroup");
+      absl::StrAppend(&remedy, "chown it to this user and chmod 600 it, or in a pod ", kInPod,
+                      " and set an fsGroup for the pod");
     }
   }
   return absl::PermissionDeniedError(
-      absl::StrFormat("%s has mode %04o, wanted is 0600: it holds a secret, and others than its "
-                      "owner may read or write it; %s",
+      absl::StrFormat("%s holds a secret, and its mode %04o lets other users read or write it; it "
+                      "must have mode 0600: %s",
                       path, facts.st_mode & kModeMask, remedy));
 }
 
@@ -131,8 +133,8 @@ absl::Status CheckNothingOfOthers(const std::string& folder) {
     if (lstat(path.c_str(), &facts) != 0) continue;
     if (facts.st_uid == geteuid() || facts.st_uid == 0) continue;
     return absl::PermissionDeniedError(
-        absl::StrFormat("%s belongs to user %d, and %s is for keys of user %d; look who has put it "
-                        "there, and remove it",
+        absl::StrFormat("%s belongs to user %d, but %s may only have keys of user %d. Find out "
+                        "which program put the file there, and remove it",
                         path, facts.st_uid, folder, geteuid()));
   }
   if (error) return ErrnoStatus(error.value(), "list", folder);
@@ -172,9 +174,9 @@ absl::Status MakeSecretFolder(const std::string& path) {
   if (const absl::Status made = MakeFolder(path); !made.ok()) {
     return absl::Status(
         made.code(),
-        absl::StrCat(made.message(), "; keys and state of this user are to be in ", path,
-                     ": give --state_dir=FOLDER, one that this user may write, or "
-                     "set HOME"));
+        absl::StrCat(
+            made.message(), "; this user's keys and state must be in ", path,
+            ". Give --state_dir=FOLDER with a folder that this user can write, or set HOME"));
   }
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0) return ErrnoStatus(errno, "look at", path);
@@ -184,20 +186,20 @@ absl::Status MakeSecretFolder(const std::string& path) {
   if (!is_open && (is_own || facts.st_uid == 0)) return absl::OkStatus();
   if (is_own && (facts.st_mode & S_IWOTH) != 0) {
     return absl::PermissionDeniedError(
-        absl::StrFormat("%s is for keys and has mode %04o: every user may write into it; look what "
-                        "is in it, and chmod 700 it",
+        absl::StrFormat("%s is a folder for keys but has mode %04o, so that every user can write "
+                        "into it. Check its files, and chmod 700 it",
                         path, facts.st_mode & kModeMask));
   }
   if (is_own && chmod(path.c_str(), S_IRWXU) == 0) {
     RETURN_IF_ERROR(CheckNothingOfOthers(path));
-    logging::LogInfo("closed {}, which had mode {:04o}, to others than its owner", path,
-                     facts.st_mode & kModeMask);
+    logging::LogInfo(
+        "changed the permissions of {}, which had mode {:04o}, so that only its owner can use it",
+        path, facts.st_mode & kModeMask);
     return absl::OkStatus();
   }
   return absl::PermissionDeniedError(
-      absl::StrFormat("%s is for keys, belongs to user %d and has mode %04o, and this process is "
-                      "user %d; %s, or use "
-                      "a folder that is not there yet",
+      absl::StrFormat("%s is a folder for keys of user %d with mode %04o, but this process runs as "
+                      "user %d; %s, or give a folder that does not exist yet",
                       path, facts.st_uid, facts.st_mode & kModeMask, geteuid(), kOneUser));
 }
 

@@ -89,24 +89,25 @@ absl::StatusOr<SecurityFlags> CompleteSecurityFlags(SecurityFlags flags) {
       !flags.own.key.empty() + !flags.own.certificate.empty() + !flags.own.authority.empty();
   if (num_own != 0 && num_own != 3) {
     return absl::InvalidArgumentError(
-        "--tls_cert, --tls_key and --tls_ca belong together: give all three, or none");
+        "--tls_cert, --tls_key and --tls_ca belong together; give all three, or none of them");
   }
   if (num_own == 3 && !flags.join.empty()) {
     return absl::InvalidArgumentError(
-        "--join and --tls_cert: either the cluster's authority gives a certificate, or you bring "
-        "one; leave one of the two out");
+        "--join and --tls_cert exclude each other: with --join the cluster's authority gives the "
+        "certificate. Leave one of the two out");
   }
   if (flags.insecure && (num_own == 3 || !flags.join.empty())) {
     return absl::InvalidArgumentError(
-        "--insecure is plain text, and --join and --tls_cert are not; leave one of the two out");
+        "--insecure is plain text, but --join and --tls_cert encrypt; leave --insecure out, or the "
+        "other flags");
   }
   if (flags.join.empty() && num_own == 0 && !flags.insecure) {
     const char* const from_environment = std::getenv("LODESTAR_JOIN");
     if (from_environment != nullptr && *from_environment == '\0') {
       return absl::InvalidArgumentError(
-          "$LODESTAR_JOIN is set, and empty: what should have made the join string has failed. "
-          "Make it with psctl token create, or give --insecure, or unset LODESTAR_JOIN, for plain "
-          "text");
+          "$LODESTAR_JOIN is set but empty, so the command that should make the join string has "
+          "probably failed. Make one with psctl token create. For plain text, give --insecure or "
+          "unset LODESTAR_JOIN");
     }
     if (from_environment != nullptr) flags.join = from_environment;
     flags.is_join_from_environment = !flags.join.empty();

@@ -84,7 +84,7 @@ std::string KindInWords(absl::Span<const uint8_t> start) {
   for (const absl::string_view begin : {"<!doctype html", "<html"}) {
     if (absl::StartsWithIgnoreCase(text, begin)) return "an HTML page";
   }
-  return WhyNoText(start, 0).empty() ? "text" : "of no kind that is known here";
+  return WhyNoText(start, 0).empty() ? "text" : "of an unknown kind";
 }
 
 std::string WhyNoText(absl::Span<const uint8_t> part, int64_t offset) {

@@ -38,7 +38,7 @@ TEST(FileKindTest, SaysInWordsWhatAFileIs) {
   EXPECT_EQ(KindInWords(Bytes("%PDF-1.7")), "a PDF document");
   EXPECT_EQ(KindInWords(Bytes("\n<!DOCTYPE HTML>\n<title>404")), "an HTML page");
   EXPECT_EQ(KindInWords(Bytes("once upon a time")), "text");
-  EXPECT_EQ(KindInWords(Bytes(std::string(64, '\0'))), "of no kind that is known here");
+  EXPECT_EQ(KindInWords(Bytes(std::string(64, '\0'))), "of an unknown kind");
 }
 
 TEST(FileKindTest, TextIsNoneOfThem) {

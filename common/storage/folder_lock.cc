@@ -97,9 +97,8 @@ ino_t InodeOf(const std::string& folder) {
 absl::Status HeldBy(const std::string& path, const std::optional<FolderClaim>& holder) {
   return absl::AlreadyExistsError(
       absl::StrCat(path, " is held by ", holder.has_value() ? holder->Describe() : "another server",
-                   "; two servers in one folder would overwrite each other's checkpoints: stop "
-                   "that one, or give "
-                   "another folder"));
+                   ". Two servers in one folder would overwrite each other's checkpoints. Stop "
+                   "that server, or give another folder"));
 }
 
 }  // namespace
@@ -119,10 +118,11 @@ absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id) {
   const std::optional<FolderClaim> claim = ReadWholeClaim(path, Clock::Real());
   if (claim.has_value() && claim->id == claim_id) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "the coordinator's --checkpoint_dir=", folder, " is another folder on this server: ",
+      "the coordinator's --checkpoint_dir=", folder, " is not the same folder on this server: ",
       claim.has_value() ? absl::StrCat(path, " names ", claim->Describe())
                         : absl::StrCat("there is no ", path),
-      "; give the coordinator an absolute path, and mount that folder there on every server"));
+      ". Give the coordinator an absolute path, and mount that folder at this path on every "
+      "server"));
 }
 
 absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
@@ -139,7 +139,7 @@ absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      other, "/", kFolderLockName, " does not name the coordinator, which holds ", folder));
+      other, "/", kFolderLockName, " does not name the coordinator that holds ", folder));
 }
 
 bool IsFolderHeld(const std::string& folder) {
@@ -191,7 +191,7 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
     RETURN_IF_ERROR(seizes ? lock->Seize() : lock->Write());
   }
   if (seizes) {
-    logging::LogWarn("{} is taken from {}, which held the leader lease before this server", path,
+    logging::LogWarn("takes {} over from {}, which held the leader lease before this server", path,
                      holder->Describe());
   }
   lock->is_held_ = true;
@@ -204,10 +204,10 @@ absl::Status FolderLock::Confirm() {
   if (fstat(descriptor_, &held) != 0) return ErrnoStatus(errno, "examine", path_);
   if (stat(folder_.c_str(), &folder) != 0) return ErrnoStatus(errno, "examine", folder_);
   if (folder.st_dev != held.st_dev) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        folder_,
-        " is on another file system than when this server claimed it: was it unmounted? "
-        "Nothing is moved into it; mount what was there"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder_,
+                     " is on another file system than when this server claimed it; perhaps it was "
+                     "unmounted. Nothing is moved into it. Mount the former file system again"));
   }
   if (stat(path_.c_str(), &there) != 0) {
     return errno == ENOENT ? ClaimAgain() : ErrnoStatus(errno, "examine", path_);
@@ -233,7 +233,8 @@ absl::Status FolderLock::Reclaim() {
     if (there.st_dev != held.st_dev) {
       return absl::FailedPreconditionError(
           absl::StrCat(folder_, " is gone, and ", nearest,
-                       " is on another file system: was it unmounted? Mount what was there"));
+                       " is on another file system; perhaps it was unmounted. Mount the former "
+                       "file system again"));
     }
     std::filesystem::create_directories(folder_, error);
     if (error) return ErrnoStatus(error.value(), "create directory", folder_);
@@ -267,8 +268,8 @@ absl::Status FolderLock::Seize() {
 absl::Status FolderLock::CheckHeld() const {
   const std::optional<FolderClaim> holder = ReadWholeClaim(path_, *deps_.clock);
   if (!holder.has_value()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path_, " is gone: was ", folder_, " removed, or unmounted?"));
+    return absl::FailedPreconditionError(absl::StrCat(path_, " is gone; perhaps ", folder_,
+                                                      " was removed or unmounted. Put it back"));
   }
   return holder->id == claim_id_ ? absl::OkStatus() : HeldBy(path_, holder);
 }
@@ -282,11 +283,11 @@ absl::Status FolderLock::CheckIsOurs(const std::optional<FolderClaim>& holder) c
   for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
     if (!deps_.is_content(entry.path().filename().string())) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        folder_, " is another folder than when this server claimed it, and has ",
+        folder_, " is not the folder that this server claimed: it has ",
         entry.path().filename().string(), ", which this server has not written",
-        holder.has_value() ? absl::StrCat(" (LOCK there is of ", holder->Describe(), ")") : "",
-        ": was something moved, linked, mounted or copied there? Nothing is written into it and "
-        "nothing is removed from it; put back what was there, or an empty folder"));
+        holder.has_value() ? absl::StrCat(" (its LOCK names ", holder->Describe(), ")") : "",
+        ". Perhaps another folder was moved, linked, mounted or copied there. Nothing is written "
+        "into it or removed from it. Put back the former folder, or an empty one"));
   }
   return absl::OkStatus();
 }
@@ -317,8 +318,8 @@ absl::Status FolderLock::ClaimAgain() {
   folder_inode_ = InodeOf(folder_);
   RETURN_IF_ERROR(Write());
   logging::LogWarn(
-      "{} was removed while this server held it; the folder there is claimed again. What else was "
-      "removed is gone",
+      "{} was removed while this server held it; this server claims the folder again. Other files "
+      "that were removed there are lost",
       path_);
   return absl::OkStatus();
 }
@@ -356,8 +357,9 @@ FolderLock::~FolderLock() {
 
 absl::StatusOr<bool> FolderLock::AwaitEnd(const FolderClaim& holder) {
   logging::LogWarn(
-      "{} names {}, on another machine or before a reboot; waits {} for a sign of life", path_,
-      holder.Describe(), absl::FormatDuration(kPatience));
+      "{} names {}, on another machine or before a reboot; waits {} to see whether that server "
+      "still renews it",
+      path_, holder.Describe(), absl::FormatDuration(kPatience));
   const absl::Time deadline = deps_.clock->Now() + kPatience;
   while (deps_.clock->Now() < deadline) {
     if (deps_.is_interrupted()) return absl::CancelledError("told to stop");
@@ -406,11 +408,11 @@ void FolderLock::Beat() {
       // or the file system may be away. Neither means that another server has taken over. The code
       // that saves checkpoints reports such cases.
       if (!is_same_file && !absl::IsAlreadyExists(Confirm())) continue;
-      return deps_.on_lost(absl::FailedPreconditionError(
-          absl::StrCat(path_,
-                       is_same_file ? " was taken over while this server gave no sign of life, by "
-                                    : " was removed while this server held it, and made anew by ",
-                       holder->Describe(), "; this server must not save there any more")));
+      return deps_.on_lost(absl::FailedPreconditionError(absl::StrCat(
+          path_,
+          is_same_file ? " was not renewed in time by this server and was taken over by "
+                       : " was removed while this server held it, and made anew by ",
+          holder->Describe(), "; this server must not save there any more")));
     }
     // If the disk is full or away, the claim stays as it is, and the next checkpoint reports the
     // error. If the folder was removed, only the next checkpoint creates it again.

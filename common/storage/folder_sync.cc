@@ -65,8 +65,8 @@ absl::Status FsyncDirectory(const std::string& path) {
   if (fstatfs(directory.get(), &facts) != 0) facts.f_type = 0;
   RETURN_IF_ERROR(FolderSyncStatus(error_number, facts.f_type, path));
   logging::LogWarn(
-      "{}: its file system, {}, cannot sync folders: new files survive a crash of this machine, "
-      "but perhaps not one of the file server",
+      "{}: its file system, {}, cannot sync folders. New files survive a crash of this machine, "
+      "but perhaps not a crash of the file server",
       path, FileSystemName(facts.f_type));
   return absl::OkStatus();
 }
@@ -76,11 +76,11 @@ absl::Status FolderSyncStatus(int error_number, int64_t file_system, absl::strin
   const bool is_unable = error_number == EINVAL || error_number == EOPNOTSUPP;
   if (!is_unable) return ErrnoStatus(error_number, "sync directory", path);
   if (IsSmb(file_system)) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "cannot sync directory ", path, ": ", std::strerror(error_number), "; its file system, ",
-      FileSystemName(file_system),
-      ", cannot sync folders, so that new files may be missing after a crash; use a folder on "
-      "another one, such as ext4, xfs or NFS"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot sync directory ", path, ": ", std::strerror(error_number),
+                   "; its file system, ", FileSystemName(file_system),
+                   ", cannot sync folders, so new files may be missing after a crash. Use a folder "
+                   "on another file system, such as ext4, xfs or NFS"));
 }
 
 }  // namespace lodestar::storage

@@ -23,8 +23,8 @@ absl::Status CheckNotGitLfsPointer(const std::string& path, absl::Span<const uin
       size = absl::StrCat("a file of ", PeerText(line.substr(5)), " bytes");
   }
   return absl::FailedPreconditionError(
-      absl::StrCat(path, " is a pointer of Git LFS to ", size,
-                   ", not that file; fetch it: git lfs pull, in the folder of the repository"));
+      absl::StrCat(path, " is only a Git LFS pointer to ", size,
+                   "; fetch that file with git lfs pull in the folder of the repository"));
 }
 
 }  // namespace lodestar::storage

@@ -44,13 +44,13 @@ absl::StatusOr<TensorSize> SizeOf(const std::string& dtype, const std::vector<in
     }
     if (__builtin_mul_overflow(num_elements, dimension, &num_elements)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("shape ", shape_text, " has more elements than 63 bits count"));
+          absl::StrCat("shape ", shape_text, " has more elements than a 63-bit number can count"));
     }
   }
   int64_t num_bits = 0;
   if (__builtin_mul_overflow(num_elements, int64_t{known->bits}, &num_bits)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("shape ", shape_text, " has more bits than 63 bits count"));
+        absl::StrCat("shape ", shape_text, " has more bits than a 63-bit number can count"));
   }
   if (num_bits % 8 != 0) {
     return absl::InvalidArgumentError(

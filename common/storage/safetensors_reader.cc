@@ -45,7 +45,7 @@ absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const Jso
   if (offsets.size() != 2 || offsets[0] < 0 || offsets[1] < offsets[0]) {
     return absl::InvalidArgumentError(absl::StrCat("data_offsets are [",
                                                    PeerText(absl::StrJoin(offsets, ",")),
-                                                   "], expected 0 <= begin <= end"));
+                                                   "]; expected is 0 <= begin <= end"));
   }
   ASSIGN_OR_RETURN(const safetensors_format::TensorSize size,
                    safetensors_format::SizeOf(tensor.dtype, tensor.shape));
@@ -54,7 +54,7 @@ absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const Jso
   tensor.num_bytes = offsets[1] - offsets[0];
   if (tensor.num_bytes != size.num_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "data_offsets hold ", tensor.num_bytes, " bytes, ", tensor.dtype, " of shape [",
+        "data_offsets are for ", tensor.num_bytes, " bytes, but ", tensor.dtype, " of shape [",
         PeerText(absl::StrJoin(tensor.shape, ",")), "] needs ", size.num_bytes));
   }
   return tensor;
@@ -137,7 +137,7 @@ absl::Status CheckTiling(const std::vector<SafetensorsTensor>& tensors, int64_t 
     if (offset != expected) {
       return absl::InvalidArgumentError(absl::StrCat(
           "tensor '", PeerText(tensor.name), "' begins at data offset ", offset, ", expected ",
-          expected, ": there is ", offset < expected ? "an overlap" : "a hole"));
+          expected, ": there is ", offset < expected ? "an overlap" : "a gap"));
     }
     if (tensor.num_bytes > data_bytes - offset) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -162,13 +162,13 @@ std::optional<std::string> WhatElse(absl::Span<const uint8_t> file) {
   const absl::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
   // torch.save() writes a ZIP archive. Older versions wrote pickled objects.
   if (absl::StartsWith(text, "PK\x03\x04") || absl::StartsWith(text, "\x80\x02")) {
-    return "it looks like a file of torch.save(), as pytorch_model.bin; convert it: in Python, "
-           "safetensors.torch.save_file(state_dict, 'model.safetensors'), or give a folder of "
-           "save_pretrained(safe_serialization=True)";
+    return "it looks like a file of torch.save(), such as pytorch_model.bin. Convert it in Python "
+           "with safetensors.torch.save_file(state_dict, 'model.safetensors'), or give a folder "
+           "that save_pretrained(safe_serialization=True) wrote";
   }
   const std::string kind = KindInWords(start);
   if (!KindByMagic(start).empty() || kind == "an HTML page") {
-    return absl::StrCat("it is ", kind, "; download or make it again");
+    return absl::StrCat("it is ", kind, "; download it or make it again");
   }
   return std::nullopt;
 }
@@ -197,7 +197,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
   std::unique_ptr<SafetensorsReader> reader(new SafetensorsReader(std::move(file)));
   if (absl::Status status = reader->ParseHeader(); !status.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " is not a whole safetensors file: ",
+        absl::StrCat(path, " is not a complete safetensors file: ",
                      WhatElse(reader->file_.bytes).value_or(std::string(status.message()))));
   }
   reader->CopyUnaligned();
@@ -249,8 +249,8 @@ absl::Span<const uint8_t> SafetensorsReader::Bytes(const SafetensorsTensor& tens
 absl::StatusOr<absl::Span<const float>> SafetensorsReader::Floats(const std::string& name) const {
   const SafetensorsTensor* const tensor = Find(name);
   if (tensor == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat(path(), " has no tensor '", name, "'; it has ", tensors_.size(), " others"));
+    return absl::NotFoundError(absl::StrCat(path(), " has no tensor '", name,
+                                            "'; the number of its tensors is ", tensors_.size()));
   }
   if (tensor->dtype != "F32") {
     return absl::InvalidArgumentError(absl::StrCat(

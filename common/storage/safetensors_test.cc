@@ -127,7 +127,7 @@ TEST_F(SafetensorsTest, WriterCountsItsBytes) {
                        SafetensorsWriter::Create(FileSystem::Real(), path_, {{"x", {3}}}, {}));
   ASSERT_OK(writer->Append(Ascending(2, 0)));
   EXPECT_THAT(writer->Finish(false),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("12 bytes, got 8")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("12 bytes, but it got 8")));
   EXPECT_THAT(writer->Append(Ascending(2, 0)), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
@@ -179,11 +179,11 @@ TEST_F(SafetensorsTest, RefusesTensorsThatDoNotTile) {
   };
   EXPECT_EQ(OpenError("{" + entry("b", 2, 5) + "," + entry("a", 0, 2) + "}", 5), "");
   EXPECT_THAT(OpenError("{" + entry("a", 1, 3) + "}", 3),
-              HasSubstr("'a' begins at data offset 1, expected 0: there is a hole"));
+              HasSubstr("'a' begins at data offset 1, expected 0: there is a gap"));
   EXPECT_THAT(OpenError("{" + entry("a", 0, 2) + "," + entry("b", 1, 3) + "}", 3),
               HasSubstr("'b' begins at data offset 1, expected 2: there is an overlap"));
   EXPECT_THAT(OpenError("{" + entry("a", 0, 2) + "," + entry("b", 3, 4) + "}", 4),
-              HasSubstr("a hole"));
+              HasSubstr("a gap"));
   EXPECT_THAT(OpenError("{" + entry("a", 0, 9) + "}", 8), HasSubstr("cut short"));
   EXPECT_THAT(OpenError("{" + entry("a", 0, 9) + "," + entry("a", 9, 10) + "}", 10),
               HasSubstr("'a' twice"));
@@ -195,7 +195,7 @@ TEST_F(SafetensorsTest, RefusesBadEntries) {
               HasSubstr("dtype 'F99' is unknown"));
   EXPECT_THAT(OpenError(R"({"a":{"shape":[],"data_offsets":[0,4]}})", 4), HasSubstr("'dtype'"));
   EXPECT_THAT(OpenError(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4),
-              HasSubstr("hold 4 bytes, F32 of shape [2] needs 8"));
+              HasSubstr("are for 4 bytes, but F32 of shape [2] needs 8"));
   EXPECT_THAT(OpenError(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4),
               HasSubstr("below 0"));
   EXPECT_THAT(OpenError(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4),

@@ -99,8 +99,8 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Begin(
 absl::Status SafetensorsWriter::Append(absl::Span<const uint8_t> bytes) {
   if (static_cast<int64_t>(bytes.size()) > data_bytes_ - appended_bytes_) {
     return absl::FailedPreconditionError(absl::StrCat("cannot write ", path_, ": its tensors have ",
-                                                      data_bytes_, " bytes, got ", appended_bytes_,
-                                                      " and then ", bytes.size()));
+                                                      data_bytes_, " bytes, but it got ",
+                                                      appended_bytes_, " and then ", bytes.size()));
   }
   appended_bytes_ += static_cast<int64_t>(bytes.size());
   return file_.Append(bytes.data(), bytes.size());
@@ -115,7 +115,7 @@ absl::StatusOr<WrittenFile> SafetensorsWriter::Finish(bool sync) {
   if (appended_bytes_ != data_bytes_) {
     return absl::FailedPreconditionError(absl::StrCat("cannot finish ", path_,
                                                       ": its tensors have ", data_bytes_,
-                                                      " bytes, got ", appended_bytes_));
+                                                      " bytes, but it got ", appended_bytes_));
   }
   RETURN_IF_ERROR(file_.Finish(sync));
   return WrittenFile{file_.num_bytes(), file_.crc32c()};

@@ -47,9 +47,9 @@ absl::Status SystemError(absl::string_view call) {
 }
 
 absl::Status NotHere(absl::string_view why) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("no shared memory with this peer: ", why,
-                   "; it is on another machine, in another container or of another user"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cannot share memory with this peer: ", why,
+      "; the peer is on another machine, in another container or belongs to another user"));
 }
 
 absl::Status CheckHandle(const SharedRegion::Handle& handle) {
@@ -59,10 +59,10 @@ absl::Status CheckHandle(const SharedRegion::Handle& handle) {
       handle.descriptor <= kMaxInt && handle.nonce.size() == SharedRegion::kNonceBytes &&
       handle.bytes > SharedRegion::kHeaderBytes && handle.bytes <= SharedRegion::kMaxBytes;
   if (is_sane) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("shared memory: process ", handle.process_id, ", descriptor ", handle.descriptor,
-                   ", nonce of ", handle.nonce.size(), " bytes, ", handle.bytes,
-                   " bytes cannot be a region; compare versions of both sides"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "shared memory: process ", handle.process_id, ", descriptor ", handle.descriptor,
+      ", nonce of ", handle.nonce.size(), " bytes and size of ", handle.bytes,
+      " bytes cannot describe a region. Use the same version of Lodestar on both sides"));
 }
 
 // Returns true for a regular file in memory. The kind is checked before opening, because opening a
@@ -88,8 +88,9 @@ absl::StatusOr<char*> Map(int descriptor, uint64_t bytes) {
 
 absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t payload_bytes) {
   if (payload_bytes == 0 || payload_bytes > kMaxBytes - kHeaderBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "shared memory of ", payload_bytes, " bytes, allowed are 1 to ", kMaxBytes - kHeaderBytes));
+    return absl::InvalidArgumentError(absl::StrCat("shared memory of ", payload_bytes,
+                                                   " bytes is not possible; allowed are 1 to ",
+                                                   kMaxBytes - kHeaderBytes));
   }
   Handle handle;
   handle.bytes = payload_bytes + kHeaderBytes;
@@ -122,7 +123,7 @@ absl::StatusOr<SharedRegion> SharedRegion::Open(const Handle& handle) {
   const std::string path = absl::StrCat("/proc/", handle.process_id, "/fd/", handle.descriptor);
   const Descriptor place(open(path.c_str(), O_PATH | O_CLOEXEC));
   if (!place.ok()) return NotHere(absl::StrCat(path, ": ", std::strerror(errno)));
-  if (!IsInMemoryFile(place.get())) return NotHere(absl::StrCat(path, " is something else"));
+  if (!IsInMemoryFile(place.get())) return NotHere(absl::StrCat(path, " is not such a memory"));
   const Descriptor file(
       open(absl::StrCat("/proc/self/fd/", place.get()).c_str(), O_RDWR | O_CLOEXEC));
   if (!file.ok()) return NotHere(absl::StrCat(path, ": ", std::strerror(errno)));
@@ -133,12 +134,12 @@ absl::StatusOr<SharedRegion> SharedRegion::Open(const Handle& handle) {
   }
   struct stat facts = {};
   if (fstat(file.get(), &facts) != 0 || static_cast<uint64_t>(facts.st_size) != handle.bytes) {
-    return NotHere(absl::StrCat(path, " has ", facts.st_size, " bytes, not ", handle.bytes));
+    return NotHere(absl::StrCat(path, " has ", facts.st_size, " bytes instead of ", handle.bytes));
   }
   ASSIGN_OR_RETURN(char* const memory, Map(file.get(), handle.bytes));
   SharedRegion region(handle, /*descriptor=*/-1, memory);
   if (std::memcmp(memory, handle.nonce.data(), kNonceBytes) != 0) {
-    return NotHere(absl::StrCat(path, " has another nonce"));
+    return NotHere(absl::StrCat(path, " belongs to another connection (its nonce differs)"));
   }
   return region;
 }
@@ -165,8 +166,8 @@ absl::Status SharedRegion::Touch() {
   if (madvise(memory_, handle_.bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL) {
     return absl::OkStatus();
   }
-  return absl::ResourceExhaustedError(
-      absl::StrCat("shared memory of ", handle_.bytes, " bytes: ", std::strerror(errno)));
+  return absl::ResourceExhaustedError(absl::StrCat("cannot make shared memory of ", handle_.bytes,
+                                                   " bytes: ", std::strerror(errno)));
 #else
   return absl::OkStatus();
 #endif

@@ -73,11 +73,11 @@ TEST(SharedRegionTest, ForgedHandlesAreRefused) {
   };
   using Handle = SharedRegion::Handle;
   EXPECT_THAT(refused([](Handle& h) { h.nonce[7] ^= 1; }),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("another nonce")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("nonce differs")));
   EXPECT_THAT(refused([](Handle& h) { h.nonce.pop_back(); }),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("15 bytes")));
   EXPECT_THAT(refused([](Handle& h) { h.bytes += 1; }),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("bytes, not")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("bytes instead of")));
   EXPECT_THAT(refused([](Handle& h) { h.bytes = SharedRegion::kHeaderBytes; }),
               StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(refused([](Handle& h) { h.bytes = std::numeric_limits<uint64_t>::max(); }),

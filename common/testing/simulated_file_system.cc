@@ -305,7 +305,7 @@ absl::StatusOr<std::string> SimulatedFileSystem::ReadWholeFile(const std::string
   ASSIGN_OR_RETURN(const std::shared_ptr<const std::string> contents, ContentsOf(path, "read"));
   if (static_cast<int64_t>(contents->size()) <= max_bytes) return *contents;
   return absl::InvalidArgumentError(
-      absl::StrCat(path, " has more than the ", max_bytes, " bytes allowed for it"));
+      absl::StrCat(path, " has more than ", max_bytes, " bytes, the maximum for this file"));
 }
 
 absl::Status SimulatedFileSystem::CreateDirectories(const std::string& path) {

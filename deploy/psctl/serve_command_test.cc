@@ -162,7 +162,7 @@ TEST_F(ServeCommandTest, AJournalBesideTheFileIsToldAndNeitherReplayedNorRemoved
   const http::HttpEventSource source = routes.begin_events();
   const std::vector<http::HttpEvent> first = source();
   ASSERT_THAT(NamesOf(first), ElementsAre("finished"));
-  EXPECT_THAT(first[0].data, HasSubstr("left half written"));
+  EXPECT_THAT(first[0].data, HasSubstr("left it half written"));
   EXPECT_EQ(std::filesystem::file_size(journal), 1024);
   // The journal is gone, as if a process with permission to write had removed it. The file itself
   // is unchanged.
@@ -180,11 +180,11 @@ TEST_F(ServeCommandTest, WhatOneReaderHasReadTheOthersGet) {
   const std::string journal = FileOf("run") + "-journal";
   AddRun("run", /*loss=*/1.5);
   std::ofstream(journal) << "x";
-  EXPECT_THAT(one()[0].data, HasSubstr("left half written"));
+  EXPECT_THAT(one()[0].data, HasSubstr("left it half written"));
   std::filesystem::remove(journal);
   // `other` has not seen the failure yet, so it gets that reading. `one` has seen it, so the file
   // is read again.
-  EXPECT_THAT(other()[0].data, HasSubstr("left half written"));
+  EXPECT_THAT(other()[0].data, HasSubstr("left it half written"));
   EXPECT_THAT(NamesOf(one()), ElementsAre("finished", "history"));
   EXPECT_THAT(NamesOf(other()), ElementsAre("finished", "history"));
   EXPECT_THAT(other(), IsEmpty());

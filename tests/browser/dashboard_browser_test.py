@@ -333,7 +333,7 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     self.wait_for_lines("train", "held out")
 
     # By keyboard, and what cannot be read says why.
-    self.wait_for_text("runs", "is no history of this release")
+    self.wait_for_text("runs", "is not a run history that this release can read")
     self.assertTrue(self.box_of_run("foreign", "disabled"))
     self.check_run("slow")
     self.wait_for_lines("train", "held out", "A train", "A held out")

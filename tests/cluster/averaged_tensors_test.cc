@@ -314,8 +314,9 @@ TEST(AveragedTensorsLayoutTest, BlocksAreAveragedOrNot) {
   EXPECT_EQ(lodestar_add_tensor(worker.get(), "weight", shape, 1, 0, 0), 0);
   EXPECT_EQ(lodestar_add_averaged(worker.get(), "running_mean", shape, 1, 0), 0);
   EXPECT_EQ(lodestar_allocate(worker.get()), 3);
-  EXPECT_THAT(lodestar_last_error(), HasSubstr("'running_mean' is averaged, and others of block 0 "
-                                               "are not; give averaged tensors blocks"));
+  EXPECT_THAT(lodestar_last_error(),
+              HasSubstr("'running_mean' is averaged, but other tensors of block 0 are not; put "
+                        "averaged tensors into separate blocks"));
 }
 
 }  // namespace

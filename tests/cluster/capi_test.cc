@@ -714,7 +714,7 @@ TEST(CApiTest, AServerThatIsStartedAgainGoesOnWithWhatWasProposed) {
 TEST(CApiTest, WhatCannotBeProposedIsSaid) {
   const OwnedWorker worker(lodestar_new());
   EXPECT_EQ(lodestar_propose(worker.get(), "rounds", "7"), 3);
-  EXPECT_THAT(lodestar_last_error(), HasSubstr("'rounds' is no setting that a program may"));
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("'rounds' is not a setting that a program may"));
   EXPECT_EQ(lodestar_propose(worker.get(), "optimizer", "lion"), 3);
   EXPECT_THAT(lodestar_last_error(), HasSubstr("--optimizer=lion"));
   EXPECT_EQ(lodestar_propose(worker.get(), "momentum", "1"), 3);

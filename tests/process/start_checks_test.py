@@ -133,7 +133,7 @@ class StartChecksTest(ClusterTestCase):
   def test_second_server_on_a_folder_is_refused_until_the_first_is_gone(self):
     first = self.start_server(checkpoint_dir=self.checkpoints)
     self.assert_refused("--checkpoint_dir=" + self.checkpoints, f"process {first.pid}",
-                        "stop that one", expected_code=TRY_AGAIN,
+                        "Stop that server", expected_code=TRY_AGAIN,
                         checkpoint_dir=self.checkpoints)
     first.kill(signal.SIGKILL)
     restarted_at = time.monotonic()
