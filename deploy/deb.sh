@@ -26,7 +26,7 @@ done
 cd "$(dirname "$(readlink -f "$0")")/.."
 version="$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/process/version.h)"
 [[ -n "$out" ]] || out="$PWD/lodestar_${version}_amd64.deb"
-command -v dpkg-deb >/dev/null || fail "there is no dpkg-deb"
+command -v dpkg-deb >/dev/null || fail "dpkg-deb is not installed; as root, run: apt-get install dpkg"
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
@@ -34,7 +34,7 @@ if [[ -z "$from" ]]; then
   from="$work/package"
   deploy/package.sh --folder="$from"
 fi
-[[ -x "$from/bin/ps_server" ]] || fail "--from=$from has no bin/ps_server"
+[[ -x "$from/bin/ps_server" ]] || fail "--from=$from has no bin/ps_server; give a folder that deploy/package.sh --folder=DIR made"
 
 root="$work/root"
 install -d "$root/DEBIAN" "$root"/usr/{bin,lib/lodestar/bin,share/man/man1,share/doc/lodestar} "$root/lib/systemd/system"

@@ -61,7 +61,7 @@ is_installed() {
 }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  fail "this machine has no apt; install what these Debian 12 packages hold: ${packages[*]}"
+  fail "this machine has no apt; install the contents of these Debian 12 packages in another way: ${packages[*]}"
 fi
 
 missing=()
@@ -73,7 +73,7 @@ done
 as_root=()
 if ((EUID != 0)); then
   command -v sudo >/dev/null ||
-    fail "missing packages and neither root nor sudo; as root: apt-get install ${missing[*]}"
+    fail "packages are missing, and this user is not root and has no sudo; as root, run: apt-get install ${missing[*]}"
   as_root=(sudo)
 fi
 # Debconf must not wait for answers; sudo drops the environment, so env carries the setting.
@@ -84,7 +84,7 @@ trap 'rm -f "$log"' EXIT
 run_quietly() {
   "${as_root[@]}" "$@" >"$log" 2>&1 && return
   cat "$log" >&2
-  fail "failed: $*"
+  fail "this command failed: $*"
 }
 
 echo "Installing ${#missing[@]} packages: ${missing[*]}"
@@ -97,5 +97,5 @@ for package in etcd-server munge prometheus slurmctld slurmd; do
   fi
 done
 for package in "${missing[@]}"; do
-  is_installed "$package" || fail "apt-get ended well, but $package is not installed"
+  is_installed "$package" || fail "apt-get reported success, but $package is not installed; try apt-get install $package and read its output"
 done

@@ -21,7 +21,7 @@ say() { echo "==> $*"; }
 usage() {
   show_usage
   echo
-  echo "  --programs=DIR  take the programs from a folder, or from one laid out as bazel-bin is, instead of building them"
+  echo "  --programs=DIR  use the programs in this folder (or in a folder with the structure of bazel-bin) instead of building them"
 }
 
 # read_options "NAME ..." ARGUMENTS: sets the variables so named from --NAME=VALUE; --NAME alone is "yes".
@@ -64,10 +64,10 @@ enter_out_folder() {
   done
   if [[ -z "$out" ]]; then
     out="$(new_folder "$PWD/lodestar-$(basename "$0" .sh)")" ||
-      fail "no folder for the results can be made in $PWD; name one with --out=DIR"
+      fail "cannot make a folder for the results in $PWD; give one with --out=DIR"
   else
     mkdir -p "$out"
-    [[ -z "$(ls -A "$out")" ]] || fail "--out=$out is not empty"
+    [[ -z "$(ls -A "$out")" ]] || fail "--out=$out is not empty; give an empty or new folder"
     out="$(realpath "$out")"
   fi
   cd "$out" || exit
@@ -122,7 +122,7 @@ find_programs() {
   if [[ -z "$folder" && -x "$root/bin/ps_server" ]]; then folder="$root/bin"; fi
   if [[ -z "$folder" ]]; then
     run "$root/deploy/install_deps.sh"
-    say "Building (some ten minutes on two cores the first time; [DONE / STEPS] every ten seconds)"
+    say "Building: the first time takes some ten minutes on two cores; [DONE / STEPS] is printed every ten seconds"
     # --batch: no build server stays behind.
     run env --chdir="$root" bazel --batch build --curses=no --color=no --show_progress_rate_limit=10 --ui_event_filters=-info \
       //server:ps_server //worker:gpu_worker //deploy/psctl:psctl ||
@@ -136,7 +136,7 @@ find_programs() {
     ps_server="$folder/server/ps_server" gpu_worker="$folder/worker/gpu_worker" psctl="$folder/deploy/psctl/psctl"
   fi
   for program in "$ps_server" "$gpu_worker" "$psctl"; do
-    [[ -x "$program" ]] || fail "there is no $program: give --programs=DIR with the folder that has ps_server, gpu_worker and psctl"
+    [[ -x "$program" ]] || fail "$program does not exist; give --programs=DIR with the folder that has ps_server, gpu_worker and psctl"
   done
 }
 
@@ -151,7 +151,7 @@ start_server() {
   start "$name" "${command[@]}"
   server_pids+=("$pid")
   until [[ -s "$name.port" ]]; do
-    kill -0 "$pid" 2>/dev/null || fail "the server did not start: $(tail -n 3 "$name.log")"
+    kill -0 "$pid" 2>/dev/null || fail "the server did not start; the end of its log: $(tail -n 3 "$name.log")"
     sleep 0.05
   done
   address="127.0.0.1:$(<"$name.port")"
@@ -203,7 +203,7 @@ stop_job() {
   ask stop
   local server
   for server in "${server_pids[@]}"; do
-    wait "$server" || fail "a server ended with an error: $(tail -qn 3 ./*server*.log)"
+    wait "$server" || fail "a server ended with an error; the end of its log: $(tail -qn 3 ./*server*.log)"
   done
   server_pids=()
 }
@@ -221,7 +221,7 @@ heldout_bits() { awk -v nats="$(last_value heldout_loss "$1")" -v bytes="${2:-1}
 default_text() {
   local modules
   modules="$(find /usr/share/perl -mindepth 1 -maxdepth 1 -type d -name '5.*' | sort -V | tail -n 1)"
-  [[ -n "$modules" ]] || fail "no Perl modules under /usr/share/perl; name a text with --data=PATH"
+  [[ -n "$modules" ]] || fail "there is no training text, because /usr/share/perl has no Perl modules; give a text with --data=PATH"
   mkdir text
   # shellcheck disable=SC2016  # the program is Perl's
   find "$modules" -type f \( -name '*.pm' -o -name '*.pod' \) -print0 | sort -z | xargs -0 perl -MPod::Text -e '

@@ -24,13 +24,13 @@ for argument in "$@"; do
     *) fail "unknown argument $argument; see --help" ;;
   esac
 done
-[[ -z "$out" || -z "$folder" ]] || fail "--out and --folder exclude each other"
+[[ -z "$out" || -z "$folder" ]] || fail "--out and --folder exclude each other; give one of the two"
 
 cd "$(dirname "$(readlink -f "$0")")/.."
 version="$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/process/version.h)"
 name="lodestar-$version-linux-x86_64"
 [[ -n "$out" || -n "$folder" ]] || out="$PWD/$name.tar.xz"
-[[ -z "$folder" || ! -e "$folder" ]] || fail "--folder=$folder exists already"
+[[ -z "$folder" || ! -e "$folder" ]] || fail "--folder=$folder exists already; remove it or give another folder"
 
 deploy/install_deps.sh
 targets=(//server:ps_server //worker:gpu_worker //deploy/psctl:psctl)
@@ -38,7 +38,7 @@ if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
   targets+=(//kernels/cuda:liblodestar_cuda.so //tests/gpu:cuda_device_test //tests/gpu:cuda_model_test
     //tests/bench/gpu:operations //tests/bench/step:train_step)
 else
-  echo "No nvcc on this machine: the package has no CUDA plugin; its workers compute on the CPU."
+  echo "This machine has no nvcc, so the package has no CUDA plugin and its workers compute on the CPU."
 fi
 # A new commit alone links nothing again; another label does, so that --version names this commit.
 commit="$(common/workspace_status.sh | awk '$1 == "BUILD_SCM_REVISION" { print $2 }')"
@@ -66,7 +66,7 @@ deploy/bill_of_materials.py --version="$version" --commit="${commit:-unknown}" <
   >"$stage/bill_of_materials.spdx.json"
 for program in ps_server gpu_worker psctl; do
   "$stage/bin/$program" --version | grep --quiet "^commit: ${commit:-unknown}" ||
-    fail "$program --version does not name the commit ${commit:-unknown}: $("$stage/bin/$program" --version)"
+    fail "$program --version must name the commit ${commit:-unknown}, but it says: $("$stage/bin/$program" --version)"
 done
 
 for file in README.md LICENSE CHANGELOG.md SECURITY.md \

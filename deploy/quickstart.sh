@@ -23,7 +23,7 @@ readonly steps_per_worker=8000
 
 data='' mode=sync rounds='' out='' keep='' programs=''
 read_options "data mode rounds out keep programs" "$@"
-[[ -z "$data" || -e "$data" ]] || fail "--data=$data: no such file or folder"
+[[ -z "$data" || -e "$data" ]] || fail "--data=$data does not exist; give a file or folder with text"
 # By default the same number of samples in every mode.
 mode_flags=() learning_rate=6e-3
 case "$mode" in
@@ -37,7 +37,7 @@ case "$mode" in
     : "${rounds:=$((steps_per_worker / local_steps))}"
     mode_flags=(--local_steps="$local_steps" --outer_optimizer=average)
     ;;
-  *) fail "--mode=$mode is not sync, async or local_sgd" ;;
+  *) fail "--mode=$mode is unknown; allowed: sync, async, local_sgd" ;;
 esac
 [[ "$rounds" =~ ^[1-9][0-9]{0,8}$ ]] || fail "--rounds=$rounds is not a number from 1 to 999999999"
 
@@ -63,7 +63,7 @@ follow "worker-$num_workers"
 await_workers
 train_seconds=$((SECONDS - started))
 
-run "$psctl" export --server="$address" --out=model.safetensors >psctl.log 2>&1 || fail "export failed: $(<psctl.log)"
+run "$psctl" export --server="$address" --out=model.safetensors >psctl.log 2>&1 || fail "psctl export failed: $(<psctl.log)"
 run "$root/deploy/loss_curve.py" --bits metrics.jsonl loss.svg
 
 say "Done after $train_seconds s of training, at $(awk -v samples="$(last_value samples metrics.jsonl)" \
@@ -84,11 +84,11 @@ shown_psctl="$root/bazel-bin/deploy/psctl/psctl"
 [[ "$shown_psctl" -ef "$psctl" ]] || shown_psctl="$psctl"
 echo "  the losses again       $shown_psctl history $out/checkpoints"
 echo "  a text of your own     $root/deploy/quickstart.sh --data=PATH"
-echo "  a job that goes on     $shown_psctl launch --data=PATH -- --model=gpt-nano --rounds=20000 --checkpoint_dir=run1"
+echo "  a job that continues   $shown_psctl launch --data=PATH -- --model=gpt-nano --rounds=20000 --checkpoint_dir=run1"
 echo "  several machines       $root/docs/howto/several_machines.md"
 
 if [[ -n "$keep" ]]; then
-  say "The server stays at $address until Ctrl-C, for example: psctl --server=$address status"
+  say "The server runs at $address until Ctrl-C. Try for example: psctl --server=$address status"
   wait "${server_pids[0]}"
 else
   stop_job >>psctl.log

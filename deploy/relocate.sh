@@ -30,17 +30,17 @@ for argument in "$@"; do
       ;;
     -*) fail "unknown argument $argument; see --help" ;;
     *)
-      [[ -z "$folder" ]] || fail "one folder, not $folder and $argument; see --help"
+      [[ -z "$folder" ]] || fail "there are two folders, $folder and $argument; give one"
       folder="$argument"
       ;;
   esac
 done
-[[ -n "$folder" ]] || fail "which folder? See --help"
-[[ -d "$folder" ]] || fail "there is no folder $folder"
+[[ -n "$folder" ]] || fail "the folder is missing; see deploy/relocate.sh --help"
+[[ -d "$folder" ]] || fail "the folder $folder does not exist"
 mkdir -p "$folder/lib" "$folder/licences"
 shopt -s nullglob
 own=("$folder"/bin/* "$folder"/lib/*)
-((${#own[@]})) || fail "neither $folder/bin nor $folder/lib has anything"
+((${#own[@]})) || fail "$folder/bin and $folder/lib are empty; put programs or libraries there first"
 
 # The Debian package of a file: /lib is a link to /usr/lib, and packages know their files under either.
 owner_of() {
@@ -58,7 +58,7 @@ for library in "${libraries[@]}"; do
   strip --strip-unneeded "$folder/lib/$prefix$name"
   [[ -z "$prefix" ]] || renamed+=(--replace-needed "$name" "$prefix$name")
   package="$(owner_of "$(realpath "$library")")"
-  [[ -n "$package" ]] || fail "$library belongs to no Debian package: its licence is unknown"
+  [[ -n "$package" ]] || fail "$library belongs to no Debian package, so its licence is unknown; install the library from a package"
   packages+=("$package")
 done
 mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)

@@ -133,7 +133,7 @@ TEST(BuildLayoutTest, ImageModelsHaveOneBlockPerLayer) {
 TEST(BuildLayoutTest, RefusesInvalidAndClientModels) {
   EXPECT_THAT(BuildLayout({"m", MlpSpec{{64, 0}}}), StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(BuildLayout(*ModelPreset("client")),
-              StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("first client")));
+              StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("first program")));
   EXPECT_THAT(BuildLayout({"m", MlpSpec{std::vector<int>(4000, 1 << 20)}}),
               StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("elements")));
 }

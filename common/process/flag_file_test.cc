@@ -48,7 +48,7 @@ TEST(FlagFileTest, QuotesKeepAValueAsItIs) {
   EXPECT_THAT(Read("--a=\"x"), StatusIs(absl::StatusCode::kInvalidArgument,
                                         AllOf(HasSubstr("line 1"), HasSubstr("not closed"))));
   EXPECT_THAT(Read("--a=\"x\"y"), StatusIs(absl::StatusCode::kInvalidArgument,
-                                           AllOf(HasSubstr("line 1"), HasSubstr("goes on"))));
+                                           AllOf(HasSubstr("line 1"), HasSubstr("closing quote"))));
 }
 
 TEST(FlagFileTest, LinesKeepTheirNumbers) {

@@ -43,7 +43,7 @@ TEST(ShellCommandTest, EndsWhatItHasStarted) {
   ShellCommandDeps deps;
   deps.must_end = [] { return true; };
   EXPECT_THAT(RunShellCommand({"sleep 1000 & sleep 1000", {}}, deps),
-              StatusIs(absl::StatusCode::kCancelled, HasSubstr("was ended")));
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("was stopped")));
 }
 
 TEST(ShellCommandTest, WaitsForNoOutputThatAGrandchildKeepsOpen) {

@@ -99,7 +99,7 @@ TEST_F(CredentialWatchTest, AnEndIsToldOfBeforeAndWhenItComes) {
   EXPECT_THAT(Look(), Optional(AllOf(HasSubstr(files_.certificate), HasSubstr("ends at"))));
   now_ = until + absl::Minutes(1);
   EXPECT_EQ(Look(), std::nullopt);
-  EXPECT_THAT(Look(), Optional(AllOf(HasSubstr(files_.certificate), HasSubstr("has ended"))));
+  EXPECT_THAT(Look(), Optional(AllOf(HasSubstr(files_.certificate), HasSubstr("expired"))));
 }
 
 TEST_F(CredentialWatchTest, WhatThisProgramRenewsHasNoNotice) {

@@ -204,7 +204,7 @@ TEST_F(SafetensorsTest, RefusesBadEntries) {
       OpenError(R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0),
       HasSubstr("more elements"));
   EXPECT_THAT(OpenError(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,0]}})", 4),
-              HasSubstr("expected 0 <= begin <= end"));
+              HasSubstr("expected is 0 <= begin <= end"));
   EXPECT_THAT(OpenError(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0]}})", 4),
               HasSubstr("data_offsets are [0]"));
   EXPECT_THAT(OpenError(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1),

@@ -117,7 +117,7 @@ TEST(SharedRegionTest, WhatIsNotASealedRegionIsRefused) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   EXPECT_THAT(open_as(ends[0]),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("something else")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is not such a memory")));
   close(ends[0]);
   close(ends[1]);
 }

@@ -52,14 +52,14 @@ constexpr absl::Duration kSilenceMeanwhile = absl::Seconds(8);
 
 // Returns the message about a ps_server that accepts connections but does not answer.
 std::string HangsText(bool is_reached, absl::Time since) {
-  return absl::StrCat(
-      is_reached ? "is connected, but has not answered since "
-                 : "accepts connections, but has not answered since ",
-      absl::FormatTime("%H:%M:%S", since, absl::LocalTimeZone()),
-      ": its process is stopped or hangs, or its machine is overloaded or swaps. Look there at the "
-      "process (ps -o pid,stat,wchan:24,etime,args -C ps_server; T: it is stopped, kill -CONT lets "
-      "it go on; D: it waits for a disk), and at the end of its log",
-      is_reached ? "; what it was asked for it may still do" : "");
+  return absl::StrCat(is_reached ? "is connected, but has not answered since "
+                                 : "accepts connections, but has not answered since ",
+                      absl::FormatTime("%H:%M:%S", since, absl::LocalTimeZone()),
+                      ": its process is stopped or hangs, or its machine is overloaded or swaps. "
+                      "Look at the end of its log, and run there ps -o "
+                      "pid,stat,wchan:24,etime,args -C ps_server. STAT T means that the process is "
+                      "stopped; kill -CONT PID continues it. STAT D means that it waits for a disk",
+                      is_reached ? "; the server may still do what this command asked for" : "");
 }
 
 // Returns true if the call ended because of the deadline on this side, without an answer from the
@@ -223,7 +223,7 @@ grpc::Status ClusterClient::CallAndWatch(Begin begin, const Meanwhile& meanwhile
     const grpc::Status seen = status_->GetStatus(&look, v1::GetStatusRequest(), &cluster);
     if (!seen.ok() && absl::Now() - answered_at >= kSilenceMeanwhile &&
         !is_over.HasBeenNotified() && !std::exchange(is_silence_told, true)) {
-      std::fprintf(stderr, "psctl: %s; still waits\n",
+      std::fprintf(stderr, "psctl: %s; psctl keeps waiting\n",
                    std::string(Explain(seen, answered_at).message()).c_str());
     }
     if (!seen.ok()) continue;
@@ -326,9 +326,9 @@ absl::Status ClusterClient::Evict(const std::string& worker_name, const std::str
   RETURN_IF_ERROR(
       CallUnary(&ClusterClient::admin_, &v1::AdminService::Stub::Evict, request, reply));
   if (!with_certificate || !reply.certificate().empty()) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      "the release of this server does not know --certificate: it has evicted the name '",
-      worker_name, "' alone; upgrade the server, or evict each name"));
+  return absl::UnimplementedError(
+      absl::StrCat("the server's release does not know --certificate, so only the name '",
+                   worker_name, "' is evicted. Upgrade the server, or evict each name"));
 }
 
 absl::StatusOr<v1::DashboardReply> ClusterClient::GetDashboard() {

@@ -97,7 +97,7 @@ TEST(ClusterClientTest, WhoIsConnectedAndSaysNothingMayStillDoWhatItWasAskedFor)
                        wire::TransportSecurity());
   EXPECT_THAT(client.Pause(""), StatusIs(absl::StatusCode::kDeadlineExceeded,
                                          AllOf(HasSubstr("is connected, but has not answered"),
-                                               HasSubstr("it may still do"))));
+                                               HasSubstr("the server may still do"))));
   service.is_over.Notify();
 }
 

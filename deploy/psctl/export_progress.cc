@@ -22,10 +22,10 @@ std::string ExportProgress::Look(int64_t num_bytes, int64_t announced_bytes,
   const std::string done =
       announced_bytes == 0 ? absl::StrCat(BytesText(num_bytes))
                            : absl::StrCat(BytesText(num_bytes), " of ", BytesText(announced_bytes));
-  if (!is_waiting) return absl::StrCat("the export: ", done, " have come");
-  return absl::StrCat("the export: ps_server at ", server, " has sent nothing for ",
+  if (!is_waiting) return absl::StrCat("the export has received ", done);
+  return absl::StrCat("the export waits: ps_server at ", server, " has sent nothing for ",
                       absl::FormatDuration(absl::Floor(now - came_at_, absl::Seconds(1))),
-                      ", after ", done, waiting_for.empty() ? "" : "; the job: ", waiting_for);
+                      ", after ", done, waiting_for.empty() ? "" : "; the job says: ", waiting_for);
 }
 
 }  // namespace lodestar::psctl

@@ -29,9 +29,9 @@ absl::Status CheckTokenizerIsOfModel(const std::string& folder, const model::Tok
   const int64_t num_tokens = tokenizer.vocabulary();
   if (vocabulary - num_tokens <= std::min(kMostUnused, num_tokens / 2)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "the tokenizer in ", folder, " has ", num_tokens, " tokens, and the model ", vocabulary,
-      ": it is of another model; give --tokenizer=PATH with the one that the model was trained "
-      "with (also with this path, if it is right)"));
+      "the tokenizer in ", folder, " has ", num_tokens, " tokens, but the model has ", vocabulary,
+      ", so the tokenizer is probably of another model. Give --tokenizer=PATH with the tokenizer "
+      "that the model was trained with. If this tokenizer is right, give its own path"));
 }
 
 // Returns the tokenizer of --tokenizer, else the one in the folder of the model, else the tokenizer
@@ -52,21 +52,19 @@ absl::StatusOr<std::unique_ptr<model::Tokenizer>> ChooseTokenizer(const Generate
     return tokenizer;
   }
   if (vocabulary == kBytes) return std::make_unique<model::ByteTokenizer>();
-  return absl::FailedPreconditionError(absl::StrCat(
-      options.model_path, " is of a model with a vocabulary of ", vocabulary, " tokens, and ",
-      folder,
-      " has no tokenizer; give --tokenizer=PATH: a tokenizer.json, or a folder with one, or with "
-      "vocab.json and merges.txt"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(options.model_path, " has a vocabulary of ", vocabulary, " tokens, but ", folder,
+                   " has no tokenizer. Give --tokenizer=PATH with a tokenizer.json, or with a "
+                   "folder that has tokenizer.json or both vocab.json and merges.txt"));
 }
 
 absl::Status CheckModelIsThere(const std::string& model_path) {
   const absl::Status there = CheckIsThere(model_path);
   if (there.ok()) return there;
-  return absl::Status(
-      there.code(),
-      absl::StrCat("--model: ", there.message(),
-                   "; give --model=PATH: a checkpoint (round-...), a file that psctl export wrote, "
-                   "or a folder of Hugging Face"));
+  return absl::Status(there.code(),
+                      absl::StrCat("--model: ", there.message(),
+                                   "; give --model=PATH with a checkpoint (round-...), a file that "
+                                   "psctl export wrote, or a folder in the form of Hugging Face"));
 }
 
 }  // namespace
@@ -80,7 +78,8 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   model::NextTokenModel* next_token_model = model->next_token_model();
   if (next_token_model == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat(options.model_path, " is not a gpt; only those write text"));
+        absl::StrCat(options.model_path,
+                     " is not a gpt, and psctl generate can only use a gpt; give another --model"));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<model::Tokenizer> tokenizer,
                    ChooseTokenizer(options, next_token_model->vocabulary()));

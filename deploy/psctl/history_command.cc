@@ -64,7 +64,7 @@ std::string HistoryText(const history::RunHistory& history, int max_rows, int co
                   HeldoutText(history, unit, shown_until, updates)});
     shown_until = updates;
   }
-  std::string text = num_points == 0 ? "no round is over\n" : table.Format(columns);
+  std::string text = num_points == 0 ? "no round is complete yet\n" : table.Format(columns);
   const size_t num_events = history.events.size();
   const size_t first = num_events - std::min<size_t>(num_events, max_rows);
   if (first < num_events) absl::StrAppend(&text, "\n");

@@ -57,7 +57,7 @@ TEST(HistoryCommandTest, TheLastEventsFollow) {
     history.events.push_back({absl::FromUnixSeconds(i), i == 4, absl::StrCat("event ", i)});
   }
   const std::string text = HistoryText(history, /*max_rows=*/2, kUnlimitedColumns);
-  EXPECT_THAT(text, HasSubstr("no round is over\n"));
+  EXPECT_THAT(text, HasSubstr("no round is complete yet\n"));
   EXPECT_THAT(text, Not(HasSubstr("event 2")));
   EXPECT_THAT(text, HasSubstr("1970-01-01 00:00:03 UTC  event 3\n"));
   EXPECT_THAT(text, HasSubstr("1970-01-01 00:00:04 UTC  ALARM  event 4\n"));

@@ -24,8 +24,8 @@ absl::Status SetWorkers(absl::string_view value, WorkerHost& host) {
   if (absl::SimpleAtoi(value, &host.workers) && host.workers >= 1 && host.workers <= kMaxWorkers) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "workers=", PeerText(value), ": a number from 1 to ", kMaxWorkers, " is wanted"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("workers=", PeerText(value), " is not a number from 1 to ", kMaxWorkers));
 }
 
 absl::Status SetCards(absl::string_view value, WorkerHost& host) {
@@ -33,9 +33,9 @@ absl::Status SetCards(absl::string_view value, WorkerHost& host) {
     int card = 0;
     const bool is_card = absl::SimpleAtoi(text, &card) && card >= 0 && card <= kMaxCard;
     if (!is_card || std::find(host.cards.begin(), host.cards.end(), card) != host.cards.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("cards=", PeerText(value),
-                                                     ": different numbers from 0 to ", kMaxCard,
-                                                     " are wanted, with commas"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("cards=", PeerText(value), " is not a list of different numbers from 0 to ",
+                       kMaxCard, ", separated by commas"));
     }
     host.cards.push_back(card);
   }
@@ -50,7 +50,8 @@ absl::StatusOr<WorkerHost> ParseHost(absl::string_view line) {
   WorkerHost host = {.address = std::string(words[0])};
   // ssh would take such an address for an option.
   if (absl::StartsWith(host.address, "-") || absl::StrContains(host.address, '=')) {
-    return absl::InvalidArgumentError(absl::StrCat("'", PeerText(host.address), "' is no host"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", PeerText(host.address), "' is not a host name or IP address"));
   }
   for (size_t i = 1; i < words.size(); ++i) {
     const std::pair<absl::string_view, absl::string_view> parts =
@@ -60,9 +61,9 @@ absl::StatusOr<WorkerHost> ParseHost(absl::string_view line) {
     } else if (parts.first == "cards" && words.size() == 2) {
       RETURN_IF_ERROR(SetCards(parts.second, host));
     } else {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", PeerText(words[i]),
-                       "': behind the host there may be workers=N or cards=A,B,... alone"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", PeerText(words[i]),
+          "' is not allowed here; after the host, write only workers=N or cards=A,B,..."));
     }
   }
   return host;
@@ -85,7 +86,8 @@ absl::StatusOr<std::vector<WorkerHost>> ParseHostList(absl::string_view text) {
     }
     hosts.push_back(*std::move(host));
   }
-  if (hosts.empty()) return absl::InvalidArgumentError("there is no host in it");
+  if (hosts.empty())
+    return absl::InvalidArgumentError("the file names no host; write one host per line");
   return hosts;
 }
 

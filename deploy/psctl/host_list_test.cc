@@ -23,8 +23,8 @@ TEST(HostListTest, WhatIsWrongIsNamedWithItsLine) {
   for (const auto& [text, words] : std::vector<std::pair<std::string, std::string>>{
            {"", "no host"},
            {"# none\n", "no host"},
-           {"a\n-oProxyCommand=x", "line 2: '-oProxyCommand=x' is no host"},
-           {"workers=2", "line 1: 'workers=2' is no host"},
+           {"a\n-oProxyCommand=x", "line 2: '-oProxyCommand=x' is not a host name"},
+           {"workers=2", "line 1: 'workers=2' is not a host name"},
            {"a workers=0", "a number from 1 to 64"},
            {"a workers=two", "a number from 1 to 64"},
            {"a cards=0,0", "different numbers"},

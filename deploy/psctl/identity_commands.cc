@@ -44,10 +44,10 @@ absl::StatusOr<std::string> CreateToken(ClusterClient& client, const TokenOption
   if (options.address.empty() && !net::AddressList::Parse("address", reply.address()).ok()) {
     // The token is useless: its secret is only in this answer, which is not shown.
     client.RevokeToken(reply.token_id()).IgnoreError();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the server says that it is reached at '", reply.address(),
-        "', which is no HOST:PORT, as its machine's name cannot be one; give --address=HOST:PORT, "
-        "or start the server with --advertise=HOST:PORT. The token is revoked"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the server gives its address as '", reply.address(),
+                     "', which is not HOST:PORT, so the token is revoked again. Give "
+                     "--address=HOST:PORT, or start the server with --advertise=HOST:PORT"));
   }
   security::JoinString join;
   join.servers = options.address.empty() ? reply.address() : options.address;
@@ -56,8 +56,9 @@ absl::StatusOr<std::string> CreateToken(ClusterClient& client, const TokenOption
   join.secret = reply.secret();
   if (options.address.empty() && absl::StartsWith(reply.address(), "localhost:")) {
     std::fprintf(stderr,
-                 "psctl: the server's machine has no name but localhost, which is every machine's: "
-                 "for others, give --address=HOST:PORT, or start the server with --advertise\n");
+                 "psctl: this join string works only on the server's machine, because that "
+                 "machine's only name is localhost. For other machines, give --address=HOST:PORT, "
+                 "or start the server with --advertise\n");
   }
   // Parses the join string as its users will, so that an invalid address is found here and not
   // there.
@@ -115,12 +116,13 @@ absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions&
     std::string text;
     for (size_t i = 1; i < options.words.size(); ++i) {
       RETURN_IF_ERROR(client.RevokeToken(options.words[i]));
-      absl::StrAppend(&text, "token ", options.words[i], " lets nobody in any more\n");
+      absl::StrAppend(&text, "token ", options.words[i],
+                      " is revoked: no machine can join with it any more\n");
     }
     return text;
   }
   return absl::InvalidArgumentError(
-      "which? psctl token create, psctl token list or psctl token revoke ID; see psctl help token");
+      "the action is missing: give psctl token create, psctl token list or psctl token revoke ID");
 }
 
 absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, absl::Time now) {
@@ -132,19 +134,22 @@ absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, 
 std::string RevocationText(absl::string_view name, const v1::RevokeReply& reply) {
   std::string text = absl::StrCat(
       name,
-      reply.num_identities() == 0 ? " was revoked before, and joins with no token made until now"
-                                  : " is revoked",
+      reply.num_identities() == 0
+          ? " was already revoked; a token that was made before now does not let it join"
+          : " is revoked",
       "; ", reply.num_lives(), reply.num_lives() == 1 ? " worker" : " workers",
-      " of it had to go\n");
+      " with this name ended\n");
   for (const std::string& id : reply.ended_tokens()) {
-    absl::StrAppend(&text, "token ", id,
-                    ", through which it had joined, lets nobody in any more\n");
+    absl::StrAppend(
+        &text, "token ", id,
+        ", with which it had joined, is revoked: no machine can join with it any more\n");
   }
   for (const std::string& id : reply.open_tokens()) {
-    absl::StrAppend(&text, "token ", id,
-                    ", through which it had joined or could have come back, still lets others "
-                    "in, and this machine under another name: psctl token revoke ",
-                    id, "\n");
+    absl::StrAppend(
+        &text, "token ", id,
+        ", with which it had joined or could join again, is still valid. Other machines, and this "
+        "machine under another name, can join with it. To prevent that, run psctl token revoke ",
+        id, "\n");
   }
   return text;
 }
@@ -159,17 +164,19 @@ absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
           std::any_of(known.identities().begin(), known.identities().end(),
                       [&name](const v1::PeerIdentity& it) { return it.name() == name; });
       if (!is_known) {
-        return absl::NotFoundError(absl::StrCat("nobody is revoked: there is no identity '", name,
-                                                "'; psctl identities shows them"));
+        return absl::NotFoundError(
+            absl::StrCat("no certificate is revoked, because there is no identity '", name,
+                         "'; psctl identities lists all"));
       }
     }
     const absl::Status may_go_back = client.CheckRollBack(*since_round).status();
     if (!may_go_back.ok()) {
       return absl::Status(
           may_go_back.code(),
-          absl::StrCat("nobody is revoked, because the job cannot go back to before round ",
-                       *since_round, ": ", may_go_back.message(),
-                       ". Without --since_round they are revoked, and the weights stay"));
+          absl::StrCat(
+              "no certificate is revoked, because the job cannot go back to round ", *since_round,
+              " or earlier: ", may_go_back.message(),
+              ". To revoke the certificates and keep the weights, leave --since_round out"));
     }
   }
   std::string text;
@@ -186,25 +193,25 @@ absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
   }
   if (!failure.ok()) {
     if (since_round.has_value()) {
-      absl::StrAppend(&text, "nothing was rolled back; psctl rollback does that\n");
+      absl::StrAppend(&text, "the job did not go back; psctl rollback does that\n");
     }
     text.pop_back();  // removes the end of the last line
     return absl::Status(failure.code(), text);
   }
   if (!since_round.has_value()) return text;
   const absl::StatusOr<v1::RollBackReply> back = client.RollBack(
-      *since_round, absl::StrCat("what ", absl::StrJoin(names, ", "), " has sent since round ",
-                                 *since_round, " is not trusted"));
+      *since_round, absl::StrCat("contributions of ", absl::StrJoin(names, ", "), " since round ",
+                                 *since_round, " are not trusted"));
   if (back.ok()) return absl::StrCat(text, RollBackText(*back), "\n");
   return absl::Status(back.status().code(),
-                      absl::StrCat(text, "but the job has not gone back: ", back.status().message(),
+                      absl::StrCat(text, "but the job did not go back: ", back.status().message(),
                                    ". Try again with psctl rollback --round=", *since_round));
 }
 
 std::string RollBackText(const v1::RollBackReply& reply) {
-  return absl::StrCat("the job goes on from ", reply.path(), ": ", reply.rounds_undone(),
+  return absl::StrCat("the job continues from ", reply.path(), ": ", reply.rounds_undone(),
                       reply.rounds_undone() == 1 ? " round is" : " rounds are",
-                      " undone, and later checkpoints are set aside as *.abandoned");
+                      " undone, and later checkpoints are renamed to *.abandoned");
 }
 
 }  // namespace lodestar::psctl

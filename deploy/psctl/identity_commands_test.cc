@@ -39,18 +39,18 @@ TEST(IdentityCommandsTest, WhatStillLetsARevokedMachineInIsSaid) {
   v1::RevokeReply reply;
   reply.set_num_identities(1);
   reply.set_num_lives(1);
-  EXPECT_EQ(RevocationText("box", reply), "box is revoked; 1 worker of it had to go\n");
+  EXPECT_EQ(RevocationText("box", reply), "box is revoked; 1 worker with this name ended\n");
   reply.set_num_identities(0);
   reply.set_num_lives(0);
   reply.add_ended_tokens("0a");
   reply.add_open_tokens("0b");
-  EXPECT_EQ(
-      RevocationText("box", reply),
-      "box was revoked before, and joins with no token made until now; 0 workers of it had to "
-      "go\n"
-      "token 0a, through which it had joined, lets nobody in any more\n"
-      "token 0b, through which it had joined or could have come back, still lets others in, "
-      "and this machine under another name: psctl token revoke 0b\n");
+  EXPECT_EQ(RevocationText("box", reply),
+            "box was already revoked; a token that was made before now does not let it join; 0 "
+            "workers with this name ended\n"
+            "token 0a, with which it had joined, is revoked: no machine can join with it any more\n"
+            "token 0b, with which it had joined or could join again, is still valid. Other "
+            "machines, and this machine under another name, can join with it. To prevent that, run "
+            "psctl token revoke 0b\n");
 }
 
 // A fake coordinator of a job whose only checkpoint is of round 4. It records the calls that it
@@ -118,9 +118,9 @@ TEST(IdentityCommandsTest, NobodyIsRevokedIfTheJobCannotGoBackToBefore) {
   const Job job;
   ClusterClient client = job.Client();
   EXPECT_THAT(RevokeIdentities(client, {"a"}, false, 3),
-              StatusIs(absl::StatusCode::kNotFound,
-                       AllOf(HasSubstr("nobody is revoked"), HasSubstr("the oldest is of round 4"),
-                             HasSubstr("Without --since_round"))));
+              StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr("no certificate is revoked"),
+                                                          HasSubstr("the oldest is of round 4"),
+                                                          HasSubstr("leave --since_round out"))));
   EXPECT_THAT(job.asked(), ElementsAre("check 3"));
 }
 
@@ -128,8 +128,8 @@ TEST(IdentityCommandsTest, NobodyIsRevokedIfOneOfThemIsNotKnown) {
   const Job job;
   ClusterClient client = job.Client();
   EXPECT_THAT(RevokeIdentities(client, {"a", "c"}, false, 5),
-              StatusIs(absl::StatusCode::kNotFound,
-                       AllOf(HasSubstr("nobody is revoked"), HasSubstr("no identity 'c'"))));
+              StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr("no certificate is revoked"),
+                                                          HasSubstr("no identity 'c'"))));
   EXPECT_THAT(job.asked(), ElementsAre());
 }
 

@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<int>> FreePorts(int count) {
     socklen_t length = sizeof(address);
     if (fd < 0 || bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
         getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-      status = absl::ResourceExhaustedError("no free port on 127.0.0.1");
+      status = absl::ResourceExhaustedError("there is no free port on 127.0.0.1");
     } else {
       ports.push_back(ntohs(address.sin_port));
     }
@@ -97,9 +97,9 @@ absl::StatusOr<std::string> FindBinary(const std::string& program, const std::st
   for (const std::string& path : paths) {
     if (access(path.c_str(), X_OK) == 0) return path;
   }
-  return absl::NotFoundError(absl::StrCat("no ", name, " beside ", program, ", in ", folder,
-                                          "../../", bazel_folder,
-                                          ", or in $PATH; build or install it first"));
+  return absl::NotFoundError(absl::StrCat("the program ", name, " is neither beside ", program,
+                                          " nor in ", folder, "../../", bazel_folder,
+                                          " nor in $PATH; build or install it first"));
 }
 
 struct OwnFlag {
@@ -108,16 +108,17 @@ struct OwnFlag {
 };
 
 constexpr absl::string_view kOwnPlaces =
-    "a launch takes free ports of this machine; start ps_server and gpu_worker by hand for others";
+    "psctl launch chooses free ports of this machine; for other ports, start ps_server and "
+    "gpu_worker yourself";
 
 // Flags that a launch gives to each server itself, so that users may not give them.
 constexpr OwnFlag kOwnFlags[] = {
     {"listen", kOwnPlaces},
     {"advertise", kOwnPlaces},
     {"coordinator", kOwnPlaces},
-    {"shard", "psctl launch --servers=N decides it"},
-    {"exit_when_done", "psctl launch --exit_when_done decides it"},
-    {"noexit_when_done", "psctl launch --exit_when_done decides it"},
+    {"shard", "use psctl launch --servers=N instead"},
+    {"exit_when_done", "use psctl launch --exit_when_done instead"},
+    {"noexit_when_done", "use psctl launch --exit_when_done instead"},
 };
 
 // Maximum depth to which flag files that include flag files are read. ps_server refuses deeper
@@ -313,7 +314,7 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) 
   for (const std::string& argument : arguments) absl::StrAppend(&command, Quoted(argument), " ");
   absl::StrAppend(&command, "2>&1");
   std::FILE* const pipe = popen(command.c_str(), "re");
-  if (pipe == nullptr) return absl::ResourceExhaustedError("no process can be started");
+  if (pipe == nullptr) return absl::ResourceExhaustedError("cannot start a process");
   std::string text;
   char part[4096];
   for (size_t size; (size = std::fread(part, 1, sizeof(part), pipe)) > 0;) text.append(part, size);
@@ -355,7 +356,7 @@ absl::StatusOr<std::string> AwaitToken(const std::string& program, const std::st
   if (!state.empty()) command.push_back(state);
   absl::StatusOr<std::string> text = absl::UnavailableError("");
   while (absl::IsUnavailable(text.status())) {
-    if (is_over()) return absl::CancelledError("the servers have ended, or are to");
+    if (is_over()) return absl::CancelledError("the servers have ended or were told to end");
     absl::SleepFor(kTokenPause);
     text = OutputOf(command);
   }
@@ -364,7 +365,7 @@ absl::StatusOr<std::string> AwaitToken(const std::string& program, const std::st
     if (absl::StartsWith(word, "lodestar://")) return std::string(word);
   }
   return absl::InternalError(
-      absl::StrCat("psctl token create has printed no join string: ", *text));
+      absl::StrCat("psctl token create printed no join string, but this: ", *text));
 }
 
 }  // namespace
@@ -390,14 +391,16 @@ absl::StatusOr<std::vector<std::string>> ParseWorkerFlags(const std::string& tex
   for (const std::string& flag : flags) {
     absl::string_view name = flag;
     if (!absl::ConsumePrefix(&name, "--")) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--worker_flags: '", flag, "' is no flag; give --NAME=VALUE, with spaces between them"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--worker_flags: '", flag,
+                       "' is not a flag; give flags as --NAME=VALUE, separated by spaces"));
     }
     name = name.substr(0, name.find('='));
     if (std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--worker_flags: --", name,
-          " is given to each worker by psctl launch; see the flags of psctl help launch"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--worker_flags: --", name,
+                       " cannot be given here, because psctl launch sets it for each worker; see "
+                       "psctl help launch"));
     }
   }
   return flags;
@@ -406,7 +409,7 @@ absl::StatusOr<std::vector<std::string>> ParseWorkerFlags(const std::string& tex
 absl::Status CheckLaunchDevice(const std::string& device) {
   if (!factory::IsWorkerDevice(device)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--device='", device, "': allowed is ", factory::kWorkerDevices));
+        absl::StrCat("--device='", device, "' is unknown; allowed: ", factory::kWorkerDevices));
   }
   if (device == "auto" || device == "cpu") return absl::OkStatus();
   const absl::StatusOr<int> count = factory::CountCudaDevices();
@@ -419,7 +422,7 @@ absl::Status CheckLaunchDevice(const std::string& device) {
   for (const int ordinal : factory::CudaOrdinals(device)) {
     if (ordinal < *count) continue;
     return absl::InvalidArgumentError(absl::StrCat("--device=", device, ": this machine has ",
-                                                   *count, " CUDA devices, counted from 0"));
+                                                   *count, " CUDA devices, numbered from 0"));
   }
   return absl::OkStatus();
 }
@@ -489,8 +492,8 @@ std::vector<ProcessSpec> PlanHosts(const LaunchOptions& options, absl::Span<cons
                         command};
       spec.not_found_advice =
           absl::StrCat(options.worker_program,
-                       " may not be in the PATH there: ssh starts no login shell, whose "
-                       "PATH can be longer; give --worker_program=/PATH/ON/THE/HOST/gpu_worker");
+                       " is perhaps not in the PATH on that host, because ssh starts no login "
+                       "shell. Give --worker_program=/PATH/ON/THE/HOST/gpu_worker");
       spec.input = absl::StrCat(join, "\n");
       spec.restarts = options.restarts;
       specs.push_back(std::move(spec));
@@ -524,7 +527,7 @@ int RunLaunch(LaunchOptions options, const std::string& program) {
   const absl::StatusOr<LaunchSite> site = FindSite(options, program);
   if (!site.ok()) return Refuse(site.status());
   const std::string server = absl::StrCat("--server=127.0.0.1:", site->ports[0]);
-  Say(absl::StrCat("the coordinator: psctl status ", server));
+  Say(absl::StrCat("to see the job, run psctl status ", server));
   Launcher launcher;
   const auto start = [&launcher](const std::vector<ProcessSpec>& specs) -> absl::Status {
     for (const ProcessSpec& spec : specs) RETURN_IF_ERROR(launcher.Start(spec));
@@ -557,8 +560,9 @@ int RunLaunch(LaunchOptions options, const std::string& program) {
   };
   const auto on_only_last_left = [&] {
     if (options.exit_when_done) return;
-    Say(absl::StrCat("the workers have ended; the servers stay for psctl export ", server,
-                     " until Ctrl-C or psctl stop ", server));
+    Say(absl::StrCat(
+        "the workers have ended; the servers keep running, for example for psctl export ", server,
+        ", until Ctrl-C or psctl stop ", server));
   };
   return launcher.Wait(kGraceSeconds, on_only_last_left, look);
 }

@@ -196,9 +196,9 @@ TEST(PlanTest, WorkersOfHostsGetTheSecretInTheirInput) {
 }
 
 TEST(EndTextTest, NamesCodeOrSignal) {
-  EXPECT_EQ(EndText(W_EXITCODE(/*ret=*/127, /*sig=*/0)), "ended with code 127");
+  EXPECT_EQ(EndText(W_EXITCODE(/*ret=*/127, /*sig=*/0)), "ended with exit code 127");
   EXPECT_EQ(EndText(W_EXITCODE(/*ret=*/143, /*sig=*/0)),
-            "ended in order, as SIGTERM told it to, with code 143");
+            "ended as requested by SIGTERM, with exit code 143");
   EXPECT_EQ(EndText(W_EXITCODE(/*ret=*/0, SIGKILL)), "was killed by signal 9 (SIGKILL)");
 }
 

@@ -93,8 +93,8 @@ int ExitCodeOf(int wait_status) {
 std::string EndText(int wait_status) {
   if (!WIFSIGNALED(wait_status)) {
     const int code = WEXITSTATUS(wait_status);
-    return absl::StrCat(code == 128 + SIGTERM ? "ended in order, as SIGTERM told it to, with code "
-                                              : "ended with code ",
+    return absl::StrCat(code == 128 + SIGTERM ? "ended as requested by SIGTERM, with exit code "
+                                              : "ended with exit code ",
                         code);
   }
   const int signal = WTERMSIG(wait_status);
@@ -143,7 +143,7 @@ absl::Status Launcher::Run(Process& process) {
     // The input is a line or two, which fit into the pipe even if the child does not read yet.
     const std::string& text = *process.spec.input;
     if (write(process.input, text.data(), text.size()) < 0) {
-      Say(absl::StrCat(process.spec.role, " has closed its input"));
+      Say(absl::StrCat(process.spec.role, " does not read its input any more"));
     }
   }
   process.pid = pid;
@@ -218,8 +218,8 @@ void Launcher::Reap() {
     if (code >= kMayCureItself && !process.is_told_to_end && !are_to_end_ &&
         process.times_failed < process.spec.restarts) {
       ++process.times_failed;
-      Say(absl::StrCat(process.spec.role, " ", EndText(status), ", and is started again (",
-                       process.times_failed, " of ", process.spec.restarts, " times)"));
+      Say(absl::StrCat(process.spec.role, " ", EndText(status), ", and is started again (restart ",
+                       process.times_failed, " of at most ", process.spec.restarts, ")"));
       process.starts_again_at = absl::Now() + kRestartPause;
       continue;
     }
@@ -318,14 +318,15 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
       told_at = now;
       // The last process may have ended just now.
       if (const std::string roles = RunningRoles(/*with_last=*/true); !roles.empty()) {
-        Say(absl::StrCat("waits for the end of ", roles, "; a second Ctrl-C kills what is left"));
+        Say(absl::StrCat("waits for the end of ", roles,
+                         "; a second Ctrl-C kills the programs that still run"));
       }
     }
     if (stage != Stage::kEndingFirst) continue;
     if (now.tv_sec >= deadline.tv_sec && AreRunning(/*ends_last=*/false)) {
       if (!std::exchange(is_killing, true)) {
-        Say(absl::StrCat("not over after ", grace_seconds, " s; kills ",
-                         RunningRoles(/*with_last=*/false)));
+        Say(absl::StrCat("these programs did not end within ", grace_seconds,
+                         " s and are killed: ", RunningRoles(/*with_last=*/false)));
       }
       Kill(/*ends_last=*/false);
     }

@@ -21,20 +21,20 @@ absl::StatusOr<std::string> LogFeed::Next() {
     RETURN_IF_ERROR(page.status());
     if (has_begun_ && page->log_id == log_id_ && page->excerpt.num_gone > 0) {
       wire::LogPage note = {.log_id = log_id_, .process = "psctl", .excerpt = {}};
-      note.excerpt.lines.push_back({.number = 0,
-                                    .time = clock_->Now(),
-                                    .level = logging::LogLevel::kWarn,
-                                    .text = absl::StrCat(page->excerpt.num_gone,
-                                                         " lines of the log were gone before they "
-                                                         "were read")});
+      note.excerpt.lines.push_back(
+          {.number = 0,
+           .time = clock_->Now(),
+           .level = logging::LogLevel::kWarn,
+           .text = absl::StrCat(page->excerpt.num_gone,
+                                " lines of the log were overwritten before psctl read them")});
       absl::StrAppend(&text, TextOf(note));
     }
     absl::StrAppend(&text, TextOf(*page));
     has_more = has_begun_ && page->excerpt.has_more;
     if (has_more && page->log_id == log_id_ && page->excerpt.last_number <= query_.after) {
-      return absl::InternalError(
-          absl::StrCat("the server says that its log goes on after line ", query_.after,
-                       ", and gives nothing of it; is it a server of Lodestar?"));
+      return absl::InternalError(absl::StrCat("the server says that its log continues after line ",
+                                              query_.after,
+                                              ", but sends no line; is it a server of Lodestar?"));
     }
     has_more = has_more && text.size() < kMostBytes;
     has_begun_ = true;

@@ -83,7 +83,8 @@ TEST_F(LogFeedTest, LinesThatAreGoneAreToldOf) {
   EXPECT_EQ(Messages(feed.Next()), "");
   for (size_t i = 0; i < logging::LogTail::kMaxLines + 2; ++i) Log("other");
   Log("round=7");
-  EXPECT_EQ(Messages(feed.Next()), "3 lines of the log were gone before they were read;round=7;");
+  EXPECT_EQ(Messages(feed.Next()),
+            "3 lines of the log were overwritten before psctl read them;round=7;");
 }
 
 TEST_F(LogFeedTest, AServerThatPromisesMoreAndGivesNothingIsNotAskedForEver) {

@@ -115,39 +115,39 @@ std::string MemoryText(const MemoryPlan& plan, int columns) {
   std::string text = Paragraph(
       plan.num_servers == 1 ? "Server: " : absl::StrCat("Each of ", plan.num_servers, " servers: "),
       absl::StrCat(server.Describe(), "; ", BytesText(server.peak()),
-                   " while a checkpoint is written; messages and connections beside it "
+                   " while a checkpoint is written. Messages and connections need more "
                    "(docs/reference/limits.md). A checkpoint takes ",
                    BytesText(plan.checkpoint_bytes), " on disk",
                    plan.num_servers == 1 ? "." : ", all servers together."),
       columns);
   if (plan.workers.empty()) {
     return absl::StrCat(
-        text, Paragraph("Worker: ", "what it takes is up to the program that computes.", columns));
+        text, Paragraph("Worker: ", "its memory depends on the program that computes.", columns));
   }
   absl::StrAppend(&text, "\n", WorkersTable(plan, columns), "\n");
   if (!FitsAPlannedCard(plan)) {
-    absl::StrAppend(
-        &text,
-        Paragraph("NO CARD ",
-                  absl::StrCat(
-                      "of up to ", std::end(kPlannedGigabytes)[-1], " GB holds a worker of this.",
-                      plan.has_local_steps ? " With --mode=sync behind --, which keeps no local "
-                                             "optimizer, it takes less."
-                                           : ""),
-                  columns));
+    absl::StrAppend(&text, Paragraph("NO CARD ",
+                                     absl::StrCat("of up to ", std::end(kPlannedGigabytes)[-1],
+                                                  " GB has enough memory for a worker of this job.",
+                                                  plan.has_local_steps
+                                                      ? " With --mode=sync after --, a worker "
+                                                        "keeps no local optimizer and needs less."
+                                                      : ""),
+                                     columns));
   }
   const auto is_card = [](const WorkerMemory& worker) { return worker.device == "card"; };
   const auto card = std::find_if(plan.workers.begin(), plan.workers.end(), is_card);
   absl::StrAppend(
       &text,
       Paragraph("",
-                absl::StrCat("A worker, however many there are. FIXED: parameters, gradients, "
-                             "workspaces and what local steps and encodings keep; A SAMPLE: of a "
-                             "micro-batch. Then the largest --max_micro_batch that memory of so "
-                             "many GB holds, of a card with a twentieth to spare; -: not one "
-                             "sample. A worker that has less than both refuses the job. Beside a "
-                             "card, pinned main memory: ",
-                             BytesText(card->pinned_bytes), "."),
+                absl::StrCat(
+                    "The table is for one worker and does not depend on their number. FIXED has "
+                    "parameters, gradients, workspaces, and the state of local steps and "
+                    "encodings. A SAMPLE is the memory per sample of a micro-batch. The other "
+                    "columns have the largest --max_micro_batch for a card of so many GB, with 5 % "
+                    "to spare; - means that not one sample fits. A worker with less memory than "
+                    "FIXED and A SAMPLE together refuses the job. Pinned main memory per card: ",
+                    BytesText(card->pinned_bytes), "."),
                 columns));
   return text;
 }

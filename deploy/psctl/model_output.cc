@@ -35,16 +35,17 @@ bool IsModelOfOurs(const std::string& path) {
 
 absl::Status NotOurs(const std::string& path, absl::string_view otherwise) {
   return absl::FailedPreconditionError(
-      absl::StrCat(path, " is there already, and no model that psctl wrote; name another ",
-                   otherwise, ", or give --force to replace it"));
+      absl::StrCat(path, " exists and is not a model that psctl wrote; give another ", otherwise,
+                   ", or --force to replace it"));
 }
 
 absl::Status CheckFolder(const ModelTarget& target, Replace replace) {
   std::error_code error;
   const bool exists = std::filesystem::exists(target.path, error);
   if (exists && !std::filesystem::is_directory(target.path, error)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(target.path, " is no folder; --format=huggingface writes one"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        target.path,
+        " is not a folder, but --format=huggingface writes a folder; give another path"));
   }
   if (const absl::Status file = output::ResolveOutput(target.WeightsPath()).status(); !file.ok()) {
     return absl::Status(file.code(), absl::StrCat("--out=", target.path, ": ", file.message()));
@@ -109,7 +110,7 @@ absl::Status CheckSizes(const storage::SafetensorsContents& contents) {
     num_elements += tensor.num_elements;
   if (num_elements == layout.num_elements()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("its header announces ", num_elements, " weights, and its model '",
+      absl::StrCat("its header announces ", num_elements, " weights, but its model '",
                    PeerText(spec->name, kMaxNameBytes), "' has ", layout.num_elements()));
 }
 
@@ -120,8 +121,8 @@ absl::Status CheckRoom(const std::string& path, int64_t num_bytes) {
       storage::FileSystem::Real().FreeBytes(DirectoryOf(path));
   if (!free_bytes.has_value() || num_bytes <= *free_bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat(path, " needs ", num_bytes, " bytes, and its disk has ", *free_bytes,
-                   " free; make room, or name a file on another disk"));
+      absl::StrCat(path, " needs ", num_bytes, " bytes, but only ", *free_bytes,
+                   " are free on its disk; make room, or give a path on another disk"));
 }
 
 // Returns true if the model file at `path` has tensors under names of an earlier release.
@@ -167,7 +168,7 @@ absl::StatusOr<ModelFormat> ParseModelFormat(const std::string& text) {
   if (text == "safetensors") return ModelFormat::kSafetensors;
   if (text == "huggingface") return ModelFormat::kHuggingFace;
   return absl::InvalidArgumentError(
-      absl::StrCat("--format='", text, "': it is safetensors or huggingface"));
+      absl::StrCat("--format='", text, "' is unknown; allowed: safetensors, huggingface"));
 }
 
 std::string ModelTarget::WeightsPath() const {
@@ -207,16 +208,15 @@ ModelWriter::~ModelWriter() {
 
 absl::Status ModelWriter::CheckNotStopped() const {
   if (!stop_.stop_requested()) return absl::OkStatus();
-  return absl::CancelledError(
-      absl::StrCat("told to stop; ", target_.path, " is as it was: nothing is written"));
+  return absl::CancelledError(absl::StrCat("stopped on request; ", target_.path, " is unchanged"));
 }
 
 absl::Status ModelWriter::ReadAnnouncement(absl::string_view bytes) {
   absl::StrAppend(&header_, bytes);
   const auto contents = storage::ReadSafetensorsHeader(header_);
   if (!contents.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("what is exported is no safetensors file: ", contents.status().message()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the server's export is not a safetensors file: ", contents.status().message()));
   }
   if (!contents->has_value()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckSizes(**contents));
@@ -231,9 +231,9 @@ absl::Status ModelWriter::Append(absl::string_view bytes) {
   num_bytes_ += static_cast<int64_t>(bytes.size());
   if (announced_bytes_ == 0) RETURN_IF_ERROR(ReadAnnouncement(bytes));
   if (announced_bytes_ != 0 && num_bytes_ > announced_bytes_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("at least ", num_bytes_, " bytes are exported, and their header announces ",
-                     announced_bytes_));
+    return absl::InvalidArgumentError(absl::StrCat("the server sent at least ", num_bytes_,
+                                                   " bytes, but the header announces ",
+                                                   announced_bytes_));
   }
   return file_->Append(bytes);
 }

@@ -256,7 +256,7 @@ TEST_F(HuggingFaceOutputTest, OnlyForceWritesIntoFoldersOfOthers) {
   EXPECT_OK(CheckModelOutput(target(), Replace::kAny));
   std::ofstream(root_ + "/file") << "x";
   EXPECT_THAT(CheckModelOutput({ModelFormat::kHuggingFace, root_ + "/file"}, Replace::kAny),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is no folder")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is not a folder")));
 }
 
 }  // namespace

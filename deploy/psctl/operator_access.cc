@@ -82,11 +82,12 @@ absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& given_serve
     RETURN_IF_ERROR(wire::CheckMayBePlain("server", servers, flags));
     return access;
   }
-  return absl::UnauthenticatedError(absl::StrCat(
-      "the server at ", *with_tls,
-      " wants a certificate, and there is none of an operator in --state_dir=", flags.state_dir,
-      ": on the server's machine, as the server's user, psctl finds one there; elsewhere give "
-      "--join with what `psctl token create --role=operator` prints there"));
+  return absl::UnauthenticatedError(
+      absl::StrCat("the server at ", *with_tls,
+                   " requires an operator's certificate, and --state_dir=", flags.state_dir,
+                   " has none. On the server's machine, run psctl as the server's user. On another "
+                   "machine, give --join with the join string that `psctl token create "
+                   "--role=operator` prints on the server's machine"));
 }
 
 }  // namespace lodestar::psctl

@@ -34,24 +34,25 @@ absl::StatusOr<std::string> ForEach(const std::vector<std::string>& names,
 absl::StatusOr<std::string> PauseJob(ClusterClient& client, const std::string& reason) {
   RETURN_IF_ERROR(client.Pause(reason));
   return absl::StrCat(
-      "paused: no round is opened any more; psctl status shows those that are still open, psctl "
-      "resume goes on\n");
+      "paused: no new round starts. psctl status shows the rounds that are still open; psctl "
+      "resume continues the job\n");
 }
 
 absl::StatusOr<std::string> ResumeJob(ClusterClient& client) {
   RETURN_IF_ERROR(client.Resume());
-  return std::string("the job goes on\n");
+  return std::string("the job continues\n");
 }
 
 absl::StatusOr<std::string> SetLearningRate(ClusterClient& client, absl::string_view rate) {
   double learning_rate = 0.0;
   if (!absl::SimpleAtod(rate, &learning_rate)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", rate, "' is no number"));
+    return absl::InvalidArgumentError(absl::StrCat("'", rate, "' is not a number"));
   }
   RETURN_IF_ERROR(CheckNotTooSmall("the learning rate", rate, learning_rate));
   ASSIGN_OR_RETURN(const v1::SetLearningRateReply reply, client.SetLearningRate(learning_rate));
   return absl::StrFormat(
-      "the next round has learning rate %g instead of %g; the schedule goes on times %g\n",
+      "the next round has learning rate %g instead of %g; the later rates of the schedule are "
+      "multiplied by %g\n",
       learning_rate, reply.before(), reply.scale());
 }
 
@@ -60,15 +61,15 @@ absl::StatusOr<std::string> EvictWorkers(ClusterClient& client,
                                          const std::string& reason, bool with_certificate) {
   return ForEach(
       names, [&](const std::string& name) { return client.Evict(name, reason, with_certificate); },
-      with_certificate ? " is out with all names of its certificate, until psctl readmit"
-                       : " is out, until psctl readmit");
+      with_certificate ? " is evicted with all names of its certificate until psctl readmit"
+                       : " is evicted until psctl readmit");
 }
 
 absl::StatusOr<std::string> ReadmitWorkers(ClusterClient& client,
                                            const std::vector<std::string>& names) {
   return ForEach(
       names, [&](const std::string& name) { return client.Readmit(name); },
-      " may join again; start it");
+      " may join again; start this worker again");
 }
 
 }  // namespace lodestar::psctl

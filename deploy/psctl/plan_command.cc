@@ -47,7 +47,8 @@ constexpr int64_t kRounds = 1000;
 absl::Status CheckOptions(const PlanOptions& options) {
   if (options.model.empty() == (options.parameters == 0.0)) {
     return absl::InvalidArgumentError(
-        "give --model=PRESET or FILE, or --parameters=N of a model that is neither");
+        "the model is missing: give --model=PRESET, --model=FILE, or --parameters=N with its "
+        "number of parameters");
   }
   if (options.parameters != 0.0) {
     RETURN_IF_ERROR(CheckRange("parameters", options.parameters, 1000, 1e13));
@@ -56,7 +57,7 @@ absl::Status CheckOptions(const PlanOptions& options) {
   RETURN_IF_ERROR(CheckWholeRange("servers", options.servers, 1, params::kMaxServers));
   if (options.output != "table" && options.output != "json") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--output=", options.output, ": allowed are table and json"));
+        absl::StrCat("--output=", options.output, " is unknown; allowed: table, json"));
   }
   return absl::OkStatus();
 }
@@ -72,17 +73,18 @@ absl::Status CheckNetwork(const PlanOptions& options) {
   constexpr double kMostMilliseconds = 1e7;
   if (options.up == 0.0 || options.down == 0.0) {
     return absl::InvalidArgumentError(
-        "--up and --down are needed: Mbit/s that a worker can send and receive");
+        "--up or --down is missing: give both, the rates in Mbit/s at which a worker can send and "
+        "receive");
   }
   if (options.rtt_ms < 0.0) {
     return absl::InvalidArgumentError(
-        "--rtt is needed: the round trip from a worker to a server in ms, as ping shows it; at "
-        "least 0");
+        "--rtt is missing: give the round-trip time between a worker and a server in ms, at least "
+        "0, as ping shows it");
   }
   if (options.step_ms == 0.0) {
     return absl::InvalidArgumentError(
-        "--step_ms is needed: what one step of a worker takes without a network, say from the log "
-        "of a run with one worker");
+        "--step_ms is missing: give the time in ms of one step of a worker without a network, for "
+        "example from the log of a run with one worker");
   }
   constexpr double kLeastMegabits = 1e-3;
   RETURN_IF_ERROR(CheckRange("up", options.up, kLeastMegabits, kMostMegabits));
@@ -109,7 +111,7 @@ absl::StatusOr<params::ModelSpec> ReadModel(const std::string& model) {
   if (named.ok()) return named;
   return absl::Status(
       named.status().code(),
-      absl::StrCat(named.status().message(), "; of another model give --parameters=N"));
+      absl::StrCat(named.status().message(), "; for another model, give --parameters=N"));
 }
 
 // Makes a layout for a model of which only the size is known. It has as many equal blocks as a
@@ -137,8 +139,8 @@ class JobFlags {
   absl::Status Add(absl::string_view argument) {
     absl::string_view flag = argument;
     if (!absl::ConsumePrefix(&flag, "--")) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", argument, "' behind -- is no flag of ps_server: --NAME=VALUE"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", argument, "' after -- is not a flag; write flags of ps_server as --NAME=VALUE"));
     }
     const size_t end = flag.find('=');
     const absl::string_view name = flag.substr(0, end);
@@ -163,8 +165,8 @@ class JobFlags {
     }
     if (name == "outer_preset") {
       return absl::InvalidArgumentError(
-          "--outer_preset is not read here: give --local_steps and --outer_optimizer that it "
-          "stands for");
+          "psctl plan does not read --outer_preset; give its --local_steps and --outer_optimizer "
+          "instead");
     }
     const job::JobField* const field = job::FindJobField(name);
     if (field == nullptr || !field->is_planned) {
@@ -355,14 +357,13 @@ absl::StatusOr<PlanAnswer> PlanMemoryAlone(const PlanOptions& options, JobFlags 
   }
   std::string text = absl::StrCat(Paragraph("", what, columns), "\n", MemoryText(memory, columns));
   if (!flags.uncounted().empty()) {
-    absl::StrAppend(
-        &text,
-        Paragraph("Without effect on memory: ", absl::StrJoin(flags.uncounted(), ", "), columns));
+    absl::StrAppend(&text, Paragraph("Flags without effect on memory: ",
+                                     absl::StrJoin(flags.uncounted(), ", "), columns));
   }
   absl::StrAppend(&text, "\n",
                   Paragraph("",
-                            "With --up, --down, --rtt and --step_ms: how the job had best exchange "
-                            "over that network.",
+                            "Give --up, --down, --rtt and --step_ms as well to see the best way to "
+                            "exchange over that network.",
                             columns));
   return PlanAnswer{.text = std::move(text), .is_met = true};
 }
@@ -400,7 +401,8 @@ absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns) {
     if (std::holds_alternative<params::ClientModelSpec>(base.model.architecture)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--model=", options.model,
-                       ": what it holds is up to the first program; give --parameters=N instead"));
+                       ": the size of this model is not known before a program joins; give "
+                       "--parameters=N instead"));
     }
     layout = params::BuildLayout(base.model);
   }

@@ -282,7 +282,7 @@ absl::Status Watch(const ClusterClient& like, const ClusterWatch::Show& show) {
   watch.away = [last = std::string()](absl::string_view reason, absl::Duration away) mutable {
     const std::string why = reason == last ? "" : absl::StrCat(" (", reason, ")");
     last = std::string(reason);
-    std::fprintf(stderr, "no answer for %s; tries again%s\n",
+    std::fprintf(stderr, "no answer for %s; psctl tries again%s\n",
                  absl::FormatDuration(absl::Ceil(away, absl::Seconds(1))).c_str(), why.c_str());
     return true;
   };
@@ -375,7 +375,7 @@ int LogsCommand(ClusterClient* client, const process::CommandLine& line) {
   query.worker = absl::GetFlag(FLAGS_worker);
   if (line.given.count("round") > 0) {
     query.round = absl::GetFlag(FLAGS_round);
-    if (*query.round < 0) return BadUsage("--round: a round is wanted, 0 or more");
+    if (*query.round < 0) return BadUsage("--round must be the number of a round, 0 or more");
   }
   const absl::Status range = CheckWholeRange("lines", absl::GetFlag(FLAGS_lines), 1, 1000);
   if (!range.ok()) return BadUsage(std::string(range.message()));
@@ -412,11 +412,11 @@ absl::Status CheckIsOutsideOfHook(ClusterClient& client) {
   if (DirectoryOf(finished) != DirectoryOf(status.last_checkpoint().path())) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "within --on_checkpoint of this server, a new checkpoint would run that command again, "
-      "without an end; the finished one is in $LODESTAR_CHECKPOINT: copy it with psctl restore "
-      "\"$LODESTAR_CHECKPOINT\" --to=DIR (",
-      finished, ")"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("inside the command of --on_checkpoint, psctl checkpoint would start that "
+                   "command again without end. Copy the finished checkpoint with psctl restore "
+                   "\"$LODESTAR_CHECKPOINT\" --to=DIR (",
+                   finished, ")"));
 }
 
 int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
@@ -427,7 +427,7 @@ int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
   const absl::StatusOr<v1::CheckpointReply> reply = client->Checkpoint(SayWaits("checkpoint"));
   if (!reply.ok() && stop.stop_requested()) {
     return Fail(absl::CancelledError(
-        "told to stop: the server makes the checkpoint all the same, and nothing is copied"));
+        "stopped on request: the server still makes the checkpoint, but psctl copies nothing"));
   }
   if (!reply.ok()) return FailCall(reply.status());
   const std::string to = absl::GetFlag(FLAGS_to);
@@ -438,20 +438,20 @@ int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
   const auto fail = [&reply](const absl::Status& status, absl::string_view advice = "") {
     const absl::Status whole(
         status.code(),
-        absl::StrCat("saved in ", reply->path(), ", and not copied: ", status.message(), advice));
+        absl::StrCat("saved in ", reply->path(), ", but not copied: ", status.message(), advice));
     return absl::IsUnavailable(status) ? FailCall(whole) : Fail(whole);
   };
   if (const absl::Status there = CheckIsThere(reply->path()); !there.ok()) {
     return fail(there, absl::IsNotFound(there)
-                           ? "; --to needs the folder of the servers' checkpoints on this machine, "
-                             "under the same absolute path"
+                           ? "; for --to, this machine must have the folder of the servers' "
+                             "checkpoints under the same absolute path"
                            : "; run psctl as the user of the servers");
   }
   if (const absl::Status elsewhere = checkpoints::CheckIsElsewhere(disk, reply->path(), to);
       !elsewhere.ok()) {
     return fail(elsewhere);
   }
-  std::fprintf(stderr, "psctl: copies %s to %s\n", reply->path().c_str(), to.c_str());
+  std::fprintf(stderr, "psctl: copying %s to %s\n", reply->path().c_str(), to.c_str());
   const absl::StatusOr<std::string> copy = checkpoints::CopyCheckpoint(disk, reply->path(), to);
   if (copy.ok()) return Print(absl::StrCat(*copy, "\n"));
   return fail(copy.status());
@@ -463,11 +463,13 @@ absl::StatusOr<ModelTarget> TargetOfExport(const process::CommandLine& line) {
   target.path = absl::GetFlag(FLAGS_out);
   const bool has_out = line.given.count("out") > 0;
   const bool has_path = line.positionals.size() > 1;
-  if (has_out && has_path) return absl::InvalidArgumentError("PATH and --out name two outputs");
+  if (has_out && has_path)
+    return absl::InvalidArgumentError("PATH and --out both name the output; give one of the two");
   if (has_path) target.path = line.positionals[1];
   if (target.format == ModelFormat::kHuggingFace && !has_out && !has_path) {
     return absl::InvalidArgumentError(
-        "which folder? psctl export --format=huggingface DIR, which is made if it is not there");
+        "the folder is missing: psctl export --format=huggingface DIR; it is made if it does not "
+        "exist");
   }
   return target;
 }
@@ -570,11 +572,13 @@ int LaunchCommand(const process::CommandLine& line) {
     if (!range.ok()) return BadUsage(std::string(range.message()));
   }
   if (!options.hosts.empty() && line.given.count("workers") > 0) {
-    return BadUsage("--workers: the file of --hosts says how many there are");
+    return BadUsage(
+        "--workers cannot be given with --hosts, because that file says how many workers there "
+        "are");
   }
   for (const char* flag : {"address", "ssh", "worker_program"}) {
     if (options.hosts.empty() && line.given.count(flag) > 0) {
-      return BadUsage(absl::StrCat("--", flag, " is for --hosts"));
+      return BadUsage(absl::StrCat("--", flag, " has no meaning without --hosts"));
     }
   }
   const absl::Status restarts = CheckWholeRange("restart", options.restarts, 0, 1000);
@@ -604,9 +608,9 @@ int PlanCommand(const process::CommandLine& line) {
          {"server_up", "server_down", "packet_loss", "packet_bytes", "utilisation", "loss_budget",
           "max_local_steps", "steps", "worker_threads", "server_threads", "overhead_ms"}) {
       if (!is_given(flag)) continue;
-      return BadUsage(absl::StrCat("--", flag,
-                                   " is about an exchange: give --up, --down, --rtt and --step_ms "
-                                   "of its network, too"));
+      return BadUsage(absl::StrCat(
+          "--", flag,
+          " has no meaning without a network; give --up, --down, --rtt and --step_ms as well"));
     }
   }
   if (line.given.count("model") > 0) options.model = absl::GetFlag(FLAGS_model);
@@ -670,21 +674,21 @@ int PrintHistory(const history::RunHistory& history) {
 }
 
 int RestoreCommand(const process::CommandLine& line) {
-  if (line.positionals.size() != 2) return BadUsage("restore takes the path of one checkpoint");
+  if (line.positionals.size() != 2) return BadUsage("give the path of exactly one checkpoint");
   const std::string to = absl::GetFlag(FLAGS_to);
   if (to.empty())
     return BadUsage("--to is missing: give the folder that the servers have as --checkpoint_dir");
   return RunUntilStopSignal([&](std::stop_token stop) {
     StoppableFileSystem disk(&storage::FileSystem::Real(), std::move(stop));
-    std::fprintf(stderr, "psctl: verifies %s, and copies it to %s\n", line.positionals[1].c_str(),
+    std::fprintf(stderr, "psctl: verifying %s and copying it to %s\n", line.positionals[1].c_str(),
                  to.c_str());
     const absl::StatusOr<std::string> restored = RestoreCheckpoint(disk, line.positionals[1], to);
     if (!restored.ok()) return Fail(restored.status());
     if (const absl::Status given = GiveToOwnerOf(to, *restored); !given.ok()) return Fail(given);
-    return Print(
-        absl::StrCat(*restored, ": servers that are started with --checkpoint_dir=", to,
-                     " go on from it; those with a --journal_dir elsewhere need an empty one, and "
-                     "those with --journal_replica empty folders of the replica, too\n"));
+    return Print(absl::StrCat(
+        *restored, ": servers that start with --checkpoint_dir=", to,
+        " continue from this checkpoint. If they have another --journal_dir, it must be empty. If "
+        "they have --journal_replica, the folders of the replica must be empty\n"));
   });
 }
 
@@ -717,14 +721,14 @@ int RevokeCommand(ClusterClient* client, const process::CommandLine& line) {
   std::optional<int64_t> since_round;
   if (line.given.count("since_round") > 0) since_round = absl::GetFlag(FLAGS_since_round);
   if (since_round.has_value() && *since_round < 0)
-    return BadUsage("--since_round: a round is wanted, 0 or more");
+    return BadUsage("--since_round must be the number of a round, 0 or more");
   return PrintAnswer(
       RevokeIdentities(*client, WordsOf(line), absl::GetFlag(FLAGS_with_token), since_round));
 }
 
 int RollBackCommand(ClusterClient* client) {
   const int64_t round = absl::GetFlag(FLAGS_round);
-  if (round < 0) return BadUsage("--round: a round is wanted, 0 or more");
+  if (round < 0) return BadUsage("--round must be the number of a round, 0 or more");
   const absl::StatusOr<v1::RollBackReply> reply =
       client->RollBack(round, ReasonOr("psctl rollback"));
   if (!reply.ok()) return FailCall(reply.status());
@@ -738,7 +742,7 @@ int PauseCommand(ClusterClient* client) {
 int ResumeCommand(ClusterClient* client) { return PrintAnswer(ResumeJob(*client)); }
 
 int SetLearningRateCommand(ClusterClient* client, const process::CommandLine& line) {
-  if (line.positionals.size() != 2) return BadUsage("set-learning-rate takes one number");
+  if (line.positionals.size() != 2) return BadUsage("give exactly one number, the learning rate");
   return PrintAnswer(SetLearningRate(*client, line.positionals[1]));
 }
 
@@ -770,10 +774,11 @@ std::function<int(const process::CommandLine&)> WithClient(ClientCommand run) {
     }
     if (!client.refusal().empty() && access->joined.has_value()) {
       wire::ThrowAwayCertificate(*access->joined, client.refusal());
-      std::fprintf(stderr,
-                   "psctl: the certificate in %s is not used any more; ask an operator for a new "
-                   "join string (psctl token create --role=operator) and give it with --join\n",
-                   access->joined->certificate.c_str());
+      std::fprintf(
+          stderr,
+          "psctl: the server does not accept the certificate in %s any more. Ask an operator for a "
+          "new join string (psctl token create --role=operator) and give it with --join\n",
+          access->joined->certificate.c_str());
     }
     return exit_code;
   };
@@ -811,7 +816,7 @@ int HistoryCommand(const process::CommandLine& line) {
 
 int ServeCommand(const process::CommandLine& line) {
   if (line.positionals.size() > 2) {
-    return BadUsage(absl::StrCat("'", line.positionals[2], "' is one word too many"));
+    return BadUsage(absl::StrCat("'", line.positionals[2], "' is one argument too many"));
   }
   // The signals are blocked before the server starts threads, so that sigwait() below gets them.
   process::BlockStopSignals();
@@ -1117,14 +1122,13 @@ const Command* Find(const std::vector<Command>& commands, const std::string& nam
 std::string UnknownCommand(const std::vector<Command>& commands, const std::string& name) {
   if (HasJoinString(name)) return std::string(process::StrayJoinString(name).message());
   if (name == "doctor") {
-    return "no command 'doctor'; the Python wheel of Lodestar has it, see "
-           "docs/howto/python_wheel.md: "
-           "lodestar doctor HOST:PORT";
+    return "psctl has no command 'doctor'; use lodestar doctor HOST:PORT of Lodestar's Python "
+           "wheel (docs/howto/python_wheel.md)";
   }
   std::vector<std::string> names = {"help"};
   for (const Command& command : commands) names.push_back(command.name);
   const std::string meant = ClosestWord(name, names);
-  return absl::StrCat("no command '", name, "'",
+  return absl::StrCat("psctl has no command '", name, "'",
                       meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?"));
 }
 
@@ -1173,7 +1177,7 @@ absl::Status CheckFlags() {
   if (const std::string output = absl::GetFlag(FLAGS_output);
       output != "table" && output != "json") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--output=", output, ": table or json is wanted"));
+        absl::StrCat("--output=", output, " is unknown; allowed: table, json"));
   }
   RETURN_IF_ERROR(CheckWholeRange("uses", absl::GetFlag(FLAGS_uses), 0, 1'000'000));
   RETURN_IF_ERROR(CheckWholeRange("threads", absl::GetFlag(FLAGS_threads), 0, 1024));
@@ -1186,12 +1190,12 @@ absl::Status CheckFlags() {
 // notice.
 absl::Status CheckUsage(const Command& command, const process::CommandLine& line) {
   if (command.takes_paths && line.positionals.size() < 2) {
-    return absl::InvalidArgumentError(absl::StrCat("which? psctl ", command.form));
+    return absl::InvalidArgumentError(absl::StrCat("an argument is missing: psctl ", command.form));
   }
   const size_t most = command.takes_path ? 2 : 1;
   if (!command.takes_paths && line.positionals.size() > most) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", line.positionals[most], "' is one word too many"));
+        absl::StrCat("'", line.positionals[most], "' is one argument too many"));
   }
   for (const std::string& path : absl::MakeConstSpan(line.positionals).subspan(1)) {
     RETURN_IF_ERROR(CheckLocalPath(path));
@@ -1212,7 +1216,7 @@ std::string WherePassedOn(const std::vector<Command>& commands,
   for (const std::string& argument : arguments) {
     const Command* const command = Find(commands, argument);
     if (command == nullptr || !command->passes_on) continue;
-    return absl::StrCat("; flags of ps_server go behind --: psctl ", command->form);
+    return absl::StrCat("; write flags of ps_server after --: psctl ", command->form);
   }
   return "";
 }

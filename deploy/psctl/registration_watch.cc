@@ -31,7 +31,7 @@ std::string RegistrationWatch::Take(const std::set<std::string>& registered, abs
   };
   return absl::StrCat("not registered after ", DurationText(now - started_at_), ": ",
                       absl::StrJoin(missing_, ", ", name), " (", missing_.size(), " of ",
-                      num_workers_, " workers); read their lines above, and try ssh ",
+                      num_workers_, " workers); look at their output above, and try ssh ",
                       missing_.front().host, " true");
 }
 

@@ -29,17 +29,17 @@ absl::Status CheckNothingElseCounts(storage::FileSystem& file_system, const std:
                    checkpoints::ListWholeCheckpoints(file_system, folder));
   for (const checkpoints::CheckpointEntry& entry : there) {
     if (checkpoints::WrittenRound(file_system, entry) <= round) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        entry.path, " is later than round ", round.value(),
-        ", and servers would go on from it: move it away, or do without psctl restore and start "
-        "them with --resume=PATH, which sets it aside"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(entry.path, " is later than round ", round.value(),
+                     ", and servers would continue from it. Move it away. Or start the servers "
+                     "with --resume=PATH instead of psctl restore"));
   }
   const std::string journal = absl::StrCat(folder, "/", checkpoints::kJournalFolder);
   ASSIGN_OR_RETURN(const std::vector<std::string> journals, file_system.List(journal));
   if (journals.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       journal,
-      " is there, and servers with --durability=journal would go on from it: move it away"));
+      " exists, and servers with --durability=journal would continue from it; move it away"));
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ absl::Status GiveToOwnerOf(const std::string& folder, const std::string& path) {
   given.push_back(absl::StrCat(folder, "/", storage::kFolderLockName));
   for (const std::string& each : given) {
     if (lchown(each.c_str(), owner.st_uid, owner.st_gid) != 0) {
-      return ErrnoStatus(errno, "give to the owner of its folder", each);
+      return ErrnoStatus(errno, "set the owner, that of its folder, of", each);
     }
   }
   return absl::OkStatus();

@@ -94,8 +94,9 @@ class KeptRun {
     struct stat facts;
     if (lstat(file_.c_str(), &facts) == 0) return absl::TimeFromTimespec(facts.st_mtim);
     if (errno == ENOENT || errno == ENOTDIR) {
-      return absl::NotFoundError(absl::StrCat("there is no ", history::kHistoryFileName,
-                                              "; a server at work writes it every ten seconds"));
+      return absl::NotFoundError(
+          absl::StrCat("there is no ", history::kHistoryFileName,
+                       " yet; a running server writes it every ten seconds"));
     }
     return ErrnoStatus(errno, "look at", PeerText(file_.string(), PATH_MAX));
   }
@@ -154,8 +155,8 @@ absl::Status NoHistoryIn(const std::filesystem::path& folder) {
     }
   }
   if (!below.empty()) {
-    absl::StrAppend(&text, "; runs are in its folders ", absl::StrJoin(below, ", "),
-                    ": give one of them");
+    absl::StrAppend(&text, "; its folders with runs are ", absl::StrJoin(below, ", "),
+                    ": give one of these");
   }
   return absl::NotFoundError(text);
 }
@@ -172,7 +173,7 @@ absl::StatusOr<http::HttpRoutes> KeptRunPages(const std::string& folder) {
   if (!std::filesystem::is_directory(path, error)) {
     return absl::FailedPreconditionError(
         absl::StrCat(PeerText(folder, PATH_MAX),
-                     " is no folder; give the one that was --checkpoint_dir of the run's servers"));
+                     " is not a folder; give the --checkpoint_dir of the run's servers"));
   }
   const auto run = std::make_shared<KeptRun>(path);
   const absl::Status status = run->Look()->status;
@@ -208,11 +209,11 @@ absl::Status ServeKeptRun(const std::string& folder, const std::string& http,
                           const std::function<void()>& wait) {
   ASSIGN_OR_RETURN(const net::ListenAddress address, net::ParseListenAddress("http", http));
   if (!address.IsLoopback()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--http=", address.ToString(),
-        ": what is served there is neither encrypted nor asks who reads it, and stays on this "
-        "machine; give 127.0.0.1:",
-        address.port, ", and from elsewhere use ssh -L"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--http=", address.ToString(),
+                     ": the page is neither encrypted nor protected by a password, so it must stay "
+                     "on this machine. Give 127.0.0.1:",
+                     address.port, ", and use ssh -L from other machines"));
   }
   http::HttpServer::Config config;
   config.address = address;

@@ -201,10 +201,11 @@ TEST_F(ServeCommandTest, WhatIsNoRunIsRefusedWithWhatToGive) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("nowhere")));
   EXPECT_THAT(Serve(FileOf("run"), "127.0.0.1:0"),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("is no folder"), HasSubstr("--checkpoint_dir"))));
-  EXPECT_THAT(Serve(around_, "127.0.0.1:0"),
-              StatusIs(absl::StatusCode::kNotFound,
-                       AllOf(HasSubstr("no history.sqlite"), HasSubstr("folders run: give one"))));
+                       AllOf(HasSubstr("is not a folder"), HasSubstr("--checkpoint_dir"))));
+  EXPECT_THAT(
+      Serve(around_, "127.0.0.1:0"),
+      StatusIs(absl::StatusCode::kNotFound,
+               AllOf(HasSubstr("no history.sqlite"), HasSubstr("with runs are run: give one"))));
   std::filesystem::create_directories(FolderOf("empty"));
   EXPECT_THAT(Serve(FolderOf("empty"), "127.0.0.1:0"),
               StatusIs(absl::StatusCode::kNotFound, Not(HasSubstr("give one"))));

@@ -27,7 +27,8 @@ class StoppableFileSystem final : public storage::ForwardingFileSystem {
   absl::Status Read(const std::string& path,
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
     return disk().Read(path, [&](absl::string_view block) {
-      if (stop_.stop_requested()) return absl::CancelledError("told to stop; nothing is written");
+      if (stop_.stop_requested())
+        return absl::CancelledError("stopped on request; nothing is written");
       return take(block);
     });
   }

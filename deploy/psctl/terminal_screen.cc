@@ -31,7 +31,7 @@ constexpr char kCtrlC = 3;
 absl::StatusOr<std::unique_ptr<TerminalScreen>> TerminalScreen::Open() {
   termios before{};
   if (isatty(STDOUT_FILENO) == 0 || tcgetattr(STDIN_FILENO, &before) != 0) {
-    return absl::FailedPreconditionError("this is no terminal");
+    return absl::FailedPreconditionError("the output is not a terminal");
   }
   termios raw = before;
   raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
@@ -44,7 +44,8 @@ absl::StatusOr<std::unique_ptr<TerminalScreen>> TerminalScreen::Open() {
   pthread_sigmask(SIG_BLOCK, &stop, &signals_before);
   std::unique_ptr<TerminalScreen> screen(new TerminalScreen(before, signals_before));
   if (tcsetattr(STDIN_FILENO, TCSANOW, &raw) != 0 || !output::WriteToStandardOutput(kEnter).ok()) {
-    return absl::FailedPreconditionError("this terminal cannot be drawn on");
+    return absl::FailedPreconditionError(
+        "this terminal cannot show a moving page; set TERM to a terminal type such as xterm");
   }
   return screen;
 }

@@ -28,8 +28,8 @@ absl::StatusOr<std::vector<checkpoints::CheckpointEntry>> CheckpointsAt(
   if (!entries.empty()) return entries;
   if (!file_system.Exists(path)) RETURN_IF_ERROR(CheckIsThere(path));
   return absl::NotFoundError(absl::StrCat(
-      path, " is no checkpoint (it has no ", checkpoints::kManifestName,
-      ") and no folder of checkpoints (it has no round-...); give the path of either"));
+      path, " is neither a checkpoint (it has no ", checkpoints::kManifestName,
+      ") nor a folder of checkpoints (it has no round-...); give the path of one of these"));
 }
 
 std::string WholeText(const checkpoints::Manifest& manifest) {
@@ -59,13 +59,13 @@ absl::Status VerifyCheckpoints(storage::FileSystem& file_system,
                      CheckpointsAt(file_system, path));
     for (const checkpoints::CheckpointEntry& entry : entries) {
       if (entry.suffix == checkpoints::kTemporarySuffix) {
-        RETURN_IF_ERROR(say(absl::StrCat(entry.path, "  not finished, never used")));
+        RETURN_IF_ERROR(say(absl::StrCat(entry.path, "  not finished, servers never use it")));
         continue;
       }
       const absl::StatusOr<checkpoints::Manifest> manifest =
           checkpoints::VerifyCheckpoint(file_system, entry.path);
       if (!manifest.ok() && !file_system.Exists(entry.path)) {
-        RETURN_IF_ERROR(say(absl::StrCat(entry.path, "  was removed meanwhile")));
+        RETURN_IF_ERROR(say(absl::StrCat(entry.path, "  was removed while psctl read the folder")));
         continue;
       }
       ++num_read;
@@ -79,7 +79,8 @@ absl::Status VerifyCheckpoints(storage::FileSystem& file_system,
     }
   }
   if (num_damaged == 0) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(num_damaged, " of ", num_read, " do not verify"));
+  return absl::DataLossError(
+      absl::StrCat(num_damaged, " of ", num_read, " checkpoints are damaged or could not be read"));
 }
 
 }  // namespace lodestar::psctl

@@ -42,10 +42,11 @@ TEST_F(VerifyCommandTest, SaysOfEachWhetherItIsWhole) {
   WriteCheckpoint(disk_, "runs/round-00000011", 11, "weights");
   ASSERT_OK(disk_.CreateDirectories("runs/round-00000012.1000-1.tmp"));
   EXPECT_OK(Verify({"runs/"}));
-  EXPECT_THAT(lines_, ElementsAre("runs/round-00000012.1000-1.tmp  not finished, never used",
-                                  "runs/round-00000011  whole: round 11, 7 B in 1 file",
-                                  "runs/round-00000009.abandoned  whole: round 9, 15 B in 1 file",
-                                  "runs/round-00000007  whole: round 7, 16 B in 1 file"));
+  EXPECT_THAT(lines_,
+              ElementsAre("runs/round-00000012.1000-1.tmp  not finished, servers never use it",
+                          "runs/round-00000011  whole: round 11, 7 B in 1 file",
+                          "runs/round-00000009.abandoned  whole: round 9, 15 B in 1 file",
+                          "runs/round-00000007  whole: round 7, 16 B in 1 file"));
   EXPECT_OK(Verify({"runs/round-00000007", "runs/round-00000011/"}));
   EXPECT_EQ(lines_.size(), 2);
 }
@@ -58,7 +59,8 @@ TEST_F(VerifyCommandTest, NamesWhatIsDamagedAndReadsTheRest) {
   WriteFile(disk_, "runs/round-00000009/weights", "weights of mine");
   WriteFile(disk_, "runs/round-00000011/weights", "weigh");
   ASSERT_OK(disk_.RemoveAll("runs/round-00000012/MANIFEST.json"));
-  EXPECT_THAT(Verify({"runs"}), StatusIs(absl::StatusCode::kDataLoss, "3 of 4 do not verify"));
+  EXPECT_THAT(Verify({"runs"}), StatusIs(absl::StatusCode::kDataLoss,
+                                         "3 of 4 checkpoints are damaged or could not be read"));
   EXPECT_THAT(
       lines_,
       ElementsAre(AllOf(StartsWith("runs/round-00000012  DAMAGED: "), HasSubstr("MANIFEST.json")),
@@ -82,7 +84,7 @@ TEST_F(VerifyCommandTest, WhatAServerRemovesMeanwhileIsNotDamaged) {
   });
   EXPECT_OK(Verify({"runs"}));
   EXPECT_THAT(lines_, ElementsAre(StartsWith("runs/round-00000009  whole: "),
-                                  "runs/round-00000007  was removed meanwhile"));
+                                  "runs/round-00000007  was removed while psctl read the folder"));
 }
 
 TEST_F(VerifyCommandTest, APathWithoutACheckpointIsAnError) {

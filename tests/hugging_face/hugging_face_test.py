@@ -113,7 +113,7 @@ class ExportTest(HuggingFaceTestCase):
          "--data=" + self.path("corpus.txt"), "--", "--model=" + self.path("model.textproto"),
          "--rounds=60", "--batch_size=4", "--eval_samples=8", "--learning_rate=0.03",
          "--bucket_bytes=4096", "--checkpoint_dir=" + self.path("checkpoints")], "launch")
-    launch.wait_for_log("the servers stay")
+    launch.wait_for_log("the servers keep running")
     self.port = int(re.search(r"psctl status --server=127.0.0.1:(\d+)", launch.log()).group(1))
     online, offline = self.path("online"), self.path("offline")
     exported = self.psctl("export", "--format=huggingface", online)

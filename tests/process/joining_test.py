@@ -287,7 +287,7 @@ class JoiningTest(JoiningTestCase):
                      r"psctl token create --role=operator")
     self.assertRegex(server.log(), r"audit: refused: viewer \S+ may not call /lodestar")
     stranger = self.operate("status", home="stranger")
-    self.assertRegex(stranger.stderr, r"wants a certificate, and there is none of an operator in --state_dir=")
+    self.assertRegex(stranger.stderr, r"requires an operator's certificate, and --state_dir=")
     counted = {entry["reason"]: int(entry["count"])
                for entry in self.status()["limits"]["refused"]}
     self.assertEqual(counted["calls denied by role or certificate"], 1, counted)
@@ -329,9 +329,9 @@ class JoiningTest(JoiningTestCase):
     self.wait_for_status(lambda status: sorted(members_of(status)) == ["lost", "other"], "both")
     revoked = self.operate("revoke", "lost")
     self.assertRegex(revoked.stdout,
-                     rf"^lost is revoked; \d workers? of it had to go\ntoken {token}, through which "
-                     r"it had joined or could have come back, still lets others in, and this machine "
-                     rf"under another name: psctl token revoke {token}\n$")
+                     rf"^lost is revoked; \d workers? with this name ended\ntoken {token}, with which "
+                     r"it had joined or could join again, is still valid\. Other machines, and this machine "
+                     rf"under another name, can join with it\. To prevent that, run psctl token revoke {token}\n$")
     # Without the line it hears what became of its certificate, and which others there are.
     self.assert_ends(lost, 1)
     here = f"--coordinator=127.0.0.1:{self.port}"
@@ -343,7 +343,7 @@ class JoiningTest(JoiningTestCase):
                             r"older; .*psctl token create --name=lost",
                             "--name=lost", join=join)
     # With its last machine, or where an operator says so, the token is over, too.
-    self.assertIn(f"token {token}, through which it had joined, lets nobody in any more",
+    self.assertIn(f"token {token}, with which it had joined, is revoked",
                   self.operate("revoke", "lost", "--with_token").stdout)
     self.assert_turned_away("renamed", rf"token {token} was revoked", "--name=new", join=join)
     self.start_joiner("lost_again", "--name=lost",

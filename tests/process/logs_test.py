@@ -105,7 +105,7 @@ class LogsTest(ClusterTestCase):
     self.assertNotIn(" info ", errors.stdout)
     self.assertEqual(len(self.psctl("logs", "--lines=2").stdout.splitlines()), 2)
     for flag, reason in (("--level=loud", "--level=loud is unknown"), ("--lines=0", "--lines"),
-                         ("--round=-1", "--round: a round is wanted")):
+                         ("--round=-1", "--round must be the number of a round")):
       refused = self.psctl("logs", flag)
       self.assertEqual(refused.returncode, 2, flag)
       self.assertIn(reason, refused.stderr)

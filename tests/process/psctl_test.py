@@ -47,7 +47,7 @@ class LaunchTest(ClusterTestCase):
 
   def test_servers_stay_for_an_export_until_they_are_told_to_stop(self):
     launch = self.launch("--servers=2")
-    launch.wait_for_log("the servers stay")
+    launch.wait_for_log("the servers keep running")
     model = self.path("model.safetensors")
     exported = self.psctl("export", "--out=" + model)
     self.assertEqual(exported.returncode, 0, exported.stderr)
@@ -89,7 +89,7 @@ class LaunchTest(ClusterTestCase):
 
   def test_a_folder_for_hugging_face_is_that_of_servers_and_of_their_checkpoint(self):
     launch = self.launch("--servers=2", server_flags=["--checkpoint_dir=" + self.path("runs")])
-    launch.wait_for_log("the servers stay")
+    launch.wait_for_log("the servers keep running")
     online, offline = self.path("online"), self.path("offline")
     exported = self.psctl("export", "--format=huggingface", online)
     self.assertEqual(exported.returncode, 0, exported.stderr)
@@ -118,7 +118,7 @@ class LaunchTest(ClusterTestCase):
     self.assertTrue(texts[0].startswith("round "), texts[0])
     self.assertIn("--force", self.run_psctl("export", "--format=huggingface", self.path("runs"),
                                             "--from=" + online, code=1).stderr)
-    self.assertIn("which folder", self.run_psctl("export", "--format=huggingface", code=2).stderr)
+    self.assertIn("the folder is missing", self.run_psctl("export", "--format=huggingface", code=2).stderr)
     self.assertIn("neither tokenizer.json nor", self.run_psctl(
         "generate", "--model=" + online, "--tokenizer=" + self.path("runs"), code=1).stderr)
 
@@ -185,7 +185,7 @@ echo "connected to $host" >&2
   def test_ends_with_the_job_if_asked(self):
     launch = self.launch("--exit_when_done")
     self.assert_ends(launch)
-    self.assertNotIn("the servers stay", launch.log())
+    self.assertNotIn("the servers keep running", launch.log())
 
   def test_says_where_server_flags_go(self):
     refused = self.run_psctl("launch", "--push_encoding=int8", code=2)
@@ -283,7 +283,7 @@ class OrdersTest(ClusterTestCase):
     port = self.port
     workers = [self.start_worker(name) for name in ("a", "b")]
     self.wait_for_round(2, workers=2)
-    self.assertIn("psctl resume goes on", self.ordered("pause", "--reason=cards are swapped"))
+    self.assertIn("psctl resume continues", self.ordered("pause", "--reason=cards are swapped"))
     paused = self.wait_for_status(
         lambda status: status["state"] == "paused" and
         status.get("last_checkpoint", {}).get("round") == status["round"], "a pause with its checkpoint")
@@ -293,7 +293,7 @@ class OrdersTest(ClusterTestCase):
         lambda status: [worker["state"] for worker in status.get("workers", [])] == ["member"] * 2, "the workers")
     self.assertEqual((back["state"], back["round"]), ("paused", paused["round"]))
     self.assertRegex(self.psctl("status").stdout, r"paused    for \S+: cards are swapped")
-    self.assertIn("the job goes on", self.ordered("resume"))
+    self.assertIn("the job continues", self.ordered("resume"))
     self.wait_for_round(int(paused["round"]) + 2)
     self.assertIn("is not paused", self.refused("resume"))
 
@@ -302,7 +302,7 @@ class OrdersTest(ClusterTestCase):
     self.assertIn("more than 0", self.refused("set-learning-rate", "0", code=2))
     self.assertIn("'much' is no number", self.refused("set-learning-rate", "much", code=2))
 
-    self.assertEqual("b is out, until psctl readmit\n", self.ordered("evict", "b", "--reason=its fan is loud"))
+    self.assertEqual("b is evicted until psctl readmit\n", self.ordered("evict", "b", "--reason=its fan is loud"))
     self.assertEqual(workers[1].wait(), 1, workers[1].log())
     self.assertIn("its fan is loud; psctl readmit b lets it in again", workers[1].log())
     self.assertIn("there is no worker 'c'", self.refused("evict", "c"))
@@ -322,7 +322,7 @@ class OrdersTest(ClusterTestCase):
     self.assertIn("TRAIN LOSS", self.ordered("history"))
     self.assertIn("curve     ", self.ordered("top"))
     self.assertIn("did you mean 'pause'", self.refused("pauze", code=2))
-    self.assertIn("table or json", self.refused("shards", "--output=xml", code=2))
+    self.assertIn("allowed: table, json", self.refused("shards", "--output=xml", code=2))
 
     feed = self.start([BINARIES["psctl"], "events", "--follow", f"--server=127.0.0.1:{port}"], "feed")
     feed.wait_for_log("learning rate set")
@@ -417,7 +417,7 @@ class RollBackTest(ClusterTestCase):
     back = self.psctl("rollback", "--round=3")
     server.kill()
     self.assertEqual(back.returncode, 0, back.stderr)
-    self.assertIn("the job goes on from " + self.path("checkpoints/round-00000002"), back.stdout)
+    self.assertIn("the job continues from " + self.path("checkpoints/round-00000002"), back.stdout)
     names = [name for name in os.listdir(self.path("checkpoints"))
              if re.fullmatch(r"round-\d+", name)]
     self.assertEqual(names, ["round-00000002"])
