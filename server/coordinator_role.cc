@@ -189,13 +189,13 @@ absl::Status CoordinatorRole::OpenFolders(int64_t checkpoint_bytes) {
   if (durability.checkpoint_dir.empty()) {
     if (config_.is_site()) {
       warnings_.emplace_back(
-          "there is no --checkpoint_dir: should this site's server be started again, the state of "
-          "its optimizer begins anew");
+          "this site's server has no --checkpoint_dir; if it is started again, the state of its "
+          "optimizer is lost");
       return absl::OkStatus();
     }
     warnings_.emplace_back(
-        "NOTHING IS SAVED: there is no --checkpoint_dir; whatever ends this server loses the "
-        "training, unless psctl export fetches the weights before");
+        "NOTHING IS SAVED, because there is no --checkpoint_dir. When this server ends, the "
+        "training is lost, unless psctl export saves the weights before");
     return absl::OkStatus();
   }
   const bool keeps_two_kinds =
@@ -239,8 +239,9 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
       storage::FolderLock::Take(folder, storage::NewFolderClaim(deps_.leader), std::move(deps));
   if (!lock.ok()) return explain(lock.status());
   if (const auto& crashed = (*lock)->crashed_holder(); crashed.has_value()) {
-    logging::LogWarn("{}: {} ended without releasing it, as after kill -9 or a power cut", folder,
-                     crashed->Describe());
+    logging::LogWarn(
+        "{}: {} ended without releasing this folder, for example by kill -9 or a power cut", folder,
+        crashed->Describe());
   }
   (*lock)->StartBeating();
   locks_.push_back(*std::move(lock));
@@ -353,19 +354,19 @@ absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> CoordinatorRole::MakeC
     const bool is_compared =
         newest.has_value() && newest->journal.journal_id != 0 && !newest->journal.is_complete;
     if (last > memory->shards.server_incarnation && !is_compared) {
-      alarms_.push_back(absl::StrCat(
-          "the journal ", JournalFolder(),
-          " is older than the newest checkpoint, which servers without it have written: it is not "
-          "gone on from"));
+      alarms_.push_back(
+          absl::StrCat("the journal ", JournalFolder(),
+                       " is older than the newest checkpoint, which servers without this journal "
+                       "wrote. The server continues from the checkpoint"));
       memory.reset();
     }
   }
   // If --resume says where to start, the journal is not used.
   const bool is_wanted = config_.durability.resume == ResumePolicy::kLatest;
   if (memory.has_value() && !is_wanted && !coordinator::IsAllInCheckpoint(*memory)) {
-    alarms_.push_back(absl::StrCat("starts from where --resume says, beside a journal, ",
+    alarms_.push_back(absl::StrCat("starts from the checkpoint of --resume. The journal ",
                                    JournalFolder(),
-                                   ", of rounds that are in no checkpoint: they are lost"));
+                                   " has rounds that are in no checkpoint; these rounds are lost"));
   }
   ASSIGN_OR_RETURN(coordinator::Coordinator::Config settings, CoordinatorSettings());
   if (!memory.has_value() || !is_wanted)
@@ -374,32 +375,35 @@ absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> CoordinatorRole::MakeC
       model::JobOf(memory->model, config_.job, config_.given, config_.open_settings);
   const absl::Status same = coordinator::CheckSameJob(*memory, job, config_.cluster.num_shards);
   if (!same.ok() && coordinator::IsAllInCheckpoint(*memory)) {
-    logging::LogInfo("settings are not those of the journal ({}); a checkpoint has all of it: {}",
-                     same.message(), memory->checkpoints.tracker.last->path);
+    logging::LogInfo(
+        "the settings differ from those of the journal ({}); the server continues from a "
+        "checkpoint with all of its rounds: {}",
+        same.message(), memory->checkpoints.tracker.last->path);
     return coordinator::Coordinator::Create(std::move(settings), now);
   }
   if (same.ok() && model::IsOfEarlierLayout(memory->model, config_.job)) {
     if (coordinator::IsAllInCheckpoint(*memory)) {
       logging::LogInfo(
-          "the journal is of a release that named the model's tensors otherwise; a checkpoint "
-          "has all of it: {}",
+          "the journal is of a release with other tensor names; the server continues from a "
+          "checkpoint with all of its rounds: {}",
           memory->checkpoints.tracker.last->path);
       return coordinator::Coordinator::Create(std::move(settings), now);
     }
     logging::LogInfo(
-        "goes on from the journal of a release that named the model's tensors otherwise, in "
-        "their earlier layout: after psctl stop, or Ctrl-C, and a new start they have "
-        "their names of today");
+        "continues from the journal of a release with other tensor names, and keeps those names. "
+        "After psctl stop or Ctrl-C and a new start, the tensors have their present names");
   }
   if (!same.ok()) {
     is_of_former_division_ =
         coordinator::CheckSameJob(*memory, job, static_cast<int>(memory->shards.servers.size()))
             .ok();
-    return absl::FailedPreconditionError(absl::StrCat(
-        "cannot go on from the journal ", JournalFolder(), " with other settings: ", same.message(),
-        ". It has rounds that are in no checkpoint: start with the settings that it has, and end "
-        "with psctl stop or Ctrl-C, which saves all; then give others. To lose those rounds and go "
-        "back to the newest checkpoint, start once with --resume=PATH of that checkpoint"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot continue from the journal ", JournalFolder(),
+                     " with other settings: ", same.message(),
+                     ". The journal has rounds that are in no checkpoint. Start with the settings "
+                     "of the journal, and end with psctl stop or Ctrl-C, which saves everything; "
+                     "then give other settings. To lose those rounds and go back to the newest "
+                     "checkpoint, start once with --resume=PATH of that checkpoint"));
   }
   absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> resumed =
       coordinator::Coordinator::Resume(std::move(settings), *std::move(memory), now);
@@ -452,13 +456,14 @@ absl::Status CoordinatorRole::BeginJournal(journal::JournalEnd end, const absl::
   };
   deps.reclaim = [this] { return journal_lock_->Reclaim(); };
   deps.on_trouble = [this, folder](const absl::Status& trouble) {
-    if (trouble.ok()) return logging::LogInfo("{} is written again", folder);
+    if (trouble.ok()) return logging::LogInfo("{} can be written again", folder);
     strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time when) {
       coordinator.OnShardEvent(
           0,
-          shards::ShardAlarm{absl::StrCat(
-              "the journal ", folder,
-              " cannot be written, and nobody is answered before it can: ", trouble.message())},
+          shards::ShardAlarm{
+              absl::StrCat("the journal ", folder,
+                           " cannot be written, and the server answers no program until it can: ",
+                           trouble.message())},
           when);
     });
   };
@@ -593,8 +598,8 @@ absl::Status CoordinatorRole::StartPages() {
   logging::LogInfo("dashboard={}", http_->url());
   if (is_remote && is_plain) {
     RaiseAlarm(absl::StrCat("--insecure: ", http_->url(),
-                            " is neither encrypted nor asks who it is; whoever reaches it can read "
-                            "the status and give orders"),
+                            " is neither encrypted nor protected by a password; everyone who can "
+                            "connect to it can read the status and give orders"),
                coordinator::AlarmKind::kReminder);
   }
   dashboard_url_ = absl::StrCat(http_->url(), order_key.empty() ? "" : "#", order_key);
@@ -763,8 +768,8 @@ void CoordinatorRole::SaveAndGoOn() {
   rpc::TakeCheckpoint(
       strand_, kPatience, [](const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) {
         if (published.ok())
-          return logging::LogInfo("saved as the signal asked: {}", published->path);
-        logging::LogWarn("not saved as the signal asked: {}", published.status().message());
+          return logging::LogInfo("saved, as the signal asked: {}", published->path);
+        logging::LogWarn("could not save, as the signal asked: {}", published.status().message());
       });
 }
 
@@ -923,8 +928,8 @@ void CoordinatorRole::OnCheckpointGone(const std::string& path) {
     if (coordinator.phase() != coordinator::CoordinatorPhase::kRunning) return false;
     coordinator.RaiseAlarm(
         absl::StrCat("the newest checkpoint, ", path,
-                     ", was removed or moved while the job runs, and a restart would need it. "
-                     "Another one is written at once; find the program that removes files there"),
+                     ", was removed or moved while the job runs, but a restart needs it. The "
+                     "server writes another one now. Find the program that removes files there"),
         now);
     return true;
   });

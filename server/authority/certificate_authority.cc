@@ -73,9 +73,8 @@ absl::Status WithAdvice(const std::string& folder, const absl::Status& status) {
   }
   return absl::DataLossError(absl::StrCat(
       status.message(), "; ", folder,
-      " has the authority of the cluster, and cannot be used as it "
-      "is: put its files back from where the folder was saved, or move it away for a cluster that "
-      "all have to join anew"));
+      " has the authority of the cluster, but cannot be used in this state. Put its files back "
+      "from a copy. Or move the folder away; then all machines must join again"));
 }
 
 std::string RevokedText(const IdentityRecord& record) {
@@ -88,10 +87,10 @@ std::string RevokedText(const IdentityRecord& record) {
 absl::StatusOr<std::unique_ptr<CertificateAuthority>> CertificateAuthority::Open(Config config,
                                                                                  Deps deps) {
   if (config.certificate_ttl < kShortestTtl || config.certificate_ttl > kLongestTtl) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("certificates would hold for ", absl::FormatDuration(config.certificate_ttl),
-                     "; allowed is ", absl::FormatDuration(kShortestTtl), " to ",
-                     absl::FormatDuration(kLongestTtl)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "certificates would be valid for ", absl::FormatDuration(config.certificate_ttl),
+        "; allowed is ", absl::FormatDuration(kShortestTtl), " to ",
+        absl::FormatDuration(kLongestTtl)));
   }
   std::unique_ptr<CertificateAuthority> authority(
       new CertificateAuthority(std::move(config), std::move(deps)));
@@ -104,8 +103,8 @@ absl::Status CertificateAuthority::Load() {
   if (const absl::Time now = deps_.now(); now < deps_.built) {
     return absl::UnavailableError(absl::StrCat(
         "the clock of this machine is wrong: it shows ", UtcText(now),
-        ", and this program was built after ", UtcText(deps_.built),
-        "; certificates would have ended before they are used; set the clock, and start again"));
+        ", but this program was built after ", UtcText(deps_.built),
+        ". Certificates would expire before they are used. Set the clock, and start again"));
   }
   RETURN_IF_ERROR(security::MakeSecretFolder(folder));
   ASSIGN_OR_RETURN(const FolderGuard guard, FolderGuard::Take(folder));
@@ -122,9 +121,9 @@ absl::Status CertificateAuthority::LoadFiles() {
         security::ReadKeptSecretFile(LedgerPath(folder), kMaxLedgerBytes);
     const absl::StatusOr<TokenLedger> known = TokenLedger::FromJson(ledger.value_or(""));
     if (ledger.ok() && !(known.ok() && known->tokens().empty() && known->identities().empty())) {
-      return absl::NotFoundError(absl::StrCat(KeyPath(folder), " is not there, and ",
+      return absl::NotFoundError(absl::StrCat(KeyPath(folder), " is missing, but ",
                                               LedgerPath(folder),
-                                              " knows of machines that have joined"));
+                                              " lists machines that have joined"));
     }
     key = security::NewPrivateKey();
     const absl::Time now = deps_.now();
@@ -135,7 +134,7 @@ absl::Status CertificateAuthority::LoadFiles() {
     RETURN_IF_ERROR(security::WriteSecretFile(CertificatePath(folder), authority_.certificate));
     RETURN_IF_ERROR(security::WriteSecretFile(LedgerPath(folder), TokenLedger().ToJson()));
     RETURN_IF_ERROR(security::WriteSecretFile(KeyPath(folder), *key));
-    logging::LogInfo("made the authority of a new cluster in {}", folder);
+    logging::LogInfo("made an authority for a new cluster in {}", folder);
   }
   RETURN_IF_ERROR(key.status());
   authority_.key = *std::move(key);
@@ -157,19 +156,16 @@ absl::Status CertificateAuthority::CheckAuthorityHolds() const {
   const std::string path = CertificatePath(config_.folder);
   if (now < validity_.from) {
     return absl::UnavailableError(
-        absl::StrCat(path, " holds only from ", UtcText(validity_.from),
-                     " on, and the clock of this machine "
-                     "shows ",
-                     UtcText(now),
-                     "; set the clock, and start again; if the clock is right, it was "
-                     "ahead when the authority was made: move ",
-                     config_.folder, " away for a cluster that all have to join anew"));
+        absl::StrCat(path, " is valid only from ", UtcText(validity_.from),
+                     ", and the clock of this machine shows ", UtcText(now),
+                     ". Set the clock, and start again. If the clock is right, move ",
+                     config_.folder, " away; then all machines must join again"));
   }
   if (now < validity_.until) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       path, " has ended at ", UtcText(validity_.until), ", and the clock of this machine shows ",
-      UtcText(now), "; if the clock is right, move ", config_.folder,
-      " away for a cluster that all have to join anew"));
+      UtcText(now), ". If the clock is right, move ", config_.folder,
+      " away; then all machines must join again"));
 }
 
 absl::Status CertificateAuthority::ReadLedger() {
@@ -202,9 +198,9 @@ absl::Status CertificateAuthority::Change(
   if (const absl::Status kept =
           security::WriteSecretFile(LedgerPath(config_.folder), changed.ToJson());
       !kept.ok()) {
-    trouble_ = absl::StrCat("nothing can be recorded of machines that join: ", kept.message());
-    return absl::UnavailableError(
-        absl::StrCat("the server of shard 0 cannot record it on its disk: ", kept.message()));
+    trouble_ = absl::StrCat("no machine can join, because it cannot be recorded: ", kept.message());
+    return absl::UnavailableError(absl::StrCat(
+        "the server of shard 0 cannot record the change on its disk: ", kept.message()));
   }
   ledger_ = std::move(changed);
   // An empty version makes the next ReadLedger() read the file that was just written.
@@ -329,9 +325,10 @@ absl::StatusOr<security::Identity> CertificateAuthority::KeepOwn(
   if (kept.ok()) return identity;
   if (ends.has_value()) {
     absl::MutexLock lock(&mutex_);
-    trouble_ = absl::StrCat("the certificate of ", name, " ends at ", UtcText(*ends),
-                            " and cannot be renewed: ", kept.message(),
-                            "; make room, because no program can connect from then on");
+    trouble_ =
+        absl::StrCat("the certificate of ", name, " ends at ", UtcText(*ends),
+                     " and cannot be renewed: ", kept.message(),
+                     ". Make room on the disk before then; afterwards no program can connect");
   }
   return kept;
 }
@@ -342,8 +339,10 @@ void CertificateAuthority::LookAtLedger() {
   if (deps_.now() - read_at_ >= kReadInterval) {
     if (const absl::Status read = ReadLedger(); !read.ok()) {
       read_at_ = deps_.now();
-      logging::LogWarn("the ledger of identities cannot be read; goes on with what was there: {}",
-                       read.message());
+      logging::LogWarn(
+          "the file of identities cannot be read, so the server keeps the identities that it "
+          "knows: {}",
+          read.message());
     }
   }
 }
@@ -369,10 +368,11 @@ absl::Status CertificateAuthority::CheckHolds(const security::Identity& identity
   if (found == ledger_.identities().end() || deps_.now() < found->second.expires) {
     return absl::OkStatus();
   }
-  return absl::UnauthenticatedError(absl::StrCat(
-      "the certificate of ", security::TextOf(identity), " has ended at ",
-      UtcText(found->second.expires), ", and it is ", UtcText(deps_.now()),
-      " by the clock of this server", "; join again with what `psctl token create` prints"));
+  return absl::UnauthenticatedError(
+      absl::StrCat("the certificate of ", security::TextOf(identity), " has ended at ",
+                   UtcText(found->second.expires), ", and it is ", UtcText(deps_.now()),
+                   " by the clock of this server",
+                   "; join again with the join string that `psctl token create` prints"));
 }
 
 std::map<std::string, std::string> CertificateAuthority::Revoked() {

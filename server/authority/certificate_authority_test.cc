@@ -256,7 +256,7 @@ TEST_F(CertificateAuthorityTest, AnAuthorityOutOfItsTimeIsNamedWithTheTimeOfTheC
   now_ = absl::FromUnixSeconds(1'500'000'000);  // 2017
   EXPECT_THAT(CertificateAuthority::Open({.folder = folder_}, {.now = [this] { return now_; },
                                                                .built = absl::InfinitePast()}),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("holds only from 2020-01-01")));
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("is valid only from 2020-01-01")));
 }
 
 TEST_F(CertificateAuthorityTest, BeginsNowForAClientThatRenewsByTheBeginning) {
@@ -313,9 +313,9 @@ TEST_F(CertificateAuthorityTest, NoOtherAuthorityTakesThePlaceOfOneWhoseKeyIsLos
   ASSERT_OK(Open()->KeepOwn(folder_ + "/own", security::Role::kServer, "server-0"));
   ASSERT_EQ(unlink((folder_ + "/authority-key.pem").c_str()), 0);
   const auto again = CertificateAuthority::Open({.folder = folder_}, {});
-  EXPECT_THAT(again, StatusIs(absl::StatusCode::kDataLoss,
-                              AllOf(HasSubstr("authority-key.pem is not there"),
-                                    HasSubstr("put its files back"))));
+  EXPECT_THAT(again,
+              StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr("authority-key.pem is missing"),
+                                                          HasSubstr("put its files back"))));
 }
 
 TEST_F(CertificateAuthorityTest, SaysWhatToDoAboutEachFileThatIsDamagedOrGone) {

@@ -37,7 +37,7 @@ absl::Status CheckMayBeTaken(absl::string_view name) {
   if (!security::IsOwnIdentityName(name)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--name: the name '", name,
-                   "' is kept for those who have the authority's own folder; choose another"));
+                   "' is reserved for programs on the server's machine; choose another name"));
 }
 
 // A ledger as it is stored. If last_number is missing, an earlier release wrote the ledger, without
@@ -59,7 +59,7 @@ struct LedgerFile {
 absl::Status CheckNumber(absl::string_view what, int64_t number, const LedgerFile& file) {
   if (!file.has_numbers() || (number >= 1 && number <= file.last_number)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      what, " is ", number, "; it is from 1 to last_number, which is ", file.last_number));
+      what, " is ", number, "; allowed are 1 to last_number, which is ", file.last_number));
 }
 
 struct RoleForm {
@@ -124,19 +124,20 @@ absl::Status TokenLedger::Create(const TokenTerms& terms, const std::string& id,
                                  const std::string& secret_sha256, absl::Time now) {
   if (terms.ttl < kShortestTtl || terms.ttl > kLongestTtl) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a token's time (--ttl) is ", absl::FormatDuration(terms.ttl), "; allowed is ",
+        "a token's lifetime (--ttl) is ", absl::FormatDuration(terms.ttl), "; allowed is ",
         absl::FormatDuration(kShortestTtl), " to ", absl::FormatDuration(kLongestTtl)));
   }
   if (terms.max_uses < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("a token's uses (--uses) are ", terms.max_uses,
-                                                   "; allowed is 0 (any number) or more"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a token's number of uses (--uses) is ", terms.max_uses,
+                     "; allowed is 0, which means any number, or more"));
   }
   if (!terms.name.empty()) RETURN_IF_ERROR(CheckMayBeTaken(terms.name));
   Forget(now);
   if (tokens_.size() >= kMaxTokens) {
     return absl::ResourceExhaustedError(
         absl::StrCat("there are ", tokens_.size(),
-                     " tokens, the most that are kept; revoke some: psctl token revoke ID"));
+                     " tokens, the maximum; revoke some with psctl token revoke ID"));
   }
   tokens_[id] = {.id = id,
                  .secret_sha256 = secret_sha256,
@@ -151,23 +152,24 @@ absl::StatusOr<TokenLedger::Redeemed> TokenLedger::Redeem(const Enrolment& enrol
   RETURN_IF_ERROR(FindValid(enrolment.token_id, enrolment.secret, now).status());
   TokenRecord& token = tokens_.at(enrolment.token_id);
   if (token.terms.max_uses > 0 && token.uses >= token.terms.max_uses) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("token ", token.id, " has been used ",
-                     token.uses == 1 ? "once" : absl::StrCat(token.uses, " times"),
-                     ", as often as it may (--uses=", token.terms.max_uses,
-                     "); ask for a new join string (psctl token create)"));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "token ", token.id, " has been used ",
+        token.uses == 1 ? "once" : absl::StrCat(token.uses, " times"), ", its maximum (--uses=",
+        token.terms.max_uses, "); ask for a new join string (psctl token create)"));
   }
   const std::string role(security::RoleName(token.terms.role));
   const std::vector<std::string>& roles = enrolment.roles;
   if (!roles.empty() && std::find(roles.begin(), roles.end(), role) == roles.end()) {
     return absl::PermissionDeniedError(absl::StrCat("token ", token.id, " is for the role ", role,
-                                                    "; wanted is ", absl::StrJoin(roles, " or ")));
+                                                    ", but this call needs the role ",
+                                                    absl::StrJoin(roles, " or ")));
   }
   const std::string& wanted = enrolment.name;
   const std::string& bound = token.terms.name;
   if (!bound.empty() && !wanted.empty() && wanted != bound) {
     return absl::PermissionDeniedError(absl::StrCat("token ", token.id, " is for the name '", bound,
-                                                    "', and '", wanted, "' is wanted"));
+                                                    "', but this machine asks for the name '",
+                                                    wanted, "'; give --name=", bound));
   }
   std::string name = !bound.empty() ? bound : wanted;
   if (name.empty()) {
@@ -182,10 +184,9 @@ absl::StatusOr<TokenLedger::Redeemed> TokenLedger::Redeem(const Enrolment& enrol
   RETURN_IF_ERROR(
       CheckFree(name, bound.empty() ? std::nullopt : std::make_optional(token.terms.role), now));
   if (identities_.size() >= kMaxIdentities) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("there are ", identities_.size(),
-                     " identities, the most that are kept; those whose "
-                     "certificates have ended for a week are forgotten"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "there are ", identities_.size(),
+        " identities, the maximum; an identity is removed a week after its certificate has ended"));
   }
   Redeemed redeemed{.identity = {token.terms.role, std::move(name), enrolment.identity_id}};
   if (!bound.empty()) redeemed.replaced_ids = Replace(bound, now);
@@ -204,10 +205,9 @@ absl::StatusOr<security::Identity> TokenLedger::IdentityByToken(absl::string_vie
   ASSIGN_OR_RETURN(const TokenRecord* const token, FindValid(token_id, secret, now));
   if (token->terms.max_uses > 0) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "token ", token->id, " is for enrolling ", token->terms.max_uses,
+        "token ", token->id, " can be used only for joining, ", token->terms.max_uses,
         token->terms.max_uses == 1 ? " time" : " times",
-        ", and cannot be shown instead of a certificate; ask for one without --uses (psctl token "
-        "create)"));
+        ", and not instead of a certificate. Ask for a token without --uses (psctl token create)"));
   }
   const std::string& bound = token->terms.name;
   std::string name = bound.empty() ? absl::StrCat("token-", token->id) : bound;
@@ -224,7 +224,7 @@ absl::StatusOr<const TokenRecord*> TokenLedger::FindValid(absl::string_view toke
   if (found == tokens_.end() ||
       !security::AreEqualSecrets(found->second.secret_sha256, security::Sha256Hex(secret))) {
     return absl::PermissionDeniedError(
-        "the token is not known to this cluster; ask for a new join string (psctl token create)");
+        "this cluster does not know the token; ask for a new join string (psctl token create)");
   }
   const TokenRecord& token = found->second;
   if (token.is_revoked) {
@@ -275,7 +275,7 @@ absl::Status TokenLedger::RevokeToken(absl::string_view id) {
   const auto found = tokens_.find(std::string(id));
   if (found == tokens_.end()) {
     return absl::NotFoundError(
-        absl::StrCat("there is no token ", id, "; psctl token list shows them"));
+        absl::StrCat("there is no token ", id, "; psctl token list shows all tokens"));
   }
   found->second.is_revoked = true;
   return absl::OkStatus();
@@ -302,7 +302,7 @@ absl::StatusOr<TokenLedger::Revocation> TokenLedger::Revoke(absl::string_view na
   }
   if (!is_known) {
     return absl::NotFoundError(
-        absl::StrCat("there is no identity '", name, "'; psctl identities shows them"));
+        absl::StrCat("there is no identity '", name, "'; psctl identities shows all identities"));
   }
   last_number_ = number;
   for (const std::string& token_id : used_tokens) {
@@ -342,12 +342,12 @@ absl::Status TokenLedger::CheckNotShutOut(absl::string_view name, const TokenRec
   for (const auto& [id, record] : identities_) {
     if (record.is_replaced || record.revocation < token.creation) continue;
     if (!security::AreNamesInConflict(record.identity.name, name)) continue;
-    return absl::PermissionDeniedError(absl::StrCat(
-        security::TextOf(record.identity), " was revoked at ", UtcText(record.revoked), " (",
-        record.revoked_because, "), and token ", token.id,
-        " is older; a join string made since then lets the name in again: psctl token create "
-        "--name=",
-        name));
+    return absl::PermissionDeniedError(
+        absl::StrCat(security::TextOf(record.identity), " was revoked at ", UtcText(record.revoked),
+                     " (", record.revoked_because, "), and token ", token.id,
+                     " is older than that. To let the name join again, make a new join string: "
+                     "psctl token create --name=",
+                     name));
   }
   return absl::OkStatus();
 }
@@ -367,9 +367,9 @@ absl::Status TokenLedger::CheckFree(absl::string_view name,
     if (replaced_role == other.role && other.name == name) continue;
     return absl::AlreadyExistsError(
         absl::StrCat("the name '", name, "' is taken by ", security::TextOf(other),
-                     ", whose certificate holds until ", UtcText(record.expires),
-                     "; choose another --name, or take its place with what `psctl token create "
-                     "--role=",
+                     ", whose certificate is valid until ", UtcText(record.expires),
+                     ". Give another --name. Or replace that machine with the join string that "
+                     "`psctl token create --role=",
                      security::RoleName(other.role), " --name=", other.name, "` prints"));
   }
   return absl::OkStatus();
@@ -432,13 +432,13 @@ absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
   ASSIGN_OR_RETURN(const int64_t version, GetInt64(json, "format_version"));
   if (version != kFormatVersion) {
     return absl::InvalidArgumentError(
-        absl::StrCat("format_version is ", version, ", this release reads ", kFormatVersion));
+        absl::StrCat("format_version is ", version, ", but this release reads ", kFormatVersion));
   }
   LedgerFile file;
   RETURN_IF_ERROR(archive::ReadRecord(json, file));
   if (file.has_numbers() && (file.last_number < 0 || file.last_number >= kMaxNumber)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("last_number is ", file.last_number, "; it is from 0 to ", kMaxNumber - 1));
+        absl::StrCat("last_number is ", file.last_number, "; allowed are 0 to ", kMaxNumber - 1));
   }
   TokenLedger ledger;
   ledger.last_number_ = file.has_numbers() ? file.last_number : 0;

@@ -58,10 +58,10 @@ TEST_F(TokenLedgerTest, WhatATokenMayNotBeNamesTheFlag) {
     EXPECT_THAT(ledger_.Create(terms, "t", security::Sha256Hex("s"), now_),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text)));
   };
-  refused({.ttl = absl::Milliseconds(1)}, "a token's time (--ttl) is 1ms; allowed is 1s to ");
-  refused({.ttl = kDay, .max_uses = -1}, "a token's uses (--uses) are -1");
+  refused({.ttl = absl::Milliseconds(1)}, "a token's lifetime (--ttl) is 1ms; allowed is 1s to ");
+  refused({.ttl = kDay, .max_uses = -1}, "a token's number of uses (--uses) is -1");
   refused({.ttl = kDay, .name = "a b"}, "--name: name of 3 bytes");
-  refused({.ttl = kDay, .name = "server-0"}, "--name: the name 'server-0' is kept for");
+  refused({.ttl = kDay, .name = "server-0"}, "--name: the name 'server-0' is reserved for");
 }
 
 TEST_F(TokenLedgerTest, ATokenLetsInUnderANameOfItsOwnOrTheMachines) {
@@ -79,7 +79,7 @@ TEST_F(TokenLedgerTest, ATokenLetsInUnderANameOfItsOwnOrTheMachines) {
 TEST_F(TokenLedgerTest, AWrongSecretAndAnUnknownTokenAreToldTheSame) {
   Create("t", {.ttl = kDay});
   const absl::Status wrong = RedeemWith("t", "secret of x").status();
-  EXPECT_THAT(wrong, Refused("not known to this cluster"));
+  EXPECT_THAT(wrong, Refused("does not know the token"));
   EXPECT_EQ(RedeemWith("x", "secret of x").status(), wrong);
   EXPECT_EQ(RedeemWith("t", "").status(), wrong);
   EXPECT_EQ(ledger_.tokens().at("t").uses, 0);
@@ -88,7 +88,7 @@ TEST_F(TokenLedgerTest, AWrongSecretAndAnUnknownTokenAreToldTheSame) {
 TEST_F(TokenLedgerTest, TimeAndUsesEndAToken) {
   Create("once", {.ttl = kDay, .max_uses = 1});
   EXPECT_OK(Redeem("once"));
-  EXPECT_THAT(Redeem("once"), Refused("used once, as often as it may (--uses=1)"));
+  EXPECT_THAT(Redeem("once"), Refused("used once, its maximum (--uses=1)"));
   Create("twice", {.ttl = kDay, .max_uses = 2});
   EXPECT_OK(Redeem("twice", "w1"));
   EXPECT_OK(Redeem("twice", "w2"));
@@ -111,7 +111,7 @@ TEST_F(TokenLedgerTest, ATokenThatIsShownSaysWhoItIsAndCountsNoUse) {
             (security::Identity{security::Role::kOperator, "alice", "token-named"}));
   EXPECT_EQ(ledger_.tokens().at("t").uses, 0);
   EXPECT_THAT(shown("once"), Refused("without --uses"));
-  EXPECT_THAT(shown("x"), Refused("not known to this cluster"));
+  EXPECT_THAT(shown("x"), Refused("does not know the token"));
   EXPECT_THAT(ledger_.IdentityByToken("t", "secret of x", now_), Refused("not known"));
   EXPECT_OK(ledger_.RevokeToken("t"));
   EXPECT_THAT(shown("t"), Refused("was revoked"));
@@ -139,7 +139,7 @@ TEST_F(TokenLedgerTest, ATokenForAnotherRoleIsNotUsed) {
   enrolment.identity_id = "1";
   enrolment.roles = {"worker"};
   EXPECT_THAT(ledger_.Redeem(enrolment, now_),
-              Refused("token t is for the role viewer; wanted is worker"));
+              Refused("token t is for the role viewer, but this call needs the role worker"));
   enrolment.roles = {"operator", "viewer"};
   EXPECT_OK(ledger_.Redeem(enrolment, now_));
 }
@@ -198,7 +198,7 @@ TEST_F(TokenLedgerTest, NamesOfTheServersOwnAreNobodyElses) {
   for (const char* name : {"server-1", "replica-0", "local-operator"}) {
     EXPECT_THAT(
         ledger_.Create({.role = security::Role::kServer, .ttl = kDay, .name = name}, "t", "", now_),
-        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is kept for those")));
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is reserved for programs")));
     Create("t", {.ttl = kDay});
     EXPECT_THAT(Redeem("t", name), StatusIs(absl::StatusCode::kInvalidArgument));
   }
@@ -249,12 +249,11 @@ TEST_F(TokenLedgerTest, ARevokedNameComesBackWithAYoungerTokenOnly) {
   now_ += absl::Seconds(1);
   EXPECT_OK(ledger_.Revoke("w0", "lost", false, now_));
   for (const char* name : {"w0", "w0.1"}) {
-    EXPECT_THAT(
-        Redeem("shared", name),
-        Refused("worker w0 was revoked at 2027-01-15 08:00:01 UTC (lost), and token shared is "
-                "older; a join string made since then lets the name in again: psctl token create "
-                "--name=" +
-                std::string(name)));
+    EXPECT_THAT(Redeem("shared", name),
+                Refused("worker w0 was revoked at 2027-01-15 08:00:01 UTC (lost), and token shared "
+                        "is older than that. To let the name join again, make a new join string: "
+                        "psctl token create --name=" +
+                        std::string(name)));
   }
   EXPECT_THAT(Redeem("bound"), Refused("token bound is older"));
   EXPECT_OK(Redeem("shared", "w2")) << "its other names are free";

@@ -83,9 +83,9 @@ absl::StatusOr<std::string> TryCheckpointFolder(storage::FileSystem& file_system
   const int64_t free_bytes =
       file_system.FreeBytes(folder).value_or(std::numeric_limits<int64_t>::max());
   if (free_bytes < checkpoint_bytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(folder, " has ", free_bytes, " bytes free, one checkpoint of this job takes ",
-                     checkpoint_bytes, "; make room, or give another folder"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        folder, " has ", free_bytes, " bytes free, but one checkpoint of this job takes ",
+        checkpoint_bytes, "; make room, or give another folder"));
   }
   ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> there,
                    checkpoints::ListWholeCheckpoints(file_system, folder));
@@ -93,8 +93,8 @@ absl::StatusOr<std::string> TryCheckpointFolder(storage::FileSystem& file_system
   const int64_t have_room = free_bytes / checkpoint_bytes;
   if (have_room >= to_come) return "";
   return absl::StrCat(folder, " has room for ", have_room, " more checkpoints of ",
-                      checkpoint_bytes, " bytes, ", to_come,
-                      " are to come: make room, or lower --checkpoint_keep");
+                      checkpoint_bytes, " bytes, but ", to_come,
+                      " more will be kept; make room, or lower --checkpoint_keep");
 }
 
 }  // namespace lodestar::checkpoint

@@ -121,7 +121,7 @@ TEST_F(CheckpointFolderTest, RoomForSomeOnlyIsAWarning) {
   const auto warning =
       TryCheckpointFolder(storage::FileSystem::Real(), folder_, free_bytes / 3, 1000);
   ASSERT_OK(warning);
-  EXPECT_THAT(*warning, AllOf(HasSubstr("1000 are to come"), HasSubstr("--checkpoint_keep")));
+  EXPECT_THAT(*warning, AllOf(HasSubstr("1000 more will be kept"), HasSubstr("--checkpoint_keep")));
 }
 
 }  // namespace

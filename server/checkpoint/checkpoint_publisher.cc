@@ -103,8 +103,8 @@ absl::Status SetAsideNewer(storage::FileSystem& file_system, const std::string& 
   const int64_t count = num_before + static_cast<int64_t>(set_aside.size());
   if (count > kManySetAside) {
     logging::LogWarn(
-        "{} has {} checkpoints that were set aside, round-N.abandoned; no server removes them: do "
-        "so with those that nobody needs",
+        "{} has {} checkpoints that were set aside (round-N.abandoned). Servers do not remove "
+        "them; remove those that you do not need",
         root, count);
   }
   return file_system.SyncDirectory(root);

@@ -62,12 +62,12 @@ checkpoints::BucketManifest CommonOf(const checkpoints::Manifest& manifest,
 
 absl::Status UnreadCheckpoint(absl::string_view path, const absl::Status& why) {
   return absl::Status(
-      why.code(),
-      absl::StrCat("checkpoint ", path,
-                   " cannot be read, and what is older would undo its rounds: ", why.message(),
-                   "; ",
-                   absl::IsUnimplemented(why) ? "start that release" : "let this process read it",
-                   ", or move the checkpoint away to go on without it"));
+      why.code(), absl::StrCat("checkpoint ", path,
+                               " cannot be read, and an older checkpoint would lose its rounds: ",
+                               why.message(), ". To continue, ",
+                               absl::IsUnimplemented(why) ? "start that release"
+                                                          : "let this process read the checkpoint",
+                               ", or move the checkpoint away to continue without it"));
 }
 
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
@@ -95,7 +95,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
     entry->round = checkpoints::WrittenRound(file_system, *entry);
     alarms.push_back(absl::StrCat("CHECKPOINT ", entry->path, " IS MISNAMED: its ",
                                   checkpoints::kManifestName, " says round ", entry->round.value(),
-                                  ", and that counts"));
+                                  ", which is taken as right"));
   }
   // The sort is stable: of two checkpoints of one round, the one with the correct name stays first.
   std::stable_sort(entries.begin(), entries.end(),
@@ -113,10 +113,10 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
                                   " IS DAMAGED and is not used: ", manifest.status().message()));
   }
   if (entries.empty()) return std::nullopt;
-  return absl::DataLossError(
-      absl::StrCat("no checkpoint below ", root,
-                   " verifies; move them away to start anew, or restore them from a copy: ",
-                   absl::StrJoin(alarms, "; ")));
+  return absl::DataLossError(absl::StrCat(
+      "all checkpoints in ", root,
+      " are damaged; restore one from a copy, or move them away to start from the beginning: ",
+      absl::StrJoin(alarms, "; ")));
 }
 
 struct CheckpointReader::ShardData {
@@ -188,7 +188,8 @@ absl::Status CheckpointReader::ReadWritten(const std::string& state_name,
       range.size() != static_cast<int64_t>(out.size())) {
     return absl::InvalidArgumentError(
         absl::StrCat("elements ", range.begin, " to ", range.end, " into ", out.size(),
-                     " floats; the checkpoint has ", manifest_.layout.num_elements()));
+                     " floats cannot be read; the number of elements of the checkpoint is ",
+                     manifest_.layout.num_elements()));
   }
   for (const std::unique_ptr<ShardData>& shard : shards_) {
     if (Overlap(shard->range, range) <= 0) continue;
@@ -196,7 +197,7 @@ absl::Status CheckpointReader::ReadWritten(const std::string& state_name,
         state_name.empty() ? shard->weights.get() : shard->optimizer.get();
     if (file == nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat(directory_, " holds no optimizer state, wanted is ", state_name));
+          absl::StrCat(directory_, " has no optimizer state, but the job needs ", state_name));
     }
     for (const params::TensorSlice& slice :
          params::SlicesOf(manifest_.layout, shard->range, state_name)) {
@@ -206,7 +207,7 @@ absl::Status CheckpointReader::ReadWritten(const std::string& state_name,
       ASSIGN_OR_RETURN(const absl::Span<const float> values, file->Floats(slice.name));
       if (static_cast<int64_t>(values.size()) != slice.range.size()) {
         return absl::DataLossError(absl::StrCat(file->path(), ": ", slice.name, " has ",
-                                                values.size(), " elements, the layout says ",
+                                                values.size(), " elements, but the layout says ",
                                                 slice.range.size()));
       }
       std::memcpy(out.data() + (part.begin - range.begin),
@@ -219,10 +220,11 @@ absl::Status CheckpointReader::ReadWritten(const std::string& state_name,
 absl::Status CheckpointReader::CheckStateNames(const std::vector<std::string>& state_names) const {
   for (const checkpoints::ShardManifest& shard : manifest_.shards) {
     if (shard.state_names != state_names) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          directory_, " holds optimizer state {", absl::StrJoin(shard.state_names, ", "),
-          "}, this job's optimizer has {", absl::StrJoin(state_names, ", "),
-          "}; resume with the optimizer it was written with, or start from its weights only"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(directory_, " has optimizer state {", absl::StrJoin(shard.state_names, ", "),
+                       "}, but this job's optimizer has {", absl::StrJoin(state_names, ", "),
+                       "}. Resume with the optimizer of the checkpoint, or start only from its "
+                       "weights (--init_from)"));
     }
   }
   return absl::OkStatus();
@@ -233,7 +235,7 @@ absl::StatusOr<std::shared_ptr<const shard::Page>> CheckpointReader::ReadPage(
   std::shared_ptr<shard::Page> page = shard::Page::Create(range.size());
   if (page == nullptr) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("out of memory for ", range.size(), " elements of ", directory_));
+        absl::StrCat("out of memory while reading ", range.size(), " elements of ", directory_));
   }
   RETURN_IF_ERROR(ReadVector(state_name, range, page->mutable_span()));
   return page;

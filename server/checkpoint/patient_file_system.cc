@@ -33,7 +33,8 @@ absl::Status PatientFileSystem::ReadAgain(absl::FunctionRef<absl::Status()> read
     if (tries == kTries) {
       return absl::Status(status.code(), absl::StrCat(status.message(), " (", tries, " times)"));
     }
-    logging::LogWarn("{}; tries again in {}", status.message(), absl::FormatDuration(pause));
+    logging::LogWarn("{}; the server tries again in {}", status.message(),
+                     absl::FormatDuration(pause));
     clock_->Sleep(pause);
     status = read();
   }

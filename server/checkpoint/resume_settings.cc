@@ -65,7 +65,7 @@ void CompareModels(const params::ModelSpec& saved, const params::ModelSpec& aske
   for (const auto& [field, value] : ArchitectureOf(asked)) {
     const auto old = have.find(field);
     if (old == have.end() || old->second == value) continue;
-    differences.push_back(absl::StrCat(field, " is ", old->second, ", asked is ", value));
+    differences.push_back(absl::StrCat(field, " is ", old->second, ", but the flags say ", value));
   }
   if (differences.empty()) return;
   changes.push_back(
@@ -77,7 +77,7 @@ void CompareModels(const params::ModelSpec& saved, const params::ModelSpec& aske
 // Returns the flag that gives a job the model of the checkpoint, for the text of an error.
 std::string FlagFor(const checkpoints::Manifest& manifest) {
   const auto saved = params::ModelSpecFromJson(manifest.model);
-  if (!saved.ok()) return "the --model it was written with";
+  if (!saved.ok()) return "the --model of the checkpoint";
   const auto preset = params::ModelPreset(saved->name);
   if (preset.ok() && ArchitectureOf(*preset) == ArchitectureOf(*saved)) {
     return absl::StrCat("--model=", saved->name);
@@ -97,13 +97,14 @@ bool HoldsState(const checkpoints::Manifest& manifest,
 std::string Contradiction(const SettingChange& change, bool holds_state) {
   const std::string& flag = change.flag;
   const absl::string_view reduce = NameOf(job::OptimizerKind::kReduce);
-  if (flag == "mode") return "its rounds and versions mean nothing in another mode";
-  if (flag == "seed") return "it gives the order in which samples are taken";
+  if (flag == "mode")
+    return "rounds and versions of the checkpoint have no meaning in another mode";
+  if (flag == "seed") return "the order of the samples would change";
   if (flag == "optimizer" && (change.saved == reduce || change.asked == reduce)) {
-    return "with reduce servers hold a gradient in place of weights";
+    return "with reduce, servers hold a gradient in place of weights";
   }
   if (!holds_state && (flag == "optimizer" || flag == "outer_optimizer")) {
-    return "the optimizer state saved is of the other";
+    return "the checkpoint has the state of the other optimizer";
   }
   return "";
 }
@@ -111,10 +112,10 @@ std::string Contradiction(const SettingChange& change, bool holds_state) {
 std::string Effect(const std::string& flag, const checkpoints::Manifest& manifest,
                    const job::JobSpec& asked) {
   if (flag == "rounds" && asked.schedule.total_rounds <= manifest.round.value()) {
-    return "nothing is left to do";
+    return "no round is left to do";
   }
-  if (flag == "rounds") return "the job ends after that many";
-  if (flag == "bucket_bytes") return "buckets are cut anew";
+  if (flag == "rounds") return "the job ends after that many rounds";
+  if (flag == "bucket_bytes") return "the buckets are divided again";
   return absl::StrCat("from round ", manifest.round.value(), " on");
 }
 
@@ -223,8 +224,8 @@ absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes,
     if (change.flag == kRateName) {
       refused.push_back(absl::StrCat("the learning rate would rise from ", change.saved, " to ",
                                      change.asked, " at round ", manifest.round.value(),
-                                     ", by more than a tenth"));
-      wanted.push_back(absl::StrCat("--accept_higher_rate, or keep the schedule with ",
+                                     ", by more than 10 %"));
+      wanted.push_back(absl::StrCat("--accept_higher_rate, or the schedule of the checkpoint: ",
                                     SavedScheduleFlags(changes, manifest)));
       continue;
     }
@@ -234,12 +235,12 @@ absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes,
   }
   if (refused.empty()) return absl::OkStatus();
   const std::string another =
-      is_other_model ? "; for a job with the other model, "
-                     : absl::StrCat("; for another job that starts from its weights, ",
+      is_other_model ? "; for a new job with the other model, give "
+                     : absl::StrCat("; for a new job that starts from its weights, give ",
                                     "--resume=never --init_from=", checkpoint, " and ");
   return absl::FailedPreconditionError(absl::StrCat(
-      "cannot resume ", checkpoint, ": ", absl::StrJoin(refused, "; "), ". To go on, give ",
-      absl::StrJoin(wanted, ", "), another, "a --checkpoint_dir of its own"));
+      "cannot resume ", checkpoint, ": ", absl::StrJoin(refused, "; "), ". To continue, give ",
+      absl::StrJoin(wanted, ", "), another, "another --checkpoint_dir"));
 }
 
 std::string SettingsTable(const std::vector<SettingChange>& changes) {

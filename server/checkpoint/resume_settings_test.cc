@@ -78,7 +78,7 @@ TEST(ResumeSettingsTest, WhatMayChangeIsToldWithItsEffect) {
             "\n  clip_norm      0           1       from round 217 on"
             "\n  rate           0.001       0.0005  of round 217, by the schedule");
   asked.schedule.total_rounds = 217;
-  EXPECT_EQ(Compare(asked).front().effect, "nothing is left to do");
+  EXPECT_EQ(Compare(asked).front().effect, "no round is left to do");
 }
 
 TEST(ResumeSettingsTest, ContradictionsAreRefusedWithWhatToGive) {
@@ -117,8 +117,9 @@ TEST(ResumeSettingsTest, AnotherModelIsRefusedByTheFieldThatDiffers) {
   job::JobSpec asked = TestJob();
   params::GptSpec& gpt = std::get<params::GptSpec>(asked.model.architecture);
   gpt.num_heads = 2;  // all tensors keep their shapes
-  EXPECT_THAT(RefusalOf(asked, kStateNames), AllOf(HasSubstr("gpt.num_heads is 4, asked is 2"),
-                                                   HasSubstr("To go on, give --model=gpt-nano;")));
+  EXPECT_THAT(RefusalOf(asked, kStateNames),
+              AllOf(HasSubstr("gpt.num_heads is 4, but the flags say 2"),
+                    HasSubstr("To continue, give --model=gpt-nano;")));
   gpt.num_heads = 4;
   gpt.dropout = 0.1;
   asked.model.name = "another name";
@@ -127,9 +128,10 @@ TEST(ResumeSettingsTest, AnotherModelIsRefusedByTheFieldThatDiffers) {
   EXPECT_EQ(changes[0].flag, "dropout");
   EXPECT_FALSE(changes[0].is_refused);
   asked.model = *params::ModelPreset("mlp");
-  EXPECT_THAT(RefusalOf(asked, kStateNames),
-              AllOf(HasSubstr("model 'mlp' contradicts 'gpt-nano'"),
-                    HasSubstr("kind is \"gpt\", asked is \"mlp\""), Not(HasSubstr("--init_from"))))
+  EXPECT_THAT(
+      RefusalOf(asked, kStateNames),
+      AllOf(HasSubstr("model 'mlp' contradicts 'gpt-nano'"),
+            HasSubstr("kind is \"gpt\", but the flags say \"mlp\""), Not(HasSubstr("--init_from"))))
       << "its weights fit no other model";
 }
 
@@ -143,7 +145,7 @@ TEST(ResumeSettingsTest, AModelThatIsNoPresetIsGivenAsTheFileToWrite) {
   EXPECT_EQ(changes[0].asked, "gpt-nano");
   EXPECT_THAT(std::string(CheckNoneRefused(changes, manifest, "runs/round-217").message()),
               HasSubstr("--model=FILE with a file that says: name: \"own\" mlp { widths: "
-                        "[784,10] }; for a job"));
+                        "[784,10] }; for a new job"));
   own.model.name = "gpt-nano";  // the name of a preset does not make the model a preset
   EXPECT_THAT(std::string(CheckNoneRefused(changes, WrittenBy(own), "r").message()),
               HasSubstr("--model=FILE"));

@@ -47,7 +47,7 @@ absl::Status WithSpace(storage::FileSystem& file_system, const absl::Status& sta
       free_bytes.has_value() ? absl::StrCat(*free_bytes) : "an unknown number of";
   return absl::ResourceExhaustedError(
       absl::StrCat(status.message(), " (the file needs ", wanted_bytes, " bytes, ", free_text,
-                   " are free; make room or point ", "--checkpoint_dir elsewhere)"));
+                   " are free; make room or give ", "another --checkpoint_dir)"));
 }
 
 absl::Status AppendBuckets(storage::SafetensorsWriter& writer, const shard::ShardState& state,

@@ -44,16 +44,16 @@ absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time no
   const stragglers::Rest rest = state.stragglers.RestOf(facts, now);
   if (rest.kind == stragglers::Rest::Kind::kNone) return absl::OkStatus();
   if (rest.kind == stragglers::Rest::Kind::kOwn) {
-    return absl::UnavailableError(absl::StrCat(
-        "this worker held up a round, and the others waited for it: they go on without it for as "
-        "long, and it may join in ",
-        SecondsText(rest.left), "; see to its path to the servers, and to what it computes with"));
+    return absl::UnavailableError(
+        absl::StrCat("this worker held up a round, so the other workers continue without it for "
+                     "some time. It may join again in ",
+                     SecondsText(rest.left),
+                     ". Check its network path to the servers and the device that it computes on"));
   }
   return absl::UnavailableError(absl::StrCat(
-      "another worker of certificate '", facts.certificate,
-      "' held up a round, and new names of the certificate rest for as long: this worker may join "
-      "in ",
-      SecondsText(rest.left), "; give each machine a certificate of its own"));
+      "another worker with certificate '", facts.certificate,
+      "' held up a round, so new names of this certificate must wait. This worker may join in ",
+      SecondsText(rest.left), ". Give each machine a separate certificate"));
 }
 
 absl::Status CheckMayClaimSupply(const ClusterState& state, const messages::RegisterCall& call,
@@ -63,16 +63,16 @@ absl::Status CheckMayClaimSupply(const ClusterState& state, const messages::Regi
     return absl::OkStatus();
   }
   return absl::UnavailableError(
-      "not ready: this client was to supply the initial weights, and held up the others: one of "
-      "them may; the same call again");
+      "not ready: this program did not supply the initial weights in time, so another program is "
+      "asked for them; the call is retried automatically");
 }
 
 absl::Status CheckBrings(const ClusterState& state, const messages::DatasetInfo& data) {
   if (!state.rounds.is_site() || !data.own_partition) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      "--data_partition=own is not for workers of a site: the servers upstream hand out its "
-      "samples, of the data that all workers of the job have; give that data, or let this worker "
-      "join the servers upstream");
+      "--data_partition=own cannot be used by a worker of a site, because the upstream servers "
+      "hand out samples of the data that all workers share. Give the worker that data, or let it "
+      "join the upstream servers");
 }
 
 membership::KnownReports KnownReportsOf(const ClusterState& state, absl::string_view name) {

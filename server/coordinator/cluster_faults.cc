@@ -26,13 +26,13 @@ std::string OddLoss(double loss_sum, int64_t predictions, double lowest) {
   constexpr double kHighest = std::numeric_limits<float>::max();
   if (!std::isfinite(mean)) return "is not finite";
   if (mean >= lowest && mean <= kHighest) return "";
-  return absl::StrCat("is ", mean, "; possible are ", lowest, " to ", kHighest);
+  return absl::StrCat("is ", mean, "; it must be from ", lowest, " to ", kHighest);
 }
 
 absl::Status NoSuchWorker(absl::string_view name) {
   return absl::NotFoundError(absl::StrCat(
       "there is no worker '", PeerText(name, membership::MembershipTable::kMaxNameBytes),
-      "'; psctl workers has the names"));
+      "'; psctl workers lists the names"));
 }
 
 FaultVerdict Drop(WorkerId worker, std::string reason) {
@@ -65,8 +65,8 @@ absl::Status ClusterFaults::CheckSound(const messages::RegisterCall& call) const
   const int times = state_.faults.times_not_finite(record->id);
   return absl::FailedPreconditionError(absl::StrCat(
       "worker '", call.name, "' has sent NaN or Inf ", times, times == 1 ? " time" : " times",
-      " in a row (--nonfinite_limit), while the numbers of others were finite; check its "
-      "device, its memory and its data, then start it again"));
+      " in a row (--nonfinite_limit), while other workers sent finite numbers. Check its device, "
+      "its memory and its data, then start it again"));
 }
 
 FaultVerdict ClusterFaults::OnWorkerFault(const sync::WorkerFault& fault, absl::Time now) {
@@ -84,14 +84,16 @@ FaultVerdict ClusterFaults::OnWorkerFault(const sync::WorkerFault& fault, absl::
       return CountPoisoned(fault, now);
     case sync::WorkerFault::Kind::kUnrelated:
       Accuse(absl::StrCat("worker '", record->name,
-                          "' sends what has nothing in common with what others send: "
-                          "see to its data and its card"),
+                          "' sends contributions that have nothing in common with those of other "
+                          "workers; check its data and its device"),
              fault.text, now);
       return {};
     case sync::WorkerFault::Kind::kNotPushed:
-      outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
-                                      "' reports rounds that it has not pushed; it is dropped"),
-                         now);
+      outbox_.RaiseAlarm(
+          absl::StrCat(
+              "worker '", record->name,
+              "' reports rounds whose contributions it has not sent; the worker is dropped"),
+          now);
       return Drop(fault.worker, fault.text);
   }
   return {};
@@ -106,10 +108,10 @@ FaultVerdict ClusterFaults::CountPoisoned(const sync::WorkerFault& fault, absl::
   // A shard reports kOpposed only after many rounds, so one report is enough for the alarm.
   const bool is_opposed = fault.kind == sync::WorkerFault::Kind::kOpposed;
   const std::string what = absl::StrCat(
-      "worker '", name, "' sends what ",
-      is_opposed
-          ? "opposes what others send; it counts all the same"
-          : "is far longer than what others send; it counts as if it were as long as theirs");
+      "worker '", name, "' sends contributions that ",
+      is_opposed ? "point against those of other workers; they are counted nevertheless"
+                 : "are far longer than those of other workers; they are counted as if they had "
+                   "the usual length");
   if (is_opposed || verdict.times >= faults::DivergencePolicy::kPoisonAlarm) {
     Accuse(what, fault.text, now);
   } else {
@@ -124,28 +126,28 @@ FaultVerdict ClusterFaults::Follow(const faults::SenderVerdict& verdict, WorkerI
   const int limit = state_.faults.limits().poison_limit;
   if (verdict.kind == faults::SenderVerdict::Kind::kUndecided) {
     Accuse(absl::StrCat("worker '", name, "' differs from the others in more than ", limit,
-                        " rounds (--poison_limit), and is not shut out, because half of the others "
-                        "or more are of one certificate, '",
+                        " rounds (--poison_limit). It is not shut out, because at least half of "
+                        "the other workers have one certificate, '",
                         verdict.leading_identity,
-                        "': which of both is wrong is not told by their numbers; find out, and "
-                        "psctl revoke it"),
+                        "'. The numbers do not show which of the two is wrong: find out, and psctl "
+                        "revoke that certificate"),
            text, now);
   }
   if (verdict.kind != faults::SenderVerdict::Kind::kShutOut) return {};
   const std::string reason =
       absl::StrCat("in ", verdict.times, " of ", faults::DivergencePolicy::kPoisonWindow,
-                   " rounds it has sent what is far longer than what others send, opposes it or "
-                   "is not finite (--poison_limit=",
-                   limit, "), the last time: ", text);
+                   " rounds its contributions were far longer than those of other workers, pointed "
+                   "against them or were not finite (--poison_limit=",
+                   limit, "). The last one: ", text);
   // A worker with a certificate could come back under another name that begins with the
   // certificate's name. So the certificate is shut out.
   const std::string& identity = state_.membership.ConnectionOf(worker).identity();
   const bool has_identity = !identity.empty();
   state_.faults.ShutOut({has_identity ? identity : name, reason, has_identity});
   saves_.OnOrdersChanged(now);
-  outbox_.RaiseAlarm(
-      absl::StrCat("worker '", name, "' is shut out: ", reason, "; psctl readmit lets it in again"),
-      now);
+  outbox_.RaiseAlarm(absl::StrCat("worker '", name, "' is shut out: ", reason,
+                                  ". psctl readmit lets it join again"),
+                     now);
   return {.kind = FaultVerdict::Kind::kShutOut, .reason = absl::StrCat("shut out: ", reason)};
 }
 
@@ -165,17 +167,19 @@ void ClusterFaults::LookForFewSenders(const rounds::OpenRound& round, int num_wo
   const job::RobustMean& mean = state_.model.job().robust_mean;
   if (num_workers < mean.MinContributions()) {
     outbox_.RaiseAlarm(
-        absl::StrCat("rounds had fewer than the ", mean.MinContributions(),
-                     " contributions that --robust_mean=", job::RobustMeanText(mean),
-                     " needs: of those, it leaves out less, and a wild one may lead the others"),
+        absl::StrCat(
+            "rounds had fewer than the ", mean.MinContributions(),
+            " contributions that --robust_mean=", job::RobustMeanText(mean),
+            " needs. With fewer, it leaves out fewer values, and one wrong contribution may decide "
+            "the mean. Start more workers, or raise --min_workers and --keep_workers"),
         now);
   } else if (const int certificates = NumCertificates(round.Arrived());
              certificates < mean.MinContributions()) {
     outbox_.RaiseAlarm(
         absl::StrCat("rounds had contributions of fewer certificates than the ",
                      mean.MinContributions(), " that --robust_mean=", job::RobustMeanText(mean),
-                     " needs: the names of one certificate may lead the others. Give each machine "
-                     "a certificate of its own (psctl token create)"),
+                     " needs, so the workers of one certificate may decide the mean. Give each "
+                     "machine a separate certificate (psctl token create)"),
         now);
   }
 }
@@ -217,8 +221,8 @@ absl::StatusOr<std::string> ClusterFaults::CertificateOf(absl::string_view name)
       record != nullptr) {
     const std::string& identity = state_.membership.ConnectionOf(record->id).identity();
     if (!identity.empty()) return identity;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker '", name, "' has come without a certificate; evict it without --certificate"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker '", name, "' has no certificate; evict it without --certificate"));
   }
   if (!state_.membership.WorkersOf(name).empty()) return std::string(name);
   return NoSuchWorker(name);
@@ -238,7 +242,7 @@ absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
   if (!state_.faults.Readmit(name)) {
     return absl::NotFoundError(
         absl::StrCat("no worker '", PeerText(name, membership::MembershipTable::kMaxNameBytes),
-                     "' is shut out; psctl workers has the names"));
+                     "' is shut out; psctl workers lists the names"));
   }
   state_.membership.OnReadmitted(name);
   saves_.OnOrdersChanged(now);
@@ -258,14 +262,13 @@ FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::stri
       state_.faults.CountNotFinite(worker, record->incarnation, round, Senders());
   if (verdict.kind == faults::NotFiniteVerdict::Kind::kRepeat) return {};
   outbox_.Remember();
-  outbox_.RaiseAlarm(
-      absl::StrCat("worker '", record->name,
-                   "' has sent what is NaN, infinite or beyond all reason; it is not "
-                   "counted"),
-      now);
+  outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
+                                  "' has sent numbers that are NaN, infinite or impossibly large; "
+                                  "its contribution is not counted"),
+                     now);
   if (verdict.kind == faults::NotFiniteVerdict::Kind::kDiverged) {
     // The numbers were computed on the weights after `round` updates.
-    return Diverge(round, round, absl::StrCat("no worker's numbers are finite any more: ", text),
+    return Diverge(round, round, absl::StrCat("no worker sends finite numbers any more: ", text),
                    now);
   }
   const FaultVerdict of_sender = Follow(verdict.sender, worker, text, now);
@@ -287,23 +290,23 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
   if (!state_.is_ready() || !state_.ending.failure().ok() || state_.ending.should_exit()) return {};
   const std::optional<checkpoints::PublishedCheckpoint>& last = state_.checkpoints.tracker().last();
   const bool is_last_bad = last.has_value() && last->round >= first_bad;
-  const std::string good = !last.has_value() ? "none"
-                           : is_last_bad
-                               ? absl::StrCat("the one before ", last->path,
-                                              ", which has these weights and is set aside")
-                               : absl::StrCat("round ", last->round.value(), ", ", last->path);
+  const std::string good =
+      !last.has_value() ? "none"
+      : is_last_bad     ? absl::StrCat("the one before ", last->path,
+                                       " (that checkpoint has these weights and is set aside)")
+                        : absl::StrCat("round ", last->round.value(), ", ", last->path);
   const std::string what = absl::StrCat("diverged at round ", round.value(),
                                         "; last good checkpoint: ", good, ". ", why);
   saves_.GiveUp(absl::FailedPreconditionError(what));
   state_.rounds.DropOpen();
   // The bad checkpoints are marked before anything is restored, so that servers that are started
   // later do not use them either.
-  outbox_.Do(SetAsideTask{first_bad, "have weights that gave NaN or Inf"});
+  outbox_.Do(SetAsideTask{first_bad, "have weights that lead to NaN or Inf"});
   const bool may_go = !state_.ending.is_stopping() && !state_.ending.is_work_held();
   if (state_.faults.OnDiverged({round, what, now}, may_go)) {
     const faults::FaultPolicy::Memory& faults = state_.faults.memory();
     outbox_.RaiseAlarm(
-        absl::StrCat(what, ". Goes back to ",
+        absl::StrCat(what, ". The job goes back to ",
                      last.has_value() ? "that checkpoint" : "the first weights",
                      " with the learning rate times ", faults.learning_rate_scale, " (rollback ",
                      faults.rollbacks, " of ", state_.faults.limits().max_rollbacks, ")"),
@@ -326,21 +329,24 @@ absl::Status ClusterFaults::CheckMayRollBack(Round round, absl::Time now) const 
     return absl::FailedPreconditionError(absl::StrCat("the job cannot go back now: ", because));
   };
   if (state_.rounds.is_site()) {
-    return refuse(absl::StrCat("it is that of a site, whose weights come from ",
+    return refuse(absl::StrCat("this server is of a site, and gets its weights from ",
                                state_.rounds.site().upstream(),
-                               " with each round there; use psctl rollback on that server"));
+                               ". Use psctl rollback with that server"));
   }
-  if (state_.model.tuning().is_measuring()) return refuse("it measures how to exchange");
-  if (!state_.saves()) return refuse("nothing is saved, because there is no --checkpoint_dir");
+  if (state_.model.tuning().is_measuring())
+    return refuse("it is still measuring to choose its exchange settings; try again later");
+  if (!state_.saves())
+    return refuse("it has no checkpoints, because the server has no --checkpoint_dir");
   if (!state_.is_ready()) return refuse(WaitingFor(state_, now));
   if (state_.ending.is_stopping() || state_.ending.should_exit() || !state_.ending.failure().ok() ||
       state_.phase == CoordinatorPhase::kDone) {
     return refuse(
-        "it is over, or ends; start the server with --resume=PATH of an older checkpoint");
+        "it has ended or is ending; start the server with --resume=PATH of an older checkpoint");
   }
   if (const int64_t rounds_done = state_.rounds.rounds_done(); round.value() >= rounds_done) {
-    return refuse(absl::StrCat("it has done ", rounds_done, " rounds, and is to go back to round ",
-                               round.value(), ": there is nothing to undo"));
+    return refuse(absl::StrCat("it has done ", rounds_done,
+                               " rounds, so there is nothing to undo for round ", round.value(),
+                               "; give a lower round"));
   }
   return absl::OkStatus();
 }
@@ -351,14 +357,14 @@ absl::StatusOr<FaultVerdict> ClusterFaults::RollBack(Round round, absl::string_v
   const int64_t rounds_done = state_.rounds.rounds_done();
   outbox_.Tell(absl::StrCat("goes back from round ", rounds_done,
                             " to the newest checkpoint of at most ", round.value(),
-                            " rounds, as an operator has ordered: ", why));
+                            " rounds, by order of an operator: ", why));
   state_.faults.SetBack({rounds_done,
                          absl::StrCat("an operator sent the job back to round ", round.value(),
                                       " or before (", why, ")"),
                          faults::Setback::Order{round.value(), std::string(why)}});
   saves_.GiveUp(absl::AbortedError(absl::StrCat("the job goes back: ", why)));
   state_.rounds.DropOpen();
-  outbox_.Do(SetAsideTask{round + 1, "are not to be gone on from"});
+  outbox_.Do(SetAsideTask{round + 1, "are undone and must not be used"});
   return FaultVerdict{.kind = FaultVerdict::Kind::kGoBack};
 }
 

@@ -26,7 +26,7 @@ absl::Status ClusterOrders::CheckGoesOn(absl::Time now) const {
   }
   if (state_.ending.is_stopping()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the job stops: ", *state_.ending.stop_reason()));
+        absl::StrCat("the job is stopping: ", *state_.ending.stop_reason()));
   }
   if (state_.ending.should_exit() || state_.phase == CoordinatorPhase::kSaving ||
       state_.phase == CoordinatorPhase::kDone) {
@@ -56,30 +56,34 @@ absl::Status ClusterOrders::Resume(absl::Time now) {
   saves_.OnOrdersChanged(now);
   outbox_.Remember();
   outbox_.Touch();
-  outbox_.Tell(absl::StrCat("goes on after a pause of ", DurationText(lasted)));
+  outbox_.Tell(absl::StrCat("the job continues after a pause of ", DurationText(lasted)));
   return absl::OkStatus();
 }
 
 absl::Status ClusterOrders::CheckHasLearningRate(absl::Time now) const {
   const auto refuse = [](absl::string_view because) {
-    return absl::FailedPreconditionError(absl::StrCat("no learning rate can be set: ", because));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the learning rate cannot be set: ", because));
   };
   RETURN_IF_ERROR(CheckGoesOn(now));
   if (state_.rounds.is_site()) {
-    return refuse(absl::StrCat("this is a site, whose learning rate comes from ",
-                               state_.rounds.site().upstream(), "; set it there"));
+    return refuse(absl::StrCat("this server is of a site, and gets the learning rate from ",
+                               state_.rounds.site().upstream(), "; set it with that server"));
   }
   if (job::ReducesOnly(state_.model.job())) {
-    return refuse("the clients make the steps, with their own");
+    return refuse(
+        "the programs make the steps themselves, with learning rates of their own; set it in the "
+        "programs");
   }
   if (!job::HasRosters(state_.model.job()) && !job::HasLocalSteps(state_.model.job())) {
     return refuse(
-        "in --mode=async every server has the schedule; stop the job, and start it again with "
-        "--learning_rate");
+        "in --mode=async it cannot be changed while the job runs; stop the job, and start it again "
+        "with --learning_rate");
   }
-  if (state_.model.tuning().is_measuring()) return refuse("the job measures how to exchange");
+  if (state_.model.tuning().is_measuring())
+    return refuse("the job is still measuring to choose its exchange settings; try again later");
   if (!state_.is_ready()) return refuse(WaitingFor(state_, now));
-  if (state_.rounds.ledger().is_exhausted()) return refuse("no round follows");
+  if (state_.rounds.ledger().is_exhausted()) return refuse("the job has no further round");
   return absl::OkStatus();
 }
 
@@ -87,17 +91,17 @@ absl::StatusOr<LearningRateChange> ClusterOrders::SetLearningRate(double learnin
                                                                   absl::Time now) {
   if (!std::isfinite(learning_rate) || learning_rate <= 0.0 ||
       learning_rate > kHighestLearningRate) {
-    return absl::InvalidArgumentError(absl::StrCat("a learning rate of ", learning_rate,
-                                                   "; wanted is more than 0 and at most ",
-                                                   kHighestLearningRate));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the learning rate ", learning_rate,
+        " is out of range; allowed is more than 0 and at most ", kHighestLearningRate));
   }
   RETURN_IF_ERROR(CheckHasLearningRate(now));
   const double before =
       state_.rounds.ledger().LearningRate(state_.rounds.ledger().next_round(), /*step=*/0);
   if (!(before > 0.0)) {
     return absl::FailedPreconditionError(
-        "no learning rate can be set: that of the schedule is 0 now, and what is set is a multiple "
-        "of it");
+        "the learning rate cannot be set now: the schedule's rate is 0, and a new rate is stored "
+        "as a multiple of it");
   }
   const double factor = learning_rate / before;
   state_.rounds.MultiplyLearningRateScale(factor);
@@ -108,7 +112,7 @@ absl::StatusOr<LearningRateChange> ClusterOrders::SetLearningRate(double learnin
   outbox_.Touch();
   outbox_.Tell(absl::StrCat("learning rate set: ", learning_rate, " instead of ", before,
                             " from round ", state_.rounds.ledger().next_round().value(),
-                            " on; the schedule goes on times ", scale));
+                            " on; the later rates of the schedule are multiplied by ", scale));
   return LearningRateChange{before, learning_rate, scale};
 }
 

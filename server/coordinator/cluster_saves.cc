@@ -41,16 +41,16 @@ std::string JournalSuggestion(absl::Duration journal_time, absl::Duration usual_
                       absl::FormatDuration(absl::Ceil(journal_time, absl::Milliseconds(1))),
                       " of a round of ",
                       absl::FormatDuration(absl::Trunc(usual_round, absl::Milliseconds(1))),
-                      ", and a server that is killed would lose nothing: to have one, stop the job "
-                      "and start every server with --durability=journal");
+                      ", and then a killed server would lose nothing. To use a journal, stop the "
+                      "job and start every server with --durability=journal");
 }
 
 // Says why the last save has nothing to save, or no folder to save into.
 std::string NothingToSaveText(const ClusterState& state, absl::Time now) {
   if (state.saves()) return WaitingFor(state, now);
-  return state.model.tuning().is_measuring()
-             ? "the job was still measuring how to exchange, of which nothing is kept"
-             : "no --checkpoint_dir";
+  return state.model.tuning().is_measuring() ? "the job was still measuring to choose its exchange "
+                                               "settings, and keeps nothing of that"
+                                             : "no --checkpoint_dir";
 }
 
 }  // namespace
@@ -83,12 +83,12 @@ checkpoints::CheckpointFacts ClusterSaves::Facts() const {
 absl::StatusOr<uint64_t> ClusterSaves::Request(absl::Time now) {
   if (state_.model.tuning().is_measuring()) {
     return absl::FailedPreconditionError(
-        "nothing to save yet: the job measures how to exchange, and begins anew with what it "
-        "chooses");
+        "there is nothing to save yet: the job is measuring to choose its exchange settings, and "
+        "begins at round 0 after that");
   }
   if (!state_.saves()) {
     return absl::FailedPreconditionError(
-        "nowhere to save: start the servers with --checkpoint_dir");
+        "there is no folder for checkpoints; start the servers with --checkpoint_dir");
   }
   if (state_.phase == CoordinatorPhase::kDone && !state_.ending.failure().ok()) {
     return state_.ending.failure();
@@ -96,12 +96,13 @@ absl::StatusOr<uint64_t> ClusterSaves::Request(absl::Time now) {
   if (absl::Status ready = CheckReady(state_, now);
       !ready.ok() || state_.model.supply().is_awaited()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("nothing to save yet: ", WaitingFor(state_, now)));
+        absl::StrCat("there is nothing to save yet: ", WaitingFor(state_, now)));
   }
   if (!state_.shards.all_serving()) {
     const std::string servers = WaitingForServers(state_, now);
-    return absl::UnavailableError(absl::StrCat("no checkpoint without all servers: ",
-                                               servers.empty() ? "not all have loaded" : servers));
+    return absl::UnavailableError(
+        absl::StrCat("a checkpoint needs all servers: ",
+                     servers.empty() ? "not all servers have loaded their weights" : servers));
   }
   return state_.checkpoints.Request(now);
 }
@@ -119,8 +120,8 @@ void ClusterSaves::BeginIfDue(absl::Time now) {
   if (verdict == checkpoints::DueVerdict::kBegin) Begin({.ledger = facts.ledger}, now);
   if (verdict != checkpoints::DueVerdict::kLeftOut) return;
   outbox_.RaiseAlarm(
-      "a checkpoint was left out because the one before it was still being written; "
-      "raise --checkpoint_every, or leave out those by time with --checkpoint_interval=0",
+      "a checkpoint was left out, because the one before it was still being written. Raise "
+      "--checkpoint_every, or give --checkpoint_interval=0 for no checkpoints by time",
       now);
 }
 
@@ -160,7 +161,7 @@ bool ClusterSaves::OnJournalSize(int shard, int64_t bytes, absl::Time now) {
   outbox_.Tell(absl::StrCat("shard ", shard, " has written ", BytesText(bytes),
                             " into its journal since the newest checkpoint, more than "
                             "--journal_limit=",
-                            BytesText(*limit), ": a checkpoint is taken out of turn"));
+                            BytesText(*limit), "; an additional checkpoint is taken"));
   // A checkpoint that is under way may lack the newest part of the journal, so another checkpoint
   // is requested.
   if (state_.saves()) state_.checkpoints.Request(now);
@@ -169,7 +170,7 @@ bool ClusterSaves::OnJournalSize(int shard, int64_t bytes, absl::Time now) {
 
 void ClusterSaves::OnShardAway(int shard, absl::Time now) {
   const bool needs_shard = state_.checkpoints.OnShardAway(absl::UnavailableError(
-      absl::StrCat("no checkpoint without all servers: ", WaitingForServers(state_, now))));
+      absl::StrCat("a checkpoint needs all servers: ", WaitingForServers(state_, now))));
   if (!needs_shard) return;
   // The SaveCommand, or the server's report that it has saved, may be lost. The last save does not
   // count this as a failed try: it tries again once the server is back.
@@ -240,8 +241,9 @@ absl::Status ClusterSaves::OnFailed(absl::string_view directory, const absl::Sta
   outbox_.Do(DiscardTask{std::string(directory)});
   const checkpoints::FailedVerdict verdict = state_.checkpoints.OnFailed(directory, error, now);
   if (verdict == checkpoints::FailedVerdict::kOvertaken) {
-    outbox_.Tell(absl::StrCat("checkpoint given up directory=", directory,
-                              ": the open round has come meanwhile, and is saved with the others"));
+    outbox_.Tell(
+        absl::StrCat("checkpoint given up directory=", directory,
+                     ": the open round is complete now, and a new checkpoint with it is taken"));
     return absl::OkStatus();
   }
   // The alarm's text is the same for every round and try, so that a full disk causes one alarm and
@@ -319,10 +321,10 @@ absl::Status ClusterSaves::OnStillAway(int shard, absl::Time now) {
   if (!state_.ending.GivesUpServers(now) || !state_.checkpoints.last_save().is_under_way()) {
     return absl::OkStatus();
   }
-  return EndLast(absl::DataLossError(absl::StrCat("the server of shard ", shard,
-                                                  " gave no sign of life for half of "
-                                                  "--stop_timeout; the other half is for "
-                                                  "writing, which takes every server")));
+  return EndLast(absl::DataLossError(
+      absl::StrCat("the server of shard ", shard,
+                   " did not answer for half of --stop_timeout. The other half is needed for "
+                   "writing the last checkpoint, which needs every server")));
 }
 
 bool ClusterSaves::IsHeldUp(absl::Time now) const {
@@ -334,7 +336,7 @@ std::string ClusterSaves::HeldUpReason() const {
   if (state_.ending.is_work_held()) {
     return absl::StrCat("held up the last checkpoint: ", state_.ending.hold_reason());
   }
-  return absl::StrCat("has not handed in its round within --stop_timeout=",
+  return absl::StrCat("has not delivered its round within --stop_timeout=",
                       absl::FormatDuration(state_.config.stop_timeout),
                       ", and the job is stopped: ", *state_.ending.stop_reason());
 }

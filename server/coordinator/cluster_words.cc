@@ -103,14 +103,14 @@ std::string LaterText(const shards::JournalFacts& facts, const shards::LaterKnow
       return absl::StrCat(shard, " follows record ", later.record,
                           is_damaged ? "" : " of another journal", round);
     case shards::LaterKnowledge::Kind::kShardRound:
-      return absl::StrCat(shard, " has taken contributions to round ", later.round);
+      return absl::StrCat(shard, " has received contributions to round ", later.round);
     case shards::LaterKnowledge::Kind::kCheckpointRecord:
       return absl::StrCat(checkpoint, " follows record ", later.record, round);
     case shards::LaterKnowledge::Kind::kCheckpointOtherJournal:
-      return absl::StrCat(checkpoint, " says that rounds from ", later.round, " on are in ",
-                          is_damaged ? "the" : "another", " journal");
+      return absl::StrCat(checkpoint, " says that the rounds from round ", later.round,
+                          " on are in ", is_damaged ? "the" : "another", " journal");
     case shards::LaterKnowledge::Kind::kMayBeInDamaged:
-      return "no checkpoint says that it has all of it";
+      return "no checkpoint is known to have all of its rounds";
   }
   return "";
 }
@@ -142,8 +142,8 @@ std::vector<WorkerId> Awaited(const rounds::OpenRound& round,
 
 // Returns a text such as "of bucket 3, 65540 of 1048576 bytes have come to shard 0".
 std::string PushText(const stragglers::MemberPushes::Unfinished& push) {
-  return absl::StrCat("of bucket ", push.bucket, ", ", push.received_bytes, " of ",
-                      push.total_bytes, " bytes have come to shard ", push.shard);
+  return absl::StrCat("shard ", push.shard, " has received ", push.received_bytes, " of ",
+                      push.total_bytes, " bytes of bucket ", push.bucket);
 }
 
 // Returns the time at which this member is dropped if it makes no progress until then.
@@ -198,9 +198,9 @@ std::string PathStallsText(const ClusterState& state, std::optional<absl::Time> 
   }
   if (!text.empty()) {
     absl::StrAppend(&text,
-                    "; if a worker does not reach an address, start the server that has it "
-                    "with --advertise=HOST:PORT; if small messages arrive there and large ones "
-                    "do not, run lodestar doctor on the worker's machine: it looks at the MTU");
+                    ". If a worker does not reach an address, start the server of that address "
+                    "with --advertise=HOST:PORT. If only large messages are lost, run lodestar "
+                    "doctor on the worker's machine; it checks the MTU");
   }
   return text;
 }
@@ -236,8 +236,8 @@ std::string NotJoined(const ClusterState& state, absl::Time now) {
   if (text.empty()) return text;
   return absl::StrCat(
       text,
-      ": its log says what it does; if the log has answers that do not come, "
-      "run `lodestar doctor`, which is in the Python wheel, there: it tries large messages");
+      ". Look at the end of the worker's log. If the log says that a server did not answer, run "
+      "`lodestar doctor` of the Python wheel on the worker's machine; it tests large messages");
 }
 
 // Returns a text such as "; worker a keeps space of shard 0 that others wait for: of bucket 3,
@@ -247,8 +247,9 @@ std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_a
   for (const membership::WorkerRecord* member : state.membership.table().Members()) {
     for (const auto& push : state.stragglers.Of(member->id).pushes().unfinished()) {
       if (!push.others_wait) continue;
-      absl::StrAppend(&text, "; worker ", member->name, " keeps space of shard ", push.shard,
-                      " that others wait for");
+      absl::StrAppend(&text, "; worker ", member->name,
+                      " has unfinished contributions that fill the space of shard ", push.shard,
+                      ", and other workers wait for it");
       if (!age_at.has_value()) continue;
       absl::StrAppend(&text, ": ", PushText(push), " in ", DurationText(*age_at - push.since));
     }
@@ -312,10 +313,9 @@ std::string WaitingForExit(const ClusterState& state) {
     return absl::StrCat("leaves upstream ", state.rounds.site().upstream(), ": ",
                         state.rounds.site().told());
   }
-  return absl::StrCat("waits for the server of shard ",
-                      absl::StrJoin(state.ending.exit_untold(), " and shard "),
-                      " to hear that the job is over; if it cannot, its process is to be ended by "
-                      "hand");
+  return absl::StrCat(
+      "waits for the server of shard ", absl::StrJoin(state.ending.exit_untold(), " and shard "),
+      " to hear that the job is over; if that server does not answer, end its process yourself");
 }
 
 std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
@@ -334,12 +334,12 @@ std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
   const std::vector<std::string> returning = state.Returning(now);
   if (!returning.empty()) {
     return absl::StrCat("waits for ", absl::StrJoin(returning, ", "),
-                        " to come back, as they may not know that the job is over");
+                        " to come back, because they may not know that the job is over");
   }
   if (!state.ends()) return "";
   if (state.awaits_strangers(now)) {
-    return "waits for workers of an earlier server to come back, as they may not know that the job "
-           "is over";
+    return "waits for workers of an earlier server to come back, because they may not know that "
+           "the job is over";
   }
   const std::vector<std::string> names = state.Present();
   return names.empty() ? "" : absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to leave");
@@ -494,23 +494,25 @@ std::string WayOut(const ClusterState& state, absl::Time now) {
   if (!WaitingForServers(state, now).empty()) {
     if (!state.has_memory()) return "start it";
     return absl::StrCat(
-        "if its process is gone, start it again: then all go ",
-        state.shards.all_keep_journals() ? "on from its journal, or " : "", "back to the ",
+        "if the server's process is gone, start it again; then the job ",
+        state.shards.all_keep_journals() ? "continues from its journal, or " : "",
+        "goes back to the ",
         state.checkpoints.tracker().last().has_value() ? "newest checkpoint" : "beginning");
   }
   if (!WaitingForJournals(state).empty()) {
-    return "see to the disk of the journal, and to its replica if it has one";
+    return "check the disk of the journal, and its replica if it has one";
   }
   const bool waits_for_round =
       (state.phase == CoordinatorPhase::kRunning || state.phase == CoordinatorPhase::kEvaluating) &&
       !state.rounds.open().empty();
   if (!waits_for_round) return "";
   return absl::StrCat(
-      "whoever is gone is out of it after --lease=", absl::FormatDuration(state.config.lease),
-      state.ending.is_stopping() ? absl::StrCat(", whoever holds it up, whatever it says, after "
-                                                "--stop_timeout=",
-                                                absl::FormatDuration(state.config.stop_timeout))
-                                 : "");
+      "a worker that is gone leaves the round after --lease=",
+      absl::FormatDuration(state.config.lease),
+      state.ending.is_stopping()
+          ? absl::StrCat(", and every worker that holds it up after --stop_timeout=",
+                         absl::FormatDuration(state.config.stop_timeout))
+          : "");
 }
 
 std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time now) {
@@ -524,7 +526,9 @@ std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time no
     stop.waiting_for_undated = WaitingFor(state, now, Ages::kLeftOut);
     stop.way_out = WayOut(state, now);
     if (!stop.way_out.empty() && !WaitingForServers(state, now).empty()) {
-      stop.way_out += ", and the job ends there. To end it without, send the coordinator SIGTERM";
+      stop.way_out +=
+          ", and the job ends there. To end the job without that server, send SIGTERM to the "
+          "coordinator";
     }
   }
   if (const auto since = state.checkpoints.tracker().requested_at(); since.has_value()) {
@@ -532,7 +536,7 @@ std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time no
     checkpoint.what = "checkpoint";
     checkpoint.age = now - *since;
     if (state.checkpoints.tracker().is_active()) {
-      checkpoint.waiting_for = "waits for the servers to write";
+      checkpoint.waiting_for = "waits for the servers to write the checkpoint";
       checkpoint.waiting_for_undated = checkpoint.waiting_for;
     } else {
       checkpoint.waiting_for = WaitingFor(state, now);
@@ -606,9 +610,10 @@ std::string WaitingForJournals(const ClusterState& state, Ages ages) {
     const std::string owner = servers.size() == 1 ? "" : absl::StrCat(" of shard ", shard);
     // The text without ages must not change while the trouble lasts, so it leaves out the reason,
     // which may change.
-    troubles.push_back(absl::StrCat(
-        "the journal", owner,
-        ages == Ages::kShown ? ": " + servers[shard].journal.trouble : " cannot be written"));
+    troubles.push_back(absl::StrCat("the journal", owner,
+                                    ages == Ages::kShown
+                                        ? " cannot be written: " + servers[shard].journal.trouble
+                                        : " cannot be written"));
   }
   return absl::StrJoin(troubles, kAnd);
 }
@@ -619,12 +624,12 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   if (state.comparison.loss.has_value() && !state.ending.should_exit()) {
     const shards::JournalLoss& loss = *state.comparison.loss;
     const bool is_damaged = !state.config.journal.damage.empty();
-    return absl::StrCat("waits for the coordinator's journal, which ",
-                        is_damaged ? "is damaged: " : "has gone back or is missing: ",
-                        JournalLossReason(state.config.journal, loss),
-                        is_damaged ? "; bring a sound copy of it back,"
-                                   : "; bring it back, or start this server with --accept_loss=",
-                        loss.round.value());
+    return absl::StrCat(
+        "waits for the coordinator's journal, which ",
+        is_damaged ? "is damaged: " : "is older than before or missing: ",
+        JournalLossReason(state.config.journal, loss),
+        is_damaged ? ". Replace it by an undamaged copy" : ". Bring the newer journal back",
+        ", or start this server with --accept_loss=", loss.round.value());
   }
   const bool awaits_servers =
       state.phase == CoordinatorPhase::kAwaitingShards ||
@@ -639,9 +644,9 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   }
   switch (state.phase) {
     case CoordinatorPhase::kRestoring:
-      return "looks for the newest checkpoint that verifies";
+      return "looks for the newest undamaged checkpoint";
     case CoordinatorPhase::kAwaitingLayout:
-      return "waits for a client that brings the layout of its model";
+      return "waits for a program that gives the layout of its model";
     case CoordinatorPhase::kLoading:
       return absl::StrCat(
           "waits for weights to be loaded by ",
@@ -670,7 +675,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
                               age_at.has_value()
                                   ? TimeLeft(state, {state.model.supply().supplier()->worker}, now)
                                   : "")
-               : "waits for a client that supplies the initial weights";
+               : "waits for a program that supplies the initial weights";
   }
   const bool has_round = state.rounds.uses_rosters() ||
                          state.phase == CoordinatorPhase::kEvaluating ||
@@ -722,15 +727,15 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
 }
 
 std::string PauseText(const ClusterState& state) {
-  return absl::StrCat("paused: ", state.ending.pause()->reason, "; psctl resume goes on");
+  return absl::StrCat("paused: ", state.ending.pause()->reason, "; psctl resume continues the job");
 }
 
 std::string ShutOutText(const faults::Quarantine::Entry& entry) {
   return absl::StrCat("worker '", entry.name, "' is shut out",
-                      entry.is_identity ? " with all that its certificate is good for: " : ": ",
+                      entry.is_identity ? " with all names of its certificate: " : ": ",
                       entry.reason,
                       entry.is_by_operator ? "" : "; check its device, its memory and its data",
-                      "; psctl readmit ", entry.name, " lets it in again");
+                      "; psctl readmit ", entry.name, " lets it join again");
 }
 
 std::string LearningRateHistoryText(const faults::FaultPolicy::Memory& faults) {
@@ -752,9 +757,10 @@ std::string LearningRateHistoryText(const faults::FaultPolicy::Memory& faults) {
 std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text) {
   const int times = state.faults.times_not_finite(worker);
   const int limit = state.faults.limits().nonfinite_limit;
-  return absl::StrCat(text, "; ", times, " of ", limit, limit == 1 ? " time" : " times",
-                      " in a row that it may send NaN or Inf (--nonfinite_limit)",
-                      times < limit ? "" : ": it is turned away until it is started again");
+  return absl::StrCat(
+      text, "; ", times, " of ", limit, limit == 1 ? " time" : " times",
+      " in a row that a worker may send NaN or Inf (--nonfinite_limit)",
+      times < limit ? "" : ". The worker is refused until its process is started again");
 }
 
 std::string StallText(const ClusterState& state, const stragglers::Stall& stall, absl::Time now) {
@@ -763,34 +769,35 @@ std::string StallText(const ClusterState& state, const stragglers::Stall& stall,
   switch (stall.kind) {
     case stragglers::Stall::Kind::kPath: {
       const std::string what = PathStallText(state, stall.worker, now);
-      return what.empty() ? "its pull moves no byte" : what;
+      return what.empty() ? "it receives no byte of the weights" : what;
     }
     case stragglers::Stall::Kind::kWeights:
-      return absl::StrCat("it was to supply the initial weights, and has not for ", age);
+      return absl::StrCat("it should supply the initial weights, and has not done so for ", age);
     case stragglers::Stall::Kind::kAsking:
       return absl::StrCat("it has not asked for work for ", age);
     case stragglers::Stall::Kind::kReport:
       return absl::StrCat(
-          "it has had round ", stall.round->value(), " for ", age, " and has not reported it; ",
+          "it got round ", stall.round->value(), " ", age, " ago and has not delivered it; ",
           stall.usually.has_value() ? absl::StrCat("such a round usually takes it ",
                                                    absl::FormatDuration(absl::Trunc(
                                                        *stall.usually, absl::Milliseconds(1))))
-                                    : "it is its first of this kind");
+                                    : "it is its first such round");
     case stragglers::Stall::Kind::kPush:
-      return absl::StrCat(PushText(*stall.push), " in ", age,
-                          stall.push->others_wait ? ", and others wait for its space" : "",
-                          ": a push has to come at a pace at which it is whole within "
-                          "--round_timeout=",
-                          timeout);
+      return absl::StrCat(
+          PushText(*stall.push), " in ", age,
+          stall.push->others_wait ? ", and other workers wait for that space" : "",
+          "; a contribution must be sent fast enough to be complete within --round_timeout=",
+          timeout);
     case stragglers::Stall::Kind::kSilentPush:
-      return absl::StrCat(PushText(*stall.push), ", and nothing more of it has come for ", age,
-                          " while the server was reading: a push that is begun has to go on within "
-                          "--lease=",
+      return absl::StrCat(PushText(*stall.push), ", and nothing more for ", age,
+                          " while the server was ready to read; a contribution that has begun must "
+                          "continue within --lease=",
                           absl::FormatDuration(state.config.lease));
     case stragglers::Stall::Kind::kSpace:
-      return absl::StrCat("for ", age, " others have waited for space of shard ", stall.push->shard,
-                          " that it keeps (", PushText(*stall.push),
-                          "): all that it pushes has to be there within --round_timeout=", timeout);
+      return absl::StrCat("for ", age, " other workers have waited for space of shard ",
+                          stall.push->shard, " that its unfinished contributions fill (",
+                          PushText(*stall.push),
+                          "); they must be complete within --round_timeout=", timeout);
   }
   return "";
 }
@@ -800,17 +807,18 @@ std::string HeldUpText(const ClusterState& state, const stragglers::Stall& stall
   const std::string worker = absl::StrCat("worker '", state.NameOf(stall.worker), "' held up ");
   if (stall.kind == stragglers::Stall::Kind::kPath) {
     return absl::StrCat(worker, "rounds: ", what,
-                        "; it is dropped, and comes back once it reaches every server. See to its "
-                        "path to the servers");
+                        ". It is dropped, and joins again once it reaches every server. Check its "
+                        "network path to the servers");
   }
-  return absl::StrCat(worker, "the others: ", what, ". It is dropped, and may come back in ",
-                      DurationText(absl::Ceil(*stall.rest, absl::Seconds(1))),
-                      stall.push.has_value()
-                          ? ". See to its path to the servers, and whether its process is yours"
-                          : absl::StrCat(" with more time, up to --round_timeout=",
-                                         absl::FormatDuration(state.config.round_timeout),
-                                         ". See whether its process has hung"),
-                      "; if it is only slow, give that flag more");
+  return absl::StrCat(
+      worker, "other workers: ", what, ". It is dropped, and may join again in ",
+      DurationText(absl::Ceil(*stall.rest, absl::Seconds(1))),
+      stall.push.has_value()
+          ? ". Check its network path to the servers, and whether you started this process"
+          : absl::StrCat(" with more time, up to --round_timeout=",
+                         absl::FormatDuration(state.config.round_timeout),
+                         ". Check whether its process hangs"),
+      ". If it is only slow, raise that flag");
 }
 
 absl::Duration WaitPatience(const ClusterState& state) {
@@ -850,15 +858,16 @@ std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time
       return held;
     }
   }
-  return absl::StrCat("there are more workers than --global_batch_size=",
-                      state.model.job().global_batch_size, " has samples; waits for one to leave");
+  return absl::StrCat(
+      "there are more workers than --global_batch_size=", state.model.job().global_batch_size,
+      " has samples; this worker waits for another to leave");
 }
 
 absl::Status CheckKnowsOrders(const ClusterState& state, absl::Time now) {
   const bool is_known = state.shards.server_incarnation() != 0 && !state.is_comparing();
   if (is_known || !state.ending.failure().ok()) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("not ready: ", WaitingFor(state, now), "; the same call again"));
+      absl::StrCat("not ready: ", WaitingFor(state, now), "; the call is retried automatically"));
 }
 
 absl::Status CheckCompared(const ClusterState& state, absl::Time now) {
@@ -866,7 +875,7 @@ absl::Status CheckCompared(const ClusterState& state, absl::Time now) {
       state.phase == CoordinatorPhase::kDone || state.phase == CoordinatorPhase::kFailed;
   if (!state.is_comparing() || is_over) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("not ready: ", WaitingFor(state, now), "; the same call again"));
+      absl::StrCat("not ready: ", WaitingFor(state, now), "; the call is retried automatically"));
 }
 
 absl::Status CheckReady(const ClusterState& state, absl::Time now) {
@@ -879,7 +888,7 @@ absl::Status CheckReady(const ClusterState& state, absl::Time now) {
         absl::StrCat("the job has failed: ", state.ending.failure().message()));
   }
   return absl::UnavailableError(
-      absl::StrCat("not ready: ", WaitingFor(state, now), "; the same call again"));
+      absl::StrCat("not ready: ", WaitingFor(state, now), "; the call is retried automatically"));
 }
 
 absl::Status CheckAllServing(const ClusterState& state, absl::Time now) {
@@ -887,7 +896,7 @@ absl::Status CheckAllServing(const ClusterState& state, absl::Time now) {
   RETURN_IF_ERROR(CheckReady(state, now));
   if (state.shards.all_serving() && !state.is_shard_away()) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("not ready: ", WaitingFor(state, now), "; the same call again"));
+      absl::StrCat("not ready: ", WaitingFor(state, now), "; the call is retried automatically"));
 }
 
 std::string UnsavedText(const ClusterState& state) {
@@ -895,22 +904,22 @@ std::string UnsavedText(const ClusterState& state) {
   const int64_t begin = last.has_value() ? last->round.value() : 0;
   const int64_t end = state.rounds.ledger().next_round().value();
   if (end <= begin) return "";
-  return absl::StrCat(
-      "rounds ", begin, " to ", end - 1, " are in no checkpoint",
-      last.has_value() ? absl::StrCat("; the newest is ", last->path) : ", and there is none");
+  return absl::StrCat("rounds ", begin, " to ", end - 1, " are in no checkpoint",
+                      last.has_value() ? absl::StrCat("; the newest is ", last->path)
+                                       : ", because there is no checkpoint");
 }
 
 std::string SentBackText(const faults::Setback::Order& order, std::optional<int64_t> reached) {
   std::string to;
   if (!reached.has_value()) {
-    to = absl::StrCat("its beginning, as there was no checkpoint of at most the ",
-                      order.most_rounds, " rounds that were asked for");
+    to = absl::StrCat("its beginning, because there was no checkpoint of at most ",
+                      order.most_rounds, " rounds");
   } else if (*reached < order.most_rounds) {
-    to = absl::StrCat("round ", *reached, ", the newest checkpoint of at most the ",
-                      order.most_rounds, " rounds that were asked for");
+    to = absl::StrCat("round ", *reached, ", the newest checkpoint of at most ", order.most_rounds,
+                      " rounds");
   } else if (*reached > order.most_rounds) {
-    to = absl::StrCat("round ", *reached, ", though at most ", order.most_rounds,
-                      " rounds were asked for");
+    to = absl::StrCat("round ", *reached, ", although the order was for at most ",
+                      order.most_rounds, " rounds");
   } else {
     to = absl::StrCat("round ", *reached);
   }
@@ -1081,24 +1090,25 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
 std::string ShardLossText(const ClusterState& state, const shards::ShardLoss& loss) {
   switch (loss.kind) {
     case shards::ShardLoss::Kind::kCutOff:
-      return "was cut off before it was told what to load";
+      return "lost its connection before it was told what to load";
     case shards::ShardLoss::Kind::kMissedAssignment:
-      return "has missed what it was told to load";
+      return "did not receive the order what to load";
     case shards::ShardLoss::Kind::kLacksRecords: {
       const std::string round =
           loss.highest_round < 0 ? "" : absl::StrCat(" (of round ", loss.highest_round, ")");
-      return absl::StrCat("has a journal that ends with record ", loss.end, round, ", and record ",
-                          loss.end_before, " was on disk; the job was at round ",
+      return absl::StrCat("has a journal that ends with record ", loss.end, round,
+                          ", although record ", loss.end_before,
+                          " was already on disk; the job was at round ",
                           state.rounds.ledger().next_round().value());
     }
     case shards::ShardLoss::Kind::kStartedAnew:
-      return "was started anew";
+      return "was started again";
     case shards::ShardLoss::Kind::kLeftJournal:
-      return "was started anew, and does not go on from the journal that it had";
+      return "was started again, and does not continue from the journal that it had";
     case shards::ShardLoss::Kind::kLostMemory:
-      return "was started anew and has lost its memory";
+      return "was started again and has lost its weights";
     case shards::ShardLoss::Kind::kCannotLoad:
-      return "could not load";
+      return "could not load its weights";
   }
   return "";
 }
@@ -1115,7 +1125,8 @@ absl::Status AttachRefusal(const ClusterState& state, const shards::Attachment& 
     case shards::AttachVerdict::Kind::kFollowed:
       return FollowedStatus();
     case shards::AttachVerdict::Kind::kLate:
-      return absl::AbortedError("this call is older than what its server has loaded since");
+      return absl::AbortedError(
+          "this call is from before the server loaded its present weights, and is ignored");
     case shards::AttachVerdict::Kind::kHeld:
       return absl::AlreadyExistsError(
           absl::StrCat("shard ", attachment.shard, " is held by the server at ",
@@ -1131,7 +1142,8 @@ absl::Status AttachRefusal(const ClusterState& state, const shards::Attachment& 
 }
 
 absl::Status FollowedStatus() {
-  return absl::AbortedError("another process goes on with the journal of this server");
+  return absl::AbortedError(
+      "another process has continued with the journal of this server; end this server");
 }
 
 std::string JournalLossReason(const shards::JournalFacts& facts, const shards::JournalLoss& loss) {
@@ -1148,14 +1160,13 @@ std::string JournalLossText(const shards::JournalFacts& facts, const shards::Jou
   const absl::string_view remedy =
       facts.folder.empty()
           ? "Start this server with --durability=journal, and the --journal_dir that it had"
-      : facts.damage.empty()
-          ? "Bring the newer journal back (mount its disk, or restore its folder as a whole), and "
-            "start this server again"
-          : "End this server, replace the journal's folder with a sound copy of it as a whole, and "
-            "start this server again";
+      : facts.damage.empty() ? "Bring the newer journal back (mount its disk, or restore the whole "
+                               "folder), and start this server again"
+                             : "End this server, replace the whole folder of the journal by an "
+                               "undamaged copy, and start this server again";
   return absl::StrCat("THE COORDINATOR'S JOURNAL ",
-                      facts.damage.empty() ? "HAS GONE BACK, or is missing" : "IS DAMAGED", ": ",
-                      JournalLossReason(facts, loss),
+                      facts.damage.empty() ? "IS OLDER than before, or missing" : "IS DAMAGED",
+                      ": ", JournalLossReason(facts, loss),
                       ". The cluster waits, and nothing on disk is changed. ", remedy,
                       ". To lose the rounds since then and go back to ", target,
                       ", start it with --accept_loss=", loss.round.value());
@@ -1165,7 +1176,7 @@ absl::Status AcceptedOtherLoss(const shards::JournalFacts& facts, const shards::
   return absl::FailedPreconditionError(absl::StrCat(
       "--accept_loss=", facts.accepted_loss->value(), " is not the round of this loss, which is ",
       loss.round.value(), ": ", JournalLossReason(facts, loss), ". Nothing was changed. Bring the ",
-      facts.damage.empty() ? "newer journal" : "sound journal",
+      facts.damage.empty() ? "newer journal" : "undamaged journal",
       " back, or give --accept_loss=", loss.round.value()));
 }
 
@@ -1182,19 +1193,20 @@ absl::Status MemberRefusalStatus(const ClusterState& state,
       return absl::UnavailableError(absl::StrCat(
           "the job has ", refusal->present,
           " workers, and --robust_mean=", job::RobustMeanText(state.model.job().robust_mean),
-          " is for ", refusal->allowed, ": this one is let in when another has left"));
+          " allows at most ", refusal->allowed, "; this worker joins when another has left"));
     case membership::MemberRefusal::Kind::kTooManyNames:
-      return absl::UnavailableError(absl::StrCat(
-          "certificate '", refusal->subject, "' has ", refusal->present, " workers here, and ",
-          refusal->allowed, " may be: they have completed ", refusal->rounds_completed,
-          " rounds, and each completed round admits one more worker. "
-          "The call is retried automatically; give each machine a certificate of its own"));
+      return absl::UnavailableError(
+          absl::StrCat("certificate '", refusal->subject, "' has ", refusal->present,
+                       " workers here, and is now allowed ", refusal->allowed,
+                       ". They have completed ", refusal->rounds_completed,
+                       " rounds, and each completed round admits one more worker. The call is "
+                       "retried automatically; give each machine a separate certificate"));
     case membership::MemberRefusal::Kind::kOtherFrozen:
       return absl::FailedPreconditionError(absl::StrCat(
           "frozen weights of this worker differ from those of worker '", refusal->subject,
-          "': load the same ones in all programs, say from one checkpoint or with one seed, or "
-          "train them. If they are to differ, leave their hash out (Python: join(..., "
-          "check_frozen=False))"));
+          "'. Load the same frozen weights in all programs, for example from one checkpoint or "
+          "with one seed, or train them. If they must differ, leave their hash out (Python: "
+          "join(..., check_frozen=False))"));
   }
   return absl::OkStatus();
 }
@@ -1205,7 +1217,7 @@ absl::Status ModelRefusalStatus(const ClusterState& state,
   if (!refusal.has_value()) return absl::OkStatus();
   const auto refuse_layout = [](const auto&... reason) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the layout that this client brings is refused: ", reason...));
+        absl::StrCat("the layout that this program gives is refused: ", reason...));
   };
   switch (refusal->kind) {
     case Kind::kEncoding: {
@@ -1213,14 +1225,15 @@ absl::Status ModelRefusalStatus(const ClusterState& state,
       const absl::string_view flag = refusal->subject;
       const params::Encoding encoding =
           flag == "push_encoding" ? job.push_encoding : job.pull_encoding;
-      return absl::FailedPreconditionError(absl::StrCat(
-          "this job has --", flag, "=", params::EncodingText(encoding), ", this client knows ",
-          absl::StrJoin(refusal->known, ", ",
-                        [](std::string* out, params::Encoding::Kind one) {
-                          absl::StrAppend(out, params::EncodingKindName(one));
-                        }),
-          "; use another client, or start the job with --", flag, "=",
-          params::EncodingKindName(refusal->known.front())));
+      return absl::FailedPreconditionError(
+          absl::StrCat("this job has --", flag, "=", params::EncodingText(encoding),
+                       ", but this program can only use ",
+                       absl::StrJoin(refusal->known, ", ",
+                                     [](std::string* out, params::Encoding::Kind one) {
+                                       absl::StrAppend(out, params::EncodingKindName(one));
+                                     }),
+                       "; use a newer program, or start the job with --", flag, "=",
+                       params::EncodingKindName(refusal->known.front())));
     }
     case Kind::kOtherLayout:
       return absl::InvalidArgumentError(refusal->cause.message());
@@ -1228,29 +1241,31 @@ absl::Status ModelRefusalStatus(const ClusterState& state,
     case Kind::kShards:
       return refusal->cause;
     case Kind::kLayoutHash:
-      return absl::FailedPreconditionError(
-          absl::StrCat("layout hash of this worker is ", refusal->subject, ", the job's is ",
-                       state.model.layout()->hash(), "; build the model from the job's settings"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "this worker's model has layout hash ", refusal->subject, ", but the job's is ",
+          state.model.layout()->hash(), "; build the model from the job's settings"));
     case Kind::kLacksLayout:
       return absl::UnavailableError(
-          "not ready: waits for a client that brings the layout of its model; the same call again");
+          "not ready: the job waits for a program that gives the layout of its model; the call is "
+          "retried automatically");
     case Kind::kAwaitsOther:
       return absl::UnavailableError(
-          absl::StrCat("not ready: waits for ",
+          absl::StrCat("not ready: the job waits for ",
                        PeerText(refusal->subject, membership::MembershipTable::kMaxNameBytes),
-                       ", whose settings the job has, to supply the first weights; the same call "
-                       "again"));
+                       ", which gave the job's settings, to supply the first weights; the call is "
+                       "retried automatically"));
     case Kind::kSettings:
       return absl::InvalidArgumentError(absl::StrCat(
-          "the settings that this client proposes are refused: ", refusal->cause.message()));
+          "the settings that this program proposes are refused: ", refusal->cause.message()));
     case Kind::kTensors:
       return refuse_layout("it has ", refusal->present, " tensors, allowed are ", refusal->allowed);
     case Kind::kNames:
-      return refuse_layout("names and shapes of its tensors take ", refusal->present,
+      return refuse_layout("the names and shapes of its tensors have ", refusal->present,
                            " bytes, allowed are ", refusal->allowed);
     case Kind::kMemory:
-      return refuse_layout("it has ", refusal->present, " elements, ", refusal->largest_shard,
-                           " for one server: ", refusal->cause.message());
+      return refuse_layout("it has ", refusal->present,
+                           " elements, of which one server would hold ", refusal->largest_shard,
+                           ": ", refusal->cause.message());
     case Kind::kCut:
       return refuse_layout(refusal->cause.message());
     case Kind::kBuckets:
@@ -1263,34 +1278,32 @@ absl::Status ModelRefusalStatus(const ClusterState& state,
 std::string MemberAlarmText(const ClusterState& state, const membership::MemberAlarm& alarm) {
   switch (alarm.kind) {
     case membership::MemberAlarm::Kind::kFormerStart:
-      return absl::StrCat(
-          "the job began at round 0, as --checkpoint_dir=", alarm.folder,
-          " has no checkpoint, but worker '", alarm.worker, "' has contributed to round ",
-          alarm.round.value(),
-          " of an earlier start of the servers at this address. If that job is to go on, stop this "
-          "server and start it with the folder of that job. If this is another job, end that "
-          "worker, and start this server again with --resume=never, as the worker's data are the "
-          "job's now");
+      return absl::StrCat("the job began at round 0, because --checkpoint_dir=", alarm.folder,
+                          " has no checkpoint. But worker '", alarm.worker,
+                          "' has contributed to round ", alarm.round.value(),
+                          " of an earlier job of servers at this address. To continue that job, "
+                          "stop this server and start it with the folder of that job. If this is a "
+                          "new job, end that worker, and start this server again with "
+                          "--resume=never, because this job has now taken over the worker's data");
     case membership::MemberAlarm::Kind::kOtherServers:
       if (alarm.is_one_of_many) {
-        return "more workers have contributed to servers that this run does not go on from";
-      }
-      return absl::StrCat("worker '", alarm.worker, "' has contributed to round ",
-                          alarm.round.value(),
-                          " of servers that this run does not go on from: it may belong to "
-                          "another job that had this address. It trains with this job now; "
-                          "`psctl evict ",
-                          alarm.worker, "` ends that");
-    case membership::MemberAlarm::Kind::kLacksReport:
-      if (alarm.is_one_of_many) {
-        return "more workers say that rounds were acknowledged which these servers do not know of";
+        return "more workers have contributed to an earlier run that this run does not continue";
       }
       return absl::StrCat(
-          "worker '", alarm.worker, "' says that its round ", alarm.round.value(),
-          " was acknowledged, and these servers do not know of that: they are at round ",
-          state.rounds.ledger().next_round().value(),
-          ". Unless the worker errs, all their disks have gone back to an older state, "
-          "and what came after that is lost; the worker begins anew");
+          "worker '", alarm.worker, "' has contributed to round ", alarm.round.value(),
+          " of a run that this run does not continue. The worker may belong to another job that "
+          "had this address. It now trains with this job; to end that, run `psctl evict ",
+          alarm.worker, "`");
+    case membership::MemberAlarm::Kind::kLacksReport:
+      if (alarm.is_one_of_many) {
+        return "more workers report acknowledged rounds that these servers do not know";
+      }
+      return absl::StrCat("worker '", alarm.worker, "' reports that its round ",
+                          alarm.round.value(),
+                          " was acknowledged, but these servers are only at round ",
+                          state.rounds.ledger().next_round().value(),
+                          ". Unless the worker is wrong, the servers' disks were set back to an "
+                          "older state, and later rounds are lost. The worker joins again");
   }
   return "";
 }
@@ -1298,7 +1311,7 @@ std::string MemberAlarmText(const ClusterState& state, const membership::MemberA
 absl::Status LacksReportStatus(const ClusterState& state, Round round) {
   return absl::AbortedError(absl::StrCat(
       "the servers are at round ", state.rounds.ledger().next_round().value(),
-      " and do not know of round ", round.value(), ", which was acknowledged to this worker"));
+      " and do not know round ", round.value(), ", which they acknowledged to this worker"));
 }
 
 absl::Status ReportRefusal(const messages::RoundReport& report,
@@ -1309,21 +1322,22 @@ absl::Status ReportRefusal(const messages::RoundReport& report,
     case rounds::ReportVerdict::Kind::kRepeat:
       return absl::OkStatus();
     case rounds::ReportVerdict::Kind::kTooManyPredictions:
-      return absl::InvalidArgumentError(absl::StrCat(
-          subject, " has ", report.num_predictions, " predictions, ", report.heldout_predictions,
-          " held-out predictions, ", report.heldout_correct, " of them right; allowed are ",
-          verdict.allowed, ", and no more right ones than there are"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(subject, " has ", report.num_predictions, " predictions, ",
+                       report.heldout_predictions, " held-out predictions, ",
+                       report.heldout_correct, " of them correct; allowed are at most ",
+                       verdict.allowed, ", and at most as many correct ones as predictions"));
     case rounds::ReportVerdict::Kind::kTooManySamples:
       return absl::InvalidArgumentError(absl::StrCat(
           subject, " has ", report.num_samples, " samples, ", report.num_predictions,
-          " predictions, ", report.heldout_predictions, " held-out predictions; granted were ",
-          verdict.allowed, " samples, and counts are not negative"));
+          " predictions, ", report.heldout_predictions, " held-out predictions; allowed are 0 to ",
+          verdict.allowed, " samples, as many as were granted"));
     case rounds::ReportVerdict::Kind::kNotGranted:
       return absl::InvalidArgumentError(absl::StrCat(
           subject, ", but the worker ",
           verdict.granted.has_value() ? absl::StrCat("was granted round ", verdict.granted->value())
-                                      : "holds no grant",
-          "; report only rounds that were granted to this incarnation"));
+                                      : "has no grant",
+          "; a worker may report only rounds that were granted to its present incarnation"));
   }
   return absl::OkStatus();
 }
@@ -1339,11 +1353,11 @@ std::optional<absl::StatusOr<rounds::SiteOutcome>> OrderOutcomeOf(const ClusterS
     case rounds::OrderVerdict::Kind::kDone:
       return verdict.outcome;
     case rounds::OrderVerdict::Kind::kWithdrawn:
-      return absl::CancelledError("the order was withdrawn");
+      return absl::CancelledError("the order for this round was withdrawn");
     case rounds::OrderVerdict::Kind::kJobFailed:
       return state.ending.failure();
     case rounds::OrderVerdict::Kind::kNotHandedOut:
-      return absl::CancelledError("this site hands out no work any more");
+      return absl::CancelledError("this site's server hands out no work any more");
   }
   return std::nullopt;
 }

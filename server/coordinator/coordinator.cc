@@ -85,7 +85,7 @@ absl::StatusOr<messages::Registration> Coordinator::Admit(const messages::Regist
   RETURN_IF_ERROR(ModelRefusalStatus(state_, state_.model.CheckEncodings(call.encodings)));
   if (state_.is_over_for_callers()) {
     return WithJobOver(absl::FailedPreconditionError(absl::StrCat(
-        "stopped: ", *state_.ending.stop_reason(), ", before all servers were there")));
+        "stopped: ", *state_.ending.stop_reason(), ", before all servers had connected")));
   }
   // The servers exit. A worker that registered now would find no server that tells it of the end.
   if (state_.ending.should_exit()) return JobIsOver();
@@ -93,8 +93,8 @@ absl::StatusOr<messages::Registration> Coordinator::Admit(const messages::Regist
   if (state_.phase == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(Adopt(call, now));
   RETURN_IF_ERROR(CheckReady(state_, now));
   if (state_.is_shard_away()) {
-    return absl::UnavailableError(
-        absl::StrCat("not ready: ", WaitingFor(state_, now), "; the same call again"));
+    return absl::UnavailableError(absl::StrCat("not ready: ", WaitingFor(state_, now),
+                                               "; the call is retried automatically"));
   }
   RETURN_IF_ERROR(faults_.CheckSound(call));
   if (state_.membership.LacksAcknowledged(call, KnownReportsOf(state_, call.name))) {
@@ -118,8 +118,8 @@ absl::StatusOr<messages::Registration> Coordinator::Admit(const messages::Regist
   RETURN_IF_ERROR(CheckMoreNames(state_, call));
   if (const std::optional<WorkerId> holder = state_.membership.GoneHolder(call, now);
       holder.has_value()) {
-    DropWorker(*holder, "its connection is closed, and another process has come under its name",
-               now);
+    DropWorker(*holder,
+               "its connection is closed, and another process has registered under its name", now);
   }
   const absl::StatusOr<membership::Membership::Admitted> registered =
       state_.membership.Register(call, state_.model.map()->version, now);
@@ -195,9 +195,9 @@ absl::StatusOr<ViewId> Coordinator::Join(const messages::WorkerLife& life,
   const int64_t heldout_samples = state_.rounds.ledger().num_heldout_samples();
   const int64_t evaluated = state_.rounds.ledger().evaluation_set_size();
   if (heldout_samples != heldout_samples_before && evaluated < heldout_samples) {
-    outbox_.Tell(absl::StrCat("an evaluation takes ", evaluated, " of ", heldout_samples,
-                              " held-out samples, spread evenly over them; --eval_samples=0 of the "
-                              "server takes all"));
+    outbox_.Tell(absl::StrCat(
+        "an evaluation takes ", evaluated, " of ", heldout_samples,
+        " held-out samples, spread evenly; to use all of them, give the server --eval_samples=0"));
   }
   AnnounceMembers();
   outbox_.Touch();
@@ -221,8 +221,8 @@ absl::StatusOr<messages::HeartbeatAnswer> Coordinator::Heartbeat(
     return LacksReportStatus(state_, *call.acknowledged);
   }
   if (!state_.membership.OnHeartbeat(call, state_.model.map()->version)) {
-    DropWorker(call.life.worker, "a server has another address, which this life cannot be told of",
-               now);
+    DropWorker(call.life.worker,
+               "a server has another address now, so the worker must register again", now);
     return state_.membership.Check(call.life);
   }
   state_.stragglers.OnHeartbeat(call, now);
@@ -299,9 +299,10 @@ void Coordinator::OnGap(absl::Duration gap, absl::Time now) {
   // this time.
   state_.shards.NoteBack(now);
   state_.membership.OnGap(now);
-  outbox_.Tell(absl::StrCat("this process was stopped, or starved, for ",
+  outbox_.Tell(absl::StrCat("this process did not run for ",
                             absl::FormatDuration(absl::Trunc(gap, absl::Milliseconds(1))),
-                            ": no lease and no patience counts that time"));
+                            ", because it was stopped or its machine is overloaded; leases and "
+                            "timeouts do not count that time"));
 }
 
 absl::Status Coordinator::Adopt(const messages::RegisterCall& call, absl::Time now) {
@@ -316,17 +317,18 @@ absl::Status Coordinator::Adopt(const messages::RegisterCall& call, absl::Time n
     const job::SettledJob& settled = proposal.settled;
     outbox_.Tell(absl::StrCat("settings proposed by name=",
                               PeerText(call.name, membership::MembershipTable::kMaxNameBytes),
-                              " peer=", call.peer, ": taken ", job::SettingsText(settled.taken),
+                              " peer=", call.peer, ": used ", job::SettingsText(settled.taken),
                               settled.not_taken.empty()
                                   ? ""
-                                  : absl::StrCat("; not taken, because the operator decides them, ",
+                                  : absl::StrCat("; not used, because the operator decides them, ",
                                                  job::SettingsText(settled.not_taken))));
   }
   if (proposal.kind == Kind::kSame) return absl::OkStatus();
   if (state_.phase == CoordinatorPhase::kAwaitingLayout) return Assign(now);
   BeginRestoring({});
   return absl::UnavailableError(
-      "not ready: the servers start over with the model of this client; the same call again");
+      "not ready: the servers start again with the model of this program; the call is retried "
+      "automatically");
 }
 
 void Coordinator::EndLives(std::vector<membership::EndedLife> lives, absl::Time now) {
@@ -350,7 +352,8 @@ void Coordinator::EndLives(std::vector<membership::EndedLife> lives, absl::Time 
   if (view_changed) AnnounceMembers();
   if (!lives.empty()) outbox_.Touch();
   // All workers register again, so that another worker learns that it has to supply the weights.
-  if (supplier_lost) return DropAll("the client that was to supply the weights is gone", now);
+  if (supplier_lost)
+    return DropAll("the program that should supply the initial weights is gone", now);
   Advance(now);
 }
 
@@ -379,7 +382,8 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(
   RETURN_IF_ERROR(state_.membership.Renew(life, now));
   if (!state_.membership.table().Find(life.worker)->is_member()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("worker '", state_.NameOf(life.worker), "' has not joined; call Join first"));
+        absl::StrCat("worker '", state_.NameOf(life.worker),
+                     "' has registered but not joined; call Join first"));
   }
   // While the servers are not ready, all rounds since the checkpoint are void, and so is the
   // report.
@@ -423,7 +427,7 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker) const {
     done.total_rounds = state_.rounds.ledger().total_rounds();
     done.loss = state_.rounds.progress().loss();
     done.has_failed = !state_.ending.failure().ok();
-    done.reason = is_over ? ReasonOfEnd() : "there is nothing to hand in";
+    done.reason = is_over ? ReasonOfEnd() : "there is no work for this worker";
     answer.grant = std::move(done);
   } else if (state_.is_ready()) {
     answer.grant = state_.rounds.Of(worker).grant();
@@ -497,7 +501,7 @@ void Coordinator::Drop(const std::vector<stragglers::Stall>& stalls, absl::Time 
     outbox_.RaiseAlarm(HeldUpText(state_, stall, what), now);
     const std::string held_up = stall.kind == stragglers::Stall::Kind::kPath
                                     ? absl::StrCat("round ", stall.round->value())
-                                    : "the others";
+                                    : "other workers";
     std::optional<membership::EndedLife> life =
         state_.membership.Drop(stall.worker, absl::StrCat("held up ", held_up, ": ", what), now);
     if (life.has_value()) ended.push_back(*std::move(life));
@@ -513,7 +517,7 @@ void Coordinator::LetMembersRest(std::vector<membership::EndedLife>& lives, absl
     std::optional<membership::EndedLife> life = state_.membership.Drop(
         resting,
         absl::StrCat("certificate '", state_.membership.ConnectionOf(resting).identity(),
-                     "' rests, because others waited for one of its workers"),
+                     "' must wait, because other workers waited for one of its workers"),
         now);
     if (life.has_value()) lives.push_back(*std::move(life));
   }
@@ -533,14 +537,13 @@ void Coordinator::LookForStraggler() {
   }
   const stragglers::StragglerWatch::Straggler straggler = state_.stragglers.OnRound(members);
   if (straggler.name.empty()) return;
-  outbox_.Tell(absl::StrCat(
-      "rounds wait for worker '", straggler.name, "': it computes ",
-      absl::StrFormat("%.3g samples/s, and the others %.3g; ", straggler.speed,
-                      straggler.usual_speed),
-      job::ValidateJobSpec(balanced).ok()
-          ? "start the servers with --balance=speed, which gives each worker as many samples as it "
-            "computes meanwhile"
-          : "docs/howto/unequal_workers.md says what helps"));
+  outbox_.Tell(
+      absl::StrCat("rounds wait for worker '", straggler.name, "': it computes ",
+                   absl::StrFormat("%.3g samples/s, and the other workers %.3g; ", straggler.speed,
+                                   straggler.usual_speed),
+                   job::ValidateJobSpec(balanced).ok()
+                       ? "start the servers with --balance=speed, which divides samples by speed"
+                       : "for help, see docs/howto/unequal_workers.md"));
 }
 
 // After the end of the job, a worker with a grant has time to hand in its round. A worker without a
@@ -554,7 +557,7 @@ void Coordinator::DropLingering(absl::Time now) {
     if (record.is_alive() && now >= LeavesBy(id)) lingering.push_back(id);
   }
   for (WorkerId worker : lingering) {
-    DropWorker(worker, "the job is over, and it does not leave", now);
+    DropWorker(worker, "the job is over, and the worker did not leave", now);
   }
 }
 
@@ -632,8 +635,9 @@ bool Coordinator::IsTrialOver() const {
 bool Coordinator::ChooseExchangeSettings(absl::Time now) {
   const absl::StatusOr<std::string> choice = state_.model.ChooseExchange();
   if (!choice.ok()) {
-    Fail(absl::Status(choice.status().code(), absl::StrCat("the job finds no settings of its own: ",
-                                                           choice.status().message())),
+    Fail(absl::Status(choice.status().code(),
+                      absl::StrCat("the job cannot choose its exchange settings: ",
+                                   choice.status().message())),
          now);
     return true;
   }
@@ -690,13 +694,14 @@ void Coordinator::TellClosed(const rounds::ClosedRound& closed, absl::Time now) 
   }
   if (closed.is_lost) {
     outbox_.Tell(absl::StrCat("round ", summary.round.value(),
-                              " ended without a contribution, as all its workers had left or "
-                              "were dropped; another takes its place: round ",
+                              " ended without a contribution, because all its workers had left or "
+                              "were dropped. It is replaced by round ",
                               closed.replaced_by.value()));
   } else if (summary.committed_short) {
-    outbox_.Tell(absl::StrCat("round ", summary.round.value(), " went on with ", summary.workers,
-                              " of ", round.plan().roster.size(), " workers; ", summary.samples,
-                              " of ", round.plan().total_samples(), " samples counted"));
+    outbox_.Tell(absl::StrCat("round ", summary.round.value(), " was completed with ",
+                              summary.workers, " of ", round.plan().roster.size(), " workers; ",
+                              summary.samples, " of ", round.plan().total_samples(),
+                              " samples counted"));
   }
   if (!closed.is_lost && !round.is_evaluation()) {
     faults_.LookForFewSenders(round, summary.workers, now);
@@ -950,23 +955,23 @@ void Coordinator::LookForSilence(absl::Time now) {
     FailUnlessOk(saves_.OnStillAway(shard, now), now);
     if (!state_.shards.MarkTold(shard)) continue;
     outbox_.RaiseAlarm(
-        absl::StrCat("the server of shard ", shard, " at ", state_.shards.servers()[shard].address,
-                     " gives no sign of life, and training waits for it. If its process is "
-                     "gone, start it again: then the cluster goes on from that server's "
-                     "journal, or from the newest checkpoint"),
+        absl::StrCat(
+            "the server of shard ", shard, " at ", state_.shards.servers()[shard].address,
+            " does not answer, and training waits for it. If its process is gone, start it again; "
+            "then the job continues from that server's journal, or from the newest checkpoint"),
         now, AlarmKind::kAlarm, ServerSubject(shard));
   }
 }
 
 std::string Coordinator::WayBack() const {
-  if (!state_.has_memory()) return "the cluster waits for it";
-  if (!state_.is_ready()) return "all load again";
+  if (!state_.has_memory()) return "the cluster waits for that server";
+  if (!state_.is_ready()) return "all servers load again";
   if (const auto& last = state_.checkpoints.tracker().last(); last.has_value()) {
     return absl::StrCat(
-        "all go back to the newest checkpoint that is whole, at best that of round ",
+        "all servers go back to the newest undamaged checkpoint, at best that of round ",
         last->round.value());
   }
-  return "all go back to the first weights, because there is no checkpoint";
+  return "all servers go back to the first weights, because there is no checkpoint";
 }
 
 void Coordinator::StartOver(int shard, const shards::ShardLoss& loss, absl::Time now) {
@@ -993,7 +998,7 @@ void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time no
     state_.faults.SetBack({std::max(before, state_.rounds.rounds_done()), why});
   }
   const std::string lost =
-      absl::StrCat("the memory of shard ", shard, " was lost before the checkpoint was whole");
+      absl::StrCat("the weights of shard ", shard, " were lost before the checkpoint was complete");
   saves_.GiveUp(absl::UnavailableError(lost));
   if (state_.checkpoints.last_save().is_begun()) {
     FailUnlessOk(saves_.EndLast(absl::DataLossError(lost)), now);
@@ -1093,14 +1098,14 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   }
   if (!state_.rounds.is_site() && state_.rounds.ledger().is_exhausted() &&
       !state_.rounds.ledger().needs_final_evaluation()) {
-    outbox_.Tell(
-        absl::StrCat("complete already at round ",
-                     job::RoundOfText(state_.rounds.ledger().next_round().value(),
-                                      state_.rounds.ledger().total_rounds(), " of "),
-                     ": --rounds=M with a larger M goes on, --resume=never starts anew; ",
-                     state_.config.exit_when_done
-                         ? "ends, because of --exit_when_done"
-                         : "serves the weights (psctl export) until psctl stop or Ctrl-C"));
+    outbox_.Tell(absl::StrCat(
+        "the job is already complete, at round ",
+        job::RoundOfText(state_.rounds.ledger().next_round().value(),
+                         state_.rounds.ledger().total_rounds(), " of "),
+        ". To continue, give a larger --rounds; to start again, give --resume=never. This server ",
+        state_.config.exit_when_done
+            ? "ends now, because of --exit_when_done"
+            : "serves the weights (psctl export) until psctl stop or Ctrl-C"));
   }
   const int64_t next_round = state_.rounds.ledger().next_round().value();
   outbox_.Announce(
@@ -1144,7 +1149,7 @@ void Coordinator::On(int shard, const shards::ShardLoaded& loaded, absl::Time no
   }
   if (!status.ok()) {
     const std::string failure =
-        absl::StrCat("shard ", shard, " could not load: ", status.message());
+        absl::StrCat("shard ", shard, " could not load its weights: ", status.message());
     if (state_.shards.IsReplaceable(shard)) return ReplaceServer(shard, failure, now);
     Fail(absl::Status(status.code(), failure), now);
     outbox_.RaiseAlarm(state_.ending.failure().message(), now);
@@ -1157,8 +1162,8 @@ void Coordinator::On(int shard, const shards::ShardLoaded& loaded, absl::Time no
 void Coordinator::ReplaceServer(int shard, const std::string& failure, absl::Time now) {
   const shards::ShardFleet::Server& server = state_.shards.servers()[shard];
   outbox_.RaiseAlarm(absl::StrCat(failure, ". The job waits for a server of shard ", shard,
-                                  " that can: mend that on the machine of ", server.address,
-                                  ", and start the server there again"),
+                                  " that can load them. Solve the problem on the machine of ",
+                                  server.address, ", and start that server again"),
                      now, AlarmKind::kAlarm, ServerSubject(shard));
   outbox_.Repeat(shard, shards::StopCommand{failure, server.instance_id});
   StartOver(shard, {shards::ShardLoss::Kind::kCannotLoad}, now);
@@ -1339,7 +1344,7 @@ bool Coordinator::AdvanceFailed(absl::Time now) {
 void Coordinator::Exit(absl::string_view why, absl::Time now) {
   state_.ending.Exit(state_.shards.Reachable(now), now);
   outbox_.Command(shards::StopCommand{std::string(state_.ending.failure().message())});
-  outbox_.Tell(absl::StrCat(why, " and the workers have left: the servers exit"));
+  outbox_.Tell(absl::StrCat(why, ", and the workers have left; the servers exit"));
   outbox_.Touch();
 }
 

@@ -88,10 +88,9 @@ TEST(CoordinatorAsyncTest, WhoKeepsSpaceIsNamedWhateverOthersDo) {
     answer = cluster.Ask(workers[2], CoordinatorHarness::ReportOf(*answer.grant));
     cluster.Pass(absl::Seconds(1), workers);
   }
-  EXPECT_EQ(
-      cluster.coordinator().Snapshot(cluster.now()).waiting_for,
-      "worker a keeps space of shard 0 that others wait for: of bucket 3, 1024 of 65536 bytes "
-      "have come to shard 0 in 11s");
+  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
+            "worker a has unfinished contributions that fill the space of shard 0, and other "
+            "workers wait for it: shard 0 has received 1024 of 65536 bytes of bucket 3 in 11s");
 }
 
 TEST(CoordinatorAsyncTest, BoundDoesNotWaitForTheDeadNorForNewcomersPast) {

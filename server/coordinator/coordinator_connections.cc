@@ -44,11 +44,12 @@ void Coordinator::EndUnconnected(absl::Time now) {
     case membership::ClosedConnections::Verdict::kAsk:
       return Command(shards::AskConnectionsCommand{judged.life});
     case membership::ClosedConnections::Verdict::kEnd:
-      return DropWorker(*awaited,
-                        absl::StrCat("its connections were closed and none came again for ",
-                                     absl::FormatDuration(
-                                         absl::Trunc(judged.closed_for, absl::Milliseconds(100)))),
-                        now);
+      return DropWorker(
+          *awaited,
+          absl::StrCat(
+              "its connections were closed and it did not connect again for ",
+              absl::FormatDuration(absl::Trunc(judged.closed_for, absl::Milliseconds(100)))),
+          now);
   }
 }
 

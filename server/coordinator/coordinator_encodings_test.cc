@@ -22,11 +22,11 @@ TEST(CoordinatorEncodingsTest, ClientThatDoesNotKnowTheJobsIsRefused) {
   const absl::Status plain = cluster.coordinator().Register(call, cluster.now()).status();
   EXPECT_EQ(plain.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(plain.message()),
-              AllOf(HasSubstr("--push_encoding=int8"), HasSubstr("knows fp32")));
+              AllOf(HasSubstr("--push_encoding=int8"), HasSubstr("can only use fp32")));
   call.encodings = {params::Encoding::Kind::kFp32, params::Encoding::Kind::kInt8};
   const absl::Status half = cluster.coordinator().Register(call, cluster.now()).status();
   EXPECT_THAT(std::string(half.message()),
-              AllOf(HasSubstr("--pull_encoding=int4"), HasSubstr("knows fp32, int8")));
+              AllOf(HasSubstr("--pull_encoding=int4"), HasSubstr("can only use fp32, int8")));
   call.encodings.push_back(params::Encoding::Kind::kInt4);
   EXPECT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
 }
@@ -43,8 +43,8 @@ TEST(CoordinatorEncodingsTest, TopKIsKnownByItsBits) {
   call.name = "old";
   call.encodings = {params::Encoding::Kind::kFp32, params::Encoding::Kind::kTopK2};
   const absl::Status refused = cluster.coordinator().Register(call, cluster.now()).status();
-  EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("--push_encoding=topk(32,4)"), HasSubstr("knows fp32, topk2")));
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("--push_encoding=topk(32,4)"),
+                                                    HasSubstr("can only use fp32, topk2")));
   call.encodings = {params::Encoding::Kind::kFp32, params::Encoding::Kind::kTopK4};
   EXPECT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
 }

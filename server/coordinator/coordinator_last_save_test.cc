@@ -297,8 +297,9 @@ TEST_F(CoordinatorLastSaveTest, AFailureIsTriedAgainAndThenSaysWhatIsLost) {
   EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
   FailSave();
   EXPECT_EQ(Code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(Error(), AllOf(HasSubstr("rounds 0 to 0 are in no checkpoint, and there is none"),
-                             HasSubstr("disk full")));
+  EXPECT_THAT(Error(),
+              AllOf(HasSubstr("rounds 0 to 0 are in no checkpoint, because there is no checkpoint"),
+                    HasSubstr("disk full")));
   EXPECT_THAT(Snapshot().alarms.at(0).text, HasSubstr("NOT SAVED: rounds 0 to 0"));
 }
 
@@ -345,7 +346,8 @@ TEST_F(CoordinatorLastSaveTest, AServerThatIsLostBetweenTwoTriesEndsIt) {
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 88, 0, "host:9", cluster_.now()).ok());
   EXPECT_EQ(Code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(Error(), HasSubstr("the memory of shard 1 was lost before the checkpoint was whole"));
+  EXPECT_THAT(Error(),
+              HasSubstr("the weights of shard 1 were lost before the checkpoint was complete"));
 }
 
 TEST_F(CoordinatorLastSaveTest, AServerThatStaysAwayForHalfOfThePatienceEndsIt) {
@@ -358,7 +360,7 @@ TEST_F(CoordinatorLastSaveTest, AServerThatStaysAwayForHalfOfThePatienceEndsIt) 
   EXPECT_EQ(Error(), "not over");
   cluster_.Pass(kPatience / 2 - absl::Seconds(11), {a});
   EXPECT_EQ(Code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(Error(), AllOf(HasSubstr("rounds 0 to 0"), HasSubstr("shard 1 gave no sign"),
+  EXPECT_THAT(Error(), AllOf(HasSubstr("rounds 0 to 0"), HasSubstr("shard 1 did not answer"),
                              HasSubstr("for half of --stop_timeout")));
   BeginLastSave("the coordinator stops, too");
   EXPECT_EQ(Code(), absl::StatusCode::kDataLoss) << "the loss is not forgotten";
@@ -376,7 +378,7 @@ TEST_F(CoordinatorLastSaveTest, WhoAsksAgainGetsNoMoreTime) {
     coordinator().BeginLastSave("shard 1 stops", kPatience - passed, cluster_.now());
     cluster_.Pass(absl::Seconds(5), {a});
   }
-  EXPECT_THAT(Error(), HasSubstr("shard 1 gave no sign"));
+  EXPECT_THAT(Error(), HasSubstr("shard 1 did not answer"));
 }
 
 TEST_F(CoordinatorLastSaveTest, NoWorkerIsDroppedBecauseAServerIsAway) {
@@ -503,7 +505,7 @@ TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
   cluster_.Pass(absl::Seconds(11), {a});
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed);
   EXPECT_THAT(Snapshot().waiting_for,
-              AllOf(HasSubstr("out of memory"), HasSubstr("shard 1 gave no sign"),
+              AllOf(HasSubstr("out of memory"), HasSubstr("shard 1 did not answer"),
                     HasSubstr("waits for a to come back")));
   EXPECT_EQ(coordinator().Heartbeat({a.life, 0, 0, "push"}, cluster_.now()).status().code(),
             absl::StatusCode::kAborted)
@@ -534,7 +536,7 @@ TEST_F(CoordinatorLastSaveTest, AStoppedJobWaitsForRoundsNoLongerThanTheTimeoutA
   EXPECT_TRUE(coordinator().IsMember(b.life));
   EXPECT_EQ(Snapshot().waiting_for, "round 1 waits for b, open for 54s, at most 6s more");
   EXPECT_THAT(Snapshot().requests.at(0).way_out,
-              HasSubstr("whoever holds it up, whatever it says, after --stop_timeout=1m"));
+              HasSubstr("every worker that holds it up after --stop_timeout=1m"));
   cluster_.Pass(absl::Seconds(6), {a, b});
   EXPECT_FALSE(coordinator().IsMember(b.life));
   EXPECT_EQ(cluster_.sent().commands.back(), "save 2");

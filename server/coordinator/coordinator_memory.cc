@@ -34,7 +34,8 @@ absl::Status CheckSameJob(const CoordinatorMemory& memory, const job::JobSpec& j
   std::vector<std::string> differences;
   const auto compare = [&](absl::string_view flag, absl::string_view was, absl::string_view asked) {
     if (was != asked) {
-      differences.push_back(absl::StrCat("--", flag, " was ", was, ", asked is ", asked));
+      differences.push_back(
+          absl::StrCat("--", flag, " was ", was, ", but now ", asked, " is given"));
     }
   };
   compare("shard", absl::StrCat("0/", memory.shards.servers.size()),
@@ -65,8 +66,9 @@ absl::Status CheckWhole(const CoordinatorMemory& memory) {
   for (const membership::WorkerRecord& record : memory.membership.table.workers) {
     const bool lacks_desk = record.is_alive() && !memory.desks.contains(record.id);
     if (lacks_desk || (record.is_member() && !data.set_of.contains(record.id))) {
-      return absl::DataLossError(absl::StrCat("nothing is said of what worker ", record.id.value(),
-                                              lacks_desk ? " does" : " has"));
+      return absl::DataLossError(absl::StrCat("the record has no ",
+                                              lacks_desk ? "progress" : "data set", " of worker ",
+                                              record.id.value()));
     }
   }
   for (const auto& [number, round] : memory.rounds.open) {
@@ -78,7 +80,8 @@ absl::Status CheckWhole(const CoordinatorMemory& memory) {
         continue;
       }
       return absl::DataLossError(absl::StrCat("round ", number.value(), " has worker ",
-                                              member.worker.value(), ", which is not known"));
+                                              member.worker.value(),
+                                              ", which the record does not list"));
     }
   }
   return absl::OkStatus();

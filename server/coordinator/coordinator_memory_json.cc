@@ -438,9 +438,9 @@ absl::StatusOr<ParsedRecord> ParseRecord(absl::string_view text) {
   archive::JsonReader reader(record.json);
   reader("version", version);
   if (reader.status().ok() && version > kChangesVersion) {
-    return absl::UnimplementedError(absl::StrCat("the coordinator's memory is of version ", version,
-                                                 ", this release knows ", kChangesVersion,
-                                                 "; start the release that has written it"));
+    return absl::UnimplementedError(absl::StrCat(
+        "the coordinator's state in the journal has version ", version, ", but this release reads ",
+        kChangesVersion, "; start the release that wrote it"));
   }
   reader.Optional("journal_id", record.journal_id);
   reader.Optional("since_whole", record.since_whole);
@@ -452,7 +452,8 @@ absl::StatusOr<ParsedRecord> ParseRecord(absl::string_view text) {
 // Returns the error of a record for callers. It does not mention JSON.
 absl::Status InMemory(const absl::Status& status) {
   if (absl::IsUnimplemented(status)) return status;
-  return absl::DataLossError(absl::StrCat("the coordinator's memory: ", status.message()));
+  return absl::DataLossError(
+      absl::StrCat("the coordinator's state in the journal: ", status.message()));
 }
 
 absl::StatusOr<std::optional<CoordinatorMemory>> ReadRecords(absl::Span<const std::string> records,
@@ -460,7 +461,8 @@ absl::StatusOr<std::optional<CoordinatorMemory>> ReadRecords(absl::Span<const st
   // Ordered from the newest record to the oldest.
   std::vector<ParsedRecord> parsed;
   do {
-    if (parsed.size() == records.size()) return absl::DataLossError("no record of it is whole");
+    if (parsed.size() == records.size())
+      return absl::DataLossError("none of its records is complete");
     ASSIGN_OR_RETURN(ParsedRecord record, ParseRecord(records[records.size() - 1 - parsed.size()]));
     parsed.push_back(std::move(record));
   } while (!parsed.back().is_whole);
@@ -475,7 +477,8 @@ absl::StatusOr<std::optional<CoordinatorMemory>> ReadRecords(absl::Span<const st
     const ParsedRecord& record = parsed.back();
     const auto changes = record.json.find("changes");
     if (changes == record.json.end() || !memory.has_value()) {
-      return absl::DataLossError("changes is not there, or has nothing to change");
+      return absl::DataLossError(
+          "the field changes is missing, or there is no state that it changes");
     }
     const archive::ChangeReader reader(StyleAt(whole_at + record.since_whole));
     RETURN_IF_ERROR(archive::InField("changes", reader.Apply(*changes, *memory)));

@@ -376,7 +376,7 @@ TEST(CoordinatorMemoryTest, AStoppedJobStillWaitsForWorkersOnlySoLong) {
   for (int i = 0; i < 11; ++i) cluster.Pass(absl::Seconds(5), {a, b});
   cluster.Pass(absl::Seconds(6), {a});  // the lease of b is not over
   EXPECT_THAT(cluster.observer().events,
-              Contains(HasSubstr("has not handed in its round within --stop_timeout")));
+              Contains(HasSubstr("has not delivered its round within --stop_timeout")));
 }
 
 TEST(CoordinatorMemoryTest, PeopleAreToldThatItGoesOn) {
@@ -446,7 +446,7 @@ TEST(CoordinatorMemoryTest, AServerThatHasLostItsMemoryTakesAllBack) {
   EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kRestoring);
   EXPECT_FALSE(cluster.coordinator().Memory().has_value());
   EXPECT_THAT(cluster.observer().alarms,
-              Contains(HasSubstr("shard 0 was started anew and has lost its memory")));
+              Contains(HasSubstr("shard 0 was started again and has lost its weights")));
   EXPECT_EQ(cluster.store().restores, 2);
 }
 
@@ -469,10 +469,9 @@ TEST(CoordinatorMemoryTest, AServerThatHasLostAPartOfItsJournalTakesAllBack) {
   EXPECT_EQ(cluster.store().restores, 1);
   ASSERT_OK(attach(1, 59));
   EXPECT_EQ(cluster.store().restores, 2);
-  EXPECT_THAT(
-      cluster.observer().alarms,
-      Contains(HasSubstr("the server of shard 1 has a journal that ends with record 59, and "
-                         "record 60 was on disk")));
+  EXPECT_THAT(cluster.observer().alarms,
+              Contains(HasSubstr("the server of shard 1 has a journal that ends with record 59, "
+                                 "although record 60 was already on disk")));
 }
 
 TEST(CoordinatorMemoryTest, AServerWithAllOfItsJournalGoesOn) {
@@ -612,11 +611,11 @@ TEST(CoordinatorMemoryTest, AnotherJobIsRefused) {
   EXPECT_OK(CheckSameJob(memory, config.job, config.num_shards));
   config.job.schedule.peak = 0.125;
   config.num_shards = 1;
-  EXPECT_THAT(
-      Coordinator::Resume(config, memory, cluster.now()).status(),
-      StatusIs(absl::StatusCode::kFailedPrecondition,
-               AllOf(HasSubstr("--shard was 0/2, asked is 0/1"), HasSubstr("--learning_rate was "),
-                     HasSubstr("asked is 0.125"), Not(HasSubstr("min_workers")))));
+  EXPECT_THAT(Coordinator::Resume(config, memory, cluster.now()).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("--shard was 0/2, but now 0/1 is given"),
+                             HasSubstr("--learning_rate was "), HasSubstr("asked is 0.125"),
+                             Not(HasSubstr("min_workers")))));
 }
 
 TEST(CoordinatorMemoryJsonTest, SaysWhatIsWrongAndWhere) {
@@ -638,7 +637,7 @@ TEST(CoordinatorMemoryJsonTest, SaysWhatIsWrongAndWhere) {
   EXPECT_OK(read(changed("\"next_ticket\"", "\"of_later\":{},\"next_ticket\"")));
   EXPECT_THAT(read("{"), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("malformed")));
   EXPECT_THAT(read(changed("\"version\":1", "\"version\":3")),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("is of version 3")));
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has version 3")));
   EXPECT_THAT(read(changed("\"next_round\":1", "\"next_round\":-1e3")),
               StatusIs(absl::StatusCode::kDataLoss,
                        HasSubstr("memory.ledger.state.next_round is not an integer from")));

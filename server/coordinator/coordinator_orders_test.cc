@@ -77,7 +77,7 @@ TEST_F(CoordinatorOrdersTest, APausedJobEndsItsRoundAndOpensNone) {
   EXPECT_EQ(Snapshot().pause->reason, "the card is swapped");
   const GrantAnswer answer = cluster_->Ask(workers_[0]);
   EXPECT_FALSE(answer.grant.has_value());
-  EXPECT_EQ(answer.pending_reason, "paused: the card is swapped; psctl resume goes on");
+  EXPECT_EQ(answer.pending_reason, "paused: the card is swapped; psctl resume continues the job");
 
   // However long the pause lasts, no worker is dropped, and the job does not count as held up.
   for (int i = 0; i < 100; ++i) cluster_->Pass(absl::Seconds(3), workers_);
@@ -158,11 +158,12 @@ TEST_F(CoordinatorOrdersTest, AProcessThatGoesOnStaysPaused) {
   // Another process starts from the checkpoint, without a journal.
   CoordinatorHarness restarted(Config());
   restarted.Start(ChoiceOf(saved));
-  EXPECT_THAT(restarted.observer().events, Contains("paused: over night; psctl resume goes on"));
+  EXPECT_THAT(restarted.observer().events,
+              Contains("paused: over night; psctl resume continues the job"));
   const TestWorker a = restarted.Add("a");
   const TestWorker b = restarted.Add("b");
   restarted.Ask(a);
-  EXPECT_EQ(restarted.Ask(b).pending_reason, "paused: over night; psctl resume goes on");
+  EXPECT_EQ(restarted.Ask(b).pending_reason, "paused: over night; psctl resume continues the job");
   ASSERT_OK(restarted.coordinator().Resume(restarted.now()));
   ASSERT_EQ(restarted.sent().save_directories.size(), 1) << "so that the next one is not paused";
   EXPECT_TRUE(restarted.Ask(b).grant.has_value());
@@ -253,7 +254,7 @@ TEST_F(CoordinatorOrdersTest, AJobThatIsOverIsNotPaused) {
   AskAll();
   ASSERT_OK(coordinator().Pause("", cluster_->now()));
   EXPECT_THAT(coordinator().SetLearningRate(0.1, cluster_->now()),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no round follows")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no further round")));
   ReportAll();
   EXPECT_EQ(Snapshot().state, "saving");
   EXPECT_FALSE(Snapshot().pause.has_value());
@@ -301,7 +302,7 @@ TEST_F(CoordinatorOrdersTest, WhoIsEvictedStaysOut) {
               StatusIs(absl::StatusCode::kAborted, HasSubstr("its fan is loud")));
   const auto is_out = StatusIs(absl::StatusCode::kFailedPrecondition,
                                "worker 'b' is shut out: an operator has evicted it: its fan is "
-                               "loud; psctl readmit b lets it in again");
+                               "loud; psctl readmit b lets it join again");
   EXPECT_THAT(cluster_->Register(workers_[1]).status(), is_out);
   // The round is closed without the evicted worker.
   cluster_->Ask(workers_[0], CoordinatorHarness::ReportOf(*cluster_->Ask(workers_[0]).grant));
@@ -311,7 +312,7 @@ TEST_F(CoordinatorOrdersTest, WhoIsEvictedStaysOut) {
   const auto is_shown = ::testing::Contains(::testing::AllOf(
       ::testing::Field(&WorkerSnapshot::name, "b"),
       ::testing::Field(&WorkerSnapshot::state, "refused"),
-      ::testing::Field(&WorkerSnapshot::reason, HasSubstr("psctl readmit b lets it in again"))));
+      ::testing::Field(&WorkerSnapshot::reason, HasSubstr("psctl readmit b lets it join again"))));
   EXPECT_THAT(coordinator().Snapshot(cluster_->now() + absl::Hours(2)).workers, is_shown)
       << "as long as it is out";
 

@@ -421,7 +421,7 @@ TEST(CoordinatorRestartTest, LastCheckpointComesAfterTheFinalEvaluation) {
 
   CoordinatorHarness resumed(SavingConfig(0));
   resumed.Start(ChoiceOf(record));
-  EXPECT_EQ(resumed.coordinator().phase(), CoordinatorPhase::kDone) << "nothing is left to do";
+  EXPECT_EQ(resumed.coordinator().phase(), CoordinatorPhase::kDone) << "no round is left to do";
   EXPECT_TRUE(resumed.sent().save_directories.empty());
   EXPECT_EQ(resumed.Ask(resumed.Add("a")).grant->kind, messages::Grant::Kind::kDone);
 }
@@ -437,10 +437,12 @@ TEST(CoordinatorRestartTest, AJobThatIsCompleteAlreadySaysSoAndWhatFollows) {
     cluster.Start(choice);
     return cluster.observer().events;
   };
-  EXPECT_THAT(events_of(8, false),
-              Contains(AllOf(HasSubstr("complete already at round 8 of 8: --rounds=M"),
-                             HasSubstr("--resume=never"), HasSubstr("until psctl stop"))));
-  EXPECT_THAT(events_of(8, true), Contains(HasSubstr("ends, because of --exit_when_done")));
+  EXPECT_THAT(
+      events_of(8, false),
+      Contains(
+          AllOf(HasSubstr("already complete, at round 8 of 8. To continue, give a larger --rounds"),
+                HasSubstr("--resume=never"), HasSubstr("until psctl stop"))));
+  EXPECT_THAT(events_of(8, true), Contains(HasSubstr("ends now, because of --exit_when_done")));
   EXPECT_THAT(events_of(7, false), Not(Contains(HasSubstr("complete"))));
 }
 
@@ -503,7 +505,7 @@ TEST(CoordinatorRestartTest, StopBehindARestartIsToldToThoseWhoWereThere) {
   cluster.coordinator().RequestStop("maintenance", cluster.now());
   EXPECT_FALSE(cluster.coordinator().outcome().has_value());
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
-            "waits for a to come back, as they may not know that the job is over");
+            "waits for a to come back, because they may not know that the job is over");
   const TestWorker a = cluster.Add("a");
   EXPECT_EQ(cluster.Ask(a).grant->kind, messages::Grant::Kind::kDone);
   EXPECT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
@@ -535,8 +537,8 @@ TEST(CoordinatorRestartTest, ServerThatIsStartedAnewSendsAllBackToTheCheckpoint)
   ASSERT_TRUE(cluster.coordinator().OnShardAttached(1, 2, 88, 0, "host:9", cluster.now()).ok());
   EXPECT_EQ(cluster.store().restores, 2);
   EXPECT_EQ(cluster.observer().alarms.back(),
-            "the server of shard 1 was started anew and has lost its memory; all go back to the "
-            "newest checkpoint that is whole, at best that of round 2");
+            "the server of shard 1 was started again and has lost its weights; all servers go back "
+            "to the newest undamaged checkpoint, at best that of round 2");
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).state, "restoring");
   cluster.coordinator().OnRestoreChosen(ChoiceOf(record), cluster.now());
   cluster.LoadAll();
@@ -593,8 +595,8 @@ TEST(CoordinatorRestartTest, AJobThatStopsShortOfWhereItOnceWasSaysWhatIsLost) {
   cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
   go_back(88);
   EXPECT_THAT(cluster.observer().events,
-              Contains("rounds 2 to 3 were lost when the server of shard 1 was started anew and "
-                       "has lost its memory"));
+              Contains("rounds 2 to 3 were lost when the server of shard 1 was started again and "
+                       "has lost its weights"));
   const messages::Grant grant = RunUntil(cluster, a, 3);
   cluster.coordinator().OnShardDisconnected(1, 88, cluster.now());
   go_back(99);
@@ -692,7 +694,7 @@ TEST_F(AwayShardTest, ASilentServerIsAwayAndNamedUntilItIsHeardAgain) {
   cluster_.Pass(absl::Seconds(2), {a_});
   EXPECT_EQ(Snapshot().state, "waiting_for_servers");
   EXPECT_THAT(Snapshot().waiting_for, HasSubstr("the server of shard 1 (away for 11s)"));
-  EXPECT_THAT(Snapshot().alarms.at(0).text, HasSubstr("shard 1 at host:1 gives no sign of life"));
+  EXPECT_THAT(Snapshot().alarms.at(0).text, HasSubstr("shard 1 at host:1 does not answer"));
   cluster_.Pass(absl::Seconds(5), {a_});
   EXPECT_EQ(Snapshot().alarms.at(0).count, 1);
   cluster_.silent_shard = -1;
@@ -750,21 +752,21 @@ TEST(CoordinatorRestartTest, WhatALostServerHadIsSaidAsItIs) {
   };
   coordinator.OnShardDisconnected(1, 71, cluster.now());
   EXPECT_EQ(cluster.observer().alarms.back(),
-            "the server of shard 1 was cut off before it was told what to load; the cluster waits "
-            "for it");
+            "the server of shard 1 lost its connection before it was told what to load; the "
+            "cluster waits for that server");
   attach(71, 0);
   load_with(1000);
   EXPECT_EQ(attach(71, 0),
-            "the server of shard 1 has missed what it was told to load; all load again");
+            "the server of shard 1 did not receive the order what to load; all servers load again");
   load_with(2000);
   coordinator.OnShardDisconnected(1, 71, cluster.now());
-  EXPECT_EQ(attach(88, 0), "the server of shard 1 was started anew; all load again");
+  EXPECT_EQ(attach(88, 0), "the server of shard 1 was started again; all servers load again");
   load_with(3000);
   cluster.LoadAll();
   coordinator.OnShardDisconnected(1, 88, cluster.now());
   EXPECT_EQ(attach(99, 0),
-            "the server of shard 1 was started anew and has lost its memory; all go back to the "
-            "first weights, because there is no checkpoint");
+            "the server of shard 1 was started again and has lost its weights; all servers go back "
+            "to the first weights, because there is no checkpoint");
 }
 
 TEST(CoordinatorRestartTest, CheckpointUnderWayFailsWithItsShard) {
@@ -872,7 +874,7 @@ TEST(CoordinatorRestartTest, WorkersOfBeforeLearnThatWeightsCannotBeLoaded) {
               AllOf(HasSubstr("too little"), HasSubstr("waits for a to come back")));
   TestWorker a{"a", 1, {}};
   EXPECT_THAT(Message(cluster.Register(a).status()),
-              HasSubstr("the job has failed: shard 0 could not load: too little"));
+              HasSubstr("the job has failed: shard 0 could not load its weights: too little"));
   cluster.Pass(absl::Seconds(11));
   EXPECT_TRUE(coordinator.outcome().has_value());
 }

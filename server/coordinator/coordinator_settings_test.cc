@@ -116,7 +116,7 @@ TEST_F(CoordinatorSettingsTest, TheOperatorsStay) {
   EXPECT_EQ(first.job.batch_size, 12);
   EXPECT_EQ(first.job.schedule.peak, 0.25);
   EXPECT_THAT(cluster_->observer().events,
-              Contains(AllOf(HasSubstr(": taken learning_rate=0.25; not taken"),
+              Contains(AllOf(HasSubstr(": used learning_rate=0.25; not used"),
                              HasSubstr("batch_size=3, optimizer=momentum, momentum=0.5"))));
 }
 
@@ -133,7 +133,7 @@ TEST_F(CoordinatorSettingsTest, WhatTheJobCannotHaveIsRefusedAndTheNextOnesCount
   bad.momentum = 1.5;
   EXPECT_THAT(Register("first", bad),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("settings that this client proposes are refused"),
+                       AllOf(HasSubstr("settings that this program proposes are refused"),
                              HasSubstr("--momentum=1.5"))));
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kAwaitingLayout);
   EXPECT_EQ(Enter("second", kSgd).job.optimizer.kind, job::OptimizerKind::kSgd);
@@ -183,7 +183,7 @@ TEST_F(CoordinatorSettingsTest, IfTheFirstIsLostBeforeItsWeightsCameTheNextLayou
       << "the first one is there, and may bring the weights";
   cluster_->Pass(absl::Seconds(11));
   EXPECT_THAT(coordinator().Register(other, cluster_->now()),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("start over")));
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("start again")));
   coordinator().OnRestoreChosen({{.source = shards::ClientSource{}, .server_incarnation = 9}},
                                 cluster_->now());
   cluster_->LoadAll();
@@ -206,8 +206,8 @@ TEST_F(CoordinatorSettingsTest, AnotherOneSuppliesTheWeightsThatTheFirstHoldsBac
   EXPECT_THAT(coordinator().Snapshot(cluster_->now()).waiting_for,
               HasSubstr("waits for first to supply the initial weights"));
   cluster_->Pass(absl::Minutes(11), {{"first", 1, first.life}, {"second", 2, second->life}});
-  EXPECT_THAT(Register("first", kSgd),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("held up the others")));
+  EXPECT_THAT(Register("first", kSgd), StatusIs(absl::StatusCode::kUnavailable,
+                                                HasSubstr("did not supply the initial weights")));
   EXPECT_TRUE(Register("second", kSgd)->needs_initial_weights);
   const absl::StatusOr<messages::Registration> again = Register("first", kSgd);
   ASSERT_OK(again);
@@ -220,12 +220,13 @@ TEST_F(CoordinatorSettingsTest, WhoDoesNotComeBackWithTheWeightsIsWaitedForOnlyS
   cluster_->LoadAll();
   // As long as the first client may come back, a second client does not make the servers start
   // over.
-  EXPECT_THAT(Register("second", kSgd), StatusIs(absl::StatusCode::kUnavailable,
-                                                 HasSubstr("waits for first, whose settings")));
+  EXPECT_THAT(Register("second", kSgd),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("waits for first, which gave the job's settings")));
   EXPECT_EQ(cluster_->store().restores, 1);
   cluster_->Pass(absl::Seconds(7));
   EXPECT_THAT(Register("second", kSgd),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("start over")));
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("start again")));
   EXPECT_EQ(cluster_->store().restores, 2);
   coordinator().OnRestoreChosen({{.source = shards::ClientSource{}, .server_incarnation = 9}},
                                 cluster_->now());

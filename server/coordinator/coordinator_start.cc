@@ -97,12 +97,13 @@ void Coordinator::AcceptLoss(const shards::JournalLoss& loss, absl::Time now) {
   // The journal gets a new ID: in the old one, new records would have the same numbers as the lost
   // records.
   if (state_.journal_id != 0) state_.journal_id = state_.config.journal.new_journal_id;
-  const std::string why = state_.config.journal.is_promoted
-                              ? std::string("a replica took the server's place without them")
-                              : absl::StrCat("--accept_loss=", loss.round.value(), " was given");
+  const std::string why =
+      state_.config.journal.is_promoted
+          ? std::string("a replica took the server's place without the later rounds")
+          : absl::StrCat("--accept_loss=", loss.round.value(), " was given");
   state_.faults.SetBack({loss.round.value(), why});
-  outbox_.RaiseAlarm(absl::StrCat("all go back to the newest checkpoint, as ", why, ": ",
-                                  JournalLossReason(state_.config.journal, loss)),
+  outbox_.RaiseAlarm(absl::StrCat("all servers go back to the newest checkpoint, because ", why,
+                                  ": ", JournalLossReason(state_.config.journal, loss)),
                      now);
   // The memory of this process may be older than the checkpoint, so Restore() treats this process
   // as new.
@@ -135,11 +136,13 @@ void Coordinator::EndComparison(absl::Time now) {
   comparison.is_over = true;
   if (const std::string& damage = state_.config.journal.damage; !damage.empty()) {
     outbox_.RaiseAlarm(
-        absl::StrCat(damage, ". It is not gone on from, and its files stay as *.damaged"), now);
+        absl::StrCat(damage,
+                     ". The server does not continue from it, and keeps its files as *.damaged"),
+        now);
   }
   if (const auto& accepted = state_.config.journal.accepted_loss; accepted.has_value()) {
     outbox_.Tell(absl::StrCat("--accept_loss=", accepted->value(),
-                              " has no effect: nothing is lost; leave it out"));
+                              " has no effect, because nothing is lost; leave the flag out"));
   }
   if (!comparison.is_resumed) return BeginRestoring({});
   // A checkpoint that was under way when the previous process ended will not be completed.
@@ -192,11 +195,10 @@ void Coordinator::OnCheckpointMarked(bool is_complete, const absl::Status& statu
   if (is_complete) return;
   state_.checkpoints.OnReopened(status.ok(), now);
   if (status.ok()) return Advance(now);
-  outbox_.RaiseAlarm(
-      absl::StrCat("no work is handed out: the newest checkpoint says that it has everything, and "
-                   "that cannot be taken back: ",
-                   status.message()),
-      now);
+  outbox_.RaiseAlarm(absl::StrCat("no work is handed out: the newest checkpoint is marked as "
+                                  "complete, and that mark cannot be removed: ",
+                                  status.message()),
+                     now);
 }
 
 }  // namespace lodestar::coordinator

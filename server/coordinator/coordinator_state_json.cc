@@ -121,7 +121,8 @@ absl::Status Check(const checkpoints::CoordinatorState& state) {
   }
   if (state.orders.quarantine.size() > faults::Quarantine::kMaxNames) {
     return archive::InField(
-        "quarantine", archive::NotA(absl::StrCat("of at most ", faults::Quarantine::kMaxNames)));
+        "quarantine",
+        archive::NotA(absl::StrCat("a list of at most ", faults::Quarantine::kMaxNames)));
   }
   return absl::OkStatus();
 }

@@ -379,7 +379,7 @@ TEST(CoordinatorStatusTest, AnAlarmAboutASilentServerIsOverOnceItIsBack) {
   for (int i = 0; i < 5; ++i) cluster.Pass(absl::Seconds(5), {a});
   const auto alarms = [&] { return cluster.coordinator().Snapshot(cluster.now()).alarms; };
   ASSERT_EQ(alarms().size(), 1);
-  EXPECT_THAT(alarms()[0].text, HasSubstr("gives no sign of life"));
+  EXPECT_THAT(alarms()[0].text, HasSubstr("does not answer"));
   EXPECT_FALSE(alarms()[0].over_age.has_value());
   cluster.silent_shard = -1;
   cluster.Pass(absl::Seconds(1), {a});

@@ -64,10 +64,11 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
               HasSubstr("waits for 1 more worker to measure (--min_workers=2)"));
   TestWorker b = cluster.Add("b");
-  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
-              AllOf(StartsWith("measures steps and paths"), Not(HasSubstr("waits for"))));
+  EXPECT_THAT(
+      cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
+      AllOf(StartsWith("measures the time of steps and the network"), Not(HasSubstr("waits for"))));
   EXPECT_THAT(cluster.coordinator().RequestCheckpoint(cluster.now()),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("measures how to")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is measuring")));
   ASSERT_NO_FATAL_FAILURE(RunTrial(cluster, {a, b}));
   EXPECT_FALSE(cluster.coordinator().Memory().has_value()) << "a journal does not keep a trial";
   EXPECT_FALSE(cluster.coordinator().Snapshot(cluster.now()).eta.has_value())
@@ -104,7 +105,7 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   ASSERT_TRUE(answer.grant.has_value());
   EXPECT_EQ(answer.grant->round, Round(0));
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
-              HasSubstr("workers send 10 Mbit/s and get 10 Mbit/s, round trip 100 ms"));
+              HasSubstr("workers send 10 Mbit/s and receive 10 Mbit/s, the round trip is 100 ms"));
 
   // A process that continues from the journal uses the earlier choice and runs no trial.
   const std::optional<CoordinatorMemory> memory = cluster.coordinator().Memory();
@@ -113,7 +114,7 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
                        Coordinator::Resume(AutoConfig(), *memory, cluster.now()));
   EXPECT_EQ(resumed->phase(), CoordinatorPhase::kRunning);
   EXPECT_THAT(resumed->Snapshot(cluster.now()).exchange_choice,
-              StartsWith("as the journal and the flags have it: --mode=local_sgd"));
+              StartsWith("taken from the journal and the flags: --mode=local_sgd"));
   for (int shard = 0; shard < AutoConfig().num_shards; ++shard) {
     ASSERT_OK(resumed->OnShardAttached(shard, AutoConfig().num_shards, 70 + shard,
                                        memory->shards.server_incarnation,
@@ -167,7 +168,7 @@ TEST(CoordinatorTuningTest, WhatACheckpointHasIsNotMeasuredAgain) {
   cluster.Start(choice);
   TestWorker a = cluster.Add("a");
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
-              StartsWith("as the checkpoint and the flags have it: --mode=local_sgd"));
+              StartsWith("taken from the checkpoint and the flags: --mode=local_sgd"));
   ASSERT_OK_AND_ASSIGN(const messages::Registration registration, cluster.Register(a));
   EXPECT_EQ(registration.job.local_steps, 40);
 }

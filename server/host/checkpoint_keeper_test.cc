@@ -469,7 +469,7 @@ TEST_F(CheckpointKeeperTest, WhatIsGoneBackToStaysMeanwhile) {
   ASSERT_OK(keeper_->NewestUpTo(Round(3)));
   Save(6);
   EXPECT_TRUE(disk_->Exists(Path(2)));
-  keeper_->Do(coordinator::SetAsideTask{Round(4), "are not to be gone on from"});
+  keeper_->Do(coordinator::SetAsideTask{Round(4), "are undone and must not be used"});
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   Save(4);
   Save(5);
@@ -485,7 +485,7 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromIsNotGoneBackToOnceItIsLeftBeh
   Save(3);
   ASSERT_OK_AND_ASSIGN(const checkpoints::PublishedCheckpoint found, keeper_->NewestUpTo(Round(1)));
   EXPECT_EQ(found.path, Path(1));
-  keeper_->Do(coordinator::SetAsideTask{Round(2), "are not to be gone on from"});
+  keeper_->Do(coordinator::SetAsideTask{Round(2), "are undone and must not be used"});
   const coordinator::RestoreChoice back = Choose();
   EXPECT_EQ(SourceOf(back), Path(1));
   EXPECT_THAT(back.alarm, HasSubstr(Path(2) + " was left behind and stays where it is"));

@@ -108,7 +108,7 @@ TEST_F(CoordinatorStrandTest, NobodyIsSilentBecauseThisProcessDidNotRun) {
   strand_.Tick();
   EXPECT_EQ(WorkerState(), "registered");
   EXPECT_EQ(Snapshot().shards.at(1).state, "serving");
-  EXPECT_THAT(events_, Contains(HasSubstr("this process was stopped, or starved, for 1m")));
+  EXPECT_THAT(events_, Contains(HasSubstr("this process did not run for 1m")));
   Run(absl::Milliseconds(900));
   EXPECT_OK(Beat());
   Freeze(absl::Minutes(1));
@@ -136,7 +136,7 @@ TEST_F(CoordinatorStrandTest, ABusyProcessThatLooksLateCountsAllTime) {
     strand_.Tick();
   }
   EXPECT_EQ(WorkerState(), "expired");
-  EXPECT_THAT(events_, Not(Contains(HasSubstr("starved"))));
+  EXPECT_THAT(events_, Not(Contains(HasSubstr("did not run"))));
 }
 
 // Server 0 is told to stop, and asks for a last save. Meanwhile a new process replaces the server
@@ -374,7 +374,7 @@ TEST_F(KeepingStrandTest, ARollbackIsAnsweredWithWhatWasRestored) {
                                            .server_incarnation = ++life};
   EXPECT_THAT(roll_back(2, anew),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("it has done 2 rounds, and is to go back to round 2")));
+                       HasSubstr("it has done 2 rounds, so there is nothing to undo for round 2")));
   EXPECT_THAT(roll_back(1, anew),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("has begun anew at round 0")));
 }

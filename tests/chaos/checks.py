@@ -125,7 +125,7 @@ class PartitionCheck(CheckCase):
                                                         if key != "popen"})
       refused = self.start(command, "refused", cwd=self.path("there"))
       self.assertEqual(refused.wait(), 1, refused.log())
-      self.assertIn("is a replica, of the server on", refused.log())
+      self.assertIn("has been a replica of the server on", refused.log())
 
       self.start_replica(replica_port.number, "fresh")
       new = self.start_server(new_port.number, "new", **there, promote=True)
@@ -133,7 +133,7 @@ class PartitionCheck(CheckCase):
       self.wait_for_rounds(30, "new.jsonl")
       proxy.listen("link")
       self.assert_ends(old, 1)
-      self.assertIn("has gone on without this one", old.log())
+      self.assertIn("has continued without this server", old.log())
       self.assertTrue(newcomer.is_running(), newcomer.log())
       for more in ([], ["--promote"]):
         again = self.start(
@@ -142,7 +142,7 @@ class PartitionCheck(CheckCase):
                 lease="10s", advertise=f"127.0.0.1:{workers_port}", journal_replica=f"127.0.0.1:{link}",
                 metrics_out=self.path("old.jsonl"), **folders) + more, "again", cwd=self.path("here"))
         self.assertEqual(again.wait(), 1, again.log())
-        self.assertIn("has gone on without this one", again.log())
+        self.assertIn("has continued without this server", again.log())
       for process in (new, *workers):
         self.assert_ends(process)
     rounds = [line["round"] for line in self.lines("new.jsonl")]

@@ -89,7 +89,7 @@ class Attempts:
          "enrolments failed"),
         ("token that has ended", self.token_ended, "has ended|ended at", "enrolments failed"),
         ("token that was revoked", self.token_revoked, "was revoked", "enrolments failed"),
-        ("secret guessed", self.guessed, "not known to this cluster", "enrolments failed"),
+        ("secret guessed", self.guessed, "does not know the token", "enrolments failed"),
         ("hash of the authority wrong", self.wrong_hash, "the secret was not sent",
          "enrolments failed"),
         ("plain text to a port of TLS", self.plain_to_tls, "speaks TLS only",

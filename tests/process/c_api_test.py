@@ -78,7 +78,7 @@ class LinearRegressionTest(ClusterTestCase):
   def test_what_the_operator_says_stays(self):
     server = self.start_regression_server(rounds=150, batch_size=8)
     self.expect_truth([self.start_example(name) for name in ("a", "b")], server)
-    self.assertRegex(server.log(), r"taken nothing; not taken, because the operator decides them, "
+    self.assertRegex(server.log(), r"used nothing; not used, because the operator decides them, "
                      r"batch_size=16, optimizer=sgd, learning_rate=0\.5")
 
   def test_local_sgd(self):

@@ -40,7 +40,7 @@ class LostWorkerTest(ClusterTestCase):
     status = self.status()
     self.assertGreaterEqual(int(status["rounds_committed_short"]), 1)
     self.assertEqual(worker_in(status, "victim")["state"], "expired")
-    self.assertRegex(server.log(), r"round \d+ went on with 1 of 2 workers")
+    self.assertRegex(server.log(), r"round \d+ was completed with 1 of 2 workers")
     self.assert_ends(survivor)
     self.assert_ends(server)
     self.assertEqual(self.metrics()[-1]["round"], 1500)

@@ -296,7 +296,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     server = self.start_with_remote_pages(insecure="true")
     self.url = f"http://127.0.0.1:{self.http_port}/"
     self.assertEqual(self.get("healthz"), (200, "ok\n"))
-    self.wait_for_status(lambda status: "neither encrypted nor asks who it is" in alarms_in(status), "the alarm")
+    self.wait_for_status(lambda status: "neither encrypted nor protected by a password" in alarms_in(status), "the alarm")
     self.assertEqual(self.get("statusz", host="evil.example")[0], 403)
     self.assertEqual(self.give_order("pause")[0], 200)
     server.kill()

@@ -263,12 +263,12 @@ class JoiningTest(JoiningTestCase):
     self.wait_for_round(1)
     self.assert_turned_away("again", r"token \w+ has been used once, as often as it may",
                             join=once)
-    self.assert_turned_away("viewer", r"token \w+ is for the role viewer; wanted is worker",
+    self.assert_turned_away("viewer", r"token \w+ is for the role viewer, but this call needs the role worker",
                             join=self.new_token("--role=viewer"))
     join = self.new_token()
     self.assert_turned_away("thief", r"the name 'member.1' is taken by worker member",
                             "--name=member.1", join=join)
-    self.assert_turned_away("guess", r"the token is not known to this cluster",
+    self.assert_turned_away("guess", r"this cluster does not know the token",
                             join=re.sub(r"\w{8}$", "01234567", join))
     self.assert_turned_away("elsewhere", r"another authority than the join string says.*"
                             r"the secret was not sent",
@@ -294,7 +294,7 @@ class JoiningTest(JoiningTestCase):
     self.assertGreaterEqual(counted["enrolments failed"], 6, counted)
     # A member that is revoked ends at once, and comes back with a new join string only.
     ended = self.operate("revoke", "member")
-    self.assertEqual(ended.stdout, "member is revoked; 1 worker of it had to go\n", ended.stderr)
+    self.assertEqual(ended.stdout, "member is revoked; 1 worker with this name ended\n", ended.stderr)
     self.assert_ends(member, 1)
     self.assertIn("worker member was revoked at", member.log())
     self.assert_turned_away("member", r"has been used once", "--name=member", join=once)

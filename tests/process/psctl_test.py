@@ -300,11 +300,11 @@ class OrdersTest(ClusterTestCase):
     self.assertIn("the next round has learning rate 0.0001 instead of", self.ordered("set-learning-rate", "1e-4"))
     self.wait_for_status(lambda status: abs(status["learning_rate"] / 1e-4 - 1) < 0.1, "the learning rate")
     self.assertIn("more than 0", self.refused("set-learning-rate", "0", code=2))
-    self.assertIn("'much' is no number", self.refused("set-learning-rate", "much", code=2))
+    self.assertIn("'much' is not a number", self.refused("set-learning-rate", "much", code=2))
 
     self.assertEqual("b is evicted until psctl readmit\n", self.ordered("evict", "b", "--reason=its fan is loud"))
     self.assertEqual(workers[1].wait(), 1, workers[1].log())
-    self.assertIn("its fan is loud; psctl readmit b lets it in again", workers[1].log())
+    self.assertIn("its fan is loud; psctl readmit b lets it join again", workers[1].log())
     self.assertIn("there is no worker 'c'", self.refused("evict", "c"))
     self.ordered("readmit", "b")
     workers[1] = self.start_worker("b")
@@ -312,7 +312,7 @@ class OrdersTest(ClusterTestCase):
 
     lines = [json.loads(line) for line in self.ordered("events", "--output=json").splitlines()]
     texts = "\n".join(event["text"] for event in lines)
-    for words in ("paused: cards are swapped", "goes on after a pause of", "learning rate set: 0.0001",
+    for words in ("paused: cards are swapped", "the job continues after a pause of", "learning rate set: 0.0001",
                   "worker ended name=b"):
       self.assertIn(words, texts)
     times = [event["time"] for event in lines]

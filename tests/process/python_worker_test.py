@@ -191,7 +191,7 @@ class PythonWorkerTest(PythonClientTestCase):
     killed.kill()
     successor = self.start_example("a")
     successor.wait_for_log("joined")
-    self.assertIn("another process has come under its name", server.log())
+    self.assertIn("another process has registered under its name", server.log())
     self.wait_for_status(lambda status: members_of(status) == ["a"], "the successor")
     self.stop_job(server, successor)
 

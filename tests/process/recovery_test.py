@@ -329,14 +329,14 @@ class RecoveryTest(unittest.TestCase):
     self.kill_in_order(job)
     job.start_server(0, f"--accept_loss={lost}")
     self.expect_done(job, [0, 0])
-    self.assertIn("has no effect: nothing is lost", job.logs(lines=10000))
+    self.assertIn("has no effect, because nothing is lost", job.logs(lines=10000))
 
   def test_worker_tells_what_all_disks_have_lost(self):
     job = self.start(journal=True, checkpoint_every=1000)
     self.go_back(job, "here", job.wait_for_rounds)
     self.assertEqual(job.finish(), [0, 0], job.logs())
     logs = job.logs(lines=10000)
-    self.assertRegex(logs, r"alarm: worker '\w+' says that its round \d+ was acknowledged")
+    self.assertRegex(logs, r"alarm: worker '\w+' reports that its round \d+ was acknowledged")
     self.assertIn("drops its residual", logs)
 
   def assert_journals_are_closed(self, job, *disks):
@@ -365,7 +365,7 @@ class RecoveryTest(unittest.TestCase):
     job.start_server(0, "--promote")
     self.assertEqual(self.expect_done(job, [0, 0]), self.undisturbed_loss())
     logs = job.logs(lines=1000)
-    self.assertIn("takes that of the replica", logs)
+    self.assertIn("copies the journal of the replica", logs)
     self.assertEqual(logs.count("goes on from its journal"), 2, logs)
     self.assertEqual(logs.count("worker registered"), 1, logs)
 

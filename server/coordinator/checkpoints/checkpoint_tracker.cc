@@ -141,8 +141,9 @@ std::optional<CheckpointTracker::Outcome> CheckpointTracker::OutcomeOf(uint64_t 
   if (ticket >= next_ticket_ || (active_.has_value() && active_->ticket == ticket)) {
     return std::nullopt;
   }
-  return absl::NotFoundError(absl::StrCat("checkpoint request ", ticket,
-                                          " is too long ago; see the last checkpoint's status"));
+  return absl::NotFoundError(
+      absl::StrCat("the outcome of checkpoint request ", ticket,
+                   " is not kept any more; psctl status shows the last checkpoint"));
 }
 
 void CheckpointTracker::Record(uint64_t ticket, const Outcome& outcome) {

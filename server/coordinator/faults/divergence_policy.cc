@@ -35,8 +35,8 @@ absl::Status CheckFits(const DivergencePolicy& policy, const job::JobSpec& job) 
   if (!job::ReducesOnly(job) || policy.action != DivergenceAction::kRollback)
     return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "--on_divergence=rollback contradicts --optimizer=reduce: the servers have no weights to go "
-      "back to; leave stop");
+      "--on_divergence=rollback contradicts --optimizer=reduce, because the servers then have no "
+      "weights to go back to. Leave stop");
 }
 
 }  // namespace lodestar::faults

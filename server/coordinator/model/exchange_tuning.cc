@@ -20,10 +20,11 @@ namespace {
 // Returns text that says by how many points the forecast of a choice exceeds kMostLossPercent, or
 // that there is no forecast. Returns only a separator if the forecast does not exceed it.
 std::string MissText(const plan::LossEstimate& loss) {
-  if (!loss.percent.has_value()) return "; no forecast of its loss is known; ";
+  if (!loss.percent.has_value()) return "; its effect on the loss is not known; ";
   if (*loss.percent <= plan::kMostLossPercent) return "; ";
   return absl::StrFormat(
-      "; by forecast it loses %.1f %% beside sync, %.1f points more than the %.1f %% wanted; ",
+      "; its loss is estimated %.1f %% higher than with sync, %.1f points more than the wanted "
+      "%.1f %%; ",
       *loss.percent, *loss.percent - plan::kMostLossPercent, plan::kMostLossPercent);
 }
 
@@ -35,18 +36,18 @@ std::string RateText(double bytes_per_second) {
 
 std::string FactsText(const plan::ExchangeFacts& facts) {
   const bool shares_link = facts.path.server_down != plan::NetworkPath::kNoLimit;
-  return absl::StrFormat("a step takes %.3g ms, workers send %s and get %s%s, round trip %.3g ms",
-                         absl::ToDoubleMilliseconds(facts.step), RateText(facts.path.worker_up),
-                         RateText(facts.path.worker_down),
-                         shares_link ? ", all of them together no more" : "",
-                         absl::ToDoubleMilliseconds(facts.path.round_trip));
+  return absl::StrFormat(
+      "a step takes %.3g ms, workers send %s and receive %s%s, the round trip is %.3g ms",
+      absl::ToDoubleMilliseconds(facts.step), RateText(facts.path.worker_up),
+      RateText(facts.path.worker_down), shares_link ? " (all workers together, not each)" : "",
+      absl::ToDoubleMilliseconds(facts.path.round_trip));
 }
 
 }  // namespace
 
 void ExchangeTuning::Begin() {
   is_measuring_ = true;
-  text_ = "measures steps and paths: nothing of these rounds is kept";
+  text_ = "measures the time of steps and the network; the weights of these rounds are not kept";
   measured_.clear();
 }
 
@@ -141,7 +142,7 @@ absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const job::JobSpec
   choice.text = absl::StrCat(option.name, " (", absl::StrJoin(plan::ExchangeFlags(option.job), " "),
                              "): ", FactsText(facts), "; workers compute for ",
                              absl::StrFormat("%.1f", 100.0 * option.forecast.utilisation()),
-                             " % of the time by forecast", MissText(option.loss), all.reason);
+                             " % of the time by the estimate", MissText(option.loss), all.reason);
   return choice;
 }
 

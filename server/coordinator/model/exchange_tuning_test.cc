@@ -107,8 +107,8 @@ TEST_F(ExchangeTuningTest, ChoosesWhatTheFormulaSays) {
   EXPECT_TRUE(option.has_spare);
   EXPECT_LT(choice.job.schedule.total_rounds, 20'000);
   EXPECT_THAT(choice.text, HasSubstr(option.name));
-  EXPECT_THAT(choice.text, HasSubstr("a step takes 300 ms, workers send 100 Mbit/s and get 100 "
-                                     "Mbit/s, round trip 50 ms"));
+  EXPECT_THAT(choice.text, HasSubstr("a step takes 300 ms, workers send 100 Mbit/s and receive 100 "
+                                     "Mbit/s, the round trip is 50 ms"));
 }
 
 // The choice is a valid job, whichever other settings the operator has given, and keeps these

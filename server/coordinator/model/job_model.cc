@@ -70,14 +70,14 @@ absl::Status JobModel::Resume(Memory memory, const std::vector<std::string>& add
   awaits_settings_ = memory.awaits_settings;
   const bool has_layout = memory.layout.has_value();
   if (has_layout) layout_ = std::move(memory.layout);
-  if (!layout_.has_value()) return absl::DataLossError("the layout of the model is not there");
+  if (!layout_.has_value()) return absl::DataLossError("the layout of the model is missing");
   if (!has_layout && memory.layout_hash != layout_->hash()) {
     // The rounds in the journals of the shards use the layout in which they were trained.
     ASSIGN_OR_RETURN(params::Layout earlier, params::BuildEarlierLayout(job_.model));
     if (!memory.layout_hash.empty() && memory.layout_hash != earlier.hash()) {
       return absl::DataLossError(absl::StrCat(
-          "the layout of the model has hash ", memory.layout_hash, ", this release has ",
-          layout_->hash(), " and, as earlier ones had it, ", earlier.hash()));
+          "the layout of the model has hash ", memory.layout_hash, ", but this release has ",
+          layout_->hash(), ", and earlier releases had ", earlier.hash()));
     }
     layout_ = std::move(earlier);
   }
@@ -241,8 +241,8 @@ absl::Status JobModel::MoveServers(const std::vector<std::string>& addresses, ab
 }
 
 void JobModel::EndTrial(absl::string_view kept_by) {
-  tuning_.End(absl::StrCat("as the ", kept_by, " and the flags have it: ",
-                           absl::StrJoin(plan::ExchangeFlags(job_), " ")));
+  tuning_.End(absl::StrCat("taken from the ", kept_by,
+                           " and the flags: ", absl::StrJoin(plan::ExchangeFlags(job_), " ")));
 }
 
 job::JobSpec JobOf(const JobModel::Memory& memory, const job::JobSpec& asked,

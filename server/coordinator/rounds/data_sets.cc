@@ -21,9 +21,9 @@ std::string Describe(const messages::DatasetInfo& data) {
 
 absl::Status CheckSound(const messages::DatasetInfo& data) {
   if (std::max(data.num_train_samples, data.num_heldout_samples) > DataSets::kMaxSamples) {
-    return absl::InvalidArgumentError(absl::StrCat("data set of more than ", DataSets::kMaxSamples,
-                                                   " samples: ", Describe(data),
-                                                   "; check what the client tells of its data"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("data set of more than ", DataSets::kMaxSamples, " samples: ", Describe(data),
+                     "; check the numbers of samples that the program gives"));
   }
   if (data.num_train_samples >= 0 && data.num_heldout_samples >= 0 && data.tokens_per_sample >= 0 &&
       (data.fingerprint.empty() || data.num_train_samples > 0)) {
@@ -52,8 +52,8 @@ bool AreCompared(const messages::DatasetInfo& a, const messages::DatasetInfo& b)
 
 // Advice for two data sets whose counts are equal.
 constexpr absl::string_view kHowToCompare =
-    ". Both have as many samples: compare `sha256sum *` of both folders; files are taken in the "
-    "order of the bytes of their names";
+    ". Both have the same number of samples, so compare `sha256sum *` of both folders. Files are "
+    "read in the byte order of their names";
 
 bool HaveEqualCounts(const messages::DatasetInfo& a, const messages::DatasetInfo& b) {
   return a.num_train_samples == b.num_train_samples &&
@@ -78,8 +78,9 @@ absl::Status DataSets::Admit(WorkerId worker, absl::string_view name,
     set = 0;
     while (set < memory_.sets.size() && Counts(set)) ++set;
     if (set == kMaxSets) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("this job has had ", kMaxSets, " different data sets, and takes no more"));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "this job has had ", kMaxSets,
+          " different data sets, the maximum; give this worker one of those data sets"));
     }
     if (set == memory_.sets.size()) memory_.sets.emplace_back();
     memory_.sets[set] = std::move(admitted);
@@ -102,13 +103,13 @@ absl::Status DataSets::CheckShared(absl::string_view name,
     const std::string holder = absl::StrCat("worker '", job.claimant, "'");
     return absl::FailedPreconditionError(absl::StrCat(
         "data set differs from the job's, ",
-        is_other               ? absl::StrCat("which ", holder, " brought")
-        : job.claimant.empty() ? "as its checkpoint has it"
-                               : "which this worker brought before: its data have changed since",
-        ": this worker has ", Describe(data), "; the job has ", Describe(job.info), "; give ",
-        is_other ? absl::StrCat("the same data under --data as ", holder)
-                 : "the data that the job began with under --data",
-        ", or --data_partition=own", HaveEqualCounts(data, job.info) ? kHowToCompare : ""));
+        is_other               ? absl::StrCat("which ", holder, " has")
+        : job.claimant.empty() ? "which its checkpoint names"
+                               : "which this worker had before, so its data have changed",
+        ": this worker has ", Describe(data), "; the job has ", Describe(job.info), ". Give ",
+        is_other ? absl::StrCat("--data with the same data as ", holder)
+                 : "--data with the data that the job began with",
+        ", or give --data_partition=own", HaveEqualCounts(data, job.info) ? kHowToCompare : ""));
   }
   return absl::OkStatus();
 }

@@ -50,14 +50,13 @@ TEST(DataSetsTest, ARefusalNamesWhoBroughtTheJobsData) {
   DataSets data;
   ASSERT_OK(data.Admit(kAnn, "ann", Shared("a")));
   ASSERT_OK(data.Admit(kBob, "bob", Shared("a")));
-  EXPECT_THAT(
-      data.Admit(kEve, "eve", Shared("b")),
-      StatusIs(absl::StatusCode::kFailedPrecondition,
-               AllOf(HasSubstr("which worker 'ann' brought"), HasSubstr("as worker 'ann'"))));
+  EXPECT_THAT(data.Admit(kEve, "eve", Shared("b")),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("which worker 'ann' has"), HasSubstr("as worker 'ann'"))));
   DataSets restored({{Shared("a"), 5}});  // from a release that did not keep the name
   EXPECT_THAT(
       restored.Admit(kEve, "eve", Shared("b")),
-      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("as its checkpoint has it")));
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("which its checkpoint names")));
 }
 
 TEST(DataSetsTest, WorkerThatComesBackWithOtherDataIsNotReferredToItself) {

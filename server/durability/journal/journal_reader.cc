@@ -99,13 +99,15 @@ absl::StatusOr<JournalEnd> ReadJournal(
     }
   }
   if (durable > end.last_sequence) {
-    return absl::DataLossError(absl::StrCat(
-        "journal ", broken_at.empty() ? folder : broken_at, " is damaged: record ",
-        end.last_sequence + 1, " was on disk (as far as record ", durable, "), and is not sound"));
+    return absl::DataLossError(absl::StrCat("journal ", broken_at.empty() ? folder : broken_at,
+                                            " is damaged: record ", end.last_sequence + 1,
+                                            " was complete on disk (up to record ", durable,
+                                            "), but is now damaged"));
   }
   std::move(unproven.begin(), unproven.end(), std::back_inserter(end.unproven));
   if (!broken_at.empty()) {
-    end.torn = absl::StrCat("journal ", broken_at, " ends within a record that was being written");
+    end.torn =
+        absl::StrCat("journal ", broken_at, " ends within an unfinished record, which is left out");
   }
   return end;
 }

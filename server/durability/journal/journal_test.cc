@@ -223,7 +223,8 @@ TEST_F(JournalTest, AnEndThatIsCutOffIsAnErrorOnceAWatermarkTellsOfIt) {
   executor_.RunAll();
   const std::string whole = ContentsOf(1);
   Replace(1, whole.substr(0, whole.rfind("record 2") - kJournalHeadBytes));
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("record 2 was on disk")));
+  EXPECT_THAT(Read(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("record 2 was complete on disk")));
   ASSERT_OK(SetJournalAside(disk_, kFolder));
   ASSERT_OK(Read().status());
 }
@@ -397,9 +398,11 @@ TEST_F(JournalTest, ADiskThatHangsIsTrouble) {
   EXPECT_OK((*writer)->trouble());
   (*writer)->Append({.text = "y"}, [] {});
   clock.AdvanceTime(absl::Seconds(2));
-  EXPECT_THAT((*writer)->trouble(),
-              StatusIs(absl::StatusCode::kUnavailable,
-                       HasSubstr("nothing could be written for 4s; the disk, or the replica's")));
+  EXPECT_THAT(
+      (*writer)->trouble(),
+      StatusIs(
+          absl::StatusCode::kUnavailable,
+          HasSubstr("no write has finished for 4s; the disk of the journal or of its replica")));
   executor_.RunAll();
   EXPECT_OK((*writer)->trouble());
 }
@@ -479,7 +482,8 @@ TEST_F(JournalTest, AMissingSegmentIsAnError) {
     executor_.RunAll();
   }
   ASSERT_OK(disk_.RemoveAll(JournalSegmentPath(kFolder, 2)));
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("record 2 was on disk")));
+  EXPECT_THAT(Read(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("record 2 was complete on disk")));
 }
 
 TEST_F(JournalTest, NothingIsDurableWhileTheDiskRefusesAndAllOfItOnceItTakesIt) {

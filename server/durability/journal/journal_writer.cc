@@ -149,8 +149,8 @@ absl::Status JournalWriter::trouble() const {
   const absl::Duration waited = deps_.clock->Now() - unwritten_since_;
   if (!trouble_.ok() || waited < kLongestWrite) return trouble_;
   return absl::UnavailableError(absl::StrCat(
-      "nothing could be written for ", absl::FormatDuration(absl::Trunc(waited, absl::Seconds(1))),
-      "; the disk, or the replica's, does not answer"));
+      "no write has finished for ", absl::FormatDuration(absl::Trunc(waited, absl::Seconds(1))),
+      "; the disk of the journal or of its replica does not answer"));
 }
 
 void JournalWriter::Kick() {
@@ -276,8 +276,8 @@ absl::Status JournalWriter::CheckNames() {
     }
     return absl::NotFoundError(
         absl::StrCat(named.message(),
-                     ". This server has it open and writes it again within seconds; find the "
-                     "program that removes files there"));
+                     ". This server still has its contents and writes the file again within "
+                     "seconds. Find the program that removes files there"));
   }
   return absl::OkStatus();
 }

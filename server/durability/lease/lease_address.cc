@@ -24,8 +24,9 @@ std::string LeaseAddress::ToString() const {
 
 absl::StatusOr<LeaseAddress> ParseLeaseAddress(absl::string_view value) {
   const auto wrong = [&](absl::string_view why) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--", kFlag, "=", value, ": ", why, "; wanted is ", kEtcd, "HOST:PORT[,HOST:PORT...]/KEY"));
+    return absl::InvalidArgumentError(absl::StrCat("--", kFlag, "=", value, ": ", why,
+                                                   "; it must be ", kEtcd,
+                                                   "HOST:PORT[,HOST:PORT...]/KEY"));
   };
   absl::string_view rest = value;
   if (!absl::ConsumePrefix(&rest, kEtcd)) return wrong("the scheme is unknown");
@@ -35,11 +36,11 @@ absl::StatusOr<LeaseAddress> ParseLeaseAddress(absl::string_view value) {
   address.key = std::string(rest.substr(slash + 1));
   for (absl::string_view endpoint : absl::StrSplit(rest.substr(0, slash), ',')) {
     const auto parsed = net::ParseHostPort(kFlag, endpoint, /*lowest_port=*/1);
-    if (!parsed.ok()) return wrong(absl::StrCat("'", endpoint, "' is no HOST:PORT"));
+    if (!parsed.ok()) return wrong(absl::StrCat("'", endpoint, "' is not HOST:PORT"));
     std::string host_port = parsed->ToString();
     if (std::find(address.endpoints.begin(), address.endpoints.end(), host_port) !=
         address.endpoints.end()) {
-      return wrong(absl::StrCat(host_port, " is there twice"));
+      return wrong(absl::StrCat(host_port, " is given twice"));
     }
     address.endpoints.push_back(std::move(host_port));
   }

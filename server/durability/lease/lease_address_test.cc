@@ -27,11 +27,11 @@ TEST(LeaseAddressTest, WrongOnesAreNamedWithWhatIsWanted) {
            {"h:1/k", "scheme is unknown"},
            {"etcd://h:1", "no key"},
            {"etcd://h:1/", "no key"},
-           {"etcd:///k", "'' is no HOST:PORT"},
-           {"etcd://h/k", "'h' is no HOST:PORT"},
-           {"etcd://h:0/k", "'h:0' is no HOST:PORT"},
-           {"etcd://h:1,,g:2/k", "'' is no HOST:PORT"},
-           {"etcd://h:1,h:1/k", "h:1 is there twice"}}) {
+           {"etcd:///k", "'' is not HOST:PORT"},
+           {"etcd://h/k", "'h' is not HOST:PORT"},
+           {"etcd://h:0/k", "'h:0' is not HOST:PORT"},
+           {"etcd://h:1,,g:2/k", "'' is not HOST:PORT"},
+           {"etcd://h:1,h:1/k", "h:1 is given twice"}}) {
     EXPECT_THAT(ParseLeaseAddress(value),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("--leader_lease=" + value), HasSubstr(why),

@@ -25,10 +25,10 @@ std::string Describe(const LeaseKey& key) {
   const absl::StatusOr<LeaderClaim> claim = ParseLeaderClaim(key.value);
   std::string text =
       claim.ok() ? absl::StrCat(claim->Describe(), " (", claim->role, ")")
-                 : absl::StrCat("somebody who has written '",
+                 : absl::StrCat("another program, which has written '",
                                 absl::CEscape(key.value.substr(0, kMaxShownBytes)), "' there");
   if (key.lease == 0) {
-    absl::StrAppend(&text, ", without a lease: the key stays until somebody deletes it");
+    absl::StrAppend(&text, ", without an etcd lease; the key stays until you delete it");
   }
   return text;
 }
@@ -127,7 +127,7 @@ void LeaseCourse::OnGranted(const Sent& call, const LeaseAnswer& answer, absl::T
     return OnFailure(call,
                      absl::UnavailableError(absl::StrCat(
                          "granted lease ", answer.lease, " for ", absl::FormatDuration(answer.ttl),
-                         "; wanted was one for ", absl::FormatDuration(config_.ttl))),
+                         "; the lease must be for ", absl::FormatDuration(config_.ttl))),
                      now);
   }
   lease_ = Lease{answer.lease, answer.ttl, call.at};
@@ -158,13 +158,13 @@ void LeaseCourse::OnKeySeen(const std::optional<LeaseKey>& key, absl::Time now) 
 void LeaseCourse::OnRenewed(const Sent& call, absl::Duration ttl) {
   if (state_ != State::kHeld) return;
   if (ttl <= absl::ZeroDuration()) {
-    return Lose("has ended where it was granted: it ran out, or somebody revoked it");
+    return Lose("has ended in etcd: it expired or was revoked");
   }
   renewed_ = Lease{lease_->id, ttl, call.at};
 }
 
 void LeaseCourse::OnOwnKeySeen(const std::optional<LeaseKey>& key) {
-  if (!key.has_value()) return Lose("was deleted by somebody");
+  if (!key.has_value()) return Lose("was deleted by another program");
   if (key->lease != lease_->id) return Lose(absl::StrCat("is held by ", Describe(*key)));
   lease_ = std::exchange(renewed_, std::nullopt);
 }
@@ -176,8 +176,8 @@ void LeaseCourse::StandBy(const LeaseKey& key, absl::Time now) {
   const absl::StatusOr<LeaderClaim> claim = ParseLeaderClaim(key.value);
   if (!claim.ok() || claim->role == config_.claim.role) return;
   refusal_ = absl::FailedPreconditionError(
-      absl::StrCat(config_.name, " is held by ", holder_, ", and this process is ",
-                   config_.claim.role, ": give each a key of its own"));
+      absl::StrCat(config_.name, " is held by ", holder_, ", but this process is ",
+                   config_.claim.role, "; give each a different key"));
 }
 
 void LeaseCourse::Abandon() {
@@ -208,14 +208,14 @@ std::string LeaseCourse::Overdue(absl::Time now) const {
   return absl::StrCat("was renewed ",
                       absl::FormatDuration(absl::Trunc(now - lease_->sent, absl::Milliseconds(1))),
                       " ago, for ", absl::FormatDuration(lease_->ttl), ": ",
-                      last_error_.ok() ? "no answer has come since, or this process was frozen"
+                      last_error_.ok() ? "etcd has not answered since, or this process was stopped"
                                        : last_error_.message());
 }
 
 void LeaseCourse::Lose(std::string why) {
   state_ = State::kLost;
-  lost_ = absl::AbortedError(
-      absl::StrCat(config_.name, " ", why, "; another server may hold it from here on"));
+  lost_ =
+      absl::AbortedError(absl::StrCat(config_.name, " ", why, "; another server may hold it now"));
 }
 
 absl::Status LeaseCourse::CheckHeld(absl::Time now) const {
@@ -233,7 +233,7 @@ std::string LeaseCourse::notice() const {
                         last_error_.message());
   }
   if (state_ != State::kSeeking || holder_.empty()) return "";
-  return absl::StrCat("stands by: ", config_.name, " is held by ", holder_);
+  return absl::StrCat("waits as a standby: ", config_.name, " is held by ", holder_);
 }
 
 }  // namespace lodestar::lease

@@ -99,8 +99,8 @@ TEST_F(LeaseCourseTest, StandsByAndTakesOverWhenTheKeyIsFree) {
   for (int i = 0; i < 5; ++i) {
     Expect(Kind::kRead);
     AnswerKey(TheirKey());
-    EXPECT_THAT(course_->notice(),
-                AllOf(HasSubstr("stands by: the lease k is held by"), HasSubstr("host there")));
+    EXPECT_THAT(course_->notice(), AllOf(HasSubstr("waits as a standby: the lease k is held by"),
+                                         HasSubstr("host there")));
     ExpectNothing();
     Advance(absl::Milliseconds(500));
   }
@@ -186,7 +186,7 @@ TEST_F(LeaseCourseTest, AnAnswerBehindTheDeadlineRenewsNothing) {
 TEST_F(LeaseCourseTest, AFrozenProcessHoldsNothingWhenItWakes) {
   Take();
   Advance(absl::Hours(1));
-  EXPECT_THAT(Held(), StatusIs(absl::StatusCode::kAborted, HasSubstr("frozen")));
+  EXPECT_THAT(Held(), StatusIs(absl::StatusCode::kAborted, HasSubstr("was stopped")));
   ExpectNothing();
   EXPECT_THAT(course_->lost(), StatusIs(absl::StatusCode::kAborted, HasSubstr("renewed 1h ago")));
 }
@@ -294,14 +294,13 @@ TEST_F(LeaseCourseTest, RefusesAKeyThatServersOfAnotherRoleHold) {
   AnswerKey(TheirKey("shard 1/2"));
   EXPECT_THAT(course_->refusal(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("shard 1/2"), HasSubstr("a key of its own"))));
+                       AllOf(HasSubstr("shard 1/2"), HasSubstr("give each a different key"))));
 }
 
 TEST_F(LeaseCourseTest, SaysThatAKeyWithoutALeaseStays) {
   Expect(Kind::kRead);
   AnswerKey(LeaseKey{"by\nhand", 0});
-  EXPECT_THAT(course_->notice(),
-              AllOf(HasSubstr("'by\\nhand'"), HasSubstr("until somebody deletes it")));
+  EXPECT_THAT(course_->notice(), AllOf(HasSubstr("'by\\nhand'"), HasSubstr("until you delete it")));
   EXPECT_OK(course_->refusal());
 }
 

@@ -216,7 +216,8 @@ absl::Status SetOthersAside(storage::FileSystem& disk, const MirroredFolders& fo
     }
     const std::string aside = checkpoints::AbandonedPath(disk, located);
     RETURN_IF_ERROR(disk.Rename(located, aside));
-    tell(absl::StrCat("checkpoint ", checkpoint, " is not the replica's: it stays as ", aside));
+    tell(absl::StrCat("checkpoint ", checkpoint, " differs from the replica's; it is kept as ",
+                      aside));
   }
   return absl::OkStatus();
 }
@@ -244,9 +245,9 @@ absl::Status FetchFile(storage::FileSystem& disk, const std::string& located,
   if (file.num_bytes() == entry.num_bytes && file.crc32c() == entry.crc32c) {
     return absl::OkStatus();
   }
-  return absl::DataLossError(absl::StrCat(located, " came from the replica with ", file.num_bytes(),
-                                          " bytes of checksum ", file.crc32c(), ", and has ",
-                                          entry.num_bytes, " of ", entry.crc32c, " there"));
+  return absl::DataLossError(absl::StrCat(
+      located, " arrived from the replica with ", file.num_bytes(), " bytes and checksum ",
+      file.crc32c(), ", but the replica says ", entry.num_bytes, " bytes and ", entry.crc32c));
 }
 
 // The files of one checkpoint on one of the two sides.
@@ -317,7 +318,7 @@ class LostCheckpoints {
         // not lost.
         const bool is_old = !rounds.empty() && there.round < *rounds.begin();
         if (is_old || rounds.count(there.round) > 0) continue;
-        why = "is missing here";
+        why = "is missing on this machine";
       } else if (!AreSame(same_name->second, there)) {
         ASSIGN_OR_RETURN(why, WhyDamaged(name));
       }
@@ -325,7 +326,7 @@ class LostCheckpoints {
       ASSIGN_OR_RETURN(const bool is_taken, Take(name, there));
       tell(absl::StrCat(
           "checkpoint ", name, " ", why,
-          is_taken ? "; took that of the replica" : ", and that of the replica does not verify"));
+          is_taken ? "; it was copied from the replica" : ", and the replica's copy is damaged"));
     }
     return absl::OkStatus();
   }
@@ -337,7 +338,7 @@ class LostCheckpoints {
     const absl::Status verified = checkpoints::VerifyCheckpoint(disk_, located).status();
     if (verified.ok()) return "";
     if (!IsOfContents(verified)) return verified;
-    return absl::StrCat("does not verify here (", verified.message(), ")");
+    return absl::StrCat("is damaged on this machine (", verified.message(), ")");
   }
 
   static bool IsOfContents(const absl::Status& status) {

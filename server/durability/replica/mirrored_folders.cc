@@ -65,17 +65,17 @@ absl::StatusOr<std::string> MirroredFolders::Locate(int shard, const MirroredPat
     return absl::InvalidArgumentError(absl::StrCat("path '", path.path, "' ", why));
   };
   for (const std::string& name : names) {
-    if (name == "." || name == "..") return refused("has a name that leads elsewhere");
+    if (name == "." || name == "..") return refused("leads to another folder");
     if (name.find('\0') != std::string::npos) return refused("has a zero byte");
   }
-  if (!IsCopied(path.folder, names)) return refused("is none that a replica copies");
+  if (!IsCopied(path.folder, names)) return refused("is not a file that a replica copies");
   const std::vector<MirroredPath> folders = OfShard(shard);
   const bool is_of_shard =
       std::any_of(folders.begin(), folders.end(), [&](const MirroredPath& folder) {
         return folder.folder == path.folder &&
                (folder.path.empty() || (!names.empty() && names.front() == folder.path));
       });
-  if (!is_of_shard) return refused(absl::StrCat("is in no folder of shard ", shard));
+  if (!is_of_shard) return refused(absl::StrCat("is not in a folder of shard ", shard));
   std::string located = Root(path.folder);
   for (const std::string& name : names) absl::StrAppend(&located, "/", name);
   return located;
@@ -86,7 +86,8 @@ absl::StatusOr<std::string> MirroredFolders::LocateBelow(int shard,
   ASSIGN_OR_RETURN(std::string located, Locate(shard, path));
   for (const MirroredPath& folder : OfShard(shard)) {
     if (located != Join(Root(folder.folder), folder.path)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("path '", path.path, "' is a whole folder"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("path '", path.path, "' is a folder, not a file"));
   }
   return located;
 }

@@ -110,8 +110,8 @@ absl::Status ReplicaStore::Claim(int shard, Member& member) {
   if (is_servers) {
     return absl::FailedPreconditionError(
         absl::StrCat(folder,
-                     " is of a server, not of a replica: start it without --replica, or "
-                     "give the replica folders of its own"));
+                     " belongs to a server, not to a replica. Start without --replica, or give the "
+                     "replica other folders"));
   }
   member.mark = std::move(mark);
   member.locks = std::move(locks);
@@ -122,16 +122,16 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   if (request.shard < 0 || request.shard >= request.num_shards ||
       request.num_shards > params::kMaxServers || request.term == 0 || request.connection == 0 ||
       request.server.size() > kMaxNameBytes || request.previous.size() > kMaxPrevious) {
-    return absl::InvalidArgumentError(absl::StrCat("shard ", request.shard, " of ",
-                                                   request.num_shards, ", term ", request.term,
-                                                   ": no server of ours asks so"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("shard ", request.shard, " of ", request.num_shards, ", term ", request.term,
+                     " is not a valid request of a server; use the same release on both sides"));
   }
   const std::string& kept = folders_.checkpoint_dir();
   if (!kept.empty() && request.num_shards > 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the replica has --checkpoint_dir=", kept, ", but the checkpoints of ", request.num_shards,
-        " servers are in one folder that all of them see: start the replica without, and have that "
-        "folder where it outlives their machines"));
+        " servers must be in one folder that all servers share. Start the replica without the "
+        "flag, and keep that folder on a disk that survives their machines"));
   }
   Member& member = MemberOf(request.shard);
   absl::MutexLock lock(&member.mutex);
@@ -163,9 +163,11 @@ absl::Status ReplicaStore::CheckIsIdle(const Member& member) const {
   const absl::Duration silence =
       deps_.clock->Now() - absl::FromUnixNanos(member.heard_at_ns.load());
   if (member.num_lanes == 0 || silence >= kSilence) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(
-      "the server on ", member.mark->peer, " writes to it since ", member.mark->since,
-      ", and this one has no journal: takes it once that one has ended; a replica is for one job"));
+  return absl::UnavailableError(
+      absl::StrCat("the server on ", member.mark->peer, " has written to this replica since ",
+                   member.mark->since,
+                   ", and the new server has no journal. The new server can begin when the other "
+                   "one has ended. A replica is for one job"));
 }
 
 absl::Status ReplicaStore::Check(const Member& member, Term term) const {
@@ -173,19 +175,19 @@ absl::Status ReplicaStore::Check(const Member& member, Term term) const {
   if (is_of_term && member.connection == term.connection) return absl::OkStatus();
   if (is_of_term) {
     return absl::UnavailableError(member.connection == 0 ? "the replica was started again"
-                                                         : "the server has connected anew since");
+                                                         : "the server has made a new connection");
   }
   return absl::AbortedError(absl::StrCat(
       "another server writes to the replica of shard ", term.shard,
       member.mark.has_value()
-          ? absl::StrCat(": the one on ", member.mark->peer, ", since ", member.mark->since)
+          ? absl::StrCat(": the server on ", member.mark->peer, ", since ", member.mark->since)
           : ""));
 }
 
 absl::Status ReplicaStore::CheckTerm(Term term) {
   const std::shared_ptr<Member> member = FindMember(term.shard);
   if (member == nullptr) {
-    return absl::UnavailableError(absl::StrCat("nothing of shard ", term.shard, " is here"));
+    return absl::UnavailableError(absl::StrCat("the replica has nothing of shard ", term.shard));
   }
   absl::ReaderMutexLock lock(&member->mutex);
   RETURN_IF_ERROR(Check(*member, term));
@@ -286,7 +288,7 @@ absl::StatusOr<ReplicaStore::Lane::OpenFile*> ReplicaStore::Lane::FindOpen(uint6
 absl::Status ReplicaStore::Lane::Do(const CreateFileChange& create) {
   if (files_.size() >= kMaxOpenFiles || files_.count(create.file) > 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("file ", create.file, " is open already, or too many are"));
+        absl::StrCat("file ", create.file, " is already open, or too many files are open"));
   }
   ASSIGN_OR_RETURN(const std::string path, Locate(create.path));
   ASSIGN_OR_RETURN(std::unique_ptr<storage::WritableFile> file,
@@ -308,7 +310,7 @@ absl::Status ReplicaStore::Lane::Do(const SyncFileChange& sync) {
   // file without a name.
   if (disk().Exists(open->path)) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat(open->path, " is gone: somebody has removed it while it was written"));
+      absl::StrCat(open->path, " is gone: another program removed it while it was written"));
 }
 
 absl::Status ReplicaStore::Lane::Do(const CloseFileChange& close) {

@@ -375,10 +375,10 @@ absl::Status Replication::CheckJournals(const MirroredFolders& folders,
       continue;
     }
     return absl::FailedPreconditionError(absl::StrCat(
-        checked.message(), "; the replica may have what is missing here: move the journal, ",
+        checked.message(), ". The replica may have the missing part: move the journal ",
         config_.journal_dir,
-        ", away, and this server takes everything from there. To go on without it instead, start "
-        "with --promote and without --journal_replica"));
+        " away, and this server copies everything from the replica. To continue without the "
+        "replica instead, start with --promote and without --journal_replica"));
   }
   return absl::OkStatus();
 }
@@ -392,18 +392,18 @@ absl::Status Replication::CheckJournal(const std::string& folder, uint64_t durab
     std::erase_if(gone, [](const std::string& path) { return !journal::IsJournalSegment(path); });
     if (gone.empty()) return absl::OkStatus();
     return absl::DataLossError(
-        absl::StrCat(gone.front(), " is gone, and nobody here has removed it"));
+        absl::StrCat(gone.front(), " is gone, and this server did not remove it"));
   }
   ASSIGN_OR_RETURN(const journal::JournalEnd end,
                    journal::ReadJournal(here_, folder, [](const journal::JournalRecord&) {
                      return absl::OkStatus();
                    }));
   if (durable_there <= end.last_sequence) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(
-      "the journal ", folder, " ends with record ", end.last_sequence, ", and records up to ",
-      durable_there,
-      " were acknowledged: the disk is older than it was, as after going back to a snapshot, or "
-      "files are missing"));
+  return absl::DataLossError(
+      absl::StrCat("the journal ", folder, " ends with record ", end.last_sequence,
+                   ", and records up to ", durable_there,
+                   " were acknowledged. The disk was set back to an older state, for example to a "
+                   "snapshot, or files are missing"));
 }
 
 absl::Status Replication::Equalise(ReplicaConnection& connection) {
@@ -439,10 +439,11 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   };
   const auto warn = [](const std::string& text) { logging::LogWarn("{}", text); };
   if (grant.verdict == TermVerdict::kFetch) {
-    logging::LogInfo("there is no journal here; takes that of the replica {}", config_.replica);
+    logging::LogInfo("this server has no journal; it copies the journal of the replica {}",
+                     config_.replica);
     has_fetched_ = true;
     RETURN_IF_ERROR(FetchAll(here_, *folders, config_.shard, connection,
-                             tell("takes the journal of the replica"), warn));
+                             tell("copies the journal of the replica"), warn));
     RETURN_IF_ERROR(WriteMark(/*has_begun=*/true, /*is_whole=*/true));
     has_begun_ = true;
     return absl::OkStatus();
@@ -453,7 +454,7 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   if (had_replica) {
     RETURN_IF_ERROR(CheckJournals(*folders, connection, theirs));
     RETURN_IF_ERROR(FetchLostCheckpoints(here_, *folders, config_.shard, theirs, connection,
-                                         tell("takes checkpoints of the replica"), warn));
+                                         tell("copies checkpoints of the replica"), warn));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLane> lane, connection.OpenLane());
   RETURN_IF_ERROR(SendDifferences(here_, *folders, config_.shard, theirs, *lane,
@@ -493,7 +494,7 @@ absl::Status Replication::CheckAnswers() const {
     if (waited < kLongestAnswer) continue;
     return absl::UnavailableError(absl::StrCat(
         "has not answered for ", absl::FormatDuration(absl::Trunc(waited, absl::Seconds(1))),
-        ", though it is there: its disk hangs, or the answer is lost"));
+        ", although it is connected; its disk hangs, or the answer is lost"));
   }
   return absl::OkStatus();
 }

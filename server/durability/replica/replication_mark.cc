@@ -46,8 +46,9 @@ absl::StatusOr<ReplicationMark> FromText(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
   ASSIGN_OR_RETURN(const int64_t version, GetInt64(json, "format_version"));
   if (version != kFormatVersion) {
-    return absl::UnimplementedError(absl::StrCat("format version ", version, ", this program has ",
-                                                 kFormatVersion, ": use the newer one"));
+    return absl::UnimplementedError(absl::StrCat("it has format version ", version,
+                                                 ", but this program reads ", kFormatVersion,
+                                                 "; use the newer release"));
   }
   ReplicationMark mark;
   RETURN_IF_ERROR(archive::ReadRecord(json, mark));
@@ -70,10 +71,10 @@ absl::StatusOr<std::optional<ReplicationMark>> ReadReplicationMark(storage::File
   if (absl::IsUnimplemented(mark.status())) {
     return absl::UnimplementedError(absl::StrCat(path, ": ", mark.status().message()));
   }
-  return absl::DataLossError(absl::StrCat(
-      path, " is damaged (", mark.status().message(),
-      "): it says whether another server may have gone on from a copy of this journal. "
-      "If none has, remove it"));
+  return absl::DataLossError(
+      absl::StrCat(path, " is damaged (", mark.status().message(),
+                   "). It records whether another server may have continued from a copy of this "
+                   "journal. If no server has, remove this file"));
 }
 
 absl::Status WriteReplicationMark(storage::FileSystem& disk, const std::string& folder,
@@ -97,11 +98,11 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
   ReplicationPlan plan;
   if (!start.mark.has_value()) {
     if (start.may_promote && !start.has_journal && !start.wants_replica) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          start.folder,
-          " has no copy of a journal, and no journal: there is nothing to promote. "
-          "Give the --journal_dir and --checkpoint_dir that the replica had; or start without "
-          "--promote, to begin anew"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(start.folder,
+                       " has neither a journal nor a copy of one, so there is nothing to promote. "
+                       "Give the --journal_dir and --checkpoint_dir of the replica. To begin a new "
+                       "run, start without --promote"));
     }
     plan.has_nothing = start.wants_replica && !start.has_journal;
     return plan;
@@ -110,14 +111,14 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
   if (mark.side == ReplicationSide::kReplica) {
     if (!start.may_promote && !start.is_leader) {
       return absl::FailedPreconditionError(absl::StrCat(
-          start.folder, " is a replica, of the server on ", mark.peer, " since ", mark.since,
-          ": to keep it as such, start with --replica; to make it the server, once that one is "
-          "gone for good or can do no harm, with --promote"));
+          start.folder, " has been a replica of the server on ", mark.peer, " since ", mark.since,
+          ". To keep it as a replica, start with --replica. If that server is gone for good, start "
+          "with --promote to make this the server"));
     }
     if (!mark.is_whole) {
       return absl::FailedPreconditionError(
-          absl::StrCat(start.folder, " is a replica that never had all of what the server on ",
-                       mark.peer, " has: it cannot be promoted"));
+          absl::StrCat(start.folder, " is an incomplete replica of the server on ", mark.peer,
+                       ", so it cannot be promoted; start the server where its journal is"));
     }
     plan.drops_mark = true;
     return plan;
@@ -135,14 +136,15 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
   }
   if (!mark.is_whole) {
     return absl::FailedPreconditionError(
-        absl::StrCat(start.folder, " has a part of what the replica ", mark.peer,
-                     " has: start with --journal_replica to take the rest, or empty the folder"));
+        absl::StrCat(start.folder, " has only a part of the data of the replica ", mark.peer,
+                     ". Start with --journal_replica to copy the rest, or empty the folder"));
   }
   if (!start.may_promote) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        start.folder, " has a replica, ", mark.peer, " since ", mark.since,
-        ", from which another server may have gone on: start with --journal_replica; or, if none "
-        "has and none will, with --promote, to go on without that replica"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(start.folder, " has had the replica ", mark.peer, " since ", mark.since,
+                     ", and another server may have continued from it. Start with "
+                     "--journal_replica. If no server has continued from it or will, start with "
+                     "--promote to continue without that replica"));
   }
   plan.drops_mark = true;
   return plan;
@@ -154,37 +156,37 @@ absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark
     if (request.may_begin_copy) return TermVerdict::kUpdate;
     if (request.has_nothing) {
       return absl::FailedPreconditionError(
-          "the replica is empty, and this server may have a part of what another replica has: name "
-          "that one, or empty this server's journal folder to begin anew");
+          "the replica is empty, but this server may have a part of the data of another replica. "
+          "Give the address of that replica, or empty this server's journal folder to begin a new "
+          "run");
     }
     return absl::FailedPreconditionError(
-        "the replica is empty, and the server's journal had one that was not: another server may "
-        "have gone on from that. If none has and none will, start with --promote, too");
+        "the replica is empty, but this server's journal had another replica, from which another "
+        "server may have continued. If no server has or will, start with --promote as well");
   }
   const bool goes_on = mark->term == request.term || Contains(request.previous, mark->term);
   if (request.has_nothing) {
     if (mark->is_whole) return TermVerdict::kFetch;
     if (goes_on) return TermVerdict::kUpdate;
     return absl::FailedPreconditionError(
-        absl::StrCat("the replica never had all of what the server on ", mark->peer,
-                     " has, and this server has nothing to go on from: start the server where its "
-                     "journal is; or empty the replica's folders, to begin anew"));
+        absl::StrCat("the replica is an incomplete copy of the server on ", mark->peer,
+                     ", and this server has no journal. Start the server where its journal is, or "
+                     "empty the replica's folders to begin a new run"));
   }
   if (goes_on) return TermVerdict::kUpdate;
   if (request.previous.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the replica has a copy of another journal, or of an earlier time of this one, that the "
-        "server on ",
-        mark->peer, " wrote to since ", mark->since,
-        ", and this server's journal was written without it. If this one is to go on, empty the "
-        "replica's folders; if that one is, move this server's journal away"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the replica has a copy of another journal or of an older state of this one; "
+                     "the server on ",
+                     mark->peer, " has written to it since ", mark->since,
+                     ". To continue with this server's journal, empty the replica's folders. To "
+                     "continue with the replica's copy, move this server's journal away"));
   }
   return absl::AbortedError(absl::StrCat(
-      "the replica is of another life: the server on ", mark->peer, " writes to it since ",
-      mark->since,
-      ", and has gone on without this one. What this server's folders hold beyond that was "
-      "acknowledged to nobody: empty them, and this server goes on from the replica; or empty the "
-      "replica's folders and give --promote, to make it a copy of these"));
+      "the server on ", mark->peer, " has written to the replica since ", mark->since,
+      " and has continued without this server. Later data in this server's folders were never "
+      "acknowledged. Empty these folders to continue from the replica. Or empty the replica's "
+      "folders and give --promote, to make the replica a copy of this server"));
 }
 
 }  // namespace lodestar::replica

@@ -315,7 +315,7 @@ TEST_F(ReplicationTest, AnAnswerThatIsLostIsNotWaitedForForEver) {
   clock_.AdvanceTime(absl::Seconds(1));
   const absl::Status looked = server.Look();
   EXPECT_EQ(looked.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(looked.message(), HasSubstr("has not answered for 30s, though it is there"));
+  EXPECT_THAT(looked.message(), HasSubstr("has not answered for 30s, although it is connected"));
   writing.join();
   EXPECT_EQ(written.code(), absl::StatusCode::kUnavailable);
   ASSERT_OK(server.Connect());
@@ -446,7 +446,7 @@ TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) 
   // A restart of the server does not help, although it has all its files.
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(started.message(), HasSubstr("has gone on without this one"));
+  EXPECT_THAT(started.message(), HasSubstr("has continued without this server"));
   ASSERT_OK(Write(*disk, "/run/journal/shard-0/00000004.journal", "of the other"));
 }
 
@@ -461,7 +461,7 @@ TEST_F(ReplicationTest, ACopyThatWasNeverWholeIsNotGoneOnFrom) {
   LoseDiskHere();
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(started.message(), HasSubstr("never had all"));
+  EXPECT_THAT(started.message(), HasSubstr("incomplete copy"));
   // A replica that never had everything cannot be promoted either.
   std::swap(here_, there_);
   const absl::Status promoted = StartServer(/*may_promote=*/true);
@@ -709,7 +709,7 @@ TEST_F(ReplicationTest, AServerWithoutAJournalWaitsUntilTheOtherHasEnded) {
   }
   const absl::Status refused = stranger->Connect();
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(refused.message(), HasSubstr("the server on here writes to it"));
+  EXPECT_THAT(refused.message(), HasSubstr("the server on here has written to this replica"));
   ASSERT_OK(server_->Look());
   ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000002.journal", "more"));
   server_.reset();
@@ -804,7 +804,7 @@ TEST_F(ReplicationTest, AJournalThatWasWrittenWithoutTheReplicaIsNotCalledOutdat
   ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000001.journal", "records, and more"));
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(started.message(), HasSubstr("was written without it"));
+  EXPECT_THAT(started.message(), HasSubstr("an older state of this one"));
 }
 
 TEST_F(ReplicationTest, APartOfWhatAnotherReplicaHadIsNotTakenForAll) {

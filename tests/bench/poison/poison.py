@@ -37,8 +37,7 @@ DEFENCES = {
     "nothing": ["--norm_limit=0"],
 }
 
-ALARMS = ("sends what is far longer", "sends what opposes", "has nothing in common",
-          "has sent what is NaN")
+ALARMS = ("are far longer than those", "point against those", "have nothing in common", "has sent numbers that are NaN")
 
 
 @dataclasses.dataclass
@@ -93,7 +92,7 @@ def outcome(options, run, rounds, task_flags):
             log = (folder / "server.log").read_text()
             alarms = sum("alarm: " in line and any(text in line for text in ALARMS)
                          for line in log.splitlines())
-            shut_out = any("'wild' is shut out" in line or "turned away" in line
+            shut_out = any("'wild' is shut out" in line or "is refused until" in line
                            for line in log.splitlines())
             if code != 0:
                 return None, None, alarms, f"ended with {code}"
