@@ -54,12 +54,12 @@ absl::Status CheckJournalsAreFree(storage::FileSystem& disk, const DurabilityCon
     if (segments.empty()) {
       return absl::FailedPreconditionError(
           absl::StrCat("the journal of shard ", shard, " of ", num_shards, " is not in ", folder,
-                       ", as if its server was on another machine"));
+                       "; perhaps its server was on another machine"));
     }
     if (storage::IsFolderHeld(folder)) {
-      return absl::AlreadyExistsError(absl::StrCat("a living server holds the journal of shard ",
+      return absl::AlreadyExistsError(absl::StrCat("a running server holds the journal of shard ",
                                                    shard, " of ", num_shards, ", ", folder,
-                                                   ": end it first"));
+                                                   "; end that server first"));
     }
   }
   return absl::OkStatus();
@@ -78,8 +78,8 @@ absl::Status CheckIsOf(const coordinator::CoordinatorMemory& memory, int shard,
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "the journal of shard ", shard, " is not that of the last run: it ends with record ", end,
-      ", and that had record ", holder.journal_end, " on disk"));
+      "the journal of shard ", shard, " is not the journal of the last run: it ends with record ",
+      end, ", but the last run had record ", holder.journal_end, " on disk"));
 }
 
 // Returns the config of the server of one former shard. The server is reached only on loopback, at
@@ -167,20 +167,22 @@ class FormerServers {
 absl::StatusOr<checkpoints::PublishedCheckpoint> Save(const ServerConfig& config,
                                                       const Server::Deps& deps) {
   if (config.durability.may_promote) {
-    return absl::FailedPreconditionError("--promote goes with the former number of servers");
+    return absl::FailedPreconditionError(
+        "--promote needs the former number of servers; start with that number first");
   }
   checkpoint::PatientFileSystem disk(&storage::FileSystem::Real(), deps.clock);
   ASSIGN_OR_RETURN(std::optional<coordinator::CoordinatorMemory> memory,
                    ReadMemory(disk, config.durability));
   if (!memory.has_value()) {
-    return absl::FailedPreconditionError("the journal has changed meanwhile; start again");
+    return absl::FailedPreconditionError(
+        "the journal changed while this server read it; start the server again");
   }
   const auto num_shards = static_cast<int>(memory->shards.servers.size());
   const Round next_round(memory->rounds.ledger.state.next_round);
   RETURN_IF_ERROR(CheckJournalsAreFree(disk, config.durability, num_shards));
   logging::LogInfo(
-      "the journals in {} are of {}, and now there are to be {}: saves all that the journals have "
-      "before it goes on",
+      "the journals in {} are of {}, but the flags say {}; the server first saves everything that "
+      "the journals have",
       config.durability.journal_dir, ServersText(num_shards),
       ServersText(config.cluster.num_shards));
   FormerServers servers(config, deps, *std::move(memory));
@@ -191,8 +193,8 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> Save(const ServerConfig& config
                                             ", as the log above says"));
   }
   logging::LogInfo(
-      "goes on with {} instead of {}, from round {}: nothing is lost, all that the journals had is "
-      "in {}",
+      "continues with {} instead of {}, from round {}; nothing is lost, because {} has everything "
+      "from the journals",
       ServersText(config.cluster.num_shards), ServersText(num_shards), saved.round, saved.path);
   return saved;
 }
@@ -211,11 +213,10 @@ absl::Status SaveFormerDivision(const ServerConfig& config, const Server::Deps& 
                                 const absl::Status& refusal) {
   const absl::Status saved = Save(config, deps).status();
   if (saved.ok() || absl::IsCancelled(saved)) return saved;
-  return absl::Status(saved.code(),
-                      absl::StrCat(saved.message(),
-                                   ". So this server cannot save by itself what the journals of "
-                                   "the former servers have: ",
-                                   refusal.message()));
+  return absl::Status(saved.code(), absl::StrCat(saved.message(),
+                                                 ". Therefore this server cannot save the contents "
+                                                 "of the former servers' journals itself: ",
+                                                 refusal.message()));
 }
 
 }  // namespace lodestar::server

@@ -72,11 +72,11 @@ absl::Status CheckNoneIsIdle(const std::set<std::string>& given, const ServerCon
   for (const job::IdleSetting& setting : idle) {
     if (given.count(setting.flag) == 0) continue;
     refused.push_back(
-        absl::StrCat("--", setting.flag, " has no effect: it counts with ", setting.counts_with));
+        absl::StrCat("--", setting.flag, " has no effect without ", setting.counts_with));
   }
   if (refused.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(absl::StrJoin(refused, "; "), ". Give that, or leave it out"));
+      absl::StrCat(absl::StrJoin(refused, "; "), ". Give that, or leave the flag out"));
 }
 
 }  // namespace lodestar::server

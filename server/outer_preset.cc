@@ -33,8 +33,9 @@ absl::StatusOr<OuterSettings> OuterPreset(absl::string_view name, int num_worker
     settings.learning_rate = 1.0;
     settings.local_steps = 15;
   } else {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--outer_preset=", name, ": allowed are diloco, scaling_laws, streaming and sparse_loco"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--outer_preset=", name,
+                     " is unknown; allowed: diloco, scaling_laws, streaming, sparse_loco"));
   }
   return settings;
 }

@@ -33,9 +33,10 @@ TEST(OuterPresetTest, TheRateGrowsWithTheWorkers) {
 }
 
 TEST(OuterPresetTest, UnknownNamesAreRefused) {
-  EXPECT_THAT(OuterPreset("dilocco", 2),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("--outer_preset=dilocco: allowed are diloco, scaling_laws")));
+  EXPECT_THAT(
+      OuterPreset("dilocco", 2),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("--outer_preset=dilocco is unknown; allowed: diloco, scaling_laws")));
 }
 
 }  // namespace

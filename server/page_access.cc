@@ -21,32 +21,33 @@ absl::StatusOr<http::HttpCaller> PageAccess::Judge(const http::HttpCredentials& 
     ASSIGN_OR_RETURN(caller, IdentityByToken(shown));
   }
   if (!caller.has_value()) {
-    return absl::UnauthenticatedError(absl::StrCat(
-        "this page is for viewers and operators of the job: show a certificate of that role",
-        deps_.identity_by_token == nullptr
-            ? ""
-            : ", or, as the password or as Authorization: Bearer, what `psctl token create "
-              "--role=viewer` prints"));
+    return absl::UnauthenticatedError(
+        absl::StrCat("this page is only for viewers and operators of the job; give a certificate "
+                     "of one of these roles",
+                     deps_.identity_by_token == nullptr
+                         ? ""
+                         : ". Or give the token that `psctl token create --role=viewer` prints, as "
+                           "the password or as Authorization: Bearer"));
   }
   const bool is_token = !shown.token.empty();
   const absl::Status allowed =
       deps_.check(*caller, deed == http::HttpDeed::kOrder ? PageAccess::kOrderMethod : kLookMethod);
   if (allowed.ok()) return http::HttpCaller{security::TextOf(*caller), deps_.may_order(*caller)};
   if (!absl::IsPermissionDenied(allowed)) return allowed;
-  return absl::PermissionDeniedError(absl::StrCat(
-      security::TextOf(*caller),
-      deed == http::HttpDeed::kOrder ? " may give no orders; the role for that is operator"
-                                     : " may not look; the roles for that are viewer "
-                                       "and operator",
-      is_token ? " (psctl token create --role=...)" : ""));
+  return absl::PermissionDeniedError(
+      absl::StrCat(security::TextOf(*caller),
+                   deed == http::HttpDeed::kOrder
+                       ? " may not give orders; orders need the role operator"
+                       : " may not see this page; it needs the role viewer or operator",
+                   is_token ? " (psctl token create --role=...)" : ""));
 }
 
 absl::StatusOr<security::Identity> PageAccess::IdentityByToken(
     const http::HttpCredentials& shown) const {
   if (deps_.identity_by_token == nullptr) {
     return absl::UnauthenticatedError(
-        "this job has certificates of somebody else's, and no tokens: show a certificate of the "
-        "role viewer or operator");
+        "this job has no tokens, because its certificates come from another authority; give a "
+        "certificate of the role viewer or operator");
   }
   std::string id;
   std::string secret;

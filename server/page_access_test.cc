@@ -67,10 +67,10 @@ TEST_F(PageAccessTest, WhoHasACertificateMayWhatItsRoleMay) {
   EXPECT_EQ(Judge({.certificate = kOperator}, http::HttpDeed::kOrder).value_or(""),
             "operator otto");
   EXPECT_THAT(Judge({.certificate = kViewer}, http::HttpDeed::kOrder).status(),
-              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("may give no orders")));
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("may not give orders")));
   EXPECT_THAT(
       Judge({.certificate = security::Identity{security::Role::kWorker, "w", "3"}}).status(),
-      StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("may not look")));
+      StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("may not see this page")));
   EXPECT_THAT(
       Judge({.certificate = security::Identity{security::Role::kOperator, "gone", "4"}}).status(),
       StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("was revoked")));

@@ -85,7 +85,7 @@ absl::StatusOr<std::string> Give(
       order,
       [answer, who = WhoOrders(caller)](absl::StatusOr<std::string> result) {
         if (!result.ok())
-          logging::LogInfo("audit: what {} orders gets the answer: {}", who,
+          logging::LogInfo("audit: the order of {} was answered with: {}", who,
                            result.status().message());
         answer->outcome = std::move(result);
         answer->is_there.Notify();
@@ -119,16 +119,16 @@ http::JobOrders PageOrders(rpc::CoordinatorStrand* strand) {
                     [&](coordinator::Coordinator& coordinator,
                         absl::Time now) -> absl::StatusOr<std::string> {
                       RETURN_IF_ERROR(coordinator.Pause(reason, now));
-                      return std::string("No round is opened any more; those that are open end.");
+                      return std::string("No new round starts; the open rounds are completed.");
                     });
       });
   orders["resume"] = Taking({}, [strand](const http::HttpQuery&, const std::string& caller) {
-    logging::LogInfo("audit: {} orders the job to go on", WhoOrders(caller));
+    logging::LogInfo("audit: {} orders the job to continue", WhoOrders(caller));
     return Give(
         *strand, caller,
         [](coordinator::Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
           RETURN_IF_ERROR(coordinator.Resume(now));
-          return std::string("The job goes on.");
+          return std::string("The job continues.");
         });
   });
   orders["checkpoint"] = Taking({}, [strand](const http::HttpQuery&, const std::string& caller) {
@@ -137,8 +137,7 @@ http::JobOrders PageOrders(rpc::CoordinatorStrand* strand) {
         *strand, caller,
         [](coordinator::Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
           RETURN_IF_ERROR(coordinator.RequestCheckpoint(now).status());
-          return std::string(
-              "A checkpoint is taken between two rounds; its path comes with the events.");
+          return std::string("A checkpoint is taken between two rounds; the events show its path.");
         });
   });
   orders["set-learning-rate"] =
@@ -160,23 +159,23 @@ http::JobOrders PageOrders(rpc::CoordinatorStrand* strand) {
       {"worker", "reason"}, [strand](const http::HttpQuery& form, const std::string& caller) {
         const std::string worker = FieldOf(form, "worker");
         const std::string reason = ReasonIn(form);
-        logging::LogInfo("audit: {} orders worker {} out: {}", WhoOrders(caller), worker, reason);
+        logging::LogInfo("audit: {} evicts worker {}: {}", WhoOrders(caller), worker, reason);
         return Give(*strand, caller,
                     [&](coordinator::Coordinator& coordinator,
                         absl::Time now) -> absl::StatusOr<std::string> {
                       RETURN_IF_ERROR(coordinator.Evict(worker, reason, now));
-                      return absl::StrCat(worker, " is out, until it is readmitted.");
+                      return absl::StrCat(worker, " is evicted until it is readmitted.");
                     });
       });
   orders["readmit"] =
       Taking({"worker"}, [strand](const http::HttpQuery& form, const std::string& caller) {
         const std::string worker = FieldOf(form, "worker");
-        logging::LogInfo("audit: {} asks to let worker {} in again", WhoOrders(caller), worker);
+        logging::LogInfo("audit: {} readmits worker {}", WhoOrders(caller), worker);
         return Give(*strand, caller,
                     [&](coordinator::Coordinator& coordinator,
                         absl::Time now) -> absl::StatusOr<std::string> {
                       RETURN_IF_ERROR(coordinator.Readmit(worker, now));
-                      return absl::StrCat(worker, " may join again; start it.");
+                      return absl::StrCat(worker, " may join again; start this worker again.");
                     });
       });
   orders["stop"] = Taking({"reason"}, [strand](const http::HttpQuery& form,
@@ -189,7 +188,7 @@ http::JobOrders PageOrders(rpc::CoordinatorStrand* strand) {
         *strand, caller,
         [&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
           coordinator.RequestStop(reason, now);
-          return std::string("The job stops; the servers exit once it is saved.");
+          return std::string("The job is stopping; the servers exit when it is saved.");
         },
         rpc::CoordinatorStrand::Unwritable::kTake);
   });

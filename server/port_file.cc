@@ -56,9 +56,9 @@ absl::Status ClearStale(const std::string& path) {
   }
   if (!IsPort(text)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(target, " is there, has ", info.st_size,
-                     " bytes and is no port file, which has one number from 1 to 65535; name "
-                     "another file, or move this one away"));
+        absl::StrCat(target, " exists, but is not a port file: it has ", info.st_size,
+                     " bytes, and a port file has one number from 1 to 65535. Give another path, "
+                     "or move the file away"));
   }
   const FileDescriptor file = OpenForLock(target);
   if (!TryLock(file)) return absl::OkStatus();

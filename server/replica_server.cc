@@ -43,7 +43,7 @@ std::string KeptCheckpoints(const ServerConfig& config) {
 // (whole)".
 std::string TextOf(const replica::ReplicaStore::Copy& copy) {
   return absl::StrCat("shard ", copy.shard, " of the server on ", copy.mark.peer, ", since ",
-                      copy.mark.since, copy.mark.is_whole ? " (whole)" : " (not whole yet)");
+                      copy.mark.since, copy.mark.is_whole ? " (complete)" : " (not complete yet)");
 }
 
 }  // namespace
@@ -136,7 +136,7 @@ absl::Status ReplicaServer::NoServer() const {
   std::vector<std::string> copies;
   for (const replica::ReplicaStore::Copy& copy : store_.copies()) copies.push_back(TextOf(copy));
   return absl::UnavailableError(
-      absl::StrCat("this is no server but a replica, with copies of ",
+      absl::StrCat("this is a replica and not a server; it has copies of ",
                    copies.empty() ? "nothing yet" : absl::StrJoin(copies, "; ")));
 }
 

@@ -453,7 +453,7 @@ TEST_F(ServerFlagsTest, APresetTakesThePlaceOfDefaults) {
   EXPECT_EQ(given.local_steps, 7);
   EXPECT_EQ(given.outer_optimizer, job::OuterOptimizerKind::kNesterov);
   EXPECT_THAT(ErrorOf({"--outer_preset=diloco"}), HasSubstr("use --mode=local_sgd"));
-  EXPECT_THAT(ErrorOf({"--outer_preset=x", "--mode=local_sgd"}), HasSubstr("allowed are diloco"));
+  EXPECT_THAT(ErrorOf({"--outer_preset=x", "--mode=local_sgd"}), HasSubstr("allowed: diloco"));
 }
 
 TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {

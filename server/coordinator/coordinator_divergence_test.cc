@@ -306,7 +306,7 @@ TEST_F(CoordinatorDivergenceTest, WhoWasRevokedBeforeTheJobWentBackIsSaidToBe) {
             1);
   ASSERT_OK(coordinator().RollBack(Round(4), "'b' lied", cluster_->now()));
   RestoreLast();
-  EXPECT_EQ(Snapshot().workers[0].reason, "has not come back since the servers started anew");
+  EXPECT_EQ(Snapshot().workers[0].reason, "has not come back since the servers started again");
   EXPECT_EQ(Snapshot().workers[1].reason, "dropped: its identity was revoked");
 }
 

@@ -82,8 +82,8 @@ ConnectionLimits LimitToThisProcess(const ConnectionLimits& wanted) {
   const ConnectionLimits limits = LimitToFiles(wanted, max_files);
   if (limits.max_connections < wanted.max_connections) {
     logging::LogWarn(
-        "at most {} connections instead of --max_connections={}: this process may have {} open "
-        "files; ulimit -n raises that",
+        "this server takes at most {} connections instead of --max_connections={}, because this "
+        "process may have only {} open files; raise that with ulimit -n",
         limits.max_connections, wanted.max_connections, max_files);
   }
   return limits;
@@ -557,28 +557,28 @@ void ConnectionAcceptor::OnDeadline(int fd, Waiting& waiting) {
 
 absl::Status ConnectionAcceptor::StatusOf(RefusalReason refusal) {
   if (refusal == RefusalReason::kWrongSecurity) {
-    return absl::FailedPreconditionError("this server speaks TLS only: use --join");
+    return absl::FailedPreconditionError("this server speaks only TLS; give --join");
   }
   if (refusal == RefusalReason::kNotServing)
     return absl::UnavailableError("the server is starting");
   const ConnectionLimits& limits = config_.limits;
   if (refusal == RefusalReason::kTooManyOfAddress) {
-    return absl::UnavailableError(absl::StrCat("the server has ", limits.per_address(),
-                                               " connections from this address, the most that it "
-                                               "takes of one; in all it takes ",
-                                               limits.max_connections, " (--max_connections)"));
+    return absl::UnavailableError(absl::StrCat(
+        "the server has ", limits.per_address(),
+        " connections from this address, the maximum for one address; the maximum for all is ",
+        limits.max_connections, " (--max_connections)"));
   }
   if (refusal == RefusalReason::kTooFast) {
-    return absl::UnavailableError(absl::StrCat(
-        "too many connections come from this address one after the other: the server takes ",
-        limits.max_new_per_address, " at once, and ", limits.new_per_minute,
-        " in a minute after that (--connections_per_minute); try again later"));
+    return absl::UnavailableError(
+        absl::StrCat("too many new connections come from this address. The server takes ",
+                     limits.max_new_per_address, " at once and then ", limits.new_per_minute,
+                     " per minute (--connections_per_minute); try again later"));
   }
   absl::MutexLock lock(&mutex_);
   return absl::UnavailableError(
       absl::StrCat("the server has ", table_.num_let_in(), " connections, and takes at most ",
-                   limits.max_connections, " (--max_connections), ", limits.kept_for_this_machine,
-                   " of them of its own machine only"));
+                   limits.max_connections, " (--max_connections), of which ",
+                   limits.kept_for_this_machine, " are only for its own machine"));
 }
 
 void ConnectionAcceptor::Close(int fd) {
@@ -607,9 +607,10 @@ void ConnectionAcceptor::LogRefusals(absl::Time now) {
     if (counts_.refused == logged_.refused) return;
   }
   const ConnectionCounts current = counts();
-  logging::LogWarn("port {}: refused {}; the last from {}; {} of at most {} connections", port_,
-                   RefusalsText(current, logged_), last_refused_, current.connections,
-                   current.max_connections);
+  logging::LogWarn(
+      "port {}: refused {}; the last one came from {}; now {} of at most {} connections are open",
+      port_, RefusalsText(current, logged_), last_refused_, current.connections,
+      current.max_connections);
   logged_ = current;
   next_log_ = now + kLogInterval;
 }

@@ -274,8 +274,8 @@ TEST_F(ConnectionAcceptorTest, ClientWithoutTlsLearnsThatTheServerWantsIt) {
   config_.transport = ConnectionAcceptor::Transport::kTls;
   ListenAndServe();
   GrpcClient client(port());
-  EXPECT_THAT(client.Call(), Fails(grpc::StatusCode::FAILED_PRECONDITION, "speaks TLS only"));
-  EXPECT_THAT(client.Call(), Fails(grpc::StatusCode::FAILED_PRECONDITION, "speaks TLS only"));
+  EXPECT_THAT(client.Call(), Fails(grpc::StatusCode::FAILED_PRECONDITION, "speaks only TLS"));
+  EXPECT_THAT(client.Call(), Fails(grpc::StatusCode::FAILED_PRECONDITION, "speaks only TLS"));
   EXPECT_EQ(acceptor_->counts().connections, 0);
   EXPECT_LE(acceptor_->counts().accepted, 2);  // the client does not connect again and again
 }

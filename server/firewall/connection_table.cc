@@ -34,17 +34,17 @@ absl::string_view RefusalName(RefusalReason refusal) {
     case RefusalReason::kTooMany:
       return "too many";
     case RefusalReason::kTooManyOfAddress:
-      return "too many of one address";
+      return "too many connections from one address";
     case RefusalReason::kTooFast:
-      return "too many new ones of one address";
+      return "too many new connections from one address";
     case RefusalReason::kNoGrpc:
       return "no gRPC";
     case RefusalReason::kWrongSecurity:
-      return "TLS on one side only";
+      return "with TLS on only one side";
     case RefusalReason::kOldTls:
       return "TLS before 1.3";
     case RefusalReason::kNotServing:
-      return "before the start";
+      return "before the server had started";
     case RefusalReason::kNoFile:
       return "no file descriptor left";
   }

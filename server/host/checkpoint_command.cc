@@ -24,9 +24,9 @@ void CheckpointCommand::Add(std::string folder) {
     const absl::Duration at_work = deps_.clock->Now() - running_since_;
     if (!running_.empty() && at_work >= kLongRun) {
       late = absl::DeadlineExceededError(
-          absl::StrCat("--on_checkpoint has been at work on ", running_, " for ",
+          absl::StrCat("the command of --on_checkpoint has worked on ", running_, " for ",
                        DurationText(at_work), ", and ", num_pending_ - 1,
-                       " newer checkpoints wait for it; give a faster command or a longer "
+                       " newer checkpoints wait for it. Give a faster command or a longer "
                        "--checkpoint_interval"));
     }
   }
@@ -52,14 +52,16 @@ void CheckpointCommand::Run(const std::string& folder) {
     });
   } else {
     status = absl::NotFoundError(
-        "the checkpoint was removed before its turn; give a higher --checkpoint_keep");
+        "the checkpoint was removed before the command could run for it; give a higher "
+        "--checkpoint_keep");
   }
   // The status does not name the folder, so that repeated failures raise one alarm and not one per
   // checkpoint.
   deps_.on_outcome(
       status.ok() ? status
-                  : absl::Status(status.code(), absl::StrCat("--on_checkpoint: ", status.message(),
-                                                             "; it runs again with the next one")));
+                  : absl::Status(status.code(),
+                                 absl::StrCat("--on_checkpoint: ", status.message(),
+                                              "; the command runs again for the next checkpoint")));
   absl::MutexLock lock(&mutex_);
   running_.clear();
   --num_pending_;
@@ -79,9 +81,10 @@ absl::Status CheckpointCommand::Finish(absl::Duration patience,
       must_end_ = true;
       return absl::Status(
           is_late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kCancelled,
-          absl::StrCat("--on_checkpoint was ended while it was at work on ",
-                       running_.empty() ? "the queue" : running_, "; ", num_pending_,
-                       " checkpoints are not copied: run it by hand"));
+          absl::StrCat("the command of --on_checkpoint was stopped while it worked on ",
+                       running_.empty() ? "the waiting checkpoints" : running_,
+                       ". It has not run for ", num_pending_,
+                       " checkpoints; run it for them yourself"));
     }
     deps_.clock->Await(mutex_, absl::Condition(&is_done), kPause);
   }

@@ -83,12 +83,12 @@ std::string ScaledRateText(const checkpoints::LedgerState& ledger, const job::Jo
   if (ledger.learning_rate_scale == 1.0 || job::ReducesOnly(job)) return "";
   const int64_t place = std::max<int64_t>(round.value() - ledger.lost_rounds, 0);
   const double scheduled = job.schedule.At(static_cast<double>(place));
-  return absl::StrCat("the learning rate of round ", round.value(), " is ",
-                      scheduled * ledger.learning_rate_scale,
-                      ": that of --learning_rate=", job.schedule.peak, " and its schedule, ",
-                      scheduled, ", times ", ledger.learning_rate_scale, ", which ",
-                      ledger.rollbacks == 0 ? "psctl set-learning-rate" : "a rollback or psctl",
-                      " has left; give another rate with psctl set-learning-rate");
+  return absl::StrCat(
+      "the learning rate of round ", round.value(), " is ", scheduled * ledger.learning_rate_scale,
+      ". This is the rate of --learning_rate=", job.schedule.peak, " and its schedule, ", scheduled,
+      ", multiplied by ", ledger.learning_rate_scale, ", a factor from ",
+      ledger.rollbacks == 0 ? "psctl set-learning-rate" : "a rollback or psctl",
+      ". To change it, run psctl set-learning-rate");
 }
 
 uint64_t TotalBytes(const checkpoints::Manifest& manifest) {
@@ -133,12 +133,12 @@ absl::Status CheckpointKeeper::CheckMayTouch(const std::string& path) const {
   const absl::StatusOr<checkpoints::Manifest> manifest =
       checkpoints::ReadManifest(*deps_.file_system, path);
   if (manifest.ok() && manifest->lease_revision > lease_revision_) {
-    return absl::AbortedError(absl::StrCat(path, " is of a later leader, with revision ",
-                                           manifest->lease_revision, "; this server has ",
-                                           lease_revision_));
+    return absl::AbortedError(
+        absl::StrCat(path, " was written by a later leader, with lease revision ",
+                     manifest->lease_revision, "; this server has revision ", lease_revision_));
   }
   if (const std::string other = OtherRunOf(path); !other.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " is of the run in ", other));
+    return absl::FailedPreconditionError(absl::StrCat(path, " belongs to the run in ", other));
   }
   return config_.confirm_folder(path);
 }
@@ -258,13 +258,15 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
                                           WithOthers({config_.resume_path, awaited_path_}),
                                           may_touch));
     }
-    if (!tidied.ok()) logging::LogWarn("{} keeps what is not needed: {}", folder, tidied.message());
+    if (!tidied.ok())
+      logging::LogWarn("{} keeps files that are not needed any more: {}", folder, tidied.message());
     const absl::Status aside = checkpoint::SetAsideNewer(
         *deps_.file_system, folder, round, WithOthers({config_.resume_path}), may_touch);
     if (aside.ok()) continue;
     alarms.push_back(absl::StrCat(
-        "checkpoints of rounds after ", round.value(), ", of an earlier run, stay in ", folder,
-        ", and a restart resumes from the newest of them: move them away (", aside.message(), ")"));
+        "checkpoints of an earlier run, of rounds after ", round.value(), ", stay in ", folder,
+        ", and a restart would resume from the newest of them. Move them away (", aside.message(),
+        ")"));
   }
   return absl::StrJoin(alarms, "; ");
 }
@@ -322,8 +324,8 @@ absl::Status CheckpointKeeper::CheckInitFrom() const {
   if (!deps_.file_system->Exists(path)) {
     if (const absl::Status there = CheckIsThere(path); !there.ok()) {
       return absl::Status(there.code(), absl::StrCat("--init_from: ", there.message(),
-                                                     "; give a checkpoint, an export, or the "
-                                                     "folder of a GPT-2 of Hugging Face"));
+                                                     "; give a checkpoint, a file of psctl export, "
+                                                     "or the folder of a GPT-2 of Hugging Face"));
     }
   }
   // Only safetensors files are checked now. To check a checkpoint, all of it would have to be read.
@@ -356,12 +358,12 @@ absl::StatusOr<job::JobSpec> CheckpointKeeper::JobFrom(const checkpoints::Manife
     return job::ValidateJobSpec(job).ok() ? job : config_.job;
   }
   const auto contradicts = [&path](const absl::Status& why) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "how checkpoint ", path,
-        " says that the job exchanges does not go with what is given beside auto: ", why.message(),
-        "; give what it has been trained with, or measure again, with "
-        "--resume=never --init_from=",
-        path));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the exchange settings of checkpoint ", path,
+                     " contradict the flags given beside auto: ", why.message(),
+                     ". Give the flags of the checkpoint. To measure again, start a new run with "
+                     "--resume=never --init_from=",
+                     path));
   };
   const absl::StatusOr<job::JobSpec> chosen = job::WithExchangeOf(saved, config_.job);
   if (!chosen.ok()) return contradicts(chosen.status());
@@ -376,8 +378,8 @@ absl::StatusOr<job::JobSpec> CheckpointKeeper::JobFrom(const checkpoints::Manife
   if (open.are_lengths_in_steps() && job::StepsPerRound(job) != job::StepsPerRound(*chosen)) {
     return contradicts(absl::FailedPreconditionError(
         absl::StrCat("its rounds have ", job::StepsPerRound(*chosen),
-                     " steps, and those of this job would have ", job::StepsPerRound(job),
-                     ", of which --rounds says how many there are in all")));
+                     " steps, but rounds of this job would have ", job::StepsPerRound(job),
+                     ", and with auto --rounds counts steps")));
   }
   const auto saved_rounds =
       std::find_if(saved.begin(), saved.end(),
@@ -387,10 +389,10 @@ absl::StatusOr<job::JobSpec> CheckpointKeeper::JobFrom(const checkpoints::Manife
                                absl::SimpleAtoi(saved_rounds->value, &total_rounds) &&
                                total_rounds > manifest.round.value();
   if (had_rounds_left && job.schedule.total_rounds <= manifest.round.value()) {
-    return contradicts(absl::FailedPreconditionError(
-        absl::StrCat("--rounds=", config_.job.schedule.total_rounds,
-                     " are steps beside auto, which makes ", job.schedule.total_rounds,
-                     " rounds, and it has done ", manifest.round.value(), " of ", total_rounds)));
+    return contradicts(absl::FailedPreconditionError(absl::StrCat(
+        "--rounds=", config_.job.schedule.total_rounds, " counts steps with auto, which gives ",
+        job.schedule.total_rounds, " rounds, but the checkpoint has done ", manifest.round.value(),
+        " of ", total_rounds)));
   }
   return job;
 }
@@ -454,14 +456,14 @@ void CheckpointKeeper::Carry(const coordinator::ChooseRestoreTask& task) {
       choice = absl::Status(
           marked.code(),
           absl::StrCat(source->directory, " cannot be marked as the checkpoint to go back to: ",
-                       marked.message(), "; start again once its disk takes that"));
+                       marked.message(), "; start again when its disk can be written"));
     }
   }
   if (const std::vector<std::string> others = OfOtherRuns();
       choice.ok() && !has_chosen_ && !others.empty()) {
     absl::StrAppend(&choice->alarm, choice->alarm.empty() ? "" : "; ", others.front(),
-                    " in --fallback_dir is of the run in ", OtherRunOf(others.front()),
-                    ", and this run leaves it alone: give each run a --fallback_dir of its own");
+                    " in --fallback_dir belongs to the run in ", OtherRunOf(others.front()),
+                    ", so this run does not use it. Give each run a separate --fallback_dir");
   }
   has_chosen_ = true;
   awaited_path_.clear();
@@ -497,11 +499,11 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::Choose() {
   ASSIGN_OR_RETURN(std::optional<checkpoint::FoundCheckpoint> found, FindNewest());
   if (found.has_value()) {
     for (const std::string& path : LeftBehind()) {
-      found->alarms.push_back(absl::StrCat(
-          path,
-          " was left behind and stays where it is, because --resume names it: a server that is "
-          "started with that flag again goes on from there, and with --resume=latest, too, if "
-          "it is the newest in the folder; take the flag away, and move the checkpoint"));
+      found->alarms.push_back(
+          absl::StrCat(path,
+                       " is undone, but keeps its name because --resume names it. A server started "
+                       "with that flag would continue from it; with --resume=latest as well, if it "
+                       "is the newest. Remove the flag, and move the checkpoint away"));
     }
     return FromCheckpoint(*found);
   }
@@ -513,12 +515,12 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::Choose() {
         return entry.suffix == checkpoints::kAbandonedSuffix;
       });
   if (aside != entries.end()) {
-    choice.alarm = absl::StrCat(
-        "begins anew at round 0: all checkpoints in ", config_.root,
-        " were set aside; to start from one of them, give --resume=PATH; that of most rounds is ",
-        aside->path);
+    choice.alarm = absl::StrCat("begins at round 0, because all checkpoints in ", config_.root,
+                                " were set aside. To start from one of them, give --resume=PATH; "
+                                "the one with most rounds is ",
+                                aside->path);
   } else if (!config_.crashed_holder.empty() && !has_chosen_) {
-    choice.alarm = absl::StrCat("begins anew at round 0: ", config_.crashed_holder,
+    choice.alarm = absl::StrCat("begins at round 0, because ", config_.crashed_holder,
                                 " ended before its first checkpoint in ", config_.root);
   } else if (config_.init_from.empty() && !has_chosen_) {
     choice.empty_folder = config_.root;
@@ -535,10 +537,12 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::FromPath() const {
     if (others.empty() ||
         checkpoints::WrittenRound(*deps_.file_system, others.front()) <= found.manifest.round)
       continue;
-    found.alarms.push_back(absl::StrCat(
-        "starts from round ", found.manifest.round.value(), ", because of --resume=",
-        config_.resume_path, ", beside later checkpoints: the newest is ", others.front().path,
-        ", and the first checkpoint of this run sets it aside; --resume=latest goes on from it"));
+    found.alarms.push_back(absl::StrCat("starts from round ", found.manifest.round.value(),
+                                        ", because of --resume=", config_.resume_path,
+                                        ", although later checkpoints exist. The newest is ",
+                                        others.front().path,
+                                        "; the first checkpoint of this run sets it aside. To "
+                                        "continue from it, give --resume=latest"));
   }
   return FromCheckpoint(found);
 }
@@ -550,9 +554,9 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::Anew() const {
                    checkpoints::ListWholeCheckpoints(*deps_.file_system, config_.root));
   if (others.empty()) return choice;
   choice.alarm = absl::StrCat(
-      "begins anew at round 0, because of --resume=never, beside checkpoints of an earlier run: "
-      "the newest is ",
-      others.front().path, ", and the first checkpoint of this run sets it aside");
+      "begins at round 0, because of --resume=never, although there are checkpoints of an earlier "
+      "run. The newest is ",
+      others.front().path, "; the first checkpoint of this run sets it aside");
   return choice;
 }
 
@@ -636,9 +640,9 @@ absl::StatusOr<std::vector<checkpoints::CheckpointEntry>> CheckpointKeeper::List
 absl::StatusOr<checkpoints::PublishedCheckpoint> CheckpointKeeper::FindUpTo(Round round) const {
   ASSIGN_OR_RETURN(std::vector<checkpoints::CheckpointEntry> entries, ListToGoBackTo());
   const std::string oldest =
-      entries.empty() ? "none was written"
+      entries.empty() ? "no checkpoint was written"
                       : absl::StrCat("the oldest is of round ", entries.back().round.value(),
-                                     " (--checkpoint_keep says how many stay)");
+                                     " (--checkpoint_keep sets how many are kept)");
   std::erase_if(entries,
                 [round](const checkpoints::CheckpointEntry& entry) { return entry.round > round; });
   if (entries.empty()) {
@@ -657,13 +661,14 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> CheckpointKeeper::FindUpTo(Roun
     if (entry.round == entries.front().round)
       return checkpoints::PublishedCheckpoint{entry.path, entry.round};
     return absl::DataLossError(
-        absl::StrCat(absl::StrJoin(damages, "; "), "; nothing was changed. The newest before ",
-                     damages.size() == 1 ? "it" : "them", " that is whole is ", entry.path,
-                     ", of round ", entry.round.value(), ": ask for that round"));
+        absl::StrCat(absl::StrJoin(damages, "; "),
+                     "; nothing was changed. The newest undamaged checkpoint before ",
+                     damages.size() == 1 ? "that one" : "those", " is ", entry.path,
+                     "; give round ", entry.round.value()));
   }
-  return absl::DataLossError(
-      absl::StrCat(absl::StrJoin(damages, "; "),
-                   "; nothing was changed. No older one is whole: bring one back from a copy"));
+  return absl::DataLossError(absl::StrCat(
+      absl::StrJoin(damages, "; "),
+      "; nothing was changed. No older checkpoint is undamaged; restore one from a copy"));
 }
 
 absl::StatusOr<std::optional<shards::KnownCheckpoint>> CheckpointKeeper::Newest() const {
@@ -704,8 +709,9 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::FromCheckpoint(
                    Compare(manifest, path, config_.accepts_higher_rate || has_published_));
   RETURN_IF_ERROR(checkpoint::CheckNoneRefused(changes, manifest, path));
   if (!config_.init_from.empty()) {
-    changes.push_back({"init_from", "", config_.init_from,
-                       "not used: the weights are the checkpoint's; --resume=never uses it"});
+    changes.push_back(
+        {"init_from", "", config_.init_from,
+         "not used, because the weights come from the checkpoint; --resume=never uses it"});
   }
   coordinator::RestoreChoice choice;
   const std::optional<absl::Duration> age = AgeOf(*deps_.file_system, path);
@@ -727,7 +733,7 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::FromCheckpoint(
   choice.note = absl::StrCat(
       has_rounds_left ? "resumes from" : "takes the weights of", " path=", path,
       " round=", job::RoundOfText(manifest.round.value(), total_rounds, " of "), AgeText(age),
-      changes.empty() ? "; its settings are those asked for" : "; settings that differ:",
+      changes.empty() ? "; its settings are those of the flags" : "; settings that differ:",
       checkpoint::SettingsTable(changes));
   const std::string rate = ScaledRateText(choice.state->ledger, job, manifest.round);
   if (has_rounds_left && !rate.empty()) absl::StrAppend(&choice.note, "\n  ", rate);

@@ -417,7 +417,7 @@ TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
   keeper_->Do(coordinator::SetAsideTask{Round(2), "are bad"});
   const coordinator::RestoreChoice choice = Choose();
   EXPECT_EQ(SourceOf(choice), "");
-  EXPECT_THAT(choice.alarm, AllOf(HasSubstr("begins anew at round 0"), HasSubstr("--resume=PATH"),
+  EXPECT_THAT(choice.alarm, AllOf(HasSubstr("begins at round 0"), HasSubstr("--resume=PATH"),
                                   HasSubstr(Path(4) + ".abandoned")));
 }
 
@@ -428,7 +428,8 @@ TEST_F(CheckpointKeeperTest, KnowsWhatThereIsToGoBackTo) {
     EXPECT_EQ(found.path, Path(found.round.value()));
     return found.round.value();
   };
-  EXPECT_THAT(round_of(9), StatusIs(absl::StatusCode::kNotFound, HasSubstr("none was written")));
+  EXPECT_THAT(round_of(9),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no checkpoint was written")));
   Save(2);
   Save(4);
   EXPECT_THAT(round_of(9), IsOkAndHolds(4));
@@ -454,12 +455,13 @@ TEST_F(CheckpointKeeperTest, OnlyWhatIsWholeIsGoneBackTo) {
       keeper_->NewestUpTo(Round(5)),
       StatusIs(absl::StatusCode::kDataLoss,
                AllOf(HasSubstr(Path(4) + " cannot be used: "), HasSubstr("bytes"),
-                     HasSubstr("nothing was changed"), HasSubstr(Path(2) + ", of round 2"))));
+                     HasSubstr("nothing was changed"), HasSubstr(Path(2) + "; give round 2"))));
   EXPECT_EQ(SourceOf(Choose()), Path(6));
   damage(2);
-  EXPECT_THAT(keeper_->NewestUpTo(Round(5)),
-              StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(Path(2) + " cannot be used: "),
-                                                          HasSubstr("No older one is whole"))));
+  EXPECT_THAT(
+      keeper_->NewestUpTo(Round(5)),
+      StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(Path(2) + " cannot be used: "),
+                                                  HasSubstr("No older checkpoint is undamaged"))));
 }
 
 TEST_F(CheckpointKeeperTest, WhatIsGoneBackToStaysMeanwhile) {
@@ -488,7 +490,7 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromIsNotGoneBackToOnceItIsLeftBeh
   keeper_->Do(coordinator::SetAsideTask{Round(2), "are undone and must not be used"});
   const coordinator::RestoreChoice back = Choose();
   EXPECT_EQ(SourceOf(back), Path(1));
-  EXPECT_THAT(back.alarm, HasSubstr(Path(2) + " was left behind and stays where it is"));
+  EXPECT_THAT(back.alarm, HasSubstr(Path(2) + " is undone, but keeps its name"));
   EXPECT_TRUE(disk_->Exists(Path(2)));
   EXPECT_EQ(SourceOf(Choose()), Path(1)) << "when a server is lost";
 
@@ -696,7 +698,7 @@ TEST_F(CheckpointKeeperTest, RoundsOfOtherLengthThanThoseThatAreDoneAreRefused) 
   StartProcess();
   EXPECT_THAT(keeper_->CheckSettings(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("its rounds have 8 steps, and those of this job would have 4")));
+                       HasSubstr("its rounds have 8 steps, but rounds of this job would have 4")));
 }
 
 TEST_F(CheckpointKeeperTest, AJobIsNotOverBecauseItsLengthIsInStepsNow) {
@@ -714,8 +716,8 @@ TEST_F(CheckpointKeeperTest, AJobIsNotOverBecauseItsLengthIsInStepsNow) {
   StartProcess();
   EXPECT_THAT(keeper_->CheckSettings(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("--rounds=40 are steps beside auto, which makes 4 rounds, and it "
-                                 "has done 12 of 40")));
+                       HasSubstr("--rounds=40 counts steps with auto, which gives 4 rounds, but "
+                                 "the checkpoint has done 12 of 40")));
 }
 
 TEST_F(CheckpointKeeperTest,

@@ -42,7 +42,8 @@ absl::Status CheckForm(const std::string& path) {
                         parsed.is_absolute() && parsed.lexically_normal() == parsed &&
                         parsed.has_filename();
   if (is_plain) return absl::OkStatus();
-  return Refuse(path, "it is no absolute path without '..'; give the coordinator absolute paths");
+  return Refuse(
+      path, "it is not an absolute path or has '..' in it; give the coordinator absolute paths");
 }
 
 std::optional<checkpoints::CheckpointEntry> EntryOf(const std::string& path) {
@@ -53,7 +54,7 @@ std::optional<checkpoints::CheckpointEntry> EntryOf(const std::string& path) {
 
 absl::Status CheckIsNoLink(const std::string& path) {
   std::error_code error;
-  return fs::is_symlink(fs::symlink_status(path, error)) ? Refuse(path, "it is a link")
+  return fs::is_symlink(fs::symlink_status(path, error)) ? Refuse(path, "it is a symbolic link")
                                                          : absl::OkStatus();
 }
 
@@ -88,9 +89,10 @@ bool FolderFence::IsNamed(const std::string& path, bool itself) const {
 
 absl::Status FolderFence::CheckNamed(const std::string& path) const {
   if (named_.empty() || IsNamed(path, /*itself=*/false)) return absl::OkStatus();
-  return Refuse(path, absl::StrCat("its flags name ", absl::StrJoin(named_, ", "),
-                                   "; give all servers the same --checkpoint_dir, --fallback_dir, "
-                                   "--resume and --init_from, or the others none of them"));
+  return Refuse(path,
+                absl::StrCat("this server's flags give only ", absl::StrJoin(named_, ", "),
+                             ". Give all servers the same --checkpoint_dir, --fallback_dir, "
+                             "--resume and --init_from, or give them only to the coordinator"));
 }
 
 absl::Status FolderFence::CheckCheckpoint(const std::string& path) const {
@@ -99,7 +101,7 @@ absl::Status FolderFence::CheckCheckpoint(const std::string& path) const {
   const std::optional<checkpoints::CheckpointEntry> entry = EntryOf(path);
   if (named_.empty() && (!entry.has_value() || entry->suffix == checkpoints::kTemporarySuffix)) {
     return Refuse(path,
-                  "it is not named as a checkpoint, such as round-00001234; give this "
+                  "its name is not that of a checkpoint, such as round-00001234; give this "
                   "server the same --resume or --init_from as the coordinator");
   }
   return CheckHasNoLinks(path);
@@ -121,9 +123,10 @@ absl::Status FolderFence::CheckSource(const shards::WeightsSource& source) const
   RETURN_IF_ERROR(CheckForm(file->path));
   RETURN_IF_ERROR(CheckNamed(file->path));
   if (!named_.empty() || absl::EndsWith(file->path, ".safetensors")) return absl::OkStatus();
-  return Refuse(file->path,
-                "it is not named *.safetensors; give this server the same --init_from as the "
-                "coordinator");
+  return Refuse(
+      file->path,
+      "its name does not end with .safetensors; give this server the same --init_from as the "
+      "coordinator");
 }
 
 absl::Status FolderFence::CheckFolder(const shards::SharedFolder& folder) const {
@@ -138,8 +141,7 @@ absl::Status FolderFence::CheckSave(const shards::SharedFolder& folder,
   RETURN_IF_ERROR(CheckNamed(directory));
   const std::optional<checkpoints::CheckpointEntry> entry = EntryOf(directory);
   if (!entry.has_value() || entry->suffix != checkpoints::kTemporarySuffix) {
-    return Refuse(directory,
-                  "a checkpoint is written under a name such as round-00001234.<try>.tmp");
+    return Refuse(directory, "a new checkpoint must have a name such as round-00001234.<try>.tmp");
   }
   RETURN_IF_ERROR(CheckHasNoLinks(directory));
   if (!named_.empty()) return absl::OkStatus();

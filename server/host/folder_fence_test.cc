@@ -87,19 +87,20 @@ TEST_F(FolderFenceTest, LinksAreNotFollowed) {
   const FolderFence fence({});
   const std::string aim = MakeFolder("aim");
   fs::create_directory_symlink(aim, runs_ + kSave);
-  EXPECT_THAT(fence.CheckSave(shared(), runs_ + kSave), IsRefused("it is a link"));
+  EXPECT_THAT(fence.CheckSave(shared(), runs_ + kSave), IsRefused("it is a symbolic link"));
   fs::create_directory_symlink(aim, runs_ + "/round-00000001");
   EXPECT_THAT(fence.CheckSource(shards::CheckpointSource{runs_ + "/round-00000001"}),
-              IsRefused("it is a link"));
+              IsRefused("it is a symbolic link"));
   fs::create_directory(runs_ + "/round-00000002");
   EXPECT_OK(fence.CheckSource(shards::CheckpointSource{runs_ + "/round-00000002"}));
   fs::create_symlink(MakeFile("secret"), runs_ + "/round-00000002/shard.safetensors");
   EXPECT_THAT(fence.CheckSource(shards::CheckpointSource{runs_ + "/round-00000002"}),
-              IsRefused("it is a link"));
-  EXPECT_THAT(fence.CheckPublished(runs_ + "/round-00000002"), IsRefused("it is a link"));
+              IsRefused("it is a symbolic link"));
+  EXPECT_THAT(fence.CheckPublished(runs_ + "/round-00000002"), IsRefused("it is a symbolic link"));
   fs::create_directory_symlink(aim, runs_ + "/out");
   const FolderFence named({runs_});
-  EXPECT_THAT(named.CheckSave(shared(), runs_ + "/out" + kSave), IsRefused("its flags name"));
+  EXPECT_THAT(named.CheckSave(shared(), runs_ + "/out" + kSave),
+              IsRefused("this server's flags give only"));
 }
 
 TEST_F(FolderFenceTest, WhatTheOperatorHasNamedIsAllThereIs) {
@@ -113,13 +114,14 @@ TEST_F(FolderFenceTest, WhatTheOperatorHasNamedIsAllThereIs) {
   EXPECT_OK(fence.CheckFolder(shared()));
   EXPECT_OK(fence.CheckFolder({}));
   const std::string other = MakeFolder("runs2");
-  EXPECT_THAT(fence.CheckFolder({other, 1}), IsRefused("its flags name"));
-  EXPECT_THAT(fence.CheckSave(shared(), other + kSave), IsRefused("its flags name"));
+  EXPECT_THAT(fence.CheckFolder({other, 1}), IsRefused("this server's flags give only"));
+  EXPECT_THAT(fence.CheckSave(shared(), other + kSave), IsRefused("this server's flags give only"));
   EXPECT_THAT(fence.CheckSource(shards::SafetensorsSource{MakeFile("other.safetensors")}),
-              IsRefused("its flags name"));
+              IsRefused("this server's flags give only"));
   EXPECT_THAT(fence.CheckSource(shards::CheckpointSource{MakeFolder("runs2/round-00000003")}),
-              IsRefused("its flags name"));
-  EXPECT_THAT(fence.CheckPublished(other + "/round-00000003"), IsRefused("its flags name"));
+              IsRefused("this server's flags give only"));
+  EXPECT_THAT(fence.CheckPublished(other + "/round-00000003"),
+              IsRefused("this server's flags give only"));
 }
 
 TEST_F(FolderFenceTest, LinksAreFollowedInAFolderOfWeightsThatTheOperatorHasNamed) {
@@ -128,7 +130,7 @@ TEST_F(FolderFenceTest, LinksAreFollowedInAFolderOfWeightsThatTheOperatorHasName
   EXPECT_OK(FolderFence({folder}).CheckSource(shards::SafetensorsSource{folder}));
   EXPECT_THAT(
       FolderFence({absl::StrCat(root_, "/models")}).CheckSource(shards::SafetensorsSource{folder}),
-      IsRefused("it is a link"));
+      IsRefused("it is a symbolic link"));
   EXPECT_THAT(FolderFence({}).CheckSource(shards::SafetensorsSource{folder}),
               IsRefused("the same --resume or --init_from"));
 }
@@ -139,13 +141,13 @@ TEST_F(FolderFenceTest, WithoutThatOnlyWeightsAreRead) {
   EXPECT_OK(fence.CheckSource(shards::SafetensorsSource{MakeFolder("round-00000004.abandoned")}));
   EXPECT_OK(fence.CheckPublished(runs_ + "/round-00000004"));
   EXPECT_THAT(fence.CheckSource(shards::SafetensorsSource{"/etc/passwd"}),
-              IsRefused("*.safetensors"));
+              IsRefused("end with .safetensors"));
   EXPECT_THAT(fence.CheckSource(shards::SafetensorsSource{MakeFolder("secrets")}),
-              IsRefused("not named as a checkpoint"));
+              IsRefused("not that of a checkpoint"));
   EXPECT_THAT(fence.CheckSource(shards::CheckpointSource{runs_ + kSave}),
-              IsRefused("not named as a checkpoint"));
+              IsRefused("not that of a checkpoint"));
   EXPECT_THAT(fence.CheckSource(shards::SafetensorsSource{"weights.safetensors"}),
-              IsRefused("no absolute path"));
+              IsRefused("not an absolute path"));
   EXPECT_THAT(fence.CheckSource(shards::SafetensorsSource{"a\x1b[2J"}), IsRefused("a\\x1b[2J"));
 }
 

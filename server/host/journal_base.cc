@@ -74,22 +74,20 @@ absl::StatusOr<shards::WeightsSource> FindCheckpoint(storage::FileSystem& file_s
     found.directory = place;
     return found;
   }
-  const std::string text = absl::StrCat(
-      "the journal goes on from the checkpoint ", checkpoint.directory, ", which is not at ",
-      absl::StrJoin(places, ", nor at "),
-      others.empty()
-          ? ""
-          : absl::StrCat(" (", absl::StrJoin(others, ", "), " has that name and other contents)"));
+  const std::string text =
+      absl::StrCat("the journal continues from checkpoint ", checkpoint.directory,
+                   ", which is missing at ", absl::StrJoin(places, " and at "),
+                   others.empty() ? ""
+                                  : absl::StrCat(" (", absl::StrJoin(others, ", "),
+                                                 " has the same name but other contents)"));
   const bool is_in_run = WasInRun(checkpoint.directory, base);
   ASSIGN_OR_RETURN(
       const std::vector<checkpoints::CheckpointEntry> there,
       checkpoints::ListWholeCheckpoints(
           file_system, DirectoryOf(is_in_run ? places.front() : checkpoint.directory)));
   if (!there.empty()) return absl::NotFoundError(text);
-  return absl::UnavailableError(
-      absl::StrCat(text,
-                   ": mount its disk, or give --checkpoint_dir the folder that has it, and start "
-                   "again"));
+  return absl::UnavailableError(absl::StrCat(
+      text, ". Mount its disk, or give --checkpoint_dir the folder that has it, and start again"));
 }
 
 }  // namespace
@@ -134,12 +132,13 @@ absl::StatusOr<bool> IsJournalOfRun(storage::FileSystem& file_system, const Jour
     if (!manifest.ok() && FindCheckpoint(file_system, *checkpoint, base, folders).ok()) return true;
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "the journal in --journal_dir=", folders.journal_dir, " is of the run in ", named,
-      ", may have rounds that are in no checkpoint, and --checkpoint_dir=", folders.checkpoint_dir,
-      " is another folder. Nothing was changed. For a run in ", folders.checkpoint_dir,
-      ", give a --journal_dir of its own. To go on with the run of the journal, give "
-      "--checkpoint_dir=",
-      named, ", or, if that run was copied to ", folders.checkpoint_dir,
+      "the journal in --journal_dir=", folders.journal_dir, " belongs to the run in ", named,
+      ", but --checkpoint_dir is ", folders.checkpoint_dir,
+      ". The journal may have rounds that are in no checkpoint, so nothing was changed. For a run "
+      "in ",
+      folders.checkpoint_dir,
+      ", give another --journal_dir. To continue the run of the journal, give --checkpoint_dir=",
+      named, ". If that run was copied to ", folders.checkpoint_dir,
       ", rename the folder that it was copied from"));
 }
 
@@ -154,9 +153,9 @@ absl::StatusOr<shards::WeightsSource> FindBase(storage::FileSystem& file_system,
   if (file_system.Exists(moved)) return shards::SafetensorsSource{moved};
   if (!MovesWithRun(folders) && file_system.Exists(file->path)) return base.source;
   return absl::UnavailableError(absl::StrCat(
-      "the journal goes on from the weights of ", file->path, ", and there is no such file",
-      moved == file->path ? "" : absl::StrCat(", nor ", moved),
-      ": mount its disk, or put the file back, and start again"));
+      "the journal continues from the weights of ", file->path, ", but that file is missing",
+      moved == file->path ? "" : absl::StrCat(", and so is ", moved),
+      ". Mount its disk, or put the file back, and start again"));
 }
 
 }  // namespace lodestar::host

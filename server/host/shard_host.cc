@@ -74,8 +74,7 @@ bool IsLossOfData(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status);
 }
 
-constexpr absl::string_view kServersStartAnew = "the servers start anew";
-
+constexpr absl::string_view kServersStartAnew = "the servers start again";
 }  // namespace
 
 // AssignedObserver passes on what a shard reports, together with the incarnation of the servers
@@ -217,8 +216,9 @@ shard::ShardStats ShardHost::stats() const {
   stats.journal_end = deps_.log->durable();
   stats.journal_trouble = std::string(deps_.log->trouble().message());
   if (!stats.journal_trouble.empty()) {
-    stats.waiting_for = absl::StrCat("the journal cannot be written, and nothing is acknowledged: ",
-                                     stats.journal_trouble);
+    stats.waiting_for =
+        absl::StrCat("the journal cannot be written, so no contribution is acknowledged: ",
+                     stats.journal_trouble);
   }
   return stats;
 }
@@ -246,9 +246,9 @@ absl::StatusOr<bool> ShardHost::Recover() {
   norms_.reset();
   deps_.log->Refuse();
   journal_refusal_ =
-      absl::StrCat("does not go on from its journal: ", recovered.message(),
+      absl::StrCat("cannot continue from its journal: ", recovered.message(),
                    ". Unless the coordinator waits for an operator, all servers go back to the "
-                   "newest checkpoint that is whole, and its files stay as *.damaged");
+                   "newest undamaged checkpoint. The journal's files are kept as *.damaged");
   deps_.reports->OnNotice(journal_refusal_);
   return false;
 }
@@ -277,8 +277,8 @@ absl::Status ShardHost::TakeOver(const ShardLog::Beginning& beginning) {
       }));
   instance_id_ = beginning.instance_id;
   assignment_ = assignment;
-  logging::LogInfo("shard={} goes on from its journal: records={} round={}{}", shard_, num_records,
-                   shard->stats().open_round.value(),
+  logging::LogInfo("shard={} continues from its journal: records={} round={}{}", shard_,
+                   num_records, shard->stats().open_round.value(),
                    deps_.log->torn().empty() ? "" : absl::StrCat("; ", deps_.log->torn()));
   absl::MutexLock lock(&mutex_);
   server_incarnation_ = assignment.server_incarnation;
@@ -373,7 +373,7 @@ void ShardHost::Assign(const shards::AssignCommand& command) {
   // updates. If such an update has just diverged, it reports that to the coordinator, and waits for
   // the coordinator's lock. The coordinator holds that lock while it calls this function.
   commands_->Schedule([this, assignment = command, old = std::move(current)]() mutable {
-    if (old.ok()) (*old)->Shutdown(absl::AbortedError("the servers start anew; register again"));
+    if (old.ok()) (*old)->Shutdown(absl::AbortedError("the servers start again; register again"));
     old = absl::UnavailableError("ended");  // frees the memory before another shard is built
     Load(assignment);
   });
@@ -422,15 +422,16 @@ void ShardHost::OnPublished(const shards::PublishedCommand& published) {
   const absl::Status allowed =
       deps_.fence == nullptr ? absl::OkStatus() : deps_.fence->CheckPublished(published.path);
   if (allowed.ok()) return deps_.log->OnPublished(published);
-  deps_.reports->OnNotice(absl::StrCat("goes on from the checkpoint before: ", allowed.message()));
+  deps_.reports->OnNotice(
+      absl::StrCat("continues from the previous checkpoint: ", allowed.message()));
 }
 
 absl::StatusOr<std::shared_ptr<shard::ParameterShard>> ShardHost::BuildShard(
     const shards::AssignCommand& assignment, std::shared_ptr<AssignedObserver> observer) {
   const messages::ClusterMap& map = *assignment.map;
   if (shard_ >= static_cast<int>(map.servers.size())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shard ", shard_, " is not one of the job's ", map.servers.size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shard ", shard_, " does not exist; the job's number of shards is ", map.servers.size()));
   }
   shard::ParameterShard::Config config;
   config.range = map.servers[shard_].range;
@@ -473,9 +474,9 @@ absl::StatusOr<int64_t> ShardHost::CheckResources(const shards::AssignCommand& a
                                  ? absl::OkStatus()
                                  : checkpoint::CheckShardFileSizes(shard_, memory);
   if (!files.ok()) {
-    deps_.reports->OnEvent(shards::ShardAlarm{
-        absl::StrCat("NO CHECKPOINT CAN BE WRITTEN BY THIS SERVER: ", files.message()),
-        shards::ShardAlarm::Ends::kNever});
+    deps_.reports->OnEvent(
+        shards::ShardAlarm{absl::StrCat("THIS SERVER CANNOT WRITE CHECKPOINTS: ", files.message()),
+                           shards::ShardAlarm::Ends::kNever});
   }
   return max_bytes;
 }

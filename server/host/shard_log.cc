@@ -34,8 +34,8 @@ absl::Status Unknown(uint64_t sequence, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::UnimplementedError(
       absl::StrCat("record ", sequence, " of the journal: ", status.message(),
-                   "; another version has written it. Start that one, or move the journal away to "
-                   "go back to the newest checkpoint"));
+                   "; another release wrote it. Start that release, or move the journal away to go "
+                   "back to the newest checkpoint"));
 }
 
 // Returns the record of the shard in `text`. The result is not set if ShardLog wrote the record for
@@ -110,8 +110,8 @@ absl::Status ShardLog::ReadBeginning() {
       }));
   if (first > needed_from_) {
     return absl::DataLossError(absl::StrCat("journal ", folder_, " begins with record ", first,
-                                            ", and is to begin with ", needed_from_,
-                                            ": its oldest file is missing or damaged"));
+                                            ", but should begin with ", needed_from_,
+                                            "; its oldest file is missing or damaged"));
   }
   if (!assignment_.empty()) {
     absl::StatusOr<shards::AssignCommand> assignment = deps_.parse_assignment(assignment_);
@@ -152,7 +152,8 @@ absl::Status ShardLog::NoteBeginning(const journal::JournalRecord& record) {
   }
   ASSIGN_OR_RETURN(const int64_t format, GetInt64(json, "format"));
   if (format != kFormat) {
-    return absl::InvalidArgumentError(absl::StrCat("has format ", format, ", known is ", kFormat));
+    return absl::InvalidArgumentError(
+        absl::StrCat("has format ", format, ", but this release reads format ", kFormat));
   }
   ASSIGN_OR_RETURN(instance_id_, GetUint64(json, "instance_id"));
   ASSIGN_OR_RETURN(base_, GetString(json, "base"));

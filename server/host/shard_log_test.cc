@@ -499,7 +499,7 @@ TEST_F(ShardLogTest, WhatAnotherVersionHasWrittenIsNamedAndLeftAlone) {
   process_->log->Begin(5, Assignment(kLife + 1), [] {});
   process_->journal.RunAll();
   EXPECT_THAT(Start(), StatusIs(absl::StatusCode::kUnimplemented,
-                                HasSubstr("not an assignment; another version has written it")));
+                                HasSubstr("not an assignment; another release wrote it")));
 }
 
 TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {

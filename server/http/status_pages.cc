@@ -110,7 +110,7 @@ std::string WhyNotReady(const v1::ClusterStatus& status) {
       return absl::StrCat("shard ", shard.shard(), " is ", shard.state());
     }
   }
-  return status.shards().empty() ? "no shard is there yet" : "";
+  return status.shards().empty() ? "no shard is connected yet" : "";
 }
 
 HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
@@ -146,7 +146,8 @@ HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
   };
   routes.open_pages["/readyz"] = [readiness] {
     if (readiness->Read()) return HttpAnswer{.body = "ok\n"};
-    return HttpAnswer{.status = 503, .body = "not ready; those who may look are told why\n"};
+    return HttpAnswer{.status = 503,
+                      .body = "not ready; to see the reason, log in as viewer or operator\n"};
   };
   routes.pages["/statusz"] = [read_status](const HttpQuery& query) {
     return StatusPage(read_status(), query);

@@ -11,9 +11,9 @@ absl::string_view LimitReachedName(LimitReached limit) {
     case LimitReached::kLargeRegistrations:
       return "registrations too large, or too many large ones at a time";
     case LimitReached::kHeldRegistrations:
-      return "too many registrations that wait";
+      return "too many waiting registrations";
     case LimitReached::kHeldConnections:
-      return "too many connections that are held";
+      return "too many held connections";
     case LimitReached::kNames:
       return "names too long";
     case LimitReached::kLayouts:
@@ -25,23 +25,23 @@ absl::string_view LimitReachedName(LimitReached limit) {
     case LimitReached::kPullRequests:
       return "pulls of too many buckets";
     case LimitReached::kFloods:
-      return "connections ended for floods of HTTP/2";
+      return "connections ended because of HTTP/2 floods";
     case LimitReached::kSlowPeers:
-      return "streams without progress ended";
+      return "streams ended because they made no progress";
     case LimitReached::kSharedMemory:
       return "too much shared memory";
     case LimitReached::kWatches:
-      return "too many that look at the status";
+      return "too many readers of the status";
     case LimitReached::kEnrolments:
       return "too many enrolments at a time";
     case LimitReached::kFailedEnrolments:
       return "enrolments failed";
     case LimitReached::kHandshakes:
-      return "handshakes of TLS failed";
+      return "failed TLS handshakes";
     case LimitReached::kDeniedCalls:
       return "calls denied by role or certificate";
     case LimitReached::kForeignOrders:
-      return "orders from foreign pages";
+      return "orders from pages of other sites";
   }
   return "";
 }

@@ -37,9 +37,9 @@ absl::StatusOr<MembershipTable> MembershipTable::Restore(const Config& config,
   for (const MembershipState::Name& entry : state.names) {
     RETURN_IF_ERROR(CheckRecordedName("membership state", entry.name, kMaxWorkerNameBytes));
     if (entry.id <= table.last_id_ || !table.ids_.emplace(entry.name, entry.id).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("membership state: worker '", entry.name, "' has id ", entry.id.value(),
-                       ", expected is more than ", table.last_id_.value(), " and every name once"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "membership state: worker '", entry.name, "' has id ", entry.id.value(),
+          "; it must be more than ", table.last_id_.value(), ", and each name must occur once"));
     }
     table.last_id_ = entry.id;
     WorkerRecord record;
@@ -49,7 +49,7 @@ absl::StatusOr<MembershipTable> MembershipTable::Restore(const Config& config,
     if (entry.was_alive) {
       record.is_away = true;
       record.ended_at = now;
-      record.end_reason = "has not come back since the servers started anew";
+      record.end_reason = "has not come back since the servers started again";
     }
     table.ended_.push_back(record.id);
     table.workers_[entry.id] = std::move(record);
@@ -103,7 +103,7 @@ absl::StatusOr<MembershipTable> MembershipTable::Resume(const Config& config, Me
     const WorkerId id = worker.id;
     if (id > memory.last_id || !table.ids_.emplace(worker.name, id).second) {
       return absl::DataLossError(absl::StrCat("membership: worker '", worker.name, "' has id ",
-                                              id.value(), ", the last is ",
+                                              id.value(), ", but the last id is ",
                                               memory.last_id.value()));
     }
     if (worker.is_alive()) worker.renewed_at = now;
@@ -112,8 +112,8 @@ absl::StatusOr<MembershipTable> MembershipTable::Resume(const Config& config, Me
   for (const WorkerId id : memory.ended) {
     const WorkerRecord* worker = table.Find(id);
     if (worker == nullptr || worker->is_alive()) {
-      return absl::DataLossError(
-          absl::StrCat("membership: worker ", id.value(), " has ended, and is not known so"));
+      return absl::DataLossError(absl::StrCat("membership: worker ", id.value(),
+                                              " has ended, but the record does not say so"));
     }
     table.ended_.push_back(id);
   }
@@ -150,7 +150,7 @@ absl::StatusOr<MembershipTable::Admission> MembershipTable::Register(absl::strin
     if (workers_.size() >= kMaxWorkers) {
       return absl::ResourceExhaustedError(
           absl::StrCat("there are ", workers_.size(),
-                       " workers, the most that one job can have; try again when some have left"));
+                       " workers, the maximum of one job; try again when some have left"));
     }
     worker = &workers_[++last_id_];
     worker->id = last_id_;
@@ -230,18 +230,20 @@ std::vector<EndedLife> MembershipTable::Expire(absl::Time now) {
   for (WorkerId id : WaitingTooMany()) {
     WorkerRecord& worker = workers_.at(id);
     if (now - worker.renewed_at > config_.lease) continue;
-    ended.push_back(EndLife(
-        worker, WorkerState::kDropped,
-        absl::StrCat("dropped: more than ", kMaxWaiting, " have registered without joining"), now));
+    ended.push_back(EndLife(worker, WorkerState::kDropped,
+                            absl::StrCat("dropped: more than ", kMaxWaiting,
+                                         " workers have registered without joining"),
+                            now));
   }
   for (WorkerId id : silent) {
     WorkerRecord& worker = workers_.at(id);
-    ended.push_back(EndLife(worker, WorkerState::kExpired,
-                            absl::StrCat("lease expired: no heartbeat for ",
-                                         absl::FormatDuration(absl::Trunc(now - worker.renewed_at,
-                                                                          absl::Milliseconds(1))),
-                                         ", the lease is ", absl::FormatDuration(config_.lease)),
-                            now));
+    ended.push_back(EndLife(
+        worker, WorkerState::kExpired,
+        absl::StrCat(
+            "lease expired: no heartbeat for ",
+            absl::FormatDuration(absl::Trunc(now - worker.renewed_at, absl::Milliseconds(1))),
+            ", and the lease is ", absl::FormatDuration(config_.lease)),
+        now));
   }
   std::sort(ended.begin(), ended.end(),
             [](const EndedLife& a, const EndedLife& b) { return a.id < b.id; });

@@ -42,7 +42,7 @@ std::string OriginOfIpv6(std::string host) {
 absl::Status TooMany(absl::string_view origin, double per_minute, absl::Duration rest) {
   return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
                             "too many registrations ", origin, ": more than ", per_minute,
-                            " in a minute; the next one is taken in ",
+                            " in a minute; the next one is allowed in ",
                             absl::FormatDuration(absl::Ceil(rest, absl::Milliseconds(100))))),
                         rest);
 }

@@ -53,22 +53,22 @@ absl::Status CheckAccess(const security::Identity& caller, absl::string_view met
     const bool may_ask =
         caller.role == kViewer && absl::StrContains(allowed, security::RoleName(kOperator));
     return absl::PermissionDeniedError(absl::StrCat(
-        security::TextOf(caller), " may not call ", method, "; the role for that: ", allowed,
+        security::TextOf(caller), " may not call ", method, "; it needs the role ", allowed,
         may_ask ? ". Ask an operator for a join string of that role (psctl token "
                   "create --role=operator), and give it with --join"
                 : ""));
   }
   return absl::PermissionDeniedError(absl::StrCat(security::TextOf(caller), " may not call ",
-                                                  method, ", which is no call of a ps_server"));
+                                                  method, ", because ps_server has no such call"));
 }
 
 absl::Status CheckActsAs(const std::optional<security::Identity>& caller,
                          absl::string_view worker_name) {
   if (!caller.has_value() || security::MayActAs(caller->name, worker_name)) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
-      "the certificate is that of ", security::TextOf(*caller), ", and the worker is called '",
-      worker_name, "': its name must be '", caller->name, "', or begin with '", caller->name,
-      ".'; change --name, or enrol under that name"));
+      "the certificate is of ", security::TextOf(*caller), ", but the worker's name is '",
+      worker_name, "'. The name must be '", caller->name, "', or begin with '", caller->name,
+      ".'; change --name, or join with a token for that name"));
 }
 
 }  // namespace lodestar::rpc

@@ -74,13 +74,14 @@ TEST(AccessPolicyTest, WhatIsNotKnownIsForNobody) {
 }
 
 TEST(AccessPolicyTest, ARefusalNamesTheCallerAndWhoMay) {
-  EXPECT_THAT(CheckAccess({security::Role::kWorker, "box", "1"}, "/lodestar.v1.AdminService/Stop"),
-              StatusIs(absl::StatusCode::kPermissionDenied,
-                       "worker box may not call /lodestar.v1.AdminService/Stop; the role for that: "
-                       "operator"));
+  EXPECT_THAT(
+      CheckAccess({security::Role::kWorker, "box", "1"}, "/lodestar.v1.AdminService/Stop"),
+      StatusIs(
+          absl::StatusCode::kPermissionDenied,
+          "worker box may not call /lodestar.v1.AdminService/Stop; it needs the role operator"));
   EXPECT_THAT(CheckAccess({security::Role::kViewer, "bob", "1"}, "/lodestar.v1.AdminService/Stop"),
               StatusIs(absl::StatusCode::kPermissionDenied,
-                       HasSubstr("the role for that: operator. Ask an operator for a join string "
+                       HasSubstr("it needs the role operator. Ask an operator for a join string "
                                  "of that role (psctl token create --role=operator)")));
 }
 

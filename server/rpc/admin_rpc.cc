@@ -71,8 +71,8 @@ CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUna
         return nullptr;
       case CoordinatorStrand::Occasion::kPatienceOver:
         return finish(absl::DeadlineExceededError(absl::StrCat(
-            "the job stops, but is not over after ", absl::FormatDuration(kStopPatience), ": ",
-            coordinator.Snapshot(now).waiting_for)));
+            "the job is stopping, but has not ended after ", absl::FormatDuration(kStopPatience),
+            ": ", coordinator.Snapshot(now).waiting_for)));
       case CoordinatorStrand::Occasion::kReplaced:
       case CoordinatorStrand::Occasion::kStopping:
         break;
@@ -80,8 +80,8 @@ CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUna
     const coordinator::JobOutcome cut_off = coordinator.EndingIfCutOff();
     if (cut_off.saved.ok()) {
       return finish(absl::UnavailableError(
-          absl::StrCat("the coordinator was told to end before the job was over: ", cut_off.text,
-                       "; all is saved in ", cut_off.saved->path)));
+          absl::StrCat("the coordinator was told to end before the job had ended: ", cut_off.text,
+                       "; everything is saved in ", cut_off.saved->path)));
     }
     *reply = ReplyOf(cut_off, model);
     return finish(absl::OkStatus());
@@ -132,7 +132,7 @@ grpc::ServerUnaryReactor* AdminRpc::Order(
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   deps_.strand->RunOrder(order, [reactor, who = WhoCalls(*context)](const absl::Status& status) {
     if (!status.ok())
-      logging::LogInfo("audit: what {} orders gets the answer: {}", who, status.message());
+      logging::LogInfo("audit: the order of {} was answered with: {}", who, status.message());
     reactor->Finish(wire::ToGrpcStatus(status));
   });
   return reactor;
@@ -160,16 +160,14 @@ grpc::ServerWriteReactor<v1::ExportChunk>* AdminRpc::Export(grpc::CallbackServer
   const std::shared_ptr<ExportStream> stream = ExportStream::Create(context, kReaderPatience);
   if (++num_exports_ > kMaxExports) {
     --num_exports_;
-    stream->End(absl::ResourceExhaustedError(
-        absl::StrCat(kMaxExports,
-                     " exports are under way, the most at a time; try again when one "
-                     "of them is over")));
+    stream->End(absl::ResourceExhaustedError(absl::StrCat(
+        kMaxExports, " exports are running, the maximum; try again when one of them has ended")));
     return stream.get();
   }
   logging::LogInfo("audit: {} exports the weights", WhoCalls(*context));
   exports_.Schedule([this, stream, peer = context->peer()] {
     const absl::Status written = WriteTo(*stream);
-    if (!written.ok()) logging::LogWarn("export to peer={} has failed: {}", peer, written);
+    if (!written.ok()) logging::LogWarn("the export to peer={} failed: {}", peer, written);
     --num_exports_;
     stream->End(written);
   });
@@ -207,7 +205,7 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
       });
   if (incarnation_now == server_incarnation) return absl::OkStatus();
   return absl::UnavailableError(
-      "the servers went back to a checkpoint during the export, which has parts of before and "
+      "the servers went back to a checkpoint during the export, so it has parts from before and "
       "after; export again");
 }
 
@@ -222,7 +220,7 @@ grpc::ServerUnaryReactor* AdminRpc::Pause(grpc::CallbackServerContext* context,
 
 grpc::ServerUnaryReactor* AdminRpc::Resume(grpc::CallbackServerContext* context,
                                            const v1::ResumeRequest*, v1::ResumeReply*) {
-  logging::LogInfo("audit: {} orders the job to go on", WhoCalls(*context));
+  logging::LogInfo("audit: {} orders the job to continue", WhoCalls(*context));
   return Order(context, [](coordinator::Coordinator& coordinator, absl::Time now) {
     return coordinator.Resume(now);
   });
@@ -247,9 +245,9 @@ grpc::ServerUnaryReactor* AdminRpc::SetLearningRate(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* AdminRpc::Evict(grpc::CallbackServerContext* context,
                                           const v1::EvictRequest* request, v1::EvictReply* reply) {
   const std::string reason = ReasonIn(request->reason());
-  logging::LogInfo("audit: {} orders worker {}{} out: {}", WhoCalls(*context),
+  logging::LogInfo("audit: {} evicts worker {}{}: {}", WhoCalls(*context),
                    PeerText(request->worker_name(), kMaxReasonBytes),
-                   request->with_certificate() ? " and all of its certificate" : "", reason);
+                   request->with_certificate() ? " and all names of its certificate" : "", reason);
   return Order(context, [&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::Status {
     if (!request->with_certificate()) return coordinator.Evict(request->worker_name(), reason, now);
     ASSIGN_OR_RETURN(const std::string certificate,
@@ -287,15 +285,16 @@ grpc::ServerUnaryReactor* AdminRpc::ReadLog(grpc::CallbackServerContext* context
   }
   deps_.refusals->Count(limits::LimitReached::kWatches);
   reactor->Finish(wire::ToGrpcStatus(absl::ResourceExhaustedError(
-      absl::StrCat("there may be ", log_answers_.config().of_origin,
-                   " parts of the log that have not been read, of one address, and ",
-                   log_answers_.config().in_all, " in all; read them, and ask again"))));
+      absl::StrCat("too many parts of the log have not been read yet; allowed are ",
+                   log_answers_.config().of_origin, " per address and ",
+                   log_answers_.config().in_all, " in all. Read them, and ask again"))));
   return reactor;
 }
 
 absl::Status AdminRpc::FillLog(const v1::ReadLogRequest& request, v1::ReadLogReply& reply) const {
   if (deps_.log == nullptr) {
-    return absl::FailedPreconditionError("this server keeps no log; look at what it has written");
+    return absl::FailedPreconditionError(
+        "this server keeps no log in memory; look at its log file");
   }
   ASSIGN_OR_RETURN(logging::LogQuery query, wire::FromProto(request, deps_.log->id()));
   if (!query.worker.empty()) query.worker_id = WorkerIdOf(*deps_.strand, query.worker);
@@ -306,7 +305,7 @@ absl::Status AdminRpc::FillLog(const v1::ReadLogRequest& request, v1::ReadLogRep
 
 grpc::ServerUnaryReactor* AdminRpc::Readmit(grpc::CallbackServerContext* context,
                                             const v1::ReadmitRequest* request, v1::ReadmitReply*) {
-  logging::LogInfo("audit: {} asks to let worker {} in again", WhoCalls(*context),
+  logging::LogInfo("audit: {} readmits worker {}", WhoCalls(*context),
                    PeerText(request->worker_name(), kMaxReasonBytes));
   return Order(context, [&](coordinator::Coordinator& coordinator, absl::Time now) {
     return coordinator.Readmit(request->worker_name(), now);
@@ -364,7 +363,7 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
 absl::Status AdminRpc::CheckMayRollBack(const v1::RollBackRequest& request) const {
   if (request.round() < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("round is ", request.round(), "; wanted is at least 0"));
+        absl::StrCat("round is ", request.round(), "; it must be at least 0"));
   }
   RETURN_IF_ERROR(deps_.strand->CheckCanOrder());
   return deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) {

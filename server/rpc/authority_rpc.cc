@@ -35,9 +35,8 @@ constexpr int kMaxRoles = 8;
 
 absl::Status CheckRequestSize(const std::string& request) {
   if (request.size() <= kMaxRequestBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("a certificate request of ", request.size(),
-                                                 " bytes; at most ", kMaxRequestBytes,
-                                                 " are expected"));
+  return absl::InvalidArgumentError(absl::StrCat("the certificate request has ", request.size(),
+                                                 " bytes; allowed are at most ", kMaxRequestBytes));
 }
 
 // Returns when the requested certificate begins. `Request` is EnrollRequest or RenewRequest.
@@ -93,9 +92,9 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
     std::string token_id;
     const auto answer = [&](const v1::EnrollRequest& request) -> absl::StatusOr<v1::EnrollReply> {
       if (request.wire_version() != process::kWireVersion) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the client speaks wire version ", request.wire_version(), ", the server ",
-                         process::kWireVersion, ": use the same release"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "the client speaks wire version ", request.wire_version(), ", but the server speaks ",
+            process::kWireVersion, "; use the same release"));
       }
       RETURN_IF_ERROR(CheckRequestSize(request.certificate_request()));
       authority::TokenLedger::Enrolment enrolment;
@@ -114,7 +113,7 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
       if (!issued.replaced_ids.empty()) {
         logging::LogInfo("audit: {} id={} has taken the place of id={}", security::TextOf(identity),
                          identity.id, absl::StrJoin(issued.replaced_ids, " "));
-        deps_.evict(identity.name, "another machine has enrolled under its name");
+        deps_.evict(identity.name, "another machine has joined under its name");
       }
       v1::EnrollReply reply;
       reply.set_certificate(std::move(issued.certificate));
@@ -159,7 +158,9 @@ grpc::ServerUnaryReactor* AuthorityRpc::Renew(grpc::CallbackServerContext* conte
                                               const v1::RenewRequest* request,
                                               v1::RenewReply* reply) {
   return Answer(context, [this, request, reply](const auto& caller) -> absl::Status {
-    if (!caller.has_value()) return absl::UnauthenticatedError("the connection is plain text");
+    if (!caller.has_value())
+      return absl::UnauthenticatedError(
+          "the connection is plain text, so it has no certificate that could be renewed; use TLS");
     RETURN_IF_ERROR(CheckRequestSize(request->certificate_request()));
     ASSIGN_OR_RETURN(
         authority::CertificateAuthority::Issued issued,
@@ -248,13 +249,14 @@ grpc::ServerUnaryReactor* AuthorityRpc::Revoke(grpc::CallbackServerContext* cont
     ASSIGN_OR_RETURN(const security::CertificateFacts own, security::CheckCredentials(deps_.own));
     if (request->name() == own.identity.name) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "'", request->name(), "' is the coordinator itself; stop it instead (psctl stop)"));
+          "'", request->name(),
+          "' is the coordinator itself and cannot be revoked; stop it instead (psctl stop)"));
     }
     if (request->name() == security::kLocalOperator) {
       return absl::FailedPreconditionError(
           absl::StrCat("'", security::kLocalOperator,
-                       "' is whoever is the server's user on its machine, and would get another "
-                       "certificate with the server's next start; change who may be that user"));
+                       "' is the server's user on its own machine, and gets a new certificate with "
+                       "the server's next start. Change who can log in as that user instead"));
     }
     const std::string because = absl::StrCat("by ", wire::CallerText(caller));
     ASSIGN_OR_RETURN(const authority::TokenLedger::Revocation revocation,

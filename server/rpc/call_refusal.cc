@@ -40,7 +40,7 @@ absl::Status CallRefusal::AnswerTo(absl::string_view method) const {
       if (absl::StartsWith(method, absl::StrCat("/", name, "/"))) return services.reason();
     }
   }
-  return absl::UnimplementedError(absl::StrCat(method, " is no call that is known here"));
+  return absl::UnimplementedError(absl::StrCat(method, " is not a call of this release"));
 }
 
 grpc::ServerGenericBidiReactor* CallRefusal::CreateReactor(

@@ -42,15 +42,15 @@ absl::StatusOr<RolledBack> WhereItIsBack(const coordinator::Coordinator& coordin
   const std::optional<model::ResumeSnapshot> resumed = coordinator.Snapshot(now).resumed;
   if (!resumed.has_value()) {
     return absl::DataLossError(
-        absl::StrCat("there was no checkpoint of at most ", round.value(),
-                     " rounds any more, and the job has begun anew at round 0; stop it, and start "
-                     "the server with --resume=PATH of a checkpoint"));
+        absl::StrCat("no checkpoint of at most ", round.value(),
+                     " rounds was left, so the job has begun again at round 0. Stop the job, and "
+                     "start the server with --resume=PATH of a checkpoint"));
   }
   if (resumed->round > round) {
-    return absl::DataLossError(
-        absl::StrCat("the job goes on from ", resumed->path, ", of round ", resumed->round.value(),
-                     "; wanted is at most round ", round.value(),
-                     "; stop it, and start the server with --resume=PATH of an older checkpoint"));
+    return absl::DataLossError(absl::StrCat(
+        "the job continues from ", resumed->path, ", of round ", resumed->round.value(),
+        ", but the order was for at most round ", round.value(),
+        ". Stop the job, and start the server with --resume=PATH of an older checkpoint"));
   }
   return RolledBack{resumed->path, resumed->round,
                     std::max<int64_t>(0, rounds_done - resumed->round.value())};
@@ -67,8 +67,9 @@ void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, Checkpoi
   strand.Await(0, patience,
                [ticket = *ticket, done](coordinator::Coordinator& coordinator, absl::Time,
                                         Occasion occasion) {
-                 return Deliver(done, coordinator.CheckpointOutcome(ticket), occasion,
-                                "the checkpoint is not finished yet; the status shows when it is");
+                 return Deliver(
+                     done, coordinator.CheckpointOutcome(ticket), occasion,
+                     "the checkpoint is not finished yet; psctl status shows it when it is");
                });
 }
 
@@ -119,24 +120,24 @@ void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
           const auto ending = coordinator.Ending();
           if (ending.has_value() && !ending->ok()) return finish(ending->status());
           if (ending.has_value()) {
-            return finish(absl::FailedPreconditionError(
-                "the job was stopped before it was back; the next start goes on from the newest "
-                "checkpoint"));
+            return finish(
+                absl::FailedPreconditionError("the job was stopped before it had gone back; the "
+                                              "next start continues from the newest checkpoint"));
           }
           switch (occasion) {
             case Occasion::kChange:
               return nullptr;
             case Occasion::kPatienceOver:
               return finish(absl::DeadlineExceededError(absl::StrCat(
-                  "the job goes back, and is not back after ", absl::FormatDuration(patience), ": ",
-                  coordinator.Snapshot(now).waiting_for)));
+                  "the job is going back, but has not finished after ",
+                  absl::FormatDuration(patience), ": ", coordinator.Snapshot(now).waiting_for)));
             case Occasion::kReplaced:
             case Occasion::kStopping:
               break;
           }
-          return finish(absl::UnavailableError(
-              "the coordinator is stopping, and may not have gone back; ask again once it is "
-              "there"));
+          return finish(
+              absl::UnavailableError("the coordinator is stopping, and perhaps the job has not "
+                                     "gone back; give the order again when the coordinator runs"));
         });
   };
   strand.RunOrder(

@@ -151,9 +151,9 @@ CoordinatorStrand::Attempt GrantAttempt(messages::WorkerLife life,
       if (!begun.ok()) return finish(begun);
     }
     if (is_ahead && job::DefersContributions(coordinator.job())) {
-      return finish(absl::InvalidArgumentError(
-          "`ahead` is not for jobs whose contributions are deferred (--fragments, --overlap_steps, "
-          "--overlap_rounds): nobody waits for them"));
+      return finish(
+          absl::InvalidArgumentError("`ahead` cannot be used with --fragments, --overlap_steps or "
+                                     "--overlap_rounds, where no worker waits for contributions"));
     }
     if (is_ahead && !has_asked && coordinator.AwaitsContribution(life, report->round)) {
       if (occasion != Occasion::kPatienceOver) return nullptr;
@@ -166,9 +166,10 @@ CoordinatorStrand::Attempt GrantAttempt(messages::WorkerLife life,
       const bool is_patience_over = occasion == Occasion::kPatienceOver;
       if (coordinator.AwaitsJournals(life, report->round, is_patience_over)) {
         if (!is_patience_over) return nullptr;
-        return finish(absl::UnavailableError(absl::StrCat(
-            "a server that is away has not told that its journal has the contribution to round ",
-            report->round.value(), "; the same call again")));
+        return finish(absl::UnavailableError(
+            absl::StrCat("a server that is away has not confirmed that its journal has the "
+                         "contribution to round ",
+                         report->round.value(), "; the call is retried automatically")));
       }
     }
     absl::StatusOr<coordinator::GrantAnswer> answer =
@@ -233,18 +234,19 @@ absl::StatusOr<v1::RegisterRequest> ClusterRpc::ParseRegistration(
   grpc::ByteBuffer message(bytes);
   if (size > limits::kMaxRegistrationBytes) {
     deps_.refusals->Count(limits::LimitReached::kLargeRegistrations);
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a registration of ", size, " bytes; allowed are ", limits::kMaxRegistrationBytes));
+    return absl::InvalidArgumentError(absl::StrCat("the registration has ", size,
+                                                   " bytes; allowed are at most ",
+                                                   limits::kMaxRegistrationBytes));
   }
   if (size > limits::kSmallRegistrationBytes) {
     place = large_registrations_.Take(origin);
     if (place == nullptr) {
       deps_.refusals->Count(limits::LimitReached::kLargeRegistrations);
       return WithRetryAfter(
-          absl::ResourceExhaustedError(absl::StrCat(
-              "a registration of ", size, " bytes: ", large_registrations_.config().of_origin,
-              " of more than ", limits::kSmallRegistrationBytes,
-              " bytes are being looked at, the most at a time; send it again")),
+          absl::ResourceExhaustedError(
+              absl::StrCat("the registration has ", size, " bytes, and the server already reads ",
+                           large_registrations_.config().of_origin, " of more than ",
+                           limits::kSmallRegistrationBytes, " bytes, the maximum; send it again")),
           kPlacePause);
     }
     grpc::ProtoBufferReader reader(&message);
@@ -252,7 +254,7 @@ absl::StatusOr<v1::RegisterRequest> ClusterRpc::ParseRegistration(
     if (tensors > limits::kMaxClientTensors) {
       deps_.refusals->Count(limits::LimitReached::kLayouts);
       return absl::InvalidArgumentError(
-          absl::StrCat("the layout that this client brings is refused: it has more than ",
+          absl::StrCat("the layout that this program gives is refused: it has more than ",
                        limits::kMaxClientTensors, " tensors"));
     }
   }
@@ -260,7 +262,7 @@ absl::StatusOr<v1::RegisterRequest> ClusterRpc::ParseRegistration(
   const grpc::Status parsed =
       grpc::SerializationTraits<v1::RegisterRequest>::Deserialize(&message, &request);
   if (parsed.ok()) return request;
-  return absl::DataLossError("the registration is not a legal RegisterRequest; send it again");
+  return absl::DataLossError("the registration is not a valid RegisterRequest; send it again");
 }
 
 void ClusterRpc::CountRefusal(const v1::RegisterRequest& request, const absl::Status& refusal) {
@@ -321,15 +323,13 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   limits::OriginPlaces::Place held = held_registrations_.Take(origin);
   if (held == nullptr) {
     deps_.refusals->Count(limits::LimitReached::kHeldRegistrations);
-    return Answer(
-        context, trace,
-        WithRetryAfter(
-            absl::ResourceExhaustedError(absl::StrCat(
-                kMaxHeldRegistrations.of_origin,
-                " registrations of one address wait for their answers, the most at a time; "
-                "in all there may be ",
-                kMaxHeldRegistrations.in_all)),
-            kPlacePause));
+    return Answer(context, trace,
+                  WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                                     kMaxHeldRegistrations.of_origin,
+                                     " registrations from one address already wait for their "
+                                     "answers, the maximum; the maximum in all is ",
+                                     kMaxHeldRegistrations.in_all)),
+                                 kPlacePause));
   }
   v1::RegisterRequest facts;  // facts for the log of a refusal
   facts.set_name(request->name().substr(0, membership::MembershipTable::kMaxNameBytes + 1));
@@ -405,14 +405,14 @@ grpc::ServerUnaryReactor* ClusterRpc::StayConnected(grpc::CallbackServerContext*
       held_connections_.Take(membership::PeerOrigin(context->peer()));
   if (place == nullptr) {
     deps_.refusals->Count(limits::LimitReached::kHeldConnections);
-    return Answer(context, trace,
-                  WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
-                                     "connections of workers of one address that are held: ",
-                                     kMaxHeldConnections.of_origin,
-                                     ", the most; in all there may "
-                                     "be ",
-                                     kMaxHeldConnections.in_all)),
-                                 kPlacePause));
+    return Answer(
+        context, trace,
+        WithRetryAfter(
+            absl::ResourceExhaustedError(absl::StrCat(
+                "the server already holds ", kMaxHeldConnections.of_origin,
+                " connections of workers from one address, the maximum; the maximum in all is ",
+                kMaxHeldConnections.in_all)),
+            kPlacePause));
   }
   return deps_.held_connections->Hold(life, context->peer(), std::move(place));
 }
@@ -430,7 +430,7 @@ grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* con
   if (request->ahead() && (!report->has_value() || request->leaving())) {
     return Answer(
         context, trace,
-        absl::InvalidArgumentError("`ahead` goes with a report, of a client that is not leaving"));
+        absl::InvalidArgumentError("`ahead` needs a report from a worker that is not leaving"));
   }
   const absl::Duration hold = request->hold_ms() > 0
                                   ? std::min(absl::Milliseconds(request->hold_ms()), kMaxHold)
@@ -479,12 +479,14 @@ grpc::ServerWriteReactor<v1::ShardCommand>* ClusterRpc::AttachShard(
 absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
                                   const std::shared_ptr<ShardStream>& stream) {
   if (request.wire_version() != process::kWireVersion) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shard ", request.shard(), " speaks wire version ", request.wire_version(),
-                     ", the coordinator ", process::kWireVersion, ": use the same release"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shard ", request.shard(), " speaks wire version ", request.wire_version(),
+        ", but the coordinator speaks ", process::kWireVersion, "; use the same release"));
   }
   if (request.shard() == 0) {
-    return absl::InvalidArgumentError("shard 0 is the coordinator's own: start with --shard=1/K");
+    return absl::InvalidArgumentError(
+        "shard 0 belongs to the coordinator itself; start this server with another number, such as "
+        "--shard=1/K");
   }
   // The address is checked, because all workers and servers get it and would refuse a bad one.
   RETURN_IF_ERROR(net::CheckPeerAddress(absl::StrCat("the server of shard ", request.shard()),

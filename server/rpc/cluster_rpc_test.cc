@@ -273,7 +273,7 @@ TEST(ClusterRpcTest, WhoComesUnderAnothersNameOrWithoutACertificateIsCounted) {
   EXPECT_THAT(
       register_as(
           wire::TransportSecurity(authority.FilesFor({security::Role::kWorker, "card", "02"}))),
-      StatusIs(absl::StatusCode::kPermissionDenied, ::testing::HasSubstr("its name must be")));
+      StatusIs(absl::StatusCode::kPermissionDenied, ::testing::HasSubstr("The name must be")));
   EXPECT_EQ(http2::ReadFailedHandshakes().count, before.count);
 #ifndef LODESTAR_SANITIZER  // see guarded_reads.h
   EXPECT_THAT(register_as(wire::TransportSecurity(

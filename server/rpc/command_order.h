@@ -21,8 +21,8 @@ class CommandOrder {
     if (number == 0) return absl::OkStatus();
     if (number != last_ + 1) {
       return absl::DataLossError(
-          absl::StrCat("after command ", last_, " of the coordinator came ", number,
-                       ": what was between them is lost; connects again, so that it is repeated"));
+          absl::StrCat("command ", number, " of the coordinator came after ", last_,
+                       ", so commands were lost; the server connects again to get them"));
     }
     last_ = number;
     return absl::OkStatus();

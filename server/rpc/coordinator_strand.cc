@@ -34,13 +34,13 @@ std::string TroubleOf(const host::CoordinatorJournal& journal) {
   if (trouble.ok()) return "";
   return absl::StrCat(
       "the journal ", journal.folder(), " cannot be written: ", trouble.message(),
-      absl::IsResourceExhausted(trouble) ? "; make room there, and the server" : "; the server",
-      " goes on by itself, as it tries again each second");
+      absl::IsResourceExhausted(trouble) ? ". Make room there. The server" : ". The server",
+      " tries again each second and then continues by itself");
 }
 
 absl::Status OrderIsNotKept(absl::string_view trouble) {
   return absl::UnavailableError(absl::StrCat(
-      "the order is taken, and not on disk yet: a server that is killed now does not know of it",
+      "the order is accepted, but not on disk yet; if the server is killed now, the order is lost",
       trouble.empty() ? "" : "; ", trouble));
 }
 
@@ -254,7 +254,7 @@ absl::Status CoordinatorStrand::CheckCanOrder(Unwritable unwritable) const {
   const std::string trouble = asks ? TroubleOf(*journal_) : "";
   if (trouble.empty()) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("nothing was ordered: ", trouble, "; give the order again then"));
+      absl::StrCat("the order was not accepted: ", trouble, ". Give the order again afterwards"));
 }
 
 bool CoordinatorStrand::awaits_journal() const {

@@ -125,7 +125,7 @@ TEST_F(CoordinatorStrandTest, OneThatIsGoneIsFoundALeaseOfRunningTimeLater) {
   EXPECT_EQ(WorkerState(), "registered");
   Run(absl::Milliseconds(100));
   EXPECT_EQ(WorkerState(), "expired");
-  EXPECT_THAT(events_, Contains(HasSubstr("no heartbeat for 2.1s, the lease is 2s")));
+  EXPECT_THAT(events_, Contains(HasSubstr("no heartbeat for 2.1s, and the lease is 2s")));
   Run(absl::Seconds(3));
   EXPECT_EQ(Snapshot().shards.at(1).state, "away");
 }
@@ -364,8 +364,8 @@ TEST_F(KeepingStrandTest, ARollbackIsAnsweredWithWhatWasRestored) {
   };
   EXPECT_THAT(roll_back(3, BackTo(4, ++life)),
               StatusIs(absl::StatusCode::kDataLoss,
-                       AllOf(HasSubstr("goes on from /run/round-00000004, of round 4"),
-                             HasSubstr("wanted is at most round 3"))));
+                       AllOf(HasSubstr("continues from /run/round-00000004, of round 4"),
+                             HasSubstr("the order was for at most round 3"))));
   ASSERT_OK_AND_ASSIGN(const RolledBack back, roll_back(3, BackTo(2, ++life)));
   EXPECT_EQ(back.path, "/run/round-00000002");
   EXPECT_EQ(back.round, Round(2));
@@ -376,7 +376,7 @@ TEST_F(KeepingStrandTest, ARollbackIsAnsweredWithWhatWasRestored) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("it has done 2 rounds, so there is nothing to undo for round 2")));
   EXPECT_THAT(roll_back(1, anew),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("has begun anew at round 0")));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("has begun again at round 0")));
 }
 
 TEST_F(KeepingStrandTest, ARollbackIsAnsweredOnceNoRestartUndoesIt) {
@@ -438,9 +438,9 @@ TEST_F(KeepingStrandTest, NothingIsOrderedWhileTheDiskRefusesWhichIsToldAtOnce) 
   Register("a");
   executor_.RunAll();
   Pause();
-  EXPECT_THAT(left_, ElementsAre(AllOf(StartsWith("nothing was ordered"),
+  EXPECT_THAT(left_, ElementsAre(AllOf(StartsWith("the order was not accepted"),
                                        HasSubstr("/journal cannot be written: /journal/"),
-                                       HasSubstr("the disk is full; make room"))));
+                                       HasSubstr("the disk is full. Make room"))));
   EXPECT_FALSE(IsPaused());
   // With kTake, an order has an effect even if the journal cannot be written. The end of the job is
   // such an order.
@@ -459,7 +459,7 @@ TEST_F(KeepingStrandTest, AnOrderThatIsNotKeptSoonIsToldAsTakenAndNotKept) {
   EXPECT_THAT(left_, IsEmpty());
   clock_.AdvanceTime(absl::Milliseconds(1));
   strand_.Tick();
-  EXPECT_THAT(left_, ElementsAre(AllOf(StartsWith("the order is taken, and not on disk yet"),
+  EXPECT_THAT(left_, ElementsAre(AllOf(StartsWith("the order is accepted, but not on disk yet"),
                                        HasSubstr("/journal cannot be written"))));
   EXPECT_TRUE(IsPaused());
   strand_.Tick();
@@ -485,7 +485,7 @@ TEST_F(KeepingStrandTest, ARollbackThatIsNotKeptSoonIsToldAsTakenAndNotKept) {
            });
   clock_.AdvanceTime(CoordinatorStrand::kOrderPatience);
   strand_.Tick();
-  EXPECT_THAT(left_, ElementsAre(StartsWith("the order is taken, and not on disk yet")));
+  EXPECT_THAT(left_, ElementsAre(StartsWith("the order is accepted, but not on disk yet")));
   executor_.RunAll();
   EXPECT_THAT(left_, ElementsAre(_, "set aside")) << "it was told once";
 }

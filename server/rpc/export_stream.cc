@@ -19,17 +19,19 @@ std::shared_ptr<ExportStream> ExportStream::Create(grpc::CallbackServerContext* 
 absl::Status ExportStream::WriteBlocking(absl::string_view bytes) {
   const auto may_go_on = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !is_writing_; };
   absl::MutexLock lock(&mutex_);
-  if (has_gone_) return absl::CancelledError("the reader of the export has gone");
+  if (has_gone_) return absl::CancelledError("the program that reads the export has ended");
   chunk_.set_data(std::string(bytes));
   is_writing_ = true;
   StartWrite(&chunk_);
   if (!mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), patience_)) {
     context_->TryCancel();
-    return absl::DeadlineExceededError(absl::StrCat(
-        "the reader of the export has read nothing for ", absl::FormatDuration(patience_)));
+    return absl::DeadlineExceededError(
+        absl::StrCat("the program that reads the export has read nothing for ",
+                     absl::FormatDuration(patience_)));
   }
   chunk_.clear_source();
-  return has_gone_ ? absl::CancelledError("the reader of the export has gone") : absl::OkStatus();
+  return has_gone_ ? absl::CancelledError("the program that reads the export has ended")
+                   : absl::OkStatus();
 }
 
 void ExportStream::End(const absl::Status& status) { Finish(wire::ToGrpcStatus(status)); }

@@ -37,7 +37,8 @@ grpc::ServerUnaryReactor* HeldConnections::Hold(const messages::WorkerLife& life
     if (!is_over) former = std::exchange(held_[life.worker], call);
   }
   if (former != nullptr) {
-    former->Finish({grpc::StatusCode::CANCELLED, "a newer StayConnected has taken its place"});
+    former->Finish(
+        {grpc::StatusCode::CANCELLED, "a newer StayConnected call has replaced this one"});
   }
   if (is_over) call->Finish(grpc::Status::OK);
   return call;

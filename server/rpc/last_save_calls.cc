@@ -46,7 +46,7 @@ std::optional<LastSaveCalls::Outcome> LastSaveCalls::OnAnswer(const Outcome& ans
   if (is_of_now && is_timed_out && now - called_at_ < call_->deadline) return answer;
   return NotAnswered(is_of_now || is_timed_out
                          ? answer.status().message()
-                         : "what it said was of servers that have loaded again since");
+                         : "its answer was about servers that have loaded again since");
 }
 
 std::optional<LastSaveCalls::Outcome> LastSaveCalls::OnDisconnected(const absl::Status& connection,

@@ -52,14 +52,14 @@ absl::Status LifeClaim::Check(absl::string_view key, const messages::WorkerLife&
   if (key.empty()) return absl::OkStatus();
   if (secret_.empty()) {
     return absl::UnauthenticatedError(
-        absl::StrCat("the call shows no secret in its metadata ", wire::kLifeSecretKey,
-                     ": calls in a worker's name carry RegisterReply.life_secret there"));
+        absl::StrCat("the call has no secret in its metadata ", wire::kLifeSecretKey,
+                     "; a worker's calls must have RegisterReply.life_secret there"));
   }
   if (security::AreEqualSecrets(secret_, SecretOf(key, life))) return absl::OkStatus();
   return absl::UnauthenticatedError(
       absl::StrCat("incarnation ", life.incarnation.value(), " of worker ", life.worker.value(),
-                   " has another secret on this server: the server belongs to another job than the "
-                   "caller, or to another start of it"));
+                   " has another secret on this server, so the server belongs to another job than "
+                   "the caller, or to another start of the same job"));
 }
 
 }  // namespace lodestar::rpc

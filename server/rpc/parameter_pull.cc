@@ -78,8 +78,8 @@ absl::Status PullStream::CheckSize(size_t request_bytes, const StreamGuard& guar
   // The status is Aborted, so that the worker registers again: the servers may have begun anew with
   // fewer buckets than the worker knows.
   return absl::AbortedError(absl::StrCat(
-      "pull: the request has ", request_bytes, " bytes, for the ", shard_->num_buckets(),
-      " buckets of this server it needs no more than ", most, "; register again"));
+      "pull: the request has ", request_bytes, " bytes, but for the ", shard_->num_buckets(),
+      " buckets of this server it needs at most ", most, "; register again"));
 }
 
 absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
@@ -92,7 +92,7 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
   const grpc::Status parsed =
       grpc::SerializationTraits<v1::PullRequest>::Deserialize(&message, &request_);
   if (!parsed.ok()) {
-    return absl::DataLossError("pull: the request is not a legal PullRequest; send it again");
+    return absl::DataLossError("pull: the request is not a valid PullRequest; send it again");
   }
   if (request_.crc32c() != 0 && request_.crc32c() != wire::ChecksumOf(request_)) {
     return absl::DataLossError("pull: the request was damaged on its way; send it again");
@@ -103,9 +103,9 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
   }
   if (request_.held_versions_size() != 0 &&
       request_.held_versions_size() != request_.buckets_size()) {
-    return absl::InvalidArgumentError(absl::StrCat("pull: ", request_.buckets_size(),
-                                                   " buckets and ", request_.held_versions_size(),
-                                                   " versions held; one for each, or none"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pull: ", request_.buckets_size(), " buckets and ", request_.held_versions_size(),
+        " held versions; give one version per bucket, or none"));
   }
   if (request_.min_round() < 0 || request_.buckets_size() > params::kMaxBuckets) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -116,7 +116,7 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
     if (request_.max_chunk_bytes() < wire::kMinChunkLimitBytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("pull: max_chunk_bytes is ", request_.max_chunk_bytes(),
-                       ", wanted is at least ", wire::kMinChunkLimitBytes, ", or 0 for no limit"));
+                       "; it must be at least ", wire::kMinChunkLimitBytes, ", or 0 for no limit"));
     }
     chunk_bytes_ = std::min<size_t>(chunk_bytes_, request_.max_chunk_bytes());
   }
@@ -135,7 +135,7 @@ absl::Status PullStream::Admit(const StreamGuard& guard) {
   } else {
     if (guard.export_key == 0 || request_.incarnation() != guard.export_key) {
       return absl::InvalidArgumentError(
-          "pull: worker_id and incarnation must be set; they are those of the registration");
+          "pull: worker_id and incarnation are missing; use those of the registration");
     }
     is_member = true;
   }
@@ -143,9 +143,9 @@ absl::Status PullStream::Admit(const StreamGuard& guard) {
     guard.refusals->Count(limits::LimitReached::kPullRequests);
     return shard_->RefusalFor(
         worker, incarnation,
-        absl::InvalidArgumentError(absl::StrCat("pull: ", request_.buckets_size(),
-                                                " buckets are asked for, this server has ",
-                                                shard_->num_buckets(), "; ask for each once")));
+        absl::InvalidArgumentError(absl::StrCat(
+            "pull: ", request_.buckets_size(), " buckets are asked for, but this server has ",
+            shard_->num_buckets(), "; ask for each bucket once")));
   }
   if (!is_member) {
     ASSIGN_OR_RETURN(strangers_place_, guard.TakeStrangersPlace());
@@ -163,12 +163,12 @@ absl::Status PullStream::CheckEncoding() const {
       request_.encoding() == wire::ToProto(wanted.kind())) {
     return absl::OkStatus();
   }
-  return shard_->RefusalFor(
-      WorkerId(request_.worker_id()), Incarnation(request_.incarnation()),
-      absl::InvalidArgumentError(absl::StrCat(
-          "pull: wanted is ", params::EncodingKindName(*wire::FromProto(request_.encoding())),
-          ", this job has fp32 and ", params::EncodingName(wanted),
-          "; use pull_encoding of the registration")));
+  return shard_->RefusalFor(WorkerId(request_.worker_id()), Incarnation(request_.incarnation()),
+                            absl::InvalidArgumentError(absl::StrCat(
+                                "pull: the request asks for ",
+                                params::EncodingKindName(*wire::FromProto(request_.encoding())),
+                                ", but this job has fp32 and ", params::EncodingName(wanted),
+                                "; use pull_encoding of the registration")));
 }
 
 void PullStream::ReadNext() {

@@ -49,19 +49,19 @@ absl::StatusOr<shard::ContributionKey> KeyOf(const wire::PushChunkHeader& header
     return absl::InvalidArgumentError(absl::StrCat(Describe(header), text...));
   };
   if (header.worker == WorkerId() || header.incarnation == Incarnation()) {
-    return refuse("worker_id and incarnation must be set; they are those of the registration");
+    return refuse("worker_id and incarnation are missing; use those of the registration");
   }
   if (header.round < Round() || header.base_version < Version()) {
-    return refuse("round and base_version must not be negative, base_version is ",
+    return refuse("round and base_version must not be negative, but base_version is ",
                   header.base_version.value());
   }
   if (!(header.scale >= 0 && header.scale <= messages::kMaxContributionScale)) {
-    return refuse("scale is ", header.scale, ", wanted is a number above 0 and at most ",
+    return refuse("scale is ", header.scale, "; it must be above 0 and at most ",
                   messages::kMaxContributionScale);
   }
   if (header.num_samples < 0 && header.num_samples != messages::kSkippedSamples) {
-    return refuse("num_samples is ", header.num_samples, ", wanted is at least 0, or ",
-                  messages::kSkippedSamples, " of a skipped step");
+    return refuse("num_samples is ", header.num_samples, "; it must be at least 0, or ",
+                  messages::kSkippedSamples, " for a skipped step");
   }
   absl::StatusOr<params::Encoding> encoding = EncodingOf(header, of_job);
   if (!encoding.ok()) return refuse(encoding.status().message());
@@ -136,8 +136,8 @@ absl::Status PushStream::ReadHeader() {
   if (gives_checksums_ && !reader_->has_header_checksum()) {
     return absl::DataLossError(
         absl::StrCat(Describe(header),
-                     "the header has no checksum, and those before it on this stream had one: it "
-                     "was damaged on its way; send the round again"));
+                     "the header has no checksum, although earlier headers on this stream had one, "
+                     "so it was damaged on its way; send the round again"));
   }
   gives_checksums_ = reader_->has_header_checksum();
   if (!reader_->is_shared()) return absl::OkStatus();
@@ -164,8 +164,9 @@ void PushStream::BeginBucket() {
   const absl::StatusOr<shard::ContributionKey> key = KeyOf(header, shard_->push_encoding());
   if (!key.ok()) return Fail(key.status());
   if (header.offset != 0) {
-    return Fail(BrokenOrder(header, "the first chunk is at element ", header.offset,
-                            ", wanted is 0; send the chunks of a bucket in order on one stream"));
+    return Fail(
+        BrokenOrder(header, "the first chunk is at element ", header.offset,
+                    ", but must be at 0; send the chunks of a bucket in order on one stream"));
   }
   const messages::WorkerLife life{key->worker, key->incarnation};
   if (life != speaker_) {
@@ -221,7 +222,7 @@ absl::Status PushStream::BrokenOrder(const wire::PushChunkHeader& header,
   if (!gives_checksums_) return absl::InvalidArgumentError(absl::StrCat(Describe(header), text...));
   return absl::DataLossError(
       absl::StrCat(Describe(header), text...,
-                   "; if this client did, a chunk was lost on its way: send the round again"));
+                   ". If the program did so, a chunk was lost on its way; send the round again"));
 }
 
 absl::Status PushStream::CheckContinues() const {
@@ -233,16 +234,16 @@ absl::Status PushStream::CheckContinues() const {
                   incoming_->first.bucket, "; finish one bucket before the next");
   }
   if (header.offset != static_cast<uint64_t>(incoming_->received)) {
-    return refuse("chunk at element ", header.offset, ", wanted is ", incoming_->received,
-                  "; chunks come in order and without holes");
+    return refuse("chunk at element ", header.offset, ", but expected at ", incoming_->received,
+                  "; send chunks in order and without gaps");
   }
   const params::Encoding encoding = incoming_->staged.key().encoding;
   const int64_t room = incoming_->staged.num_elements() - incoming_->received;
   if (params::ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()), room) < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         Describe(header), "chunk of ", reader_->data_bytes(), " bytes at element ", header.offset,
-        ", wanted are whole ", params::EncodingText(encoding), " elements in blocks of ",
-        params::BlockElements(encoding), " and at most ", room, "; compare the layout hashes"));
+        "; it must have whole ", params::EncodingText(encoding), " elements in blocks of ",
+        params::BlockElements(encoding), ", and at most ", room, ". Compare the layout hashes"));
   }
   return absl::OkStatus();
 }
@@ -252,9 +253,9 @@ absl::Status PushStream::CheckContinues() const {
 absl::Status PushStream::CheckKeepsSpace() const {
   if (!incoming_->staged.is_revoked()) return absl::OkStatus();
   const shard::ContributionKey& key = incoming_->staged.key();
-  absl::Status refusal =
-      shard_->RefusalFor(key.worker, key.incarnation,
-                         absl::UnavailableError("others have the space of what it pushes"));
+  absl::Status refusal = shard_->RefusalFor(
+      key.worker, key.incarnation,
+      absl::UnavailableError("other workers use the space that this contribution needs"));
   // If the worker is alive, its space was taken back because it has begun the contribution anew on
   // another stream. This stream may then go on to its end, but its bucket does not count.
   return absl::IsAborted(refusal) ? refusal : absl::OkStatus();
@@ -283,10 +284,10 @@ absl::Status PushStream::CopyChunk() {
             place, shared_ == nullptr ? nullptr : &shared_->region(), look,
             is_long && shared_ == nullptr ? crc32c::CopyTo::kMemory : crc32c::CopyTo::kCaches));
     if (seen != reader_->header().crc32c) {
-      return absl::DataLossError(absl::StrCat(Describe(reader_->header()), "elements ", begin, "..",
-                                              end, " arrived with crc32c ", absl::Hex(seen),
-                                              ", sent with ", absl::Hex(reader_->header().crc32c),
-                                              "; send the round again"));
+      return absl::DataLossError(
+          absl::StrCat(Describe(reader_->header()), "elements ", begin, "..", end,
+                       " arrived with crc32c ", absl::Hex(seen), ", but were sent with ",
+                       absl::Hex(reader_->header().crc32c), "; send the round again"));
     }
   }
   if (shared_ != nullptr) {

@@ -23,16 +23,16 @@ constexpr size_t kMaxDescribeBytes = 9 * kMaxCallsAskedFor + 16;
 absl::StatusOr<v1::DescribeCallsRequest> ParseDescribeCalls(grpc::ByteBuffer bytes) {
   if (bytes.Length() > kMaxDescribeBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("calls are asked for with ", bytes.Length(), " bytes; at most ",
-                     kMaxCallsAskedFor, " calls may be, with ", kMaxDescribeBytes, " bytes"));
+        absl::StrCat("the request has ", bytes.Length(), " bytes; allowed are at most ",
+                     kMaxCallsAskedFor, " calls, and ", kMaxDescribeBytes, " bytes"));
   }
   v1::DescribeCallsRequest request;
   if (!grpc::SerializationTraits<v1::DescribeCallsRequest>::Deserialize(&bytes, &request).ok()) {
-    return absl::InvalidArgumentError("the request is not a legal DescribeCallsRequest");
+    return absl::InvalidArgumentError("the request is not a valid DescribeCallsRequest");
   }
   if (request.calls_size() <= kMaxCallsAskedFor) return request;
   return absl::InvalidArgumentError(absl::StrCat(
-      request.calls_size(), " calls are asked for; at most ", kMaxCallsAskedFor, " may be"));
+      request.calls_size(), " calls are asked for; allowed are at most ", kMaxCallsAskedFor));
 }
 
 }  // namespace

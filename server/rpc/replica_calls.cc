@@ -39,9 +39,11 @@ absl::Status FromCall(const grpc::Status& status) {
   absl::Status native = wire::FromGrpcStatus(status);
   if (absl::IsCancelled(native)) native = absl::UnavailableError("the connection was ended");
   if (absl::IsUnimplemented(native)) {
-    native = absl::UnavailableError("there is no replica: start ps_server --replica there");
+    native =
+        absl::UnavailableError("no replica runs at that address; start ps_server --replica there");
   }
-  if (absl::IsDeadlineExceeded(native)) native = absl::UnavailableError("does not answer");
+  if (absl::IsDeadlineExceeded(native))
+    native = absl::UnavailableError("the replica does not answer");
   return native;
 }
 

@@ -90,8 +90,8 @@ v1::BeginTermRequest ToProto(const replica::TermRequest& request) {
 absl::StatusOr<replica::TermRequest> FromProto(const v1::BeginTermRequest& request) {
   if (request.wire_version() != process::kWireVersion) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the server speaks wire version ", request.wire_version(), ", the replica ",
-                     process::kWireVersion, ": use the same release"));
+        absl::StrCat("the server speaks wire version ", request.wire_version(),
+                     ", but the replica speaks ", process::kWireVersion, "; use the same release"));
   }
   replica::TermRequest native;
   native.term = request.term().id();
@@ -152,7 +152,7 @@ absl::StatusOr<replica::FileChange> FromProto(v1::MirrorRequest request) {
       const uint32_t crc32c = ChecksumOf(append.file(), append.data());
       if (crc32c != append.crc32c()) {
         return absl::DataLossError(absl::StrCat("change ", request.number(), " has the checksum ",
-                                                crc32c, ", and was sent with ", append.crc32c()));
+                                                crc32c, ", but was sent with ", append.crc32c()));
       }
       return replica::AppendChange{append.file(), std::move(*append.mutable_data())};
     }

@@ -24,7 +24,7 @@ constexpr int kEntriesPerReply = 1000;
 
 using MirrorStream = grpc::ServerReaderWriter<v1::MirrorReply, v1::MirrorRequest>;
 
-absl::Status Gone() { return absl::CancelledError("the server has gone"); }
+absl::Status Gone() { return absl::CancelledError("the server's connection has ended"); }
 
 // Carries out changes until the server ends the stream or an error occurs.
 absl::Status CarryAll(replica::ReplicaStore& store, MirrorStream& stream) {
@@ -38,7 +38,7 @@ absl::Status CarryAll(replica::ReplicaStore& store, MirrorStream& stream) {
     const uint64_t number = request.number();
     if (number != ++last_number) {
       return absl::DataLossError(
-          absl::StrCat("message ", number, " has come where ", last_number, " was to come"));
+          absl::StrCat("message ", number, " has arrived where ", last_number, " was expected"));
     }
     if (request.change_case() == v1::MirrorRequest::CHANGE_NOT_SET) {
       v1::MirrorReply reply;
@@ -59,9 +59,10 @@ grpc::Status ReplicaRpc::BeginTerm(grpc::ServerContext* /*context*/,
   const auto begin = [&]() -> absl::StatusOr<replica::TermGrant> {
     ASSIGN_OR_RETURN(const replica::TermRequest native, FromProto(*request));
     ASSIGN_OR_RETURN(const replica::TermGrant grant, store_->BeginTerm(native));
-    logging::LogInfo(
-        "shard={} is written by the server on {}{}", native.shard, native.server,
-        grant.verdict == replica::TermVerdict::kFetch ? ", which takes what is here first" : "");
+    logging::LogInfo("shard={} is written by the server on {}{}", native.shard, native.server,
+                     grant.verdict == replica::TermVerdict::kFetch
+                         ? ", which first copies the data of this replica"
+                         : "");
     return grant;
   };
   const absl::StatusOr<replica::TermGrant> grant = begin();

@@ -76,8 +76,8 @@ void RevocationWatch::Run() {
     } else {
       logger.Log(logging::LogLevel::kWarn, "revoked",
                  absl::StrCat(absl::IsUnauthenticated(asked)
-                                  ? "the coordinator turns this server away: "
-                                  : "cannot ask the coordinator who was revoked: ",
+                                  ? "the coordinator refuses this server: "
+                                  : "cannot ask the coordinator for revoked certificates: ",
                               asked.message(), "; trying again"));
     }
     absl::MutexLock lock(&mutex_);

@@ -122,7 +122,7 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> ShardAgent::SaveBeforeStop(
     }
     if (outcome.has_value()) return *std::move(outcome);
     if (is_interrupted() || !PauseBefore(LastSaveCalls::kPause)) {
-      return absl::CancelledError("told to stop at once");
+      return absl::CancelledError("stopped at once on request");
     }
   }
 }
@@ -144,7 +144,7 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> ShardAgent::CallForLastSave(
     CancelCalls();
   }
   call.join();
-  if (was_interrupted) return absl::CancelledError("told to stop at once");
+  if (was_interrupted) return absl::CancelledError("stopped at once on request");
   RETURN_IF_ERROR(reply.status());
   return checkpoints::PublishedCheckpoint{.path = reply->saved_path(),
                                           .round = Round(reply->saved_round()),
@@ -182,8 +182,8 @@ absl::Status ShardAgent::EndCall(grpc::ClientContext* context, const grpc::Statu
   calls_.End(context);
   absl::Status native = wire::FromGrpcStatus(status);
   if (absl::IsCancelled(native) && !calls_.are_cancelled()) {
-    native =
-        absl::UnavailableError("the connection to the coordinator was silent, and is given up");
+    native = absl::UnavailableError(
+        "the connection to the coordinator was silent for too long and is closed");
   }
   absl::MutexLock lock(&mutex_);
   if (RemedyFor(native) == Remedy::kReconnect)
@@ -299,7 +299,7 @@ absl::Status ShardAgent::RunOneAttachment() {
   if (!obeyed.ok()) return obeyed;
   if (is_silent) {
     return absl::UnavailableError(
-        absl::StrCat("nothing has come on the stream of commands for more than ",
+        absl::StrCat("the coordinator has sent nothing on the stream of commands for more than ",
                      absl::FormatDuration(config_.max_unanswered * config_.stats_interval)));
   }
   return finished.ok() ? absl::UnavailableError("the coordinator closed the stream") : finished;

@@ -406,9 +406,8 @@ TEST(CommandOrderTest, NamesWhatIsMissing) {
   CommandOrder order;
   EXPECT_OK(order.Take(1));
   EXPECT_OK(order.Take(2));
-  EXPECT_THAT(order.Take(5),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("after command 2 of the coordinator "
-                                                              "came 5")));
+  EXPECT_THAT(order.Take(5), StatusIs(absl::StatusCode::kDataLoss,
+                                      HasSubstr("command 5 of the coordinator came after 2")));
   CommandOrder begun_late;
   EXPECT_FALSE(begun_late.Take(2).ok()) << "the first is lost";
   CommandOrder unnumbered;

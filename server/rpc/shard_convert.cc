@@ -157,7 +157,8 @@ absl::StatusOr<sync::WorkerFault> FaultFromProto(const v1::ShardReport::Fault& f
       result.kind = sync::WorkerFault::Kind::kUnrelated;
       return result;
     default:
-      return absl::InvalidArgumentError("a fault of a kind that this release does not know");
+      return absl::InvalidArgumentError(
+          "this release does not know the kind of this fault; use the same release on all servers");
   }
 }
 
@@ -264,7 +265,8 @@ absl::StatusOr<shards::ShardCommand> FromProto(const v1::ShardCommand& command) 
     case v1::ShardCommand::COMMAND_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("a command that this release does not know");
+  return absl::InvalidArgumentError(
+      "this release does not know this command; use the same release on all servers");
 }
 
 shards::CoordinatorRecord FromProto(const v1::CoordinatorRecord& record) {
@@ -294,7 +296,8 @@ std::string FormatAssignment(const shards::AssignCommand& assignment) {
 absl::StatusOr<shards::AssignCommand> ParseAssignment(absl::string_view bytes) {
   v1::ShardCommand wire;
   if (!wire.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || !wire.has_assign()) {
-    return absl::InvalidArgumentError(absl::StrCat(bytes.size(), " bytes are no assignment"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(bytes.size(), " bytes are not a valid assignment"));
   }
   return AssignFromProto(wire.assign());
 }
@@ -433,7 +436,7 @@ absl::StatusOr<sync::RoundPlan> FromProto(const v1::RoundPlan& plan) {
       return absl::InvalidArgumentError(absl::StrCat(
           "open_round: round=", plan.round(), " roster entry worker=", member.worker_id(),
           " num_samples=", member.num_samples(),
-          "; workers must ascend and samples not be negative"));
+          "; workers must ascend and samples must not be negative"));
     }
     result.roster.push_back(FromProto(member));
   }

@@ -55,7 +55,9 @@ void ShardStream::OnWriteDone(bool ok) {
   WriteOrFinish();
 }
 
-void ShardStream::OnCancel() { End(absl::CancelledError("the shard's server has gone")); }
+void ShardStream::OnCancel() {
+  End(absl::CancelledError("the shard's server has closed its connection"));
+}
 
 void ShardStream::OnDone() {
   on_done_();

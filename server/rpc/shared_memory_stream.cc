@@ -39,9 +39,10 @@ absl::StatusOr<std::shared_ptr<SharedMemoryStream>> SharedMemoryRegions::Find(
   absl::MutexLock lock(&mutex_);
   const auto found = by_name_.find(name);
   if (found != by_name_.end() && found->second->worker() == worker) return found->second;
-  return absl::UnavailableError(absl::StrCat("worker ", worker.value(),
-                                             " refers to a region of shared memory that is not, or "
-                                             "no longer, open here; send it again without"));
+  return absl::UnavailableError(
+      absl::StrCat("worker ", worker.value(),
+                   " refers to a region of shared memory that this server does not have open; send "
+                   "the data again without shared memory"));
 }
 
 int SharedMemoryRegions::size() const {
@@ -60,8 +61,9 @@ absl::Status SharedMemoryRegions::CheckRoomLocked(WorkerId worker, uint64_t byte
   }
   if (bytes > kMaxRegionBytes) {
     refusals_->Count(limits::LimitReached::kSharedMemory);
-    return absl::FailedPreconditionError(absl::StrCat(
-        "a region of ", bytes, " bytes of shared memory; allowed are ", kMaxRegionBytes));
+    return absl::FailedPreconditionError(absl::StrCat("the region of shared memory has ", bytes,
+                                                      " bytes; allowed are at most ",
+                                                      kMaxRegionBytes));
   }
   int of_worker = 0;
   uint64_t all_bytes = bytes;
@@ -73,13 +75,13 @@ absl::Status SharedMemoryRegions::CheckRoomLocked(WorkerId worker, uint64_t byte
     refusals_->Count(limits::LimitReached::kSharedMemory);
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker.value(), " shares ",
                                                       of_worker,
-                                                      " regions already, the most there may be"));
+                                                      " regions of memory already, the maximum"));
   }
   if (by_name_.size() >= kMaxRegions || all_bytes > kMaxBytes) {
     refusals_->Count(limits::LimitReached::kSharedMemory);
     return absl::FailedPreconditionError(absl::StrCat(
-        "this server shares memory with ", by_name_.size(), " workers already, and ", all_bytes,
-        " bytes with this one; allowed are ", kMaxRegions, " and ", kMaxBytes));
+        "this server shares memory with ", by_name_.size(), " workers already, with ", all_bytes,
+        " bytes in all; allowed are at most ", kMaxRegions, " workers and ", kMaxBytes, " bytes"));
   }
   return absl::OkStatus();
 }
@@ -136,7 +138,7 @@ grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* SharedM
   stream->is_opening_ = stream->regions_->TryBeginOpening();
   if (!stream->is_opening_) {
     stream->Close(absl::ResourceExhaustedError(absl::StrCat(
-        kMaxOpening, " calls are about to share memory, the most at a time; go on without")));
+        kMaxOpening, " calls are setting up shared memory, the maximum; continue without it")));
     return stream.get();
   }
   watch->Add(std::weak_ptr<WatchedStream>(stream));
@@ -159,9 +161,10 @@ absl::Status SharedMemoryStream::Open() {
   RETURN_IF_ERROR(check_life_(life));
   if (request_.block_bytes() < kMinBlockBytes || request_.block_bytes() > wire::kMaxChunkBytes ||
       request_.block_bytes() % sizeof(float) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "shared memory in blocks of ", request_.block_bytes(),
-        " bytes, allowed are multiples of 4 from ", kMinBlockBytes, " to ", wire::kMaxChunkBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("shared memory in blocks of ", request_.block_bytes(),
+                     " bytes is not possible; allowed are multiples of 4 from ", kMinBlockBytes,
+                     " to ", wire::kMaxChunkBytes));
   }
   block_bytes_ = static_cast<int64_t>(request_.block_bytes());
   RETURN_IF_ERROR(regions_->CheckRoom(worker_, request_.bytes()));
@@ -197,7 +200,8 @@ absl::Status SharedMemoryStream::TakeGrants() {
       RETURN_IF_ERROR(region_->Part(offset, block_bytes_).status());
       if (writable_.size() == kMaxBlocks) {
         return absl::InvalidArgumentError(
-            absl::StrCat("shared memory: more than ", kMaxBlocks, " blocks are writable"));
+            absl::StrCat("shared memory: more than ", kMaxBlocks,
+                         " blocks are offered as writable, the maximum"));
       }
       writable_.push_back(offset);
     }

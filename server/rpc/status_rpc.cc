@@ -142,8 +142,8 @@ grpc::Status StatusRpc::Refuse(const limits::OriginPlaces& places, absl::string_
   refusals_->Count(limits::LimitReached::kWatches);
   return grpc::Status(
       grpc::StatusCode::RESOURCE_EXHAUSTED,
-      absl::StrCat("there may be ", places.config().of_origin, " ", what,
-                   ", with the status, of one address, and ", places.config().in_all, " in all"));
+      absl::StrCat("too many ", what, " of the status; allowed are ", places.config().of_origin,
+                   " per address, and ", places.config().in_all, " in all"));
 }
 
 grpc::ServerWriteReactor<v1::ClusterStatus>* StatusRpc::WatchStatus(

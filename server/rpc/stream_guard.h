@@ -51,8 +51,8 @@ struct StreamGuard {
     if (place != nullptr) return place;
     refusals->Count(limits::LimitReached::kStreams);
     return absl::ResourceExhaustedError(
-        "too many pushes and pulls are open from this address of callers that are not announced to "
-        "this server; try again later");
+        "too many pushes and pulls from this address are open by workers that the coordinator has "
+        "not announced to this server yet; try again later");
   }
   // Checks that the caller may speak for this incarnation. Errors: those of LifeClaim; Aborted (the
   // incarnation is over, for example because earlier servers had another key).

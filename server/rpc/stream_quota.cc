@@ -13,8 +13,8 @@ absl::StatusOr<std::unique_ptr<StreamQuota::Seat>> StreamQuota::Take(WorkerId wo
   if (is_stranger && num_strangers_ >= config_.strangers) {
     return absl::ResourceExhaustedError(
         absl::StrCat(num_strangers_,
-                     " pushes and pulls are open of callers that are not announced to this "
-                     "server, the most at a time; try again later"));
+                     " pushes and pulls are open by workers that the coordinator has not announced "
+                     "to this server yet, the maximum; try again later"));
   }
   const auto known = of_workers_.find(worker);
   const Count count = known == of_workers_.end() ? Count() : known->second;
@@ -23,9 +23,9 @@ absl::StatusOr<std::unique_ptr<StreamQuota::Seat>> StreamQuota::Take(WorkerId wo
   if (worker != WorkerId() && open >= most) {
     return absl::ResourceExhaustedError(
         absl::StrCat("worker ", worker.value(), " has ", open,
-                     is_stranger ? " pushes and pulls open here before it is announced"
-                                 : " pushes and pulls open here",
-                     ", the most at a time; try again when one has ended"));
+                     is_stranger ? " pushes and pulls open on this server before it is announced"
+                                 : " pushes and pulls open on this server",
+                     ", the maximum; try again when one has ended"));
   }
   ++(is_stranger ? of_workers_[worker].strangers : of_workers_[worker].members);
   if (is_stranger) ++num_strangers_;

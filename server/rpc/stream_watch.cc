@@ -47,9 +47,9 @@ int StreamWatch::EndStalled(absl::Time now) {
   }
   for (const Seen& one : seen) one.stream->OnLook(one.awaited);
   for (const std::shared_ptr<WatchedStream>& stream : stalled) {
-    stream->EndStalled(absl::UnavailableError(
-        absl::StrCat("nothing has moved on this stream for ", absl::FormatDuration(patience_),
-                     " (--message_timeout), and the next step was the client's; begin it anew")));
+    stream->EndStalled(absl::UnavailableError(absl::StrCat(
+        "nothing has moved on this stream for ", absl::FormatDuration(patience_),
+        " (--message_timeout), while the server waited for the worker; open a new stream")));
   }
   return static_cast<int>(stalled.size());
 }

@@ -140,7 +140,7 @@ absl::StatusOr<std::string> WeightsExport::PullBucket(v1::ParameterService::Stub
             static_cast<uint32_t>(chunk.crc32c()) ||
         chunk.data().size() > wanted - bytes.size()) {
       fits = absl::DataLossError(absl::StrCat("the checksum or size of the chunk at element ",
-                                              chunk.offset(), " does not hold; export again"));
+                                              chunk.offset(), " is wrong; export again"));
     }
     bytes += chunk.data();
   }
@@ -151,7 +151,8 @@ absl::StatusOr<std::string> WeightsExport::PullBucket(v1::ParameterService::Stub
   if (absl::IsCancelled(finished) && calls_->are_cancelled()) return StoppingStatus();
   RETURN_IF_ERROR(finished);
   if (bytes.size() == wanted) return bytes;
-  return absl::DataLossError(absl::StrCat(bytes.size(), " bytes came, wanted are ", wanted));
+  return absl::DataLossError(
+      absl::StrCat(bytes.size(), " bytes arrived, but ", wanted, " were expected"));
 }
 
 }  // namespace lodestar::rpc

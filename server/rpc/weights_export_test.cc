@@ -224,7 +224,7 @@ TEST_F(AdminExportTest, FailsWhenTheServersHaveGoneBackMeanwhile) {
   });
   Begin(/*instance_id=*/71, /*server_incarnation=*/10);
   EXPECT_THAT(Finish(), StatusIs(absl::StatusCode::kUnavailable,
-                                 testing::HasSubstr("has parts of before and after")));
+                                 testing::HasSubstr("has parts from before and after")));
 }
 
 }  // namespace

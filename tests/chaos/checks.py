@@ -204,7 +204,7 @@ class ReadOnlyDiskCheck(CheckCase):
     server, _ = self.start_job(workers=0, **flags)
     for process in (server, *workers):
       self.assert_ends(process)
-    self.assertIn("goes on from its journal", server.log())
+    self.assertIn("continues from its journal: records=", server.log())
     self.assert_same_weights(self.path("disk", "run"))
 
 
@@ -242,7 +242,7 @@ class ClockCheck(CheckCase):
     server, _ = self.start_job(workers=0, popen=of_server, **flags)
     for process in (server, *workers):
       self.assert_ends(process)
-    self.assertIn("goes on from its journal", server.log())
+    self.assertIn("continues from its journal: records=", server.log())
     self.assertNotIn("reason=lease expired", "".join(process.log() for process in self._processes))
     self.assert_same_weights(self.path("run"))
 

@@ -388,12 +388,12 @@ TEST_F(PushPullTest, APullOfMoreBucketsThanThereAreIsRefused) {
   v1::PullChunk chunk;
   EXPECT_FALSE(reader->Read(&chunk));
   EXPECT_THAT(wire::FromGrpcStatus(reader->Finish()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("ask for each once")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("ask for each bucket once")));
   EXPECT_EQ(server_->refusals().of(limits::LimitReached::kPullRequests), 1);
   request.mutable_buckets()->Resize(100'000, 0);
   grpc::ClientContext large_context;
   EXPECT_THAT(wire::FromGrpcStatus(stub_->Pull(&large_context, request)->Finish()),
-              StatusIs(absl::StatusCode::kAborted, HasSubstr("needs no more than")));
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("it needs at most")));
   EXPECT_EQ(server_->refusals().of(limits::LimitReached::kPullRequests), 2);
 }
 
@@ -510,7 +510,7 @@ TEST_F(PushPullTest, ChunksOfTopKWithOtherParametersAreRefused) {
   for (const params::Encoding other :
        {params::Encoding::TopK(7, 2), params::Encoding::TopK(9, 2)}) {
     EXPECT_THAT(status_of(other), StatusIs(absl::StatusCode::kInvalidArgument,
-                                           HasSubstr("wanted are whole topk(8,2) elements")));
+                                           HasSubstr("it must have whole topk(8,2) elements")));
   }
   EXPECT_THAT(status_of(params::Encoding::TopK(8, 4)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("this job takes topk(8,2)")));
@@ -527,10 +527,11 @@ TEST_F(PushPullTest, NobodyAsksForAnyNumberOfCalls) {
     return wire::FromGrpcStatus(stub_->DescribeCalls(&context, request, &reply));
   };
   EXPECT_OK(ask_for(1024));
-  EXPECT_THAT(ask_for(1025), StatusIs(absl::StatusCode::kInvalidArgument,
-                                      HasSubstr("1025 calls are asked for; at most 1024")));
-  EXPECT_THAT(ask_for(100'000), StatusIs(absl::StatusCode::kInvalidArgument,
-                                         HasSubstr("calls are asked for with 8000")));
+  EXPECT_THAT(ask_for(1025),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("1025 calls are asked for; allowed are at most 1024")));
+  EXPECT_THAT(ask_for(100'000),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the request has 8000")));
 }
 
 // A client that asks for far too much waits for the refusal, unless it cancels the call.

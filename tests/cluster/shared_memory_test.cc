@@ -288,7 +288,7 @@ TEST_F(SharedMemoryTest, ChunksThatLieAboutTheirPlaceAreRefused) {
   ASSERT_OK(Share(Describe(region), open));
   const uint32_t crc32c = crc32c::Crc32c(region.Part(0, kSmallChunk)->data(), kSmallChunk);
   EXPECT_THAT(PushOne(SharedChunk(open.name ^ 2, 0, crc32c)),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no longer")));
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("does not have open")));
   v1::PushChunk stolen = SharedChunk(open.name, 0, crc32c);
   stolen.set_worker_id(2);
   EXPECT_THAT(PushOne(stolen), StatusIs(absl::StatusCode::kUnavailable));

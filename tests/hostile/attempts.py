@@ -70,17 +70,17 @@ class Attempts:
 
   def all(self):
     return [
-        ("no certificate", self.no_certificate, "connection is closed", "handshakes of TLS failed"),
+        ("no certificate", self.no_certificate, "connection is closed", "failed TLS handshakes"),
         ("certificate of another authority", self.wrong_authority, "not by an authority",
-         "handshakes of TLS failed"),
-        ("certificate that has ended", self.expired, "ended|expired", "handshakes of TLS failed"),
+         "failed TLS handshakes"),
+        ("certificate that has ended", self.expired, "ended|expired", "failed TLS handshakes"),
         ("certificate that was revoked", self.revoked, "was revoked at",
          "calls denied by role or certificate"),
         ("a worker calls what operators may", self.wrong_role, "may not call",
          "calls denied by role or certificate"),
         ("a viewer changes something", self.viewer_changes, "may not call",
          "calls denied by role or certificate"),
-        ("a worker registers under another's name", self.anothers_name, "its name must be",
+        ("a worker registers under another's name", self.anothers_name, "The name must be",
          "calls denied by role or certificate"),
         ("enrols under another's name", self.enrols_as_another, "is taken by", "enrolments failed"),
         ("token of another role", self.token_of_role, "is for the role", "enrolments failed"),
@@ -92,8 +92,8 @@ class Attempts:
         ("secret guessed", self.guessed, "does not know the token", "enrolments failed"),
         ("hash of the authority wrong", self.wrong_hash, "the secret was not sent",
          "enrolments failed"),
-        ("plain text to a port of TLS", self.plain_to_tls, "speaks TLS only",
-         "TLS on one side only"),
+        ("plain text to a port of TLS", self.plain_to_tls, "speaks only TLS",
+         "with TLS on only one side"),
         ("TLS 1.2", self.old_tls, "PROTOCOL_VERSION", "TLS before 1.3"),
         ("somebody who speaks plain text answers a worker", self.plain_answer, "", ""),
     ]

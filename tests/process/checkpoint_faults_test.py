@@ -158,10 +158,10 @@ class FullDiskTest(CheckpointTestCase):
         break
       taken = rate / divisor
     reason = reason_in(answer)
-    is_taken = "the order is taken, and not on disk yet" in reason
-    self.assertNotEqual(is_taken, "nothing was ordered" in reason, reason)
+    is_taken = "the order is accepted, but not on disk yet" in reason
+    self.assertNotEqual(is_taken, "the order was not accepted" in reason, reason)
     for order in (["pause"], ["resume"], ["evict", "a"], ["readmit", "a"]):
-      self.assertIn("nothing was ordered", reason_in(self.psctl(*order)))
+      self.assertIn("the order was not accepted", reason_in(self.psctl(*order)))
     os.remove(self.path("checkpoints", "filler"))
     self.wait_for_round(int(self.status()["round"]) + 2)
     status = self.status()
@@ -267,7 +267,7 @@ class DamagedCheckpointTest(CheckpointTestCase):
   def test_resume_takes_the_checkpoint_it_is_given(self):
     number, alarms, log = self.round_after_start(resume=self.checkpoint(10))
     self.assertEqual(number, 10)
-    self.assertIn(f"beside later checkpoints: the newest is {self.checkpoint(30)}", alarms)
+    self.assertIn(f"although later checkpoints exist. The newest is {self.checkpoint(30)}", alarms)
     self.assertIn(f"resumes from path={self.checkpoint(10)} round=10", log)
 
   def test_resume_from_what_is_no_checkpoint_is_a_clear_error(self):

@@ -53,7 +53,7 @@ class PlainHostileTest(AttackedTestCase):
     self.attack("registrations", "large_registrations", "false_members", "far_pulls", "slow_pushes",
                 "shared_memory", "status_flood", "descriptions")
     refused = self.assert_goes_on()
-    for reason in ("no gRPC", "connections ended for floods of HTTP/2", "too many registrations",
+    for reason in ("no gRPC", "connections ended because of HTTP/2 floods", "too many registrations",
                    "pulls of too many buckets"):
       self.assertGreater(refused.get(reason, 0), 0, f"{reason}: {refused}")
     self.stop_job(server, worker)

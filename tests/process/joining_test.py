@@ -256,7 +256,7 @@ class JoiningTest(JoiningTestCase):
 
   def test_everybody_else_is_told_why_not(self):
     server = self.start_tls_server()
-    self.assert_turned_away("plain", r"this server speaks TLS only: use --join",
+    self.assert_turned_away("plain", r"this server speaks only TLS; give --join",
                             f"--coordinator=127.0.0.1:{self.port}")
     once = self.new_token("--uses=1", "--name=member")
     member = self.start_joiner("member", join=once)

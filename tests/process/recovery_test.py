@@ -190,7 +190,7 @@ class RecoveryTest(unittest.TestCase):
         job.start_server(shard)
     self.assertEqual(self.expect_done(job, [0, 0, 0]), self.undisturbed_loss(num_shards=2))
     logs = job.logs(lines=1000)
-    self.assertEqual(logs.count("goes on from its journal"), 4, logs)
+    self.assertEqual(logs.count("continues from its journal: records="), 4, logs)
     self.assertNotIn("go back to", logs)
     self.assertEqual(logs.count("worker registered"), 1, logs)
 
@@ -211,7 +211,7 @@ class RecoveryTest(unittest.TestCase):
     self.assertEqual(self.expect_done(job, [0, 0]), self.undisturbed_loss())
     logs = job.logs(lines=1000)
     self.assertIn("was removed or replaced", logs)
-    self.assertEqual(logs.count("goes on from its journal"), 1, logs)
+    self.assertEqual(logs.count("continues from its journal: records="), 1, logs)
     self.assertEqual(logs.count("worker registered"), 1, logs)
 
   def test_journal_of_another_run_is_refused_and_stays_as_it_is(self):
@@ -228,7 +228,7 @@ class RecoveryTest(unittest.TestCase):
         self.assertIn(named, refused.stderr + refused.stdout)
     job.start_server(0)
     self.assertEqual(self.expect_done(job, [0, 0]), self.undisturbed_loss())
-    self.assertEqual(job.logs(lines=1000).count("goes on from its journal"), 1)
+    self.assertEqual(job.logs(lines=1000).count("continues from its journal: records="), 1)
 
   def kill_in_order(self, job):
     self.assertEqual(job.kill(job.servers[0], signal.SIGTERM), 128 + signal.SIGTERM, job.logs())
@@ -366,7 +366,7 @@ class RecoveryTest(unittest.TestCase):
     self.assertEqual(self.expect_done(job, [0, 0]), self.undisturbed_loss())
     logs = job.logs(lines=1000)
     self.assertIn("copies the journal of the replica", logs)
-    self.assertEqual(logs.count("goes on from its journal"), 2, logs)
+    self.assertEqual(logs.count("continues from its journal: records="), 2, logs)
     self.assertEqual(logs.count("worker registered"), 1, logs)
 
   def test_terminated_coordinator_loses_no_round(self):

@@ -116,7 +116,7 @@ class StartChecksTest(ClusterTestCase):
     server = self.start_server(checkpoint_dir=self.checkpoints, metrics_out=None)
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (limit, hard_limit))
     self.assertEqual(self.psctl("checkpoint").returncode, TRY_AGAIN)
-    self.assertIn(f"may have {limit} bytes", alarms_in(self.status()))
+    self.assertIn(f"files of this process is {limit} bytes", alarms_in(self.status()))
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
     self.assertEqual(self.psctl("checkpoint").returncode, 0)
 
@@ -126,7 +126,7 @@ class StartChecksTest(ClusterTestCase):
           [BINARIES["psctl"], "export", f"--server=127.0.0.1:{self.port}", *flags],
           capture_output=True, text=True, check=False, preexec_fn=limit_files)
       self.assertEqual(export.returncode, FAILED, export.stderr)
-      self.assertIn(f"may have {limit} bytes", export.stderr)
+      self.assertIn(f"files of this process is {limit} bytes", export.stderr)
     self.assertFalse([name for name in os.listdir(self.folder)
                       if name == "m" or name.startswith("m.")], "psctl export leaves nothing")
 
@@ -141,7 +141,7 @@ class StartChecksTest(ClusterTestCase):
     print(f"after kill -9 of the holder: listens {time.monotonic() - restarted_at:.2f} s later")
     self.assertIn(f"process {first.pid}", again.log())
     # Nothing was saved: the operator hears that the rounds of the first are gone.
-    self.assertIn("begins anew at round 0", alarms_in(self.status_of(again)))
+    self.assertIn("begins at round 0", alarms_in(self.status_of(again)))
 
   def test_server_of_another_shard_touches_the_folder_that_it_was_given_and_no_other(self):
     coordinator = self.start_server(shard="0/2", checkpoint_dir="checkpoints",
@@ -149,8 +149,8 @@ class StartChecksTest(ClusterTestCase):
     self.start(self.server_command(shard="1/2") + ["--checkpoint_dir=elsewhere"], "shard1",
                cwd=self.folder)
     self.assert_ends(coordinator, FAILED)
-    self.assertIn(f"this server does not touch {self.checkpoints} for the coordinator: its flags "
-                  "name elsewhere", coordinator.log())
+    self.assertIn(f"this server does not touch {self.checkpoints} for the coordinator: this server's flags "
+                  "give only elsewhere", coordinator.log())
 
   def test_without_a_folder_an_alarm_says_that_nothing_is_saved(self):
     self.assertIn("NOTHING IS SAVED", alarms_in(self.status_of(self.start_server())))
@@ -189,7 +189,7 @@ class StartChecksTest(ClusterTestCase):
   def test_starting_anew_beside_checkpoints_is_an_alarm(self):
     self.train(rounds=10)
     status = self.status_of(self.start_server(checkpoint_dir=self.checkpoints, resume="never"))
-    self.assertIn("beside checkpoints of an earlier run", alarms_in(status))
+    self.assertIn("although there are checkpoints of an earlier run", alarms_in(status))
     self.assertIn("round-00000010", alarms_in(status))
 
 
