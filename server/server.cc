@@ -74,10 +74,11 @@ std::string LoopbackText(const net::HostPort& listen,
                          const firewall::ConnectionAcceptor& acceptor) {
   const std::vector<std::string>& addresses = acceptor.loopback_only();
   if (addresses.empty() || listen.IsLoopback()) return "";
-  return absl::StrCat("no other machine reaches this server: --listen=", listen.ToString(),
-                      ", and ", listen.host, " is ", absl::StrJoin(addresses, " and "),
-                      " on this machine (see /etc/hosts); give --listen an address that others "
-                      "reach, or 0.0.0.0 for all");
+  return absl::StrCat(
+      "no other machine can reach this server, because --listen=", listen.ToString(), " and ",
+      listen.host, " is ", absl::StrJoin(addresses, " and "),
+      " on this machine (see /etc/hosts). Give --listen an address that other machines reach, or "
+      "0.0.0.0 for all addresses");
 }
 
 uint64_t RandomId() {
@@ -123,13 +124,13 @@ absl::Status LossOf(const absl::StatusOr<checkpoints::PublishedCheckpoint>& save
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnavailable:
-      logging::LogWarn("stops without a last checkpoint: {}", status.message());
+      logging::LogWarn("the server stops without a last checkpoint: {}", status.message());
       return absl::OkStatus();
     default:
       if (has_journal) {
         logging::LogWarn(
-            "stops without a last checkpoint; all that was acknowledged is in the journal, and the "
-            "next start goes on from there: {}",
+            "the server stops without a last checkpoint; the journal has everything that was "
+            "acknowledged, and the next start continues from it: {}",
             status.message());
         return absl::OkStatus();
       }
@@ -148,7 +149,7 @@ class FailedHandshakeWatch {
     refusals_->Count(limits::LimitReached::kHandshakes,
                      failed.count - std::exchange(counted_, failed.count));
     if (failed.count == logged_ || now < next_log_) return;
-    logging::LogWarn("handshakes of TLS that failed: {}; the last: {}", failed.count - logged_,
+    logging::LogWarn("{} TLS handshakes failed; the last one: {}", failed.count - logged_,
                      failed.last_reason);
     logged_ = failed.count;
     next_log_ = now + kLogInterval;
@@ -203,9 +204,9 @@ absl::Status Server::AwaitNewDivision() {
   const absl::StatusOr<bool> is_other = IsBesideOtherDivision(disk_, config_);
   if (is_other.ok() && !*is_other) return absl::OkStatus();
   is_journal_of_former_division_ = is_other.ok();
-  logging::LogInfo("does not touch the journal of shard {} yet, and waits for the coordinator: {}",
+  logging::LogInfo("waits for the coordinator before it changes the journal of shard {}: {}",
                    config_.cluster.shard,
-                   is_other.ok() ? absl::StrCat("the coordinator's, beside it, is not of ",
+                   is_other.ok() ? absl::StrCat("the coordinator's journal beside it is not of ",
                                                 config_.cluster.num_shards, " servers")
                                  : is_other.status().message());
   ASSIGN_OR_RETURN(const net::AddressList coordinator,
@@ -224,9 +225,9 @@ absl::Status Server::AwaitCheckpointFolder() {
       absl::StrCat(durability.coordinators_folder, "/", storage::kFolderLockName);
   if (disk_.Exists(lock)) return absl::OkStatus();
   logging::LogWarn(
-      "there is no {}, which the coordinator makes when it starts, and no journal of shard {}: "
-      "waits until it is there. If the job is running, mount the folder of the coordinator's "
-      "--checkpoint_dir here",
+      "waits for {}, which the coordinator makes when it starts; there is no journal of shard {} "
+      "either. If the job is running, mount the folder of the coordinator's --checkpoint_dir on "
+      "this machine",
       lock, config_.cluster.shard);
   while (!disk_.Exists(lock)) {
     if (deps_.is_interrupted()) return absl::CancelledError("told to stop");
@@ -271,7 +272,7 @@ absl::Status Server::PrepareReplication() {
   start.is_leader = !config_.cluster.leader_lease.empty();
   ASSIGN_OR_RETURN(replica::ReplicationPlan plan, replica::JudgeStart(start));
   if (plan.drops_mark) {
-    logging::LogWarn("{} was {} {} since {}; from here on it is this server's alone", folder,
+    logging::LogWarn("{} was {} {} since {}; now only this server uses it", folder,
                      start.mark->side == replica::ReplicationSide::kReplica
                          ? "a replica of the server on"
                          : "copied to the replica",
@@ -323,12 +324,14 @@ absl::Status Server::AwaitReplica() {
       give_up = now + kLeaderPatience;
     }
     if (!config_.cluster.leader_lease.empty() && now >= give_up) {
-      return absl::UnavailableError(
-          absl::StrCat(state.message(), "; gives ", config_.cluster.leader_lease,
-                       " back, in case another machine can go on without"));
+      return absl::UnavailableError(absl::StrCat(state.message(), "; this server gives ",
+                                                 config_.cluster.leader_lease,
+                                                 " back, so that another machine can continue"));
     }
     if (now >= next_words) {
-      logging::LogWarn("nothing can be acknowledged without the replica: {}", state.message());
+      logging::LogWarn(
+          "the server acknowledges no contribution, because it waits for the replica: {}",
+          state.message());
       next_words = now + kReplicaWords;
     }
     if (deps_.is_interrupted()) return absl::CancelledError("told to stop");
@@ -339,23 +342,20 @@ absl::Status Server::AwaitReplica() {
 absl::Status Server::NoReplica() const {
   if (promoted_from_.empty()) {
     return absl::FailedPreconditionError(
-        "a server answers here, not a replica: name a ps_server --replica; or, if this one has "
-        "gone "
-        "on in the place of that server, end that one");
+        "a server and not a replica answers at --journal_replica. Give the address of a ps_server "
+        "--replica. If that server was the replica and has continued the job, end this server");
   }
-  return absl::AbortedError(
-      absl::StrCat("the replica has gone on as the server, in the place of the "
-                   "one on ",
-                   promoted_from_));
+  return absl::AbortedError(absl::StrCat(
+      "the replica has continued as the server, in place of the server on ", promoted_from_));
 }
 
 absl::Status Server::NoAuthority() const {
   return absl::FailedPreconditionError(
       security_->transport().is_plain()
-          ? "this server speaks plain text, and nobody needs a certificate to come to it; it has "
-            "tokens and identities if it listens where other machines reach it, without --insecure"
-          : "the certificates of this cluster are issued by the authority of --tls_ca, and not by "
-            "this server");
+          ? "this server speaks plain text, so it has no tokens and no certificates. It has them "
+            "if it listens on an address that other machines reach, without --insecure"
+          : "the authority of --tls_ca issues the certificates of this cluster, so this server has "
+            "no tokens and cannot revoke; use that authority");
 }
 
 void Server::OnReplicaChange(const absl::Status& state) {
@@ -364,8 +364,8 @@ void Server::OnReplicaChange(const absl::Status& state) {
     return logging::LogInfo("the replica {} has everything", config_.durability.journal_replica);
   }
   if (absl::IsAborted(state)) return Finish(state);
-  const std::string text =
-      absl::StrCat(state.message(), ": nothing is acknowledged until it has everything again");
+  const std::string text = absl::StrCat(
+      state.message(), "; no contribution is acknowledged until the replica has everything again");
   if (!has_begun_) return logging::LogWarn("{}", text);
   reports().OnEvent(shards::ShardAlarm{text});
 }
@@ -411,10 +411,11 @@ absl::Status Server::OpenLog() {
   };
   absl::StatusOr<std::unique_ptr<host::ShardLog>> log = host::ShardLog::Open(folder, make_deps());
   if (absl::IsDataLoss(log.status()) && deps_.check_recovered == nullptr) {
-    journal_refusal_ = absl::StrCat(
-        log.status().message(),
-        ". This server does not go on from it: unless the coordinator waits for an operator, all "
-        "servers go back to the newest checkpoint that is whole, and its files stay as *.damaged");
+    journal_refusal_ =
+        absl::StrCat(log.status().message(),
+                     ". This server cannot continue from it. Unless the coordinator waits for an "
+                     "operator, all servers go back to the newest undamaged checkpoint. The "
+                     "journal's files are kept as *.damaged");
     logging::LogError("{}", journal_refusal_);
     log = host::ShardLog::OpenBesideDamaged(folder, make_deps());
   }
@@ -428,9 +429,9 @@ void Server::OnLogTrouble(const absl::Status& status) {
   }
   // If another process has the folder, this process must end.
   if (absl::IsAlreadyExists(status)) return Finish(status);
-  reports().OnEvent(shards::ShardAlarm{
-      absl::StrCat("the journal cannot be written, and nothing is acknowledged until it can: ",
-                   status.message())});
+  reports().OnEvent(shards::ShardAlarm{absl::StrCat(
+      "the journal cannot be written, and no contribution is acknowledged until it can: ",
+      status.message())});
 }
 
 host::ShardReports& Server::reports() {
@@ -441,17 +442,15 @@ host::ShardReports& Server::reports() {
 absl::Status Server::Recover() {
   ASSIGN_OR_RETURN(const bool is_journal_of_run, host_->IsJournalOfRun());
   if (!is_journal_of_run) {
-    logging::LogInfo(
-        "shard={} does not go on from its journal, which is of another run that has ended",
-        config_.cluster.shard);
+    logging::LogInfo("shard={} does not use its journal, which is of another run that has ended",
+                     config_.cluster.shard);
   }
   if (log_ != nullptr && log_->beginning().has_value()) {
     const size_t num_servers = log_->beginning()->assignment.map->servers.size();
     is_journal_of_former_division_ |= num_servers != config_.cluster.num_shards;
     if (is_journal_of_former_division_) {
-      logging::LogInfo(
-          "shard={} does not go on from its journal, which is of a former number of servers",
-          config_.cluster.shard);
+      logging::LogInfo("shard={} does not use its journal, which is of a former number of servers",
+                       config_.cluster.shard);
     }
   }
   if (is_journal_of_run && !is_journal_of_former_division_) {
@@ -462,7 +461,7 @@ absl::Status Server::Recover() {
   if (has_recovered_) return deps_.check_recovered(*host_);
   return absl::FailedPreconditionError(absl::StrCat("the journal of shard ", config_.cluster.shard,
                                                     " in ", LogFolder(),
-                                                    " has nothing to go on from"));
+                                                    " has no state to continue from"));
 }
 
 absl::Status Server::Build() {
@@ -637,8 +636,8 @@ absl::Status Server::BeginService() {
     if (!unreachable.empty()) role_->RaiseAlarm(unreachable, coordinator::AlarmKind::kReminder);
     if (!config_.network.listen.IsLoopback() && security_->transport().is_plain()) {
       role_->RaiseAlarm(absl::StrCat("--insecure: ", config_.network.listen.host, ":", port_,
-                                     " is neither encrypted nor authenticated; whoever reaches it"
-                                     " can read and change the weights"),
+                                     " is neither encrypted nor authenticated; everyone who can "
+                                     "connect to it can read and change the weights"),
                         coordinator::AlarmKind::kReminder);
     }
   } else {
@@ -646,8 +645,8 @@ absl::Status Server::BeginService() {
   }
   if (!promoted_from_.empty() && replication_ == nullptr) {
     const absl::string_view text =
-        "the server has gone on from a replica, and has none any more: what is acknowledged is on "
-        "one disk only until this server is started with --journal_replica";
+        "this server was a replica and now has no replica, so acknowledged contributions are on "
+        "one disk only. Start a replica, and start this server with --journal_replica";
     // If this server is not the coordinator, it raises no alarm: the status shows the missing
     // replica in the row of this server.
     logging::LogWarn("{}", text);
@@ -663,7 +662,8 @@ absl::Status Server::BeginService() {
 absl::Status Server::StartUplink() {
   if (!config_.is_site()) return absl::OkStatus();
   if (deps_.make_uplink == nullptr) {
-    return absl::FailedPreconditionError("this program has no uplink for a site");
+    return absl::FailedPreconditionError(
+        "this program cannot be the server of a site (--upstream)");
   }
   ASSIGN_OR_RETURN(uplink_, deps_.make_uplink(role_->site()));
   return absl::OkStatus();
@@ -744,9 +744,9 @@ void Server::WatchConnections() {
   const int64_t num_of_others = std::max<int64_t>(
       counts.max_connections - config_.limits.connections_kept_for_this_machine(), 0);
   role_->RaiseAlarm(
-      absl::StrCat("connections are refused, because as many are open as may be: ",
-                   counts.max_connections, " in all (--max_connections, ulimit -n), ",
-                   num_of_others, " of them from other machines, and ",
+      absl::StrCat("connections are refused, because the maximum is open: ", counts.max_connections,
+                   " in all (--max_connections, ulimit -n), ", num_of_others,
+                   " of them from other machines, and ",
                    std::min<int64_t>(config_.limits.connections_per_address(), num_of_others),
                    " from one address of another machine (--max_connections_per_address)"),
       coordinator::AlarmKind::kReminder);
@@ -804,13 +804,15 @@ bool Server::IsToStopAtOnce() {
 bool Server::is_job_done() { return role_ != nullptr && role_->is_job_done(); }
 
 std::string Server::ending() {
-  return role_ != nullptr ? role_->ending() : "the coordinator says so";
+  return role_ != nullptr ? role_->ending() : "the coordinator has ended the job";
 }
 
 void Server::SaveAndGoOn() {
   if (role_ != nullptr) return role_->SaveAndGoOn();
-  logging::LogInfo("shard={} is saved when the coordinator, {}, asks for it; send the signal there",
-                   config_.cluster.shard, agent_->coordinator());
+  logging::LogInfo(
+      "shard={} is saved only when the coordinator, {}, asks for it; send the signal to the "
+      "coordinator",
+      config_.cluster.shard, agent_->coordinator());
 }
 
 absl::StatusOr<checkpoints::PublishedCheckpoint> Server::SaveWithoutWorkers() {

@@ -33,7 +33,8 @@ constexpr int64_t kMaxTraceRounds = 1000;
 absl::Status CheckSecurity(const ServerConfig& config) {
   const security::SecurityFlags& flags = config.security.flags;
   if (flags.insecure && config.security.tls) {
-    return absl::InvalidArgumentError("--insecure is plain text, and --tls is not: leave one out");
+    return absl::InvalidArgumentError(
+        "--insecure is plain text, but --tls encrypts; leave one of the two out");
   }
   const absl::Duration ttl = config.security.certificate_ttl;
   RETURN_IF_ERROR(CheckDurationRange("certificate_ttl", ttl,
@@ -50,12 +51,12 @@ absl::Status CheckSecurity(const ServerConfig& config) {
   }
   if (config.is_coordinator() && !config.is_replica && !flags.join.empty()) {
     return absl::InvalidArgumentError(
-        "--join is for workers, replicas and servers of further shards: the "
-        "server of shard 0 is whom they join; leave it out");
+        "--join cannot be used with the server of shard 0, because the other programs join this "
+        "server. Leave it out");
   }
   if (!flags.has_own() && flags.state_dir.empty()) {
     return absl::InvalidArgumentError(
-        "TLS needs a folder for keys and certificates: give --state_dir, or set HOME");
+        "TLS needs a folder for keys and certificates; give --state_dir, or set HOME");
   }
   return absl::OkStatus();
 }
@@ -67,8 +68,8 @@ absl::Status CheckNetwork(const NetworkConfig& network) {
   if (advertise.IsWildcard()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--advertise=", network.advertise,
-                     " stands for all interfaces; give the address under which workers reach"
-                     " this server"));
+                     " means all interfaces and is not an address to connect to; give the address "
+                     "under which workers reach this server"));
   }
   return absl::OkStatus();
 }
@@ -77,17 +78,17 @@ absl::Status CheckHttp(const ServerConfig& config) {
   const NetworkConfig& network = config.network;
   if (!network.http.has_value()) return absl::OkStatus();
   if (!config.is_coordinator() || config.is_replica) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--http=", network.http->ToString(),
-                     ": the coordinator, the server of shard 0, has the pages; leave it out here"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--http=", network.http->ToString(),
+        ": only the coordinator, the server of shard 0, has pages; leave the flag out"));
   }
   const net::ListenAddress& own = network.listen;
   const bool shares_host =
       network.http->host == own.host || network.http->IsWildcard() || own.IsWildcard();
   if (shares_host && own.port != 0 && network.http->port == own.port) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--http=", network.http->ToString(), ": --listen=", own.ToString(),
-                     " has that port for workers; choose another one for the pages"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--http=", network.http->ToString(), " has the same port as --listen=", own.ToString(),
+        ", which is for workers; give another port for the pages"));
   }
   for (const std::string& name : network.http_names) {
     RETURN_IF_ERROR(security::CheckHostName("--http_names", name));
@@ -95,31 +96,32 @@ absl::Status CheckHttp(const ServerConfig& config) {
   if (!config.has_remote_pages() || config.uses_tls() || config.security.flags.insecure) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--http=", network.http->ToString(),
-      ": other machines reach it, and this job is plain text, where nobody is asked who it is; "
-      "give --tls for pages in TLS that ask for a certificate or a token, 127.0.0.1:",
-      network.http->port,
-      " for pages of this machine (from elsewhere: ssh -L), or --insecure for pages that whoever "
-      "reaches them reads and gives orders with"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--http=", network.http->ToString(),
+                   ": other machines reach this address, but the job is plain text and asks for no "
+                   "password. For pages with TLS and a certificate or token, give --tls. For pages "
+                   "only on this machine, give 127.0.0.1:",
+                   network.http->port,
+                   " (from other machines, use ssh -L). To let everyone who connects read the "
+                   "pages and give orders, give --insecure"));
 }
 
 absl::Status CheckCluster(const ClusterConfig& cluster) {
   const std::string shard = absl::StrCat("--shard=", cluster.shard, "/", cluster.num_shards);
   if (cluster.num_shards < 1 || cluster.num_shards > params::kMaxServers || cluster.shard < 0 ||
       cluster.shard >= cluster.num_shards) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        shard, " is out of range; allowed is I/K with 0 <= I < K <= ", params::kMaxServers));
+    return absl::InvalidArgumentError(
+        absl::StrCat(shard, " is out of range; give I/K with 0 <= I < K <= ", params::kMaxServers));
   }
   if (cluster.shard > 0 && cluster.coordinator.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(shard, " needs --coordinator=HOST:PORT, the server started with --shard=0/",
-                     cluster.num_shards));
+    return absl::InvalidArgumentError(absl::StrCat(
+        shard, " needs --coordinator=HOST:PORT, the address of the server with --shard=0/",
+        cluster.num_shards));
   }
   if (cluster.shard == 0 && !cluster.coordinator.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--coordinator=", cluster.coordinator, " contradicts ", shard,
-                     ": the server of shard 0 is the coordinator; leave one of the two out"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--coordinator=", cluster.coordinator, " contradicts ", shard,
+        ", because the server of shard 0 is the coordinator itself; leave one of the two out"));
   }
   if (!cluster.coordinator.empty()) {
     RETURN_IF_ERROR(net::AddressList::Parse("coordinator", cluster.coordinator).status());
@@ -138,13 +140,13 @@ absl::Status CheckDurability(const DurabilityConfig& durability, const params::M
   RETURN_IF_ERROR(CheckWholeRange("checkpoint_every", durability.checkpoint_every, 0, kMaxEvery));
   if (durability.has_journal && durability.checkpoint_dir.empty()) {
     return absl::InvalidArgumentError(
-        "--durability=journal needs --checkpoint_dir: a journal has what came after the newest "
-        "checkpoint");
+        "--durability=journal needs --checkpoint_dir, because a journal only has what came after "
+        "the newest checkpoint");
   }
   if (!durability.checkpoint_dir.empty() && durability.fallback_dir == durability.checkpoint_dir) {
     return absl::InvalidArgumentError(
         absl::StrCat("--fallback_dir=", durability.fallback_dir,
-                     " is --checkpoint_dir as well; give a folder on another disk"));
+                     " is the same folder as --checkpoint_dir; give a folder on another disk"));
   }
   if (durability.checkpoint_interval != absl::ZeroDuration()) {
     RETURN_IF_ERROR(CheckDurationRange("checkpoint_interval", durability.checkpoint_interval,
@@ -156,19 +158,20 @@ absl::Status CheckDurability(const DurabilityConfig& durability, const params::M
                                   std::numeric_limits<int64_t>::max()));
   if (durability.has_journal && durability.keep < 2) {
     return absl::InvalidArgumentError(
-        "--checkpoint_keep=1 contradicts --durability=journal: a journal goes on from a checkpoint "
-        "that must not go before every server knows of the next one; give 2 or more");
+        "--checkpoint_keep=1 contradicts --durability=journal, because a checkpoint must be kept "
+        "until every server knows the next one. Give 2 or more");
   }
   if (durability.resume == ResumePolicy::kPath && !durability.init_from.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("--init_from=", durability.init_from,
-                                                   " contradicts --resume=", durability.resume_path,
-                                                   ": weights can come from one place only"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--init_from=", durability.init_from, " contradicts --resume=", durability.resume_path,
+        ", because weights can come from one source only; leave one of the two out"));
   }
   if (!durability.init_from.empty() &&
       std::holds_alternative<params::ClientModelSpec>(model.architecture)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--init_from=", durability.init_from,
-                     " contradicts --model=client, whose first client brings the weights"));
+                     " contradicts --model=client, where the first program gives the weights; "
+                     "leave one of the two out"));
   }
   return absl::OkStatus();
 }
@@ -183,18 +186,19 @@ absl::Status CheckJournal(const DurabilityConfig& durability) {
 absl::Status CheckReplica(const ServerConfig& config) {
   if (config.durability.journal_dir.empty()) {
     return absl::InvalidArgumentError(
-        "--replica needs --journal_dir, the folder for its copies of journals; or "
-        "--checkpoint_dir, for copies of checkpoints as well");
+        "--replica needs --journal_dir, the folder for its copies of journals, or --checkpoint_dir "
+        "for copies of checkpoints as well");
   }
   if (config.cluster.leader_lease.empty()) return absl::OkStatus();
   if (config.durability.resume != ResumePolicy::kLatest) {
     return absl::InvalidArgumentError(
-        "--resume contradicts --replica with --leader_lease, which goes on from its copy");
+        "--resume contradicts --replica with --leader_lease, which continues from its copy; leave "
+        "--resume out");
   }
   if (config.durability.has_journal) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "--replica with --leader_lease takes the place of its server, and needs all that this is "
-      "given: --durability=journal is missing");
+      "--replica with --leader_lease becomes the server if that fails, and needs the same flags as "
+      "that server; --durability=journal is missing");
 }
 
 absl::Status CheckUpstream(const ServerConfig& config) {
@@ -213,7 +217,7 @@ absl::Status CheckUpstream(const ServerConfig& config) {
         (address.port == own.port &&
          (address.host == own.host || (own.IsWildcard() && address.IsLoopback())))) {
       return refuse(absl::StrCat("--listen=", own.ToString()),
-                    "that is this server itself; give the address of another one");
+                    "that is this server itself; give the address of another server");
     }
   }
   if (!config.upstream.name.empty()) {
@@ -225,21 +229,22 @@ absl::Status CheckUpstream(const ServerConfig& config) {
   }
   if (config.open_settings.any()) {
     return refuse("auto, as of --mode or --local_steps,",
-                  "the job is chosen there; leave it out, or say how the site's workers exchange");
+                  "the upstream servers choose the job's settings; leave auto out, or give the "
+                  "settings for the site's own workers");
   }
   if (config.is_replica) return refuse("--replica", "a site keeps no journal; leave it out");
   if (config.durability.has_journal) {
     return refuse("--durability=journal",
-                  "a site that is started again begins the window of local steps anew; leave it "
+                  "a site that is started again repeats its window of local steps; leave the flag "
                   "out, and give --checkpoint_dir for the state of the optimizer");
   }
   if (!config.durability.init_from.empty()) {
     return refuse(absl::StrCat("--init_from=", config.durability.init_from),
-                  "a site has its weights from there; leave it out");
+                  "a site gets its weights from the upstream servers; leave the flag out");
   }
   if (config.divergence.action == faults::DivergenceAction::kRollback) {
     return refuse("--on_divergence=rollback",
-                  "the weights that a site goes back to are those of its upstream; leave it out");
+                  "a site goes back to the weights of the upstream servers; leave the flag out");
   }
   return absl::OkStatus();
 }
@@ -265,8 +270,8 @@ absl::Status CheckAllButSecurity(const ServerConfig& config) {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError(
-        "--durability=journal needs --journal_dir, or the --checkpoint_dir that the coordinator "
-        "has");
+        "--durability=journal needs --journal_dir, or the same --checkpoint_dir as the "
+        "coordinator");
   }
   RETURN_IF_ERROR(CheckDurability(config.durability, config.job.model));
   RETURN_IF_ERROR(faults::ValidateDivergencePolicy(config.divergence));
@@ -289,18 +294,16 @@ absl::Status MakeAbsolute(DurabilityConfig& durability) {
     std::error_code error;
     const std::filesystem::path absolute = std::filesystem::absolute(*path, error);
     if (error) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the path ", *path,
-                       " is relative to the folder in which this program was started, and "
-                       "that folder is gone (",
-                       error.message(), "): go to another one, or give whole paths"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the path ", *path,
+          " is relative to the folder in which this program was started, but that folder is gone (",
+          error.message(), "). Start the program in another folder, or give absolute paths"));
     }
     if (!IsUtf8(absolute.string())) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the path ", *path, " is ", PeerText(absolute.string(), absolute.string().size()),
-          " in the folder in which this program was started, and has bytes that are "
-          "not UTF-8, which messages and statuses cannot carry: go to another folder, "
-          "or give that one another name"));
+          " as an absolute path, which has bytes that are not UTF-8. Start the program in another "
+          "folder, or rename that folder"));
     }
     *path = NormalPath(absolute.string());
   }

@@ -416,8 +416,8 @@ absl::Status CheckMayChoose(const job::OpenSettings& open, const std::set<std::s
                             const JobTexts& texts, const job::JobSpec& job) {
   if (IsAuto(texts, "overlap_steps") && given.contains("overlap_rounds")) {
     return absl::InvalidArgumentError(
-        "--overlap_steps=auto chooses between overlapped steps and rounds; leave --overlap_rounds "
-        "out");
+        "--overlap_steps=auto already chooses between overlapped steps and rounds; leave "
+        "--overlap_rounds out");
   }
   if (!open.any()) return absl::OkStatus();
   std::vector<std::string> decided;
@@ -439,27 +439,26 @@ absl::Status CheckMayChoose(const job::OpenSettings& open, const std::set<std::s
   if (!open.mode) refuse_with("push_encoding", open.push_encoding, {"topk_divisor"});
   if (!decided.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the job chooses itself ", absl::StrJoin(decided, ", "),
-                     "; leave one of the two out, or ask psctl plan"));
+        absl::StrCat("with auto, the job itself chooses ", absl::StrJoin(decided, ", "),
+                     ". Leave auto or these flags out, or run psctl plan for values"));
   }
   const bool is_of_local_steps = open.local_steps || open.fragments || open.overlap;
   if (!open.mode && is_of_local_steps && !job::HasLocalSteps(job)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "auto for --local_steps, --fragments or --overlap_steps counts with --mode=local_sgd, not ",
-        NameOf(job.mode), "; leave it out, or give --mode=auto"));
+        "auto for --local_steps, --fragments or --overlap_steps needs --mode=local_sgd, not ",
+        NameOf(job.mode), ". Leave it out, or give --mode=auto"));
   }
   const std::vector<job::Mode> modes = job::ModesToChooseFrom();
   if (!open.mode && std::count(modes.begin(), modes.end(), job.mode) == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("a job of --mode=", NameOf(job.mode),
-                     " chooses nothing itself, since what is "
-                     "measured is rounds in which workers meet; give numbers and names in place of "
-                     "auto"));
+                     " cannot choose settings itself, because it has no common rounds to measure. "
+                     "Give values in place of auto"));
   }
   if (std::holds_alternative<params::ClientModelSpec>(job.model.architecture)) {
     return absl::InvalidArgumentError(
-        "auto is not for --model=client, whose programs keep the settings that they have joined "
-        "with; give what psctl plan recommends");
+        "auto cannot be used with --model=client, because its programs keep the settings that they "
+        "joined with. Give the values that psctl plan recommends");
   }
   return absl::OkStatus();
 }
@@ -483,16 +482,16 @@ absl::Status ReadBatch(bool is_mode_open, job::JobSpec& job) {
   if (job.batch_size != 0 || job.global_batch_size != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         flag, " contradicts --", job.batch_size != 0 ? "batch_size" : "global_batch_size", "=",
-        std::max(job.batch_size, job.global_batch_size), "; give one of them"));
+        std::max(job.batch_size, job.global_batch_size), "; give one of the two"));
   }
   if (gpt == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat(flag, ": samples of model '", job.model.name,
-                     "' have no tokens that are known; give --global_batch_size in samples"));
+        absl::StrCat(flag, ": the number of tokens in a sample of model '", job.model.name,
+                     "' is not known; give --global_batch_size in samples"));
   }
   if (tokens < gpt->context || tokens > job::kMaxStepSamples * gpt->context) {
-    return absl::InvalidArgumentError(absl::StrCat(flag, ": allowed are ", gpt->context,
-                                                   ", a sample of this model, to ",
+    return absl::InvalidArgumentError(absl::StrCat(flag, " is out of range; allowed are ",
+                                                   gpt->context, " (one sample of this model) to ",
                                                    job::kMaxStepSamples * gpt->context));
   }
   job.global_batch_size = (tokens + gpt->context / 2) / gpt->context;
@@ -673,10 +672,9 @@ std::string DoubtOfRobustMean(const job::JobSpec& job) {
   const int wanted = job.robust_mean.MinContributions();
   if (job.min_workers >= wanted) return "";
   return absl::StrCat("--robust_mean=", job::RobustMeanText(job.robust_mean), " needs ", wanted,
-                      " contributions in a round to leave out what it should, and with "
-                      "--min_workers=",
-                      job.min_workers, " a round may have fewer, so that a wild one counts; give ",
-                      "that flag ", wanted, " or more");
+                      " contributions in a round. With --min_workers=", job.min_workers,
+                      " a round may have fewer, and then a wrong contribution counts. Give ",
+                      "--min_workers=", wanted, " or more");
 }
 
 // Returns a warning about overlapped rounds. If two workers overlap their rounds, half of each
@@ -688,11 +686,10 @@ std::string DoubtOfOverlap(const job::JobSpec& job) {
   const bool is_stable = job.outer_optimizer != job::OuterOptimizerKind::kNesterov ||
                          job.outer_learning_rate <= kHighestRate;
   if (!job.overlap_rounds || is_stable) return "";
-  return absl::StrCat(
-      "--overlap_rounds with --outer_learning_rate=", job.outer_learning_rate,
-      " may not converge with two workers or more, whose changes come a round late; "
-      "give that flag ",
-      kHighestRate, " or less");
+  return absl::StrCat("--overlap_rounds with --outer_learning_rate=", job.outer_learning_rate,
+                      " perhaps does not converge with two or more workers, because their changes "
+                      "arrive one round late. Give --outer_learning_rate ",
+                      kHighestRate, " or less");
 }
 
 // Returns a warning about momentum correction. HeLoCo's momentum is a mean of contributions, and
@@ -706,7 +703,8 @@ std::string DoubtOfCorrection(const job::JobSpec& job) {
   }
   return absl::StrCat("--momentum_correction=", NameOf(job.momentum_correction),
                       " with --outer_momentum=", job.outer_momentum,
-                      " may not converge: it takes away what damps the momentum; give that flag ",
+                      " perhaps does not converge, because the correction removes what damps the "
+                      "momentum. Give --outer_momentum ",
                       kHighestMomentum, " or less");
 }
 

@@ -172,7 +172,7 @@ TEST_F(ServerFlagsTest, ContributionsMayBeCorrectedByTheMomentum) {
   EXPECT_EQ(Parse({mode, "--momentum_correction=heloco"}).config.job.momentum_correction,
             job::MomentumCorrectionKind::kHeloco);
   EXPECT_THAT(Parse({mode, "--momentum_correction=heloco"}).doubts,
-              ElementsAre(HasSubstr("--outer_momentum=0.8 may not converge")));
+              ElementsAre(HasSubstr("--outer_momentum=0.8 perhaps does not converge")));
   EXPECT_THAT(Parse({mode, "--momentum_correction=heloco", "--outer_momentum=0.7"}).doubts,
               IsEmpty());
   EXPECT_THAT(ErrorOf({mode, "--momentum_correction=on"}), HasSubstr("none, heloco"));
@@ -184,7 +184,7 @@ TEST_F(ServerFlagsTest, AJobThatChoosesItsExchangeChoosesHowContributionsAreComb
   for (const std::string flag : {"--outer_reduction=direction", "--momentum_correction=heloco",
                                  "--anchor=server", "--outer_optimizer=easgd"}) {
     EXPECT_THAT(ErrorOf({"--mode=auto", flag}),
-                HasSubstr("the job chooses itself " + flag.substr(0, flag.find('=')) +
+                HasSubstr("the job itself chooses " + flag.substr(0, flag.find('=')) +
                           " with --mode=auto"));
   }
 }
@@ -208,7 +208,8 @@ TEST_F(ServerFlagsTest, ABatchMayBeGivenInTokens) {
   EXPECT_EQ(samples({"--model=gpt-mini"}), Samples(12, 0));
   EXPECT_THAT(ErrorOf({"--model=gpt-nano", "--global_tokens=6400", "--batch_size=3"}),
               HasSubstr("--global_tokens=6400 contradicts --batch_size=3"));
-  EXPECT_THAT(ErrorOf({"--model=mlp", "--global_tokens=6400"}), HasSubstr("have no tokens"));
+  EXPECT_THAT(ErrorOf({"--model=mlp", "--global_tokens=6400"}),
+              HasSubstr("number of tokens in a sample"));
   EXPECT_THAT(ErrorOf({"--model=gpt-nano", "--global_tokens=63"}), HasSubstr("allowed are 64"));
   EXPECT_THAT(ErrorOf({"--model=gpt-nano", "--global_tokens=-1"}), HasSubstr("allowed are 64"));
 }
@@ -252,13 +253,13 @@ TEST_F(ServerFlagsTest, SettingsOfAnExchangeMayBeAutoOneByOne) {
 
 TEST_F(ServerFlagsTest, AutoIsRefusedWhereNothingCanBeChosen) {
   EXPECT_THAT(ErrorOf({"--mode=async_local_sgd", "--local_steps=auto"}),
-              HasSubstr("a job of --mode=async_local_sgd chooses nothing itself"));
+              HasSubstr("a job of --mode=async_local_sgd cannot choose settings itself"));
   EXPECT_THAT(ErrorOf({"--mode=sync", "--local_steps=auto"}),
-              HasSubstr("counts with --mode=local_sgd, not sync"));
+              HasSubstr("needs --mode=local_sgd, not sync"));
   EXPECT_THAT(ErrorOf({"--mode=sync", "--fragments=auto"}),
-              HasSubstr("counts with --mode=local_sgd, not sync"));
+              HasSubstr("needs --mode=local_sgd, not sync"));
   EXPECT_THAT(ErrorOf({"--push_encoding=auto", "--topk=8"}),
-              HasSubstr("the job chooses itself --topk with --push_encoding=auto"));
+              HasSubstr("the job itself chooses --topk with --push_encoding=auto"));
   EXPECT_THAT(ErrorOf({"--mode=local_sgd", "--overlap_steps=auto", "--push_encoding=auto",
                        "--merge=mix", "--topk=8"}),
               HasSubstr("--merge with --overlap_steps=auto, --topk with --push_encoding=auto"));
@@ -375,7 +376,7 @@ TEST_F(ServerFlagsTest, ARobustMeanOfTooFewIsDoubted) {
               IsEmpty())
       << "the coordinator says it";
   EXPECT_THAT(Parse({"--mode=local_sgd", "--overlap_rounds"}).doubts,
-              ElementsAre(HasSubstr("--outer_learning_rate=0.7 may not converge")));
+              ElementsAre(HasSubstr("--outer_learning_rate=0.7 perhaps does not converge")));
   EXPECT_THAT(Parse({"--mode=local_sgd", "--overlap_rounds", "--min_workers=2",
                      "--outer_learning_rate=0.4"})
                   .doubts,
@@ -421,7 +422,7 @@ TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
   EXPECT_THAT(ErrorOf({"--mode=async", "--robust_mean=median"}),
               HasSubstr("--robust_mean=median has no meaning with --mode=async"));
   EXPECT_THAT(ErrorOf({"--batch_size=4", "--global_batch_size=8"}), HasSubstr("one of the two"));
-  EXPECT_THAT(ErrorOf({"--checkpoint_every=5"}), HasSubstr("counts with --checkpoint_dir"));
+  EXPECT_THAT(ErrorOf({"--checkpoint_every=5"}), HasSubstr("no effect without --checkpoint_dir"));
   EXPECT_THAT(ErrorOf({"--shard=1/2"}), HasSubstr("needs --coordinator"));
   EXPECT_THAT(ErrorOf({"--coordinator=localhost:1"}), HasSubstr("contradicts --shard=0/1"));
   EXPECT_EQ(ErrorOf({"--shard=1/2", "--coordinator=one:1,two:2", "--insecure"}), "");
@@ -558,7 +559,7 @@ TEST_F(ServerFlagsTest, WhatOtherMachinesReachIsTlsUnlessItIsInsecure) {
   EXPECT_THAT(ErrorOf({"--tls", "--insecure"}), HasSubstr("--insecure is plain text"));
   EXPECT_THAT(ErrorOf({"--tls", "--certificate_ttl=1s"}), HasSubstr("--certificate_ttl=1s"));
   EXPECT_THAT(ErrorOf({"--tls_cert=c"}), HasSubstr("give all three"));
-  EXPECT_THAT(ErrorOf({"--join=lodestar://x"}), HasSubstr("whom they join"));
+  EXPECT_THAT(ErrorOf({"--join=lodestar://x"}), HasSubstr("the other programs join this server"));
   EXPECT_THAT(ErrorOf({"--advertise=0.0.0.0:1"}), HasSubstr("--advertise=0.0.0.0:1"));
 }
 

@@ -71,7 +71,7 @@ void EndAtOnce(const absl::Status& lost) {
   // If writing the log hangs, this timer ends the process before another server may take the lease.
   const itimerval patience = {.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = 200'000}};
   setitimer(ITIMER_REAL, &patience, nullptr);
-  logging::LogError("{}; ends at once", lost.message());
+  logging::LogError("{}; this server ends at once", lost.message());
   logging::FlushLog();
   _exit(kExitRetry);
 }
@@ -119,8 +119,10 @@ absl::StatusOr<std::unique_ptr<site::UpstreamEntry>> EnterUpstream(ServerConfig&
   ASSIGN_OR_RETURN(std::unique_ptr<site::UpstreamEntry> entry,
                    site::UpstreamEntry::Await(upstream, IsToldToStop));
   ASSIGN_OR_RETURN(config.job, site::SiteJob(entry->registration(), config.job, config.given));
-  logging::LogInfo("is the worker '{}' of {}: a site, with {} samples in each of its rounds",
-                   entry->name(), config.upstream.address, config.job.global_batch_size);
+  logging::LogInfo(
+      "this server is of a site: it is worker '{}' of {}, with {} samples in each of its own "
+      "rounds",
+      entry->name(), config.upstream.address, config.job.global_batch_size);
   return entry;
 }
 
@@ -129,7 +131,7 @@ absl::StatusOr<std::unique_ptr<site::UpstreamEntry>> EnterUpstream(ServerConfig&
 int RunServer(ServerConfig config, const Lease& lease, const logging::LogTail* log) {
   const absl::StatusOr<std::unique_ptr<site::UpstreamEntry>> upstream = EnterUpstream(config);
   if (IsJobOver(upstream.status())) {
-    logging::LogInfo("the job upstream is over: {}", upstream.status().message());
+    logging::LogInfo("the upstream job is over: {}", upstream.status().message());
     return kExitDone;
   }
   if (!upstream.ok()) return ExitCodeOfStart(upstream.status());
@@ -158,13 +160,14 @@ int RunServer(ServerConfig config, const Lease& lease, const logging::LogTail* l
           if (count > 2) _exit(kExitSignalBase + signal);
           manager.TellStopping();
           logging::LogInfo("signal={} stopping {}", signal,
-                           count == 1 ? "in order; once more: at once"
-                                      : "now; once more: without closing anything");
+                           count == 1
+                               ? "after saving; send the signal again to stop at once"
+                               : "at once; send the signal again to exit without closing anything");
           (*server)->RequestStop(count == 1 ? Server::StopKind::kGraceful
                                             : Server::StopKind::kImmediate);
         },
         [&](int signal) {
-          logging::LogInfo("signal={} saves a checkpoint and goes on", signal);
+          logging::LogInfo("signal={} saves a checkpoint and continues", signal);
           (*server)->SaveAndGoOn();
         });
     const absl::Status outcome = (*server)->Wait();
@@ -195,14 +198,14 @@ absl::StatusOr<Lease> StandBy(const ClusterConfig& cluster, ReplicaServer& repli
   constexpr absl::Duration kLook = absl::Milliseconds(200);
   if (!replica.HasLatest(cluster.shard)) {
     logging::LogInfo(
-        "waits for the server: it has not written here since this process began, so that the copy "
-        "may not be the latest, and does not take its place before");
+        "this replica waits for its server, which has not written to it since this process "
+        "started. The copy may be old, so the replica does not take the server's place yet");
   }
   while (!replica.HasLatest(cluster.shard)) {
     if (is_stopping()) return absl::CancelledError("told to stop");
     absl::SleepFor(kLook);
   }
-  logging::LogInfo("has the latest copy: asks for {}", cluster.leader_lease);
+  logging::LogInfo("this replica has the latest copy and asks for {}", cluster.leader_lease);
   absl::StatusOr<Lease> lease = TakeLeaderLease(cluster, is_stopping);
   replica.RequestStop();
   return lease;
@@ -222,7 +225,8 @@ int RunReplica(ServerConfig config, const logging::LogTail* log) {
   if (absl::IsFailedPrecondition(replica.status()) && !config.cluster.leader_lease.empty()) {
     // This process was a standby and has already become the server once. After its restart it
     // stands by as a server, not as a replica.
-    logging::LogWarn("stands by as a server: {}", replica.status().message());
+    logging::LogWarn("this replica is ready to take the server's place: {}",
+                     replica.status().message());
     config.is_replica = false;
     return RunServer(config, log);
   }
@@ -237,11 +241,14 @@ int RunReplica(ServerConfig config, const logging::LogTail* log) {
           if (count > 1) _exit(kExitSignalBase + signal);
           first_signal = signal;
           is_over = true;
-          logging::LogInfo("signal={} stopping; once more: without closing anything", signal);
+          logging::LogInfo(
+              "signal={} stopping; send the signal again to exit without closing anything", signal);
           (*replica)->RequestStop();
         },
         [](int signal) {
-          logging::LogInfo("signal={} goes on: a replica has saved all that came", signal);
+          logging::LogInfo(
+              "signal={} ignored, because a replica has already saved everything that it received",
+              signal);
         });
     std::thread standby;
     if (!config.cluster.leader_lease.empty()) {
@@ -255,8 +262,9 @@ int RunReplica(ServerConfig config, const logging::LogTail* log) {
   }
   replica->reset();
   if (first_signal == 0 && lease.ok() && *lease != nullptr) {
-    logging::LogWarn("takes the place of the server: the copy is whole, and {} is this process's",
-                     config.cluster.leader_lease);
+    logging::LogWarn(
+        "this replica takes the place of the server: its copy is complete, and it holds {}",
+        config.cluster.leader_lease);
     config.is_replica = false;
     return RunServer(config, *lease, log);
   }
@@ -295,7 +303,7 @@ int Main(const std::vector<std::string>& arguments) {
   logging::KeepLog(log);
   if (!line->ignored.empty()) {
     logging::LogWarn(
-        "ignored, because {}: --{}",
+        "these flags are ignored, because {}: --{}",
         line->config.is_replica ? "a replica only keeps files" : "the coordinator decides",
         absl::StrJoin(line->ignored, ", --"));
   }

@@ -48,8 +48,9 @@ class AccessAudit {
       ABSL_LOCKS_EXCLUDED(mutex_) {
     const std::optional<int> left_out = Take(caller, now);
     if (!left_out.has_value()) return;
-    logging::LogWarn("audit: refused: {}{}", PeerText(refusal.message(), kMaxRefusalBytes),
-                     *left_out == 0 ? "" : absl::StrCat(" (and ", *left_out, " more before)"));
+    logging::LogWarn(
+        "audit: refused: {}{}", PeerText(refusal.message(), kMaxRefusalBytes),
+        *left_out == 0 ? "" : absl::StrCat(" (and ", *left_out, " more refusals before)"));
   }
 
  private:
@@ -97,11 +98,11 @@ absl::Status ServerSecurity::OpenAuthority() {
   const bool is_coordinator = config_.is_coordinator() && !config_.is_replica;
   std::error_code error;
   if (!is_coordinator && !std::filesystem::exists(AuthorityFolder(flags), error)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "this server has no certificate, and no authority to issue one in --state_dir=",
-        flags.state_dir,
-        ": give --join with what `psctl token create --role=server` prints on the machine of the "
-        "coordinator, --tls_cert, or --insecure for plain text"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("this server has no certificate, and --state_dir=", flags.state_dir,
+                     " has no authority to issue one. On the coordinator's machine, run `psctl "
+                     "token create --role=server`, and give its join string with --join. Or give "
+                     "--tls_cert, or --insecure for plain text"));
   }
   ASSIGN_OR_RETURN(authority_, authority::CertificateAuthority::Open(
                                    {.folder = AuthorityFolder(flags),
@@ -118,9 +119,10 @@ absl::Status ServerSecurity::EnterWithJoin() {
                    wire::AwaitEntry(config_.security.flags, {security::Role::kServer},
                                     /*name=*/"", config_.cluster.coordinator, is_interrupted_));
   if (!entry.files.has_value()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "--coordinator=", config_.cluster.coordinator,
-        " speaks plain text, and this server is to speak TLS: give both --tls, or none"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("--coordinator=", config_.cluster.coordinator,
+                     " speaks plain text, but this server is told to speak TLS; give --tls to both "
+                     "servers or to none"));
   }
   files_ = entry.files;
   if (entry.is_renewable) {
@@ -166,9 +168,8 @@ void ServerSecurity::ThrowAwayCertificate(absl::string_view why) {
   if (renewer_ == nullptr) return;
   lodestar::wire::ThrowAwayCertificate(*files_, why);
   logging::LogInfo(
-      "the certificate in {} is not used any more; the next start enrols anew, with what --join "
-      "says then: what `psctl token create --role=server` prints now, on the machine of the "
-      "coordinator",
+      "the certificate in {} is not used any more. For the next start, give --join with the join "
+      "string that `psctl token create --role=server` prints on the coordinator's machine",
       files_->certificate);
 }
 
@@ -180,8 +181,9 @@ std::string ServerSecurity::Keep() {
       since < absl::ZeroDuration() || since >= config_.security.certificate_ttl / kLooksPerLife;
   if (authority_ != nullptr && is_due) {
     if (const absl::Status kept = KeepOwn(); !kept.ok()) {
-      logging::LogWarn("this server's certificate cannot be renewed yet: {}; trying again",
-                       kept.message());
+      logging::LogWarn(
+          "this server's certificate cannot be renewed yet: {}; the server tries again",
+          kept.message());
       kept_at_ = now;
     }
   }

@@ -142,10 +142,10 @@ TEST(AveragedBucketsTest, ValuesTravelAsTheyAre) {
     });
     return refused;
   };
-  EXPECT_THAT(
-      refusal(params::Encoding::kInt8, 1.0f),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               AllOf(HasSubstr("in int8, this job takes fp32"), HasSubstr("which is averaged"))));
+  EXPECT_THAT(refusal(params::Encoding::kInt8, 1.0f),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("in int8, but this job takes fp32"),
+                             HasSubstr("which is averaged"))));
   EXPECT_THAT(refusal(params::Encoding::kFp32, 0.5f),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("scale is 0.5")));
 }

@@ -30,10 +30,10 @@ sync::WorkerFault FaultOf(const DirectionWatch::Finding& finding) {
           .round = finding.round,
           .kind = finding.is_opposed ? sync::WorkerFault::Kind::kOpposed
                                      : sync::WorkerFault::Kind::kUnrelated,
-          .text = absl::StrFormat("worker %d: the cosine between what it sends and the sum of what "
-                                  "the others send was %.3f in the mean of its last rounds; theirs "
-                                  "were %.3f",
-                                  finding.worker.value(), finding.cosine, finding.others_cosine)};
+          .text = absl::StrFormat(
+              "worker %d: the cosine between its contributions and the sum of those of other "
+              "workers was %.3f on average in its last rounds; for the other workers it was %.3f",
+              finding.worker.value(), finding.cosine, finding.others_cosine)};
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ absl::Status BucketAggregator::NotFinite(absl::string_view what) const {
       absl::StrCat(what, " of elements ", bucket_.range.begin, " to ", bucket_.range.end,
                    ", from tensor '", context_->layout.TensorAt(bucket_.range.begin).name, "' to '",
                    context_->layout.TensorAt(bucket_.range.end - 1).name,
-                   "', are not all finite; start from another file or checkpoint"));
+                   "', have NaN or Inf; start from another file or checkpoint"));
 }
 
 void BucketAggregator::AwaitClientWeights() {
@@ -420,8 +420,8 @@ absl::Status BucketAggregator::CheckPayload(absl::Span<const std::byte> payload,
                                             int64_t wanted) const {
   if (static_cast<int64_t>(payload.size()) == wanted) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("a record of bucket ", bucket_.index, " has ",
-                                          payload.size(), " bytes of numbers; expected are ",
-                                          wanted));
+                                          payload.size(), " bytes of numbers, but ", wanted,
+                                          " are expected"));
 }
 
 absl::Status BucketAggregator::Replay(const ShadowRecord& record,
@@ -478,7 +478,7 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
   if (!is_finite) {
     return absl::DataLossError(absl::StrCat("the update of round ", step.round.value(),
                                             " makes elements of bucket ", bucket_.index,
-                                            " NaN or Inf: the run had diverged"));
+                                            " NaN or Inf, so the run had diverged before"));
   }
   Settle(calls);
   return absl::OkStatus();
@@ -539,7 +539,7 @@ void BucketAggregator::Diverge(Round round, absl::string_view what) {
   context_->observer->OnDiverged(round, text);
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  Close(absl::AbortedError(absl::StrCat(text, ": the run has diverged; register again")), calls);
+  Close(absl::AbortedError(absl::StrCat(text, ", so the run has diverged; register again")), calls);
 }
 
 void BucketAggregator::Close(const absl::Status& status, DeferredCalls& calls) {
@@ -784,7 +784,7 @@ void BucketAggregator::Replace(Round round, absl::Span<const float> weights,
   absl::MutexLock lock(&mutex_);
   if (replacement_.has_value()) {
     return calls.Add([done = std::move(done)] {
-      done(absl::FailedPreconditionError("other weights are being taken"));
+      done(absl::FailedPreconditionError("the server is receiving other weights now"));
     });
   }
   replacement_ = Replacement{weights, std::move(done)};
@@ -824,7 +824,7 @@ void BucketAggregator::SubmitNorm(Round round) {
 
 void BucketAggregator::OnNorm(Round round, const absl::StatusOr<double>& total_square_sum) {
   if (total_square_sum.ok() && !std::isfinite(*total_square_sum)) {
-    return Diverge(round, "the gradient's norm, and so the update");
+    return Diverge(round, "the gradient's norm, and therefore the update,");
   }
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);

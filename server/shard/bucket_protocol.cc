@@ -114,15 +114,17 @@ absl::Status BucketProtocol::CheckOpen(const ContributionKey& key) const {
     // If the supplier's incarnation is over, another worker supplies the weights. This worker is
     // refused, because the buckets would otherwise be a mix of both workers' weights.
     if (roster_->StandingOf(key.worker, key.incarnation) == sync::Standing::kGone) {
-      return roster_->RefusalFor(key.worker, key.incarnation,
-                                 absl::FailedPreconditionError("another one supplies the weights"));
+      return roster_->RefusalFor(
+          key.worker, key.incarnation,
+          absl::FailedPreconditionError("another worker supplies the initial weights"));
     }
     if (!roster_->has_members()) return absl::OkStatus();
-    return absl::FailedPreconditionError("training has begun; initial weights come before it");
+    return absl::FailedPreconditionError(
+        "training has begun, so initial weights cannot be sent any more");
   }
   if (has_weights_) return absl::OkStatus();
-  return absl::UnavailableError(awaits_client_ ? "waits for the first client to supply weights"
-                                               : "no weights loaded yet");
+  return absl::UnavailableError(awaits_client_ ? "waits for the first program to supply weights"
+                                               : "the server has not loaded its weights yet");
 }
 
 bool BucketProtocol::IsUnannounced(WorkerId worker, Incarnation incarnation) const {
@@ -147,9 +149,10 @@ absl::Status BucketProtocol::CheckRoomFor(WorkerId worker, Incarnation incarnati
   for (const Read& read : reads_) count(read.worker, read.incarnation);
   if (all < kMaxUnannounced && of_worker < kMaxUnannouncedOfWorker) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
-      "bucket ", config_.bucket, " holds ", all, " calls of lives that are not announced to this ",
-      "shard, ", of_worker, " of them of worker ", worker.value(), "; held are at most ",
-      kMaxUnannounced, ", and ", kMaxUnannouncedOfWorker, " of one worker: send it again"));
+      "bucket ", config_.bucket, " holds ", all,
+      " calls of workers that the coordinator has not announced to this ", "shard yet, ", of_worker,
+      " of them of worker ", worker.value(), ". Allowed are ", kMaxUnannounced, ", and ",
+      kMaxUnannouncedOfWorker, " per worker; send the call again"));
 }
 
 void BucketProtocol::OnPush(CallId call, const ContributionKey& key) {
@@ -224,8 +227,9 @@ bool BucketProtocol::AnswerRead(const Read& read) {
   absl::Status refusal = closed_;
   if (refusal.ok() && !has_weights_) {
     refusal = awaits_client_
-                  ? absl::NotFoundError("the client that brings the model has not supplied weights")
-                  : absl::UnavailableError("no weights loaded yet");
+                  ? absl::NotFoundError(
+                        "the program that gives the model has not supplied its weights yet")
+                  : absl::UnavailableError("the server has not loaded its weights yet");
   }
   if (refusal.ok()) {
     const sync::Standing standing = read.worker == WorkerId()
@@ -271,9 +275,9 @@ BucketStep BucketProtocol::StepOfReplacement() {
   }
   effects_.push_back(
       {.kind = Effect::kRefuseReplacement,
-       .status = absl::FailedPreconditionError(
-           absl::StrCat("bucket ", config_.bucket, " collects round ", round_.value(),
-                        ", and weights come for the beginning of round ", replacement_->value()))});
+       .status = absl::FailedPreconditionError(absl::StrCat(
+           "bucket ", config_.bucket, " collects round ", round_.value(),
+           ", but the weights are for the beginning of round ", replacement_->value()))});
   replacement_.reset();
   return {};
 }
@@ -286,12 +290,13 @@ void BucketProtocol::OnReplaced() {
 bool BucketProtocol::AnswerCapture(const Capture& capture) {
   absl::Status refusal = closed_;
   if (refusal.ok() && !has_weights_) {
-    refusal = absl::FailedPreconditionError("there are no weights to save yet");
+    refusal = absl::FailedPreconditionError(
+        "there are no weights to save yet; try again when the job has begun");
   }
   if (refusal.ok() && capture.round.has_value() && *capture.round < round_) {
     refusal = absl::FailedPreconditionError(
         absl::StrCat("bucket ", config_.bucket, " collects round ", round_.value(),
-                     ", the state before round ", capture.round->value(), " is gone"));
+                     ", so the state before round ", capture.round->value(), " is gone"));
   }
   if (refusal.ok() && (is_writing_ || (capture.round.has_value() && *capture.round > round_))) {
     return false;
@@ -324,7 +329,7 @@ void BucketProtocol::OnTick() {
                         .call = waiting.call,
                         .status = absl::UnavailableError(absl::StrCat(
                             "incarnation ", incarnation.value(), " of worker ", worker.value(),
-                            " is not announced to this shard; send it again"))});
+                            " has not been announced to this shard; send the call again"))});
     return true;
   };
   const auto refuse_contribution = [&refuse](Effect kind) {
@@ -541,10 +546,11 @@ void BucketProtocol::EndWatchedRound() {
         .incarnation = finding.incarnation,
         .round = finding.round,
         .kind = sync::WorkerFault::Kind::kTooLong,
-        .text = absl::StrFormat("worker %d, bucket %d: a norm of %.3g, and usual is %.3g; more "
-                                "than %g times as much (--norm_limit) counts as once",
-                                finding.worker.value(), config_.bucket, finding.norm, finding.usual,
-                                config_.job->norm_limit)};
+        .text = absl::StrFormat(
+            "worker %d, bucket %d: the norm is %.3g and usually %.3g; a norm of more than %g times "
+            "the usual one (--norm_limit) is scaled down to the usual one",
+            finding.worker.value(), config_.bucket, finding.norm, finding.usual,
+            config_.job->norm_limit)};
     effects_.push_back(std::move(effect));
   }
 }
@@ -582,10 +588,9 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
     follows = follows && step.has_update == (arrived_weight_ > 0);
   }
   if (!follows) {
-    return absl::DataLossError(absl::StrCat("bucket ", config_.bucket, ", in round ",
-                                            round_.value(), " at version ", version_.value(),
-                                            ", is to go on with a step of round ",
-                                            step.round.value(), ": what comes before is missing"));
+    return absl::DataLossError(absl::StrCat(
+        "bucket ", config_.bucket, ", in round ", round_.value(), " at version ", version_.value(),
+        ", has a next record of round ", step.round.value(), ", so records before it are missing"));
   }
   if (step.kind == Step::kAccumulate || step.kind == Step::kApplyAlone ||
       step.kind == Step::kSkip) {
@@ -631,7 +636,7 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
 void BucketProtocol::OnNorm(Round round, const absl::StatusOr<double>& total_square_sum) {
   if (phase_ != Phase::kAwaitingNorm || round != round_) return;
   if (!total_square_sum.ok()) {
-    norm_error_ = absl::StrCat("has no norm: ", total_square_sum.status().message());
+    norm_error_ = absl::StrCat("has no gradient norm: ", total_square_sum.status().message());
     return;
   }
   clip_scale_ = job::GradientClipScale(*total_square_sum, config_.job->clip_norm);
@@ -679,13 +684,14 @@ bool BucketProtocol::IsSettled(Round round, WorkerId worker) const {
 std::string BucketProtocol::WaitingFor() const {
   if (!closed_.ok()) return std::string(closed_.message());
   if (!has_weights_) {
-    return awaits_client_ ? "waits for the first client to supply weights" : "loads weights";
+    return awaits_client_ ? "waits for the first program to supply weights" : "loads weights";
   }
   if (phase_ == Phase::kAwaitingNorm) {
-    return absl::StrCat("round ", round_.value(), " ",
-                        norm_error_.empty()
-                            ? "waits for the gradient's norm: for the last bucket of every shard"
-                            : norm_error_);
+    return absl::StrCat(
+        "round ", round_.value(), " ",
+        norm_error_.empty()
+            ? "waits for the last bucket of every shard to compute the gradient's norm"
+            : norm_error_);
   }
   if (phase_ != Phase::kCollecting) return "";
   return config_.policy->OnRosterChange(Facts()).reason;

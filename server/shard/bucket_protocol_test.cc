@@ -353,7 +353,7 @@ TEST_F(BucketProtocolTest, AClippedUpdateWaitsForTheNormOfItsRound) {
   Open(0, {1});
   bucket_->OnArrived(1, Key(1, 0));
   EXPECT_THAT(Words(), ElementsAre("counted 1", "add 1 times 1", "norm of round 0"));
-  EXPECT_THAT(bucket_->WaitingFor(), HasSubstr("waits for the gradient's norm"));
+  EXPECT_THAT(bucket_->WaitingFor(), HasSubstr("to compute the gradient's norm"));
   bucket_->OnNorm(Round(3), 1.0);
   EXPECT_THAT(Words(), IsEmpty()) << "of another round";
   bucket_->OnNorm(Round(0), 16.0);

@@ -116,9 +116,10 @@ absl::Status BucketWeights::Restore(const BucketState& state) {
   if (state.range != range_ || state.weights == nullptr ||
       static_cast<int>(state.optimizer_state.size()) != num_state_vectors_) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "restored state is of elements ", state.range.begin, " to ", state.range.end, " with ",
-        state.optimizer_state.size(), " state vectors; this bucket has elements ", range_.begin,
-        " to ", range_.end, " and its optimizer ", num_state_vectors_));
+        "the restored state is of elements ", state.range.begin, " to ", state.range.end, " with ",
+        state.optimizer_state.size(), " state vectors, but this bucket has elements ", range_.begin,
+        " to ", range_.end, ", and its optimizer's number of state vectors is ",
+        num_state_vectors_));
   }
   RETURN_IF_ERROR(AllocateAll());
   CopyPage(*state.weights, *weights_, num_elements());
@@ -130,8 +131,8 @@ absl::Status BucketWeights::Restore(const BucketState& state) {
 
 absl::Status BucketWeights::Replace(absl::Span<const float> weights) {
   if (!vectors::AllFinite(weights.data(), num_elements())) {
-    return absl::InvalidArgumentError(absl::StrCat("new weights of elements ", range_.begin, " to ",
-                                                   range_.end, " are not all finite"));
+    return absl::InvalidArgumentError(absl::StrCat("the new weights of elements ", range_.begin,
+                                                   " to ", range_.end, " have NaN or Inf"));
   }
   std::shared_ptr<Page> out = weights_->is_lent() ? pages_.Allocate(num_elements()) : weights_;
   if (out == nullptr) return OutOfMemory();

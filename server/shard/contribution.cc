@@ -34,7 +34,7 @@ absl::Status CheckFound(int64_t bad, const ContributionKey& key, const params::L
                    key.scale == 1.0f ? "" : absl::StrCat(", times the scale ", key.scale),
                    ": NaN, Inf or not below ", messages::kMaxContribution);
   if (key.kind == messages::ContributionKind::kInitialWeights) {
-    return absl::InvalidArgumentError(absl::StrCat(text, "; the first weights are not taken"));
+    return absl::InvalidArgumentError(absl::StrCat(text, "; the first weights are refused"));
   }
   return absl::AbortedError(
       absl::StrCat(text, "; the contribution to round ", key.round.value(), " is not counted"));
@@ -50,17 +50,17 @@ absl::Status CheckForm(const ContributionKey& key, const params::Bucket& bucket,
   if (key.kind != wanted) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", key.worker.value(), " sent ", messages::ContributionKindName(key.kind),
-        ", this job takes ", messages::ContributionKindName(wanted)));
+        ", but this job takes ", messages::ContributionKindName(wanted)));
   }
   const params::Encoding encoding =
       is_first || is_averaged ? params::Encoding::kFp32 : job.push_encoding;
   if (key.encoding != encoding) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", key.worker.value(), " sent ", messages::ContributionKindName(key.kind), " in ",
-        params::EncodingText(key.encoding), ", this job takes ", params::EncodingText(encoding),
-        is_averaged ? absl::StrCat(" of bucket ", bucket.index,
-                                   ", which is averaged; its values travel as they are")
-                    : "; use push_encoding of the registration"));
+        params::EncodingText(key.encoding), ", but this job takes ", params::EncodingText(encoding),
+        is_averaged
+            ? absl::StrCat(" for bucket ", bucket.index, ", which is averaged and not encoded")
+            : "; use push_encoding of the registration"));
   }
   // If contributions are deferred, a worker that has just begun skips its first one, because it has
   // none yet.
@@ -69,19 +69,19 @@ absl::Status CheckForm(const ContributionKey& key, const params::Bucket& bucket,
   if (key.is_skipped() && !may_be_skipped) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", key.worker.value(), " sent ", messages::ContributionKindName(key.kind),
-        " of a skipped step; only a step that makes a gradient can be skipped, and the first "
-        "contribution of a life with --fragments, --overlap_steps, --overlap_rounds or "
+        " of a skipped step. Only a step with a gradient can be skipped, or the first contribution "
+        "of an incarnation with --fragments, --overlap_steps, --overlap_rounds or "
         "--outer_optimizer=easgd"));
   }
   if ((key.kind == messages::ContributionKind::kWeights || is_averaged) && key.scale != 1.0f) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", key.worker.value(), ", bucket ", bucket.index, ": scale is ", key.scale, "; ",
-        is_averaged ? "averaged values" : "weights", " travel as they are, with scale 1"));
+        is_averaged ? "averaged values" : "weights", " must have scale 1"));
   }
   if (std::abs(key.scale) <= messages::kMaxContributionScale) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("worker ", key.worker.value(), ", bucket ", bucket.index, ": scale is ",
-                   key.scale, ", wanted is a number of at most ", messages::kMaxContributionScale));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "worker ", key.worker.value(), ", bucket ", bucket.index, ": scale is ", key.scale,
+      "; it must be a number of at most ", messages::kMaxContributionScale));
 }
 
 absl::Status CheckBytes(const ContributionKey& key, const params::Bucket& bucket,
@@ -91,9 +91,9 @@ absl::Status CheckBytes(const ContributionKey& key, const params::Bucket& bucket
   return absl::InvalidArgumentError(
       absl::StrCat("worker ", key.worker.value(), ", bucket ", bucket.index, ", block of ",
                    params::BlockElements(key.encoding), " from element ", bad,
-                   ": the places of what was kept in ", params::EncodingText(key.encoding),
-                   " are not ascending within the block; the contribution to round ",
-                   key.round.value(), " is not counted; use the encoder of this release"));
+                   ": the positions of the elements in ", params::EncodingText(key.encoding),
+                   " do not ascend within the block. The contribution to round ", key.round.value(),
+                   " is not counted. Use the encoder of this release"));
 }
 
 NumbersCheck::NumbersCheck(const ContributionKey& key, int64_t num_elements, bool measures_norm)

@@ -373,7 +373,7 @@ TEST(TopKShardTest, PlacesThatAreNotAscendingAreRefused) {
       });
   EXPECT_THAT(refused,
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("worker 1"), HasSubstr("topk(64,2) are not ascending"))));
+                       AllOf(HasSubstr("worker 1"), HasSubstr("topk(64,2) do not ascend"))));
   const std::vector<float> values = Peaks(cluster, 5);
   EXPECT_THAT(cluster.PushAll(EncodedKey(1, 0, kTopK), values), IsOkAndHolds(kCounted));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(1));

@@ -30,7 +30,7 @@ absl::Status CheckBuckets(params::ElementRange range, const std::vector<params::
         bucket.index != buckets[0].index + i) {
       return absl::InvalidArgumentError(absl::StrCat(
           "bucket ", bucket.index, " has elements ", bucket.range.begin, " to ", bucket.range.end,
-          "; expected is bucket ", buckets[0].index + i, " from ", end));
+          "; expected is bucket ", buckets[0].index + i, " beginning at element ", end));
     }
     end = bucket.range.end;
   }
@@ -53,14 +53,15 @@ std::shared_ptr<StagingPool> MakeStaging(const std::vector<params::Bucket>& buck
 std::string ShortageText(PagePool::Shortage shortage, int64_t wanted_bytes, int64_t max_bytes) {
   switch (shortage) {
     case PagePool::Shortage::kLimit:
-      return absl::StrCat(
-          "out of memory: all of ", BytesText(max_bytes),
-          " that this server may take is in use, and ", BytesText(wanted_bytes),
-          " more was wanted; give it more memory (see --memory_limit), or spread the "
-          "job over more servers (--shard=I/K)");
+      return absl::StrCat("out of memory: all of ", BytesText(max_bytes),
+                          " that this server may use is in use, and it needs ",
+                          BytesText(wanted_bytes),
+                          " more. Give it more memory (see --memory_limit), or divide the job "
+                          "among more servers (--shard=I/K)");
     case PagePool::Shortage::kSystem:
       return absl::StrCat("out of memory: the system does not give ", BytesText(wanted_bytes),
-                          " more; the rounds under way lack some of their updates");
+                          " more, so open rounds lack some of their updates. Free memory, or "
+                          "divide the job among more servers (--shard=I/K)");
   }
   return "";
 }
@@ -241,7 +242,7 @@ absl::Status ParameterShard::Replay(const ShardRecord& record,
       },
       [&](const NormRecord& norm) -> absl::Status {
         if (context_->norm == nullptr) {
-          return absl::DataLossError("a norm is recorded of a job that has none");
+          return absl::DataLossError("the journal has a gradient norm, but the job needs none");
         }
         context_->norm->Restore(norm.round, norm.total_square_sum);
         return absl::OkStatus();
@@ -258,8 +259,8 @@ absl::Status ParameterShard::Replay(const ShardRecord& record,
   if (!context_->pages->has_run_short()) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("out of memory at ", BytesText(context_->pages->resident_bytes()),
-                   ", before all is done that was acknowledged: give it more memory (see "
-                   "--memory_limit)"));
+                   ", before all acknowledged contributions are applied; give the server more "
+                   "memory (see --memory_limit)"));
 }
 
 void ParameterShard::EndReplay() {
@@ -290,7 +291,7 @@ void ParameterShard::CloseRound(Round round, absl::Span<const sync::RosterMember
            .kind = sync::WorkerFault::Kind::kNotPushed,
            .text =
                absl::StrCat("worker ", member.worker.value(), " has reported round ", round.value(),
-                            " and not pushed its part of bucket ", bucket->bucket().index)});
+                            " but has not sent its part of bucket ", bucket->bucket().index)});
     }
   }
 }
@@ -298,7 +299,8 @@ void ParameterShard::CloseRound(Round round, absl::Span<const sync::RosterMember
 void ParameterShard::Drop(WorkerId worker, Incarnation incarnation, const std::string& reason) {
   context_->roster.Drop(worker, incarnation);
   context_->observer->OnDropped(absl::StrCat("worker ", worker.value(), " incarnation ",
-                                             incarnation.value(), " takes part no more: ", reason));
+                                             incarnation.value(),
+                                             " does not take part any more: ", reason));
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
 }
 
@@ -306,8 +308,8 @@ absl::StatusOr<BucketAggregator*> ParameterShard::Find(uint32_t bucket) const {
   const uint32_t first = buckets_.front()->bucket().index;
   if (bucket >= first && bucket - first < buckets_.size()) return buckets_[bucket - first].get();
   return absl::InvalidArgumentError(absl::StrCat("bucket ", bucket,
-                                                 " is not on this server, which has ", first,
-                                                 " to ", first + buckets_.size() - 1));
+                                                 " is not on this server, which has buckets ",
+                                                 first, " to ", first + buckets_.size() - 1));
 }
 
 bool ParameterShard::IsAnnounced(WorkerId worker, Incarnation incarnation) const {

@@ -267,7 +267,7 @@ TEST_F(OutOfMemoryTest, BeyondTheLimitTheRoundUnderWayIsWholeAndTold) {
       EXPECT_OK(cluster->PushAll(TestCluster::Key(worker, 0, 0), cluster->Vector(worker)));
     }
   }
-  EXPECT_THAT(texts_, ElementsAre(HasSubstr("that this server may take is in use")));
+  EXPECT_THAT(texts_, ElementsAre(HasSubstr("that this server may use is in use")));
   EXPECT_TRUE(SameBits(*limited.Weights(1), *unlimited.Weights(1)));
 }
 

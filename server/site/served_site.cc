@@ -66,7 +66,7 @@ absl::StatusOr<messages::DatasetInfo> ServedSite::AwaitData(const Interrupted& i
       },
       [&]() -> std::optional<absl::Status> {
         if (!is_interrupted()) return std::nullopt;
-        return absl::CancelledError("told to stop before this site had its workers");
+        return absl::CancelledError("stopped on request before this site had its workers");
       });
 }
 
@@ -143,10 +143,12 @@ absl::StatusOr<rounds::SiteOutcome> ServedSite::CarryOut(const rounds::SiteOrder
             strand_->Run([&](coordinator::Coordinator& coordinator, absl::Time) {
               return coordinator.WithdrawUnlessBegun(number);
             });
-        if (is_withdrawn) return absl::CancelledError("told to stop before this step was begun");
+        if (is_withdrawn) return absl::CancelledError("stopped on request before this step began");
         waited += kLook;
         if (waited < patience_) return std::nullopt;
-        return absl::CancelledError("told to stop, and the workers of this site do not hand in");
+        return absl::CancelledError(
+            "stopped on request, but workers of this site did not deliver their last steps; these "
+            "steps are lost");
       });
 }
 

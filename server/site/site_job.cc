@@ -37,20 +37,20 @@ std::string OwnFlags() {
 absl::Status CheckMayHaveSites(const job::JobSpec& job) {
   if (!job::HasLocalSteps(job)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the servers upstream have --mode=", NameOf(job.mode),
-                     "; a site hands in what its workers have made of the weights in --local_steps "
-                     "steps, and needs --mode=local_sgd or async_local_sgd there"));
+        absl::StrCat("the upstream servers have --mode=", NameOf(job.mode),
+                     ", but a site sends changes of weights after --local_steps steps. Give the "
+                     "upstream servers --mode=local_sgd or async_local_sgd"));
   }
   if (job::HasRosters(job) && job.balance == job::Balance::kSpeed && job.global_batch_size == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the servers upstream have --balance=speed and --batch_size=", job.batch_size,
-        ", by which a fast worker gets more samples of a step than that; a site cuts a step over "
-        "its own workers, and needs a bound: give the servers upstream --global_batch_size, or "
-        "--balance=equal"));
+        "the upstream servers have --balance=speed and --batch_size=", job.batch_size,
+        ", so a fast worker gets an unlimited number of samples in a step. A site needs a limit. "
+        "Give the upstream servers --global_batch_size, or --balance=equal"));
   }
   if (std::holds_alternative<params::ClientModelSpec>(job.model.architecture)) {
     return absl::FailedPreconditionError(
-        "the servers upstream have --model=client; a site needs a model that servers know");
+        "the upstream servers have --model=client, but a site needs a model that servers know; "
+        "give them a preset or a file");
   }
   return absl::OkStatus();
 }
@@ -59,8 +59,9 @@ absl::Status CheckLayout(const messages::Registration& upstream) {
   ASSIGN_OR_RETURN(const params::Layout layout, params::BuildLayout(upstream.job.model));
   if (layout.hash() == upstream.layout().hash()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("the servers upstream lay out the model as ", upstream.layout().hash(),
-                   ", this release as ", layout.hash(), "; use the same release there and here"));
+      absl::StrCat("the layout of the model has hash ", upstream.layout().hash(),
+                   " on the upstream servers, but ", layout.hash(),
+                   " in this release; use the same release on both sides"));
 }
 
 // Returns true if each window of the job can be divided into orders of this number of steps.
@@ -86,32 +87,31 @@ absl::Status CheckGiven(const job::JobSpec& upstream, const job::JobSpec& asked,
       std::end(kSiteModes)) {
     refuse("mode", NameOf(asked.mode),
            absl::StrCat(absl::StrJoin(kSiteModes, " and "),
-                        ", in which the workers of a site move together"));
+                        ", the only modes for the workers of a site"));
   }
   if (job::DefersContributions(asked)) {
     refused.push_back(
-        "--fragments, --overlap_steps, --overlap_rounds and --outer_optimizer=easgd contradict the "
-        "rounds of a site's own workers, each of which ends before the next begins");
+        "--fragments, --overlap_steps, --overlap_rounds and --outer_optimizer=easgd contradict a "
+        "site, where each round of its workers ends before the next begins");
   }
   if (!MakeUpWindows(asked.local_steps, upstream)) {
     refuse("local_steps", absl::StrCat(asked.local_steps),
-           absl::StrCat(WindowText(upstream), " upstream, which it must divide"));
+           absl::StrCat(WindowText(upstream), " upstream, which must be a multiple of it"));
   }
   if (asked.local_steps > 1 && !job::HasRosters(upstream) &&
       upstream.balance == job::Balance::kSpeed) {
     refuse("local_steps", absl::StrCat(asked.local_steps),
-           "--balance=speed upstream, by which rounds have any number of steps");
+           "--balance=speed upstream, where rounds have any number of steps");
   }
   if (given.contains("model") && !(asked.model == upstream.model)) {
     refuse("model", asked.model.name, absl::StrCat(upstream.model.name, " upstream"));
   }
   if (asked.quorum != 0) {
-    refuse("quorum", absl::StrCat(asked.quorum),
-           "0: the samples of a step are handed out once, and all of them are to count");
+    refuse("quorum", absl::StrCat(asked.quorum), "0, because all samples of a step must count");
   }
   if (asked.pull_encoding != params::Encoding::kFp32) {
     refuse("pull_encoding", params::EncodingText(asked.pull_encoding),
-           "fp32: a site's weights do not only change by its own updates");
+           "fp32, because a site's weights also change by updates of other workers");
   }
   for (const job::JobField& field : job::JobFields()) {
     const bool is_looked_at =
@@ -126,7 +126,8 @@ absl::Status CheckGiven(const job::JobSpec& upstream, const job::JobSpec& asked,
   if (refused.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       absl::StrJoin(refused, "; "),
-      ". A site takes its job from --upstream: leave them out. Its own are ", OwnFlags()));
+      ". A site gets its job from --upstream, so leave these flags out. A site may have ",
+      OwnFlags()));
 }
 
 // Returns the number of evaluations on held-out samples in all rounds of the job.
@@ -171,15 +172,15 @@ absl::Status CheckGoesOn(const job::JobSpec& began, const job::JobSpec& now, int
   RETURN_IF_ERROR(CheckMayHaveSites(now));
   if (!MakeUpWindows(steps_of_order, now)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the servers upstream have --local_steps=", WindowText(now),
-                     " now, and those of this site, ", steps_of_order,
-                     ", do not divide it; start the site again"));
+        absl::StrCat("the upstream servers now have --local_steps=", WindowText(now),
+                     ", which is not a multiple of this site's ", steps_of_order,
+                     "; start the site again with a divisor of it"));
   }
   if (steps_of_order > 1 && !job::HasRosters(now) && now.balance == job::Balance::kSpeed) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the servers upstream have --balance=speed now, by which rounds have any number of steps, "
-        "and this site has --local_steps=",
-        steps_of_order, "; start the site again with 1"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the upstream servers now have --balance=speed, so rounds have any number of "
+                     "steps, but this site has --local_steps=",
+                     steps_of_order, "; start the site again with --local_steps=1"));
   }
   for (const job::JobField& field : job::JobFields()) {
     if (!field.is_site_state) continue;
@@ -187,13 +188,13 @@ absl::Status CheckGoesOn(const job::JobSpec& began, const job::JobSpec& now, int
     const job::JobValue after = field.get(now);
     if (before == after) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        "the servers upstream had --", field.name, "=", job::TextOf(before),
-        " when this site began, and have ", job::TextOf(after), " now; start the site again"));
+        "the upstream servers had --", field.name, "=", job::TextOf(before),
+        " when this site began, and now have ", job::TextOf(after), "; start the site again"));
   }
   if (!(began.model == now.model)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the servers upstream had --model=", began.model.name,
-                     " when this site began, and another model now (--model=", now.model.name,
+        absl::StrCat("the upstream servers had --model=", began.model.name,
+                     " when this site began, and now have another model (--model=", now.model.name,
                      "); start the site again"));
   }
   return absl::OkStatus();

@@ -208,7 +208,7 @@ TEST(SiteJobTest, DoesNotGoOnWithLocalStepsThatItsOwnDoNotDivide) {
   now.mode = job::Mode::kAsyncLocalSgd;
   now.balance = job::Balance::kSpeed;
   EXPECT_THAT(CheckGoesOn(now, now, 10),
-              StatusIs(kFailedPrecondition, HasSubstr("--balance=speed now")));
+              StatusIs(kFailedPrecondition, HasSubstr("now have --balance=speed")));
   EXPECT_OK(CheckGoesOn(now, now, 1));
 }
 

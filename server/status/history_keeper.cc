@@ -23,10 +23,11 @@ HistoryKeeper::HistoryKeeper(std::string path, Deps deps)
         storage::FileSystem::Real(),
         absl::StrCat(path_, absl::IsDataLoss(history.status()) ? ".damaged" : ".later_release"));
     const bool is_moved = std::rename(path_.c_str(), aside.c_str()) == 0;
-    lost_ = absl::StrCat("the curves of this run begin anew: ", history.status().message(), "; ",
-                         is_moved ? "it is kept as " : "and cannot be moved to ", aside);
+    lost_ = absl::StrCat("the curves of this run begin again: ", history.status().message(), "; ",
+                         is_moved ? "the old file is kept as " : "the old file cannot be moved to ",
+                         aside);
   } else if (!absl::IsNotFound(history.status())) {
-    lost_ = absl::StrCat("the curves of this run begin anew: ", history.status().message());
+    lost_ = absl::StrCat("the curves of this run begin again: ", history.status().message());
   }
   written_version_ = deps_.recorder->version();
   thread_ = std::thread([this] { Run(); });
@@ -61,7 +62,7 @@ void HistoryKeeper::WriteIfNew() {
     written_version_ = version;
     is_kept_ = true;
   } else {
-    deps_.on_trouble(absl::StrCat("the curves of this run are not kept: ", written.message()));
+    deps_.on_trouble(absl::StrCat("the curves of this run cannot be saved: ", written.message()));
   }
 }
 

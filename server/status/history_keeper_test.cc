@@ -78,7 +78,7 @@ TEST_F(HistoryKeeperTest, WritesTheFirstNewsBeforeTheIntervalIsOver) {
 TEST_F(HistoryKeeperTest, AFileThatIsNoHistoryIsMovedAside) {
   std::ofstream(path_) << std::string(4096, 'x');
   Keep();
-  EXPECT_THAT(keeper_->lost(), HasSubstr("it is kept as " + path_ + ".damaged"));
+  EXPECT_THAT(keeper_->lost(), HasSubstr("the old file is kept as " + path_ + ".damaged"));
   recorder_.Note(coordinator::Event{"joined"}, absl::UnixEpoch());
   keeper_.reset();
   ASSERT_OK_AND_ASSIGN(const history::RunHistory kept, history::ReadHistory(path_));
@@ -118,7 +118,7 @@ TEST_F(HistoryKeeperTest, WhatCannotBeWrittenIsTold) {
   keeper_.emplace(absl::StrCat(path_, "/nowhere"), deps);
   recorder_.Note(coordinator::Event{"joined"}, absl::UnixEpoch());
   keeper_.reset();
-  EXPECT_THAT(troubles_, ElementsAre(HasSubstr("are not kept: ")));
+  EXPECT_THAT(troubles_, ElementsAre(HasSubstr("cannot be saved: ")));
 }
 
 }  // namespace

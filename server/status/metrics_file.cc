@@ -140,8 +140,9 @@ absl::StatusOr<MetricsFile> MetricsFile::Open(const std::string& path, bool may_
   start.resize(static_cast<size_t>(there.gcount()));
   if (!absl::StartsWith(kLineStart, start)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        target, " is there and has no metrics in it: its first line does not begin with ",
-        kLineStart, "; name another file, or a new one"));
+        target,
+        " exists, but is not a file of metrics, because its first line does not begin with ",
+        kLineStart, ". Give another or a new file"));
   }
   ASSIGN_OR_RETURN(output::LineFile file, output::LineFile::Open(path, may_share));
   return MetricsFile(std::move(file));
@@ -154,16 +155,18 @@ absl::StatusOr<MetricsFile::Change> MetricsFile::GoOnFrom(const coordinator::Res
   if (there.bad()) return ErrnoStatus(errno, "read", file_.path());
   if (!std::exchange(is_of_this_run_, true) && IsAnotherRun(kept, point)) {
     ASSIGN_OR_RETURN(const std::string aside, SetAside());
-    return Change{absl::StrCat(file_.path(), " had rounds of another run: they are in ", aside),
-                  /*was_another_run=*/true};
+    return Change{
+        absl::StrCat(file_.path(), " had rounds of another run, which are now in ", aside),
+        /*was_another_run=*/true};
   }
   RETURN_IF_ERROR(file_.CutTo(kept.bytes));
   Change change;
   change.missing = kept.missing;
   if (kept.num_cut > 0) {
-    change.text = absl::StrCat(file_.path(), " has ", kept.num_cut, " lines less: rounds from ",
-                               point.next_round.value(), " on come again",
-                               kept.is_one_cut_early ? ", and those that were under way then" : "");
+    change.text =
+        absl::StrCat(file_.path(), " has ", kept.num_cut, " lines less, because rounds from ",
+                     point.next_round.value(), " on are repeated",
+                     kept.is_one_cut_early ? ", and those that were open then" : "");
     return change;
   }
   const Round there_again = kept.missing.empty() ? point.next_round : kept.missing.front().round;

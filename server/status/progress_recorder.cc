@@ -52,7 +52,7 @@ std::string ProgressLine(const rounds::RoundSummary& summary, job::LossUnit unit
   if (samples_per_second > 0) absl::StrAppendFormat(&line, "  %.1f samples/s", samples_per_second);
   absl::StrAppendFormat(&line, "  %d %s", summary.workers,
                         summary.workers == 1 ? "worker" : "workers");
-  if (summary.committed_short) line += ", not all of the round";
+  if (summary.committed_short) line += ", completed without some workers";
   return line;
 }
 
@@ -123,13 +123,14 @@ void ProgressRecorder::Record(const rounds::RoundSummary& summary) {
 void ProgressRecorder::CutMetrics(const coordinator::RestoredPoint& point) {
   const absl::StatusOr<MetricsFile::Change> done = metrics_->GoOnFrom(point);
   if (!done.ok()) {
-    config_.on_failure(absl::StrCat("--metrics_out: ", done.status().message(), "; rounds from ",
-                                    point.next_round.value(), " on may be in it twice"));
+    config_.on_failure(absl::StrCat("--metrics_out: ", done.status().message(),
+                                    "; the file may have rounds from ", point.next_round.value(),
+                                    " on twice"));
   } else if (done->was_another_run && point.next_round == Round(0)) {
-    config_.on_failure(absl::StrCat("--metrics_out: ", done->text,
-                                    ". The job begins at round 0: if it was to go on with that "
-                                    "run, --checkpoint_dir is not the "
-                                    "folder that it had, or not mounted"));
+    config_.on_failure(
+        absl::StrCat("--metrics_out: ", done->text,
+                     ". The job begins at round 0. If it should continue that run, "
+                     "--checkpoint_dir is another folder than before, or is not mounted"));
   } else if (!done->text.empty()) {
     logging::LogWarn("--metrics_out: {}", done->text);
   }
@@ -144,12 +145,13 @@ void ProgressRecorder::WriteMetrics(const rounds::RoundSummary& summary) {
   const absl::Status written = metrics_->Append(MetricsLine(summary, config_.loss_unit));
   if (!written.ok()) {
     if (num_lost_lines_++ == 0) {
-      config_.on_failure(absl::StrCat("--metrics_out: ", written.message(),
-                                      "; rounds are missing from it until that is mended"));
+      config_.on_failure(
+          absl::StrCat("--metrics_out: ", written.message(),
+                       "; rounds are missing from it until it can be written again"));
     }
   } else if (num_lost_lines_ > 0) {
-    logging::LogWarn("{} is written again; it lacks {} rounds before round={}", config_.metrics_out,
-                     num_lost_lines_, summary.round);
+    logging::LogWarn("{} can be written again; it lacks {} rounds before round={}",
+                     config_.metrics_out, num_lost_lines_, summary.round);
     num_lost_lines_ = 0;
   }
 }
@@ -171,9 +173,9 @@ void ProgressRecorder::WriteTensorBoard(absl::string_view record) {
   const bool was_failing = std::exchange(is_tensorboard_failing_, !written.ok());
   if (!written.ok() && !was_failing) {
     config_.on_failure(absl::StrCat("--tensorboard_dir: ", written.message(),
-                                    "; rounds are missing from it until that is mended"));
+                                    "; rounds are missing from it until it can be written again"));
   } else if (written.ok() && was_failing) {
-    logging::LogWarn("{} is written again", tensorboard_->path());
+    logging::LogWarn("{} can be written again", tensorboard_->path());
   }
 }
 

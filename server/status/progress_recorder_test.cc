@@ -64,7 +64,8 @@ TEST(ProgressRecorderTest, ProgressLineLeavesOutWhatIsUnknown) {
   summary.workers = 1;
   summary.committed_short = true;
   EXPECT_EQ(ProgressLine(summary, job::LossUnit::kNats, 0.0),
-            "round 3/10  loss 2.5000 nats  held-out 2.0000 nats  1 worker, not all of the round");
+            "round 3/10  loss 2.5000 nats  held-out 2.0000 nats  1 worker, completed without some "
+            "workers");
 }
 
 TEST(ProgressRecorderTest, WritesOneLinePerRound) {
@@ -142,8 +143,9 @@ class MetricsFileTest : public testing::Test {
 
 TEST_F(MetricsFileTest, RoundsThatComeAgainAreThereOnce) {
   Write(Lines(0, 8) + R"({"round":8,"train_lo)");  // as left by kill -9
-  EXPECT_THAT(GoOn(PointOf(5)),
-              IsOkAndHolds(testing::HasSubstr("3 lines less: rounds from 5 on come again")));
+  EXPECT_THAT(
+      GoOn(PointOf(5)),
+      IsOkAndHolds(testing::HasSubstr("3 lines less, because rounds from 5 on are repeated")));
   EXPECT_EQ(ContentOf(path_), Lines(0, 6));
   EXPECT_THAT(GoOn(PointOf(6)), IsOkAndHolds(""));
   EXPECT_EQ(ContentOf(path_), Lines(0, 7));
@@ -151,13 +153,14 @@ TEST_F(MetricsFileTest, RoundsThatComeAgainAreThereOnce) {
 
 TEST_F(MetricsFileTest, AnotherRunIsKeptUnderAnotherName) {
   Write(Lines(0, 3));
-  EXPECT_THAT(GoOn(PointOf(0)), IsOkAndHolds(testing::HasSubstr("they are in " + path_ + ".1")));
+  EXPECT_THAT(GoOn(PointOf(0)),
+              IsOkAndHolds(testing::HasSubstr("which are now in " + path_ + ".1")));
   EXPECT_EQ(ContentOf(path_), Lines(0, 1));
   EXPECT_EQ(ContentOf(path_ + ".1"), Lines(0, 3));
   // Round 2 of this job comes after another number of samples.
   coordinator::RestoredPoint other = PointOf(1);
   other.trained_samples = 7;
-  EXPECT_THAT(GoOn(other), IsOkAndHolds(testing::HasSubstr("they are in " + path_ + ".2")));
+  EXPECT_THAT(GoOn(other), IsOkAndHolds(testing::HasSubstr("which are now in " + path_ + ".2")));
   EXPECT_EQ(ContentOf(path_), Lines(1, 2));
 }
 
@@ -188,7 +191,8 @@ TEST_F(MetricsFileTest, WhatThisProcessHasWrittenIsItsOwnRunWhereverItGoesBackTo
     ASSERT_OK(file.Append(MetricsLine(SummaryOf(round), job::LossUnit::kNats)));
   }
   ASSERT_OK_AND_ASSIGN(const MetricsFile::Change change, file.GoOnFrom(PointOf(0)));
-  EXPECT_THAT(change.text, testing::HasSubstr("3 lines less: rounds from 0 on come again"));
+  EXPECT_THAT(change.text,
+              testing::HasSubstr("3 lines less, because rounds from 0 on are repeated"));
   EXPECT_FALSE(change.was_another_run);
   EXPECT_EQ(ContentOf(path_), "");
 }
@@ -248,7 +252,7 @@ TEST_F(MetricsFileTest, TheFinalEvaluationStaysWhereItWasDone) {
 TEST_F(MetricsFileTest, AFileOfSomethingElseIsRefused) {
   Write("Dear diary,\n");
   EXPECT_THAT(MetricsFile::Open(path_), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                 testing::HasSubstr("has no metrics in it")));
+                                                 testing::HasSubstr("is not a file of metrics")));
   EXPECT_EQ(ContentOf(path_), "Dear diary,\n");
 }
 

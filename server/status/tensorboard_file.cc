@@ -156,7 +156,7 @@ absl::StatusOr<TensorBoardFile> TensorBoardFile::Create(const std::string& folde
   if (checkpoint.has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder, " is or lies in checkpoint ", *checkpoint,
-                     ", whose files only servers write; name a folder outside of it"));
+                     ", where only servers write files; give a folder outside of it"));
   }
   std::error_code error;
   std::filesystem::create_directories(folder, error);

@@ -13,7 +13,7 @@ Decision AsynchronousBuckets::OnNewPush(const PushFacts& push, const BucketFacts
     return Decision::Reject(
         absl::StatusCode::kFailedPrecondition,
         absl::StrCat("worker ", push.worker.value(), " computed round ", push.round.value(),
-                     " on version ", push.base_version.value(), ", this bucket is at ",
+                     " on version ", push.base_version.value(), ", but this bucket is at version ",
                      bucket.version.value(), "; pull again"));
   }
   return Decision::ApplyAlone(absl::StrCat("staleness ", bucket.version - push.base_version));
@@ -80,13 +80,13 @@ Decision AsynchronousCluster::OnGrant(const MemberProgress& member,
     const int64_t ahead = member.rounds_completed - slowest->rounds_completed;
     if (ahead > config_.max_rounds_ahead) {
       return Decision::Hold(
-          absl::StrCat("the next round of ", member.name, " would be ", ahead, " ahead of ",
+          absl::StrCat("the next round of ", member.name, " would be ", ahead, " rounds ahead of ",
                        slowest->name, ", more than --max_rounds_ahead=", config_.max_rounds_ahead,
                        "; waits for ", slowest->name));
     }
   }
   if (const MemberProgress* const other = ToMeet(member, cluster); other != nullptr) {
-    return Decision::Hold(absl::StrCat(member.name, " goes on with ", other->name,
+    return Decision::Hold(absl::StrCat(member.name, " waits for ", other->name,
                                        ", whose contribution is expected at any moment"));
   }
   return Decision::Apply();

@@ -92,7 +92,7 @@ class GraceTest : public testing::Test {
 TEST_F(GraceTest, WhoIsAboutToHandInIsMet) {
   const Decision met = Grant(absl::ZeroDuration(), absl::Seconds(9));
   EXPECT_EQ(met.action, Action::kHold);
-  EXPECT_THAT(met.reason, HasSubstr("a goes on with b"));
+  EXPECT_THAT(met.reason, HasSubstr("a waits for b"));
   EXPECT_EQ(Grant(absl::Seconds(1), absl::Seconds(9.5)).action, Action::kHold);
   // Here `b` is a little late.
   EXPECT_EQ(Grant(absl::Seconds(1), absl::Seconds(11)).action, Action::kHold);

@@ -26,7 +26,7 @@ Decision BucketPolicy::OnPush(const PushFacts& push, const BucketFacts& bucket) 
     if (push.incarnation < last.incarnation) return RefuseEnded(push.worker, push.incarnation);
     if (push.incarnation == last.incarnation && push.round <= last.round) {
       return Decision::Duplicate(absl::StrCat("round ", push.round.value(), " of worker ",
-                                              push.worker.value(), " was counted before"));
+                                              push.worker.value(), " has been counted already"));
     }
   }
   switch (push.standing) {

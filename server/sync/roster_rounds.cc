@@ -67,12 +67,12 @@ Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& buck
     return Decision::Reject(
         absl::StatusCode::kFailedPrecondition,
         absl::StrCat("worker ", push.worker.value(), " sent a part of round ", push.round.value(),
-                     " that this round does not exchange (--fragments); go by the job's fragments, "
-                     "or by a release that knows them"));
+                     " that this round does not exchange (--fragments); send the parts of the "
+                     "job's fragments, or use a release that can"));
   }
   if (push.round < bucket.round) {
     return Decision::Late(absl::StrCat("round ", push.round.value(),
-                                       " was committed without worker ", push.worker.value(),
+                                       " was completed without worker ", push.worker.value(),
                                        "; the open round is ", open));
   }
   if (push.round > bucket.round && push.round <= bucket.newest_opened + fragments_) {
@@ -84,7 +84,7 @@ Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& buck
     return Decision::Reject(
         absl::StatusCode::kAborted,
         absl::StrCat("worker ", push.worker.value(), " sent round ", push.round.value(),
-                     ", expected is round ", open, "; register again"));
+                     ", but round ", open, " is expected; register again"));
   }
   if (bucket.plan == nullptr) return Decision::Hold(CollectingText(bucket));
   if (!Contains(bucket.live, push.worker)) {
@@ -130,13 +130,14 @@ Decision RosterBuckets::OnRosterChange(const BucketFacts& bucket) const {
   const int contributed = static_cast<int>(bucket.contributed.size());
   const int missing = is_over ? 0 : static_cast<int>(Missing(bucket).size());
   if (contributed == 0 && missing == 0) {
-    return Decision{Action::kDrop,
-                    absl::StrCat("round ", bucket.round.value(),
-                                 ": everyone was lost before contributing; no update")};
+    return Decision{
+        Action::kDrop,
+        absl::StrCat("round ", bucket.round.value(),
+                     ": all workers were lost before they contributed, so there is no update")};
   }
   if (contributed >= Due(quorum_, contributed + missing)) {
-    return Decision::Apply(absl::StrCat("round ", bucket.round.value(), " goes on with the ",
-                                        contributed, " contributions that came"));
+    return Decision::Apply(absl::StrCat("round ", bucket.round.value(), " is completed with the ",
+                                        contributed, " contributions that arrived"));
   }
   return Decision::Hold(CollectingText(bucket));
 }

@@ -153,7 +153,7 @@ TEST_F(RosterRoundsTest, LateIsDroppedAheadIsRefusedUnopenedIsHeld) {
   EXPECT_FALSE(late.duplicate);
   const Decision ahead = everyone_.OnPush(PushOf(1, 7), Facts());
   EXPECT_EQ(ahead.code, absl::StatusCode::kAborted);
-  EXPECT_THAT(ahead.reason, HasSubstr("expected is round 5"));
+  EXPECT_THAT(ahead.reason, HasSubstr("round 5 is expected"));
   BucketFacts unopened = Facts();
   unopened.plan = nullptr;
   EXPECT_THAT(everyone_.OnPush(PushOf(1), unopened).reason, HasSubstr("open round 5"));

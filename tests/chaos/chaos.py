@@ -61,9 +61,9 @@ EXPLAINED = {
         {"half-open", "refuse", "cut", "kill", "kill twice", "terminate"},
     r"^a checkpoint was left out, because the one before it was still being written":
         {*KINDS["processes"], *KINDS["network"]},
-    r"replica \S+: .*: nothing is acknowledged until it has everything again|"
+    r"replica \S+: .*; no contribution is acknowledged until the replica has everything again|"
     r"^checkpoint \S+: replica \S+: |"
-    r"the journal.* cannot be written, and (the server answers|nothing is) .*(replica \S+: |the replica was lost)":
+    r"the journal.* cannot be written, and (the server answers|no contribution is) .*(replica \S+: |the replica was lost)":
         {*KINDS["processes"], *KINDS["network"], *KINDS["disks"]},  # of the replica
     r"^the server of shard 1 at \S+ does not answer, and training waits for it":
         {"half-open", "stop", "delay"},

@@ -109,7 +109,7 @@ class PartitionCheck(CheckCase):
       self.wait_for_rounds(20, "old.jsonl")
 
       proxy.refuse("link")
-      self.wait_for_alarm("nothing is acknowledged until it has everything again")
+      self.wait_for_alarm("no contribution is acknowledged until the replica has everything again")
       newcomer = self.start_worker_of(f"127.0.0.1:{self.port}", "newcomer")
       last = self.assert_stands("old.jsonl")
       self.assertLess(last, self.rounds // 2)

@@ -220,7 +220,7 @@ TEST_F(DivergenceTest, WorkerThatReportsWithoutPushingIsDroppedAndNothingHangs) 
   ASSERT_OK_AND_ASSIGN(const v1::Grant grant, workers_[0]->NextGrant(std::nullopt));
   workers_[0]->AskForGrant(ReportOf(grant), absl::Milliseconds(1)).IgnoreError();
   while (Status().workers(0).state() != "dropped") std::this_thread::yield();
-  EXPECT_THAT(Status().workers(0).reason(), HasSubstr("has reported round 0 and not pushed"));
+  EXPECT_THAT(Status().workers(0).reason(), HasSubstr("has reported round 0 but has not sent"));
   const auto stub = v1::AdminService::NewStub(
       grpc::CreateChannel(cluster_->address(), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;

@@ -188,7 +188,7 @@ TEST_F(RestartTest, EachServersReplicaIsInTheStatusAndAnAlarmAboutItEndsOnceItIs
   replicas[1].reset();
   const auto alarm_of = [](const v1::ClusterStatus& status) {
     return absl::c_find_if(status.alarms(), [](const v1::Alarm& alarm) {
-      return absl::StrContains(alarm.text(), "until it has everything again");
+      return absl::StrContains(alarm.text(), "until the replica has everything again");
     });
   };
   wait_for([&](const v1::ClusterStatus& status) {

@@ -68,7 +68,7 @@ class LostServerTest(CheckpointTestCase):
     restarted = self.start_server(port=self.port, name="restarted", **flags)
     restarted_at = time.monotonic()
     # The lines of the rounds that were lost are cut while the weights are loaded.
-    wait_until(lambda: "lines less: rounds from" in restarted.log(), self.logs)
+    wait_until(lambda: "lines less, because rounds from" in restarted.log(), self.logs)
     num_lines = len(self.metrics())
     wait_until(lambda: len(self.metrics()) > num_lines, self.logs)
     seconds = time.monotonic() - restarted_at

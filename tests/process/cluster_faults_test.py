@@ -230,7 +230,7 @@ class SecondSignalTest(ClusterTestCase):
     self.wait_for_round(5)
     worker.send(signal.SIGSTOP)  # the last checkpoint waits for the end of its round
     server.send(signal.SIGINT)
-    server.wait_for_log("once more: at once")
+    server.wait_for_log("send the signal again to stop at once")
     self.send_again(server, signal.SIGINT)
     self.assertEqual(server.wait(AT_ONCE_SECONDS), 128 + signal.SIGINT, server.log())
 

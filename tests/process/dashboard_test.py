@@ -147,7 +147,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
 
     self.write("kept/history.sqlite", "x" * 5000)
     server = self.start_with_pages(rounds=5000, checkpoint_dir=kept)
-    self.wait_for_status(lambda status: "curves of this run begin anew" in alarms_in(status),
+    self.wait_for_status(lambda status: "curves of this run begin again" in alarms_in(status),
                          "the alarm")
     self.assertTrue(os.path.exists(self.path("kept", "history.sqlite.damaged")))
     server.kill()

@@ -36,7 +36,7 @@ class ReshardingTest(ClusterTestCase):
       # Servers that are started before that of shard 0 do not keep it from their journals.
       others = [self.start_shard(shard, num_shards) for shard in range(1, num_shards)]
       for other in others:
-        other.wait_for_log("no journal of shard" if num_rounds == 0 else "does not touch the journal of shard")
+        other.wait_for_log("no journal of shard" if num_rounds == 0 else "before it changes the journal of shard")
       if num_rounds > 0:
         # One that is killed while it saves what the journals have leaves it to the next one.
         killed = self.start_shard(0, num_shards)

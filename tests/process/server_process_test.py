@@ -164,7 +164,7 @@ class ServerProcessTest(unittest.TestCase):
           [SERVER, "--listen=127.0.0.1:0", "--model=mlp", *flags], stderr=subprocess.PIPE,
           text=True) as second:
         self.addCleanup(second.kill)
-        standing_by = next(line for line in second.stderr if "stands by" in line)
+        standing_by = next(line for line in second.stderr if "as a standby" in line)
         self.assertIn(f"process {first.process.pid},", standing_by)
         # What the end of a lease does to a holder that is frozen.
         first.process.send_signal(signal.SIGSTOP)
@@ -175,7 +175,7 @@ class ServerProcessTest(unittest.TestCase):
         self.assertTrue(any("address=" in line for line in second.stderr))
         first.process.send_signal(signal.SIGCONT)
         self.assertEqual(first.process.wait(PATIENCE_SECONDS), 129)
-        self.assertRegex(first.process.stderr.read(), "the leader lease .*; ends at once")
+        self.assertRegex(first.process.stderr.read(), "the leader lease .*; this server ends at once")
         # A server that ends gives the lease back.
         second.send_signal(signal.SIGTERM)
         self.assertEqual(second.wait(PATIENCE_SECONDS), 128 + signal.SIGTERM)

@@ -224,7 +224,7 @@ class SitesTest(cluster_processes.ClusterTestCase):
       site = self.start(self.site_command(upstream=port.number), "early_site")
       site.wait_for_log(f"waits for upstream 127.0.0.1:{port.number}")
       root = self.start_root(port.number)
-      site.wait_for_log("is the worker 'berlin'")
+      site.wait_for_log("it is worker 'berlin'")
       site.send(signal.SIGTERM)
       site.wait()
     refused = self.start(self.site_command(learning_rate=0.5, site_name="paris"), "refused")
