@@ -31,7 +31,7 @@ absl::StatusOr<KeepResiduals> ParseKeepResiduals(absl::string_view what, absl::s
   if (text == "local_steps") return KeepResiduals::kLocalSteps;
   if (text == "always") return KeepResiduals::kAlways;
   return absl::InvalidArgumentError(
-      absl::StrCat(what, "='", text, "': allowed is never, local_steps, always"));
+      absl::StrCat(what, "='", text, "' is unknown; allowed: never, local_steps, always"));
 }
 
 bool KeepsResidual(KeepResiduals keep, const job::JobSpec& job) {
@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<ResidualFolder>> ResidualFolder::Take(const std::
   while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK && clock->Now() < deadline) {
       if (!std::exchange(is_told, true)) {
-        logging::LogInfo("waits for another process to let go of {}, for at most {}", path,
+        logging::LogInfo("another process holds {}; waits for its end for at most {}", path,
                          absl::FormatDuration(patience));
       }
       clock->Sleep(kPause);
@@ -68,7 +68,9 @@ absl::StatusOr<std::unique_ptr<ResidualFolder>> ResidualFolder::Take(const std::
     }
     if (errno == EWOULDBLOCK) {
       return absl::AlreadyExistsError(
-          absl::StrCat(path, " is held by another process: one worker of a name at a time"));
+          absl::StrCat(path,
+                       " is held by another process, and only one worker of a name may run at a "
+                       "time; stop that process or give another --name"));
     }
     if (errno != EINTR) return ErrnoStatus(errno, "lock", lock_path);
   }

@@ -49,11 +49,12 @@ void ServiceReports::Report(const Reader& read) {
   const State state = read();
   const absl::Duration still = stall_watch_.Look(clock_->Now(), state.work);
   if (still > absl::ZeroDuration() && !state.is_stopping) {
-    const std::string text =
-        absl::StrCat("hangs: ", state.work->what, ", and has not got on for ", DurationText(still));
+    const std::string text = absl::StrCat("this worker hangs: it ", state.work->what,
+                                          " and has made no progress for ", DurationText(still));
     if (!std::exchange(is_stall_told_, true)) {
-      logging::LogError("{} (--stall_timeout): a service manager that watches it starts it again",
-                        text);
+      logging::LogError(
+          "{} (--stall_timeout); if a service manager watches the worker, it starts it again",
+          text);
     }
     return manager_.TellStuck(text);
   }

@@ -80,8 +80,8 @@ TEST_F(ServiceReportsTest, WhatDoesNotGetOnIsNotAliveUntilItDoes) {
   EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=enrols");
   reports.Watch([&state] { return state; });
   for (int i = 0; i < 4; ++i) EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=computes");
-  EXPECT_EQ(Next(), "STATUS=hangs: computes a step, and has not got on for 4s");
-  EXPECT_EQ(Next(), "STATUS=hangs: computes a step, and has not got on for 5s");
+  EXPECT_EQ(Next(), "STATUS=this worker hangs: it computes a step and has made no progress for 4s");
+  EXPECT_EQ(Next(), "STATUS=this worker hangs: it computes a step and has made no progress for 5s");
   state.work->progress = 2;
   EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=computes");
   // The worker may wait for other processes without a limit.

@@ -60,9 +60,9 @@ absl::StatusOr<std::string> TuningFile::Read() const {
   if (absl::IsNotFound(text.status())) return std::string();
   RETURN_IF_ERROR(text.status());
   if (text->empty() || absl::StartsWith(*text, kernels::kTuningTextBegin)) return text;
-  return absl::FailedPreconditionError(
-      absl::StrCat(path_, " is no tuning file: it does not begin with '", kernels::kTuningTextBegin,
-                   "'; it stays as it is: remove it, or name another file"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      path_, " is not a tuning file, because it does not begin with '", kernels::kTuningTextBegin,
+      "', and is left unchanged; remove it, or give another path"));
 }
 
 absl::Status TuningFile::Update(absl::FunctionRef<std::string(absl::string_view kept)> merge,
@@ -80,7 +80,7 @@ std::string TuningFile::TextForDevice() {
   absl::StatusOr<std::string> text = Read();
   if (text.ok()) return *std::move(text);
   logger_.Log(logging::LogLevel::kWarn, kFile,
-              absl::StrCat("--tuning_file is not used, and what it would say is measured: ",
+              absl::StrCat("--tuning_file is not used, so its values are measured again: ",
                            text.status().message()));
   return "";
 }
@@ -89,7 +89,7 @@ void TuningFile::Tell(const kernels::Device& device) {
   if (device.MergeTuning("").empty()) {
     logger_.Log(logging::LogLevel::kWarn, kDevice,
                 absl::StrCat("--tuning_file=", path_, " has no effect: ",
-                             device.capabilities().name, " chooses nothing by measuring"));
+                             device.capabilities().name, " needs no measurements"));
     return;
   }
   if (const std::string unused = device.DescribeTuning(); !unused.empty()) {
@@ -110,7 +110,7 @@ void TuningFile::Keep(const kernels::Device& device, absl::Duration patience) {
     logger_.Forget(kFile);
   } else if (!absl::IsUnavailable(status) || patience > absl::ZeroDuration()) {
     logger_.Log(logging::LogLevel::kWarn, kFile,
-                absl::StrCat("--tuning_file is not written, and later runs measure again: ",
+                absl::StrCat("--tuning_file cannot be written, so later runs measure again: ",
                              status.message()));
   }
 }

@@ -155,7 +155,8 @@ TEST_F(TuningFileTest, WhatAnotherProcessHoldsIsWrittenLater) {
   const absl::Time before = clock_.Now();
   file->Keep(*card, TuningFile::kPatience);
   EXPECT_GE(clock_.Now() - before, TuningFile::kPatience);
-  EXPECT_THAT(log_, ElementsAre(AllOf(HasSubstr("is not written"), HasSubstr("another process"))));
+  EXPECT_THAT(log_,
+              ElementsAre(AllOf(HasSubstr("cannot be written"), HasSubstr("another process"))));
   EXPECT_THAT(Names(), IsEmpty());
   close(holder);
   file->Keep(*card, absl::ZeroDuration());
@@ -191,8 +192,9 @@ TEST_F(TuningFileTest, WhatIsNoTuningFileStaysAsItIs) {
   file->Keep(*card, absl::ZeroDuration());
   file->Keep(*card, TuningFile::kPatience);
   EXPECT_EQ(Contents(), "my thesis");
-  EXPECT_THAT(log_, ElementsAre(AllOf(HasSubstr("is not used"), HasSubstr("no tuning file")),
-                                AllOf(HasSubstr("is not written"), HasSubstr("no tuning file"))));
+  EXPECT_THAT(log_,
+              ElementsAre(AllOf(HasSubstr("is not used"), HasSubstr("not a tuning file")),
+                          AllOf(HasSubstr("cannot be written"), HasSubstr("not a tuning file"))));
 }
 
 TEST_F(TuningFileTest, WhatCannotBeReadOrWrittenIsToldAndTrainingGoesOn) {
@@ -204,8 +206,9 @@ TEST_F(TuningFileTest, WhatCannotBeReadOrWrittenIsToldAndTrainingGoesOn) {
     const auto card = Card(file->TextForDevice(), 1);
     Multiply(*card, 9);
     file->Keep(*card, absl::ZeroDuration());
-    EXPECT_THAT(log_, ElementsAre(AllOf(HasSubstr("is not used"), HasSubstr("Permission denied")),
-                                  AllOf(HasSubstr("not written"), HasSubstr("Permission denied"))));
+    EXPECT_THAT(log_,
+                ElementsAre(AllOf(HasSubstr("is not used"), HasSubstr("Permission denied")),
+                            AllOf(HasSubstr("cannot be written"), HasSubstr("Permission denied"))));
   }
   ASSERT_EQ(chmod(path_.c_str(), S_IRUSR), 0);
   ASSERT_EQ(chmod(folder_.c_str(), S_IRUSR | S_IXUSR), 0);
@@ -215,7 +218,7 @@ TEST_F(TuningFileTest, WhatCannotBeReadOrWrittenIsToldAndTrainingGoesOn) {
   Multiply(*card, 9);
   file->Keep(*card, absl::ZeroDuration());
   file->Keep(*card, absl::ZeroDuration());
-  EXPECT_THAT(log_, ElementsAre(AllOf(HasSubstr("is not written"), HasSubstr("tuning.tmp-"))));
+  EXPECT_THAT(log_, ElementsAre(AllOf(HasSubstr("cannot be written"), HasSubstr("tuning.tmp-"))));
   EXPECT_EQ(Contents(), "");
   ASSERT_EQ(chmod(folder_.c_str(), S_IRWXU), 0);
   file->Keep(*card, absl::ZeroDuration());

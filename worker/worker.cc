@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
   logging::LogInfo("worker '{}' computes on {}{}{}", worker->config_.name, device_name,
                    why_not_cuda.empty() ? "" : "; no CUDA: ", why_not_cuda);
   if (const kernels::DeviceGroup* group = worker->devices_.group.get(); group != nullptr) {
-    logging::LogInfo("gradients and weights go from card to card by {}", group->Describe());
+    logging::LogInfo("gradients and weights go from card to card through {}", group->Describe());
   }
   if (worker->tuning_file_ != nullptr) {
     for (const auto& device : worker->devices_.devices) worker->tuning_file_->Tell(*device);
@@ -259,8 +259,8 @@ void Worker::Do(const life::Lifecycle::Connect&) {
         registration->layout().num_elements());
     if (registration_.has_value() && IsOtherJob(*registration_, *registration)) {
       logging::LogWarn(
-          "the servers at this address have another job than before, with which this worker trains "
-          "now: model={} seed={}, before model={} seed={}",
+          "the servers at this address have another job than before, and this worker now trains "
+          "with it: model={} seed={}, before model={} seed={}",
           job.model.name, job.seed, registration_->job.model.name, registration_->job.seed);
     }
     life = life::LifeId{registration->server_incarnation, registration->life.incarnation};
@@ -275,7 +275,7 @@ void Worker::Do(const life::Lifecycle::Connect&) {
 }
 
 void Worker::DropWhatServersLack(const absl::Status& reason) {
-  logging::LogWarn("{}: drops its residual and what it has kept of its last round",
+  logging::LogWarn("{}; this worker drops its residual and the saved data of its last round",
                    reason.message());
   {
     absl::MutexLock lock(&mutex_);
@@ -383,8 +383,9 @@ void Worker::Do(const life::Lifecycle::Finish& finish) {
   KeepTuning(TuningFile::kPatience);
   if (runner_ != nullptr && finish.status.ok() && (IsStopping() || has_rounds_left_)) {
     if (const absl::Status kept = runner_->KeepOptimizerState(); !kept.ok()) {
-      logging::LogWarn("the state of the inner optimizer is not kept, and begins anew: {}",
-                       kept.message());
+      logging::LogWarn(
+          "the state of the inner optimizer could not be saved and is reset at the next start: {}",
+          kept.message());
     }
   }
   if (residuals_ != nullptr) {
@@ -462,9 +463,11 @@ void Worker::OnServersMoved(const messages::ServerAddresses& servers) {
   for (const std::string& address : servers.addresses) {
     const absl::Status allowed = CheckServer(address);
     if (!allowed.ok())
-      return logging::LogError("stays with the servers that it knows: {}", allowed.message());
+      return logging::LogError("this worker keeps using the servers that it knows: {}",
+                               allowed.message());
   }
-  logging::LogInfo("the servers are at {} now", absl::StrJoin(servers.addresses, ", "));
+  logging::LogInfo("the addresses of the servers are now {}",
+                   absl::StrJoin(servers.addresses, ", "));
   transport->MoveTo(servers.addresses);
 }
 
@@ -482,10 +485,11 @@ absl::Status Worker::CheckServer(const std::string& address) const {
   if (!config_.security.is_plain() || config_.insecure) return absl::OkStatus();
   const absl::StatusOr<net::HostPort> place = net::ParseHostPort("", address, /*lowest_port=*/1);
   if (place.ok() && place->IsLoopback()) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(
-      "a server is at ", address,
-      ", on another machine, and without --join the way there is plain text; give --join, "
-      "--tls_cert, or --insecure if whoever is in between may read and change everything"));
+  return absl::PermissionDeniedError(
+      absl::StrCat("a server is at ", address,
+                   ", on another machine, and without --join the connection is plain text. Give "
+                   "--join or --tls_cert. Or give --insecure; then anything on the network between "
+                   "them can read and change the traffic"));
 }
 
 absl::Status Worker::Prepare(const messages::Registration& registration) {
@@ -535,7 +539,8 @@ void Worker::TakeResidualFolder() {
       ResidualFolder::Take(config_.residual_folder, config_.name, clock_);
   if (!folder.ok()) {
     return logging::LogWarn(
-        "residuals and the inner optimizer are not kept for the next process of this name: {}",
+        "residuals and the state of the inner optimizer cannot be saved for the next process of "
+        "this name: {}",
         folder.status().message());
   }
   residuals_ = *std::move(folder);
@@ -625,8 +630,8 @@ void Worker::TakeLastWeights(const messages::Grant& done) {
   const absl::Status pulled = runner_->PullWeights(ContextOf(transport.get()), min_round);
   if (pulled.ok()) return;
   last_weights_ = absl::UnavailableError(
-      absl::StrCat("the job is done, and its last weights did not come: ", pulled.message(),
-                   "; psctl export has them"));
+      absl::StrCat("the job is done, but its last weights did not arrive: ", pulled.message(),
+                   "; get them with psctl export"));
 }
 
 std::shared_ptr<client::CancellableTransport> Worker::CurrentTransport() {
@@ -670,7 +675,8 @@ void Worker::CountContribution(const messages::Grant& grant, const messages::Rou
   };
   const int64_t pulls = runner_->num_pulls();
   logging::LogInfo(
-      "first contribution is handed in: round {}, {} samples, {} after the start of this process "
+      "the first contribution is delivered: round {}, {} samples, {} after the start of this "
+      "process "
       "and {} after its registration; weights were pulled {}",
       report.round, report.num_samples, rounded(now - started_at_), rounded(now - registered_at_),
       pulls == 1 ? "once" : absl::StrCat(pulls, " times"));
@@ -694,7 +700,7 @@ void Worker::TellProgress(const messages::Grant& grant) {
     const bool has_refused = devices_.devices[i]->num_refused_outputs() > 0;
     choices_logger_.Log(has_refused ? logging::LogLevel::kWarn : logging::LogLevel::kInfo,
                         absl::StrCat("choices of ", device),
-                        absl::StrCat(device, " has chosen:\n", choices));
+                        absl::StrCat(device, " has chosen these kernels:\n", choices));
   }
 }
 

@@ -92,9 +92,8 @@ absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view fla
   const std::string leftovers =
       wire::LeftoversText(security, security::Role::kWorker, entrance.name);
   if (may_be_plain.ok() || leftovers.empty()) return may_be_plain;
-  return absl::InvalidArgumentError(
-      absl::StrCat(may_be_plain.message(),
-                   ". Of the certificates that are kept here none will do: ", leftovers));
+  return absl::InvalidArgumentError(absl::StrCat(
+      may_be_plain.message(), ". None of the saved certificates can be used: ", leftovers));
 }
 
 WorkerCredentials::WorkerCredentials(const wire::ClusterEntry& entry) : entry_(entry) {
@@ -106,8 +105,8 @@ absl::StatusOr<std::unique_ptr<WorkerCredentials>> WorkerCredentials::Await(
     Worker::Config* config) {
   if (!entrance.has_coordinator && !HasCredentials(entrance)) {
     logging::LogInfo(
-        "neither --coordinator nor a join string (--join, $LODESTAR_JOIN) is given: the job is "
-        "looked for at {}",
+        "neither --coordinator nor a join string (--join, $LODESTAR_JOIN) is given, so the worker "
+        "looks for the job at {}",
         entrance.coordinator);
   }
   ASSIGN_OR_RETURN(const wire::ClusterEntry entry,
@@ -121,9 +120,9 @@ void WorkerCredentials::OnEnd(const absl::Status& outcome) const {
   if (!absl::IsUnauthenticated(outcome) || !entry_.is_renewable) return;
   wire::ThrowAwayCertificate(*entry_.files, outcome.message());
   logging::LogInfo(
-      "the certificate in {} is not used any more; the next start enrols anew, with what "
-      "--join says then; whoever was revoked needs what `psctl token create --name={}` prints "
-      "after that",
+      "the certificate in {} is not used any more, and the next start joins again with --join. If "
+      "this worker was revoked, give --join the join string that `psctl token create --name={}` "
+      "prints from now on",
       entry_.files->certificate, entry_.identity->name);
 }
 

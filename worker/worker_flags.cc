@@ -202,7 +202,8 @@ absl::StatusOr<kernels::DType> ParseDType(const std::string& dtype, const std::s
   if (dtype != "bf16") return BadFlag("dtype", dtype, "fp32, bf16");
   if (device != "cpu") return kernels::DType::kBf16;
   return absl::InvalidArgumentError(
-      "--dtype=bf16 with --device=cpu: bf16 needs a CUDA card; use fp32 or --device=cuda");
+      "--dtype=bf16 cannot be used with --device=cpu, because bf16 needs a CUDA card; use fp32 or "
+      "--device=cuda");
 }
 
 absl::Status ReadDevice(factory::DeviceOptions& options) {
@@ -220,20 +221,20 @@ absl::Status ReadTuning(Worker::Config& config) {
   if (config.tuning_path.empty()) return absl::OkStatus();
   if (config.device.fusion != factory::FusionPolicy::kMeasure) {
     return absl::InvalidArgumentError(
-        "--tuning_file has no effect with --fusion=never or always: nothing is measured then. "
-        "Leave one of them out");
+        "--tuning_file has no effect with --fusion=never or always, because no measurement is made "
+        "then. Leave one of the two out");
   }
   if (config.device.kind != "cpu") return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "--tuning_file has no effect with --device=cpu: it is of CUDA cards. Leave it out, or give "
-      "another --device");
+      "--tuning_file has no effect with --device=cpu, because it is for CUDA cards. Leave it out, "
+      "or give another --device");
 }
 
 absl::Status ReadData(data::DataConfig& config) {
   config.path = absl::GetFlag(FLAGS_data);
   if (config.path.empty()) {
     return absl::InvalidArgumentError(
-        "--data is missing: give the path of a file or folder with the training data");
+        "--data is missing; give the path of a file or folder with the training data");
   }
   config.heldout_path = absl::GetFlag(FLAGS_heldout_data);
   config.format = absl::GetFlag(FLAGS_data_format);
@@ -252,7 +253,7 @@ absl::Status ReadMeasuring(const std::set<std::string>& given, Worker::Config& c
   config.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
   if (config.trace_path.empty() && given.contains("trace_rounds")) {
     return absl::InvalidArgumentError(
-        "--trace_rounds has no effect: it counts with --trace. Give that, or leave it out");
+        "--trace_rounds has no effect without --trace. Give --trace, or leave --trace_rounds out");
   }
   return CheckWholeRange("trace_rounds", config.trace_rounds, 1, kMaxTraceRounds);
 }
@@ -269,8 +270,8 @@ absl::Status ReadResiduals(const std::set<std::string>& given, const WorkerEntra
   if (config.residual_folder.empty() && given.contains("keep_residuals") &&
       config.keep_residuals != KeepResiduals::kNever) {
     return absl::InvalidArgumentError(
-        "--keep_residuals has no effect: it counts with --state_dir and --name, by which the next "
-        "process finds them. Give both, or leave it out");
+        "--keep_residuals has no effect without --state_dir and --name, by which the next process "
+        "finds the residuals. Give both, or leave --keep_residuals out");
   }
   return absl::OkStatus();
 }
@@ -281,7 +282,8 @@ absl::Status ReadNotice(const std::set<std::string>& given, WorkerFlags& flags) 
   if (where.empty()) {
     if (!given.contains("notice_grace")) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        "--notice_grace has no effect: it counts with --notice. Give that, or leave it out");
+        "--notice_grace has no effect without --notice. Give --notice, or leave --notice_grace "
+        "out");
   }
   ASSIGN_OR_RETURN(flags.notice, notice::ParseNoticeOrigin("notice", where));
   flags.notice_watch.grace = notice::UsualGrace(*flags.notice);

@@ -68,9 +68,9 @@ TEST_F(WorkerFlagsTest, NoticesComeWithTheTimeThatTheirCloudGives) {
   EXPECT_EQ(Read({"--notice=gcp"})->notice_watch.grace, absl::Seconds(30));
   EXPECT_EQ(Read({"--notice=file:/run/going"})->notice_watch.grace, absl::Minutes(2));
   EXPECT_EQ(Read({"--notice=gcp", "--notice_grace=1m"})->notice_watch.grace, absl::Minutes(1));
-  EXPECT_THAT(ErrorOf({"--notice=ec2"}), HasSubstr("--notice='ec2': allowed is aws"));
+  EXPECT_THAT(ErrorOf({"--notice=ec2"}), HasSubstr("--notice='ec2' is unknown; allowed: aws"));
   EXPECT_THAT(ErrorOf({"--notice=aws", "--notice_grace=100ms"}), HasSubstr("--notice_grace=100ms"));
-  EXPECT_THAT(ErrorOf({"--notice_grace=1m"}), HasSubstr("it counts with --notice"));
+  EXPECT_THAT(ErrorOf({"--notice_grace=1m"}), HasSubstr("no effect without --notice"));
 }
 
 TEST_F(WorkerFlagsTest, WhoseCertificateWasThrownAwayHearsThatAndNotOfPlainTextAlone) {
@@ -188,7 +188,7 @@ TEST_F(WorkerFlagsTest, ATraceThatCannotBeWrittenIsRefusedAtTheStart) {
   EXPECT_THAT(ErrorOf({absl::StrCat("--trace=", path), "--trace_rounds=0"}),
               AllOf(HasSubstr("--trace_rounds=0"), HasSubstr("1 to 1000")));
   EXPECT_THAT(ErrorOf({"--trace_rounds=7"}),
-              HasSubstr("--trace_rounds has no effect: it counts with --trace."));
+              HasSubstr("--trace_rounds has no effect without --trace."));
 }
 
 }  // namespace

@@ -57,8 +57,9 @@ class StopSignalHandler {
     process::BlockStopSignals();
     waiter_.emplace([this](int count, int signal) { OnStop(count, signal); },
                     [](int signal) {
-                      logging::LogInfo("signal {}: goes on; what it has handed in, servers save",
-                                       signal);
+                      logging::LogInfo(
+                          "signal {}: continues; the servers save what this worker has delivered",
+                          signal);
                     });
   }
 
@@ -76,13 +77,13 @@ class StopSignalHandler {
     }
     absl::MutexLock lock(&mutex_);
     if (worker_ == nullptr) {
-      logging::LogInfo("signal {}: stopped before it was connected", signal);
+      logging::LogInfo("signal {}: the worker stopped before it was connected", signal);
       logging::FlushLog();
       _exit(0);
     }
     logging::LogInfo(
-        "signal {}: finishes a step that it has begun, hands in what there is and leaves within "
-        "{} (once more to stop at once)",
+        "signal {}: the worker finishes its step, delivers its work and leaves within {}; send the "
+        "signal again to stop at once",
         signal, absl::FormatDuration(grace_));
     worker_->RequestStop({.grace = grace_});
   }
@@ -157,7 +158,7 @@ int RunWorker(const process::CommandLine& line) {
           notice::MakeNoticeSource(*flags->notice), flags->notice_watch, &Clock::Real(),
           [raw = worker->get()](const notice::MachineNotice& notice) {
             logging::LogInfo(
-                "{}: hands in what there is and leaves, within {}", notice.text,
+                "{}: the worker delivers its work and leaves within {}", notice.text,
                 absl::FormatDuration(absl::Trunc(notice.left, absl::Milliseconds(100))));
             raw->RequestStop({.grace = notice.left, .machine_goes = true});
           });

@@ -400,7 +400,7 @@ TEST(CApiTest, WhatCannotBeSkippedIsSaid) {
   ASSERT_EQ(program.Start(), 0);
   ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
   EXPECT_EQ(lodestar_step_skipped(program.handle()), 3);
-  EXPECT_THAT(lodestar_last_error(), HasSubstr("optimizer leaves the step out"));
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("optimizer leave it out"));
   EXPECT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 1), 0);
   EXPECT_EQ(program.Train(), 0);
 }
@@ -730,11 +730,12 @@ TEST(CApiTest, WhatCannotBeProposedIsSaid) {
 TEST(CApiTest, WhatFailsIsSaid) {
   const OwnedWorker worker(lodestar_new());
   EXPECT_NE(lodestar_set(worker.get(), "coordinater", "x:1"), 0);
-  EXPECT_THAT(lodestar_last_error(), HasSubstr("no setting 'coordinater'; there are: coordinator"));
+  EXPECT_THAT(lodestar_last_error(),
+              HasSubstr("no setting 'coordinater'; the settings are: coordinator"));
   EXPECT_NE(lodestar_set(worker.get(), "name", "no spaces"), 0);
   EXPECT_NE(lodestar_set(worker.get(), "threads", "many"), 0);
   EXPECT_NE(lodestar_start(worker.get()), 0);
-  EXPECT_THAT(lodestar_last_error(), HasSubstr("needs its tensors"));
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("has no tensors"));
   EXPECT_NE(lodestar_allocate(worker.get()), 0);
   EXPECT_EQ(lodestar_parameters(worker.get()), nullptr);
   const int64_t shape[] = {2, 0};

@@ -102,7 +102,7 @@ TEST_F(StandoffTest, ToldToStopItGivesUpOnServersThatKeepItWaiting) {
   standoff.worker->RequestStop();
   standoff.run.join();
   EXPECT_THAT(standoff.left, StatusIs(absl::StatusCode::kDeadlineExceeded,
-                                      HasSubstr("--leave_timeout): round 0 is not handed in")));
+                                      HasSubstr("--leave_timeout): round 0 is not delivered")));
 }
 
 TEST_F(StandoffTest, ToldToStopItSaysThatItsRoundWentWithItsLife) {
@@ -113,7 +113,7 @@ TEST_F(StandoffTest, ToldToStopItSaysThatItsRoundWentWithItsLife) {
   ASSERT_OK(standoff.cluster->StartAgain(0));
   standoff.run.join();
   EXPECT_THAT(standoff.left, StatusIs(absl::StatusCode::kDeadlineExceeded,
-                                      HasSubstr("life: round 0 is not handed in")));
+                                      HasSubstr("incarnation: round 0 is not delivered")));
 }
 
 // Passes on the metadata by which a call shows its caller.

@@ -220,7 +220,7 @@ class SecondSignalTest(ClusterTestCase):
     self.wait_for_round(5)
     server.send(signal.SIGSTOP)  # no process takes the worker's farewell
     worker.send(signal.SIGINT)
-    worker.wait_for_log("once more to stop at once")
+    worker.wait_for_log("send the signal again to stop at once")
     self.send_again(worker, signal.SIGINT)
     self.assertEqual(worker.wait(AT_ONCE_SECONDS), 128 + signal.SIGINT, worker.log())
 

@@ -37,7 +37,7 @@ class ManualCommandsTest(ClusterTestCase):
     for commands, stays in self.blocks(page):
       if stays:
         process = self.start(["bash", "-ec", "exec " + commands], "staying", **popen)
-        process.wait_for_log("first contribution is handed in")
+        process.wait_for_log("first contribution is delivered")
         popen["env"]["server"] = re.search(r"psctl status --server=(\S+)", process.log()).group(1)
         staying.append(process)
         continue

@@ -71,7 +71,7 @@ class ResidualTest(ClusterTestCase):
     killed = self.train("killed", worker_flags, kills=KILLS, **flags)
     self.assertTrue(killed == calm, "other weights\n" + self.logs())
     # It was killed while it had a residual, and the life went on.
-    taken_up = [log for log in self.later_logs if "goes on with the residual of round" in log]
+    taken_up = [log for log in self.later_logs if "continues with the residual of round" in log]
     self.assertGreater(len(taken_up), KILLS // 2, self.logs())
     self.assertEqual(self.last_row["incarnation"], self.first_row["incarnation"])
     self.assertEqual(int(self.last_row.get("residuals_lost", 0)), 0)
@@ -93,7 +93,7 @@ class ResidualTest(ClusterTestCase):
   def test_without_a_folder_the_loss_is_told(self):
     calm = self.train("calm", mode="sync")
     self.assertFalse(self.train("killed", kills=1, mode="sync", lease="2s") == calm)
-    self.assertIn("error feedback begins anew", self.later_logs[0])
+    self.assertIn("error feedback is reset", self.later_logs[0])
     self.assertEqual(int(self.last_row["residuals_lost"]), 1)
     self.assertIn("began without the residual of its rounds before", self.last_text)
 
@@ -105,7 +105,7 @@ class ResidualTest(ClusterTestCase):
     self.train("killed", ["--state_dir=STATE"], kills=2, pause=await_expiry, mode="local_sgd",
                local_steps=3, lease="1s")
     for log in self.later_logs:
-      self.assertRegex(log, r"goes on with the residual of round \d+, which \d+ of \d+ buckets")
+      self.assertRegex(log, r"continues with the residual of round \d+, which \d+ of \d+ buckets")
     self.assertEqual(int(self.last_row.get("residuals_lost", 0)), 0)
 
 

@@ -165,7 +165,7 @@ class SitesTest(cluster_processes.ClusterTestCase):
       self.wait_for_round(5)
     site.send(signal.SIGTERM)
     self.assertEqual(site.wait(), 128 + signal.SIGTERM, self.logs())
-    self.assertIn("all that was computed is handed in", site.log())
+    self.assertIn("everything that was computed is delivered", site.log())
     steps = len(self.site_metrics())
     status = self.wait_for_status(lambda status: int(status.get("trained_samples", 0)) > 0, "the part")
     self.assertEqual(int(status["trained_samples"]), steps * BATCH)

@@ -17,9 +17,9 @@ from cluster_processes import BINARIES, ClusterTestCase, wait_until, worker_in
 STEPS = 20000
 BATCH = 64
 LITTLE_TIME = "10s"
-CUT = re.compile(r"told to stop: round (\d+) ends after (\d+) of its (\d+) local steps \(.*\); (\d+) of its (\d+) samples "
-                 r"are not trained on")
-FIRST = re.compile(r"first contribution is handed in: round (\d+), (\d+) samples, .* weights were pulled (.*)")
+CUT = re.compile(r"stopping: round (\d+) ends after (\d+) of its (\d+) local steps \(.*\); (\d+) of its (\d+) samples "
+                 r"are not used for training")
+FIRST = re.compile(r"first contribution is delivered: round (\d+), (\d+) samples, .* weights were pulled (.*)")
 
 
 class NoticeService:
@@ -78,7 +78,7 @@ class SpotTest(ClusterTestCase):
     self.assertEqual(untrained, (of_steps - steps) * BATCH)
     self.assertGreater(steps, 0)
     self.assertLess(steps, of_steps)
-    self.assertIn("all that was computed is handed in", worker.log())
+    self.assertIn("everything that was computed is delivered", worker.log())
     return number, steps * BATCH
 
   def samples(self):
@@ -128,7 +128,7 @@ class SpotTest(ClusterTestCase):
     self.wait_until_computing("a")
     self.write("going", "")
     _, samples = self.expect_cut(worker)
-    self.assertRegex(worker.log(), r"notice: \S*going is there: hands in what there is and leaves, within [0-9.]+s")
+    self.assertRegex(worker.log(), r"notice: \S*going exists: the worker delivers its work and leaves within [0-9.]+s")
     self.assertEqual(self.samples(), (self.window, samples, self.window - samples))
     # Where the machine goes, another one would begin in vain.
     again = self.start_worker("b", "--notice=file:" + self.path("going"))
@@ -150,7 +150,7 @@ class SpotTest(ClusterTestCase):
     self.start_job(2, rounds=50, min_workers=1)
     worker = self.start_worker("a", "--notice=http://127.0.0.1:1/")
     self.assert_ends(worker)
-    self.assertEqual(worker.log().count("nobody can say whether this machine will be taken away"), 1)
+    self.assertEqual(worker.log().count("the source of notices cannot be read"), 1)
 
   def test_windows_that_overlap_are_handed_in_as_far_as_they_are_computed(self):
     self.start_job(STEPS, min_workers=1, overlap_rounds="true")
@@ -172,7 +172,7 @@ class SpotTest(ClusterTestCase):
     row = worker_in(status, "b")
     self.assertGreater(row["start_to_contribution_seconds"], row["registration_to_contribution_seconds"])
     self.assertGreater(row["registration_to_contribution_seconds"], 0)
-    joiner.wait_for_log("first contribution is handed in")
+    joiner.wait_for_log("first contribution is delivered")
     _, samples, pulls = FIRST.search(joiner.log()).groups()
     self.assertEqual((int(samples), pulls), (2 * BATCH, "once"))
     self.assertIn(f" {row['start_to_contribution_seconds']:.1f}s ", self.psctl("workers").stdout)

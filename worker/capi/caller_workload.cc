@@ -62,12 +62,13 @@ class CallerModel final : public model::Model {
 
     absl::Status BlockReady(int block) override {
       if (block < 0 || block >= static_cast<int>(is_told_.size())) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "block ", block, " is ready; the layout has blocks 0 to ", is_told_.size() - 1));
+        return absl::InvalidArgumentError(
+            absl::StrCat("block ", block, " was reported as ready, but the layout has blocks 0 to ",
+                         is_told_.size() - 1));
       }
       if (is_told_[block]) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("block ", block, " is ready a second time in one step"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "block ", block, " was reported as ready twice in one step; report each block once"));
       }
       is_told_[block] = true;
       return sink_ == nullptr ? absl::OkStatus() : sink_->BlockReady(block);
@@ -124,7 +125,7 @@ class CallerDataset final : public data::Dataset {
   int64_t tokens_per_sample() const override { return info_->tokens_per_sample; }
   const std::string& fingerprint() const override { return info_->fingerprint; }
   std::string Describe() const override {
-    return absl::StrCat(info_->num_train_samples, " samples of the program's, ",
+    return absl::StrCat(info_->num_train_samples, " training samples of the program, ",
                         info_->num_heldout_samples, " held out");
   }
   absl::Status ReadTrain(absl::Span<const data::SampleRef> samples,
@@ -174,9 +175,9 @@ std::function<void(const std::vector<Version>&)> CallerWorkload::on_weights() {
 absl::Status CallerWorkload::CheckMaySupplyWeights(const job::JobSpec& job) const {
   if (!job::ReducesOnly(job) || !has_updates_) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      "the servers have begun anew, and what they have answered with are mean gradients "
-      "(--optimizer=reduce), so that this worker has no weights for them to begin with; start all "
-      "programs anew, from weights that they load");
+      "the servers have started again and need first weights. With --optimizer=reduce this worker "
+      "has only mean gradients and no weights to send. Start all programs again, from weights that "
+      "they load");
 }
 
 bool CallerWorkload::Serves(const messages::Registration& registration) const {

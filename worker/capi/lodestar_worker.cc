@@ -60,7 +60,7 @@ const char* Lend(std::string text) {
 // Errors: InvalidArgument.
 absl::Status CheckNotNull(const lodestar_worker* worker) {
   if (worker != nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError("worker is null: make one with lodestar_new()");
+  return absl::InvalidArgumentError("worker is null; make a worker with lodestar_new()");
 }
 
 // Errors: InvalidArgument (if the worker is null); FailedPrecondition (if the worker was started in
@@ -97,7 +97,7 @@ absl::Status AddTensor(lodestar_worker* worker, const char* name, const int64_t*
                        int num_dimensions, int block, Marks marks) {
   RETURN_IF_ERROR(CheckWorker(worker));
   if (name == nullptr || num_dimensions < 0 || (shape == nullptr && num_dimensions > 0)) {
-    return absl::InvalidArgumentError("a tensor without a name or without its shape");
+    return absl::InvalidArgumentError("a tensor has no name or no shape; give both");
   }
   params::TensorSpec tensor;
   tensor.name = name;
@@ -134,17 +134,17 @@ void TellSamples(absl::Span<const data::SampleRef> samples, lodestar_worker::Sam
 absl::Status CheckStep(const lodestar_step* step) {
   RETURN_IF_ERROR(CheckArgument(step, "step"));
   if (step->size == sizeof(lodestar_step)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("step.size is ", step->size, "; this library wants ", sizeof(lodestar_step)));
+  return absl::InvalidArgumentError(absl::StrCat("step.size is ", step->size,
+                                                 ", but this library needs ", sizeof(lodestar_step),
+                                                 "; use the header of the same release"));
 }
 
 absl::Status Expect(lodestar_worker* worker, int ahead, lodestar_step* step) {
   RETURN_IF_ERROR(CheckWorker(worker));
   RETURN_IF_ERROR(CheckStep(step));
   if (ahead < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("the step that comes ", ahead,
-                                                   " steps after the one at hand is none; 1 is the "
-                                                   "next"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "ahead is ", ahead, ", but only 1 is allowed, which means the step after the present one"));
   }
   *step = {};
   step->size = sizeof(lodestar_step);
@@ -242,14 +242,14 @@ void lodestar_free(lodestar_worker* worker) {
 
 int lodestar_set(lodestar_worker* worker, const char* setting, const char* value) {
   if (setting == nullptr || value == nullptr) {
-    return Report(absl::InvalidArgumentError("a setting without a name or a value"));
+    return Report(absl::InvalidArgumentError("a setting has no name or no value; give both"));
   }
   return Call(worker, &WorkerSession::Set, setting, value);
 }
 
 int lodestar_propose(lodestar_worker* worker, const char* setting, const char* value) {
   if (setting == nullptr || value == nullptr) {
-    return Report(absl::InvalidArgumentError("a proposal without a name or a value"));
+    return Report(absl::InvalidArgumentError("a proposal has no name or no value; give both"));
   }
   return Call(worker, &WorkerSession::Propose, setting, value);
 }
@@ -386,9 +386,10 @@ int lodestar_step_skipped(lodestar_worker* worker) {
 }
 
 int lodestar_step_failed(lodestar_worker* worker, const char* why) {
-  return Call(
-      worker, &WorkerSession::FinishStep,
-      absl::FailedPreconditionError(why == nullptr || *why == '\0' ? "the step has failed" : why));
+  return Call(worker, &WorkerSession::FinishStep,
+              absl::FailedPreconditionError(why == nullptr || *why == '\0'
+                                                ? "the program reported that the step failed"
+                                                : why));
 }
 
 const char* lodestar_state(lodestar_worker* worker) {

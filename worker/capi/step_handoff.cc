@@ -34,9 +34,9 @@ absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step,
       continue;
     }
     const State state = std::exchange(state_, State::kIdle);
-    if (state == State::kOffered) return absl::CancelledError("the program takes no more steps");
+    if (state == State::kOffered) return absl::CancelledError("the program asks for no more steps");
     if (state == State::kTaken) {
-      return absl::FailedPreconditionError("the program has left in the middle of a step");
+      return absl::FailedPreconditionError("the program left in the middle of a step");
     }
     if (!told.ok()) return told;
     return result_;
@@ -57,14 +57,16 @@ absl::Status StepHandoff::Log(absl::string_view name, double value) {
   absl::MutexLock lock(&mutex_);
   if (state_ != State::kTaken || !step_.is_training) {
     return absl::FailedPreconditionError(
-        absl::StrCat("metric '", name, "' is logged, and no step of training is at hand"));
+        absl::StrCat("metric '", name,
+                     "' was logged, but no training step is open; log metrics between the begin "
+                     "and the end of a step"));
   }
   auto metric = metrics_.find(std::string(name));
   if (metric == metrics_.end()) {
     if (metrics_.size() >= messages::kMaxMetrics) {
-      return absl::InvalidArgumentError(absl::StrCat("metric '", name, "' is one more than the ",
-                                                     messages::kMaxMetrics,
-                                                     " that a round may have"));
+      return absl::InvalidArgumentError(absl::StrCat("metric '", name,
+                                                     "' is too many: a round may have at most ",
+                                                     messages::kMaxMetrics, " metrics"));
     }
     metric = metrics_.try_emplace(std::string(name)).first;
   }
@@ -101,8 +103,8 @@ absl::StatusOr<std::optional<HandedStep>> StepHandoff::Next() {
   absl::MutexLock lock(&mutex_);
   if (state_ == State::kTaken) {
     return absl::FailedPreconditionError(
-        "the last step is not finished: say that it is done, or that it has failed, before asking "
-        "for another one");
+        "the last step is not finished; report it as done or as failed before asking for another "
+        "step");
   }
   const auto has_step = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return state_ == State::kOffered || state_ == State::kEnded;
@@ -124,7 +126,8 @@ trainer::StepForecast StepHandoff::Forecast() {
 absl::Status StepHandoff::BlockReady(int block) {
   absl::MutexLock lock(&mutex_);
   if (state_ != State::kTaken || !step_.is_training) {
-    return absl::FailedPreconditionError("a block is ready, and no step of training is at hand");
+    return absl::FailedPreconditionError(
+        "a block was reported as ready, but no training step is open");
   }
   ready_blocks_.push_back(block);
   has_ready_blocks_ = true;
@@ -134,12 +137,14 @@ absl::Status StepHandoff::BlockReady(int block) {
 absl::Status StepHandoff::Skip() {
   absl::MutexLock lock(&mutex_);
   if (state_ != State::kTaken || !step_.is_training) {
-    return absl::FailedPreconditionError("a step is skipped, and none of training is at hand");
+    return absl::FailedPreconditionError(
+        "a step was reported as skipped, but no training step is open");
   }
   if (has_ready_blocks_) {
     return absl::FailedPreconditionError(
-        "the step cannot be skipped: a block of its gradient is ready, and may have been sent; "
-        "where steps may be skipped, tell of no block before the whole gradient is known");
+        "the step cannot be skipped, because a block of its gradient was reported as ready and may "
+        "have been sent. If steps may be skipped, report no block before the whole gradient is "
+        "known");
   }
   EndStep(model::BatchResult{.is_skipped = true});
   return absl::OkStatus();
@@ -148,7 +153,7 @@ absl::Status StepHandoff::Skip() {
 absl::Status StepHandoff::Finish(absl::StatusOr<model::BatchResult> result) {
   absl::MutexLock lock(&mutex_);
   if (state_ != State::kTaken) {
-    return absl::FailedPreconditionError("a step is done, and none is at hand");
+    return absl::FailedPreconditionError("a step was reported as done, but no step is open");
   }
   EndStep(std::move(result));
   return absl::OkStatus();

@@ -133,7 +133,7 @@ TEST_F(StepHandoffTest, MetricsHaveALimitThatIsNamed) {
     EXPECT_OK(handoff_.Log(absl::StrCat("m", i), 1.0));
   EXPECT_OK(handoff_.Log("m0", 2.0));
   EXPECT_THAT(handoff_.Log("more", 1.0),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("one more than the 32")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 32")));
   EXPECT_OK(handoff_.Finish(model::BatchResult{}));
   EXPECT_OK(Result());
 }

@@ -29,7 +29,7 @@ constexpr int kMaxThreads = 1024;
 absl::Status BadSetting(absl::string_view setting, absl::string_view value,
                         absl::string_view allowed) {
   return absl::InvalidArgumentError(
-      absl::StrCat("setting ", setting, "='", value, "': allowed is ", allowed));
+      absl::StrCat("setting ", setting, "='", value, "' is wrong; allowed is ", allowed));
 }
 
 absl::StatusOr<bool> ParseSwitch(absl::string_view setting, absl::string_view value) {
@@ -38,11 +38,11 @@ absl::StatusOr<bool> ParseSwitch(absl::string_view setting, absl::string_view va
 }
 
 absl::Status ForkedFrom(pid_t parent) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "process ", getpid(), " was forked from process ", parent,
-      ", which has started a worker, and its threads and connections are not here: fork before the "
-      "first worker starts, or start the child anew, with exec or the method spawn of Python's "
-      "multiprocessing"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("process ", getpid(), " was forked from process ", parent,
+                   ", which had started a worker, and a fork does not have its threads and "
+                   "connections. Fork before the first worker starts. Or start the child with "
+                   "exec, or with the method spawn of Python's multiprocessing"));
 }
 
 // Errors: FailedPrecondition (if a parent process, from which this process was forked, has used
@@ -161,12 +161,13 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
   } else if (setting == "leave_timeout") {
     if (!absl::ParseDuration(value, &config_.life.leave_timeout) ||
         config_.life.leave_timeout < absl::Seconds(1)) {
-      return BadSetting(setting, value, "a duration such as 30s or 5m, from 1s on");
+      return BadSetting(setting, value, "a duration such as 30s or 5m, at least 1s");
     }
   } else if (setting == "connect_timeout") {
     absl::Duration given;
     if (!absl::ParseDuration(value, &given)) {
-      return BadSetting(setting, value, "0, which means for ever, or a duration such as 90s or 1h");
+      return BadSetting(setting, value,
+                        "0, which means to try for ever, or a duration such as 90s or 1h");
     }
     ASSIGN_OR_RETURN(config_.life.connect.timeout,
                      net::ConnectPatience::TimeoutOf("setting connect_timeout", given));
@@ -183,7 +184,7 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
   } else {
     return absl::InvalidArgumentError(absl::StrCat(
         "there is no setting '", setting,
-        "'; there are: coordinator, name, join, state_dir, keep_residuals, tls_cert, "
+        "'; the settings are: coordinator, name, join, state_dir, keep_residuals, tls_cert, "
         "tls_key, tls_ca, insecure, shared_memory, leave_timeout, connect_timeout, threads, "
         "device, frozen_hash"));
   }
@@ -201,8 +202,10 @@ absl::Status WorkerSession::Propose(absl::string_view setting, absl::string_view
 
 absl::Status WorkerSession::AddTensor(params::TensorSpec tensor) {
   if (own_layout_.has_value()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "tensor '", tensor.name, "' comes after the vectors were allocated or the worker started"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("tensor '", tensor.name,
+                     "' was added after the vectors were allocated or the worker started; add all "
+                     "tensors before"));
   }
   tensors_.push_back(std::move(tensor));
   return absl::OkStatus();
@@ -213,7 +216,7 @@ absl::Status WorkerSession::SetData(const messages::DatasetInfo& data) {
   if (data.num_train_samples < 1 || data.num_heldout_samples < 0 || data.tokens_per_sample < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         data.num_train_samples, " training samples, ", data.num_heldout_samples, " held out, ",
-        data.tokens_per_sample, " predictions in each; allowed are at least 1, 0 and 1"));
+        data.tokens_per_sample, " predictions in each; they must be at least 1, 0 and 1"));
   }
   data_ = data;
   return absl::OkStatus();
@@ -221,7 +224,8 @@ absl::Status WorkerSession::SetData(const messages::DatasetInfo& data) {
 
 absl::Status WorkerSession::Allocate() {
   if (layout_.has_value()) {
-    return absl::FailedPreconditionError("the vectors were allocated already");
+    return absl::FailedPreconditionError(
+        "the vectors are already allocated; allocate them only once");
   }
   if (has_started_) return AllocateAsTheJob();
   ASSIGN_OR_RETURN(const params::Layout layout, params::Layout::FromTensors(tensors_));
@@ -240,7 +244,7 @@ absl::Status WorkerSession::Allocate(params::Layout layout) {
     const int64_t elements = layout_->num_elements();
     layout_.reset();
     return absl::ResourceExhaustedError(
-        absl::StrCat("there is no memory for two vectors of ", elements, " floats"));
+        absl::StrCat("there is not enough memory for two vectors of ", elements, " floats"));
   }
   return absl::OkStatus();
 }
@@ -249,7 +253,8 @@ absl::Status WorkerSession::AllocateAsTheJob() {
   {
     absl::MutexLock lock(&mutex_);
     if (vectors_outcome_.has_value()) {
-      return absl::FailedPreconditionError("the vectors could not be allocated before");
+      return absl::FailedPreconditionError(
+          "an earlier allocation of the vectors failed; make a new worker");
     }
   }
   std::shared_ptr<const messages::ClusterMap> map;
@@ -268,7 +273,7 @@ absl::Status WorkerSession::AllocateAsTheJob() {
   if (status.ok()) status = Allocate(map->layout);
   if (const std::string decay = checkpoints::DifferingDecay(map->layout, *own_layout_);
       status.ok() && has_decay && !decay.empty()) {
-    logging::LogWarn("{}: the job's marks hold", decay);
+    logging::LogWarn("{}; this worker uses the job's settings for weight decay", decay);
   }
   if (status.ok()) return status;
   absl::MutexLock lock(&mutex_);
@@ -281,11 +286,11 @@ absl::Status WorkerSession::HandOverVectors() {
   if (vectors_outcome_.has_value() || outcome_.has_value()) return absl::OkStatus();
   if (!layout_.has_value()) {
     return absl::FailedPreconditionError(
-        "the worker has started without its vectors: allocate them before the first step");
+        "the worker has started without its vectors; allocate them before the first step");
   }
   if (!data_.has_value()) {
     return absl::FailedPreconditionError(
-        "the worker has started without its data: say how many samples there are before the first "
+        "the worker has started without its data; give the numbers of samples before the first "
         "step");
   }
   vectors_outcome_ = absl::OkStatus();
@@ -307,7 +312,7 @@ absl::StatusOr<const params::Layout*> WorkerSession::AwaitVectors() {
   };
   mutex_.Await(absl::Condition(&is_over));
   if (!vectors_outcome_.has_value()) {
-    return absl::CancelledError("told to stop before the program has allocated its vectors");
+    return absl::CancelledError("stopped on request before the program had allocated its vectors");
   }
   RETURN_IF_ERROR(*vectors_outcome_);
   return &*layout_;
@@ -316,7 +321,8 @@ absl::StatusOr<const params::Layout*> WorkerSession::AwaitVectors() {
 absl::Status WorkerSession::Start() {
   RETURN_IF_ERROR(CheckNotStarted());
   if (tensors_.empty()) {
-    return absl::FailedPreconditionError("before a worker starts it needs its tensors");
+    return absl::FailedPreconditionError(
+        "the worker has no tensors; add them before the worker starts");
   }
   ASSIGN_OR_RETURN(params::Layout own_layout, params::Layout::FromTensors(tensors_));
   config_.residual_folder = worker::ResidualFolderIn(entrance_.security.state_dir, entrance_.name);
@@ -430,8 +436,8 @@ absl::StatusOr<WorkerPlace> WorkerSession::Place() {
   RETURN_IF_ERROR(AwaitRegistration());
   if (!registration_->index.has_value() || !live_workers_.has_value()) {
     return absl::UnimplementedError(
-        "the servers are of an earlier release, which gives workers no index: upgrade them, and "
-        "start this program again");
+        "the servers are of an earlier release, which gives workers no index. Upgrade the servers, "
+        "and start this program again");
   }
   return WorkerPlace{.index = *registration_->index,
                      .count = live_workers_->count,
@@ -448,18 +454,19 @@ absl::Status WorkerSession::AwaitRegistration() {
 
 absl::Status WorkerSession::EndBeforeTheJob() const {
   if (!outcome_->ok()) return *outcome_;
-  return absl::CancelledError("the worker was told to stop before it knew the job");
+  return absl::CancelledError("the worker was stopped on request before it knew the job");
 }
 
 absl::Status WorkerSession::BlockReady(int block) {
   if (!layout_.has_value() || block < 0 || block >= layout_->num_blocks()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("block ", block, " is ready; the layout has blocks 0 to ",
+        absl::StrCat("block ", block, " was reported as ready, but the layout has blocks 0 to ",
                      layout_.has_value() ? layout_->num_blocks() - 1 : -1));
   }
   if (layout_->is_averaged(block)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "block ", block, " is averaged, and sent with the end of the step; it is never told of"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("block ", block,
+                     " is averaged and sent at the end of the step; do not report it as ready"));
   }
   return handoff_.BlockReady(block);
 }
@@ -473,8 +480,8 @@ absl::Status WorkerSession::SkipStep() {
     absl::MutexLock lock(&mutex_);
     if (registration_.has_value() && job::HasLocalSteps(registration_->job)) {
       return absl::InvalidArgumentError(
-          "this job has local steps: the program's own optimizer leaves the step out, and the step "
-          "is done as any other");
+          "this job has local steps, so a step cannot be skipped. Let the program's own optimizer "
+          "leave it out, and report the step as done");
     }
   }
   return handoff_.Skip();

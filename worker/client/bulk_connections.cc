@@ -49,8 +49,8 @@ absl::Status ErrorOfStream(const grpc::Status& status) {
   absl::Status error = wire::FromGrpcStatus(status);
   if (!absl::IsCancelled(error)) return error;
   return absl::UnavailableError(
-      "the server has ended the stream, as it does when its client takes or sends nothing for so "
-      "long (--message_timeout); begins it anew");
+      "the server has ended the stream, because this worker sent or received nothing for too long "
+      "(--message_timeout); the worker opens a new stream");
 }
 
 BulkConnections::BulkConnections(BulkGrpcTransportConfig config)
@@ -235,12 +235,12 @@ absl::Status BulkConnections::Explain(absl::string_view deed, int stream,
       (absl::StrContains(text, "ipv4:127.") || absl::StrContains(text, "ipv6:%5B::1%5D")) &&
       place.ok() && !place->IsLoopback();
   if (is_unknown || is_this_machine) {
-    absl::StrAppend(
-        &explained, "; the server of shard ", stream / config_.channels_per_server,
-        " says that it is at ", address, ", which this machine ",
-        is_unknown ? "does not find: start"
-                   : "takes for itself: that server has ended, or is another machine's; then start",
-        " it with --advertise=HOST:PORT, an address that workers reach");
+    absl::StrAppend(&explained, "; the server of shard ", stream / config_.channels_per_server,
+                    " gives its address as ", address, ", which ",
+                    is_unknown ? "this machine cannot resolve. Start"
+                               : "means this machine itself. Either that server has ended, or it "
+                                 "is on another machine; then start",
+                    " it with --advertise=HOST:PORT, an address that workers reach");
   }
   return absl::Status(absl::IsUnauthenticated(error) ? absl::StatusCode::kAborted : error.code(),
                       explained);
@@ -248,8 +248,8 @@ absl::Status BulkConnections::Explain(absl::string_view deed, int stream,
 
 absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket) const {
   if (bucket < config_.buckets.size()) return StreamOf(config_.buckets[bucket]);
-  return absl::InvalidArgumentError(
-      absl::StrCat("there is no bucket ", bucket, "; the plan has ", config_.buckets.size()));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no bucket ", bucket, "; the number of buckets is ", config_.buckets.size()));
 }
 
 absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket, params::Encoding encoding,
@@ -258,8 +258,8 @@ absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket, params::Encoding 
   const params::Bucket& plan = config_.buckets[bucket];
   if (num_bytes != static_cast<size_t>(params::EncodedBytes(encoding, plan.range.size()))) {
     return absl::InvalidArgumentError(absl::StrCat("bucket ", bucket, " has ", plan.range.size(),
-                                                   " elements, given are ", num_bytes, " bytes of ",
-                                                   params::EncodingName(encoding)));
+                                                   " elements, but the data has ", num_bytes,
+                                                   " bytes of ", params::EncodingName(encoding)));
   }
   return stream;
 }

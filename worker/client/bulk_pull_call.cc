@@ -75,13 +75,13 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Path path, 
 
 absl::Status BulkPullCall::CheckKind(const wire::PullChunkHeader& header) const {
   if (num_arrived_ == targets_.size()) {
-    return absl::DataLossError("more chunks came than were asked for");
+    return absl::DataLossError("the server sent more chunks than this worker asked for");
   }
   const PullTarget& target = targets_[num_arrived_];
   if (received_ > 0 && header.version != version_) {
-    return absl::DataLossError(absl::StrCat("bucket ", header.bucket, " came in version ",
-                                            header.version.value(), ", wanted is ",
-                                            version_.value()));
+    return absl::DataLossError(absl::StrCat("bucket ", header.bucket, " arrived in version ",
+                                            header.version.value(), ", but version ",
+                                            version_.value(), " was expected"));
   }
   const bool is_whole = header.encoding == v1::ENCODING_FP32;
   const bool are_changes = header.encoding == wire::ToProto(encoding_.kind()) &&
@@ -91,12 +91,12 @@ absl::Status BulkPullCall::CheckKind(const wire::PullChunkHeader& header) const 
     return absl::OkStatus();
   }
   return absl::DataLossError(absl::StrCat(
-      "bucket ", header.bucket, " came in encoding ", static_cast<int>(header.encoding),
-      " as a change of version ", header.base_version.value(), ", wanted is fp32",
+      "bucket ", header.bucket, " arrived in encoding ", static_cast<int>(header.encoding),
+      " as a change of version ", header.base_version.value(), "; expected is fp32",
       target.held.has_value()
           ? absl::StrCat(" or ", params::EncodingName(encoding_), " since ", target.held->value())
           : "",
-      "; compare versions of both sides"));
+      "; use the same release on both sides"));
 }
 
 absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const wire::PullChunkHeader& header,
@@ -124,9 +124,9 @@ absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const wire::PullChun
       data_bytes > room) {
     return absl::DataLossError(
         absl::StrCat("a chunk of ", data_bytes, " bytes at element ", header.offset, " of bucket ",
-                     header.bucket, " came, wanted is element ", offset, " of bucket ",
+                     header.bucket, " arrived; expected is element ", offset, " of bucket ",
                      target.bucket, " and at most ", room, " bytes of ",
-                     params::EncodingName(encoding), "; compare versions of both sides"));
+                     params::EncodingName(encoding), "; use the same release on both sides"));
   }
   return all.subspan(received_, data_bytes);
 }
@@ -135,16 +135,16 @@ absl::Status BulkPullCall::CopyData(wire::PullChunkReader& reader, absl::Span<st
   const wire::PullChunkHeader& header = reader.header();
   if (reader.is_shared() && (shared_ == nullptr || header.place.region != region_)) {
     return absl::DataLossError(absl::StrCat("bucket ", header.bucket,
-                                            " came in shared memory that is not ours; compare "
-                                            "versions of both sides"));
+                                            " arrived in shared memory that does not belong to "
+                                            "this worker; use the same release on both sides"));
   }
   ASSIGN_OR_RETURN(const uint32_t seen,
                    GoesToDevice(header) ? CopyToDevice(reader, place) : ReadData(reader, place));
   if (reader.is_shared()) RETURN_IF_ERROR(shared_->MarkRead(header.place.offset));
   if (seen == header.crc32c) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("bucket ", header.bucket, " from element ", header.offset,
-                                          " arrived with crc32c ", absl::Hex(seen), ", sent with ",
-                                          absl::Hex(header.crc32c), "; pull again"));
+  return absl::DataLossError(absl::StrCat(
+      "bucket ", header.bucket, " from element ", header.offset, " arrived with crc32c ",
+      absl::Hex(seen), ", but was sent with ", absl::Hex(header.crc32c), "; pull again"));
 }
 
 absl::StatusOr<uint32_t> BulkPullCall::ReadData(wire::PullChunkReader& reader,

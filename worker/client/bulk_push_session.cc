@@ -109,8 +109,8 @@ absl::StatusOr<PushResult> BulkPushSession::Finish() {
                            static_cast<int64_t>(result_.late.size());
   if (answered != num_added_) {
     return absl::DataLossError(absl::StrCat("push: the servers acknowledged ", answered,
-                                            " buckets, sent were ", num_added_,
-                                            "; compare versions of both sides"));
+                                            " buckets, but ", num_added_,
+                                            " were sent; use the same release on both sides"));
   }
   return result_;
 }

@@ -445,7 +445,7 @@ TEST_F(BulkTransportTest, ACallThatTheServerDoesNotKnowEndsAndTheNextTakesAnothe
   const PullSpec spec{Round(0), {{0, PartOf(weights, 0)}}};
   EXPECT_THAT(transport_->StartPull(spec, nullptr)->Wait(),
               StatusIs(absl::StatusCode::kUnavailable,
-                       AllOf(HasSubstr(config_.servers[0]), HasSubstr("nothing has moved for"))));
+                       AllOf(HasSubstr(config_.servers[0]), HasSubstr("no data has moved for"))));
   ASSERT_TRUE(transport_->standstill().has_value());
   EXPECT_EQ(transport_->standstill()->shard, 0);
   EXPECT_GE(transport_->standstill()->age, config_.patience);

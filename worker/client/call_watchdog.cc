@@ -155,8 +155,8 @@ void CallWatchdog::LookAtAll() {
           still_.OnStill(entry.stream, entry.watch.good_at(), entry.watch.bytes(),
                          entry.has_small_chunks && !entry.watch.has_proved());
           ended[entry.number] = absl::UnavailableError(absl::StrCat(
-              "nothing has moved for ", absl::FormatDuration(entry.watch.patience()),
-              ", and the server does not hold the call: something was lost on the way"));
+              "no data has moved for ", absl::FormatDuration(entry.watch.patience()),
+              ", and the server does not have the call, so data were lost on the network"));
           break;
       }
     }
@@ -164,8 +164,8 @@ void CallWatchdog::LookAtAll() {
     // too.
     for (const Entry& entry : entries_) {
       if (!streams.contains(entry.stream)) continue;
-      ended.try_emplace(entry.number, absl::UnavailableError("another call on this connection has "
-                                                             "come to a standstill"));
+      ended.try_emplace(entry.number, absl::UnavailableError(
+                                          "another call on the same connection makes no progress"));
     }
     std::erase_if(entries_, [&](const Entry& entry) { return ended.contains(entry.number); });
     for (Pace* const pace : paces) pace->OnEnded();

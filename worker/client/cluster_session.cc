@@ -252,7 +252,8 @@ absl::Status ClusterSession::Call(absl::string_view name, Method method, const R
   context.set_deadline(Deadline(timeout));
   {
     absl::MutexLock lock(&mutex_);
-    if (cancelled_) return absl::CancelledError("the worker is stopping or its life is over");
+    if (cancelled_)
+      return absl::CancelledError("the worker is stopping, or its incarnation is over");
     call_in_progress_ = &context;
     is_silent_ = false;
   }
@@ -263,10 +264,10 @@ absl::Status ClusterSession::Call(absl::string_view name, Method method, const R
   tracer_.End(facts, context, wire::FromGrpcStatus(status));
   absl::MutexLock lock(&mutex_);
   call_in_progress_ = nullptr;
-  if (cancelled_) return absl::CancelledError("the worker is stopping or its life is over");
+  if (cancelled_) return absl::CancelledError("the worker is stopping, or its incarnation is over");
   if (is_silent_ && status.error_code() == grpc::StatusCode::CANCELLED) {
-    return absl::UnavailableError(absl::StrCat("coordinator ", coordinator_,
-                                               " has not answered on this connection any more"));
+    return absl::UnavailableError(
+        absl::StrCat("coordinator ", coordinator_, " does not answer on this connection any more"));
   }
   return Outcome(status, timeout);
 }
@@ -277,9 +278,9 @@ absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration 
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(absl::StrCat(
         "coordinator ", coordinator_, " did not answer within ", absl::FormatDuration(timeout),
-        is_connected ? ", and the connection was not closed: its machine or the network is gone, "
-                       "its process hangs, or the path swallows large packets; `lodestar doctor` "
-                       "of the Python package tells which"
+        is_connected ? ", but the connection was not closed. Its machine or the network is gone, "
+                       "its process hangs, or the network drops large packets. Run `lodestar "
+                       "doctor` of the Python package to find out"
                      : ""));
   }
   const absl::Status native = wire::FromGrpcStatus(status);
@@ -297,7 +298,7 @@ absl::StatusOr<T> ClusterSession::Understood(absl::string_view call, absl::Statu
   is_suspect_ = true;
   return absl::UnimplementedError(absl::StrCat(
       "coordinator ", coordinator_, ": its answer to ", call,
-      " was damaged on its way, or is of another release: ", answer.status().message()));
+      " was damaged on the network, or comes from another release: ", answer.status().message()));
 }
 
 absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) {
@@ -408,9 +409,10 @@ absl::StatusOr<messages::Grant> ClusterSession::AwaitAhead(Round round) {
     ahead = ahead_;
     patience = path_.Patience(kLeastPatienceAhead, kMostPatienceAhead);
   }
-  if (ahead == nullptr || ahead->round() != round) return absl::NotFoundError("not asked ahead");
+  if (ahead == nullptr || ahead->round() != round)
+    return absl::NotFoundError("the grant was not asked for in advance");
   const std::optional<v1::Grant> grant = ahead->Await(patience);
-  if (!grant.has_value()) return absl::UnavailableError("no grant came of asking ahead");
+  if (!grant.has_value()) return absl::UnavailableError("the request in advance brought no grant");
   return Understood("NextGrant", wire::FromProto(*grant));
 }
 
@@ -565,7 +567,7 @@ absl::StatusOr<messages::HeartbeatAnswer> ClusterSession::SendHeartbeat(
   v1::HeartbeatReply reply;
   {
     absl::MutexLock lock(&mutex_);
-    if (stop_heartbeats_) return absl::CancelledError("no more heartbeats");
+    if (stop_heartbeats_) return absl::CancelledError("the worker has stopped its heartbeats");
     heartbeat_in_progress_ = &context;
   }
   const absl::Time sent = Clock::Real().Now();

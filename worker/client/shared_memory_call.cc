@@ -105,9 +105,9 @@ absl::Status SharedMemoryCall::MarkRead(uint64_t offset) {
   absl::MutexLock lock(&mutex_);
   if (offset % block_bytes() != 0 || offset < OffsetOf(settings_.blocks) ||
       offset >= OffsetOf(2 * settings_.blocks)) {
-    return absl::DataLossError(absl::StrCat("the server wrote at ", offset,
-                                            " in shared memory, where it may not; compare versions "
-                                            "of both sides"));
+    return absl::DataLossError(absl::StrCat(
+        "the server wrote at ", offset,
+        " in shared memory, which is not allowed there; use the same release on both sides"));
   }
   if (is_closed_) return absl::OkStatus();
   pending_.add_writable(offset);
@@ -183,7 +183,7 @@ void SharedMemoryCall::OnReadDone(bool ok) {
 
 void SharedMemoryCall::OnDone(const grpc::Status& status) {
   absl::Status result = wire::FromGrpcStatus(status);
-  if (result.ok()) result = absl::UnavailableError("the server has ended it");
+  if (result.ok()) result = absl::UnavailableError("the server has ended the call");
   Settle(result);
   absl::MutexLock lock(&mutex_);
   if (status_.ok()) status_ = result;

@@ -36,16 +36,17 @@ absl::StatusOr<ImageFile> OpenBatch(const std::string& folder, const std::string
     const absl::Status there = CheckIsThere(path);
     if (absl::IsPermissionDenied(there)) return there;
     return absl::NotFoundError(
-        absl::StrCat(path, ": no such file; CIFAR-10 data is ", Cifar10FileNames()));
+        absl::StrCat(path, ": no such file; CIFAR-10 data has the files ", Cifar10FileNames()));
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<const DataFile> opened, DataFile::Open(path));
   corpus->files.push_back(opened);
   const int64_t num_bytes = opened->num_bytes();
   if (num_bytes == 0 || num_bytes % kRecordBytes != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", num_bytes, " bytes; the record at offset ",
-                     num_bytes / kRecordBytes * kRecordBytes, " is not complete (", kRecordBytes,
-                     " bytes each); the file is cut short or not the binary version of CIFAR-10"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": ", num_bytes, " bytes; the record at offset ",
+        num_bytes / kRecordBytes * kRecordBytes, " is not complete (a record has ", kRecordBytes,
+        " bytes). The file is cut short, or is not the binary version of CIFAR-10; download it "
+        "again"));
   }
   ImageFile file;
   file.images = opened;
@@ -102,13 +103,15 @@ absl::Status CheckNoOtherCifar(const std::string& folder) {
   };
   if (has("fine_label_names.txt") || has("coarse_label_names.txt")) {
     return absl::InvalidArgumentError(absl::StrCat(
-        folder, " holds CIFAR-100, whose images have two labels each and which is not read here; ",
+        folder,
+        " holds CIFAR-100, which Lodestar cannot read because its images have two labels each; ",
         "give CIFAR-10 (", Cifar10FileNames(), ") or a folder of IDX files"));
   }
   if (LooksLikeCifar10Folder(folder)) return absl::OkStatus();
   if (has("data_batch_1") && has("test_batch")) {
     return absl::InvalidArgumentError(absl::StrCat(
-        folder, " holds the Python version of CIFAR-10 (data_batch_1, test_batch); get the binary ",
+        folder,
+        " holds the Python version of CIFAR-10 (data_batch_1, test_batch). Download the binary ",
         "version (cifar-10-binary.tar.gz), or convert it in that folder in Python: import pickle; ",
         "[open(n + '.bin', 'wb').write(b''.join(bytes([l]) + bytes(p) for l, p in ",
         "zip(d[b'labels'], d[b'data']))) for n in ['test_batch'] + ['data_batch_%d' % i for i in ",
@@ -117,7 +120,7 @@ absl::Status CheckNoOtherCifar(const std::string& folder) {
   if (has("data_batch_1.bin.gz") && has("test_batch.bin.gz")) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder, " holds compressed files of CIFAR-10 (data_batch_1.bin.gz); ",
-                     "unpack them: gunzip ", folder, "/*_batch*.bin.gz"));
+                     "unpack them with gunzip ", folder, "/*_batch*.bin.gz"));
   }
   return absl::OkStatus();
 }

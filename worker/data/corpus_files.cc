@@ -62,14 +62,15 @@ class TreeWalk {
       if (errno == ELOOP) return absl::OkStatus();
       if (errno == ENOENT && lstat(path.c_str(), &info) == 0) {
         return absl::NotFoundError(absl::StrCat(
-            "data file ", path, " is a link that leads nowhere; mend it or take it away"));
+            "data file ", path,
+            " is a symbolic link to a file that does not exist; correct it or remove it"));
       }
       return ErrnoStatus(errno, "read data file", path);
     }
     if (S_ISDIR(info.st_mode)) return VisitFolder(path, relative_path, info);
     if (!S_ISREG(info.st_mode)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, " is neither a file nor a folder; data must be regular files"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, " is neither a regular file nor a folder; data must be regular files"));
     }
     listing_.files.push_back({path, relative_path, static_cast<int64_t>(info.st_size)});
     return absl::OkStatus();

@@ -52,7 +52,8 @@ class GzipReader {
 
   // Appends at most kInflateStepBytes to *output. Sets *is_done after the last member of the file.
   absl::Status Step(std::vector<uint8_t>* output, bool* is_done) {
-    if (!is_open_) return absl::ResourceExhaustedError("no memory for decompression");
+    if (!is_open_)
+      return absl::ResourceExhaustedError("there is not enough memory for decompression");
     RETURN_IF_ERROR(Refill());
     const size_t old_size = output->size();
     output->resize(old_size + kInflateStepBytes);
@@ -103,8 +104,8 @@ absl::Status CheckGzip(const DataFile& file) {
   if (start.size() >= 2 && start[0] == 0x1f && start[1] == 0x8b) return absl::OkStatus();
   const std::string kind = storage::KindInWords(start);
   return absl::InvalidArgumentError(absl::StrCat(
-      file.path(), ": its name says gzip data, and it is ", kind, "; ",
-      absl::StartsWith(kind, "IDX") ? "take .gz away from its name" : "download or make it again"));
+      file.path(), ": the name says gzip data, but the file is ", kind, "; ",
+      absl::StartsWith(kind, "IDX") ? "remove .gz from its name" : "download it or make it again"));
 }
 
 }  // namespace
@@ -147,14 +148,15 @@ absl::StatusOr<std::shared_ptr<const DataFile>> DataFile::Inflate(const std::str
                        announce(absl::MakeConstSpan(inflated).subspan(0, num_start)));
       if (*announced_bytes > kMaxInflatedBytes) {
         return absl::InvalidArgumentError(
-            absl::StrCat(path, ": its header announces ", *announced_bytes, " bytes, and at most ",
-                         kMaxInflatedBytes, " are inflated into memory; unpack it"));
+            absl::StrCat(path, ": its header announces ", *announced_bytes,
+                         " bytes, but Lodestar unpacks at most ", kMaxInflatedBytes,
+                         " bytes into memory; unpack the file with gunzip"));
       }
     }
     if (announced_bytes.has_value() && num_inflated() > *announced_bytes) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ": inflates to more than the ", *announced_bytes,
-                       " bytes that its header announces; download or make it again"));
+          absl::StrCat(path, ": has more unpacked bytes than its header announces (",
+                       *announced_bytes, "); download it or make it again"));
     }
   }
   inflated.shrink_to_fit();
@@ -196,9 +198,10 @@ absl::Status DataFile::ReadFrom(int descriptor, int64_t offset, absl::Span<uint8
   }
   RETURN_IF_ERROR(CheckUnchanged(descriptor));
   if (out.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("data file ", path_, " says that it has ",
-                                                    num_bytes_, " bytes, but ends at offset ",
-                                                    offset, "; copy it to a disk of this machine"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("data file ", path_, " has ", num_bytes_,
+                   " bytes by its file system, but reading ends at offset ", offset,
+                   "; copy it to a disk of this machine"));
 }
 
 DataFile::Identity DataFile::IdentityOf(const struct stat& info) {
@@ -214,9 +217,9 @@ absl::Status DataFile::CheckUnchanged(int descriptor) const {
   return absl::FailedPreconditionError(absl::StrCat(
       "data file ", path_, " changed while it was in use: it had ", identity_.num_bytes,
       " bytes, written ", TimeText(identity_.modified_seconds, identity_.modified_nanoseconds),
-      ", and has ", now.num_bytes, ", written ",
+      ", and now has ", now.num_bytes, ", written ",
       TimeText(now.modified_seconds, now.modified_nanoseconds),
-      "; a job needs its data as it began: put the old file back and start the worker again"));
+      ". The data of a job must not change. Put the old file back and start the worker again"));
 }
 
 absl::Status ScanDataFile(
@@ -226,7 +229,7 @@ absl::Status ScanDataFile(
   for (int64_t at = begin; at < file.num_bytes(); at += kScanBytes) {
     const int64_t count = std::min(kScanBytes, file.num_bytes() - at);
     if (stop_requested(count)) {
-      return absl::CancelledError(absl::StrCat("told to stop while reading ", file.path()));
+      return absl::CancelledError(absl::StrCat("stopped on request while reading ", file.path()));
     }
     const absl::Span<uint8_t> piece = absl::MakeSpan(buffer).subspan(0, count);
     RETURN_IF_ERROR(file.Read(at, piece));

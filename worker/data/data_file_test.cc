@@ -152,9 +152,8 @@ TEST(DataFileTest, AReplacedFileIsTheOldOneForWhoKeepsItOpenAndAnErrorForWhoDoes
 TEST(DataFileTest, AFileWithLessThanItsSizeIsAnError) {
   const auto file = DataFile::Open("/sys/kernel/uevent_seqnum");
   if (!file.ok()) GTEST_SKIP() << file.status();
-  EXPECT_THAT(
-      ReadByte(**file, (*file)->num_bytes() - 1),
-      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("uevent_seqnum says that it has")));
+  EXPECT_THAT(ReadByte(**file, (*file)->num_bytes() - 1),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("uevent_seqnum has")));
 }
 
 TEST(DataFileTest, MissingFileIsNotFoundWithItsName) {
@@ -189,13 +188,14 @@ TEST(DataFileTest, AScanEndsWithinAPieceOfAStop) {
   TestFolder folder;
   const auto file = *DataFile::Open(folder.Write("f", LongContent()));
   int num_pieces = 0;
-  EXPECT_THAT(ScanDataFile(
-                  *file, 0, [&](int64_t) { return num_pieces == 1; },
-                  [&](int64_t, absl::Span<const uint8_t>) {
-                    ++num_pieces;
-                    return absl::OkStatus();
-                  }),
-              StatusIs(absl::StatusCode::kCancelled, HasSubstr("told to stop while reading")));
+  EXPECT_THAT(
+      ScanDataFile(
+          *file, 0, [&](int64_t) { return num_pieces == 1; },
+          [&](int64_t, absl::Span<const uint8_t>) {
+            ++num_pieces;
+            return absl::OkStatus();
+          }),
+      StatusIs(absl::StatusCode::kCancelled, HasSubstr("stopped on request while reading")));
   EXPECT_EQ(num_pieces, 1);
 }
 

@@ -33,7 +33,7 @@ absl::Status CheckPath(absl::string_view flag, const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(flag, "=", path, " is neither a file nor a folder"));
   }
-  const absl::Status why = ErrnoStatus(errno, "look on this machine at", path);
+  const absl::Status why = ErrnoStatus(errno, "find on this machine the path", path);
   return absl::Status(why.code(), absl::StrCat(flag, ": ", why.message()));
 }
 
@@ -43,22 +43,23 @@ absl::StatusOr<DataFormat> ChooseFormat(const DataConfig& config) {
   if (config.heldout_path.empty() || IsImageFormat(format)) return format;
   ASSIGN_OR_RETURN(const DataFormat heldout, DetectDataFormat(config.heldout_path));
   if (heldout == format) return format;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--heldout_data=", config.heldout_path, " holds ", DataFormatName(heldout),
-                   ", but --data=", config.path, " holds ", DataFormatName(format),
-                   "; give data of one kind, or say with --data_format what both are"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--heldout_data=", config.heldout_path, " holds ", DataFormatName(heldout),
+      ", but --data=", config.path, " holds ", DataFormatName(format),
+      "; give data of the same format, or name the format of both with --data_format"));
 }
 
 absl::StatusOr<std::shared_ptr<const ImageCorpus>> OpenImages(const DataConfig& config,
                                                               DataFormat format) {
   if (!IsFolder(config.path)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(config.path, " is a file, but ", DataFormatName(format), " data is a folder"));
+    return absl::InvalidArgumentError(absl::StrCat(config.path, " is a file, but ",
+                                                   DataFormatName(format),
+                                                   " data must be a folder; give the folder"));
   }
   if (!config.heldout_path.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--heldout_data=", config.heldout_path, " is for text and tokens: ", DataFormatName(format),
-        " data has files of its own for what is held out"));
+        "--heldout_data=", config.heldout_path, " is only for text and tokens; ",
+        DataFormatName(format), " data has its own files of held-out samples. Leave the flag out"));
   }
   ASSIGN_OR_RETURN(ImageCorpus corpus,
                    format == DataFormat::kIdx ? OpenIdx(config.path) : OpenCifar10(config.path));
@@ -85,9 +86,9 @@ class DatasetMaker {
     if (const auto* text = std::get_if<TokenCorpus>(&source_.content)) {
       TokenCorpus corpus = *text;
       if (spec.vocabulary > kBytesAsTokens) {
-        corpus.notes.push_back(absl::StrCat("bytes are only ", kBytesAsTokens, " of the model's ",
-                                            spec.vocabulary,
-                                            " tokens: for its own tokenizer give files of tokens"));
+        corpus.notes.push_back(
+            absl::StrCat("bytes are only ", kBytesAsTokens, " of the model's ", spec.vocabulary,
+                         " tokens; to use the model's tokenizer, give files of tokens"));
       }
       return MakeWindowDataset(std::move(corpus), TokenWidth::kOneByte, cut, stop_requested_);
     }
@@ -109,9 +110,9 @@ class DatasetMaker {
     return MakeImages({model_.name, false, shape, spec.num_classes});
   }
   absl::StatusOr<std::unique_ptr<Dataset>> operator()(const params::ClientModelSpec&) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(params::ModelInWords(model_.name),
-                     " is supplied by a client of its own; gpu_worker cannot train it"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        params::ModelInWords(model_.name),
+        " is computed by a program of its own, so gpu_worker cannot train it; start that program"));
   }
 
  private:

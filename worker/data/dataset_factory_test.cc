@@ -117,7 +117,7 @@ TEST(DatasetFactoryTest, OpenDataFindsWhatIsWrongWithoutAModel) {
       {Config(absl::StrCat(text, "/below")), "Not a directory"},
       {Config(fifo), "fifo is neither a file nor a folder"},
       {Config("/dev/null"), "neither a file nor a folder"},
-      {Config(odd), "odd.bin: 2001 bytes are no whole number"},
+      {Config(odd), "odd.bin: 2001 bytes are not a whole number"},
       {Config(images), "train-labels-idx1-ubyte: ends at offset 0"},
       {{.path = text, .heldout_path = folder.Path("none")}, "--heldout_data"},
       {{.path = text, .token_bytes = 4}, "--token_bytes=4"},
@@ -131,8 +131,9 @@ TEST(DatasetFactoryTest, OpenDataFindsWhatIsWrongWithoutAModel) {
 TEST(DatasetFactoryTest, HeldOutImagesHaveFilesOfTheirOwn) {
   TestFolder folder;
   const std::string images = WriteDigits(folder);
-  EXPECT_THAT(OpenData({.path = images, .heldout_path = images}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is for text and tokens")));
+  EXPECT_THAT(
+      OpenData({.path = images, .heldout_path = images}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is only for text and tokens")));
 }
 
 TEST(DatasetFactoryTest, HeldOutTextMayLieElsewhere) {

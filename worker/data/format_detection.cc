@@ -101,7 +101,7 @@ absl::Status CheckNoImagesBelow(const std::string& path, const std::vector<Corpu
     if (!is_idx && !HasAllCifar10Files(folder)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(path, " has ", is_idx ? "IDX" : "CIFAR-10",
-                     " images in a folder below it; give --data=", folder));
+                     " images in a folder inside it; give --data=", folder));
   }
   return absl::OkStatus();
 }
@@ -110,13 +110,15 @@ absl::Status NoText(const Census& census) {
   const bool is_one = census.strange.size() == 1;
   const absl::string_view them = is_one ? "it" : "them";
   return absl::InvalidArgumentError(absl::StrCat(
-      is_one ? "no text: " : absl::StrCat(census.strange.size(), " files are no text: "),
-      Named(census.strange), "; unpack or convert ", them, " to UTF-8, or take ", them, " away",
-      census.has_known_kind ? ""
-                            : "; --data_format=tokens reads tokens of 2 or 4 bytes, "
-                              "--data_format=text takes every byte as it is",
+      is_one ? "this file is not text: "
+             : absl::StrCat(census.strange.size(), " files are not text: "),
+      Named(census.strange), "; unpack or convert ", them, " to UTF-8, or remove ", them,
+      census.has_known_kind
+          ? ""
+          : ". If the data are tokens of 2 or 4 bytes, give --data_format=tokens. To use every "
+            "byte as a token, give --data_format=text",
       census.has_parts_of_idx
-          ? absl::StrCat("; for IDX images give the folder with ", IdxFileNames())
+          ? absl::StrCat(". For IDX images, give the folder with ", IdxFileNames())
           : ""));
 }
 
@@ -142,7 +144,7 @@ absl::StatusOr<DataFormat> ParseDataFormat(absl::string_view name) {
     if (name == DataFormatName(format)) return format;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "--data_format=", name, " is not known; allowed are auto, text, tokens, idx, cifar10"));
+      "--data_format=", name, " is unknown; allowed: auto, text, tokens, idx, cifar10"));
 }
 
 absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path) {
@@ -179,10 +181,10 @@ absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path) {
       });
   if (is_apart_by_name && has_notes_of_writer) return DataFormat::kTokens;
   return absl::InvalidArgumentError(absl::StrCat(
-      path, " holds files of tokens (", Named(census.tokens), ") and others (", Named(others),
-      "): take one kind away",
+      path, " holds files of tokens (", Named(census.tokens), ") and other files (", Named(others),
+      "). Remove one of the two kinds",
       is_apart_by_name
-          ? ", or give --data_format=tokens, which reads the .bin, .npy and .ds files alone"
+          ? ", or give --data_format=tokens, which reads only the .bin, .npy and .ds files"
           : ""));
 }
 

@@ -46,7 +46,7 @@ TEST(FormatDetectionTest, WhatIsNeitherTextNorTokensIsRefused) {
   ExpectRefused(folder.Write("p.png", "\x89PNG\r\n\x1a\n"), {"p.png", "a PNG image"});
   folder.Write("d/a.txt", "text");
   folder.Write("d/b.zip", "PK\x03\x04");
-  ExpectRefused(folder.Path("d"), {"2 files are no text", "b.zip (a ZIP archive", "random ("});
+  ExpectRefused(folder.Path("d"), {"2 files are not text", "b.zip (a ZIP archive", "random ("});
 }
 
 TEST(FormatDetectionTest, LooksAtMoreThanTheStart) {
@@ -148,7 +148,7 @@ TEST(FormatDetectionTest, AdvisesNoFlagUnderWhichTextIsReadAsTokens) {
   TestFolder folder;
   folder.Write("d/notes.bin", "some text");
   folder.Write("d/train.bin", TokenBytes({464, 13, 198}));
-  ExpectRefused(folder.Path("d"), {"train.bin", "notes.bin", "take one kind away"});
+  ExpectRefused(folder.Path("d"), {"train.bin", "notes.bin", "Remove one of the two kinds"});
   EXPECT_THAT(std::string(DetectDataFormat(folder.Path("d")).status().message()),
               Not(HasSubstr("--data_format")));
   const std::string zip = folder.Write("a.zip", "PK\x03\x04");

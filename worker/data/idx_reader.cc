@@ -111,14 +111,14 @@ absl::StatusOr<IdxFile> OpenPart(const std::string& folder, const std::string& n
   } else {
     const absl::Status there = CheckIsThere(plain);
     if (absl::IsPermissionDenied(there)) return there;
-    return absl::NotFoundError(
-        absl::StrCat(plain, ": no such file, nor ", compressed, "; IDX data is ", IdxFileNames()));
+    return absl::NotFoundError(absl::StrCat(plain, ": no such file, nor ", compressed,
+                                            "; IDX data has the files ", IdxFileNames()));
   }
   const int64_t num_bytes = part.file->num_bytes();
   if (num_bytes != part.header.FileBytes()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(part.file->path(), ": the header at offset 4 tells ", part.header.num_entries,
-                     " entries, that is ", part.header.FileBytes(), " bytes, but the file ",
+        absl::StrCat(part.file->path(), ": the header at offset 4 says ", part.header.num_entries,
+                     " entries, which need ", part.header.FileBytes(), " bytes, but the file ",
                      num_bytes < part.header.FileBytes() ? "ends at offset " : "has ", num_bytes));
   }
   corpus->files.push_back(part.file);

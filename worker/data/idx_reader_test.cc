@@ -173,7 +173,7 @@ TEST(IdxReaderTest, WrongMagicIsAnError) {
 
 TEST(IdxReaderTest, TruncatedFilesAreErrors) {
   EXPECT_THAT(ErrorWith(kTrainImages, Images(12).substr(0, 16 + 50)),
-              AllOf(HasSubstr("12 entries, that is 88 bytes"), HasSubstr("ends at offset 66")));
+              AllOf(HasSubstr("12 entries, which need 88 bytes"), HasSubstr("ends at offset 66")));
   EXPECT_THAT(ErrorWith(kTrainLabels, Labels(12).substr(0, 15)), HasSubstr("ends at offset 15"));
   EXPECT_THAT(ErrorWith(kTestImages, Images(3).substr(0, 9)),
               HasSubstr("ends at offset 9 inside its header of 16 bytes"));

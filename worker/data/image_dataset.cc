@@ -122,7 +122,7 @@ class ImageDataset : public Dataset {
                          size_t row, HostBatch* batch) const {
     if (index < 0 || index >= limit) {
       return absl::OutOfRangeError(
-          absl::StrCat("image ", index, " asked for, but there are ", limit));
+          absl::StrCat("image ", index, " was asked for, but the number of images is ", limit));
     }
     auto file = files.begin();
     while (index >= file->num_images()) {
@@ -183,14 +183,14 @@ absl::Status LeaveOutHeldoutCopies(ImageCorpus* corpus) {
   const size_t num_left_out = corpus->train.size() - kept.size();
   corpus->train = std::move(kept);
   if (corpus->train.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("nothing is left to train on: all images for training are held out, too (",
-                     example, "); copy or make these files again"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no training image is left, because all training images are also held-out images (",
+        example, "); copy these files again"));
   }
   if (num_left_out > 0) {
-    corpus->notes.push_back(absl::StrCat("not trained on ", num_left_out,
-                                         num_left_out == 1 ? " file" : " files",
-                                         " with the same images as held-out data, as ", example));
+    corpus->notes.push_back(
+        absl::StrCat("not trained on ", num_left_out, num_left_out == 1 ? " file" : " files",
+                     " with the same images as the held-out data, such as ", example));
   }
   return absl::OkStatus();
 }

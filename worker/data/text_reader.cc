@@ -11,10 +11,10 @@ namespace lodestar::data {
 
 absl::StatusOr<TokenCorpus> OpenText(const DataConfig& config) {
   if (config.token_bytes != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--token_bytes=", config.token_bytes, ", but ", config.path,
-                     " is read as text, whose bytes are the tokens; add --data_format=tokens if it "
-                     "holds tokens"));
+    return absl::InvalidArgumentError(absl::StrCat("--token_bytes=", config.token_bytes, ", but ",
+                                                   config.path,
+                                                   " is read as text, where each byte is a token. "
+                                                   "If it holds tokens, add --data_format=tokens"));
   }
   ASSIGN_OR_RETURN(TokenCorpus corpus, OpenTokenCorpus(config, {.names = NameRule::kAllOrNone}));
   RETURN_IF_ERROR(LeaveOutHeldoutCopies(&corpus));

@@ -41,9 +41,8 @@ std::string PatternText(absl::Span<const absl::string_view> suffixes) {
 }
 
 absl::Status EmptyFile(const CorpusFile& file) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(file.path, " has 0 bytes; copy or make it again, or take it away if nothing ",
-                   "belongs in it"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      file.path, " has 0 bytes; copy or make it again, or remove it if it should be ", "empty"));
 }
 
 // Numbers of files that are left out and that the log does not name individually.
@@ -62,9 +61,10 @@ absl::StatusOr<std::vector<CorpusFile>> ListFiles(const std::string& path, const
   const size_t num_all = files.size();
   if (!listing.side_entries.empty()) {
     if (num_all == 0) {
-      return absl::NotFoundError(
-          absl::StrCat(path, ": no data but ", SideEntriesText(listing.side_entries.size()),
-                       ", as ", listing.side_entries.front(), "; rename it, or give its own path"));
+      return absl::NotFoundError(absl::StrCat(path, ": there are no data, only ",
+                                              SideEntriesText(listing.side_entries.size()),
+                                              " such as ", listing.side_entries.front(),
+                                              "; rename it, or give the path of that file itself"));
     }
     if (counts->num_side_entries == 0) counts->side_entry = listing.side_entries.front();
     counts->num_side_entries += listing.side_entries.size();
@@ -77,8 +77,9 @@ absl::StatusOr<std::vector<CorpusFile>> ListFiles(const std::string& path, const
   };
   files.erase(std::remove_if(files.begin(), files.end(), std::not_fn(is_taken)), files.end());
   if (files.empty() && num_all > 0) {
-    return absl::NotFoundError(absl::StrCat(
-        path, ": no data; looked for ", PatternText(rule.suffixes), " among ", FilesText(num_all)));
+    return absl::NotFoundError(absl::StrCat(path, ": there are no data; the worker looked for ",
+                                            PatternText(rule.suffixes), " among ",
+                                            FilesText(num_all)));
   }
   const auto is_empty = [](const CorpusFile& file) { return file.num_bytes == 0; };
   if (std::all_of(files.begin(), files.end(), is_empty)) {
@@ -111,8 +112,9 @@ using LeftOut = std::vector<CorpusFile>;
 
 void NoteLeftOut(const LeftOut& files, TokenCorpus* corpus) {
   if (files.empty()) return;
-  corpus->notes.push_back(absl::StrCat("neither trained nor evaluated on ", FilesText(files.size()),
-                                       ", by name, as ", files.front().relative_path));
+  corpus->notes.push_back(absl::StrCat(
+      "not used for training or evaluation because of their names: ", FilesText(files.size()),
+      ", such as ", files.front().relative_path));
 }
 
 // Returns true if `file` is one of `files`, maybe under another name.
@@ -134,10 +136,11 @@ absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& r
   const NameSplit split = SplitByNames(names, rule.names, !config.heldout_path.empty());
   const std::vector<FilePart>& parts = split.parts;
   if (split.ignored.has_value()) {
-    corpus->notes.push_back(absl::StrCat(
-        names[split.ignored->example], " is trained on, because names count only if all files are ",
-        "called train, val, dev, test or the like, and ", names[split.ignored->because_of],
-        " is not"));
+    corpus->notes.push_back(
+        absl::StrCat(names[split.ignored->example],
+                     " is used for training. File names count only if all files have ",
+                     "names such as train, val, dev or test, and ",
+                     names[split.ignored->because_of], " has not"));
   }
   // If some files are held out or left out by name, an empty file with a part is an error. All
   // other empty files are left out.
@@ -159,12 +162,12 @@ absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& r
   }
   if (heldout.size() + left_out.size() == files.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(config.path, " has only held-out or test data by the names of its files, as ",
-                     names.front(), "; to train on a file, give its own path"));
+        absl::StrCat(config.path, " has only held-out or test data, because of file names such as ",
+                     names.front(), "; to train on a file, give the path of that file itself"));
   }
-  corpus->heldout_name =
-      heldout.empty() ? "the last tenth of every file"
-                      : absl::StrCat(FilesText(heldout.size()), " by name, as ", heldout.front());
+  corpus->heldout_name = heldout.empty() ? "the last tenth of every file"
+                                         : absl::StrCat(FilesText(heldout.size()),
+                                                        " by name, such as ", heldout.front());
   return left_out;
 }
 
@@ -189,11 +192,11 @@ absl::StatusOr<TokenCorpus> OpenTokenCorpus(const DataConfig& config, const Corp
   }
   NoteLeftOut(left_out, &corpus);
   if (counts.num_empty > 0) {
-    corpus.notes.push_back(absl::StrCat(FilesText(counts.num_empty), " with 0 bytes left out"));
+    corpus.notes.push_back(absl::StrCat(FilesText(counts.num_empty), " with 0 bytes, left out"));
   }
   if (counts.num_side_entries > 0) {
-    corpus.notes.push_back(absl::StrCat(SideEntriesText(counts.num_side_entries), " left out, as ",
-                                        counts.side_entry));
+    corpus.notes.push_back(absl::StrCat(SideEntriesText(counts.num_side_entries),
+                                        " left out, such as ", counts.side_entry));
   }
   return corpus;
 }

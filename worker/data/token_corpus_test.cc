@@ -62,9 +62,9 @@ TEST_F(TokenCorpusTest, HoldsOutByNameAndSaysSo) {
   for (const char* name : {"train.bin", "val.bin", "test.bin", "meta.pkl"}) Write(name);
   ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open());
   EXPECT_EQ(PartsOf(corpus), "train.bin train, val.bin heldout");
-  EXPECT_EQ(corpus.heldout_name, "1 file by name, as val.bin");
+  EXPECT_EQ(corpus.heldout_name, "1 file by name, such as val.bin");
   EXPECT_EQ(absl::StrJoin(corpus.notes, "|"),
-            "neither trained nor evaluated on 1 file, by name, as test.bin");
+            "not used for training or evaluation because of their names: 1 file, such as test.bin");
 }
 
 TEST_F(TokenCorpusTest, CutsWhatHasNoNames) {
@@ -89,8 +89,9 @@ TEST_F(TokenCorpusTest, WhatIsHeldOutByItsOwnPathIsNotSaidToBeLeftOut) {
   folder_.Link("data/val.bin", "link.bin");
   for (const char* heldout : {"data/val.bin", "link.bin"}) {
     ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open(folder_.Path(heldout)));
-    EXPECT_EQ(absl::StrJoin(corpus.notes, "|"),
-              "neither trained nor evaluated on 1 file, by name, as test.bin");
+    EXPECT_EQ(
+        absl::StrJoin(corpus.notes, "|"),
+        "not used for training or evaluation because of their names: 1 file, such as test.bin");
   }
 }
 
@@ -143,7 +144,7 @@ TEST_F(TokenCorpusTest, EmptyTextIsCountedUnlessItsNameGivesItAPart) {
   WriteAs("test.py", "");
   ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, OpenText());
   EXPECT_EQ(PartsOf(corpus), "main.py cut");
-  EXPECT_EQ(absl::StrJoin(corpus.notes, "|"), "2 files with 0 bytes left out");
+  EXPECT_EQ(absl::StrJoin(corpus.notes, "|"), "2 files with 0 bytes, left out");
   for (const char* name : {"main.py", "__init__.py", "test.py"}) {
     std::filesystem::remove(folder_.Path(absl::StrCat("data/", name)));
   }
@@ -161,20 +162,21 @@ TEST_F(TokenCorpusTest, CountsHiddenBackupAndPartialEntries) {
   ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, OpenText());
   EXPECT_EQ(PartsOf(corpus), "a.txt cut");
   EXPECT_EQ(absl::StrJoin(corpus.notes, "|"),
-            "2 hidden, backup, partial or run entries left out, as .nfs01");
+            "2 hidden, backup, partial or run entries left out, such as .nfs01");
 }
 
 TEST_F(TokenCorpusTest, DocumentationDoesNotUndoASplit) {
   for (const char* name : {"train.txt", "validation.txt", "test.txt", "README.md"}) Write(name);
   ASSERT_OK_AND_ASSIGN(const TokenCorpus split, OpenText());
   EXPECT_EQ(PartsOf(split), "train.txt train, validation.txt heldout");
-  EXPECT_EQ(absl::StrJoin(split.notes, "|"),
-            "neither trained nor evaluated on 2 files, by name, as README.md");
+  EXPECT_EQ(
+      absl::StrJoin(split.notes, "|"),
+      "not used for training or evaluation because of their names: 2 files, such as README.md");
   Write("more.txt");
   ASSERT_OK_AND_ASSIGN(const TokenCorpus undone, OpenText());
   EXPECT_EQ(undone.files.size(), 5);
   EXPECT_THAT(absl::StrJoin(undone.notes, "|"),
-              AllOf(HasSubstr("validation.txt is trained on"), HasSubstr("more.txt")));
+              AllOf(HasSubstr("validation.txt is used for training"), HasSubstr("more.txt")));
 }
 
 TEST_F(TokenCorpusTest, OnlyHeldOutDataIsNoTrainingData) {

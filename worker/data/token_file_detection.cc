@@ -91,20 +91,20 @@ bool HasKnownMagic(int32_t magic) {
 // Returns the command that converts tokens to a .npy file of uint32. `expression` reads the tokens
 // in Python. The header of .npy says the width.
 std::string ConvertWith(absl::string_view expression) {
-  return absl::StrCat("convert it in Python: numpy.save('tokens.npy', ", expression,
+  return absl::StrCat("convert it in Python with numpy.save('tokens.npy', ", expression,
                       ".astype('<u4')), and give that file");
 }
 
 absl::Status WrongSize(const std::string& path, int64_t num_tokens, int64_t token_bytes,
                        int64_t wanted_bytes, int64_t num_bytes) {
   return absl::InvalidArgumentError(absl::StrCat(
-      path, ": the header tells ", num_tokens, " tokens of ", token_bytes, " bytes, that is ",
-      wanted_bytes, " bytes, but the file has ", num_bytes, "; copy or make it again"));
+      path, ": the header says ", num_tokens, " tokens of ", token_bytes, " bytes, which are ",
+      wanted_bytes, " bytes, but the file has ", num_bytes, "; copy it or make it again"));
 }
 
 // Returns the command that copies `path` without its first `header_bytes` bytes.
 std::string CutWith(const std::string& path, size_t header_bytes) {
-  return absl::StrCat("cut it off: tail -c +", header_bytes + 1, " ", path,
+  return absl::StrCat("cut the header off with tail -c +", header_bytes + 1, " ", path,
                       " > tokens.bin, and give that file");
 }
 
@@ -128,7 +128,7 @@ absl::Status RefusePacked(const std::string& path, absl::Span<const uint8_t> sta
   }
   return absl::InvalidArgumentError(
       absl::StrCat(path, " has the header of lit-gpt's PackedDataset (LITPKDS, ",
-                   kPackedHeaderBytes, " bytes), and it is not read here; ", next));
+                   kPackedHeaderBytes, " bytes), which Lodestar cannot read; ", next));
 }
 
 // Parses a header of 256 int32 with a known magic number.
@@ -136,8 +136,9 @@ absl::StatusOr<TokenFileFacts> ParseWordHeader(const std::string& path,
                                                absl::Span<const uint8_t> start, int64_t num_bytes) {
   const int32_t magic = HeaderWord(start, 0);
   if (const OtherFile* other = FindMagic<OtherFile>(kOthers, magic); other != nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": magic number ", magic, " at offset 0: llm.c writes it in front of ", other->what));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": magic number ", magic,
+                                                   " at offset 0 means that llm.c wrote ",
+                                                   other->what, "; give a file of tokens"));
   }
   if (start.size() < kWordHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ends at offset ", num_bytes,
@@ -159,12 +160,12 @@ absl::StatusOr<TokenFileFacts> ParseWordHeader(const std::string& path,
   if (HeaderWord(start, 1) != version) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": version ", HeaderWord(start, 1), " at offset 4 of the header of ", facts.writer,
-        "; only ", version, " is known; make the file again with that version"));
+        ", but Lodestar reads only version ", version, "; make the file again with that version"));
   }
   if (facts.token_bytes != 2 && facts.token_bytes != 4) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": ", facts.token_bytes, " bytes per token at offset 12 of the header of NeMo; ",
-        "wanted are 2 or 4; make the file again"));
+        "it must be 2 or 4; make the file again"));
   }
   const int64_t num_tokens = HeaderWord(start, 2);
   const int64_t wanted_bytes = facts.header_bytes + num_tokens * facts.token_bytes;
@@ -216,7 +217,7 @@ absl::StatusOr<TokenFileFacts> ParseNumpyHeader(const std::string& path,
   if (facts.token_bytes == 0 || !is_list) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, " is a NumPy array of dtype ", PeerText(dtype.substr(0, dtype.find(','))),
-        " and shape ", PeerText(shape), "; tokens are one list of '<u2', '<u4' or '<i4'; ",
+        " and shape ", PeerText(shape), ". Tokens must be one list of '<u2', '<u4' or '<i4'; ",
         ConvertWith(absl::StrCat("numpy.load('", path, "').ravel()"))));
   }
   const int64_t wanted_bytes = facts.header_bytes + num_tokens * facts.token_bytes;
@@ -432,10 +433,10 @@ absl::StatusOr<TokenFileFacts> FactsOfNumbers(const DataFile& file) {
     return absl::InvalidArgumentError(absl::StrCat(
         file.path(), " has no header, and its bytes look like ", other->name, " numbers",
         other->has_negative ? ", of which some are negative" : "",
-        "; tokens are uint16 or uint32, little-endian; ",
+        ". Tokens must be uint16 or uint32, little-endian; ",
         ConvertWith(other->has_negative ? absl::StrCat("(t := ", read, ")[t >= 0]") : read),
         may_be_tokens
-            ? absl::StrCat("; if they are little-endian, say so with a header: ",
+            ? absl::StrCat(". If they are little-endian, write a file with a header: ",
                            "numpy.save('tokens.npy', numpy.fromfile('", file.path(), "', '<u2'))")
             : ""));
   }
@@ -468,8 +469,8 @@ absl::StatusOr<TokenFileFacts> DetectTokenFile(const DataFile& file) {
     return absl::InvalidArgumentError(
         absl::StrCat(file.path(), ": its first ", kWordHeaderBytes,
                      " bytes look like a header, but magic number ", HeaderWord(start, 0),
-                     " at offset 0 is not known (those of llm.c and NeMo are); if tokens ",
-                     "follow it, ", CutWith(file.path(), kWordHeaderBytes)));
+                     " at offset 0 is unknown (Lodestar knows llm.c and NeMo). If tokens ",
+                     "follow the header, ", CutWith(file.path(), kWordHeaderBytes)));
   }
   return FactsOfNumbers(file);
 }

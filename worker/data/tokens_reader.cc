@@ -27,10 +27,11 @@ absl::Status CheckWholeTokens(const TokenCorpus& corpus, int64_t token_bytes) {
     const int64_t num_bytes = file.file->num_bytes() - file.header_bytes;
     if (num_bytes % token_bytes == 0) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        file.file->path(), ": ", num_bytes, " bytes are no whole number of ",
+        file.file->path(), ": ", num_bytes, " bytes are not a whole number of ",
         WidthText(token_bytes), " tokens; ",
-        num_bytes % 2 == 0 ? "give --token_bytes=2 if they are uint16, or copy or make it again"
-                           : "the file is cut short or no token file; copy or make it again"));
+        num_bytes % 2 == 0
+            ? "if they are uint16, give --token_bytes=2; otherwise copy the file or make it again"
+            : "the file is cut short or is not a file of tokens; copy it or make it again"));
   }
   return absl::OkStatus();
 }
@@ -60,7 +61,7 @@ absl::Status CheckBytes(const DetectedFile& file, const DetectedFile& headed) {
       file.path, " has no header, and its bytes ",
       is_too_narrow
           ? "look like uint32 tokens"
-          : "are no uint32 tokens: some would be 2^21 or more, which no vocabulary reaches");
+          : "are not uint32 tokens, because some would be 2^21 or more, which no vocabulary has");
   const std::string width = WidthText(token_bytes);
   return absl::InvalidArgumentError(
       absl::StrCat(&headed > &file ? absl::StrCat(headed.path, ": ", HeaderText(headed), " says ",
@@ -75,15 +76,15 @@ absl::Status CheckBytes(const DetectedFile& file, const DetectedFile& headed) {
 absl::Status CheckFlag(const DetectedFile& file, int64_t token_bytes) {
   if (token_bytes == 2 && file.facts.is_never_uint16) {
     return absl::InvalidArgumentError(
-        absl::StrCat(file.path, ": as uint16, as --token_bytes=2 says, every second token is 0; ",
-                     "its bytes look like uint32 tokens: give --token_bytes=4"));
+        absl::StrCat(file.path, ": with --token_bytes=2, every second token is 0; ",
+                     "the bytes look like uint32 tokens, so give --token_bytes=4"));
   }
   if (token_bytes == 4 && file.facts.is_never_uint32) {
     return absl::InvalidArgumentError(absl::StrCat(
         file.path,
-        ": --token_bytes=4 does not fit: some tokens would be 2^21 or more, which no vocabulary "
-        "reaches; ",
-        "give --token_bytes=2 if they are uint16, else data of the model's tokenizer"));
+        ": --token_bytes=4 is wrong, because some tokens would be 2^21 or more, which no "
+        "vocabulary has. ",
+        "If they are uint16, give --token_bytes=2; otherwise give data of the model's tokenizer"));
   }
   return absl::OkStatus();
 }
@@ -101,7 +102,7 @@ absl::Status SettleWidth(const std::vector<DetectedFile>& files, const DataConfi
     return absl::InvalidArgumentError(absl::StrCat(
         file.path, ": ", HeaderText(file), " says ", WidthText(file.facts.token_bytes), ", but ",
         config.token_bytes != 0
-            ? absl::StrCat("--token_bytes=", config.token_bytes, " is given; take the flag away")
+            ? absl::StrCat("--token_bytes=", config.token_bytes, " is given; leave the flag out")
             : absl::StrCat(HeaderText(*headed), " in ", headed->path, " says ",
                            WidthText(source->token_bytes),
                            "; all files must have tokens of one width")));
@@ -121,8 +122,8 @@ absl::Status SettleWidth(const std::vector<DetectedFile>& files, const DataConfi
   }
   if (!source->uint32_path.empty() && !source->not_uint32_path.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(source->uint32_path, " looks like uint32 tokens, and ",
-                     source->not_uint32_path, " does not; give data of one kind"));
+        absl::StrCat(source->uint32_path, " looks like uint32 tokens, but ",
+                     source->not_uint32_path, " does not; give files with one width of tokens"));
   }
   if (headed != nullptr) {
     source->header_vocabulary = headed->facts.vocabulary;
@@ -150,9 +151,9 @@ absl::StatusOr<TokensSource> OpenTokens(const DataConfig& config) {
     ASSIGN_OR_RETURN(TokenFileFacts facts, DetectTokenFile(*file.file));
     file.header_bytes = facts.header_bytes;
     if (file.file->num_bytes() == file.header_bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file.file->path(), " has a header and 0 tokens; copy or make it again, or ",
-                       "take it away if nothing belongs in it"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          file.file->path(), " has a header and 0 tokens; copy it or make it again, or ",
+          "remove it if it should be empty"));
     }
     files.push_back({file.file->path(), std::move(facts)});
   }
@@ -173,14 +174,15 @@ absl::StatusOr<TokenWidth> ChooseTokenWidth(int64_t vocabulary, TokensSource* so
     if (source->token_bytes == 2 && !source->uint32_path.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           source->uint32_path,
-          " has no header, and its bytes look like uint32 tokens: give --token_bytes=4",
+          " has no header, and its bytes look like uint32 tokens. Give --token_bytes=4",
           source->is_surely_uint32 ? "" : ", or --token_bytes=2 if they are uint16"));
     }
     if (source->token_bytes == 4 && !source->not_uint32_path.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          source->not_uint32_path, " has no header, and its bytes are no uint32 tokens, which a ",
+          source->not_uint32_path, " has no header, and its bytes are not uint32 tokens, which a ",
           "vocabulary of ", vocabulary,
-          " needs: give --token_bytes=2 if they are uint16, else data of the model's tokenizer"));
+          " needs. If they are uint16, give --token_bytes=2; otherwise give data of the model's "
+          "tokenizer"));
     }
   }
   if (source->header_vocabulary > 0 &&

@@ -108,9 +108,9 @@ TEST(TokensReaderTest, HeaderThatDoesNotMatchTheSizeIsAnError) {
   TestFolder folder;
   const std::string content = TokenBytes(Tokens(100));
   ExpectError(Open(folder.Write("a.bin", Header(20240520, 1, 101) + content)),
-              absl::StatusCode::kInvalidArgument, "a.bin: the header tells 101 tokens of 2 bytes");
+              absl::StatusCode::kInvalidArgument, "a.bin: the header says 101 tokens of 2 bytes");
   ExpectError(Open(folder.Write("b.bin", Header(20240520, 1, 0xffffffff) + content)),
-              absl::StatusCode::kInvalidArgument, "b.bin: the header tells");
+              absl::StatusCode::kInvalidArgument, "b.bin: the header says");
   ExpectError(Open(folder.Write("c.bin", Header(20240520, 7, 100) + content)),
               absl::StatusCode::kInvalidArgument, "c.bin: version 7 at offset 4");
   ExpectError(Open(folder.Write("d.bin", Header(20240520, 1, 100).substr(0, 500))),
@@ -195,7 +195,7 @@ TEST(TokensReaderTest, WithoutFlagOrHeaderTheVocabularyDecides) {
   EXPECT_EQ((*dataset)->num_train_samples(), 90 / 4 - 1);
   EXPECT_THAT(Open(folder.Write("u.bin", TokenBytes(Tokens(101))), Cut(128256)).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("202 bytes are no whole number of uint32"),
+                       AllOf(HasSubstr("202 bytes are not a whole number of uint32"),
                              HasSubstr("--token_bytes=2"))));
 }
 

@@ -106,7 +106,7 @@ class WindowDataset : public Dataset {
     }
     if (train_.num_tokens() < window || heldout_.num_tokens() < window) {
       return absl::InvalidArgumentError(
-          absl::StrCat("corpus is too short: one window needs ", window, " tokens (context ",
+          absl::StrCat("the corpus is too short: one window needs ", window, " tokens (context ",
                        cut_.context, " + 1), but ", NameOfFiles(), " gives ", train_.num_tokens(),
                        " tokens for training and ", heldout_.num_tokens(), " held out (",
                        corpus_.heldout_name, "); use more data or a smaller context"));
@@ -231,8 +231,8 @@ class WindowDataset : public Dataset {
 
   absl::Status CheckIndex(const char* part, int64_t index, int64_t limit) const {
     if (index >= 0 && index < limit) return absl::OkStatus();
-    return absl::OutOfRangeError(
-        absl::StrCat(part, " sample ", index, " asked for, but there are ", limit));
+    return absl::OutOfRangeError(absl::StrCat(
+        part, " sample ", index, " was asked for, but the number of samples is ", limit));
   }
 
   absl::Status CopyWindow(const TokenStream& stream, int64_t begin, size_t row,
@@ -280,14 +280,14 @@ absl::Status LeaveOutHeldoutCopies(TokenCorpus* corpus) {
   const size_t num_left_out = corpus->files.size() - kept.size();
   corpus->files = std::move(kept);
   if (std::all_of(corpus->files.begin(), corpus->files.end(), IsHeldout)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("nothing is left to train on: all data for training is held out, too (",
-                     example, "); give other held-out data"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no training data are left, because all training data are also held-out data (", example,
+        "); give other held-out data"));
   }
   if (num_left_out > 0) {
-    corpus->notes.push_back(absl::StrCat("not trained on ", num_left_out,
-                                         num_left_out == 1 ? " file" : " files",
-                                         " with the same bytes as held-out data, as ", example));
+    corpus->notes.push_back(
+        absl::StrCat("not trained on ", num_left_out, num_left_out == 1 ? " file" : " files",
+                     " with the same bytes as the held-out data, such as ", example));
   }
   return absl::OkStatus();
 }

@@ -216,7 +216,7 @@ TEST_F(ConnectTimeoutTest, SaysWhatItHasNotHandedIn) {
   StartRound(3);
   EXPECT_EQ(Work(kAway), "");
   EXPECT_EQ(Wake(), "connect");
-  EXPECT_THAT(RegisterInVain(kAway, absl::Minutes(6)), HasSubstr("round 3 is not handed in"));
+  EXPECT_THAT(RegisterInVain(kAway, absl::Minutes(6)), HasSubstr("round 3 is not delivered"));
 }
 
 TEST_F(LifecycleTest, SaysWhatKeepsItFromComputing) {
@@ -233,11 +233,11 @@ TEST_F(LifecycleTest, SaysWhatKeepsItFromComputing) {
   EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kTrain, 0)), "work 0");
   EXPECT_EQ(lifecycle_->Standing(), "");
   lifecycle_->OnActivity(now_, "push");
-  EXPECT_EQ(lifecycle_->Standing(), "hands in what was computed");
+  EXPECT_EQ(lifecycle_->Standing(), "sends its contribution");
   lifecycle_->OnHeartbeatUnanswered(absl::UnavailableError("nobody answers"));
   EXPECT_EQ(lifecycle_->Standing(), "not connected: nobody answers");
   lifecycle_->OnHeartbeat("");
-  EXPECT_EQ(lifecycle_->Standing(), "hands in what was computed");
+  EXPECT_EQ(lifecycle_->Standing(), "sends its contribution");
   EXPECT_EQ(Work(Report(0)), "ask report=0");
   EXPECT_EQ(lifecycle_->Standing(), "asks for work");
 }
@@ -262,7 +262,7 @@ TEST_F(LifecycleTest, SaysWhatItDoesByItself) {
     EXPECT_EQ(lifecycle_->OwnWork(), "");
   }
   Lose();
-  EXPECT_EQ(lifecycle_->OwnWork(), "ends its life") << "what it waited for was cancelled";
+  EXPECT_EQ(lifecycle_->OwnWork(), "ends its incarnation") << "what it waited for was cancelled";
   lifecycle_->OnActivity(now_, "compute");
   EXPECT_EQ(lifecycle_->OwnWork(), "computes") << "a step takes its time";
   Work(absl::AbortedError("lease is over"));
@@ -380,7 +380,7 @@ TEST_F(LifecycleTest, AHeldNameIsGivenUpOnceItsHolderHasRenewedItsLeaseAgainAndA
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   const absl::Time asked_first_at = now_;
   EXPECT_EQ(Register(held_for(absl::Seconds(3))), "");
-  EXPECT_THAT(told_, HasSubstr("held; waits up to 3s"));
+  EXPECT_THAT(told_, HasSubstr("held; waits at most 3s"));
   // The holder of the name sends heartbeats more often than this worker asks. So each answer says
   // that nearly a whole lease is left.
   int times_asked = 0;
@@ -517,8 +517,8 @@ TEST_F(LifecycleTest, ToldToStopWhileAnotherConnectionIsMadeItStillOwesItsReport
   EXPECT_EQ(Work(Report(0)), "ask report=0");
   EXPECT_EQ(Get(kAway), "");
   EXPECT_EQ(Stop(), "leave (told to stop) report=0");
-  EXPECT_THAT(Left(kAway), HasSubstr("finish DEADLINE_EXCEEDED: told to stop, but the coordinator "
-                                     "has not taken the report of round 0"));
+  EXPECT_THAT(Left(kAway), HasSubstr("finish DEADLINE_EXCEEDED: stopped on request, but the "
+                                     "coordinator has not accepted the report of round 0"));
 }
 
 TEST_F(LifecycleTest, StopWhileServersAreAwaySaysWhatIsOwedAndUntilWhenItWaits) {
@@ -563,7 +563,7 @@ TEST_F(LifecycleTest, ServersThatKeepAStoppingWorkerWaitingAreLeftAfterItsPatien
   EXPECT_EQ(Tick(absl::Seconds(1)), "cancel calls, cancel transfers");
   EXPECT_EQ(Tick(absl::Hours(1)), "");
   EXPECT_THAT(Work(absl::CancelledError("")),
-              HasSubstr("--leave_timeout): round 5 is not handed in"));
+              HasSubstr("--leave_timeout): round 5 is not delivered"));
 }
 
 TEST_F(LifecycleTest, ASignalLeavesItsTimeForLocalStepsAndEachWaitThePatienceOfAWorker) {
@@ -592,7 +592,7 @@ TEST_F(LifecycleTest, BeforeItsMachineGoesAWorkerSaysWhatItCouldNotHandIn) {
   lifecycle_->OnActivity(now_, "pull");
   EXPECT_EQ(Tick(absl::Seconds(1)), "cancel calls, cancel transfers");
   EXPECT_THAT(Work(absl::CancelledError("")),
-              HasSubstr("waiting until its machine goes: round 5 is not handed in"));
+              HasSubstr("before this machine is taken away: round 5 is not delivered"));
 }
 
 TEST_F(LifecycleTest, AMachineThatIsStillThereAfterItsTimeIsUsedForAMomentMore) {
@@ -616,7 +616,7 @@ TEST_F(LifecycleTest, OfANoticeAndASignalTheShortestTimeCounts) {
   EXPECT_EQ(Tick(absl::Seconds(29)), "") << "the signal has begun its patience";
   EXPECT_EQ(Tick(absl::Seconds(1)), "cancel calls, cancel transfers");
   EXPECT_THAT(Work(absl::CancelledError("")),
-              HasSubstr("--leave_timeout): round 5 is not handed in"));
+              HasSubstr("--leave_timeout): round 5 is not delivered"));
 
   lifecycle_.emplace(Lifecycle::Config{});
   StartRound(5);
@@ -633,7 +633,7 @@ TEST_F(LifecycleTest, AStoppingWorkerWhoseLifeEndsSaysThatItsRoundWentWithIt) {
   EXPECT_EQ(Lose(), "cancel calls, cancel transfers");
   EXPECT_TRUE(lifecycle_->is_life_over());
   EXPECT_EQ(Work(absl::AbortedError("")), "leave (told to stop)");
-  EXPECT_THAT(Left(), HasSubstr("round 5 is not handed in (lease is over)"));
+  EXPECT_THAT(Left(), HasSubstr("round 5 is not delivered (lease is over)"));
 }
 
 TEST_F(LifecycleTest, AStoppingWorkerThatWasCutOffSaysWhyItsRoundIsNotHandedIn) {
@@ -645,10 +645,9 @@ TEST_F(LifecycleTest, AStoppingWorkerThatWasCutOffSaysWhyItsRoundIsNotHandedIn) 
   };
   const auto expect_end = [this](const std::string& last) {
     EXPECT_EQ(last, "leave (told to stop)");
-    EXPECT_EQ(
-        Left(),
-        "finish DEADLINE_EXCEEDED: told to stop while it was connecting to the servers again: "
-        "round 5 is not handed in");
+    EXPECT_EQ(Left(),
+              "finish DEADLINE_EXCEEDED: stopped on request while the worker was connecting to the "
+              "servers again: round 5 is not delivered");
   };
   cut_off();
   expect_end(Stop());
@@ -673,8 +672,8 @@ TEST_F(LifecycleTest, AStoppingWorkerWhoseConnectionFailsSaysSo) {
   StartRound(5);
   EXPECT_EQ(Stop(), "");
   EXPECT_EQ(Work(kAway), "leave (told to stop)");
-  EXPECT_THAT(Left(), HasSubstr("told to stop, but the connection to the servers has failed: round "
-                                "5 is not handed in (nobody answers)"));
+  EXPECT_THAT(Left(), HasSubstr("stopped on request, but the connection to the servers failed: "
+                                "round 5 is not delivered (nobody answers)"));
 }
 
 // Fixture with deferred contributions. The worker has steps from the grant of round 5, which only a
@@ -692,8 +691,8 @@ class StepsInHandTest : public LifecycleTest {
     EXPECT_EQ(Work(Report(5), /*leaves_steps=*/true), "ask report=5 leaving");
   }
   void ExpectLoss(const std::string& why, const std::string& after = "") {
-    EXPECT_EQ(Left(), absl::StrCat("finish DEADLINE_EXCEEDED: told to stop", why,
-                                   ": the steps computed on the grant of round 5 are not handed in",
+    EXPECT_EQ(Left(), absl::StrCat("finish DEADLINE_EXCEEDED: stopped on request", why,
+                                   ": the steps computed on the grant of round 5 are not delivered",
                                    after));
   }
 };
@@ -704,7 +703,7 @@ TEST_F(StepsInHandTest, ARoundThatTakesThemLeavesNothing) {
   EXPECT_EQ(Work(Report(6)), "ask report=6 leaving");
   EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kDone)), "leave (told to stop)");
   EXPECT_EQ(Left(), "finish OK");
-  EXPECT_EQ(told_, "tell: stopped: all that was computed is handed in");
+  EXPECT_EQ(told_, "tell: stopped; everything that was computed is delivered");
 }
 
 TEST_F(StepsInHandTest, ServersThatAnswerButOpenNoRoundAreLeftAfterItsPatience) {
@@ -715,8 +714,8 @@ TEST_F(StepsInHandTest, ServersThatAnswerButOpenNoRoundAreLeftAfterItsPatience) 
   }
   EXPECT_EQ(Tick(absl::Seconds(5)), "cancel calls, cancel transfers");
   EXPECT_EQ(Get(absl::CancelledError("")), "leave (told to stop)") << "others need not wait";
-  ExpectLoss(", but the servers have kept this worker waiting for 30s (--leave_timeout)",
-             "; give it more time with a larger --leave_timeout");
+  ExpectLoss(", but the servers did not answer within 30s (--leave_timeout)",
+             ". For more time, give a larger --leave_timeout");
 }
 
 TEST_F(StepsInHandTest, ARoundThatIsNotHandedInTakesThemWithIt) {
@@ -725,19 +724,19 @@ TEST_F(StepsInHandTest, ARoundThatIsNotHandedInTakesThemWithIt) {
   lifecycle_->OnActivity(now_, "push");
   EXPECT_EQ(Tick(absl::Seconds(30)), "cancel calls, cancel transfers");
   EXPECT_THAT(Work(absl::CancelledError("")),
-              HasSubstr("for 30s (--leave_timeout): round 6 is not handed in, with the steps "
-                        "computed on the grant of round 5; give it more time"));
+              HasSubstr("within 30s (--leave_timeout): round 6 is not delivered, with the steps "
+                        "computed on the grant of round 5. For more time"));
 }
 
 TEST_F(StepsInHandTest, AnyOtherEndOfAStopSaysThatTheyAreLost) {
   StopWithSteps();
   EXPECT_EQ(Get(kAway), "leave (told to stop) report=5");
-  ExpectLoss(", but the connection to the servers has failed", " (nobody answers)");
+  ExpectLoss(", but the connection to the servers failed", " (nobody answers)");
 
   StopWithSteps();
   EXPECT_EQ(Lose(), "cancel calls, cancel transfers");
   EXPECT_EQ(Get(absl::CancelledError("")), "leave (told to stop) report=5");
-  ExpectLoss(", but the servers have ended this worker's life", " (lease is over)");
+  ExpectLoss(", but the servers have ended this worker's incarnation", " (lease is over)");
 
   StopWithSteps();
   EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kDone)), "leave (told to stop)");
@@ -752,13 +751,13 @@ TEST_F(StepsInHandTest, AStopBetweenTwoConnectionsSaysThatTheyAreLost) {
   };
   cut_off();
   EXPECT_EQ(Stop(), "leave (told to stop) report=5");
-  ExpectLoss(" while it was connecting to the servers again");
+  ExpectLoss(" while the worker was connecting to the servers again");
 
   cut_off();
   EXPECT_EQ(Wake(), "connect");
   EXPECT_EQ(Stop(), "cancel calls");
   EXPECT_EQ(Register(kSecondLife), "leave (told to stop)") << "an answer that was on its way";
-  ExpectLoss(" while it was connecting to the servers again");
+  ExpectLoss(" while the worker was connecting to the servers again");
 
   // The next life must not report work that an earlier life has lost.
   cut_off();
@@ -775,7 +774,7 @@ TEST_F(StepsInHandTest, TheEndOfTheJobWithoutThemIsTold) {
   EXPECT_EQ(Work(Report(5), /*leaves_steps=*/true), "ask report=5");
   EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kDone)), "leave (job is done)");
   EXPECT_EQ(told_,
-            "tell: done: so it is; the steps computed on the grant of round 5 are not handed in");
+            "tell: done: so it is; the steps computed on the grant of round 5 are not delivered");
   EXPECT_EQ(Left(), "finish OK");
 }
 

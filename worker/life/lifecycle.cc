@@ -97,16 +97,16 @@ Lifecycle::Effects Lifecycle::OnPathsTried(absl::Time now, const absl::Status& s
   if (!is_of_another_job && RemedyFor(status) != Remedy::kRepeat) return EndLife(now, status);
   Effects effects;
   if (path_failures_++ % 16 == 0) {
-    effects.push_back(Tell{
-        logging::LogLevel::kWarn,
-        absl::StrCat(
-            "cannot take part yet: ", status.message(),
-            is_of_another_job
-                ? ". The coordinator has this worker, so the server at that address belongs to "
-                  "another job, or to another start of this one: start the server of this job with "
-                  "--advertise=HOST:PORT, an address that leads workers to it"
-                : "",
-            "; trying again")});
+    effects.push_back(
+        Tell{logging::LogLevel::kWarn,
+             absl::StrCat(
+                 "cannot take part yet: ", status.message(),
+                 is_of_another_job
+                     ? ". The coordinator knows this worker, so the server at that address belongs "
+                       "to another job or to another start of this job. Start the server of this "
+                       "job with --advertise=HOST:PORT, an address where workers reach it"
+                     : "",
+                 "; trying again")});
   }
   state_ = State::kBackingOff;
   since_ = now;
@@ -240,7 +240,7 @@ Lifecycle::Effects Lifecycle::Leave(absl::Time now, std::string reason) {
   Effects effects;
   if (is_stopping_ && unsent_report_.has_value()) {
     effects.push_back(
-        TellPatience(absl::StrCat("the coordinator has not taken the report of round ",
+        TellPatience(absl::StrCat("the coordinator has not accepted the report of round ",
                                   unsent_report_->round.value()),
                      std::min(now + config_.leave_timeout, machine_ends_)));
   }
@@ -252,9 +252,9 @@ Lifecycle::Effects Lifecycle::Leave(absl::Time now, std::string reason) {
 
 Lifecycle::Effect Lifecycle::TellPatience(absl::string_view owed, absl::Time until) const {
   return Tell{logging::LogLevel::kWarn,
-              absl::StrCat("told to stop, and ", owed, ": waits for the servers until ",
+              absl::StrCat("stopping, but ", owed, "; waits for the servers until ",
                            absl::FormatTime("%H:%M:%S", until, absl::UTCTimeZone()),
-                           " UTC at most (leave_timeout is ",
+                           " UTC at most (--leave_timeout is ",
                            absl::FormatDuration(config_.leave_timeout), ")")};
 }
 
@@ -263,13 +263,14 @@ Lifecycle::Effects Lifecycle::OnLeft(absl::Time /*now*/, const absl::Status& sta
   if (is_refused_) return Conclude(end_);
   Effects effects;
   if (!status.ok()) {
-    effects.push_back(
-        Tell{logging::LogLevel::kWarn, absl::StrCat("could not say good-bye: ", status.message())});
+    effects.push_back(Tell{
+        logging::LogLevel::kWarn,
+        absl::StrCat("could not tell the servers that this worker leaves: ", status.message())});
   }
   const absl::Status outcome = OutcomeOfStop(status);
   if (outcome.ok() && !end_.ok() && status.ok() && did_work_) {
     effects.push_back(
-        Tell{logging::LogLevel::kInfo, "stopped: all that was computed is handed in"});
+        Tell{logging::LogLevel::kInfo, "stopped; everything that was computed is delivered"});
   }
   for (Effect& effect : Conclude(outcome)) effects.push_back(std::move(effect));
   return effects;
@@ -280,27 +281,28 @@ absl::Status Lifecycle::OutcomeOfStop(const absl::Status& left) const {
   if (const std::string lost = WhatIsLost(); !lost.empty()) {
     if (gave_up_) return KeptWaiting();
     if (!lost_.ok() || absl::IsAborted(end_)) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("told to stop, but the servers have ended this worker's life: ", lost, " (",
-                       Cause(end_).message(), ")"));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "stopped on request, but the servers have ended this worker's incarnation: ", lost, " (",
+          Cause(end_).message(), ")"));
     }
     if (dismissal_.has_value()) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          "told to stop, but the servers have no further round: ", lost, " (", *dismissal_, ")"));
+      return absl::DeadlineExceededError(
+          absl::StrCat("stopped on request, but the servers have no further round: ", lost, " (",
+                       *dismissal_, ")"));
     }
     if (absl::IsCancelled(end_)) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("told to stop while it was connecting to the servers again: ", lost));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "stopped on request while the worker was connecting to the servers again: ", lost));
     }
     return absl::DeadlineExceededError(
-        absl::StrCat("told to stop, but the connection to the servers has failed: ", lost, " (",
+        absl::StrCat("stopped on request, but the connection to the servers failed: ", lost, " (",
                      end_.message(), ")"));
   }
   if (unsent_report_.has_value() && !left.ok()) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("told to stop, but the coordinator has not taken the report of round ",
-                     unsent_report_->round.value(), ", whose contribution the servers have (",
-                     left.message(), ")"));
+    return absl::DeadlineExceededError(absl::StrCat(
+        "stopped on request, but the coordinator has not accepted the report of round ",
+        unsent_report_->round.value(), ", although the servers have its contribution (",
+        left.message(), ")"));
   }
   return absl::OkStatus();
 }
@@ -311,22 +313,22 @@ std::string Lifecycle::WhatIsLost() const {
           ? absl::StrCat("the steps computed on the grant of round ", steps_in_hand_->value())
           : "";
   if (round_at_hand_.has_value()) {
-    return absl::StrCat("round ", round_at_hand_->value(), " is not handed in",
+    return absl::StrCat("round ", round_at_hand_->value(), " is not delivered",
                         steps.empty() ? "" : ", with ", steps);
   }
-  return steps.empty() ? "" : absl::StrCat(steps, " are not handed in");
+  return steps.empty() ? "" : absl::StrCat(steps, " are not delivered");
 }
 
 absl::Status Lifecycle::KeptWaiting() const {
   if (machine_ends_ < since_ + config_.leave_timeout || !has_own_patience_) {
     return absl::DeadlineExceededError(absl::StrCat(
-        "told to stop, but the servers have kept this worker waiting until its machine goes: ",
+        "stopped on request, but the servers did not answer before this machine is taken away: ",
         WhatIsLost()));
   }
   return absl::DeadlineExceededError(absl::StrCat(
-      "told to stop, but the servers have kept this worker waiting for ",
+      "stopped on request, but the servers did not answer within ",
       absl::FormatDuration(config_.leave_timeout), " (--leave_timeout): ", WhatIsLost(),
-      "; give it more time with a larger --leave_timeout"));
+      ". For more time, give a larger --leave_timeout"));
 }
 
 Lifecycle::Effects Lifecycle::Conclude(const absl::Status& status) {
@@ -353,9 +355,9 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
     longest_rest_ = rest;
     times_found_renewed_ = 0;
     effects.push_back(Tell{logging::LogLevel::kWarn,
-                           absl::StrCat(status.message(), "; waits up to ",
+                           absl::StrCat(status.message(), "; waits at most ",
                                         absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
-                                        " for the end of that lease")});
+                                        " for the end of that worker's lease")});
     return true;
   }
   longest_rest_ = std::max(longest_rest_, rest);
@@ -419,7 +421,7 @@ Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now, const StopRequest&
       (state_ == State::kWorking || (state_ == State::kAsking && !unanswered_.ok()))) {
     const std::string owed =
         round_at_hand_.has_value()
-            ? absl::StrCat("round ", round_at_hand_->value(), " is still being handed in")
+            ? absl::StrCat("round ", round_at_hand_->value(), " is still being delivered")
             : "the servers do not answer";
     effects.push_back(TellPatience(owed, next_wake()));
   }
@@ -466,8 +468,8 @@ Lifecycle::Effects Lifecycle::OnLifeLost(absl::Time now, const absl::Status& sta
   const bool rests = state_ == State::kBackingOff && retries_paths_;
   if (!lost_.ok() || !(IsLiving() || rests)) return {};
   lost_ = status;
-  Effects effects = {
-      Tell{logging::LogLevel::kWarn, absl::StrCat("this life is over: ", status.message())}};
+  Effects effects = {Tell{logging::LogLevel::kWarn,
+                          absl::StrCat("this worker's incarnation is over: ", status.message())}};
   if (!rests) {
     effects.emplace_back(CancelCalls{});
     effects.emplace_back(CancelTransfers{});
@@ -538,7 +540,7 @@ std::string Lifecycle::Standing() const {
     case State::kWorking:
       if (round_activity_ == "compute") return "";
       if (!unanswered_.ok()) return absl::StrCat("not connected: ", unanswered_.message());
-      return round_activity_ == "pull" ? "pulls weights" : "hands in what was computed";
+      return round_activity_ == "pull" ? "pulls weights" : "sends its contribution";
     case State::kAsking:
       return wait_reason_.empty() ? "asks for work" : wait_reason_;
     case State::kNotStarted:

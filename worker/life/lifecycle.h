@@ -170,7 +170,7 @@ class Lifecycle {
   std::string Standing() const;
   static constexpr absl::string_view kPrepares = "prepares model and data";
   static constexpr absl::string_view kComputes = "computes";
-  static constexpr absl::string_view kEndsLife = "ends its life";
+  static constexpr absl::string_view kEndsLife = "ends its incarnation";
   // Returns the name of the worker's present work if this work needs no other process. kEndsLife
   // means that the life is over, and that calls and transfers are being cancelled. Empty means that
   // the worker waits for servers, or for the time of the next attempt.

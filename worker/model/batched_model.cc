@@ -23,8 +23,8 @@ absl::Status CheckSize(const std::string& model, const char* what, size_t size, 
                        const data::HostBatch& batch) {
   if (static_cast<int64_t>(size) == want) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      params::ModelInWords(model), " wants ", want, " ", what, " for ", batch.num_samples,
-      " samples, the batch has ", size, "; compare the data set with the model"));
+      params::ModelInWords(model), " needs ", want, " ", what, " for ", batch.num_samples,
+      " samples, but the batch has ", size, "; give data that fit the model"));
 }
 
 absl::Status CheckRange(const std::string& model, const char* what,
@@ -33,8 +33,8 @@ absl::Status CheckRange(const std::string& model, const char* what,
                                 [limit](int32_t value) { return value < 0 || value >= limit; });
   if (bad == values.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      params::ModelInWords(model), " knows ", what, " 0 to ", limit - 1, ", the batch has ", *bad,
-      " at position ", bad - values.begin(), "; compare the data set with the model"));
+      params::ModelInWords(model), " has ", what, " 0 to ", limit - 1, ", but the batch has ", *bad,
+      " at position ", bad - values.begin(), "; give data that fit the model"));
 }
 
 template <typename T>

@@ -41,8 +41,8 @@ absl::StatusOr<std::unique_ptr<BytePairTokenizer>> BytePairTokenizer::Create(con
 absl::Status BytePairTokenizer::AddTokens(const Config& config) {
   const auto add = [this](const std::string& text, int32_t token) {
     if (token < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("token \"", PeerText(text), "\" has number ", token, "; the least is 0"));
+      return absl::InvalidArgumentError(absl::StrCat("token \"", PeerText(text), "\" has number ",
+                                                     token, "; numbers must be at least 0"));
     }
     const std::string bytes = BytesOfLetters(text).value_or(text);
     const auto [entry, is_new] = bytes_.emplace(token, bytes);
@@ -65,7 +65,7 @@ absl::Status BytePairTokenizer::AddTokens(const Config& config) {
   for (size_t byte = 0; byte < token_of_byte_.size(); ++byte) {
     if (token_of_byte_[byte] != kNone) continue;
     return absl::InvalidArgumentError(absl::StrCat("there is no token for byte ", byte,
-                                                   ", which byte-level BPE has as \"",
+                                                   ", which byte-level BPE writes as \"",
                                                    LetterOfByte(static_cast<uint8_t>(byte)), "\""));
   }
   for (const AddedToken& added : config.added) {
@@ -87,8 +87,8 @@ absl::Status BytePairTokenizer::AddMerges(const Config& config) {
          {absl::string_view(left), absl::string_view(right), absl::string_view(joined)}) {
       if (tokens.contains(letters)) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat("merge ", rank + 1, " is of \"", PeerText(left), "\" and \"",
-                       PeerText(right), "\", and \"", PeerText(letters), "\" is no token"));
+          absl::StrCat("merge ", rank + 1, " joins \"", PeerText(left), "\" and \"",
+                       PeerText(right), "\", but \"", PeerText(letters), "\" is not a token"));
     }
     merges_.insert_or_assign({tokens[left], tokens[right]}, Merge{rank++, tokens[joined]});
   }

@@ -311,12 +311,13 @@ absl::Status GptModel::NextTokenLogits(absl::Span<const int32_t> tokens,
 
 absl::Status GptModel::UploadPrompt(absl::Span<const int32_t> tokens) {
   if (tokens.empty()) {
-    return absl::InvalidArgumentError("no token to continue from; give a prompt");
+    return absl::InvalidArgumentError("there is no token to continue from; give a prompt");
   }
   for (const int32_t token : tokens) {
     if (token < 0 || token >= gpt_.vocabulary) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the prompt has token ", token, ", the model knows 0 to ", gpt_.vocabulary - 1));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the prompt has token ", token, ", but the model has tokens 0 to ",
+                       gpt_.vocabulary - 1, "; give the model's own tokenizer"));
     }
   }
   device()->Copy(inputs().data, tokens.data(), tokens.size() * sizeof(int32_t),

@@ -18,9 +18,9 @@ namespace lodestar::model {
 namespace {
 
 absl::Status ComputedByItsClient(const ModelConfig& config) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("model '", config.spec.name,
-                   "' is computed by the client that brings it; this worker cannot train it"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "model '", config.spec.name,
+      "' is computed by a program of its own, so gpu_worker cannot train it; start that program"));
 }
 
 struct ModelMaker {

@@ -29,7 +29,7 @@ absl::Status CheckFinite(const std::string& path, const std::string& tensor,
   return absl::FailedPreconditionError(absl::StrCat(
       path, ": tensor ", tensor, " has ", *wrong, " as element ", wrong - values.begin(), " of ",
       values.size(),
-      ", wanted are finite numbers: its training has diverged; give an earlier checkpoint"));
+      ", which is not a finite number, so its training had diverged; give an earlier checkpoint"));
 }
 
 }  // namespace

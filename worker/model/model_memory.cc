@@ -120,7 +120,7 @@ absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const O
   const size_t num_with_local_steps = changes.size();
   for (size_t i = 0; i < num_with_local_steps; ++i) {
     Change change = changes[i];
-    change.flags.emplace_back("--mode=sync of the servers, where no optimizer is kept here");
+    change.flags.emplace_back("--mode=sync of the servers, where workers keep no optimizer");
     change.other_bytes -= other.local_step_bytes;
     changes.push_back(std::move(change));
   }
@@ -152,15 +152,15 @@ absl::StatusOr<std::string> WhatWouldFit(const ModelConfig& config, const OtherM
     ways.push_back(absl::StrJoin(flags, " "));
   }
   const absl::string_view device_word = is_host ? "a machine" : "a card";
-  const std::string more = "more servers change nothing, as every worker has the whole model";
+  const std::string more = "more servers do not help, because every worker has the whole model";
   if (ways.empty()) {
     return absl::StrCat(
-        "not even one sample fits: the least that this model wants is ",
+        "not even one sample fits: this model needs at least ",
         BytesText(least->memory.BytesFor(1) + least->other_bytes + ProgramBytes(is_host)),
         ", with --max_micro_batch=1", least->flags.empty() ? "" : " ", least->Text(), "; use ",
-        device_word, " with as much free, or a smaller model; ", more);
+        device_word, " with that much free memory, or a smaller model; ", more);
   }
-  return absl::StrCat("what would fit: ", absl::StrJoin(ways, "; "), "; ", device_word, " with ",
+  return absl::StrCat("what fits: ", absl::StrJoin(ways, "; "), "; ", device_word, " with ",
                       BytesText(wanted), " free; ", more);
 }
 
@@ -243,12 +243,13 @@ absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config
   if (room.bytes == 0 || wanted <= room.bytes) return absl::OkStatus();
   ASSIGN_OR_RETURN(std::string what_would_fit, WhatWouldFit(config, other, device, room, wanted));
   if (is_host && other.batch_bytes > wanted / 2) {
-    absl::StrAppend(&what_would_fit,
-                    "; a smaller --batch_size of the servers makes the samples of a step fewer");
+    absl::StrAppend(
+        &what_would_fit,
+        "; or give the servers a smaller --batch_size, so that a step has fewer samples");
   }
   return absl::ResourceExhaustedError(absl::StrCat(
       params::ModelInWords(config.spec.name), " with micro-batches of ",
-      SamplesText(config.max_batch), " wants ", BytesText(wanted), " (",
+      SamplesText(config.max_batch), " needs ", BytesText(wanted), " (",
       PartsText(memory, config.max_batch, other, is_host), "), ", room.text, "; ", what_would_fit));
 }
 

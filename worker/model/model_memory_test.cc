@@ -138,7 +138,7 @@ TEST_F(ModelMemoryTest, RefusesWhatCannotFitAndSaysWhatToChange) {
   const absl::Status status = CheckModelFits(memory, config, {}, device_.get());
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("middling"), HasSubstr("what would fit: --max_micro_batch="),
+              AllOf(HasSubstr("middling"), HasSubstr("what fits: --max_micro_batch="),
                     HasSubstr("--recompute=gelu; "), HasSubstr("a machine with "),
                     HasSubstr(device_->capabilities().name), Not(HasSubstr("bf16"))));
   EXPECT_THAT(
@@ -178,7 +178,7 @@ TEST_F(CardMemoryTest, WhatOthersHaveOfACardIsNotThereForAModel) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("emulated card has 67.1 MB, "), HasSubstr(" of them free"),
-                    HasSubstr("what would fit: --max_micro_batch=1; ")));
+                    HasSubstr("what fits: --max_micro_batch=1; ")));
   EXPECT_THAT(DescribeModelMemory(memory, config_, {}, card_.get()),
               HasSubstr("for --max_micro_batch of up to 1"));
 }
@@ -302,13 +302,13 @@ TEST_F(LargeModelMemoryTest, ARefusalNamesEachPartAndWhatWouldFitInOrder) {
   EXPECT_THAT(
       std::string(status.message()),
       testing::ContainsRegex(
-          "model gpt2-1.5b with micro-batches of 8 samples wants .*GB \\(parameters 6.2. GB, "
+          "model gpt2-1.5b with micro-batches of 8 samples needs .*GB \\(parameters 6.2. GB, "
           "gradients 6.2. GB, activations of 8 samples .* GB \\(.* GB each\\), scratch .*\\), "
-          "emulated card has 24.00 GB, .* GB of them free; what would fit: "
-          "--max_micro_batch=.; --max_micro_batch=. --recompute=gelu; "
+          "emulated card has 24.00 GB, .* GB of them free; what fits: --max_micro_batch=.; "
+          "--max_micro_batch=. --recompute=gelu; "
           ".*--recompute=block; .*--dtype=bf16; .*--dtype=bf16 --recompute=gelu; "
-          ".*--dtype=bf16 --recompute=block; a card with .* GB free; more servers change "
-          "nothing"));
+          ".*--dtype=bf16 --recompute=block; a card with .* GB free; more servers do not "
+          "help"));
 }
 
 TEST_F(LargeModelMemoryTest, ALocalOptimizerIsNamedAndAModeWithoutItOffered) {
@@ -322,7 +322,7 @@ TEST_F(LargeModelMemoryTest, ALocalOptimizerIsNamedAndAModeWithoutItOffered) {
   EXPECT_THAT(std::string(CheckModelFits(memory, config, other, card.get()).message()),
               AllOf(HasSubstr("local optimizer and weights of the round 18.69 GB"),
                     HasSubstr("encodings and error feedback 1.0 kB"),
-                    HasSubstr("what would fit: --mode=sync of the servers")));
+                    HasSubstr("what fits: --mode=sync of the servers")));
 }
 
 TEST_F(LargeModelMemoryTest, WhereNothingFitsTheLeastIsSaid) {
@@ -330,7 +330,7 @@ TEST_F(LargeModelMemoryTest, WhereNothingFitsTheLeastIsSaid) {
   const ModelConfig config{.spec = SevenBillion()};
   const ModelMemory memory = *EstimateModelMemory(config, card.get());
   EXPECT_THAT(std::string(CheckModelFits(memory, config, {}, card.get()).message()),
-              AllOf(HasSubstr("not even one sample fits: the least that this model wants is 5"),
+              AllOf(HasSubstr("not even one sample fits: this model needs at least 5"),
                     HasSubstr("GB, with --max_micro_batch=1 --recompute=block; use a card with")));
 }
 

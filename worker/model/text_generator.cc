@@ -35,10 +35,11 @@ absl::Status CheckFinite(absl::Span<const float> logits, int64_t num_generated) 
   const auto wrong =
       std::find_if(logits.begin(), logits.end(), [](float logit) { return !std::isfinite(logit); });
   if (wrong == logits.end()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "logits: after ", num_generated, " generated tokens that of token ", wrong - logits.begin(),
-      " of ", logits.size(), " is ", *wrong,
-      ", wanted is a finite number: its training has diverged; give an earlier checkpoint"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("after ", num_generated, " generated tokens, the logit of token ",
+                   wrong - logits.begin(), " of ", logits.size(), " is ", *wrong,
+                   ", which is not a finite number. The model's training had diverged; give an "
+                   "earlier checkpoint"));
 }
 
 }  // namespace
@@ -68,12 +69,12 @@ absl::StatusOr<TextGenerator> TextGenerator::Create(NextTokenModel* model,
   }
   if (config.top_k < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("top_k is ", config.top_k, "; it must be at least 0 (0: no limit)"));
+        absl::StrCat("top_k is ", config.top_k, "; it must be at least 0, and 0 means no limit"));
   }
   if (tokenizer->vocabulary() > model->vocabulary()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the tokenizer has ", tokenizer->vocabulary(), " tokens, the model ",
-                     model->vocabulary(), "; give the tokenizer with which it was trained"));
+        absl::StrCat("the tokenizer has ", tokenizer->vocabulary(), " tokens, but the model has ",
+                     model->vocabulary(), "; give the tokenizer with which the model was trained"));
   }
   return TextGenerator(model, tokenizer, config);
 }
@@ -85,7 +86,7 @@ absl::Status TextGenerator::Generate(
       prompt.empty() ? tokenizer_->Beginning() : tokenizer_->Encode(prompt);
   if (tokens.empty()) {
     return absl::InvalidArgumentError(
-        "the tokenizer has no token that texts begin with; give a text to go on from");
+        "the tokenizer has no token for the beginning of a text; give a prompt");
   }
   std::vector<float> logits;
   int64_t bytes_left = num_bytes;

@@ -29,7 +29,7 @@ constexpr char kMergesFile[] = "merges.txt";
 
 absl::StatusOr<Json> ParseObject(absl::string_view text) {
   ASSIGN_OR_RETURN(Json json, ParseJson(text, {.max_bytes = kMaxFileBytes}));
-  if (!json.is_object()) return absl::InvalidArgumentError("is no JSON object");
+  if (!json.is_object()) return absl::InvalidArgumentError("is not a JSON object");
   return json;
 }
 
@@ -41,8 +41,9 @@ const Json& Get(const Json& object, const std::string& key) {
 }
 
 absl::Status Unknown(absl::string_view field, const Json& seen, absl::string_view known) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", PeerText(field), "\" is ", PeerText(FormatJson(seen)), "; known here is ", known));
+  return absl::InvalidArgumentError(absl::StrCat("\"", PeerText(field), "\" is ",
+                                                 PeerText(FormatJson(seen)),
+                                                 "; Lodestar can use only ", known));
 }
 
 // Checks that the value of `key` is one of `values`, or that there is no value.
@@ -85,7 +86,7 @@ absl::Status AddMerge(const std::vector<std::string>& parts, BytePairTokenizer::
   if (parts.size() != 2 || parts[0].empty() || parts[1].empty()) {
     return absl::InvalidArgumentError(absl::StrCat("merge ", config.merges.size() + 1, " is \"",
                                                    PeerText(absl::StrJoin(parts, " ")),
-                                                   "\"; wanted are two tokens"));
+                                                   "\", but must be two tokens"));
   }
   config.merges.emplace_back(parts[0], parts[1]);
   return absl::OkStatus();

@@ -47,8 +47,8 @@ absl::Status AwsNotice::TakeToken() {
                            .headers = {{"X-aws-ec2-metadata-token-ttl-seconds", kTokenSeconds}}}));
   const std::string token(absl::StripAsciiWhitespace(answer.body));
   if (answer.status != 200 || !IsToken(token)) {
-    return absl::UnavailableError(
-        absl::StrCat("it answers ", answer.status, " to the request for a token, without one"));
+    return absl::UnavailableError(absl::StrCat("it answers ", answer.status,
+                                               " to the request for a token, but sends no token"));
   }
   token_ = token;
   return absl::OkStatus();
@@ -72,9 +72,9 @@ absl::StatusOr<std::optional<std::string>> AwsNotice::Look() {
     return absl::StrCat("notice of EC2: ", ActionIn(answer.body), " of this spot machine");
   }
   if (answer.status == kUnauthorized) token_.clear();
-  return absl::UnavailableError(absl::StrCat("it answers ", answer.status,
-                                             " to the request for spot/instance-action; 200 is a "
-                                             "notice, 404 is none"));
+  return absl::UnavailableError(absl::StrCat(
+      "it answers ", answer.status,
+      " to the request for spot/instance-action; 200 means a notice, and 404 means no notice"));
 }
 
 }  // namespace lodestar::notice

@@ -48,7 +48,7 @@ absl::StatusOr<std::optional<std::string>> AzureNotice::Look() {
     ASSIGN_OR_RETURN(const std::string name,
                      Get("instance/compute/name?api-version=2021-02-01&format=text"));
     name_ = std::string(absl::StripAsciiWhitespace(name));
-    if (name_.empty()) return absl::UnavailableError("it does not know this machine's name");
+    if (name_.empty()) return absl::UnavailableError("it does not give this machine's name");
   }
   ASSIGN_OR_RETURN(const std::string body, Get("scheduledevents?api-version=2020-07-01"));
   ASSIGN_OR_RETURN(const Json json, ParseJson(body, kLimits));

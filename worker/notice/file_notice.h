@@ -23,10 +23,11 @@ class FileNotice final : public NoticeSource {
       : path_(std::move(path)), files_(files) {}
 
   absl::StatusOr<std::optional<std::string>> Look() override {
-    if (files_->Exists(path_)) return absl::StrCat("notice: ", path_, " is there");
+    if (files_->Exists(path_)) return absl::StrCat("notice: ", path_, " exists");
     const std::string folder = std::filesystem::path(path_).parent_path();
     if (folder.empty() || files_->IsDirectory(folder)) return std::nullopt;
-    return absl::NotFoundError(absl::StrCat("no folder ", folder, " for ", path_, " to appear in"));
+    return absl::NotFoundError(
+        absl::StrCat("the folder ", folder, " of ", path_, " does not exist"));
   }
 
  private:

@@ -29,7 +29,7 @@ absl::StatusOr<std::optional<std::string>> GcpNotice::Look() {
   if (answer.status == 200 && word == "FALSE") return std::nullopt;
   return absl::UnavailableError(
       absl::StrCat("it answers ", answer.status, " '", PeerText(word, kShownBytes),
-                   "' to the request for instance/preempted; wanted is TRUE or FALSE"));
+                   "' to the request for instance/preempted; it must be TRUE or FALSE"));
 }
 
 }  // namespace lodestar::notice

@@ -25,7 +25,7 @@ constexpr absl::string_view kLastChunk = "0\r\n\r\n";
 
 absl::Status NoHttp(absl::string_view found) {
   return absl::InvalidArgumentError(
-      absl::StrCat("the answer is no HTTP: '", PeerText(found, kShownBytes), "'"));
+      absl::StrCat("the answer is not HTTP: '", PeerText(found, kShownBytes), "'"));
 }
 
 // Returns the status code of a line such as "HTTP/1.1 404 Not Found".
@@ -46,7 +46,7 @@ absl::StatusOr<std::string> JoinChunks(absl::string_view rest) {
   while (true) {
     const size_t line_end = rest.find("\r\n");
     if (line_end == absl::string_view::npos) {
-      return absl::UnavailableError("the answer ends within its chunks");
+      return absl::UnavailableError("the answer ends in the middle of a chunk");
     }
     const absl::string_view line = rest.substr(0, line_end);
     const absl::string_view number = line.substr(0, line.find_first_of("; \t"));
@@ -57,13 +57,14 @@ absl::StatusOr<std::string> JoinChunks(absl::string_view rest) {
     }
     rest.remove_prefix(line_end + 2);
     if (size == 0) return body;
-    if (size > rest.size()) return absl::UnavailableError("the answer ends within its chunks");
+    if (size > rest.size())
+      return absl::UnavailableError("the answer ends in the middle of a chunk");
     absl::StrAppend(&body, rest.substr(0, size));
     rest.remove_prefix(size);
     if (!absl::ConsumePrefix(&rest, "\r\n")) {
-      return rest.size() < 2
-                 ? absl::UnavailableError("the answer ends within its chunks")
-                 : absl::InvalidArgumentError("the answer has a chunk that is longer than it says");
+      return rest.size() < 2 ? absl::UnavailableError("the answer ends in the middle of a chunk")
+                             : absl::InvalidArgumentError(
+                                   "the answer has a chunk that is longer than its announced size");
     }
   }
 }
@@ -103,8 +104,8 @@ absl::Status HttpAnswerReader::ReadHeader() {
       uint64_t length = 0;
       if (!absl::SimpleAtoi(value, &length) || length > kMaxBytes) {
         return absl::ResourceExhaustedError(
-            absl::StrCat("the answer is '", PeerText(value, kShownBytes), "' bytes long; at most ",
-                         kMaxBytes, " are read"));
+            absl::StrCat("the answer is '", PeerText(value, kShownBytes),
+                         "' bytes long; allowed are at most ", kMaxBytes));
       }
       body_bytes_ = length;
     }
@@ -122,7 +123,7 @@ bool HttpAnswerReader::is_complete() const {
 
 absl::StatusOr<FetchedAnswer> HttpAnswerReader::Finish() const {
   if (!body_begin_.has_value()) {
-    return absl::UnavailableError("the connection was closed before there was an answer");
+    return absl::UnavailableError("the connection was closed before an answer arrived");
   }
   if (is_chunked_) {
     ASSIGN_OR_RETURN(std::string joined, JoinChunks(body()));

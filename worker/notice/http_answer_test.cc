@@ -59,27 +59,28 @@ TEST(HttpAnswerTest, WhatFollowsIsNotPartOfIt) {
 
 TEST(HttpAnswerTest, WhatEndsTooSoonIsUnavailable) {
   const auto code = absl::StatusCode::kUnavailable;
-  ExpectError("", code, "before there was an answer");
-  ExpectError("HTTP/1.1 200 OK\r\nServer: x\r\n", code, "before there was an answer");
+  ExpectError("", code, "before an answer arrived");
+  ExpectError("HTTP/1.1 200 OK\r\nServer: x\r\n", code, "before an answer arrived");
   ExpectError("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nTRUE", code, "4 of 5 bytes");
   const std::string chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (const char* rest : {"", "5", "5\r\nFAL", "5\r\nFALSE", "5\r\nFALSE\r\n"}) {
-    ExpectError(chunked + rest, code, "within its chunks");
+    ExpectError(chunked + rest, code, "in the middle of a chunk");
   }
 }
 
 TEST(HttpAnswerTest, WhatIsNoHttpIsRefused) {
   const auto code = absl::StatusCode::kInvalidArgument;
-  ExpectError("SSH-2.0-OpenSSH_9.2\r\n", code, "no HTTP");
-  ExpectError("HTTP/2 200\r\n\r\n", code, "no HTTP");
+  ExpectError("SSH-2.0-OpenSSH_9.2\r\n", code, "not HTTP");
+  ExpectError("HTTP/2 200\r\n\r\n", code, "not HTTP");
   for (const char* status : {"", "ok", "20", "2000", "100", "600", "-20", "+20"}) {
-    ExpectError(absl::StrCat("HTTP/1.1 ", status, " x\r\n\r\n"), code, "no HTTP");
+    ExpectError(absl::StrCat("HTTP/1.1 ", status, " x\r\n\r\n"), code, "not HTTP");
   }
   const std::string header = "HTTP/1.1 200 OK\r\nTransfer-Encoding: ";
   ExpectError(header + "gzip\r\n\r\n", code, "gzip");
   ExpectError(header + "chunked\r\n\r\nx\r\n0\r\n\r\n", code, "chunk of size 'x'");
   ExpectError(header + "chunked\r\n\r\n100000000\r\n\r\n0\r\n\r\n", code, "chunk of size");
-  ExpectError(header + "chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n", code, "longer than it says");
+  ExpectError(header + "chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n", code,
+              "longer than its announced size");
 }
 
 TEST(HttpAnswerTest, ALongOneIsRefusedBeforeItIsThere) {

@@ -84,10 +84,11 @@ absl::StatusOr<Socket> Connect(const HttpRequest& request, absl::Time deadline) 
   const int error =
       getaddrinfo(request.host.c_str(), absl::StrCat(request.port).c_str(), &hints, &found);
   if (error != 0) {
-    return absl::UnavailableError(absl::StrCat("its name is not known: ", gai_strerror(error)));
+    return absl::UnavailableError(
+        absl::StrCat("its host name cannot be resolved: ", gai_strerror(error)));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
-  absl::Status last = absl::UnavailableError("its name has no address");
+  absl::Status last = absl::UnavailableError("its host name has no IP address");
   for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
     absl::StatusOr<Socket> socket = ConnectTo(*address, deadline);
     if (socket.ok()) return socket;
@@ -146,8 +147,9 @@ absl::StatusOr<FetchedAnswer> FetchHttp(const HttpRequest& request, absl::Durati
 }
 
 absl::StatusOr<HttpRequest> ParseHttpUrl(absl::string_view flag, absl::string_view url) {
-  const absl::Status bad = absl::InvalidArgumentError(absl::StrCat(
-      "--", flag, "='", url, "': wanted is http://HOST[:PORT]/PATH in plain ASCII without spaces"));
+  const absl::Status bad = absl::InvalidArgumentError(
+      absl::StrCat("--", flag, "='", url,
+                   "' is wrong; it must be http://HOST[:PORT]/PATH in ASCII without spaces"));
   absl::string_view rest = url;
   const auto is_graphic = [](char c) { return absl::ascii_isgraph(static_cast<unsigned char>(c)); };
   if (!absl::ConsumePrefix(&rest, "http://") ||

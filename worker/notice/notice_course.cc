@@ -13,9 +13,9 @@ std::optional<NoticeCourse::Event> NoticeCourse::OnLook(
     absl::Time begun, absl::Time ended, const absl::StatusOr<std::optional<std::string>>& found) {
   if (!found.ok()) {
     if (std::exchange(has_warned_, true)) return std::nullopt;
-    return Warning{
-        absl::StrCat("--notice: nobody can say whether this machine will be taken away: ",
-                     found.status().message(), "; it is asked again and again")};
+    return Warning{absl::StrCat(
+        "--notice: the source of notices cannot be read, so a notice would be missed: ",
+        found.status().message(), "; the worker keeps trying")};
   }
   if (!found->has_value()) {
     last_without_ = begun;

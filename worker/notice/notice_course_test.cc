@@ -51,7 +51,7 @@ TEST_F(NoticeCourseTest, ALongTimeWithoutAnswersLeavesNone) {
 
 TEST_F(NoticeCourseTest, TroubleIsToldOnce) {
   const absl::Status trouble = absl::UnavailableError("no route");
-  EXPECT_THAT(Look(trouble), HasSubstr("--notice: nobody can say"));
+  EXPECT_THAT(Look(trouble), HasSubstr("--notice: the source of notices cannot be read"));
   EXPECT_EQ(Look(trouble), "");
   EXPECT_EQ(Look(std::nullopt), "");
   EXPECT_EQ(Look(trouble), "");

@@ -32,7 +32,7 @@ absl::StatusOr<NoticeOrigin> ParseNoticeOrigin(absl::string_view flag, absl::str
   }
   return absl::InvalidArgumentError(
       absl::StrCat("--", flag, "='", value,
-                   "': allowed is aws, gcp, azure, file:PATH, http://HOST[:PORT]/PATH"));
+                   "' is unknown; allowed: aws, gcp, azure, file:PATH, http://HOST[:PORT]/PATH"));
 }
 
 absl::Duration UsualGrace(const NoticeOrigin& origin) {

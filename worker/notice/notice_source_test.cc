@@ -152,7 +152,7 @@ TEST_F(NoticeSourceTest, AzureTellsOfEventsAndThoseThatEndThisMachineAreNotices)
 
 TEST_F(NoticeSourceTest, WhatAzureDoesNotSayIsTrouble) {
   Make("azure");
-  EXPECT_THAT(Look({{200, " "}}), HasSubstr("error: it does not know this machine's name"));
+  EXPECT_THAT(Look({{200, " "}}), HasSubstr("error: it does not give this machine's name"));
   EXPECT_THAT(Look({{404, ""}}), HasSubstr("error: it answers 404"));
   EXPECT_THAT(Look({{200, "a"}, {429, ""}}), HasSubstr("error: it answers 429"));
   EXPECT_THAT(Look({{200, "{"}}), HasSubstr("error"));

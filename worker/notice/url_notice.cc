@@ -12,13 +12,13 @@ absl::StatusOr<std::optional<std::string>> UrlNotice::Look() {
   switch (answer.status) {
     case 200:
       return absl::StrCat("notice: http://", request_.host, ":", request_.port, request_.path,
-                          " is there");
+                          " exists");
     case 404:
     case 204:
       return std::nullopt;
     default:
-      return absl::UnavailableError(
-          absl::StrCat("it answers ", answer.status, "; 200 is a notice, 404 and 204 are none"));
+      return absl::UnavailableError(absl::StrCat(
+          "it answers ", answer.status, "; 200 means a notice, and 404 or 204 means no notice"));
   }
 }
 

@@ -34,7 +34,7 @@ absl::StatusOr<client::PushResult> DeliverAll(
     const absl::StatusOr<client::PushResult> result = session->Finish();
     if (result.ok()) {
       if (!result->late.empty()) {
-        logging::LogDebug("round {} was committed without {} buckets of ours", header.round,
+        logging::LogDebug("round {} was completed without {} buckets of this worker", header.round,
                           result->late.size());
       }
       return *result;

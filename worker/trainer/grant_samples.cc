@@ -12,8 +12,8 @@ absl::Status CheckGrant(const messages::Grant& grant, const job::JobSpec& job,
                         const data::Dataset& dataset) {
   if (grant.num_heldout_samples > 0 && dataset.num_heldout_samples() == 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("round ", grant.round.value(), " is granted with ", grant.num_heldout_samples,
-                     " held-out samples to evaluate; this worker's data set has none"));
+        absl::StrCat("the grant of round ", grant.round.value(), " has ", grant.num_heldout_samples,
+                     " held-out samples to evaluate, but this worker's data set has none"));
   }
   if (grant.kind != messages::Grant::Kind::kTrain) return absl::OkStatus();
   const bool is_deferred = job::DefersContributions(job);
@@ -32,10 +32,10 @@ absl::Status CheckGrant(const messages::Grant& grant, const job::JobSpec& job,
       static_cast<int64_t>(grant.learning_rates.size()) == steps) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("round ", grant.round.value(), " is granted with ", grant.num_samples,
-                   " samples in ", steps, " local steps; the job has up to ", step_samples,
-                   " samples in each of ", most_steps, ": the coordinator contradicts itself"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the grant of round ", grant.round.value(), " has ", grant.num_samples, " samples in ", steps,
+      " local steps, but the job has at most ", step_samples, " samples in each of ", most_steps,
+      " steps; use the same release on both sides"));
 }
 
 SampleSpan SamplesOfStep(const messages::Grant& grant, int step) {

@@ -30,7 +30,8 @@ struct LifeContext {
 
   // Returns Aborted if the life is over.
   absl::Status Check() const {
-    return is_over() ? absl::AbortedError("this life ended while it computed") : absl::OkStatus();
+    return is_over() ? absl::AbortedError("this worker's incarnation ended while it computed")
+                     : absl::OkStatus();
   }
 };
 

@@ -56,15 +56,15 @@ void LocalSteps::Begin(uint64_t server_incarnation, Round round) {
   if (!last_round.has_value()) return TakeUpState(round);
   if (is_same_life || round > *last_round) return;
   logging::LogInfo(
-      "the inner optimizer begins anew: the servers have gone back to round {}, and its state is "
-      "of round {}",
+      "the state of the inner optimizer is reset, because the servers have gone back to round {} "
+      "and the state is of round {}",
       round, *last_round);
   inner_optimizer_->Reset();
 }
 
 void LocalSteps::TakeUpState(Round round) {
-  absl::StatusOr<InnerStateStore::Stored> stored =
-      absl::NotFoundError("--state_dir and --name keep it when a worker is told to stop");
+  absl::StatusOr<InnerStateStore::Stored> stored = absl::NotFoundError(
+      "to keep the state when a worker is stopped, give --state_dir and --name");
   if (deps_.inner_states != nullptr) stored = deps_.inner_states->Load();
   const absl::Status taken = stored.ok() ? TakeOver(*stored, round) : stored.status();
   if (deps_.inner_states != nullptr) {
@@ -73,8 +73,9 @@ void LocalSteps::TakeUpState(Round round) {
     }
   }
   if (taken.ok()) {
-    return logging::LogInfo("the inner optimizer goes on with the state that it had after {} steps",
-                            inner_optimizer_->steps());
+    return logging::LogInfo(
+        "the inner optimizer continues with the state that it had after {} steps",
+        inner_optimizer_->steps());
   }
   inner_optimizer_->Reset();
   // At round 0, the worker or the job is new. It is normal that no state is stored.
@@ -82,7 +83,7 @@ void LocalSteps::TakeUpState(Round round) {
   const std::string text =
       absl::StrCat("the inner optimizer begins round ", round.value(), " without state: ",
                    absl::IsNotFound(taken) && deps_.inner_states != nullptr
-                       ? "no process before this one was told to stop and has kept it"
+                       ? "no earlier process has saved it when it was stopped"
                        : taken.message());
   if (absl::IsNotFound(taken)) return logging::LogInfo("{}", text);
   logging::LogWarn("{}", text);
@@ -91,8 +92,8 @@ void LocalSteps::TakeUpState(Round round) {
 absl::Status LocalSteps::TakeOver(const InnerStateStore::Stored& stored, Round round) {
   const InnerStateRecord& record = stored.record;
   const auto differs = [](absl::string_view what, const auto& there, const auto& here) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the kept state is of another ", what, ": ", there, ", and not ", here));
+    return absl::FailedPreconditionError(absl::StrCat("the saved state is of another ", what, ": ",
+                                                      there, ", but this job has ", here));
   };
   const std::string& worker = deps_.inner_states->worker_name();
   const std::string layout_hash = deps_.model->layout().hash();
@@ -104,9 +105,9 @@ absl::Status LocalSteps::TakeOver(const InnerStateStore::Stored& stored, Round r
     return differs("number of vectors", stored.vectors.size(), num_vectors);
   }
   if (round < record.round) {
-    return absl::FailedPreconditionError(absl::StrCat("the kept state is of round ",
-                                                      record.round.value(),
-                                                      ", and the job has gone back before that"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the saved state is of round ", record.round.value(),
+                     ", but the job has gone back to before that round"));
   }
   const int64_t num_elements = deps_.model->layout().num_elements();
   for (int i = 0; i < num_vectors; ++i) {
@@ -157,7 +158,7 @@ absl::Status LocalSteps::Take(const Work& work, int step, messages::RoundReport*
 
 bool LocalSteps::IsLeft(const messages::Grant& grant, int step, const absl::Status& taken) const {
   if (!absl::IsCancelled(taken) || !deps_.stop_requested()) return false;
-  WindowEnd::TellCut(grant, step, "who computes has left");
+  WindowEnd::TellCut(grant, step, "the program that computes has left");
   return true;
 }
 
@@ -193,8 +194,8 @@ absl::Status LocalSteps::Check(Round round) {
                    inner_optimizer_->ResetUnlessFinite(deps_.model->parameters()));
   if (!is_finite) {
     logging::LogWarn(
-        "round {}: the local steps have made weights or optimizer state NaN or Inf; that state "
-        "begins anew",
+        "round {}: the local steps made weights or optimizer state NaN or Inf; the optimizer state "
+        "is reset",
         round);
   }
   return absl::OkStatus();

@@ -18,7 +18,9 @@ struct RegisteredPull {
   WeightsPull pull;
 };
 
-absl::Status AbandonedError() { return absl::CancelledError("the window was abandoned"); }
+absl::Status AbandonedError() {
+  return absl::CancelledError("the window of local steps was abandoned");
+}
 
 }  // namespace
 
@@ -155,7 +157,7 @@ absl::StatusOr<messages::RoundReport> OverlappedRounds::RunRound(const LifeConte
     progress_.reset();
   }
   report.compute += deps_.clock->Now() - start;
-  if (!computes) WindowEnd::TellCut(grant, 0, "it is not begun");
+  if (!computes) WindowEnd::TellCut(grant, 0, "it has not begun");
   const absl::Time made = deps_.clock->Now();
   deps_.on_activity("push");
   ASSIGN_OR_RETURN(const std::vector<uint32_t> late, push->Deliver());
@@ -372,7 +374,8 @@ absl::Status OverlappedRounds::RunSteps(const Window& window, Outcome& outcome,
       is_merged = true;
     }
     if (is_abandoned()) return AbandonedError();
-    if (window.is_over()) return absl::AbortedError("this life ended while it computed");
+    if (window.is_over())
+      return absl::AbortedError("this worker's incarnation ended while it computed");
     if (steps_->window_end().IsDue(window.grant, step)) break;
     const absl::Status taken = steps_->Take(
         {.grant = &window.grant, .order = &window.order, .clip_norm = window.clip_norm}, step,

@@ -83,10 +83,10 @@ absl::StatusOr<std::optional<messages::RoundReport>> ResidualKeeper::TakeUp(
               residual.begin() + bucket.range.begin);
   }
   RETURN_IF_ERROR(residual_->SetResidual(record.server_incarnation, residual));
-  logging::LogInfo("goes on with the residual of round {}, which {} of {} buckets have counted{}",
+  logging::LogInfo("continues with the residual of round {}, which {} of {} buckets have counted{}",
                    record.header.round, num_counted, record.buckets.size(),
                    job::DefersContributions(life.registration->job)
-                       ? "; the local steps since each part's last exchange are lost"
+                       ? "; the local steps since the last exchange of each part are lost"
                        : "");
   const bool is_of_this_life = record.life == life.registration->life;
   if (!is_of_this_life || record.header.round != round) return std::nullopt;
@@ -133,7 +133,7 @@ absl::StatusOr<bool> ResidualKeeper::AskOfEndedLife(const LifeContext& life,
     if (absl::IsAborted(result.status())) return false;
     RETURN_IF_ERROR(life.Check());
     if (!retry.MayHelp(result.status())) return result.status();
-    retry.BackOff(result.status(), "asking what was counted");
+    retry.BackOff(result.status(), "the question which contributions were counted");
   }
 }
 
@@ -169,22 +169,24 @@ absl::Status ResidualKeeper::Keep(const messages::Registration& registration,
     logger_.Forget("save");
     return absl::OkStatus();
   }
-  logger_.Log(logging::LogLevel::kWarn, "save",
-              absl::StrCat("round ", made.header.round.value(),
-                           ": the residual is not kept: ", saved.message(),
-                           "; training goes on, and a process that ends now "
-                           "leaves none"));
+  logger_.Log(
+      logging::LogLevel::kWarn, "save",
+      absl::StrCat("round ", made.header.round.value(),
+                   ": the residual cannot be saved: ", saved.message(),
+                   ". Training continues, but if this process ends now, its residual is lost"));
   // Removes the file, because a later process must not use this older residual.
   if (const absl::Status removed = store_->Remove(); !removed.ok()) {
-    logging::LogError("{}: remove it before this worker begins again: {}", store_->path(),
-                      removed.message());
+    logging::LogError(
+        "remove {} before this worker starts again, because it is outdated and could not be "
+        "removed: {}",
+        store_->path(), removed.message());
   }
   return absl::OkStatus();
 }
 
 void ResidualKeeper::Forget() {
   if (const absl::Status removed = store_->Remove(); !removed.ok()) {
-    logging::LogWarn("the residual of a job that is done is still there: {}", removed.message());
+    logging::LogWarn("the residual of a finished job could not be removed: {}", removed.message());
   }
 }
 

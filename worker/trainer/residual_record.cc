@@ -41,7 +41,8 @@ absl::Status CheckRecord(const ResidualRecord& record) {
     constexpr int64_t kMostElements = int64_t{1} << 48;
     if (range.begin != begin || range.end <= begin || range.end > kMostElements) {
       return absl::InvalidArgumentError(absl::StrCat("bucket ", i, " is elements ", range.begin,
-                                                     "..", range.end, ", expected from ", begin));
+                                                     "..", range.end, ", but must begin at ",
+                                                     begin));
     }
     if (record.bucket_bytes[i] < 0 ||
         record.bucket_bytes[i] > params::EncodedBytes(params::Encoding::kFp32, range.size())) {
@@ -140,7 +141,7 @@ absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text) {
   ASSIGN_OR_RETURN(const int64_t version, GetInt64(json, "version"));
   if (version != kVersion) {
     return absl::InvalidArgumentError(
-        absl::StrCat("it is of version ", version, ", this program reads ", kVersion));
+        absl::StrCat("it has version ", version, ", but this program reads ", kVersion));
   }
   ResidualRecord record;
   RETURN_IF_ERROR(archive::ReadRecord(json, archive::As<InFile>(record)));
@@ -153,25 +154,25 @@ absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text) {
 absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker_name,
                           const messages::Registration& registration) {
   if (record.worker_name != worker_name) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("it is of worker '", record.worker_name, "', this is '", worker_name, "'"));
+    return absl::FailedPreconditionError(absl::StrCat("it is of worker '", record.worker_name,
+                                                      "', but this worker is '", worker_name, "'"));
   }
   if (record.layout_hash != registration.layout().hash()) {
     return absl::FailedPreconditionError(absl::StrCat("it is of another job, with layout ",
-                                                      record.layout_hash, "; this one has ",
+                                                      record.layout_hash, ", but this job has ",
                                                       registration.layout().hash()));
   }
   if (record.encoding != registration.job.push_encoding) {
     return absl::FailedPreconditionError(
         absl::StrCat("it is of --push_encoding=", params::EncodingText(record.encoding),
-                     ", the job has ", params::EncodingText(registration.job.push_encoding)));
+                     ", but the job has ", params::EncodingText(registration.job.push_encoding)));
   }
   if (record.server_incarnation != registration.server_incarnation) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "it is of incarnation ", record.server_incarnation, " of the servers, they are now ",
-        registration.server_incarnation,
-        ": they have begun anew from a checkpoint, which need not have the rounds that "
-        "it is of, or with another job"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("it is of incarnation ", record.server_incarnation,
+                     " of the servers, which are now at ", registration.server_incarnation,
+                     ". They have started again from a checkpoint, perhaps without its rounds, or "
+                     "with another job"));
   }
   // Servers whose disks were restored to an older state may have the same incarnation as before. In
   // that case the round of the record is too high for them.
@@ -179,10 +180,10 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
       registration.next_round > Round(0) && record.header.round >= registration.next_round;
   if (is_later || record.life.incarnation > registration.life.incarnation) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "it is of round ", record.header.round.value(), " in life ",
-        record.life.incarnation.value(), ", and the servers are at round ",
-        registration.next_round.value(), " and have begun life ",
-        registration.life.incarnation.value(), " for this worker: they have gone back"));
+        "it is of round ", record.header.round.value(), " in incarnation ",
+        record.life.incarnation.value(), ", but the servers are at round ",
+        registration.next_round.value(), " and incarnation ", registration.life.incarnation.value(),
+        " of this worker, so they have gone back"));
   }
   const bool is_cut_alike = std::equal(
       record.buckets.begin(), record.buckets.end(), registration.buckets().begin(),
@@ -192,8 +193,8 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
       });
   if (!is_cut_alike) {
     return absl::FailedPreconditionError(
-        absl::StrCat("its ", record.buckets.size(), " buckets are not the ",
-                     registration.buckets().size(), " of the servers"));
+        absl::StrCat("its ", record.buckets.size(), " buckets differ from the ",
+                     registration.buckets().size(), " buckets of the servers"));
   }
   return absl::OkStatus();
 }

@@ -73,19 +73,20 @@ absl::StatusOr<ResidualStore::Stored> ResidualStore::Load() {
     return Damaged(path_, absl::StrCat("it has ", bytes.size(), " bytes and is cut short"));
   }
   if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
-    return Damaged(path_, "it is no file with a residual");
+    return Damaged(path_, "it is not a file with a residual");
   }
   const size_t summed = bytes.size() - sizeof(sum);
   std::memcpy(&sum, bytes.data() + summed, sizeof(sum));
   if (const uint32_t is = crc32c::Crc32c(bytes.subspan(0, summed)); is != sum) {
-    return Damaged(path_,
-                   absl::StrCat("its checksum is ", absl::Hex(is, absl::kZeroPad8), ", it says ",
-                                absl::Hex(sum, absl::kZeroPad8), ": it is damaged or cut short"));
+    return Damaged(path_, absl::StrCat("its checksum is ", absl::Hex(is, absl::kZeroPad8),
+                                       ", but the file says ", absl::Hex(sum, absl::kZeroPad8),
+                                       "; the file is damaged or cut short"));
   }
   uint64_t length = 0;
   std::memcpy(&length, bytes.data() + kMagic.size(), sizeof(length));
   if (length > summed - kPrefixBytes) {
-    return Damaged(path_, absl::StrCat("its record has ", length, " bytes, the file ", summed));
+    return Damaged(path_,
+                   absl::StrCat("its record has ", length, " bytes, but the file has ", summed));
   }
   absl::StatusOr<ResidualRecord> record = ParseRecord(absl::string_view(
       reinterpret_cast<const char*>(bytes.data()) + kPrefixBytes, static_cast<size_t>(length)));
@@ -96,8 +97,8 @@ absl::StatusOr<ResidualStore::Stored> ResidualStore::Load() {
   const int64_t wanted =
       2 * elements * static_cast<int64_t>(sizeof(float)) + stored.record.contribution_bytes();
   if (rest != wanted) {
-    return Damaged(path_, absl::StrCat("behind its record are ", rest, " bytes, ", elements,
-                                       " elements have ", wanted));
+    return Damaged(path_, absl::StrCat("after its record there are ", rest, " bytes, but ",
+                                       elements, " elements need ", wanted));
   }
   const uint8_t* at = bytes.data() + kPrefixBytes + length;
   stored.before = FloatsAt(at, elements);

@@ -91,7 +91,7 @@ TEST(ResidualRecordTest, WhatCannotBeIsRefusedByName) {
   const auto is = [](const char* what) {
     return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what));
   };
-  EXPECT_THAT(error("\"version\":1", "\"version\":2"), is("version 2, this program reads 1"));
+  EXPECT_THAT(error("\"version\":1", "\"version\":2"), is("version 2, but this program reads 1"));
   EXPECT_THAT(error("bf16", "fp8"), is("fp8"));
   EXPECT_THAT(error("pseudo_gradient", "weights"), is("kind is weights"));
   EXPECT_THAT(error("\"life_secret\"", "\"nothing\""), is("life_secret"));
@@ -108,14 +108,13 @@ TEST(ResidualRecordTest, WhatIsOfAnotherJobSaysWhatDiffers) {
     return StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(what));
   };
   messages::Registration registration = SomeRegistration();
-  EXPECT_THAT(reason("v", registration), is("of worker 'w', this is 'v'"));
+  EXPECT_THAT(reason("v", registration), is("of worker 'w', but this worker is 'v'"));
   registration.job.push_encoding = params::Encoding::kInt8;
-  EXPECT_THAT(reason("w", registration), is("--push_encoding=bf16, the job has int8"));
+  EXPECT_THAT(reason("w", registration), is("--push_encoding=bf16, but the job has int8"));
   registration = SomeRegistration();
   registration.server_incarnation += 1;
-  EXPECT_THAT(reason("w", registration),
-              is("of incarnation 9223372036854775808 of the servers, they are now "
-                 "9223372036854775809"));
+  EXPECT_THAT(reason("w", registration), is("of incarnation 9223372036854775808 of the servers, "
+                                            "which are now at 9223372036854775809"));
   registration = SomeRegistration();
   registration.next_round = Round(12);
   EXPECT_THAT(reason("w", registration), is("it is of round 12"));
@@ -127,7 +126,7 @@ TEST(ResidualRecordTest, WhatIsOfAnotherJobSaysWhatDiffers) {
   map->buckets.pop_back();
   registration = SomeRegistration();
   registration.map = map;
-  EXPECT_THAT(reason("w", registration), is("its 2 buckets are not the 1"));
+  EXPECT_THAT(reason("w", registration), is("its 2 buckets differ from the 1"));
   map->layout = *params::Layout::FromTensors({{"x", {4}, 0, 0, false, {}}});
   EXPECT_THAT(reason("w", registration), is("of another job, with layout"));
 }

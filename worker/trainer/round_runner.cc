@@ -78,12 +78,12 @@ absl::StatusOr<std::optional<messages::RoundReport>> RoundRunner::SettleResidual
     lost_residual_rounds_ = static_cast<int64_t>(life.registration->rounds_completed);
     if (lost_residual_rounds_ > 0) {
       logging::LogWarn(
-          "error feedback begins anew: {} rounds were completed under this worker's name, and what "
-          "the encoding of their contributions has lost is not here{}",
+          "error feedback is reset: {} rounds were completed under this worker's name, but this "
+          "process does not have their residual{}",
           lost_residual_rounds_,
-          deps_.residuals == nullptr
-              ? "; --state_dir and --name keep it, without local steps with --keep_residuals=always"
-              : "");
+          deps_.residuals == nullptr ? "; to keep it, give --state_dir and --name, and "
+                                       "--keep_residuals=always if the job has no local steps"
+                                     : "");
     }
   }
   return delivered;
@@ -156,10 +156,10 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const message
 
 absl::Status RoundRunner::CutEvaluation(const messages::Grant& grant, int64_t num_done,
                                         messages::RoundReport* report) {
-  logging::LogInfo("told to stop: ends the evaluation after {} of {} held-out samples", num_done,
+  logging::LogInfo("stopping: the evaluation ends after {} of {} held-out samples", num_done,
                    grant.num_heldout_samples);
   if (grant.kind == messages::Grant::Kind::kEvaluate) {
-    return absl::CancelledError("told to stop during the evaluation");
+    return absl::CancelledError("stopped on request during the evaluation");
   }
   report->heldout_loss_sum = 0.0;
   report->heldout_correct = 0;

@@ -56,7 +56,7 @@ void WeightsPull::Cancel() {
   }
   if (puller_.joinable()) puller_.join();
   absl::MutexLock lock(&mutex_);
-  failure_.Update(absl::CancelledError("the pull was given up"));
+  failure_.Update(absl::CancelledError("the pull was cancelled"));
 }
 
 void WeightsPull::Run() {

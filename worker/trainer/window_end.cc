@@ -72,17 +72,18 @@ bool WindowEnd::IsDue(const messages::Grant& grant, int step) {
   const RestOfWindow rest = Rest(grant.local_steps - step);
   const std::string times =
       rest.step == absl::InfiniteDuration()
-          ? absl::StrCat("no step is measured yet, and ", Rounded(rest.left), " are left")
-          : absl::StrCat("the other ", rest.steps, " take ", Rounded(rest.step),
-                         " each, handing in takes ", Rounded(rest.handing_in), ", and ",
+          ? absl::StrCat("the time of a step is not known yet, and ", Rounded(rest.left),
+                         " are left")
+          : absl::StrCat("the other ", rest.steps, " steps take ", Rounded(rest.step),
+                         " each, sending takes ", Rounded(rest.handing_in), ", and ",
                          Rounded(rest.left), " are left");
   if (!FitsIn(rest)) {
     TellCut(grant, step, times);
     return true;
   }
   if (std::exchange(told_round_, grant.round) != grant.round) {
-    logging::LogInfo("told to stop: round {} goes on after {} of its {} local steps: {}",
-                     grant.round, step, grant.local_steps, times);
+    logging::LogInfo("stopping: round {} continues after {} of its {} local steps: {}", grant.round,
+                     step, grant.local_steps, times);
   }
   return false;
 }
@@ -91,8 +92,8 @@ void WindowEnd::TellCut(const messages::Grant& grant, int num_steps, const std::
   if (num_steps >= grant.local_steps) return;
   const int64_t computed = SamplesOfStep(grant, num_steps).first - grant.first_sample;
   logging::LogInfo(
-      "told to stop: round {} ends after {} of its {} local steps ({}); {} of its {} samples are "
-      "not trained on",
+      "stopping: round {} ends after {} of its {} local steps ({}); {} of its {} samples are not "
+      "used for training",
       grant.round, num_steps, grant.local_steps, reason, grant.num_samples - computed,
       grant.num_samples);
 }
