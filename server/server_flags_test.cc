@@ -436,7 +436,7 @@ TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
   EXPECT_THAT(ErrorOf({"--listen=0.0.0.0:5", "--insecure", "--upstream=root:6,localhost:5"}),
               HasSubstr("--listen=0.0.0.0:5 contradicts --upstream="));
   EXPECT_THAT(ErrorOf({"--upstream=127.0.0.1:6", "--site_name=a b"}), HasSubstr("--site_name"));
-  EXPECT_THAT(ErrorOf({"--optimizer=reduce"}), HasSubstr("use --model=client"));
+  EXPECT_THAT(ErrorOf({"--optimizer=reduce"}), HasSubstr("Use --model=client"));
   EXPECT_THAT(ErrorOf({"--optimizer=reduce", "--model=client", "--on_divergence=rollback"}),
               HasSubstr("--on_divergence=rollback contradicts --optimizer=reduce"));
 }

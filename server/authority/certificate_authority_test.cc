@@ -315,7 +315,7 @@ TEST_F(CertificateAuthorityTest, NoOtherAuthorityTakesThePlaceOfOneWhoseKeyIsLos
   const auto again = CertificateAuthority::Open({.folder = folder_}, {});
   EXPECT_THAT(again,
               StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr("authority-key.pem is missing"),
-                                                          HasSubstr("put its files back"))));
+                                                          HasSubstr("Put its files back"))));
 }
 
 TEST_F(CertificateAuthorityTest, SaysWhatToDoAboutEachFileThatIsDamagedOrGone) {
@@ -328,7 +328,7 @@ TEST_F(CertificateAuthorityTest, SaysWhatToDoAboutEachFileThatIsDamagedOrGone) {
               : security::WriteSecretFile(path, "").IgnoreError();
       EXPECT_THAT(CertificateAuthority::Open({.folder = folder_}, {}),
                   StatusIs(absl::StatusCode::kDataLoss,
-                           AllOf(HasSubstr(name), HasSubstr("put its files back"))));
+                           AllOf(HasSubstr(name), HasSubstr("Put its files back"))));
     }
     ASSERT_OK(security::WriteSecretFile(path, whole));
   }

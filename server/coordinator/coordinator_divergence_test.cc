@@ -337,7 +337,7 @@ TEST_F(CoordinatorDivergenceTest, RollbacksAreLimited) {
   for (int rollback = 0; rollback < 2; ++rollback) {
     GrantOf(0);
     Refuse(0, 0);
-    EXPECT_THAT(cluster_->observer().alarms.back(), HasSubstr("Goes back to the first weights"));
+    EXPECT_THAT(cluster_->observer().alarms.back(), HasSubstr("goes back to the first weights"));
     coordinator().OnRestoreChosen(RestoreChoice{.source = shards::InitialSource{}},
                                   cluster_->now());
     cluster_->LoadAll();

@@ -671,7 +671,7 @@ TEST_F(StalledWorkerTest, WhoWasDroppedBeforeItReportedGetsMoreTimeButLetsOthers
     ASSERT_OK(cluster_.Register(worker));
     if (seconds > 0) {
       EXPECT_THAT(cluster_.Join(worker),
-                  StatusIs(absl::StatusCode::kUnavailable, HasSubstr("it may join in")));
+                  StatusIs(absl::StatusCode::kUnavailable, HasSubstr("It may join again in")));
       Pass(seconds + 1, {{"wait"}, {"wait"}});
       // These rounds take no time, so that the usual length of a round is 0.
       for (int round = 0; round < 15; ++round) {
@@ -899,9 +899,9 @@ TEST_F(HeldRoundTest, WhoWasDroppedComesBackWithMoreTimeOnceOthersHaveGoneOn) {
   ASSERT_EQ(Alive(), "ac");
   TestWorker& b = Find('b');
   ASSERT_OK(cluster_.Register(b));
-  EXPECT_THAT(cluster_.Join(b),
-              StatusIs(absl::StatusCode::kUnavailable,
-                       AllOf(HasSubstr("held up a round"), HasSubstr("it may join in 10m20s"))));
+  EXPECT_THAT(cluster_.Join(b), StatusIs(absl::StatusCode::kUnavailable,
+                                         AllOf(HasSubstr("held up a round"),
+                                               HasSubstr("It may join again in 10m20s"))));
   for (int i = 0; i < 311; ++i) RunRound("ac");
   ASSERT_OK(cluster_.Join(b));
   cluster_.Ask(b);

@@ -518,7 +518,7 @@ TEST_F(CheckpointKeeperTest, RunThatHasSavedNothingSpeaksAgainstNoCheckpoint) {
   config_.resume = false;
   StartProcess();
   keeper_->Do(coordinator::SetAsideTask{Round(1), "are bad"});
-  EXPECT_THAT(Choose().alarm, HasSubstr("the newest is " + Path(2)));
+  EXPECT_THAT(Choose().alarm, HasSubstr("The newest is " + Path(2)));
   EXPECT_TRUE(disk_->Exists(Path(2)));
 }
 
@@ -536,7 +536,7 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromStaysAndWhatIsLaterIsNamed) {
   const coordinator::RestoreChoice again = Choose();
   EXPECT_EQ(SourceOf(again), Path(1));
   EXPECT_THAT(again.alarm,
-              AllOf(HasSubstr("--resume=" + Path(1)), HasSubstr("the newest is " + Path(3)),
+              AllOf(HasSubstr("--resume=" + Path(1)), HasSubstr("The newest is " + Path(3)),
                     HasSubstr("--resume=latest")));
 }
 

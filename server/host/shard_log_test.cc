@@ -472,7 +472,7 @@ TEST_F(ShardLogTest, NamesTheCheckpointSoThatItIsFoundAfterAMove) {
 TEST_F(ShardLogAfterCheckpointTest, AnEmptyCheckpointFolderIsNoReasonToGiveUpTheJournal) {
   ASSERT_OK(disk_.RemoveAll("/checkpoints"));
   for (int process = 0; process < 2; ++process) {
-    EXPECT_THAT(Start(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("mount its disk")));
+    EXPECT_THAT(Start(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("Mount its disk")));
     EXPECT_TRUE(disk_.Exists("/journal/00000003.journal"));
   }
 }

@@ -147,7 +147,7 @@ class FullDiskTest(CheckpointTestCase):
     def reason_in(answer):
       self.assertEqual(answer.returncode, 129, answer)
       self.assertIn(self.path("checkpoints/journal/coordinator"), answer.stderr)
-      self.assertIn("No space left on device; make room there", answer.stderr)
+      self.assertIn("No space left on device. Make room there", answer.stderr)
       return answer.stderr
 
     # Records of the coordinator's own journal are small: some may still fit into its last block.

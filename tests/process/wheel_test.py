@@ -95,7 +95,7 @@ class WheelTest(unittest.TestCase):
       self.assertEqual(code, 1)
       self.assertRegex(found, rf"bad  {address}: Connection refused: start ps_server there")
     code, found = self.run_doctor("no port")
-    self.assertIn("bad  'no port' is no HOST:PORT", found)
+    self.assertIn("bad  'no port' is not HOST:PORT", found)
 
   def test_its_programs_train_together(self):
     with tempfile.TemporaryDirectory() as folder:

@@ -178,7 +178,7 @@ class FsdpTest(replay.ReplayTestCase):
 
   def test_what_the_servers_refuse_ends_all_ranks(self):
     for log in self.failure(optimizer="sgd", momentum=None):
-      self.assertIn("start ps_server with --optimizer=momentum", log)
+      self.assertIn("Start ps_server with --optimizer=momentum", log)
 
   def test_servers_that_begin_anew(self):
     flags = {"rounds": 300, "checkpoint_dir": self.path("checkpoints"), "checkpoint_interval": 0, "checkpoint_every": 10}
@@ -199,7 +199,7 @@ class FsdpTest(replay.ReplayTestCase):
 
   def test_samples_that_cannot_be_cut_are_refused(self):
     for log in self.failure("--any-size", batch_size=7):
-      self.assertIn("start ps_server with --batch_size a multiple of 2", log)
+      self.assertIn("Start ps_server with a --batch_size that is a multiple of 2", log)
     for log in self.failure("--any-size", batch_size=None, global_batch_size=8):
       self.assertIn("ps_server has --global_batch_size", log)
 
@@ -207,14 +207,14 @@ class FsdpTest(replay.ReplayTestCase):
     for log in self.failure("--plain"):
       self.assertIn("0.weight is not sharded", log)
     for log in self.failure("--columns"):
-      self.assertIn("0.weight is placed as [Shard(dim=1)]; wanted is", log)
+      self.assertIn("0.weight is placed as [Shard(dim=1)], but must be", log)
     for log in self.failure("--replicas"):
-      self.assertIn("0.weight is on the mesh [[0], [1]], and the ranks of this worker are [0, 1]",
+      self.assertIn("0.weight is on the mesh [[0], [1]], but the ranks of this worker are [0, 1]",
                     log)
     for log in self.failure("--alone"):
       self.assertIn("lodestar.join(..., group=torch.distributed.group.WORLD)", log)
     for log in self.failure("--other-model"):
-      self.assertIn("the ranks of a worker train one model on one data set: rank 0 has "
+      self.assertIn("the ranks of a worker must train the same model on the same data set, but rank 0 has "
                     "('add_tensor', '0.weight', [16, 12], 0, False), and rank 1 has "
                     "('add_tensor', 'layers.0.weight'", log)
 

@@ -110,7 +110,7 @@ class PyTorchTest(replay.ReplayTestCase):
   def test_a_data_loader_that_asks_ahead_is_refused(self):
     server = self.start_client_server(mode="sync", min_workers=1, **ADAMW)
     one = self.start_program("a", "mlp", "adamw", run=program.own_loader, num_workers=1)
-    with self.assertRaisesRegex(lodestar.LodestarError, "num_workers belongs to loader"):
+    with self.assertRaisesRegex(lodestar.LodestarError, "give num_workers= to loader"):
       one.outcome()
     self.stop_job(server)
 
@@ -130,7 +130,7 @@ class PyTorchTest(replay.ReplayTestCase):
     runs = self.run_programs("mlp", "adamw", mode="sync", batch_size=None)
     self.replay_gradients(runs, "mlp", "adamw")
     log = self.refusal("mlp", "adamw", mode="sync", optimizer="sgd")
-    self.assertIn("start ps_server with --optimizer=adamw", log)
+    self.assertIn("Start ps_server with --optimizer=adamw", log)
 
   def told_metrics(self, values):
     """The metrics of each round of a job, and the texts of its program's warnings."""
@@ -148,7 +148,7 @@ class PyTorchTest(replay.ReplayTestCase):
     self.assertEqual(rounds, [{"acc_1": 2.0, "pr_cision": 3.0, "_": 4.0, "m" * 64: 5.0, "5": 6.0,
                                "train/good": 7.0}] * 3)
     self.assertEqual(len(texts), 1)
-    self.assertIn("'acc@1' is told as 'acc_1'", texts[0])
+    self.assertIn("'acc@1' is renamed to 'acc_1'", texts[0])
 
   def test_metrics_beyond_the_limit_of_a_round_are_left_out(self):
     rounds, texts = self.told_metrics({f"m{k}": 1.0 for k in range(34)})
@@ -202,7 +202,7 @@ class PyTorchTest(replay.ReplayTestCase):
     self.wait_for_status(lambda status: int(status["round"]) > 2, "some rounds")
     with self.assertRaises(lodestar.LodestarError) as refused:
       self.start_program("b", "mlp", "rmsprop").outcome()
-    self.assertIn("its weights are with its workers alone", str(refused.exception))
+    self.assertIn("only its workers have the weights", str(refused.exception))
     self.stop_job(server)
     first.join(PATIENCE_SECONDS)
 
@@ -255,7 +255,7 @@ class PyTorchTest(replay.ReplayTestCase):
 
   def test_another_optimizer_than_the_jobs_is_refused(self):
     log = self.refusal("mlp", "adamw", mode="sync", **{**ADAMW, "beta2": 0.95})
-    self.assertIn("start ps_server with --beta2=0.999", log)
+    self.assertIn("Start ps_server with --beta2=0.999", log)
     log = self.refusal("mlp", "rmsprop", mode="sync", **ADAMW)
     self.assertIn("have no RMSprop: use AdamW", log)
 

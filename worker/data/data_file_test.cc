@@ -100,7 +100,7 @@ TEST_P(OpenDataFileTest, AFileThatWasWrittenToIsAnError) {
   folder_.Write("f", "after!");
   Touch(path);
   EXPECT_THAT(ReadByte(*file),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("put the old file back")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("Put the old file back")));
 }
 
 TEST_P(OpenDataFileTest, AFileThatGrewIsAnError) {

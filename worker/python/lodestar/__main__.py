@@ -25,7 +25,7 @@ def main() -> int:
     if command in ("help", "-h", "--help"):
         print(usage)
         return 0
-    print(f"there is no command {command!r}:\n{usage}", file=sys.stderr)
+    print(f"lodestar has no command {command!r}\n{usage}", file=sys.stderr)
     return 2
 
 

@@ -109,8 +109,8 @@ class OwnBatches:
             except StopIteration:
                 self._iterator = iter(self._batches)
         raise LodestarError("OUT_OF_RANGE",
-                            "the data ended before the job, and has no second pass: give an "
-                            "iterable that can begin again, such as a DataLoader")
+                            "the data ended before the job, and cannot be read a second time. "
+                            "Give loader() an iterable that can begin again, such as a DataLoader")
 
     def close(self) -> None:
         """The iterator is the program's as well."""

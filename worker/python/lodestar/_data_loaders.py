@@ -35,7 +35,7 @@ def take_apart(loader: Any) -> LoaderParts:
         shuffling that the servers do.
     """
     if type(loader).__iter__ is not DataLoader.__iter__:
-        raise _not_granted(f"{type(loader).__name__}, which makes its batches in a way of its own,")
+        raise _not_granted(f"a {type(loader).__name__}, which makes its batches itself")
     batches = loader.batch_sampler
     if batches is None:
         raise _not_granted("batch_size=None")
@@ -61,10 +61,10 @@ def _check_sampler(sampler: Any, num_samples: int) -> None:
 def _not_granted(what: str, over: str = "") -> LodestarError:
     return LodestarError(
         "INVALID_ARGUMENT",
-        f"{what} cannot be granted: the servers shuffle the samples, and grant each of them once in "
-        f"a pass, so that no two workers train on the same one. Make the DataLoader {over}with "
-        "batch_size= and shuffle=True; or call loader(..., is_own=True), if this worker's data is "
-        "its own, or to be drawn in its own way")
+        f"loader() cannot use {what}: the servers shuffle the samples and grant each one once per "
+        f"pass, so that no two workers train on the same sample. Make the DataLoader {over}with "
+        "batch_size= and shuffle=True. If the samples are only this worker's, or it must choose "
+        "them itself, call loader(..., is_own=True)")
 
 
 class GrantedLoader:

@@ -113,9 +113,9 @@ class ServerSteps(_GradientSteps):
             given = " ".join(f"--{name}={value}" for name, value in of_job.items())
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"the servers make the steps of this job, with {given}; for those of "
-                f"{type(self._optimizer).__name__} as it is here start ps_server with "
-                f"{' '.join(others)}, or make it here as the job has it")
+                f"the servers make the steps of this job, with {given}, but the program's "
+                f"{type(self._optimizer).__name__} has other settings. Start ps_server with "
+                f"{' '.join(others)}, or give the program's optimizer the settings of the job")
         self._check_optimizer()
 
     def _check_optimizer(self) -> None:
@@ -125,10 +125,11 @@ class ServerSteps(_GradientSteps):
         if state is not None:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"the optimizer has state ({state}), and in --mode={self._worker.job('mode')} the "
-                "servers have state of their own: attach one without (optimizer.state.clear()), "
-                "let the servers resume their --checkpoint_dir, or start ps_server with "
-                "--mode=local_sgd or --optimizer=reduce, which keep the program's")
+                f"the optimizer has state ({state}), but in --mode={self._worker.job('mode')} the "
+                "servers keep the optimizer state. Attach an optimizer without state "
+                "(optimizer.state.clear()); the servers then resume theirs from --checkpoint_dir. "
+                "To use the program's state, start ps_server with --mode=local_sgd or "
+                "--optimizer=reduce")
         settings = settings_by_parameter(self._optimizer)
         for tensor in self._tensors.trained:
             if not tensor.parameter.requires_grad:
@@ -147,9 +148,9 @@ class ServerSteps(_GradientSteps):
     def _lost(self, change: str) -> LodestarError:
         return LodestarError(
             "FAILED_PRECONDITION",
-            f"{change}; in --mode={self._worker.job('mode')} the servers hold the weights and make "
-            "the steps, and the change would be lost: leave it out, or start ps_server with "
-            "--mode=local_sgd or --optimizer=reduce, which honour it")
+            f"{change}. In --mode={self._worker.job('mode')} the servers hold the weights and make "
+            "the steps, so the change would be lost. Leave the change out, or start ps_server "
+            "with --mode=local_sgd or --optimizer=reduce, which use it")
 
     def make(self, make_step: MakeStep, closure: Closure) -> Any:
         self._check_optimizer()
@@ -169,8 +170,8 @@ class ServerSteps(_GradientSteps):
     def check_kept(self) -> None:
         changed = self._tensors.first_changed()
         if changed is not None:
-            raise self._lost(f"the program has changed {changed.name} by itself (clamping, loading, "
-                             "averages that are swapped in and Embedding(max_norm=) do that)")
+            raise self._lost(f"the program has changed {changed.name}, for example by clamping, by "
+                             "loading or swapping in weights, or by Embedding(max_norm=)")
 
 
 class LocalSteps(Exchange):
@@ -183,7 +184,8 @@ class LocalSteps(Exchange):
 
     def begin_anew(self) -> None:
         if self._optimizer.state:
-            warnings.warn("the servers have begun anew: the optimizer's state does, too")
+            warnings.warn("the servers have started again from an earlier state, so the "
+                          "optimizer's state is reset")
             self._optimizer.state.clear()
 
     def take(self, step: Optional[Step]) -> None:
@@ -247,8 +249,8 @@ class ReducedSteps(_GradientSteps):
         if isinstance(self._optimizer, torch.optim.LBFGS):
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "LBFGS computes several gradients in a step, and ps_server --optimizer=reduce brings "
-                "one: use ps_server --mode=local_sgd, or another optimizer")
+                "LBFGS needs several gradients in a step, but with ps_server --optimizer=reduce a "
+                "step has one. Start ps_server with --mode=local_sgd, or use another optimizer")
 
     def take(self, step: Optional[Step]) -> None:
         """Of the first round; from then on each worker has weights, which all change alike."""
@@ -266,19 +268,20 @@ class ReducedSteps(_GradientSteps):
         if version != 0:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"the job is in round {step.round}, and its weights are with its workers alone "
-                "(ps_server --optimizer=reduce): begin it anew, or let all workers load the same weights and "
-                "attach(..., keep_weights=True)")
+                f"the job is in round {step.round}, and only its workers have the weights "
+                "(ps_server --optimizer=reduce), so this program cannot get them. Start the job "
+                "again, or let all workers load the same weights and call attach(..., "
+                "keep_weights=True)")
         self._tensors.take_weights()
         self._tensors.take_buffers()
 
     def _missed(self, version: int) -> LodestarError:
-        seen = f"{version} updates" if version >= 0 else "some tensors updated and others not"
+        seen = f"had {version} updates" if version >= 0 else "some tensors updated and others not"
         return LodestarError(
             "FAILED_PRECONDITION",
-            f"the weights here have had {self._version} updates, and the servers have {seen}; only "
-            "other workers have the gradients in between (ps_server --optimizer=reduce): begin again from "
-            "weights that all workers load")
+            f"this program's weights have had {self._version} updates, but the servers have "
+            f"{seen}. With ps_server --optimizer=reduce, the gradients in between cannot be "
+            "fetched again. Start again from weights that all workers load")
 
     def finish(self, make_step: MakeStep) -> None:
         if not self._is_answered():
@@ -331,8 +334,9 @@ class HookedSteps(ReducedSteps):
     def skip(self) -> None:
         raise LodestarError(
             "FAILED_PRECONDITION",
-            "no step can be left out with comm_hook(), which may have sent its gradients: use bf16, "
-            "which needs no GradScaler, or leave the hook out and attach(..., overlap=False)")
+            "a step cannot be left out with comm_hook(), which may have sent its gradients "
+            "already. Use bf16, which needs no GradScaler, or leave the hook out and call "
+            "attach(..., overlap=False)")
 
     def on_bucket(self, bucket: Any, await_answer: Callable[[], None]) -> Any:
         """Returns a future of its tensor, with mean gradients."""
@@ -348,8 +352,8 @@ class HookedSteps(ReducedSteps):
             if not self._is_answered():
                 raise LodestarError(
                     "ABORTED", "the gradients of this step were lost with a connection, and "
-                    "DistributedDataParallel cannot take it back: begin again from weights that all "
-                    "workers load")
+                               "DistributedDataParallel cannot repeat the step. Start again from "
+                               "weights that all workers load")
             self._answer()
         return due
 
@@ -393,9 +397,9 @@ class _GradientSender:
         if id(tensor) in self._taken:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"backward has added to the gradient of {tensor.name} a second time in one step, "
-                "and the first one may have been sent: loader(..., accumulate=), or attach(..., "
-                "overlap=False)")
+                f"backward() has added to the gradient of {tensor.name} a second time in one step, "
+                "but the first gradient may have been sent already. Use loader(..., accumulate=), "
+                "or attach(..., overlap=False)")
         gradient = tensor.parameter.grad
         self.take(tensor, gradient)
         self._taken[id(tensor)] = (gradient, self._mark(gradient))
@@ -421,17 +425,17 @@ class _GradientSender:
         if self._taken:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "the loop was left between backward and optimizer.step(), and gradients of the batch "
-                "may have been sent: leave() and join() once more")
+                "the program left its loop between backward() and optimizer.step(), and gradients "
+                "of the batch may have been sent already. Call leave(), and join() again")
 
     def skip(self) -> None:
         """The step has no gradient."""
         if self._taken:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "the step is left out (by a GradScaler, or skip_step()), and its gradients may have "
-                "been sent during backward: attach(..., overlap=False), or call skip_step() before "
-                "backward")
+                "the step was left out (by a GradScaler or skip_step()), but its gradients may "
+                "have been sent during backward(). Use attach(..., overlap=False), or call "
+                "skip_step() before backward()")
         self._worker.step_skipped()
 
     def take_zeros(self) -> None:
@@ -447,8 +451,8 @@ class _GradientSender:
         if getattr(self._optimizer, "grad_scale", None) is not None:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "a GradScaler leaves unscaling to this optimizer, and the step is not made here: "
-                "make the optimizer with fused=False, or scale nothing (bf16 needs no scaler)")
+                "a GradScaler leaves the unscaling to this optimizer, but the servers make the "
+                "step. Make the optimizer with fused=False, or use bf16, which needs no GradScaler")
         if not self._taken and not self._all.have_gradient:
             raise _no_gradient()
         self.take_zeros()
@@ -462,13 +466,14 @@ class _GradientSender:
             if gradient is not taken or self._mark(gradient) != mark:
                 raise LodestarError(
                     "FAILED_PRECONDITION",
-                    f"the gradient of {tensor.name} was changed after backward, and may have been "
-                    "sent before: clip with ps_server --clip_norm, or attach(..., overlap=False)")
+                    f"the gradient of {tensor.name} was changed after backward(), but may have "
+                    "been sent before. To clip, give ps_server --clip_norm; for other changes use "
+                    "attach(..., overlap=False)")
 
 
 def _no_gradient() -> LodestarError:
     return LodestarError("FAILED_PRECONDITION",
-                         "no parameter has a gradient: backward() comes before optimizer.step()")
+                         "no parameter has a gradient; call backward() before optimizer.step()")
 
 
 def _dense(gradient: Any) -> Any:
@@ -484,8 +489,8 @@ def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, ov
         if worker.job("optimizer") != "reduce":
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "comm_hook() takes mean gradients, and the servers of this job make steps: "
-                "start ps_server with --optimizer=reduce, or leave the hook out")
+                "comm_hook() needs mean gradients, but the servers of this job make the steps. "
+                "Start ps_server with --optimizer=reduce, or leave the hook out")
         return HookedSteps(worker, tensors, optimizer, keep_weights)
     if worker.job("has_local_steps") == "1":
         return LocalSteps(worker, tensors, optimizer)
@@ -493,9 +498,9 @@ def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, ov
         raise LodestarError(
             "FAILED_PRECONDITION",
             "the model is a DistributedDataParallel, which changes gradients after they may have "
-            "been sent: leave it out, because the servers take the mean over all processes; or "
-            "attach(..., overlap=False); or register lodestar.comm_hook() and start ps_server with "
-            "--optimizer=reduce")
+            "been sent. Leave DistributedDataParallel out, because the servers already take the "
+            "mean over all processes. Or use attach(..., overlap=False). Or register "
+            "lodestar.comm_hook() and start ps_server with --optimizer=reduce")
     if worker.job("optimizer") == "reduce":
         return ReducedSteps(worker, tensors, optimizer, overlap, keep_weights)
     return ServerSteps(worker, tensors, optimizer, overlap)

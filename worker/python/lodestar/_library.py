@@ -136,14 +136,16 @@ class Library:
         path = next((path for path in paths if os.path.exists(path)), None)
         if path is None:
             raise LodestarError(
-                "NOT_FOUND", f"{_NAME} is not at {' or '.join(paths)}: install the wheel, or name "
-                "the file in $LODESTAR_LIBRARY (bazel build //worker/capi:liblodestar_worker.so)")
+                "NOT_FOUND", f"the library {_NAME} is not at {' or '.join(paths)}. Install the "
+                             "wheel, or set $LODESTAR_LIBRARY to the path of the library (bazel "
+                             "build //worker/capi:liblodestar_worker.so)")
         self._library = ctypes.CDLL(path)
         major, minor = self._library.lodestar_api_major(), self._library.lodestar_api_minor()
         if major != _API_MAJOR or minor < _API_MINOR:
             raise LodestarError(
-                "FAILED_PRECONDITION", f"{path} has version {major}.{minor} of the C API; this "
-                f"package wants {_API_MAJOR}.{_API_MINOR}: install both from one release")
+                "FAILED_PRECONDITION", f"the library {path} has version {major}.{minor} of the C "
+                                       f"API, but this package needs {_API_MAJOR}.{_API_MINOR}; "
+                                       "install both from the same release")
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(self._library, "lodestar_" + name)
             function.restype, function.argtypes = result, arguments

@@ -39,9 +39,9 @@ def settings_of(optimizer: Any) -> Settings:
         if len(values) > 1:
             raise LodestarError(
                 "INVALID_ARGUMENT",
-                f"groups of parameters differ in {key} ({', '.join(values)}), and the servers have "
-                "one for all; ps_server --mode=local_sgd and --optimizer=reduce keep the program's "
-                "optimizer")
+                f"the optimizer's groups of parameters differ in {key} ({', '.join(values)}), but "
+                "the servers have one value for all groups. Use one value, or start ps_server "
+                "with --mode=local_sgd or --optimizer=reduce, which use the program's optimizer")
         return next(iter(values.values()))
 
     of_all("lr")

@@ -15,6 +15,6 @@ def run(name: str) -> NoReturn:
     """Becomes that program, with this process's arguments, signals and exit code."""
     path = find(name)
     if path is None:
-        sys.exit(f"{name} is missing: this is no installed wheel; docs/howto/python_wheel.md says "
-                 "how one is built")
+        sys.exit(f"{name} is missing, because this package was not installed from a wheel. See "
+                 "docs/howto/python_wheel.md for how to build a wheel")
     os.execv(path, [path, *sys.argv[1:]])  # psctl looks for the others beside it

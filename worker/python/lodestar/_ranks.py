@@ -38,7 +38,9 @@ class Ranks:
         """Waits until all ranks are here, for the timeout of torch.distributed. Raises
         LodestarError INVALID_ARGUMENT if this process is not in the group."""
         if dist.get_rank(group) < 0:
-            raise LodestarError("INVALID_ARGUMENT", "this process is not in the group= of join()")
+            raise LodestarError("INVALID_ARGUMENT",
+                                "this process is not in the group= that was given to join(); call "
+                                "join() only in processes of the group")
         self.members: List[int] = dist.get_process_group_ranks(group)
         self.count = len(self.members)
         self.rank = dist.get_rank(group)
@@ -97,8 +99,9 @@ class Ranks:
             for own, other in itertools.zip_longest(of_ranks[0], others, fillvalue="nothing"):
                 if own != other:
                     raise LodestarError(
-                        "INVALID_ARGUMENT", "the ranks of a worker train one model on one data "
-                        f"set: rank 0 has {own}, and rank {rank} has {other}")
+                        "INVALID_ARGUMENT", "the ranks of a worker must train the same model on "
+                                            f"the same data set, but rank 0 has {own}, and rank "
+                                            f"{rank} has {other}")
 
     def gather(self, shards: List[Tuple[int, Any]]) -> None:
         """Shards of f32 in main memory come to rank 0.
@@ -140,14 +143,15 @@ class Ranks:
     @contextlib.contextmanager
     def _together(self) -> Iterator[Any]:
         if self._group is None:
-            raise LodestarError("FAILED_PRECONDITION", "this rank has left its worker")
+            raise LodestarError("FAILED_PRECONDITION",
+                                "this rank has already left its worker; call join() again")
         try:
             yield self._group
         except RuntimeError as error:
             why = self.why_ended()
             raise LodestarError(
-                "ABORTED", why or "a rank of this worker does not answer, so that all have to end: "
-                f"{error}") from error
+                "ABORTED", why or "a rank of this worker does not answer, so all its ranks end: "
+                                  f"{error}") from error
 
     def why_ended(self) -> Optional[str]:
         """What another rank has said that has ended before all others. None: none has."""

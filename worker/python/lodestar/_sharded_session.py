@@ -32,13 +32,13 @@ class ShardedSession(Session):
 
     def use_comm_hook(self) -> None:
         raise LodestarError("FAILED_PRECONDITION",
-                            "comm_hook() is for DistributedDataParallel, each process being a "
-                            "worker: join() without group=")
+                            "comm_hook() is for DistributedDataParallel, where each process is a "
+                            "worker; call join() without group=")
 
     def save_pretrained(self, folder: str, **options: Any) -> None:
         raise LodestarError(
             "FAILED_PRECONDITION",
-            "no rank has the whole model: psctl export, or "
+            "no rank has the whole model. Use psctl export, or "
             "torch.distributed.checkpoint.state_dict.get_model_state_dict() with full_state_dict")
 
     def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:

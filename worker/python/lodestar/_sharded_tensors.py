@@ -39,25 +39,26 @@ class ShardedTensor(TrainedTensor):
     def _check(name: str, parameter: Any, members: List[int], rank: int) -> None:
         if not isinstance(parameter, DTensor):
             raise LodestarError(
-                "INVALID_ARGUMENT", f"{name} is not sharded, and ranks that are one worker have a "
-                "shard of each parameter: fully_shard() the whole model, before its optimizer is "
-                "made")
+                "INVALID_ARGUMENT", f"parameter {name} is not sharded, but with group= each rank "
+                                    "must have a shard of each parameter. Call fully_shard() for "
+                                    "the whole model before its optimizer is made")
         mesh = parameter.device_mesh
         if mesh.ndim != 1 or mesh.mesh.tolist() != members:
             raise LodestarError(
-                "INVALID_ARGUMENT", f"{name} is on the mesh {mesh.mesh.tolist()}, and the ranks of "
-                f"this worker are {members}: a mesh of one dimension, with the ranks of the group= "
-                "of join()")
+                "INVALID_ARGUMENT", f"parameter {name} is on the mesh {mesh.mesh.tolist()}, but "
+                                    f"the ranks of this worker are {members}. Use a mesh of one "
+                                    "dimension with the ranks of join(group=)")
         if tuple(parameter.placements) != (Shard(0),):
             raise LodestarError(
-                "INVALID_ARGUMENT", f"{name} is placed as {list(parameter.placements)}; wanted is "
-                "what fully_shard() does by itself, [Shard(dim=0)]")
+                "INVALID_ARGUMENT", f"parameter {name} is placed as {list(parameter.placements)}, "
+                                    "but must be [Shard(dim=0)], the default of fully_shard()")
         begin, end = rows_of_ranks(parameter.shape[0], len(members))[rank]
         num_rows = parameter.to_local().shape[0]
         if num_rows != end - begin:
             raise LodestarError(
-                "INVALID_ARGUMENT", f"rank {rank} has {num_rows} rows of {name}, of "
-                f"{parameter.shape[0]}; fully_shard() would have given it {end - begin}")
+                "INVALID_ARGUMENT", f"rank {rank} has {num_rows} of the {parameter.shape[0]} rows "
+                                    f"of parameter {name}, but fully_shard() gives it "
+                                    f"{end - begin}; shard the model with fully_shard()")
 
     def here(self, values: Any) -> Any:
         return values.to_local()

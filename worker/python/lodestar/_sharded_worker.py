@@ -139,7 +139,7 @@ class ShardedWorker:
                 lambda: self._worker().is_ready(for_job=True))
             self._take_settings(settings)
         if setting not in self._settings:
-            raise LodestarError("INVALID_ARGUMENT", f"a job has no setting {setting}")
+            raise LodestarError("INVALID_ARGUMENT", f"the job has no setting {setting}")
         return self._settings[setting]
 
     @property
@@ -166,9 +166,9 @@ class ShardedWorker:
         if size == 0:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "ps_server has --global_batch_size, and a worker's part of it changes as others come "
-                f"and go; {count} ranks that are one worker take the same number of samples each: "
-                "start ps_server with --batch_size")
+                "ps_server has --global_batch_size, so a worker's part of it changes when workers "
+                f"join or leave. The {count} ranks of this worker must always get the same number "
+                "of samples each. Start ps_server with --batch_size instead")
         if size % count != 0:
             raise _uneven(size, count)
 
@@ -255,7 +255,9 @@ class ShardedWorker:
         told: List[_Told] = self.ranks.meet(
             _Told(is_skipped, sums, self._metrics, self._wants_stop, self._num_expected))
         if len({rank.is_skipped for rank in told}) > 1:
-            raise LodestarError("INTERNAL", "some ranks have skipped the step, others have made it")
+            raise LodestarError("INTERNAL",
+                                "some ranks of this worker skipped the step, but other ranks made "
+                                "it")
         self._num_expected = max(rank.num_expected for rank in told)
         if any(rank.is_stopping for rank in told):
             self._wants_stop = True
@@ -452,9 +454,9 @@ class Follower(ShardedWorker):
 def _uneven(num_samples: int, num_ranks: int) -> LodestarError:
     return LodestarError(
         "FAILED_PRECONDITION",
-        f"a step of this job has {num_samples} samples for each worker, and {num_ranks} ranks that "
-        "are one worker take the same number each, so that FSDP's mean over the ranks is the mean "
-        f"over the samples: start ps_server with --batch_size a multiple of {num_ranks}")
+        f"a step of this job has {num_samples} samples per worker, which cannot be divided evenly "
+        f"among the {num_ranks} ranks of this worker. Start ps_server with a --batch_size that is "
+        f"a multiple of {num_ranks}")
 
 
 def _floats(count: int) -> memoryview:

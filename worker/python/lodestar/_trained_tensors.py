@@ -151,8 +151,10 @@ class TrainedTensors:
             for parameter in group["params"]:
                 if id(parameter) not in of_model:
                     raise LodestarError(
-                        "INVALID_ARGUMENT", f"the optimizer has a parameter {list(parameter.shape)} "
-                        "that is not the model's: attach() a module that has all of them")
+                        "INVALID_ARGUMENT", "the optimizer has a parameter of shape "
+                                            f"{list(parameter.shape)} that the model does not "
+                                            "have. Call attach() with a module that has all "
+                                            "parameters of the optimizer")
                 decays[id(parameter)] = group.get("weight_decay", 0.0) != 0.0
         settings = settings_by_parameter(optimizer)
         self.trained: List[TrainedTensor] = []
@@ -164,8 +166,9 @@ class TrainedTensors:
                 continue
             if parameter.dtype not in _DTYPES:
                 raise LodestarError(
-                    "INVALID_ARGUMENT", f"{name} is {parameter.dtype}, and f32 travels: make it f32, "
-                    "bf16 or f16, or freeze it (requires_grad=False)")
+                    "INVALID_ARGUMENT", f"parameter {name} is {parameter.dtype}, which cannot be "
+                                        "exchanged. Make it f32, bf16 or f16, or freeze it "
+                                        "(requires_grad=False)")
             if elements >= _BLOCK_ELEMENTS:
                 block, elements = block + 1, 0
             elements += parameter.numel()
@@ -174,7 +177,9 @@ class TrainedTensors:
             add = worker.add_embedding if id(parameter) in tables else worker.add_tensor
             add(self.trained[-1].name, list(parameter.shape), block, decays[id(parameter)])
         if not self.trained:
-            raise LodestarError("INVALID_ARGUMENT", "the model has no parameter to train")
+            raise LodestarError("INVALID_ARGUMENT",
+                                "the model has no parameter with requires_grad=True, so there is "
+                                "nothing to train")
         self._warn_of_others(decays)
         self._buffers = self._find_buffers(model)
         for averaged in self._buffers:
@@ -188,8 +193,8 @@ class TrainedTensors:
             more = f" and {len(others) - 1} more" if len(others) > 1 else ""
             warnings.warn(
                 f"parameters that need a gradient are not in the optimizer: {others[0]}{more}. "
-                "Workers do not share them: give one optimizer all parameters, with a group for "
-                "each part, or freeze these (requires_grad=False)")
+                "These are not exchanged between workers. Give all parameters to one optimizer, "
+                "with a group for each part, or freeze these (requires_grad=False)")
 
     @property
     def is_distributed_data_parallel(self) -> bool:
@@ -200,8 +205,9 @@ class TrainedTensors:
     def _make(self, name: str, parameter: Any, settings: Dict[str, str]) -> TrainedTensor:
         if hasattr(parameter, "device_mesh"):
             raise LodestarError(
-                "INVALID_ARGUMENT", f"{name} is cut over several processes (DTensor), which are one "
-                "worker: lodestar.join(..., group=torch.distributed.group.WORLD) in all of them")
+                "INVALID_ARGUMENT", f"parameter {name} is divided among several processes "
+                                    "(DTensor), which must be one worker. Call lodestar.join(..., "
+                                    "group=torch.distributed.group.WORLD) in all of them")
         return TrainedTensor(name, parameter, settings)
 
     @staticmethod
@@ -247,9 +253,9 @@ class TrainedTensors:
                                  if own is parameter), f"a parameter {list(parameter.shape)}")
                     raise LodestarError(
                         "FAILED_PRECONDITION",
-                        f"the optimizer trains {name}, which was frozen or not the optimizer's "
-                        "with attach(); a job has the same parameters to its end: have it trained "
-                        "from the beginning, or begin another job with ps_server --init_from")
+                        f"the optimizer trains {name}, which was frozen or not in the optimizer at "
+                        f"attach(). A job keeps the same parameters until its end. Train {name} "
+                        "from the beginning, or start a new job with ps_server --init_from")
 
     @torch.no_grad()
     def place(self, worker: Worker, *, in_vector: bool) -> None:
@@ -265,8 +271,8 @@ class TrainedTensors:
             if id(tensor.parameter) not in present:
                 raise LodestarError(
                     "FAILED_PRECONDITION",
-                    f"{tensor.name} is another parameter now than with attach(): load weights with "
-                    "assign=False, or before")
+                    f"{tensor.name} is now another Parameter object than at attach(). Load weights "
+                    "with assign=False, or before attach()")
             tensor.place(worker, weights, gradients)
             tensor.weights.copy_(tensor.here(tensor.parameter))
             if in_vector:

@@ -56,16 +56,18 @@ def check_package() -> Iterator[Finding]:
     try:
         version = _library.library().version().decode()
     except (lodestar.LodestarError, OSError) as error:
-        yield Finding("bad", f"the library does not load: {error}")
+        yield Finding("bad", f"the library cannot be loaded: {error}")
         return
     if version.split(" ")[0].split("+")[0] == lodestar.__version__:
         yield Finding("ok", f"lodestar {version}")
     else:
-        yield Finding("bad", f"package {lodestar.__version__} and library {version} are of different "
-                      "releases: install both from one wheel")
+        yield Finding("bad",
+                      f"the package is of release {lodestar.__version__}, but the library is of "
+                      f"{version}; install both from the same wheel")
     if importlib.util.find_spec("torch") is None:
-        yield Finding("note", "PyTorch is not installed: lodestar.Worker needs none, lodestar.join() "
-                      "does: pip install torch")
+        yield Finding("note",
+                      "PyTorch is not installed. lodestar.Worker does not need it, but "
+                      "lodestar.join() does; for that, run pip install torch")
         return
     import torch
     cards = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
@@ -84,7 +86,8 @@ def check_reach(addresses: str) -> Iterator[Finding]:
     try:
         places = list(_places(addresses))
     except ValueError:
-        yield Finding("bad", f"{addresses!r} is no HOST:PORT; give that of the server of shard 0")
+        yield Finding("bad",
+                      f"{addresses!r} is not HOST:PORT; give the address of the server of shard 0")
         return
     findings = [_check_place(host, port) for host, port in places]
     is_any_well = any(finding.verdict == "ok" for finding in findings)
@@ -105,13 +108,16 @@ def _check_place(host: str, port: int) -> Finding:
             return Finding("ok", f"{place} ({connection.getpeername()[0]}) takes connections, after "
                            f"{milliseconds:.1f} ms")
     except socket.timeout:
-        return Finding("bad", f"{place} does not answer within {_CONNECT_SECONDS:.0f} s: a firewall "
-                       "drops it, or the machine is off")
+        return Finding("bad",
+                       f"{place} does not answer within {_CONNECT_SECONDS:.0f} s: a firewall drops "
+                       "the packets, or the machine is off")
     except socket.gaierror as error:
-        return Finding("bad", f"{host} has no address: {error.strerror}: check the name, or give the "
-                       "number")
+        return Finding("bad",
+                       f"{host} has no IP address: {error.strerror}; check the host name, or give "
+                       "the IP address")
     except OSError as error:
-        return Finding("bad", f"{place}: {error.strerror}: start ps_server there, with --listen on an "
+        return Finding("bad",
+                       f"{place}: {error.strerror}: start ps_server there, with --listen on an "
                        "address that this machine reaches")
 
 
@@ -120,21 +126,26 @@ def check_message_sizes(host: str, port: int) -> Iterator[Finding]:
     carries registrations and heartbeats, and swallows weights and gradients."""
     lost = next((size for size in _MESSAGE_BYTES if not _arrives(host, port, size)), None)
     if lost is None:
-        yield Finding("ok", f"{host}:{port} gets messages of up to {max(_MESSAGE_BYTES)} bytes")
+        yield Finding("ok", f"{host}:{port} receives messages of up to {max(_MESSAGE_BYTES)} bytes")
         return
     mtu = _MESSAGE_BYTES[lost]
     if mtu == 0:
-        yield Finding("bad", f"{host}:{port} takes connections, and messages of {lost} bytes do not "
-                      "arrive: the link fails, or a firewall between drops what follows a connection")
+        yield Finding("bad",
+                      f"{host}:{port} accepts connections, but messages of {lost} bytes do not "
+                      "arrive. The link fails, or a firewall drops packets after the connection "
+                      "is open")
         return
-    yield Finding("bad", f"{host}:{port} gets small messages, and those of {lost} bytes do not arrive: "
+    yield Finding("bad",
+                  f"{host}:{port} receives small messages, but messages of {lost} bytes do not "
+                  "arrive: "
                   + _mtu_remedy(host, mtu))
 
 
 def _mtu_remedy(host: str, mtu: int) -> str:
-    return ("the path has a smaller MTU (largest packet) than the interface, and nothing tells its "
-            f"ends; run `ip link set dev {_interface_to(host)} mtu {mtu}` here and on the server's "
-            "machine, or `sysctl -w net.ipv4.tcp_mtu_probing=1` on both")
+    return ("the network path has a smaller MTU (largest packet) than the interfaces, and the "
+            f"machines do not learn it. Run `ip link set dev {_interface_to(host)} mtu {mtu}` on "
+            "this machine and on the server's machine, or run `sysctl -w "
+            "net.ipv4.tcp_mtu_probing=1` on both")
 
 
 def _arrives(host: str, port: int, size: int) -> bool:
@@ -208,7 +219,7 @@ def _run_psctl(arguments: List[str], seconds: float) -> Tuple[Optional[str], str
         run = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=seconds,
                              check=False)
     except subprocess.TimeoutExpired:
-        return None, f"psctl {arguments[0]} is not done after {seconds:.0f} s"
+        return None, f"psctl {arguments[0]} has not finished after {seconds:.0f} s"
     # The status of a job that is held up comes with an exit code of its own.
     if run.returncode == 0 or run.stdout.startswith("{"):
         return run.stdout, ""
@@ -223,18 +234,22 @@ def check_cluster(flags: List[str], address: Optional[str] = None) -> Iterator[F
       address: of the server, if it is known without psctl.
     """
     if _programs.find("psctl") is None:
-        yield Finding("note", "this is no installed wheel: psctl status looks at the cluster")
+        yield Finding("note",
+                      "this package was not installed from a wheel, so doctor does not ask the "
+                      "servers; run psctl status")
         return
     answer, why_not = _run_psctl(["status", "--json", *flags], _ANSWER_SECONDS)
     if answer is None and any(word in why_not for word in ("operator", "viewer")):
-        yield Finding("note", "the servers are there, and tell only operators and viewers how the job "
-                      "is (psctl token create --role=viewer); a worker's token or certificate is for "
-                      "workers alone")
+        yield Finding("note",
+                      "the servers answer, but show the job's status only to operators and "
+                      "viewers. A worker's token or certificate is not enough; ask for a token of "
+                      "psctl token create --role=viewer")
         return
     if answer is None and address is not None and _answers_in_small_packets(address):
         host, _ = next(_places(address))
-        yield Finding("bad", f"the answers of {address} come in small packets, and in large ones they "
-                      f"do not: {_mtu_remedy(host, 1280)}")
+        yield Finding("bad",
+                      f"small answers of {address} arrive, but large ones do not: "
+                      f"{_mtu_remedy(host, 1280)}")
         return
     if answer is None:
         yield Finding("bad", f"psctl status: {why_not}")
@@ -245,16 +260,18 @@ def check_cluster(flags: List[str], address: Optional[str] = None) -> Iterator[F
         yield Finding("ok", f"the servers are lodestar {status['software_version']}, wire: "
                       f"{status.get('wire', '?')}")
     else:
-        yield Finding("note", f"the servers are lodestar {version}, and this is "
-                      f"{lodestar.__version__}: use one release on all machines")
+        yield Finding("note",
+                      f"the servers are of release {version}, but this package is of "
+                      f"{lodestar.__version__}; use the same release on all machines")
     job = status["job"]
     total = int(status["total_rounds"])
     of_total = f" of {total}" if total < _ENDLESS_ROUNDS else ""
     yield Finding("ok", f"job {job['model']['name']}: {status['state']}, round "
                   f"{status['round']}{of_total}, workers: {len(status['workers'])}")
     if "client" not in job["model"]:
-        yield Finding("note", "the servers have a model of their own: lodestar.join() takes part "
-                      "with a model of the same names and shapes, gpu_worker as it is")
+        yield Finding("note",
+                      "the model of the job is given by the servers. With lodestar.join(), your "
+                      "model must have the same names and shapes; gpu_worker needs no change")
     waiting_for = status.get("open_round", {}).get("waiting_for", "")
     if waiting_for:
         yield Finding("note", waiting_for)
@@ -280,12 +297,15 @@ def check_servers(status: Dict[str, Any]) -> Iterator[Finding]:
             yield from (finding for finding in check_message_sizes(host, port)
                         if finding.verdict != "ok")
         elif shard == 0 and status.get("keeps_dialled_address"):
-            yield Finding("note", f"the server of shard 0 says that it is at {address}, which this "
-                          f"machine does not reach ({finding.text}); workers use the address at which "
-                          "they have reached it; ps_server --advertise=HOST:PORT names it for all")
+            yield Finding("note",
+                          f"the server of shard 0 gives its address as {address}, which this "
+                          f"machine cannot reach ({finding.text}). Workers then use the address of "
+                          "--coordinator instead. To give all workers another address, start "
+                          "ps_server with --advertise=HOST:PORT")
         else:
-            yield Finding("bad", f"the server of shard {shard} says that it is at {address}, which "
-                          f"this machine does not reach ({finding.text}); start that server with "
+            yield Finding("bad",
+                          f"the server of shard {shard} gives its address as {address}, which this "
+                          f"machine cannot reach ({finding.text}); start that server with "
                           "--advertise=HOST:PORT, an address that workers reach")
 
 
@@ -296,15 +316,17 @@ def _check_bandwidth(flags: List[str]) -> Iterator[Finding]:
         answer, why_not = _run_psctl(["export", *flags, path], _EXPORT_SECONDS)
         seconds = time.monotonic() - begin
         if answer is None:
-            yield Finding("note", f"bandwidth is not measured: {why_not}")
+            yield Finding("note", f"the bandwidth cannot be measured: {why_not}")
             return
         size = os.path.getsize(path)
     text = f"{size / 1e6:.1f} MB of weights came in {seconds:.2f} s: {size / seconds / 1e6:.1f} MB/s"
     if size < 10_000_000:
         text += ", too few to say much"
     elif seconds > 10:
-        yield Finding("note", f"{text}. A step of --mode=sync moves that twice: --mode=local_sgd, or "
-                      "--push_encoding=int8 --pull_encoding=int8 (or int4, or up topk), move less")
+        yield Finding("note",
+                      f"{text}. A step of --mode=sync sends and receives that amount once each. "
+                      "For less traffic, use --mode=local_sgd, or --push_encoding=int8 "
+                      "--pull_encoding=int8 (or int4, or topk for --push_encoding)")
         return
     yield Finding("ok", text)
 
@@ -331,7 +353,7 @@ def parse_arguments(arguments: List[str]) -> Tuple[Optional[str], List[str]]:
         ["--insecure" if argument == "--insecure=true" else argument for argument in arguments])
     places = told.places + ([] if told.where is None else [told.where])
     if len(places) > 1:
-        parser.error(f"{places[0]} and {places[1]} are two places; give one")
+        parser.error(f"two addresses are given, {places[0]} and {places[1]}; give one")
     flags = ["--insecure"] if told.insecure else []
     for name in ("state_dir", "tls_cert", "tls_key", "tls_ca"):
         if getattr(told, name) is not None:

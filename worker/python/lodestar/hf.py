@@ -39,12 +39,13 @@ class Callback(TrainerCallback):
         if args.world_size > 1 or args.n_gpu > 1:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"the Trainer has {args.world_size} processes with {args.n_gpu} cards each: start "
-                "it once for each card (CUDA_VISIBLE_DEVICES), each a worker of its own")
+                f"the Trainer has {args.world_size} processes with {args.n_gpu} cards each, but "
+                "each worker must have one process and one card. Start the program once per card, "
+                "with CUDA_VISIBLE_DEVICES set to that card")
         if getattr(optimizer, "scaler", None) is not None:
             raise LodestarError(
-                "FAILED_PRECONDITION", "fp16=True puts a GradScaler around the optimizer's step: use "
-                "bf16=True, which needs none")
+                "FAILED_PRECONDITION", "fp16=True uses a GradScaler, which cannot be combined "
+                                       "with this callback; use bf16=True")
         # accelerate wraps the optimizer.
         self._session.attach(model, getattr(optimizer, "optimizer", optimizer), overlap=False)
         self._hook = model.register_forward_hook(self._take_loss, with_kwargs=True)
@@ -54,7 +55,9 @@ class Callback(TrainerCallback):
             len(dataset) if hasattr(dataset, "__len__") else None,
             batch_size=args.per_device_train_batch_size * args.gradient_accumulation_steps)
         if next(self._steps, None) is None:
-            raise LodestarError("FAILED_PRECONDITION", "the job is done: nothing is left to train")
+            raise LodestarError("FAILED_PRECONDITION",
+                                "the job is already done, so there is nothing to train; start a "
+                                "new job with ps_server")
 
     def _take_loss(self, model: Any, _: Any, arguments: dict, output: Any) -> None:
         loss = output.get("loss") if hasattr(output, "get") else getattr(output, "loss", None)
@@ -77,6 +80,6 @@ class Callback(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._hook.remove()
         if not self._session.is_over:
-            warnings.warn(f"the Trainer has ended after {state.global_step} steps, before the job: "
-                          "give it a larger max_steps")
+            warnings.warn(f"the Trainer ended after {state.global_step} steps, before the job "
+                          "ended; give it a larger max_steps")
         self._session.leave()

@@ -34,12 +34,14 @@ class Callback(_LightningCallback):
         if trainer.world_size > 1:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"the Trainer has {trainer.world_size} processes: one with devices=1 for each worker")
+                f"the Trainer has {trainer.world_size} processes, but each worker must have one; "
+                "start one Trainer with devices=1 for each worker")
         if len(trainer.optimizers) != 1 or not pl_module.automatic_optimization:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"the module has {len(trainer.optimizers)} optimizers, automatic optimization "
-                f"{pl_module.automatic_optimization}; wanted are one, and True")
+                f"the module has {len(trainer.optimizers)} optimizers and "
+                f"automatic_optimization={pl_module.automatic_optimization}; it must have one "
+                "optimizer and automatic_optimization=True")
         self._session.attach(pl_module, trainer.optimizers[0], overlap=False)
         self._session.ignore_schedulers()
         of_batch = getattr(trainer.train_dataloader, "batch_size", None)
@@ -62,6 +64,6 @@ class Callback(_LightningCallback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if not self._session.is_over:
-            warnings.warn(f"the Trainer has ended after {trainer.global_step} steps, before the job: "
-                          "give it max_epochs=-1")
+            warnings.warn(f"the Trainer ended after {trainer.global_step} steps, before the job "
+                          "ended; give it max_epochs=-1")
         self._session.leave()

@@ -96,8 +96,8 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
 def _end_unnamed_sessions() -> None:
     for session in list(_unnamed_sessions):
         if not session.has_left:
-            warnings.warn("the session that this process had before leaves; with name= there can be "
-                          "several")
+            warnings.warn("join() was called again, so the earlier session of this process leaves "
+                          "the job. To have several sessions, give each a name=")
             session.leave()
 
 
@@ -167,9 +167,9 @@ class Session:
         if self._model is not None:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "this session has a model and an optimizer already: attach one model with one "
-                "optimizer, which has a group of parameters for each part; another model is "
-                "another job, with a session of its own (join(..., name=))")
+                "this session already has a model and an optimizer. Attach one model with one "
+                "optimizer, which has a group of parameters for each part. Another model is "
+                "another job and needs another session (join(..., name=))")
         _check_kinds(model, optimizer)
         self._tensors = self._make_tensors(model, optimizer)
         self._overlap, self._keep_weights = overlap, keep_weights
@@ -259,12 +259,13 @@ class Session:
             job's.
         """
         if accumulate < 1:
-            raise LodestarError("INVALID_ARGUMENT", f"accumulate={accumulate}: at least 1")
+            raise LodestarError("INVALID_ARGUMENT",
+                                f"accumulate={accumulate} is out of range; it must be at least 1")
         wrong = [name for name in _GRANTED_OPTIONS if name in options]
         if wrong:
             raise LodestarError("INVALID_ARGUMENT",
-                                f"{', '.join(wrong)}: the servers say which samples, and in which "
-                                "order; leave it out")
+                                f"{', '.join(wrong)} cannot be given, because the servers choose "
+                                "the samples and their order; leave it out")
         is_pass = not is_own and _is_granted_loader(dataset)
         of_data = None if _is_map_style(dataset) else getattr(dataset, "batch_size", None)
         if is_pass:
@@ -272,12 +273,13 @@ class Session:
 
             if options:
                 raise LodestarError("INVALID_ARGUMENT",
-                                    f"{', '.join(options)}: the DataLoader has options of its "
-                                    "own; leave it out here")
+                                    f"{', '.join(options)} cannot be given here, because the "
+                                    "DataLoader already has its options; leave it out")
             dataset, of_data, options = take_apart(dataset)
         if batch_size is not None and of_data is not None and batch_size != of_data:
             raise LodestarError("INVALID_ARGUMENT",
-                                f"batch_size={batch_size}, and the data has batches of {of_data}")
+                                f"batch_size={batch_size} is given, but the batches of the data "
+                                f"have {of_data} samples; leave batch_size= out")
         batch_size = batch_size or of_data
         self._start(dataset, None if batch_size is None else batch_size * accumulate,
                     heldout=heldout, evaluate=evaluate, collate_fn=options.get("collate_fn"),
@@ -312,8 +314,8 @@ class Session:
         """
         if not _is_map_style(dataset):
             raise LodestarError("INVALID_ARGUMENT",
-                                f"a {type(dataset).__name__} has no numbered samples: give it to "
-                                "loader()")
+                                f"a {type(dataset).__name__} has no numbered samples, so "
+                                "batch_sampler() cannot use it; give it to loader()")
         self._start(dataset, batch_size, fingerprint=fingerprint, is_own=is_own,
                     predictions_per_sample=predictions_per_sample)
         return self._granted_samples()
@@ -348,7 +350,8 @@ class Session:
             return GrantedBatches(dataset, self._expected_samples, num_parts, options)
         if options:
             raise LodestarError("INVALID_ARGUMENT",
-                                f"{', '.join(options)}: the batches come as the iterable has them")
+                                f"{', '.join(options)} cannot be given, because an iterable makes "
+                                "its batches itself; leave it out")
         return OwnBatches(dataset, lambda _: accumulate)
 
     def _start(self, dataset: Any, batch_size: Optional[int], *, heldout: Any = None,
@@ -356,16 +359,20 @@ class Session:
                collate_fn: Optional[Callable[[List[Any]], Any]] = None, fingerprint: str = "",
                is_own: bool = False, predictions_per_sample: int = 1) -> None:
         if self._model is None:
-            raise LodestarError("FAILED_PRECONDITION", "attach() a model before its data")
+            raise LodestarError("FAILED_PRECONDITION",
+                                "this session has no model yet; call attach() before loader()")
         if heldout is not None and evaluate is None:
             raise LodestarError("INVALID_ARGUMENT",
-                                "heldout= needs evaluate=, which computes the loss of a batch")
+                                "heldout= is given without evaluate=; give evaluate= a function "
+                                "that computes the loss of a batch")
         if self._has_left:
-            raise LodestarError("FAILED_PRECONDITION", "this session has left: join() once more")
+            raise LodestarError("FAILED_PRECONDITION",
+                                "this session has left the job; call join() again")
         if self._data is not None:
             if not _is_same(self._data, dataset):
                 raise LodestarError("FAILED_PRECONDITION",
-                                    "this session trains on another data set; join() once more")
+                                    "this session already trains on another data set; for this "
+                                    "one, call join() again")
             return
         if heldout is not None and collate_fn is None:
             from torch.utils.data import default_collate
@@ -423,8 +430,9 @@ class Session:
         if self._batch_size is not None and of_job not in (0, self._batch_size):
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"a step has {self._batch_size} samples here, and the job has {of_job}: start "
-                f"ps_server with --batch_size={self._batch_size}, or leave it out here")
+                f"a step has {self._batch_size} samples in this program, but the job has {of_job}. "
+                f"Start ps_server with --batch_size={self._batch_size}, or leave the batch size "
+                "out in the program")
         self._exchange.check()
 
     def _batches(self, is_pass: bool = False) -> Iterator[Any]:
@@ -460,7 +468,7 @@ class Session:
 
     def _steps(self) -> Iterator[Step]:
         if self._is_over:
-            warnings.warn("the job is done, after the rounds of ps_server --rounds: there are no "
+            warnings.warn("the job has done all rounds of ps_server --rounds, so there are no "
                           "more batches")
             return
         if self._step is not None and not self.is_step_made:
@@ -502,8 +510,8 @@ class Session:
         if self._rates is not None and self._warns_of_rates and self._rates != [
                 group["lr"] for group in groups]:
             self._warns_of_rates = False
-            warnings.warn("something here sets learning rates, and those of the job hold: leave the "
-                          "scheduler out, and give ps_server --lr_schedule")
+            warnings.warn("the program sets learning rates, but this job uses those of the "
+                          "servers. Leave the scheduler out, and give ps_server --lr_schedule")
         for group, share in zip(groups, self._shares):
             group["lr"] = of_job * share
         self._rates = [group["lr"] for group in groups]
@@ -518,10 +526,11 @@ class Session:
             return
         raise LodestarError(
             "FAILED_PRECONDITION",
-            "optimizer.step() was not called for the last batch: each step of the loader is one of "
-            "the optimizer (several batches for each: loader(..., accumulate=); a step that is left "
-            "out, as a GradScaler does: skip_step(), or optimizer.zero_grad() after it; a DataLoader "
-            "that asks batch_sampler() ahead: num_workers belongs to loader())")
+            "optimizer.step() was not called for the last batch, but each batch of loader() needs "
+            "one step. For several batches per step, use loader(..., accumulate=). For a step "
+            "that is left out, as by a GradScaler, call skip_step(), or optimizer.zero_grad() "
+            "after it. If a DataLoader with num_workers= uses batch_sampler(), give num_workers= "
+            "to loader() instead")
 
     def _look_for_inf(self) -> None:
         """A GradScaler calls optimizer.step() only where all gradients are finite."""
@@ -537,7 +546,8 @@ class Session:
         optimizer.zero_grad() comes after a GradScaler that has left it out."""
         if self._step is None or self._is_made:
             raise LodestarError("FAILED_PRECONDITION",
-                                "skip_step() comes between a batch and its optimizer.step()")
+                                "skip_step() was called without an open batch; call it between a "
+                                "batch and its optimizer.step()")
         self._is_skipped = True
 
     def _next_training_step(self) -> Optional[Step]:
@@ -574,9 +584,10 @@ class Session:
                     sums = self._evaluate(batch)
                     if not isinstance(sums, Sequence) or len(sums) != 3:
                         raise LodestarError(
-                            "INVALID_ARGUMENT", "evaluate= returns three numbers: the sum of the "
-                            "losses, how many predictions were right, and how many there are; not "
-                            f"{type(sums).__name__}")
+                            "INVALID_ARGUMENT", "evaluate= must return three numbers, not "
+                                                f"{type(sums).__name__}: the sum of the losses, "
+                                                "the number of correct predictions, and the "
+                                                "number of predictions")
                     loss, correct, predictions = sums
                     loss_sum += float(loss)
                     num_correct += int(correct)
@@ -623,14 +634,15 @@ class Session:
         """Of comm_hook()."""
         if self._step is None or self._exchange is None:
             raise LodestarError("FAILED_PRECONDITION",
-                                "backward without a batch of the session's loader()")
+                                "backward() was called without a batch of the session's loader(); "
+                                "take batches from ps.loader(...)")
         exchange = cast("HookedSteps", self._exchange)
         try:
             if not self._is_last_batch:
                 raise LodestarError(
                     "FAILED_PRECONDITION",
-                    "gradients came before the last batch of the step: with accumulate= call "
-                    "backward within model.no_sync() while not is_last_batch")
+                    "gradients were ready before the last batch of the step. With accumulate=, "
+                    "call backward() inside model.no_sync() while is_last_batch is False")
             return exchange.on_bucket(bucket, self._await_answer)
         except BaseException as error:
             self._fail(error)
@@ -639,7 +651,8 @@ class Session:
     def use_comm_hook(self) -> None:
         """Gradients come by on_bucket()."""
         if self._data is not None:
-            raise LodestarError("FAILED_PRECONDITION", "comm_hook() comes before loader()")
+            raise LodestarError("FAILED_PRECONDITION",
+                                "comm_hook() was called after loader(); call it before loader()")
         self._has_comm_hook = True
 
     def _on_gradient(self, tensor: TrainedTensor) -> None:
@@ -651,12 +664,13 @@ class Session:
     def _make_step(self, closure: Optional[Callable[[], Any]], *args: Any, **kwargs: Any) -> Any:
         if self._step is None or self._is_made:
             raise LodestarError("FAILED_PRECONDITION",
-                                "optimizer.step() without a step of the session: in a loop over "
-                                "ps.loader(...), or over ps.steps() for batches of your own")
+                                "optimizer.step() was called outside of a step of the session. "
+                                "Call it in a loop over ps.loader(...), or over ps.steps() if you "
+                                "make the batches yourself")
         if self._is_skipped:
             raise LodestarError("FAILED_PRECONDITION",
-                                "optimizer.step() for a step that was left out, because its gradient "
-                                "was not finite")
+                                "optimizer.step() was called for a step that was left out because "
+                                "its gradient was not finite; skip optimizer.step() for it")
         exchange = self._exchange
         assert exchange is not None
 
@@ -697,8 +711,8 @@ class Session:
         """
         if self._step is None or self._is_handed_over:
             raise LodestarError("FAILED_PRECONDITION",
-                                "log() comes between a batch and its optimizer.step(); with "
-                                "comm_hook() before backward()")
+                                "log() was called without an open batch. Call it between a batch "
+                                "and its optimizer.step(), and with comm_hook() before backward()")
         metrics = dict(values) if isinstance(values, Mapping) else {"loss": values}
         loss = metrics.pop("loss", None)
         for name, value in metrics.items():
@@ -714,14 +728,14 @@ class Session:
         told = _metric_name(name)
         if told != name:
             self._warn_once(
-                "renamed", f"metric {name!r} is told as {told!r}: names are letters, digits and "
-                f"._-/, of at most {_METRIC_NAME_BYTES} bytes")
+                "renamed", f"metric {name!r} is renamed to {told!r}, because names may have only "
+                           f"letters, digits and ._-/, and at most {_METRIC_NAME_BYTES} bytes")
         try:
             self._worker.log(told, value)
         except LodestarError as error:
             if error.code != "INVALID_ARGUMENT":
                 raise
-            self._warn_once("left out", f"{error}; it is left out")
+            self._warn_once("left out", f"{error}; this metric is left out")
 
     def _warn_once(self, subject: str, text: str) -> None:
         if subject not in self._warned_of:
@@ -794,7 +808,7 @@ class Session:
         if self._exchange is None and not self._has_left:
             if self._model is None:
                 raise LodestarError("FAILED_PRECONDITION",
-                                    "attach() a model before the session connects")
+                                    "this session has no model yet; call attach() first")
             self._enter_job()
         return self._worker.place
 
@@ -836,8 +850,8 @@ class Session:
         if model is None:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "the model has no save_pretrained(): torch.save(model.state_dict(), ...), or psctl "
-                "export, which writes safetensors of every model")
+                "the model has no save_pretrained(). Use torch.save(model.state_dict(), ...), or "
+                "psctl export, which writes a safetensors file of any model")
         # torch.compile's wrapper would pass its own names on.
         getattr(model, "_orig_mod", model).save_pretrained(folder, **options)
 
@@ -873,12 +887,12 @@ def _check_kinds(model: Any, optimizer: Any) -> None:
 
     if isinstance(model, torch.optim.Optimizer):
         raise LodestarError("INVALID_ARGUMENT",
-                            f"a {type(model).__name__} stands in the place of the model: "
-                            "attach(model, optimizer), in this order")
+                            f"the first argument of attach() is a {type(model).__name__} and not a "
+                            "model; call attach(model, optimizer), in this order")
     if not isinstance(model, torch.nn.Module):
         raise LodestarError("INVALID_ARGUMENT",
-                            f"attach() takes one torch.nn.Module, not a {type(model).__name__}: "
-                            "put several into one, such as torch.nn.ModuleList([...])")
+                            f"attach() needs one torch.nn.Module, not a {type(model).__name__}; "
+                            "put several modules into one, such as torch.nn.ModuleList([...])")
     if not hasattr(optimizer, "param_groups"):
         raise LodestarError("INVALID_ARGUMENT",
                             f"attach() takes one optimizer, not a {type(optimizer).__name__}: make "

@@ -185,7 +185,8 @@ class Worker:
     def _vector(self, floats: object) -> memoryview:
         count = self._library.num_elements(self._handle)
         if count == 0:
-            raise LodestarError("FAILED_PRECONDITION", "allocate() comes before the vectors")
+            raise LodestarError("FAILED_PRECONDITION",
+                                "the vectors do not exist yet; call allocate() first")
         array = ctypes.cast(floats, ctypes.POINTER(ctypes.c_float * count)).contents
         array.owner = self  # the memory is there for as long as it is looked at
         return memoryview(array).cast("B").cast("f")
@@ -250,7 +251,8 @@ class Worker:
         """So that handlers of signals run meanwhile."""
         if os.getpid() != self._process:
             raise LodestarError("FAILED_PRECONDITION",
-                                "a worker stays with the process that has made it")
+                                "a worker can be used only in the process that made it; make a "
+                                "worker in each process")
         while not self.is_ready(for_job):
             pass
 
