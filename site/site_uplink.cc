@@ -133,10 +133,11 @@ absl::Status UpstreamEntry::Register(const std::function<bool()>& is_interrupted
     if (!MayRegisterLater(registration.status())) return registration.status();
     log.Log(logging::LogLevel::kWarn, "upstream",
             absl::StrCat("waits for upstream ", worker_.coordinator.ToString(),
-                         ", whose job this site's is: ", registration.status().message()));
+                         ", which gives this site its job: ", registration.status().message()));
     const absl::Time until = absl::Now() + kPause;
     while (absl::Now() < until) {
-      if (is_interrupted()) return absl::CancelledError("told to stop");
+      if (is_interrupted())
+        return absl::CancelledError("stopped on request before this site had joined upstream");
       absl::SleepFor(kLook);
     }
   }

@@ -103,8 +103,8 @@ absl::Status SiteWorkload::Prepare(const messages::Registration& registration,
     gradients_.assign(elements, 0.0f);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("there is no memory for vectors of ", elements,
-                     " floats, which a site has beside those of its server"));
+        absl::StrCat("there is not enough memory for vectors of ", elements,
+                     " floats, which a site needs in addition to those of its server"));
   }
   defers_contributions_ = job::DefersContributions(registration.job);
   model_ = std::make_unique<SiteModel>(registration.layout(), this);
@@ -176,7 +176,7 @@ absl::StatusOr<model::BatchResult> SiteWorkload::Evaluate() {
 
 absl::Status SiteWorkload::OnStepsMade() {
   if (trained_samples_ == 0 && !defers_contributions_) {
-    return absl::CancelledError("told to stop before the first steps of this site were made");
+    return absl::CancelledError("stopped on request before this site made its first steps");
   }
   // The site has not received these weights, so it has made no step from them.
   if (!has_put_weights_) return absl::OkStatus();

@@ -47,7 +47,7 @@ TEST(JoinStringTest, NamesTheCharacterInTheWayAndNeverTheSecret) {
     std::string named;
   } kCases[] = {{absl::StrCat("\xe2\x80\x9c", kLine), "\xe2\x80\x9c"},
                 {absl::StrCat("\xe2\x80\x8b", kLine), "\\u200b"},
-                {absl::StrCat("lodestar://h1:1/L1", kHash, ".0b. 5ec2e7"), "a blank"},
+                {absl::StrCat("lodestar://h1:1/L1", kHash, ".0b. 5ec2e7"), "a space"},
                 {absl::StrCat("lodestar://h1:1/L1", kHash, ".0b.5ec2e7;"), "character 77"},
                 {absl::StrCat("--token=", kLine), "8 other bytes"},
                 {absl::Base64Escape(kLine), "base64"},

@@ -112,7 +112,7 @@ TEST_F(TokenLedgerTest, ATokenThatIsShownSaysWhoItIsAndCountsNoUse) {
   EXPECT_EQ(ledger_.tokens().at("t").uses, 0);
   EXPECT_THAT(shown("once"), Refused("without --uses"));
   EXPECT_THAT(shown("x"), Refused("does not know the token"));
-  EXPECT_THAT(ledger_.IdentityByToken("t", "secret of x", now_), Refused("not known"));
+  EXPECT_THAT(ledger_.IdentityByToken("t", "secret of x", now_), Refused("not know"));
   EXPECT_OK(ledger_.RevokeToken("t"));
   EXPECT_THAT(shown("t"), Refused("was revoked"));
   now_ += kDay;
@@ -171,7 +171,8 @@ TEST_F(TokenLedgerTest, ATokenForOneNameReplacesWhoHasIt) {
   const auto old = Redeem("any", "w0");
   ASSERT_OK(old);
   Create("t", {.ttl = kDay, .name = "w0"});
-  EXPECT_THAT(Redeem("t", "w1"), Refused("is for the name 'w0', and 'w1' is wanted"));
+  EXPECT_THAT(Redeem("t", "w1"),
+              Refused("is for the name 'w0', but this machine asks for the name 'w1'"));
   const auto replaced = Redeem("t");
   ASSERT_OK(replaced);
   EXPECT_EQ(replaced->name, "w0");

@@ -91,7 +91,7 @@ TEST_F(CoordinatorSettingsTest, ThoseOfTheFirstClientAreTheJobs) {
   EXPECT_EQ(cluster_->observer().jobs[0].optimizer, first.job.optimizer);
   EXPECT_EQ(coordinator().Snapshot(cluster_->now()).job.optimizer, first.job.optimizer);
   EXPECT_THAT(cluster_->observer().events,
-              Contains(AllOf(HasSubstr("proposed by name=first peer=ipv4:10.0.0.1:5: taken "),
+              Contains(AllOf(HasSubstr("proposed by name=first peer=ipv4:10.0.0.1:5: used "),
                              HasSubstr("optimizer=momentum"), HasSubstr("batch_size=3"))));
   // The settings that other clients propose are ignored.
   const absl::StatusOr<messages::Registration> second = Register("second", kSgd);

@@ -1145,7 +1145,7 @@ TEST_F(PushSpaceTest, WhereSpaceIsLeftARoundDoesNotWaitForATrickleEither) {
   }
   EXPECT_EQ(Alive(), "ab");
   EXPECT_THAT(cluster_.observer().alarms.back(),
-              AllOf(HasSubstr("of bucket 3, "), Not(HasSubstr("space"))));
+              AllOf(HasSubstr("of bucket 3"), Not(HasSubstr("space"))));
 }
 
 TEST_F(PushSpaceTest, ALifeThatIsOverIsNotWaitedFor) {

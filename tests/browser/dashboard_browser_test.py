@@ -168,7 +168,7 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     self.browser.find_element(By.ID, "ask-input").send_keys("lunch" + Keys.ENTER)
     self.wait_for_text("state", "paused")
     self.wait_for_text("facts", "lunch")
-    self.wait_for_text("answer", "No round is opened any more")
+    self.wait_for_text("answer", "No new round starts")
     before = self.status()["round"]
     self.wait_for_text("pause", "Resume")
     self.take_screenshot("paused")
@@ -221,7 +221,7 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
       self.assertIsNone(self.browser.execute_script("return ofRounds.range"))
       # The orders themselves, but those that end something.
       for name, answer in (("Checkpoint", "checkpoint"), ("Set learning rate", "The next round has"),
-                           ("Pause", "No round is opened any more")):
+                           ("Pause", "No new round starts")):
         self.press(name)
         self.press_in_dialog("ask-yes")
         self.wait_for_text("answer", answer)

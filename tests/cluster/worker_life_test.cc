@@ -258,8 +258,8 @@ TEST_F(WorkerLifeTest, WhoseAnswersAreNeverUnderstoodIsLeft) {
   EXPECT_THAT(MakeWorker(path.address(), "astray", config)->Run(),
               StatusIs(absl::StatusCode::kUnimplemented,
                        AllOf(HasSubstr(path.address()),
-                             HasSubstr("its answer to Register was damaged on its way, or is of "
-                                       "another release"))));
+                             HasSubstr("its answer to Register was damaged on the network, or "
+                                       "comes from another release"))));
 }
 
 class CutPathTest : public WorkerLifeTest, public testing::WithParamInterface<grpc::StatusCode> {};

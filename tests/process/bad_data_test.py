@@ -99,7 +99,7 @@ class BadDataTest(ClusterTestCase):
         ("no_files", {}, ["empty corpus", "0 files"]),
         ("packed", {"a.txt": gzip.compress(b"text" * 1000)}, ["a.txt", "gzip data", "unpack"]),
         ("program", {"a.txt": "text", "b": b"\x7fELF\2\1\1" + bytes(100)},
-         ["b (an ELF program)", "take it away"]),
+         ["b (an ELF program)", "remove it"]),
         ("random", {"a": bytes(i * i * 7 % 256 for i in range(3000))}, ["control codes", "a ("]),
         ("mixed", {"other.txt": "text", "train.bin": bytes(100)},
          ["other.txt", "train.bin", "--data_format=tokens"]),
@@ -177,7 +177,7 @@ class BadDataTest(ClusterTestCase):
     ], connects=True)
     self.expect_refused([
         ("truncated", {**good, names[2]: bytes(2 * CIFAR10_RECORD_BYTES - 1)},
-         [names[2], "offset 3073", "3073 bytes each"]),
+         [names[2], "offset 3073", "3073 bytes"]),
         ("missing", {name: good[name] for name in names[1:]}, [names[0], "no such file"]),
     ], connects=False)
     self.stop_job(self.server)

@@ -369,8 +369,8 @@ class JoiningTest(JoiningTestCase):
     self.assertEqual(self.operate("revoke", "ann").returncode, 0)
     revoked = self.operate("identities", home="desk")
     self.assertEqual(revoked.returncode, 1)
-    self.assertRegex(revoked.stderr, r"operator ann was revoked at .*\npsctl: the certificate in "
-                     r".*/certificate.pem is not used any more; .*give it with --join")
+    self.assertRegex(revoked.stderr, r"operator ann was revoked at .*\npsctl: the server does not accept the "
+                     r"certificate in .*/certificate.pem any more. .*give it with --join")
     self.assertRegex(self.operate("identities", home="desk").stderr,
                      r"wants a certificate, and .* none will do: the one in \S+ was thrown away: "
                      r"operator ann was revoked at .*psctl token create --role=operator")

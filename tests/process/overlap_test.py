@@ -57,7 +57,7 @@ class OverlapTest(ClusterTestCase):
     self.wait_for_status(lambda status: int(status["round"]) >= 10, "ten rounds")
     second.send(signal.SIGTERM)
     self.assert_ends(second)
-    self.assertNotIn("not handed in", second.log())
+    self.assertNotIn("not delivered", second.log())
     before = int(self.status()["round"])
     self.wait_for_status(lambda status: int(status["round"]) >= before + 5, "rounds of the other")
     stopped = self.psctl("stop")

@@ -189,7 +189,7 @@ echo "connected to $host" >&2
 
   def test_says_where_server_flags_go(self):
     refused = self.run_psctl("launch", "--push_encoding=int8", code=2)
-    self.assertIn("flags of ps_server go behind --: psctl launch", refused.stderr)
+    self.assertIn("write flags of ps_server after --: psctl launch", refused.stderr)
 
   def test_refuses_server_flags_that_it_decides_itself(self):
     for flag in ("--listen=127.0.0.1:0", "--shard=0/2"):

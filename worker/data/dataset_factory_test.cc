@@ -90,7 +90,7 @@ TEST(DatasetFactoryTest, SaysWhichModelNeedsWhichData) {
               AllOf(HasSubstr("holds text"), HasSubstr("train-images-idx3-ubyte"),
                     HasSubstr("data_batch_1.bin")));
   EXPECT_THAT(ErrorOf(Config(images), "cnn-mnist"), HasSubstr("choose a model for this size"));
-  EXPECT_THAT(ErrorOf(Config(text, "cifar10"), "cnn"), HasSubstr("is a folder"));
+  EXPECT_THAT(ErrorOf(Config(text, "cifar10"), "cnn"), HasSubstr("must be a folder"));
 }
 
 TEST(DatasetFactoryTest, MissingPathAndUnknownFormatAreErrors) {

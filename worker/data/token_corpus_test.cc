@@ -104,7 +104,7 @@ TEST_F(TokenCorpusTest, NothingIsTrainedOnThatIsHeldOut) {
   EXPECT_THAT(absl::StrJoin(corpus.notes, "|"), HasSubstr("not trained on 1 file"));
   EXPECT_THAT(Open(folder_.Path("data")),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("data/0.bin"), HasSubstr("nothing is left"))));
+                       AllOf(HasSubstr("data/0.bin"), HasSubstr("no training data are left"))));
 }
 
 TEST_F(TokenCorpusTest, TrainAndValThatAreOneFileAreRefused) {

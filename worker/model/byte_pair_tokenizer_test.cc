@@ -96,7 +96,7 @@ TEST(BytePairTokenizerTest, VocabulariesWithHolesAreRefused) {
   config = SmallConfig();
   config.merges.emplace_back("a", "x");
   EXPECT_THAT(BytePairTokenizer::Create(config).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"ax\" is no token")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"ax\" is not a token")));
   config = SmallConfig();
   config.tokens.back().second = 7;
   EXPECT_THAT(BytePairTokenizer::Create(config).status(),

@@ -328,7 +328,7 @@ TEST_P(ModelContractTest, RefusesBatchesThatDoNotFit) {
   expect_refused(bad, "-1");
   bad = good;
   takes_tokens ? bad.features.push_back(0.0f) : bad.tokens.push_back(0);
-  expect_refused(bad, "wants 0");
+  expect_refused(bad, "needs 0");
   if (takes_tokens) {
     bad = good;
     bad.tokens[3] = 40;

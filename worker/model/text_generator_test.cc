@@ -143,7 +143,7 @@ TEST(TextGeneratorTest, WritesWholeTokensUntilTheTextEnds) {
   EXPECT_THAT(generate("aaa", 6), ElementsAre("byte", "bytes"));
   EXPECT_THAT(generate("aaa", 10), ElementsAre("byte", "bytes", ""));
   EXPECT_THAT(generate("aaaa", 100), ElementsAre("bytes", "", "b", "by"));
-  EXPECT_THAT(generate("", 1), ElementsAre(HasSubstr("give a text")));
+  EXPECT_THAT(generate("", 1), ElementsAre(HasSubstr("give a prompt")));
 }
 
 class DivergedModel final : public CountingModel {
@@ -165,7 +165,7 @@ TEST(TextGeneratorTest, NamesLogitsThatAreNotFinite) {
     return absl::OkStatus();
   });
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("logits"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("logit"));
   EXPECT_EQ(text, "");
 }
 

@@ -61,12 +61,12 @@ class NoticeSourceTest : public testing::Test {
 TEST_F(NoticeSourceTest, AFileIsANoticeOnceItIsThere) {
   SimulatedFileSystem files;
   FileNotice source("/run/going", &files);
-  EXPECT_THAT(source.Look(),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no folder /run for /run/going")));
+  EXPECT_THAT(source.Look(), StatusIs(absl::StatusCode::kNotFound,
+                                      HasSubstr("the folder /run of /run/going does not exist")));
   ASSERT_OK(files.CreateDirectories("/run"));
   EXPECT_EQ(*source.Look(), std::nullopt);
   ASSERT_OK(files.CreateDirectories("/run/going"));
-  EXPECT_EQ(*source.Look(), "notice: /run/going is there");
+  EXPECT_EQ(*source.Look(), "notice: /run/going exists");
 }
 
 TEST_F(NoticeSourceTest, AnAddressIsANoticeOnceItAnswers200) {
@@ -77,7 +77,7 @@ TEST_F(NoticeSourceTest, AnAddressIsANoticeOnceItAnswers200) {
   EXPECT_THAT(Look({{302, ""}}), HasSubstr("error: it answers 302"));
   EXPECT_THAT(Look({{500, ""}}), HasSubstr("error: it answers 500"));
   EXPECT_EQ(Look({}), "error: away");
-  EXPECT_EQ(Look({{200, ""}}), "notice: http://example.com:8080/going is there");
+  EXPECT_EQ(Look({{200, ""}}), "notice: http://example.com:8080/going exists");
 }
 
 TEST_F(NoticeSourceTest, Ec2IsAskedWithATokenThatIsTakenOnce) {
