@@ -59,52 +59,60 @@ class Exposition {
 };
 
 void AddJob(const v1::ClusterStatus& status, Exposition& out) {
-  out.Gauge("build_info", "1, with the release of the server.")
+  out.Gauge("build_info", "Always 1; the label has the release of the server.")
       .Add(1, {{"version", status.software_version()}});
-  out.Gauge("job_state", "1, with the state of the job.").Add(1, {{"state", status.state()}});
-  out.Gauge("uptime_seconds", "Since this server was started.").Add(status.uptime_seconds());
-  out.Gauge("round", "Updates in the weights.").Add(static_cast<double>(status.round()));
-  out.Gauge("rounds_planned", "Updates that the job is to make.")
+  out.Gauge("job_state", "Always 1; the label has the state of the job.")
+      .Add(1, {{"state", status.state()}});
+  out.Gauge("uptime_seconds", "Time since this server was started.").Add(status.uptime_seconds());
+  out.Gauge("round", "Number of updates that the weights have had.")
+      .Add(static_cast<double>(status.round()));
+  out.Gauge("rounds_planned", "Number of updates that the job will make.")
       .Add(static_cast<double>(status.total_rounds()));
-  out.Gauge("parameters", "Of the model.").Add(static_cast<double>(status.num_parameters()));
-  out.Counter("samples_handed_out", "Training samples that workers were given.")
+  out.Gauge("parameters", "Number of parameters of the model.")
+      .Add(static_cast<double>(status.num_parameters()));
+  out.Counter("samples_handed_out", "Number of training samples that workers were given.")
       .Add(static_cast<double>(status.samples()));
-  out.Counter("samples_trained", "Of those, in rounds that are over.")
+  out.Counter("samples_trained", "Number of training samples in completed rounds.")
       .Add(static_cast<double>(status.trained_samples()));
-  out.Counter("samples_untrained", "Of those, that nobody will train on.")
+  out.Counter("samples_untrained", "Number of given samples that no worker will train on.")
       .Add(static_cast<double>(status.untrained_samples()));
-  out.Gauge("samples_per_second", "Of late.").Add(status.samples_per_second());
+  out.Gauge("samples_per_second", "Recent rate of samples.").Add(status.samples_per_second());
   if (status.tokens_per_second() > 0) {
-    out.Gauge("tokens_per_second", "Of late.").Add(status.tokens_per_second());
+    out.Gauge("tokens_per_second", "Recent rate of tokens.").Add(status.tokens_per_second());
   }
-  out.Gauge("learning_rate", "Of the next update.").Add(status.learning_rate());
+  out.Gauge("learning_rate", "Learning rate of the next update.").Add(status.learning_rate());
   if (status.has_train_loss()) {
-    out.Gauge("train_loss_nats", "Per prediction, of the last round that is over.")
+    out.Gauge("train_loss_nats", "Training loss per prediction in the last completed round.")
         .Add(status.train_loss());
   }
   if (status.has_heldout_loss()) {
-    out.Gauge("heldout_loss_nats", "Per prediction, of the last evaluation.")
+    out.Gauge("heldout_loss_nats", "Held-out loss per prediction in the last evaluation.")
         .Add(status.heldout_loss());
   }
   if (status.has_heldout_accuracy()) {
-    out.Gauge("heldout_accuracy_ratio", "Of the last evaluation.").Add(status.heldout_accuracy());
+    out.Gauge("heldout_accuracy_ratio", "Accuracy in the last evaluation.")
+        .Add(status.heldout_accuracy());
   }
-  out.Counter("rounds_committed_short", "Rounds that went on without a worker that was awaited.")
+  out.Counter("rounds_committed_short",
+              "Number of rounds that were completed without an awaited worker.")
       .Add(static_cast<double>(status.rounds_committed_short()));
-  out.Counter("rollbacks", "To an older checkpoint after a divergence.")
+  out.Counter("rollbacks",
+              "Number of times that the job went back to an older checkpoint after a divergence.")
       .Add(static_cast<double>(status.rollbacks()));
   const v1::OpenRoundStatus& open = status.open_round();
-  out.Gauge("open_round_age_seconds", "Since the round at hand was begun.").Add(open.age_seconds());
-  out.Gauge("open_round_missing_workers", "Whose contributions are awaited.")
+  out.Gauge("open_round_age_seconds", "Time since the open round began.").Add(open.age_seconds());
+  out.Gauge("open_round_missing_workers",
+            "Number of workers whose contributions the open round waits for.")
       .Add(open.missing_size());
-  out.Gauge("open_round_held_up", "1: what is awaited takes much longer than rounds do.")
+  out.Gauge("open_round_held_up", "1 if the open round takes much longer than usual.")
       .Add(open.is_held_up() ? 1 : 0);
 }
 
 void AddWorkers(const v1::ClusterStatus& status, Exposition& out) {
   std::map<std::string, int> by_state = {{"member", 0}};
   for (const v1::WorkerStatus& worker : status.workers()) ++by_state[worker.state()];
-  const auto workers = out.Gauge("workers", "By state; those that are gone for an hour.");
+  const auto workers = out.Gauge(
+      "workers", "Number of workers by state; workers that are gone are counted for an hour.");
   for (const auto& [state, count] : by_state) workers.Add(count, {{"state", state}});
   const auto each = [&status](const Exposition::Family& family, auto value) {
     for (const v1::WorkerStatus& worker : status.workers()) {
@@ -114,28 +122,29 @@ void AddWorkers(const v1::ClusterStatus& status, Exposition& out) {
     }
   };
   using Worker = v1::WorkerStatus;
-  each(out.Gauge("worker_samples_per_second", "Of late."),
+  each(out.Gauge("worker_samples_per_second", "Recent rate of samples."),
        std::mem_fn(&Worker::samples_per_second));
-  each(out.Gauge("worker_push_bytes_per_second", "Of late, payload."),
+  each(out.Gauge("worker_push_bytes_per_second", "Recent rate of payload that it sends."),
        std::mem_fn(&Worker::push_bytes_per_second));
-  each(out.Gauge("worker_pull_bytes_per_second", "Of late, payload."),
+  each(out.Gauge("worker_pull_bytes_per_second", "Recent rate of payload that it receives."),
        std::mem_fn(&Worker::pull_bytes_per_second));
-  each(out.Gauge("worker_compute_ratio", "Of its time, computing."),
+  each(out.Gauge("worker_compute_ratio", "Share of its time in which it computes."),
        std::mem_fn(&Worker::compute_share));
   each(out.Gauge("worker_communication_ratio",
-                 "Of its time, exposed communication: nothing to compute until weights have come "
-                 "or gradients have left."),
+                 "Share of its time in exposed communication, when it has nothing to compute until "
+                 "weights arrive or gradients are sent."),
        std::mem_fn(&Worker::communication_share));
   each(out.Gauge("worker_exposed_communication_seconds",
-                 "Of a round, exposed communication: a mean over about ten rounds."),
+                 "Exposed communication per round, on average over about ten rounds."),
        std::mem_fn(&Worker::exposed_seconds_per_round));
-  each(out.Gauge("worker_wait_ratio", "Of its time, waiting for work."),
+  each(out.Gauge("worker_wait_ratio", "Share of its time in which it waits for work."),
        std::mem_fn(&Worker::wait_share));
-  each(out.Gauge("worker_staleness_rounds", "Updates since the weights that it computes with."),
+  each(out.Gauge("worker_staleness_rounds",
+                 "Number of updates since the weights that it computes with."),
        std::mem_fn(&Worker::staleness));
-  each(out.Gauge("worker_lease_age_seconds", "Since it was heard of."),
+  each(out.Gauge("worker_lease_age_seconds", "Time since its last heartbeat or call."),
        std::mem_fn(&Worker::lease_age_seconds));
-  each(out.Counter("worker_rounds_completed", "Rounds that it has contributed to."),
+  each(out.Counter("worker_rounds_completed", "Number of rounds that it has contributed to."),
        std::mem_fn(&Worker::rounds_completed));
 }
 
@@ -146,22 +155,22 @@ void AddShards(const v1::ClusterStatus& status, Exposition& out) {
     }
   };
   using Shard = v1::ShardStatus;
-  each(out.Gauge("shard_serving", "1: it serves its part of the weights."),
+  each(out.Gauge("shard_serving", "1 if the server serves its part of the weights."),
        [](const Shard& shard) { return shard.state() == "serving" ? 1 : 0; });
-  each(out.Gauge("shard_weight_bytes", "Of its part of the weights, in fp32."),
+  each(out.Gauge("shard_weight_bytes", "Size of its part of the weights, in fp32."),
        std::mem_fn(&Shard::weight_bytes));
-  each(out.Gauge("shard_resident_bytes", "Weights, optimizer state and what is under way."),
+  each(out.Gauge("shard_resident_bytes", "Memory of weights, optimizer state and open rounds."),
        std::mem_fn(&Shard::resident_bytes));
-  each(out.Gauge("shard_pending_buckets", "Parts of the weights with a round that is not over."),
+  each(out.Gauge("shard_pending_buckets", "Number of buckets with an open round."),
        std::mem_fn(&Shard::pending_buckets));
-  each(out.Counter("shard_received_bytes", "Payload, since the server was started."),
+  each(out.Counter("shard_received_bytes", "Payload received since the server was started."),
        std::mem_fn(&Shard::bytes_received));
-  each(out.Counter("shard_sent_bytes", "Payload, since the server was started."),
+  each(out.Counter("shard_sent_bytes", "Payload sent since the server was started."),
        std::mem_fn(&Shard::bytes_sent));
-  each(out.Gauge("shard_journal_bytes", "Since the newest checkpoint."),
+  each(out.Gauge("shard_journal_bytes", "Size of the journal since the newest checkpoint."),
        std::mem_fn(&Shard::journal_bytes));
   const auto contributions =
-      out.Counter("shard_contributions", "Parts of contributions, by what became of them.");
+      out.Counter("shard_contributions", "Number of parts of contributions, by outcome.");
   for (const Shard& shard : status.shards()) {
     const auto add = [&](const char* outcome, uint64_t count) {
       contributions.Add(static_cast<double>(count),
@@ -178,15 +187,15 @@ void AddShards(const v1::ClusterStatus& status, Exposition& out) {
 void AddRest(const v1::ClusterStatus& status, Exposition& out) {
   if (status.has_last_checkpoint()) {
     const v1::CheckpointStatus& checkpoint = status.last_checkpoint();
-    out.Gauge("last_checkpoint_round", "Updates in it.")
+    out.Gauge("last_checkpoint_round", "Number of updates in the newest checkpoint.")
         .Add(static_cast<double>(checkpoint.round()));
-    out.Gauge("last_checkpoint_age_seconds", "Since it was published.")
+    out.Gauge("last_checkpoint_age_seconds", "Time since the newest checkpoint was published.")
         .Add(checkpoint.age_seconds());
     // The size and time are not known if an earlier process has written the checkpoint.
     if (checkpoint.bytes() > 0) {
-      out.Gauge("last_checkpoint_bytes", "On the disk.")
+      out.Gauge("last_checkpoint_bytes", "Size of the newest checkpoint on disk.")
           .Add(static_cast<double>(checkpoint.bytes()));
-      out.Gauge("last_checkpoint_write_seconds", "That writing it has taken.")
+      out.Gauge("last_checkpoint_write_seconds", "Time that writing the newest checkpoint took.")
           .Add(checkpoint.write_seconds());
     }
   }
@@ -194,12 +203,14 @@ void AddRest(const v1::ClusterStatus& status, Exposition& out) {
   for (const v1::Alarm& alarm : status.alarms()) {
     num_alarms += !alarm.is_reminder() && !alarm.has_over_age_seconds();
   }
-  out.Gauge("alarms", "That an operator should look at; psctl status has their words.")
+  out.Gauge("alarms", "Number of alarms that are not over; psctl status shows their texts.")
       .Add(num_alarms);
-  out.Gauge("connections", "Of workers, servers and operators, to the coordinator.")
+  out.Gauge("connections",
+            "Number of connections of workers, servers and operators to the coordinator.")
       .Add(static_cast<double>(status.port().connections()));
   if (!status.metrics().empty()) {
-    const auto metrics = out.Gauge("program_metric", "What training programs have told, by name.");
+    const auto metrics =
+        out.Gauge("program_metric", "Values that training programs have logged, by name.");
     for (const v1::ProgramMetric& metric : status.metrics()) {
       metrics.Add(metric.value(), {{"name", metric.name()}});
     }

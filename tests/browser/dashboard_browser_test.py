@@ -322,7 +322,7 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     os.makedirs(self.path("runs", "foreign"))
     self.write("runs/foreign/history.sqlite", "x" * 5000)
     served = self.serve("own")
-    self.wait_for_text("finished", "This run is finished: no server is at work")
+    self.wait_for_text("finished", "This run is finished, because no server is running")
     self.assertEqual(self.text_of("state"), "finished")
     self.wait_for_text("facts", "80")  # it comes with the history, an event later
     self.assertRegex(self.text_of("facts"), r"held-out loss at best\n[\d.]+ bits/byte\n[\d.]+ nats")
@@ -466,7 +466,7 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     # The server writes what there is to be shown without it now and then.
     wait_until(lambda: os.path.exists(self.path("runs", "now", "history.sqlite")), self.logs)
     self.serve("now")
-    self.wait_for_text("finished", "A server is at work in this folder")
+    self.wait_for_text("finished", "A server is running in this folder")
     server.kill()
     self.wait_for_text("finished", "This run is finished")
 
