@@ -151,7 +151,8 @@ void CoordinatorRole::MakeCheckpointCommand() {
          {{checkpoints::kFinishedCheckpointVariable, folder},
           {checkpoints::kSetAsideVariable, absl::StrJoin(set_aside, " ")}}},
         shell);
-    logging::LogInfo("on_checkpoint: {} {}", folder, status.ok() ? "is done" : status.message());
+    logging::LogInfo("--on_checkpoint for {}: {}", folder,
+                     status.ok() ? "the command has finished" : status.message());
     return status;
   };
   deps.exists = [disk = deps_.disk](const std::string& folder) { return disk->Exists(folder); };
@@ -768,8 +769,9 @@ void CoordinatorRole::SaveAndGoOn() {
   rpc::TakeCheckpoint(
       strand_, kPatience, [](const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) {
         if (published.ok())
-          return logging::LogInfo("saved, as the signal asked: {}", published->path);
-        logging::LogWarn("could not save, as the signal asked: {}", published.status().message());
+          return logging::LogInfo("saved a checkpoint, as the signal asked: {}", published->path);
+        logging::LogWarn("could not save a checkpoint, as the signal asked: {}",
+                         published.status().message());
       });
 }
 

@@ -120,7 +120,7 @@ absl::StatusOr<std::unique_ptr<site::UpstreamEntry>> EnterUpstream(ServerConfig&
                    site::UpstreamEntry::Await(upstream, IsToldToStop));
   ASSIGN_OR_RETURN(config.job, site::SiteJob(entry->registration(), config.job, config.given));
   logging::LogInfo(
-      "this server is of a site: it is worker '{}' of {}, with {} samples in each of its own "
+      "this server belongs to a site: it is worker '{}' of {}, with {} samples in each of its own "
       "rounds",
       entry->name(), config.upstream.address, config.job.global_batch_size);
   return entry;

@@ -97,7 +97,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
       settings.device_name.empty() ? worker->devices_.Name() : settings.device_name;
   worker->workload_ = std::move(workload);
   logging::LogInfo("worker '{}' computes on {}{}{}", worker->config_.name, device_name,
-                   why_not_cuda.empty() ? "" : "; no CUDA: ", why_not_cuda);
+                   why_not_cuda.empty() ? "" : "; CUDA is not used: ", why_not_cuda);
   if (const kernels::DeviceGroup* group = worker->devices_.group.get(); group != nullptr) {
     logging::LogInfo("gradients and weights go from card to card through {}", group->Describe());
   }

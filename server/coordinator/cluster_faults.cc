@@ -329,7 +329,7 @@ absl::Status ClusterFaults::CheckMayRollBack(Round round, absl::Time now) const 
     return absl::FailedPreconditionError(absl::StrCat("the job cannot go back now: ", because));
   };
   if (state_.rounds.is_site()) {
-    return refuse(absl::StrCat("this server is of a site, and gets its weights from ",
+    return refuse(absl::StrCat("this server belongs to a site, and gets its weights from ",
                                state_.rounds.site().upstream(),
                                ". Use psctl rollback with that server"));
   }

@@ -67,7 +67,7 @@ absl::Status ClusterOrders::CheckHasLearningRate(absl::Time now) const {
   };
   RETURN_IF_ERROR(CheckGoesOn(now));
   if (state_.rounds.is_site()) {
-    return refuse(absl::StrCat("this server is of a site, and gets the learning rate from ",
+    return refuse(absl::StrCat("this server belongs to a site, and gets the learning rate from ",
                                state_.rounds.site().upstream(), "; set it with that server"));
   }
   if (job::ReducesOnly(state_.model.job())) {

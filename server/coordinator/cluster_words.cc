@@ -291,7 +291,7 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
     if (KeepsSpaceFor(state, now) <= state.config.lease) return "";
     return std::string(absl::StripPrefix(SpaceKept(state, age_at), "; "));
   }
-  return absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to hand in a round",
+  return absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to deliver a round",
                       age_at.has_value() ? ", for " + DurationText(*age_at - newest) : "",
                       PathStallsText(state, age_at), SpaceKept(state, age_at));
 }

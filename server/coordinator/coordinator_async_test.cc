@@ -60,7 +60,7 @@ TEST(CoordinatorAsyncTest, WhereAllAreSilentTheyAreNamed) {
   cluster.Ask(workers[1]);
   EXPECT_EQ(waiting_for(), "");
   for (int i = 0; i < 4; ++i) cluster.Pass(absl::Seconds(3), workers);
-  EXPECT_EQ(waiting_for(), "waits for a, b to hand in a round, for 12s");
+  EXPECT_EQ(waiting_for(), "waits for a, b to deliver a round, for 12s");
   // If one worker goes on, the job waits for nothing.
   cluster.Ask(workers[0], CoordinatorHarness::ReportOf(*first.grant));
   EXPECT_EQ(waiting_for(), "");
