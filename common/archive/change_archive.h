@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Writes the changes between two values of a record, and applies changes to a record. See
-// json_archive.h for how a record describes its fields. The two records are compared field by
-// field, by the addresses of the fields. So the Describe() of such a record uses only archive() and
-// Optional(), does not use As(), describes the same fields for all values, and describes no local
-// variables. Describe() must be declared before a ChangeWriter or ChangeReader is used.
+// Writes the changes between two values of a record, and applies changes to a record. Changes are
+// found field by field: see FieldAddresses. So the record's Describe() (see json_archive.h) has
+// these limits:
+//   It uses only archive() and Optional(), without As().
+//   It describes the same fields for all values.
+//   It describes no local variables.
+// Describe() must be declared before a ChangeWriter or ChangeReader is used.
 #pragma once
 
 #include <bit>
@@ -75,8 +77,8 @@ Value& ValueOf(Value& entry) {
   return entry;
 }
 
-// Keys in the JSON of a change. Maps and lists of HasId have kGone, kNew and kChanged. Other lists
-// have kFrom, kKeep, kNew and kEnd.
+// Keys in the JSON of a change. The change of a map, or of a list of HasId, has kGone, kNew and
+// kChanged. The change of any other list has kFrom, kKeep, kNew and kEnd.
 inline constexpr char kGone[] = "gone";  // List of removed keys.
 inline constexpr char kNew[] = "new";    // In a map: pairs of a key and a value. In a list: values.
 inline constexpr char kChanged[] = "changed";  // Pairs of a key and the change of its value.
@@ -88,8 +90,10 @@ inline constexpr char kEnd[] = "end";  // Number of last entries that both lists
 
 // Makes JSON of the difference between two values of one type:
 //   a structure: an object with the changes of its fields
-//   an optional: [] if it is not set any more; [value] if it was not set before; the change of a
-//     structure that is set in both values; [change] of any other type that is set in both
+//   an optional that was set and is not set now: []
+//   an optional that was not set and is set now: [value]
+//   an optional structure that is set in both values: the change of the structure
+//   another optional that is set in both values: [change]
 //   a map, a list: an object with the keys above
 //   other types: the new value
 class ChangeWriter {
@@ -134,8 +138,8 @@ class ChangeWriter {
   template <typename Value>
   SortedJson Change(std::vector<Value>& before, std::vector<Value>& after) const {
     const auto is_same = [this](Value& a, Value& b) { return Change(a, b).is_null(); };
-    // Finds how many entries were removed in front, kept, replaced in the middle, and kept at the
-    // end.
+    // Looks for entries that both lists share. `after` begins with `keep` entries of `before`, of
+    // which the first has the index `from`. Both lists end with the same `end` entries.
     size_t from = 0;
     if (!after.empty()) {
       while (from < before.size() && !is_same(before[from], after[0])) ++from;
@@ -158,8 +162,8 @@ class ChangeWriter {
   }
 
  private:
-  // Compares the fields of a structure's new value with the old value's fields, which it finds by
-  // their addresses.
+  // Compares each field of the new value of a structure with the same field of the old value.
+  // `fields` has the addresses of the old value's fields.
   struct Walk {
     Walk(const ChangeWriter& writer, FieldAddresses fields)
         : writer(writer), before(std::move(fields)) {}
@@ -197,8 +201,7 @@ class ChangeWriter {
         continue;
       }
       Value& former = ValueOf(*was++);
-      // Most values are equal. This cheap comparison then makes it needless to go through their
-      // fields.
+      // Most values are equal. Comparing whole values is cheaper than comparing field by field.
       if constexpr (std::equality_comparable<Value>) {
         if (former == value) continue;
       }
@@ -247,7 +250,7 @@ class ChangeReader {
     std::vector<Key> gone;
     RETURN_IF_ERROR(ReadPart(change, kGone, gone));
     for (const Key& key : gone) values.erase(key);
-    // A map is enough, because ChangeWriter never writes a key twice.
+    // ChangeWriter writes each key only once, so the list of pairs can be read into a map.
     std::map<Key, Value> added;
     RETURN_IF_ERROR(ReadPart(change, kNew, added));
     for (auto& [key, value] : added) values.insert_or_assign(key, std::move(value));

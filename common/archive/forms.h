@@ -68,8 +68,8 @@ struct AtLeast {
   }
   template <typename Number, typename Value>
   static absl::Status Load(Number number, Value& value) {
-    // NaN fails this comparison. Unsigned numbers are compared as such, because they may exceed
-    // int64_t.
+    // NaN fails this comparison. An unsigned number may exceed int64_t, so kMinimum is converted
+    // instead of the number.
     const bool is_in_range =
         std::is_unsigned_v<Number> ? number >= static_cast<Number>(kMinimum) : number >= kMinimum;
     if (!is_in_range) return NotA(absl::StrCat("at least ", kMinimum));

@@ -8,29 +8,35 @@
 //     archive.Optional("num_samples", member.num_samples);
 //   }
 //
-// Describe() stands in the namespace of the record's type, and a program must have only one of them
-// per type. Describe(archive, part) in another Describe() puts the fields of `part` beside its own.
-// Writers call Describe() also, so it may change the record only `if constexpr (Archive::kReads)`.
-// JsonWriter and JsonReader offer:
+// Describe() must be in the namespace of the record's type. A program must have only one Describe()
+// per type. Writers call Describe() also, so it may change the record only `if constexpr
+// (Archive::kReads)`. A Describe() that calls Describe(archive, part) puts the fields of `part`
+// beside its own fields. JsonWriter and JsonReader offer:
 //
 //   archive(name, field)           The key must be there.
-//   Optional(name, field)          Always written. If the key is absent, as in files of earlier
-//                                  releases, the field stays as it is.
-//   Sparse(name, field, absent)    Written only if the field is not `absent`. An absent key reads
-//                                  as `absent`.
-//   Flag(name, field)              A bool. If it is true, the key is written, with any value.
-//   Note(name, value)              Written for readers of the file, never read back.
-//   bool Has(name, is_written)     Begins a group of keys that are all there or all absent. Writers
-//                                  return `is_written`. Readers return true if the key `name`,
-//                                  which is one of the group, is there.
-//   bool Legacy(name, field)       Reads a key that only earlier releases wrote. Returns whether it
-//                                  was there.
+//   Optional(name, field)          The key is always written. If it is absent, as in files of
+//                                  earlier releases, the field stays as it is.
+//   Sparse(name, field, absent)    The key is written only if the field is not `absent`. If the key
+//                                  is absent, the field is set to `absent`.
+//   Flag(name, field)              A bool. The key is written only if the field is true. If the key
+//                                  is there, the field is set to true, whatever the value in the
+//                                  file.
+//   Note(name, value)              Written for people who read the file. Never read back.
+//   bool Has(name, is_written)     For a group of keys that are either all there or all absent. A
+//                                  writer returns `is_written`. A reader returns true if `name`, a
+//                                  key of the group, is there.
+//   bool Legacy(name, field)       For a key that only earlier releases wrote. A reader reads it
+//                                  and returns true if it was there. A writer returns false.
 //
-// Types that can be stored: bool, integers, floating point, enums (as numbers), strings, StrongInt,
-// absl::Duration (nanoseconds), absl::Time (nanoseconds since the archive's `now`), Json, records;
-// std::optional (or null), std::vector, std::tuple (an array of fixed length) and std::map (an
-// array of pairs) of these; and types with a StoredForm. As<Form>(field) gives a field another
-// form; see forms.h.
+// Types that can be stored:
+//   bool, integers, floating point, strings, StrongInt, Json, records
+//   enums, as numbers
+//   absl::Duration, in nanoseconds
+//   absl::Time, in nanoseconds since the archive's `now`
+//   types that have a StoredForm
+//   std::optional (null if not set), std::vector, std::tuple (an array of fixed length) and
+//     std::map (an array of pairs) of these types
+// As<Form>(field) stores a field in another form: see forms.h.
 #pragma once
 
 #include <cmath>
@@ -56,9 +62,9 @@
 
 namespace lodestar::archive {
 
-// If a type is always stored as another type, this must be specialised for it, with Store() and
-// Load() as in a form: see As(). For ChangeWriter it also needs bool IsSame(const Value&, const
-// Value&).
+// Says how a type is stored wherever it occurs. A specialisation for that type has the functions
+// Store() and Load() of a form: see As(). For ChangeWriter it also has bool IsSame(const Value&,
+// const Value&).
 template <typename Value>
 struct StoredForm;
 
@@ -68,14 +74,14 @@ struct Formed {
   Value& value;
 };
 
-// Returns `value`, to be stored in the form `Form`. A form is a struct with static functions,
-// either
+// Returns `value`, to be stored in the form `Form`. A form is a struct with static functions. A
+// form for values has
 //   Stored Store(const Value& value);
 //   absl::Status Load(const Stored& stored, Value& value);  // errors: NotA()
-// with a type `Stored` that an archive can store, or
+// where an archive can store the type `Stored`. A form for records has
 //   template <typename Archive> void Fields(Archive& archive, Value& value);
-// which describes the fields and replaces Describe(). A form of elements is also a form of a
-// std::vector or std::optional of them.
+// which describes the fields in place of Describe(). A form can also be used for a std::vector or
+// std::optional of its values.
 template <typename Form, typename Value>
 Formed<Form, Value> As(Value& value) {
   return {value};
@@ -102,8 +108,8 @@ inline absl::Status InField(absl::string_view name, const absl::Status& status) 
 
 struct JsonStyle {
   absl::Time now = absl::UnixEpoch();  // The origin of every absl::Time.
-  // True means that NaN and infinities are written as kNotANumberText and so on, because JSON has
-  // no numbers for them. False means that they cannot be read back.
+  // True means that NaN and infinities are written as the texts below. False means that they are
+  // lost, because JSON has no numbers for them.
   bool has_special_numbers = false;
 };
 

@@ -52,8 +52,8 @@ absl::Status CopyInto(storage::FileSystem& file_system, const std::string& sourc
   return VerifyCheckpoint(file_system, directory).status();
 }
 
-// Returns an error that says whether `source` is damaged, was removed, or was replaced during the
-// copy, or whether the copy is damaged.
+// Returns the reason why copying failed with `status`: `source` is damaged, was removed or was
+// replaced meanwhile, or the disk of the copy returns wrong bytes.
 absl::Status Explain(storage::FileSystem& file_system, const std::string& source,
                      absl::Status status) {
   if (!file_system.Exists(source)) {

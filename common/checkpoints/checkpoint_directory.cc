@@ -62,7 +62,7 @@ std::optional<CheckpointEntry> ParseCheckpointName(const std::string& root,
   } else if (ConsumeAbandonedSuffix(&rest)) {
     entry.suffix = kAbandonedSuffix;
   }
-  // A temporary name has the number of an attempt after the round. It is removed here.
+  // A temporary name has an attempt after the round, such as "1234.copy". The attempt is cut off.
   if (entry.suffix == kTemporarySuffix) rest = rest.substr(0, rest.find('.'));
   int64_t round = 0;
   if (!absl::SimpleAtoi(rest, &round) || round < 0) return std::nullopt;
@@ -155,7 +155,8 @@ std::optional<std::string> CheckpointAround(storage::FileSystem& file_system,
     if (above == path) return std::nullopt;
     const bool has_its_name =
         ParseCheckpointName(above, path.substr(path.rfind('/') + 1)).has_value();
-    // A folder above `folder` counts as a checkpoint only if it also has the name of one.
+    // `folder` itself is a checkpoint if it has a manifest. A folder above it must also be named
+    // like a checkpoint.
     if ((is_folder || has_its_name) && file_system.Exists(absl::StrCat(path, "/", kManifestName))) {
       return path;
     }
@@ -181,8 +182,8 @@ void RemoveDirectory(storage::FileSystem& file_system, const std::string& path) 
     file_system.RemoveAll(path).IgnoreError();
     return;
   }
-  // The new name must be on disk before the first file is removed, because a crash may undo the
-  // renaming.
+  // Syncs the new name to disk before the first file is removed. Otherwise a crash could leave an
+  // incomplete folder under the old name.
   const std::string leaving = absl::StrCat(path, ".removed", kTemporarySuffix);
   file_system.RemoveAll(leaving).IgnoreError();
   const std::string root = DirectoryOf(path);

@@ -44,7 +44,8 @@ std::optional<CheckpointEntry> ParseCheckpointName(const std::string& root,
 
 // Returns true if `name` has the suffix of an abandoned checkpoint.
 bool IsAbandonedName(absl::string_view name);
-// Returns a name for the checkpoint `path` as an abandoned one. No other file has this name.
+// Returns the path to which the checkpoint `path` is renamed if it becomes abandoned. No file has
+// this path yet.
 std::string AbandonedPath(storage::FileSystem& file_system, absl::string_view path);
 
 // Returns all directories in `root` that are named like a checkpoint. The newest round comes first.
@@ -52,13 +53,14 @@ std::string AbandonedPath(storage::FileSystem& file_system, absl::string_view pa
 // was abandoned last comes first. Returns an empty list if `root` does not exist.
 absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(storage::FileSystem& file_system,
                                                              const std::string& root);
-// Returns the checkpoints that are complete and not abandoned or replaced.
+// Returns the checkpoints that may be used: those without a suffix, and those with kReplacedSuffix.
+// They have the order of ListCheckpoints().
 absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(storage::FileSystem& file_system,
                                                                   const std::string& root);
 
-// Returns the names, without suffix, of the abandoned checkpoints beside `checkpoint` whose rounds
-// are later. Copies with these names in another place must not be taken for the newest checkpoint.
-// Blocks for the disk. Errors: those of files.
+// Returns the names, without suffix, of abandoned checkpoints whose rounds are later than that of
+// `checkpoint`. Looks in the directory of `checkpoint`. A backup may have copies under these names,
+// which must not count as its newest checkpoints. Blocks on the disk. Errors: those of files.
 absl::StatusOr<std::vector<std::string>> NamesSetAsideAfter(storage::FileSystem& file_system,
                                                             const std::string& checkpoint);
 
@@ -72,19 +74,19 @@ Round WrittenRound(storage::FileSystem& file_system, const CheckpointEntry& entr
 std::vector<CheckpointEntry> TakeOutOvertaken(storage::FileSystem& file_system,
                                               std::vector<CheckpointEntry>& entries);
 
-// Returns the path of the checkpoint that `folder` is or lies in, with symbolic links resolved.
-// Returns nullopt if it is outside of checkpoints. `folder` need not exist.
+// Returns the checkpoint that `folder` is, or that contains `folder`. Symbolic links are resolved.
+// nullopt means that there is no such checkpoint. `folder` need not exist.
 std::optional<std::string> CheckpointAround(storage::FileSystem& file_system,
                                             const std::string& folder);
 
-// Checks that `folder` is not a checkpoint and not in one, also through symbolic links: a
-// checkpoint is removed with everything in it when newer ones exist. Errors: InvalidArgument naming
-// the checkpoint.
+// Checks that `folder` is not a checkpoint and does not lie in one. Symbolic links are followed.
+// Files in a checkpoint would be lost, because old checkpoints are removed with everything in them.
+// Errors: InvalidArgument naming the checkpoint.
 absl::Status CheckIsOutsideCheckpoints(storage::FileSystem& file_system, const std::string& folder);
 
-// Removes the directory. Gives it a temporary name first. So a program which copies it meanwhile
-// does not mistake an incomplete directory for a checkpoint. Never fails: if a part could not be
-// removed, ListCheckpoints() finds it again.
+// Removes the directory of a checkpoint. Renames it to a temporary name first, so that no program
+// takes the rest of it for a checkpoint. Never fails. ListCheckpoints() still lists what could not
+// be removed.
 void RemoveDirectory(storage::FileSystem& file_system, const std::string& path);
 
 }  // namespace lodestar::checkpoints

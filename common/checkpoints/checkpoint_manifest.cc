@@ -19,7 +19,8 @@ namespace {
 
 constexpr char kFormatName[] = "lodestar-checkpoint";
 constexpr char kChecksumKey[] = "crc32c";
-// Maximum size. The JSON of a large model, with a row for every bucket and tensor, is smaller.
+// Maximum size of a manifest. The manifest of a large model, with a row for every bucket and
+// tensor, is smaller.
 constexpr int64_t kMaxManifestBytes = 100'000'000;
 
 std::string ChecksumText(uint32_t crc32c) { return absl::StrFormat("%08x", crc32c); }

@@ -80,8 +80,8 @@ struct Manifest {
   Round round;
   params::Layout layout;
   std::vector<ShardManifest> shards;  // in order, covering the parameter space
-  // State of the coordinator, in a format that the coordinator defines. It has the cursor in the
-  // data and the workers' incarnations.
+  // State of the coordinator, in a format that the coordinator defines. It includes the position in
+  // the training data and the workers' incarnations.
   Json coordinator = Json::object();
   Json settings = Json::object();  // settings of the job, for readers and for --resume
   std::string model;               // JSON text of the model spec; may be empty
@@ -94,9 +94,8 @@ struct Manifest {
   std::string run_folder = {};
 };
 
-// Returns true if the leader that wrote `other` had replaced the leader that wrote `manifest`
-// before `manifest` was written. This is so if `other` has a higher lease_revision, but no higher
-// round.
+// Returns true if an old leader wrote `manifest` after a new leader, which wrote `other`, had
+// replaced it. The sign for this is that `other` has a higher lease_revision, but no higher round.
 bool IsOvertaken(const Manifest& manifest, const Manifest& other);
 
 // FormatShardManifest() turns the part of a shard into text, and ParseShardManifest() reads that
@@ -115,11 +114,12 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 absl::StatusOr<Manifest> ReadManifest(storage::FileSystem& file_system,
                                       const std::string& directory);
 
-// Returns true if a checkpoint that could not be verified because of `status` may still be whole.
-// This is so for Unimplemented (a later release wrote the checkpoint), PermissionDenied (this
-// process may not read it), ResourceExhausted (this process has no descriptors or memory for it)
-// and Unavailable (its file server does not answer). If a disk cannot read its data (EIO), the
-// checkpoint counts as damaged.
+// Returns true if a checkpoint may be whole although it could not be verified because of `status`:
+//   Unimplemented: a later release wrote the checkpoint
+//   PermissionDenied: this process may not read the checkpoint
+//   ResourceExhausted: this process has no descriptors or memory to read it
+//   Unavailable: the file server does not answer
+// If a disk cannot read its data (EIO), the checkpoint counts as damaged.
 bool MayBeWhole(const absl::Status& status);
 
 // Sets JournalManifest::is_complete in the checkpoint's manifest. The manifest is replaced
@@ -127,13 +127,13 @@ bool MayBeWhole(const absl::Status& status);
 // already, or if servers without a journal wrote it. Errors: those of ReadManifest() and of files.
 absl::Status MarkComplete(storage::FileSystem& file_system, const std::string& directory);
 // Removes the mark of MarkComplete(). The manifest then says that later rounds are in the
-// coordinator's journal `journal_id`, after `record`. `journal_id` may differ from the journal at
-// the time when the checkpoint was written. Errors: as MarkComplete().
+// coordinator's journal `journal_id`, after `record`. This may be another journal than the one that
+// the manifest had before. Errors: those of MarkComplete().
 absl::Status MarkIncomplete(storage::FileSystem& file_system, const std::string& directory,
                             uint64_t journal_id, uint64_t record);
 
-// Reads the whole file and compares it with its size and checksum. Blocks on the disk. Errors:
-// those that MayBeWhole() names; DataLoss naming the file, what it has and what the manifest says.
+// Reads the whole file and checks its size and checksum. Blocks on the disk. Errors: those that
+// MayBeWhole() names; DataLoss naming the file, and the actual and the expected value.
 absl::Status VerifyCheckpointFile(storage::FileSystem& file_system, const std::string& directory,
                                   const CheckpointFile& file);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The files beside the weights in a folder that Hugging Face's save_pretrained() writes for a
-// GPT-2: reads the model from such files, and writes such files for our models. Pure. Source:
-// configuration_gpt2.py and modeling_gpt2.py of github.com/huggingface/transformers.
+// Reads and writes the files beside the weights in a folder of Hugging Face's save_pretrained().
+// Only the model GPT-2 is supported. Pure. Source: configuration_gpt2.py and modeling_gpt2.py of
+// github.com/huggingface/transformers.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ inline constexpr char kHuggingFaceConfig[] = "config.json";
 inline constexpr absl::string_view kHuggingFacePrefix = "transformer.";
 inline constexpr int64_t kMaxHuggingFaceJsonBytes = 64 << 20;
 
-// Returns the model that a config.json describes, without dropout, which is a setting of the job.
-// Errors: InvalidArgument naming the field, its value and the value that our models have. Only
-// GPT-2 with its own activation, epsilon, inner width and attention scale, and with a tied head, is
-// accepted.
+// Returns the model that a config.json describes. The result has no dropout, because dropout is a
+// setting of the job. Accepts only a GPT-2 with the usual activation, epsilon, inner width and
+// attention scale, and with a head that is tied to the token table. Errors: InvalidArgument naming
+// the field, its value and the value that our models have.
 absl::StatusOr<params::ModelSpec> ModelSpecFromHuggingFace(absl::string_view config);
 
 // Returns true if the config.json describes a GPT-2. Programs that are not from Hugging Face use

@@ -76,7 +76,7 @@ class TrainedWeights {
   absl::Status ReadConfig(storage::FileSystem& file_system, const std::string& folder,
                           bool is_of_weights);
   Match Find(const params::TensorSpec& wanted) const;
-  // Checks that a model with the tensors of `layout` does not need `tensor`.
+  // Checks that `tensor`, which is not in `layout`, may be ignored.
   absl::Status CheckUnused(const params::Layout& layout, const std::string& name,
                            const Tensor& tensor) const;
   absl::Status AddPart(const params::Layout& layout, params::ElementRange range,

@@ -372,8 +372,8 @@ TEST_F(HuggingFaceWeightsTest, WhatEarlierReleasesWroteIsTransposed) {
       TrainedWeights::Open(storage::FileSystem::Real(), folder_ + "/model.safetensors");
   ASSERT_OK(weights);
   ASSERT_OK((*weights)->CheckTensors(layout_));
-  // The matrix is [12, 4] in the file and [4, 12] here, so the row of input 1 begins with element 1
-  // of each row in the file.
+  // The file has the matrix as [12, 4], and the layout has it as [4, 12]. So row 1 of the layout is
+  // column 1 of the file.
   const int64_t offset = layout_.Find("h.0.attn.c_attn.weight")->offset;
   std::vector<float> values(3);
   ASSERT_OK((*weights)->Read(layout_, {offset + 12, offset + 15}, absl::MakeSpan(values)));
