@@ -142,16 +142,17 @@ __attribute__((target("sse4.2"))) uint32_t ExtendSse42(uint32_t state, const uin
   return state;
 }
 
-// Folding moves a lane of 128 bits by `step_bytes`: it multiplies each half by a power of x. The
-// low half holds the higher powers, so its exponent is higher by 64. A product of two mirrored
-// halves is shifted by one bit (-1). A constant in the low 32 bits of its half counts as x^32 times
-// itself (-32).
+// Returns the factors that move a lane of 128 bits by `step_bytes`. The exponents of x follow from:
+//   8 * step_bytes: the distance in bits
+//   +64 for the low half, which holds the higher powers
+//   -1, because the product of two mirrored halves is shifted by one bit
+//   -32, because a constant in the low 32 bits of its half counts as x^32 times itself
 constexpr FoldFactors FactorsFor(size_t step_bytes) {
   return {.low = PowerOfX(8 * step_bytes + 31), .high = PowerOfX(8 * step_bytes - 33)};
 }
 
-// Minimum size for folding. Shorter data gains nothing, because the final step costs as much as 3
-// KiB.
+// Minimum size for folding. Smaller data is not faster with folding, because its final step takes
+// as long as 3 KiB of data.
 constexpr size_t kMinFoldedBytes = 4096;
 
 struct ReadyFolding {
@@ -169,7 +170,8 @@ const ReadyFolding& BestFolding() {
   return best;
 }
 
-// Returns the state after `data`. `size` is a positive multiple of the step.
+// Returns the state of the checksum after `data`, if `state` is that before `data`. `size` is a
+// positive multiple of the folding's step_bytes.
 uint32_t ExtendFolding(const ReadyFolding& by, uint32_t state, const uint8_t* data, size_t size,
                        uint8_t* copy, bool streams) {
   uint8_t folded[kMostStepBytes];
@@ -177,7 +179,8 @@ uint32_t ExtendFolding(const ReadyFolding& by, uint32_t state, const uint8_t* da
   return ExtendSse42(0, folded, by.folding->step_bytes);
 }
 
-// Returns the state after `data`. If `copy` is not null, `data` is also copied there.
+// Returns the state of the checksum after `data`, if `state` is that before `data`. If `copy` is
+// not null, also copies `data` there.
 uint32_t Extend(const ReadyFolding& by, uint32_t state, const uint8_t* data, size_t size,
                 uint8_t* copy, CopyTo copy_to) {
   if (by.folding != nullptr && size >= kMinFoldedBytes) {

@@ -10,17 +10,17 @@
 
 namespace lodestar::crc32c {
 
-// Factors for the two halves of a lane of 128 bits. Multiplying by them moves the lane by one step.
+// Factors for the two halves of a lane of 128 bits. Multiplying a lane by them moves it forward by
+// step_bytes of data.
 struct FoldFactors {
   uint64_t low;
   uint64_t high;
 };
 
-// Folds data into one step, the number of bytes that are processed at once. `size` is a positive
-// multiple of a step. The result at `folded` has the same checksum, beginning with state 0, as the
-// bytes at `data`, beginning with `state`. If `copy` is not null, the bytes are also copied there,
-// past the caches if `streams`. The result is of the copied bytes, even if another thread or
-// process changes `data` meanwhile.
+// Reduces data to a block of step_bytes at `folded`. The checksum of this block, beginning with
+// state 0, equals the checksum of `data`, beginning with `state`. `size` is a positive multiple of
+// step_bytes. If `copy` is not null, also copies the bytes there, and past the caches if `streams`.
+// The result is of the copied bytes, even if another thread or process changes `data` meanwhile.
 using Fold = void (*)(uint32_t state, FoldFactors factors, const uint8_t* data, size_t size,
                       uint8_t* copy, bool streams, uint8_t* folded);
 
@@ -30,10 +30,10 @@ struct Folding {
   size_t step_bytes;
 };
 inline constexpr size_t kMostStepBytes = 256;
-// Required alignment in bytes of a copy that streams.
+// Required alignment in bytes of `copy` if `streams`.
 inline constexpr size_t kStreamAlignment = 64;
 
-// A processor can use a folding if it has the instruction sets in the name of the namespace.
+// The name of each namespace is the instruction sets that the folding needs.
 namespace avx512_vpclmulqdq {
 extern const Folding kFolding;
 }

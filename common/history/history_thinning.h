@@ -12,7 +12,8 @@ namespace lodestar::history {
 // Joins two consecutive points into one.
 HistoryPoint Joined(const HistoryPoint& a, const HistoryPoint& b);
 
-// Halves the number of points by joining pairs. The last of an odd number stays unchanged.
+// Halves the number of points by joining pairs. If the number is odd, the last point stays
+// unchanged.
 void JoinNeighbours(std::vector<HistoryPoint>& points);
 
 // Keeps every second point, and always the last.

@@ -53,8 +53,9 @@ absl::StatusOr<FileDescriptor> OpenFolder(const std::string& path) {
   return folder;
 }
 
-// Returns the names in `folder`, without hidden ones. At most `most` are returned. Sets *is_cut to
-// true if the folder has more.
+// Returns the names of folders in `folder`, without hidden ones. Some may be other files if the
+// file system does not tell. Looks at no more than `most` entries, and sets *is_cut to true if
+// there are more.
 absl::StatusOr<std::vector<std::string>> NamesIn(const FileDescriptor& folder,
                                                  const std::string& path, int most, bool* is_cut) {
   const int own = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -36,7 +36,7 @@ struct NeighbourList {
 class NeighbourRuns {
  public:
   static constexpr size_t kMaxRuns = 64;  // maximum number of runs in the list
-  // Maximum number of entries of a folder that are examined.
+  // Maximum number of entries that are examined in one folder.
   static constexpr int kMaxEntries = 4096;
   static constexpr size_t kMaxPoints = 512;  // maximum number of points per curve
   static constexpr int64_t kMaxFileBytes = 16 << 20;
@@ -58,8 +58,8 @@ class NeighbourRuns {
 };
 
 // Returns the whole history of the run in that folder. Like NeighbourRuns, it writes and locks
-// nothing. It does not even undo what a killed server has left half written. Errors: NotFound
-// (there is no history); those of NeighbourRuns::Read().
+// nothing. It does not repair a history that a killed server has left half written. Errors:
+// NotFound (there is no history); those of NeighbourRuns::Read().
 absl::StatusOr<RunHistory> ReadHistoryUntouched(const std::string& run_folder);
 
 }  // namespace lodestar::history

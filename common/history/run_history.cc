@@ -29,8 +29,8 @@ constexpr int kApplication = 0x4c4f4445;  // "LODE"
 constexpr int kForm = 1;
 constexpr int kPatienceMs = 2000;  // maximum wait for another process that uses the file
 
-// The definitions of our tables. SQLite stores the text after CREATE TABLE as it is given, and this
-// text is compared.
+// The definitions of our tables. SQLite keeps the text after CREATE TABLE unchanged. A file is a
+// history only if its texts are among these.
 constexpr absl::string_view kTables[] = {
     "trained (first_round INTEGER, last_round INTEGER, samples INTEGER, seconds REAL, loss REAL,"
     " num_losses INTEGER)",
@@ -44,8 +44,8 @@ constexpr absl::string_view kTables[] = {
 };
 
 // Limits for reading, because the file may come from anywhere. They are far above the sizes that we
-// write, and small enough for memory. kStepsPerLook is the number of SQLite's instructions between
-// two calls of the function that counts to kMaxLooks.
+// write, and small enough for memory. SQLite runs kStepsPerLook instructions, and then calls a
+// function of ours. After kMaxLooks such calls reading fails.
 constexpr int kMaxRows = 10'000;            // maximum number of rows of one table
 constexpr int kMaxValueBytes = 256 * 1024;  // maximum size of one field
 constexpr size_t kMaxTextBytes = 4096;      // maximum bytes of an event; the rest is cut off
@@ -186,8 +186,7 @@ class Database {
   absl::Status Error(int result) const {
     const int why = sqlite3_system_errno(handle_.get());
     if (result == SQLITE_CANTOPEN && why != 0) {
-      // Statements exist only if the file itself is open. So the file that could not be opened is
-      // the journal.
+      // is_open_ means that SQLite could open the file itself. Then it could not open the journal.
       if (is_open_) RETURN_IF_ERROR(CheckWritable(absl::StrCat(path_, "-journal")));
       return ErrnoStatus(why, "open", path_);
     }
@@ -210,7 +209,8 @@ std::string TextOf(sqlite3_stmt* row, int column) {
 }
 
 // Returns true if the database has our tables and nothing else. Returns false if the database is
-// empty, as after a full disk. It can then be filled. Returns an error for any other content.
+// empty, for example because the disk was full when it was created. Returns an error for any other
+// content.
 absl::StatusOr<bool> IsFilled(Database& database) {
   bool is_filled = false;
   bool is_foreign = false;
@@ -460,7 +460,8 @@ absl::StatusOr<RunHistory> ReadHistory(const std::string& path) {
 }
 
 bool MayBeHistory(absl::string_view beginning) {
-  // https://www.sqlite.org/fileformat2.html, "The Database Header".
+  // Offset of a byte in the header. 1 means that SQLite writes with a rollback journal and not with
+  // a write-ahead log (WAL). All our files have 1.
   constexpr absl::string_view kMagic("SQLite format 3\0", 16);
   // Offset of a byte in the header. The value 1 means that changes go into the file itself. All our
   // files have this value.

@@ -64,11 +64,15 @@ struct RunHistory {
   friend bool operator==(const RunHistory&, const RunHistory&) = default;
 };
 
-// Returns one line: {"rounds_per_point", "tokens_per_sample", "loss_unit" ("bits/byte" or "nats";
-// null if it is not known), "settings": {flag: value}, "trained": {"round", "samples", "seconds",
-// "loss", "learning_rate"}, "heldout": {"round", "samples", "seconds", "loss"}, "events": [{"time"
-// (seconds since 1970), "alarm", "text"}]}. A curve has one array per column. Losses are in nats. A
-// loss or learning rate that is not known is null.
+// Returns one line:
+//   {"rounds_per_point", "tokens_per_sample",
+//   "loss_unit": "bits/byte" or "nats"; null means that it is not known,
+//   "settings": {flag: value},
+//   "trained": {"round", "samples", "seconds", "loss", "learning_rate"},
+//   "heldout": {"round", "samples", "seconds", "loss"},
+//   "events": [{"time" (seconds since 1970), "alarm", "text"}]}
+// Each column of "trained" and "heldout" is an array. Losses are in nats. null means that a loss or
+// a learning rate is not known.
 std::string HistoryJson(const RunHistory& history);
 // Returns one element of "events" as one line.
 std::string EventJson(const HistoryEvent& event);

@@ -149,8 +149,8 @@ TEST_F(RunHistoryTest, TheBytesOfAFileAreReadAsTheFileIs) {
 }
 
 TEST_F(RunHistoryTest, ADatabaseWithMoreThanOurTablesIsForeign) {
-  // A view or a computed column is computed when it is read. The author of the file decides how
-  // long that takes.
+  // SQLite computes a view or a computed column while it is read. A hostile file could make that
+  // take any time, so such files are refused.
   for (const char* change :
        {"DROP TABLE trained; CREATE VIEW trained AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL "
         "SELECT x + 1 FROM c) SELECT x, x, x, 1.0, 1.0, 1 FROM c",

@@ -149,9 +149,9 @@ class OneRequest : private httplib::Server {
   }
 
   // Returns the foreign site whose page sent an order. Empty means that a page of this server, or a
-  // program, sent it. Browsers name the site in headers that no page can set or leave out. Older
-  // browsers use Origin, but some of them do not send it with forms. Newer browsers also send
-  // Sec-Fetch-Site, if the address is https or of this machine.
+  // program, sent it. Looks at two headers that browsers set and pages cannot change:
+  //   Sec-Fetch-Site: sent by newer browsers, if the address is https or of this machine
+  //   Origin: some older browsers do not send it with forms
   std::string ForeignPage(const httplib::Request& request) const {
     const std::string site = request.get_header_value("Sec-Fetch-Site");
     if (!site.empty() && !absl::EqualsIgnoreCase(site, "same-origin")) {
@@ -165,9 +165,9 @@ class OneRequest : private httplib::Server {
     // Another port of the same machine counts as another site, because another program listens
     // there.
     const bool is_own = absl::EqualsIgnoreCase(place, request.get_header_value("Host"));
-    // A proxy may change Host, so that Origin differs from Host. If the browser has sent
-    // Sec-Fetch-Site, it has found that the page and the order have the same origin. Then it is
-    // enough that Origin has a name of this server.
+    // A proxy may change Host, so that Origin differs from Host. If Sec-Fetch-Site is
+    // "same-origin", the browser has checked the origin. Then Origin only needs a name of this
+    // server.
     const bool is_of_proxy = !site.empty() && IsOwnName(std::string(place));
     if (has_scheme && (is_own || is_of_proxy)) return "";
     return absl::StrCat("Origin: ", PeerText(origin, kMaxShownBytes));
@@ -311,9 +311,9 @@ class OneRequest : private httplib::Server {
     if (!HasOrderKey(request)) {
       return Write({.status = 401, .body = absl::StrCat(kNeedsKey, "\n")}, response);
     }
-    // The library would ignore a body of another type, such as JSON, and the order would be obeyed
-    // without it. The library removes multipart bodies from `request.body`, so they are checked
-    // separately.
+    // The library ignores a body of another type, such as JSON. The order would be obeyed without
+    // the settings in that body, so it is refused. The library keeps multipart bodies outside of
+    // `request.body`.
     const bool has_body = !request.body.empty() || request.is_multipart_form_data();
     if (has_body && !IsForm(request)) {
       return Write(

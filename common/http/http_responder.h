@@ -50,12 +50,12 @@ class HttpResponder {
   explicit HttpResponder(Config config) : config_(std::move(config)) {}
 
   const HttpRoutes& routes() const { return config_.routes; }
-  // Returns the answer. `peer` has no token, because the token is in the request. Requires:
-  // JudgeRequest(request) is kComplete. Without this check, parsing a request could cost any amount
-  // of memory.
+  // Returns the answer. `peer.token` is empty, because the token is read from the request.
+  // Requires: JudgeRequest(request) is kComplete. Other requests could take any amount of memory to
+  // parse.
   Reply Answer(absl::string_view request, const HttpCredentials& peer) const;
-  // Returns true if `reader` is still allowed to read. For streams of events, whose request was
-  // checked and answered earlier.
+  // Returns true if `reader` is still allowed to read. Used during a stream of events, because its
+  // request was checked only at the start.
   bool MayStillLook(const HttpCredentials& reader) const;
   // Returns the answer to a reader who gets no stream, because `allowed` streams are open already.
   static std::string TooManyReaders(int allowed);

@@ -39,7 +39,7 @@ class HttpResponderTest : public ::testing::Test {
     config_.routes.events_path = "/events";
   }
 
-  // Returns the answer, as HttpServer gets it. `fields` are the other lines of the head.
+  // Returns what HttpServer would send as the answer. `fields` are the header lines of the request.
   std::string Answer(absl::string_view line, absl::string_view fields = "Host: localhost\r\n",
                      absl::string_view body = "") const {
     const std::string request = absl::StrCat(line, " HTTP/1.1\r\n", fields, "\r\n", body);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What an HttpServer serves, and to whom: plain data, and functions of the owner. The server's
-// threads call these functions, which must not block for long.
+// The pages, events and orders of an HttpServer, and the check of callers. The functions in these
+// types are called on threads of the server, and must not block for long.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct HttpAnswer {
   std::string body;
 };
 
-// Values by name. If a name comes twice, the last value is kept.
+// Parameters of a request, by name. If a name comes twice, the last value is kept.
 using HttpQuery = std::map<std::string, std::string>;
 
 struct HttpEvent {
@@ -73,9 +73,10 @@ struct HttpRoutes {
       orders;
   // Value that the order header must have; empty means that any value is allowed.
   std::string order_key;
-  // Path that answers which orders the caller may give, such as "/api/orders". Every path in
-  // `orders` begins with this path. The answer is one line: {"orders": [names without that path],
-  // "why_none": sentence that says why there are none}. Empty means that there is no such path.
+  // Path under which the server says which orders the caller may give, such as "/api/orders". Every
+  // path in `orders` begins with this path. The answer is one line:
+  //   {"orders": [paths of orders, without this path], "why_none": reason why there are none}
+  // Empty means that there is no such path.
   std::string orders_path;
 };
 

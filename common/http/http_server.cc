@@ -173,8 +173,8 @@ void HttpServer::Run() {
 }
 
 int HttpServer::TimeoutMs(absl::Time now) const {
-  // Maximum time of one wait. A test may move the clock, so the real time until a deadline is
-  // unknown.
+  // Maximum time of one wait. It is needed in tests that move the clock: a wait in real time does
+  // not notice that.
   constexpr absl::Duration kLongest = absl::Seconds(1);
   absl::Time next = std::min(accepts_again_, now + kLongest);
   for (const auto& [id, connection] : connections_) {

@@ -139,7 +139,7 @@ class HttpServer {
   void TakeOutcomes(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnOutcome(Outcome outcome, absl::Time now);
   void AskForEvents(uint64_t id, Connection& connection);
-  // Sends `bytes`, which are not encrypted yet. The new state is `next`.
+  // Encrypts `bytes` if TLS is used, and sends them. The new state of the connection is `next`.
   void Send(Connections::iterator connection, absl::string_view bytes, State next, absl::Time now);
   void Flush(Connections::iterator connection, absl::Time now);
   void Watch(uint64_t id, const Connection& connection);

@@ -258,8 +258,9 @@ TEST_F(HttpServerTest, WhoDoesNotReadIsLetGoAndKeepsNobodyWaiting) {
   other.Send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_GT(other.ReadAll().size(), kLargeBytes);
   EXPECT_EQ(StatusOfHello(), 200);
-  // Bytes that the system moves between its buffers count as read, so the slow reader may survive
-  // the first turns. All turns together take less than kAnswerPatience.
+  // When the system moves the last buffered bytes, that counts as reading by `slow`. So its
+  // connection may stay open for some of these turns. All turns together take less than
+  // kAnswerPatience.
   for (int i = 0; i < 5; ++i) {
     clock_.AdvanceTime(HttpServer::kStallPatience);
     EXPECT_EQ(StatusOfHello(), 200);

@@ -21,9 +21,11 @@ struct PlaceHolder {
   bool is_told = false;  // true: its request is complete, and the answer or events are being sent
 };
 
-// Returns the connection to close. It belongs to the address with the most connections, and does
-// not have `stays`. Among these, connections without `is_told` come first, and then the oldest. So
-// one address cannot keep other addresses out. nullopt means that every connection has `stays`.
+// Returns the connection to close, or nullopt if every connection has `stays`. Chooses among the
+// connections without `stays`:
+//   first by address: the address with the most connections
+//   then those without `is_told`
+//   then the oldest
 std::optional<uint64_t> ChooseToGo(const std::vector<PlaceHolder>& holders);
 
 }  // namespace lodestar::http

@@ -50,7 +50,7 @@ class TlsSession {
   // Tells the peer that no more data comes. An attacker that cuts the connection cannot forge this
   // message.
   void Close();
-  // Returns the bytes to send to the peer, in this order.
+  // Returns the bytes to send to the peer, oldest first, and removes them here.
   std::string TakeOutput();
 
   // Returns true if the handshake is over.
