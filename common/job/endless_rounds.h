@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A job with kEndlessRounds or more rounds does not end by itself. Examples are a job that is still
-// in its trial and a job that an operator will stop. Messages leave this number of rounds out.
+// A job with kEndlessRounds or more rounds does not end by itself. Examples are a job in its trial,
+// and a job that an operator will stop. Messages do not show this number.
 #pragma once
 
 #include <cstdint>

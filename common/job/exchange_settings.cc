@@ -113,8 +113,8 @@ JobSpec InRounds(JobSpec job, const OpenSettings& open) {
   const double steps_per_round = StepsPerRound(job);
   LearningRateSchedule& schedule = job.schedule;
   schedule.total_rounds = std::max<int64_t>(1, InRounds(schedule.total_rounds, steps_per_round));
-  // With deferred contributions, the last round only contributes and computes nothing. So the job
-  // needs one more round.
+  // If contributions are deferred, the workers compute nothing in the last round. They only send
+  // what they computed before. So the job needs one more round.
   if (DefersContributions(job)) ++schedule.total_rounds;
   schedule.warmup_rounds =
       std::min(InRounds(schedule.warmup_rounds, steps_per_round), schedule.total_rounds);

@@ -31,26 +31,24 @@ struct OpenSettings {
   bool are_lengths_in_steps() const { return mode || local_steps || fragments; }
 };
 
-// Returns the mode of a job with an open mode until the job has chosen one. In this mode all
-// settings that the operator has given have an effect.
+// Returns the mode that a job with an open mode has until it chooses one. All settings that the
+// operator has given have an effect in this mode.
 Mode ModeUntilChosen(const OpenSettings& open);
 
-// Returns true if modes without local steps are possible with the settings that the operator has
-// fixed.
+// Returns true if the settings that the operator has given also allow modes without local steps.
 bool GoesWithoutLocalSteps(const JobSpec& asked, const OpenSettings& open);
 
 // Returns `asked`, with the open settings taken from `chosen`.
 JobSpec WithOpenOf(const JobSpec& chosen, JobSpec asked, const OpenSettings& open);
 
-// Returns `job` with the settings of `saved` that say how it exchanges. JobSettings() has written
-// `saved`, and its other settings are ignored. Errors: InvalidArgument naming the setting whose
-// value is not valid.
+// Returns `job` with the exchange settings of `saved` (see JobField::is_exchange). JobSettings()
+// has written `saved`. Errors: InvalidArgument naming the setting whose value is not valid.
 absl::StatusOr<JobSpec> WithExchangeOf(const std::vector<JobSetting>& saved, JobSpec job);
 
-// Returns the trial job. It runs first and measures, so that the job `asked` can choose its
-// settings. The exchange settings of the trial do not depend on `asked`. A few local steps and
-// small encodings make it measure both directions of a path and the inner optimizer. The trial has
-// no evaluations and does not end by itself.
+// Returns the trial job, which runs first. The job `asked` chooses its settings by the measurements
+// of the trial. The trial always has the same exchange settings: a few local steps and small
+// encodings. So it measures both directions of a path and the inner optimizer. The trial has no
+// evaluations and does not end by itself.
 JobSpec TrialOf(JobSpec asked);
 
 // Returns the modes among which a job chooses. In these modes all workers take part in each round.

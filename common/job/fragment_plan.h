@@ -30,9 +30,9 @@ struct FragmentTurn {
 
 class FragmentPlan {
  public:
-  // `buckets` are all buckets of one or more shards, in order. The fragment of a bucket does not
-  // depend on which other shards are given. The parts of a shard are contiguous, and their bytes
-  // are as equal as its buckets allow. Requires: num_fragments >= 1.
+  // `buckets` are all buckets of one or more shards, in order. Each shard is cut separately. The
+  // part of a shard in a fragment is contiguous. These parts have as equal a size as the buckets
+  // allow. Requires: num_fragments >= 1.
   FragmentPlan(absl::Span<const params::Bucket> buckets, int num_fragments);
 
   // Checks that every fragment has a bucket. Errors: InvalidArgument if there are fewer buckets
@@ -52,9 +52,9 @@ class FragmentPlan {
   std::vector<int64_t> elements_;  // number of elements of each fragment
 };
 
-// Returns the number of local steps that workers make on the grant of this round. --local_steps is
-// the length of a whole cycle. If it is not a multiple of the number of fragments, the windows of a
-// cycle differ by one step.
+// Returns the number of local steps that a worker makes for the grant of this round. The steps of
+// all rounds of a cycle are --local_steps together. If --local_steps is not a multiple of the
+// number of fragments, some rounds have one step more than others.
 int StepsOfWindow(const JobSpec& job, Round round);
 
 }  // namespace lodestar::job

@@ -32,8 +32,8 @@ constexpr int64_t kMaxBucketBytes = int64_t{1} << 30;
 // Limits far above useful values, such that products of them fit into fp32.
 constexpr double kMaxRate = 1e6;
 constexpr double kMaxNorm = 1e30;
-// Minimum of --norm_limit above 0. Norms of contributions from workers without faults differ by up
-// to this factor.
+// Minimum of --norm_limit, unless it is 0 (no limit). Norms of contributions from workers without
+// faults may differ by this factor.
 constexpr double kMinNormLimit = 2.0;
 // Minimum of --epsilon and --outer_epsilon. A smaller value is 0 in fp32, and the optimizer would
 // then divide 0 by 0 for elements without a gradient.
@@ -117,7 +117,8 @@ auto& Reach(Owner& owner, Member member, Members... members) {
   return Reach(owner.*member, members...);
 }
 
-// Returns the row of one member. `kPath` has the pointers to members that lead from JobSpec to it.
+// Returns the row of one field. `kPath` are pointers to members: the member of JobSpec, the member
+// of that member, and so on.
 template <auto... kPath>
 constexpr JobField Row(JobField field) {
   field.type = TypeOfMember<

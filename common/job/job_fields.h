@@ -55,21 +55,21 @@ struct JobField {
   // Path of the field in the message JobSpec. Empty means that its conversion is written by hand.
   absl::string_view wire = {};
   Absent absent = Absent::kIsValue;
-  // Another field of the message. If that field is absent, this field counts as absent. Empty means
-  // that only this field's own absence counts.
+  // Another field of the message. If set, `absent` applies if that field is absent, and this
+  // field's own absence does not matter. Empty means that `absent` applies if this field is absent.
   absl::string_view absent_with = {};
   // Returns false if no value of the field has an effect in `job`. Null means that every value has
   // an effect.
   bool (*counts)(const JobSpec& job) = nullptr;
   absl::string_view counts_with = {};  // flags with which the field would have an effect
   Site site = Site::kUpstream;
-  // True means that a change of the field by the servers upstream makes a site's saved results
-  // invalid.
+  // True means that a site cannot go on if the servers upstream have changed the field since the
+  // site began.
   bool is_site_state = false;
   bool is_inner_state = false;  // the state of a worker's inner optimizer depends on the field
   bool is_exchange = false;     // true: OpenSettings may let the job choose the value
   bool is_planned = false;      // `psctl plan` uses the field
-  // Servers and workers learn the field only from the coordinator's orders.
+  // Only the coordinator uses the field. Servers and workers only see its effects.
   bool is_of_coordinator = false;
   absl::string_view help;
 

@@ -25,8 +25,8 @@ struct JobLoss {
   friend bool operator==(const JobLoss&, const JobLoss&) = default;
 };
 
-// Unit in which losses are shown. If a gpt has a vocabulary of 256, its tokens are bytes, and its
-// loss is the number of bits that it takes to store a byte.
+// Unit in which losses are shown. kBitsPerByte is used for a gpt with a vocabulary of 256: its
+// tokens are bytes, so the loss is the mean number of bits that encode one byte.
 enum class LossUnit : uint8_t { kNats, kBitsPerByte };
 LossUnit LossUnitOf(const params::ModelSpec& model);
 

@@ -25,21 +25,20 @@ enum class Mode : uint8_t { kSync, kAsync, kLocalSgd, kAsyncLocalSgd };
 enum class OptimizerKind : uint8_t { kSgd, kMomentum, kNesterov, kAdamW, kReduce };
 // For kEasgd see IsElastic().
 enum class OuterOptimizerKind : uint8_t { kAverage, kSgd, kNesterov, kAdam, kEasgd };
-// How the outer optimizer combines the workers' contributions of a round. kMean takes their mean.
-// kDirection takes the mean of their directions with the mean of their lengths; see
-// AveragesDirections().
+// How the outer optimizer combines the workers' contributions of a round. kMean: their mean.
+// kDirection: a vector with their mean direction and their mean length; see AveragesDirections().
 enum class OuterReduction : uint8_t { kMean, kDirection };
 // How a contribution of local steps is changed if it points against the outer momentum. For kHeloco
 // see MomentumCorrection in server/optimizer/momentum_correction.h.
 enum class MomentumCorrectionKind : uint8_t { kNone, kHeloco };
-// For async_local_sgd: the weights from which a contribution measures its change. kWorker means the
-// weights from which the worker started. kServer means the servers' weights at the time when the
-// contribution is applied. Both are the same if there was no update in between.
+// For async_local_sgd: the weights that are subtracted from a worker's new weights to get the
+// change. kWorker: the weights from which the worker started. kServer: the servers' weights when
+// the contribution is applied. Both are the same if the servers made no update in between.
 enum class Anchor : uint8_t { kWorker, kServer };
 enum class StalenessScaling : uint8_t { kNone, kInverse };
-// How a worker combines its local weights of a fragment with the new weights, which arrive after
-// --overlap_steps steps. kMix takes a mean of both. kKeep takes the new weights and adds the steps
-// made since.
+// How a worker combines its own weights with the new weights of an exchange, which arrive
+// --overlap_steps steps after its contribution. kMix: a weighted mean of both. kKeep: the new
+// weights, plus the steps that the worker made since its contribution.
 enum class MergeKind : uint8_t { kMix, kKeep };
 // How much of a round each worker computes. kEqual: all workers compute the same amount. kSpeed:
 // each worker computes as much as it can in the same time. The amount is the worker's number of
@@ -135,22 +134,23 @@ struct JobSpec {
   // For async and async_local_sgd: maximum number of rounds that a worker may be ahead of the
   // slowest. -1 means no limit. In async, 0 means lock step.
   int max_rounds_ahead = -1;
-  // For async_local_sgd: maximum staleness, the number of updates of a bucket since the weights
-  // that a contribution was computed on. A contribution with more is not counted. -1 means no
-  // limit.
+  // For async_local_sgd: maximum staleness of a contribution. Staleness is the number of updates of
+  // a bucket since the weights that the contribution was computed on. A contribution above the
+  // limit is ignored. -1 means no limit.
   int64_t max_staleness = -1;
   Balance balance = Balance::kEqual;
   StalenessScaling staleness_scaling = StalenessScaling::kNone;
   // If HasLocalSteps(): H, the steps between two exchanges of the same parameters.
   int local_steps = 1;
-  // local_sgd: number of parts of the parameters that are exchanged in turn; see FragmentPlan.
+  // local_sgd: number of steps that a worker makes after an exchange has begun and before it takes
+  // the new weights.
   int fragments = 1;
   // local_sgd: number of steps of the next window that a worker makes while it still waits for the
   // weights of an exchange.
   int overlap_steps = 0;
   MergeKind merge = MergeKind::kKeep;  // how weights that arrive during a window are merged
   double merge_alpha = 0.5;            // share of the worker's local weights in kMix
-  // local_sgd: true means that an exchange may last as long as the whole next window; see
+  // local_sgd: true means that an exchange may last until the end of the next window; see
   // EagerMerge.
   bool overlap_rounds = false;
   OuterOptimizerKind outer_optimizer = OuterOptimizerKind::kNesterov;
@@ -198,10 +198,11 @@ bool HasRosters(const JobSpec& job);
 bool HasLocalSteps(const JobSpec& job);
 
 // Returns true if workers keep their own weights from exchange to exchange (elastic averaging,
-// Zhang et al. 2015, arXiv:1412.6651). Let beta be the outer learning rate and s a worker's share
-// of a round's samples. The worker moves by beta * s of the distance to the servers' weights. The
-// servers move by the sum of these moves, which is beta of the distance to the workers' mean. Of N
-// equal workers, each moves by alpha = beta / N.
+// Zhang et al. 2015, arXiv:1412.6651). In an exchange, a worker moves its weights towards the
+// servers' weights, by beta * s of the distance:
+//   beta is the outer learning rate
+//   s is the worker's share of the samples of the round
+// The servers' weights move by the sum of these moves, in the opposite direction.
 bool IsElastic(const JobSpec& job);
 
 // Returns true if workers send weights, and a contribution counts as the change from the servers'
@@ -211,9 +212,9 @@ bool IsAnchoredAtServer(const JobSpec& job);
 // Returns the number of samples of one step that one worker computes if it is alone.
 int64_t StepSamples(const JobSpec& job);
 
-// Returns true if a worker's contribution to a round consists of steps on earlier grants. The
-// worker makes the steps of the round's own grant while that round is exchanged. True with
-// fragments, with overlap and if IsElastic().
+// Returns true if a worker's contribution to a round consists of steps that it made for earlier
+// grants. While the round is exchanged, the worker makes the steps for the grant of that round.
+// True if the job has fragments or overlap, or if IsElastic().
 bool DefersContributions(const JobSpec& job);
 
 // Returns true if the servers only combine gradients, for programs that make the steps themselves.
@@ -222,9 +223,8 @@ bool ReducesOnly(const JobSpec& job);
 // Returns true if the mean of an element is taken over the contributions that sent the element.
 bool DividesBySenders(const JobSpec& job);
 
-// Returns true if a round's contributions are combined, tensor by tensor, into the mean of their
-// directions with the mean of their lengths: see DirectionMean in
-// server/shard/contribution_mean.cc.
+// Returns true if a round's contributions are combined into a vector with their mean direction and
+// their mean length, tensor by tensor: see DirectionMean in server/shard/contribution_mean.cc.
 bool AveragesDirections(const JobSpec& job);
 
 // Returns the default of feedback_decay for this encoding of contributions. It is 0.95 for top-k

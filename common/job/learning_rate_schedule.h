@@ -24,10 +24,10 @@ struct LearningRateSchedule {
   int64_t warmup_rounds = 0;
   int64_t total_rounds = 1;
 
-  // Returns the learning rate of the step that begins at `progress` and has the length `step`, both
-  // in rounds: a round of many local steps has many rates. During warm-up the rate rises linearly
-  // with each step. The first step is one step above 0, and the peak is reached at warmup_rounds,
-  // as in nanoGPT. After total_rounds the rate is the minimum, unless the schedule is constant.
+  // Returns the learning rate of the step that begins at `progress` and has the length `step`. Both
+  // are in rounds, because a round may have many local steps. During warm-up the rate rises
+  // linearly, as in nanoGPT: peak * (progress + step) / (warmup_rounds + step). After total_rounds
+  // the rate is the minimum, unless the schedule is constant.
   double At(double progress, double step = 1.0) const;
 };
 

@@ -44,7 +44,7 @@ absl::Status SetProposed(absl::string_view setting, absl::string_view value,
 // out.
 ProposedSettings ProposedBySaved(const std::vector<JobSetting>& saved);
 
-// A job after a proposal.
+// A job with the accepted settings of a proposal.
 struct SettledJob {
   JobSpec job;
   std::vector<JobSetting> taken;  // settings that were accepted, with the proposed values

@@ -29,8 +29,8 @@ struct RobustMean {
   // Returns the number of values left out at each end of `num_contributions` values. At least one
   // value stays.
   int TrimOf(int num_contributions) const;
-  // Returns the smallest number of contributions with which as many values are left out as wanted.
-  // With fewer contributions, fewer values or none are left out.
+  // Returns the smallest number of contributions for which TrimOf() is `trim`. For a median it is
+  // 3, and for the plain mean 1.
   int MinContributions() const;
   friend bool operator==(const RobustMean&, const RobustMean&) = default;
 };

@@ -16,8 +16,8 @@ namespace lodestar::logging {
 
 class LineOutput {
  public:
-  // Maximum time that a line waits for the reader. If lines were dropped and their number is not
-  // written yet, a line does not wait.
+  // Maximum time that a line waits for the reader. After a line was dropped, later lines do not
+  // wait until the reader reads again.
   static constexpr absl::Duration kPatience = absl::Milliseconds(200);
 
   // Does not own `descriptor`, which other code may use also.

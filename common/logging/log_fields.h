@@ -21,10 +21,11 @@ inline constexpr absl::string_view kLogKeys[] = {"call",  "incarnation", "name",
 // text.
 bool IsNumberLogKey(absl::string_view key);
 
-// Returns the {key, value} pairs of a log line. First come the keys that `message` has in the form
-// "round=7", in that order, each once. Then come round, shard and name from the forms "round 7",
-// "shard 1" and "worker 'a'", if they are not found yet. The value of "shard=0/2" is its first
-// number, 0. A word that does not have the right form gives no field.
+// Returns the {key, value} pairs of a log line, with each key once:
+//   First come the keys in the form "round=7", in the order of `message`.
+//   Then come round, shard and name from the forms "round 7", "shard 1" and "worker 'a'", if these
+//     keys were not found before.
+// The value of "shard=0/2" is its first number, 0. Other words are ignored.
 std::vector<std::pair<std::string, std::string>> LogFields(absl::string_view message);
 
 }  // namespace lodestar::logging

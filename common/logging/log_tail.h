@@ -40,8 +40,8 @@ struct LogQuery {
   std::optional<int64_t> round = {};
   size_t most_lines = 1000;  // the newest lines, or the oldest if `oldest_first`
   size_t most_bytes = 1 << 20;
-  // True means that the oldest lines are returned if more lines than allowed meet the conditions.
-  // The newest lines are then left for the next query. False means the reverse.
+  // If more lines than allowed meet the conditions: true returns the oldest of them, so that later
+  // queries can get the rest. False returns the newest.
   bool oldest_first = false;
 };
 
@@ -62,8 +62,8 @@ class LogTail {
   static constexpr size_t kMaxBytes = 1 << 20;   // maximum bytes of text
   static constexpr size_t kMaxLineBytes = 4096;  // longer lines are cut
 
-  // `id` is random and tells this log from the log of an earlier or later start of the process.
-  // `process` is its name in log lines.
+  // `id` is a random text. It shows a reader whether the process was restarted. `process` is the
+  // name of the process in log lines.
   explicit LogTail(std::string id = "", std::string process = "")
       : id_(std::move(id)), process_(std::move(process)) {}
   const std::string& id() const { return id_; }

@@ -177,8 +177,8 @@ void InitLogging(absl::string_view process_name, LogLevel level, LogFormat forma
 
 bool IsLogged(LogLevel level) { return Logger()->should_log(ToSpdlog(level)); }
 
-// Messages quote flags and files, which may hold join strings by mistake, and names of files, which
-// may have any bytes. Join strings are hidden here, and unsafe bytes are replaced.
+// Hides join strings, which a quoted flag or file may contain by mistake. Replaces unsafe bytes,
+// which a file name may contain.
 void LogLine(LogLevel level, absl::string_view line) {
   if (!IsLogged(level)) return;
   LockedFilter& repeats = Repeats();

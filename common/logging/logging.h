@@ -87,10 +87,12 @@ void LogError(fmt::format_string<Args...> format, Args&&... args) {
   LogLine(LogLevel::kError, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Counts repeated lines, and from time to time writes the count in their place. A line is a repeat
-// if it equals the line written last, or was written kFreeRepeats times within its window (see
-// kFirstWindow). So a message that comes back later is logged again, but a loop that fails every
-// second does not fill the log. Pure: the time is passed in. Not thread-safe.
+// Counts repeated lines, and from time to time writes the count in their place. So a loop that
+// fails every second does not fill the log, but a message that comes back later is logged again.
+// Within its window (see kFirstWindow), a line counts as a repeat in two cases:
+//   It equals the line that was written last.
+//   It was written kFreeRepeats times already.
+// Pure: the time is passed in. Not thread-safe.
 class RepeatFilter {
  public:
   struct Line {
@@ -99,9 +101,9 @@ class RepeatFilter {
     friend bool operator==(const Line&, const Line&) = default;
   };
 
-  // Length of a line's first window. After a window, the number of repeats in it is written, if
-  // there were any. If the next line is then the same line again, its next window is twice as long,
-  // up to kLongestWindow.
+  // The first window of a line begins when the line is written. The next call after a window writes
+  // the number of repeats in it, if there were any. If that call is for the same line, the line's
+  // next window is twice as long, up to kLongestWindow.
   static constexpr absl::Duration kFirstWindow = absl::Seconds(10);
   static constexpr absl::Duration kLongestWindow = absl::Minutes(10);
   static constexpr int kFreeRepeats = 3;
@@ -109,9 +111,9 @@ class RepeatFilter {
   // is forgotten.
   static constexpr size_t kMaxLines = 64;
 
-  // Returns the lines to write now, in order. First come the counts of lines whose window has
-  // ended, then the count of this line, if any, and then this line. If this line is a repeat, it is
-  // left out.
+  // Returns the lines to write now, in order:
+  //   the counts of other lines whose window has ended, or that are forgotten
+  //   `text`, with its count if its window has ended, or nothing if it is a repeat
   std::vector<Line> Admit(LogLevel level, absl::string_view text, absl::Time now);
   // Returns all counts that are not written yet.
   std::vector<Line> Flush(absl::Time now);
@@ -126,7 +128,8 @@ class RepeatFilter {
   };
 
   static Line Counted(const Entry& entry, absl::Time now);
-  // Appends the count of an entry that is about to be removed.
+  // Appends the number of repeats of `entry`, which is then removed. Appends nothing if there were
+  // none.
   static void Close(const Entry& entry, absl::Time now, std::vector<Line>& lines);
 
   std::list<Entry> entries_;  // ordered by the time of writing, latest last

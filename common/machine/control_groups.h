@@ -14,11 +14,11 @@ namespace lodestar::machine {
 // Version of the kernel's interface, which decides the file names.
 enum class GroupVersion { kFirst, kSecond };
 
-// Calls `visit` for each group of this process that may limit `controller` ("memory", "cpu"), from
-// the root of the tree downwards, with the group's folder and name ("/jobs/7"). `root` is the
-// folder that contains /proc and /sys, and tests use trees of their own. The group's folder need
-// not exist: in a container the name may be the path on the host, while the visible tree begins at
-// the container's own group.
+// Calls `visit` for each control group of this process that may limit `controller` ("memory",
+// "cpu"), beginning at the root of the tree. Passes the group's folder and its name ("/jobs/7").
+// The folder may not exist: in a container, the name may be the path on the host, but only a part
+// of that tree is visible. `root` is the folder that contains /proc and /sys; tests use trees of
+// their own.
 void ForEachControlGroup(const std::string& root, absl::string_view controller,
                          absl::FunctionRef<void(GroupVersion version, const std::string& folder,
                                                 const std::string& name)>

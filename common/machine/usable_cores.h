@@ -12,8 +12,8 @@ namespace lodestar::machine {
 // the quota, rounded up. At least 1.
 int UsableCores();
 
-// Returns the result of UsableCores() for a process that may run on `num_cores`. `root` is the
-// folder that contains /proc and /sys.
+// Returns `num_cores`, or the lowest quota of this process's control groups if that is lower. At
+// least 1. `root` is the folder that contains /proc and /sys.
 int CoresWithinQuota(int num_cores, const std::string& root);
 
 }  // namespace lodestar::machine

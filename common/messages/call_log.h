@@ -64,9 +64,9 @@ class CallLog {
   explicit CallLog(Clock* clock, Sink sink = logging::LogLine)
       : clock_(clock), sink_(std::move(sink)) {}
 
-  // Logs a call that has ended with `status`. A successful call, or one that its caller has
-  // cancelled, is logged at debug level only. If the quota has no room, a failed call is also
-  // logged at debug level only.
+  // Logs a call that has ended with `status`. Failed calls are logged at info level, as long as the
+  // quota has room. These calls are logged at debug level only: successful calls, calls that their
+  // caller has cancelled, and failed calls without room in the quota.
   void Note(const CallFacts& facts, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // Logs the call at debug level, whatever its status.
   void NoteQuietly(const CallFacts& facts, const absl::Status& status) const;

@@ -63,7 +63,7 @@ struct AcknowledgedReport {
   friend bool operator==(const AcknowledgedReport&, const AcknowledgedReport&) = default;
 };
 
-// What the coordinator is told about a process when it registers.
+// What a process says about itself when it registers.
 struct ProcessHistory {
   std::optional<absl::Duration> age = {};  // time since it started; nullopt: has contributed before
   std::optional<AcknowledgedReport> acknowledged = {};
@@ -82,8 +82,8 @@ struct RegisterCall {
   std::string identity = {};  // name in the caller's certificate; empty means that it has none
   job::ProposedSettings proposed = {};  // only for the model `client`
   ProcessHistory process = {};
-  // Another process may be registered under the worker's name. True means that the connection of
-  // that process is closed: see Coordinator::PeerOfHolder().
+  // Another process may be registered under the same name. True means that its connection is
+  // closed, so that this process may get the name: see Coordinator::PeerOfHolder().
   bool holder_is_gone = false;
 };
 
@@ -110,8 +110,8 @@ struct Registration {
   // is of an earlier release.
   Round next_round;
   // Index of the worker: the lowest number, from 0 on, that no other living worker had when this
-  // life began. Not set means that the server is of an earlier release, or that such a server began
-  // this life.
+  // life began. Not set if this server, or the server that began this life, is of an earlier
+  // release.
   std::optional<uint32_t> index;
   std::optional<LiveWorkers> live_workers;  // not set by servers of earlier releases
 
@@ -181,8 +181,8 @@ struct Grant {
   int64_t num_samples = 0;     // number of samples of all local steps together
   int local_steps = 1;
   std::vector<double> learning_rates;  // one rate per local step
-  // If DefersContributions(): number of samples, over all workers, that the contributions to this
-  // round were computed on.
+  // If DefersContributions(): number of samples, over all workers, in the contributions to this
+  // round. They were computed for earlier grants.
   int64_t round_samples = 0;
   Round min_round;  // the pulled weights must include every round before this one
   int64_t first_heldout_sample = 0;
@@ -205,25 +205,25 @@ struct RoundReport {
   int64_t num_predictions = 0;
   int64_t num_samples = 0;
   absl::Duration compute;
-  // Exposed communication: time in which nothing could be computed because weights had not arrived
-  // or gradients had not left. It includes time in which the servers had no new weights yet. On a
-  // GPU this time is measured with the GPU's own clock.
+  // Exposed communication: time in which the worker could not compute, because it waited for
+  // weights to arrive or for gradients to be sent. It includes time in which the servers had no new
+  // weights yet. On a GPU this time is measured with the GPU's own clock.
   absl::Duration communication;
-  // Time spent waiting for grants, and for other workers whose pushes came first.
+  // Time in which the worker waited for a grant, or its push waited for pushes of other workers.
   absl::Duration wait;
   absl::Duration evaluation;  // time of evaluation, a part of `compute`; not sent
-  // The part of `compute` that the worker had computed before the grant came. Not sent.
+  // Time of computing before the grant came, a part of `compute`. Not sent.
   absl::Duration computed_ahead;
   double heldout_loss_sum = 0.0;
   int64_t heldout_correct = 0;
   int64_t heldout_predictions = 0;
   Version base_version;
   Metrics metrics = {};  // from the worker's program; means over the steps
-  // With error feedback, in the first report of a process: the number of earlier rounds whose
-  // residual is lost.
+  // Set in the first report of a process, if error feedback is used. Number of rounds that earlier
+  // processes of this worker completed and whose residual is lost.
   int64_t lost_residual_rounds = 0;
-  // If DefersContributions(): true means that the worker computes nothing on this grant, so that no
-  // steps are left for the next round.
+  // If DefersContributions(): true means that the worker computes nothing on this grant, so that it
+  // has nothing to contribute to the next round.
   bool leaves_nothing_in_hand = false;
 };
 

@@ -14,11 +14,12 @@ namespace lodestar::messages {
 
 enum class ContributionKind : uint8_t { kGradient, kPseudoGradient, kInitialWeights, kWeights };
 
-// Returns what workers contribute to the rounds of a job: gradients in sync and async. With local
-// steps they contribute weights if the servers measure changes from their own weights, or if the
-// outer optimizer is `average` and no encoding loses anything. In all other cases they contribute
-// pseudo-gradients: encoded weights would lose more than encoded changes, and workers that start
-// from inexact weights would pull the servers back to these inexact weights.
+// Returns what workers contribute to the rounds of a job:
+//   Gradients, if the job has no local steps.
+//   Weights, if IsAnchoredAtServer(). Also if the outer optimizer is `average` and no encoding
+//     loses anything.
+//   Pseudo-gradients otherwise. Encoded weights would lose more than encoded changes. Workers that
+//     start from inexact weights would also pull the servers back to these weights.
 inline ContributionKind RoundContributionKind(const job::JobSpec& job) {
   if (!job::HasLocalSteps(job)) return ContributionKind::kGradient;
   if (job::IsAnchoredAtServer(job)) return ContributionKind::kWeights;
