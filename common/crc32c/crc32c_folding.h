@@ -48,7 +48,8 @@ extern const Folding kFolding;
 // null if there are not so many.
 const Folding* FoldingAt(int index);
 
-// Returns the result of Crc32cCopy() by `folding`, or of Crc32c() if `destination` is null.
+// Returns the result of Crc32cCopy(), or of Crc32c() if `destination` is null, computed with
+// `folding`.
 uint32_t Crc32cBy(const Folding& folding, void* destination, const void* source, size_t size,
                   uint32_t seed, bool streams);
 

@@ -53,9 +53,8 @@ absl::StatusOr<FileDescriptor> OpenFolder(const std::string& path) {
   return folder;
 }
 
-// Returns the names of folders in `folder`, without hidden ones. Some may be other files if the
-// file system does not tell. Looks at no more than `most` entries, and sets *is_cut to true if
-// there are more.
+// Returns the names of the folders in `folder`, without hidden ones. Names of an unknown type are
+// included. Looks at no more than `most` entries, and sets *is_cut to true if there are more.
 absl::StatusOr<std::vector<std::string>> NamesIn(const FileDescriptor& folder,
                                                  const std::string& path, int most, bool* is_cut) {
   const int own = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

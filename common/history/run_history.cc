@@ -460,11 +460,10 @@ absl::StatusOr<RunHistory> ReadHistory(const std::string& path) {
 }
 
 bool MayBeHistory(absl::string_view beginning) {
+  // https://www.sqlite.org/fileformat2.html, "The Database Header".
+  constexpr absl::string_view kMagic("SQLite format 3\0", 16);
   // Offset of a byte in the header. 1 means that SQLite writes with a rollback journal and not with
   // a write-ahead log (WAL). All our files have 1.
-  constexpr absl::string_view kMagic("SQLite format 3\0", 16);
-  // Offset of a byte in the header. The value 1 means that changes go into the file itself. All our
-  // files have this value.
   constexpr size_t kFormOfWrites = 18;
   constexpr size_t kApplicationId = 68;
   constexpr absl::string_view kOurs("LODE");  // kApplication as bytes, the highest byte first

@@ -88,8 +88,7 @@ absl::Status WriteHistory(const std::string& path, const RunHistory& history);
 absl::StatusOr<RunHistory> ReadHistory(const std::string& path);
 
 // Returns true if a file with this beginning may be a history. `beginning` has kHistoryHeaderBytes,
-// or the whole file if it is shorter. Returns true for an empty file, because it may become a
-// history.
+// or the whole file if it is shorter. An empty file counts as an empty history.
 inline constexpr size_t kHistoryHeaderBytes = 100;
 bool MayBeHistory(absl::string_view beginning);
 

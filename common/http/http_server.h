@@ -50,7 +50,7 @@ class HttpServer {
   // Maximum number of event streams at a time. Further readers get 503.
   static constexpr int kMaxReaders = 8;
   static constexpr size_t kMaxConnections = 128;
-  // Time from the connection to the end of the request, including the TLS handshake.
+  // Maximum time from the connection to the end of the request, including the TLS handshake.
   static constexpr absl::Duration kRequestPatience = absl::Seconds(5);
   // kStallPatience: maximum time in which a reader of a stream must take some bytes.
   // kAnswerPatience: maximum time in which a client must take a whole answer.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The bytes of a whole HTTP/1.1 answer with a text, for a request that is refused before it is
-// parsed. Pure.
+// Makes a whole HTTP/1.1 answer with a text, for a request that is refused before it is parsed.
+// Pure.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace lodestar::http {
 
-// Returns the answer. `status` is such as "400 Bad Request". The answer tells the client that the
-// connection closes.
+// Returns the bytes of the answer. `status` is text such as "400 Bad Request". The answer tells the
+// client that the connection closes.
 std::string TextAnswer(absl::string_view status, absl::string_view text);
 
 }  // namespace lodestar::http
