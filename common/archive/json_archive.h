@@ -18,9 +18,9 @@
 //                                  earlier releases, the field stays as it is.
 //   Sparse(name, field, absent)    The key is written only if the field is not `absent`. If the key
 //                                  is absent, the field is set to `absent`.
-//   Flag(name, field)              A bool. The key is written only if the field is true. If the key
-//                                  is there, the field is set to true, whatever the value in the
-//                                  file.
+//   Flag(name, field)              A bool. The key is written only if the field is true. A reader
+//                                  sets the field to true if the key is there, whatever its value,
+//                                  and to false if it is absent.
 //   Note(name, value)              Written for people who read the file. Never read back.
 //   bool Has(name, is_written)     For a group of keys that are either all there or all absent. A
 //                                  writer returns `is_written`. A reader returns true if `name`, a
@@ -98,7 +98,8 @@ inline absl::Status NotA(absl::string_view wanted) {
   return absl::InvalidArgumentError(absl::StrCat(" is not ", wanted));
 }
 
-// Returns `status`, an error in a part of the field `name`, with `name` put in front.
+// Returns `status` with `name` put in front of its message. `status` is an error in the field
+// `name` or in a part of it.
 inline absl::Status InField(absl::string_view name, const absl::Status& status) {
   if (status.ok()) return status;
   const absl::string_view rest = status.message();
@@ -280,7 +281,8 @@ class JsonReader {
   void Sparse(const char* name, Value& value, const Value& absent = Value()) {
     fields_.contains(name) ? (*this)(name, value) : void(value = absent);
   }
-  // Reads an optional. If the key is there, its value must not be null.
+  // Reads an optional, which is not set if the key is absent. If the key is there, its value must
+  // not be null.
   template <typename Value>
   void Sparse(const char* name, std::optional<Value>& value) {
     value.reset();

@@ -46,7 +46,8 @@ struct FileNameForm {
 
 using CountedTable = std::vector<std::tuple<WorkerId, Incarnation, Round>>;
 
-// A shard in its stored form: each bucket is a row, and equal dedup tables are stored once.
+// The stored form of a ShardManifest. Each bucket is a row. Buckets with equal lists of CountedRow
+// share one table.
 struct StoredShard {
   int shard = 0;
   params::ElementRange range;
@@ -56,8 +57,7 @@ struct StoredShard {
   std::vector<CountedTable> counted_tables = {};
   // For each bucket: begin, end, version, and the index of its table in counted_tables.
   std::vector<std::tuple<int64_t, int64_t, Version, uint64_t>> buckets = {};
-  // For each bucket: the usual norm and its number of contributions. Empty means that no norm is
-  // known.
+  // For each bucket: the fields of a NormRow. Empty means that no norm is known.
   std::vector<std::tuple<double, int64_t>> norms = {};
   // For each bucket: the fields of a DelayedStepRow. Empty means that no bucket has begun a step.
   std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>> delayed_steps = {};

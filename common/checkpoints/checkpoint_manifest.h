@@ -89,8 +89,8 @@ struct Manifest {
   // never had a leader lease, or that an earlier release wrote the checkpoint.
   int64_t lease_revision = 0;
   JournalManifest journal = {};
-  // --checkpoint_dir of the server, if it wrote the checkpoint into its --fallback_dir. Empty means
-  // that the checkpoint is in its --checkpoint_dir, or that an earlier release wrote it.
+  // --checkpoint_dir of the server, if it wrote the checkpoint into its --fallback_dir. Otherwise,
+  // and in checkpoints of earlier releases, empty.
   std::string run_folder = {};
 };
 
@@ -99,8 +99,8 @@ struct Manifest {
 bool IsOvertaken(const Manifest& manifest, const Manifest& other);
 
 // FormatShardManifest() turns the part of a shard into text, and ParseShardManifest() reads that
-// text. Equal dedup tables are written once, so the text is small enough for a message. Errors:
-// InvalidArgument naming the field and the fault.
+// text. Equal lists of CountedRow are written once, so that the text is small enough for a message.
+// Errors: InvalidArgument naming the field and the fault.
 std::string FormatShardManifest(const ShardManifest& shard);
 absl::StatusOr<ShardManifest> ParseShardManifest(absl::string_view text);
 

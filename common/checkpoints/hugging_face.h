@@ -30,8 +30,7 @@ inline constexpr int64_t kMaxHuggingFaceJsonBytes = 64 << 20;
 // the field, its value and the value that our models have.
 absl::StatusOr<params::ModelSpec> ModelSpecFromHuggingFace(absl::string_view config);
 
-// Returns true if the config.json describes a GPT-2. Programs that are not from Hugging Face use
-// files of that name also.
+// Returns true if the config.json describes a GPT-2. Other programs have files of that name also.
 bool IsConfigOfGpt2(absl::string_view config);
 
 // Returns the names of the weights files, ascending. Errors: InvalidArgument if the text is not an

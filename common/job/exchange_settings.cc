@@ -15,8 +15,8 @@
 namespace lodestar::job {
 namespace {
 
-// Number of local steps in a round of the trial. They are enough to measure the time of a step
-// beside the time of the exchange, and few enough for slow workers.
+// Number of local steps in a round of the trial. There are enough of them to measure the time of a
+// step, and few enough for slow workers.
 constexpr int kTrialSteps = 5;
 
 int64_t InRounds(int64_t steps, double steps_per_round) {

@@ -29,7 +29,7 @@ using Type = JobField::Type;
 constexpr int64_t kMaxRounds = int64_t{1} << 48;
 constexpr int kMaxWorkers = 1 << 16;
 constexpr int64_t kMaxBucketBytes = int64_t{1} << 30;
-// Limits far above useful values, such that products of them fit into fp32.
+// Limits far above useful values. Products of them still fit into fp32.
 constexpr double kMaxRate = 1e6;
 constexpr double kMaxNorm = 1e30;
 // Minimum of --norm_limit, unless it is 0 (no limit). Norms of contributions from workers without

@@ -159,7 +159,7 @@ struct JobSpec {
   double outer_beta2 = 0.95;
   double outer_epsilon = 0.1;
   OuterReduction outer_reduction = OuterReduction::kMean;  // for local_sgd
-  // For async_local_sgd.
+  // Used in async_local_sgd.
   MomentumCorrectionKind momentum_correction = MomentumCorrectionKind::kNone;
   Anchor anchor = Anchor::kWorker;  // for async_local_sgd
   OptimizerSettings optimizer;
@@ -175,7 +175,7 @@ struct JobSpec {
   int64_t eval_samples = 0;  // 0 means all held-out samples
   int64_t bucket_bytes = params::kDefaultBucketBytes;
   params::Encoding push_encoding = params::Encoding::kFp32;  // encoding of contributions
-  // Encoding of weights; if not kFp32, changes of the weights are sent.
+  // Encoding in which servers send weights. If it is not kFp32, they send changes of the weights.
   params::Encoding pull_encoding = params::Encoding::kFp32;
   // True means that the part that encoding loses is added to the next contribution or change.
   bool error_feedback = true;

@@ -43,8 +43,8 @@ absl::StatusOr<LogFormat> ParseLogFormat(absl::string_view name);
 void InitLogging(absl::string_view process_name, LogLevel level,
                  LogFormat format = LogFormat::kText);
 
-// Adds every line that is logged from now on to `tail` also. `tail` must outlive all threads that
-// log. Null means that no lines are kept.
+// From now on, adds every logged line also to `tail`. `tail` must outlive all threads that log.
+// Null means that no lines are kept.
 void KeepLog(LogTail* tail);
 
 // Return one line in the format kText or kJson, without its newline. kText uses the time zone of

@@ -10,12 +10,12 @@
 namespace lodestar::machine {
 
 struct HostMemory {
-  // Total memory under the limit with the least available memory. 0 means that no limit could be
-  // read.
+  // Total memory that the limit with the least available memory allows. 0 means that no limit could
+  // be read.
   int64_t total_bytes = 0;
   // Memory that can be taken now without swapping: free memory and cached files.
   int64_t available_bytes = 0;
-  std::string limited_by;  // "this machine", or such as "the control group /jobs/7" or "ulimit -v"
+  std::string limited_by;  // "this machine", "the control group /jobs/7", "ulimit -v" or similar
 };
 
 // Returns the memory. `root` is the folder that contains /proc and /sys, and tests use trees of

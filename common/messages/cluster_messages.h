@@ -87,7 +87,7 @@ struct RegisterCall {
   bool holder_is_gone = false;
 };
 
-// The living workers of a coordinator, which are registered or members.
+// The workers that are registered or members at this time.
 struct LiveWorkers {
   int64_t count = 0;
   uint32_t lowest_index = 0;  // the lowest Registration::index among them
@@ -150,8 +150,8 @@ struct HeartbeatCall {
   uint64_t bytes_pulled = 0;
   std::string activity;
   std::optional<Standstill> standstill = {};
-  // Version of the map whose addresses the worker has. nullopt means that the worker does not want
-  // to be told new addresses.
+  // Version of the server addresses that the worker has. nullopt means that the worker does not ask
+  // for new addresses.
   std::optional<uint64_t> map_version = {};
   PathFacts path = {};
   // The last round of this incarnation whose report the coordinator has acknowledged.
