@@ -138,8 +138,8 @@ absl::Status VerifyCheckpointFile(storage::FileSystem& file_system, const std::s
                                   const CheckpointFile& file);
 
 // Reads every file of the checkpoint and compares it with the manifest. Blocks on the disk. Errors:
-// those that MayBeWhole() names; NotFound (no manifest); DataLoss naming the file, the offset or
-// checksum, and what was expected.
+// those that MayBeWhole() names; NotFound (no manifest); DataLoss naming the file and what is wrong
+// with it.
 absl::StatusOr<Manifest> VerifyCheckpoint(storage::FileSystem& file_system,
                                           const std::string& directory);
 

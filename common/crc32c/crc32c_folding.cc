@@ -91,8 +91,8 @@ template <Copy kCopy>
 inline Lanes Take(const uint8_t* data, uint8_t* copy) {
   Lanes lanes = Load(data);
   if constexpr (kCopy != Copy::kNone) {
-    // Keeps the compiler from loading twice: the bytes that are stored must be the bytes that are
-    // summed.
+    // Keeps the compiler from loading the bytes twice. The stored bytes must be those that the
+    // checksum is computed from.
     asm volatile("" : "+v"(lanes));
     if constexpr (kCopy == Copy::kStreamed) {
       Stream(copy, lanes);

@@ -113,7 +113,8 @@ class Search {
   std::vector<std::string> notes;
 
  private:
-  // Keeps the newest kMaxRuns runs, so that no more than that many descriptors are open.
+  // Adds `run`, and drops the oldest run if there are more than kMaxRuns. So no more descriptors
+  // than that are open.
   void Keep(FoundRun run) {
     const auto is_newer = [](const FoundRun& a, const FoundRun& b) {
       return std::tie(b.history.st_mtim.tv_sec, b.history.st_mtim.tv_nsec, a.name) <

@@ -80,7 +80,7 @@ std::string EventJson(const HistoryEvent& event);
 // Replaces the content of the file, or creates the file. Errors: Unimplemented (the file is of a
 // later release); DataLoss (it is damaged or not ours); ResourceExhausted (the disk is full);
 // Unavailable (another process writes it); those of common/runtime/file_io.h; else Unknown. Each
-// names the path.
+// error names the path.
 absl::Status WriteHistory(const std::string& path, const RunHistory& history);
 
 // Reads the file within seconds, whatever it holds. Errors: NotFound; FailedPrecondition (not a
