@@ -224,8 +224,8 @@ class OneRequest : private httplib::Server {
     return false;
   }
 
-  // Returns a hint with the flag that makes this server known under another name, such as the name
-  // of a proxy.
+  // Returns a hint with the flag that gives this server one more host name, such as that of a
+  // proxy.
   std::string NamesHint() const {
     if (config_.names_flag.empty()) return "";
     return absl::StrCat("; if a proxy shows this page under that name, give ", config_.names_flag);

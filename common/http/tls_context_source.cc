@@ -27,8 +27,8 @@ std::shared_ptr<const TlsContext> TlsContextSource::Current() const {
 }
 
 void TlsContextSource::Refresh() {
-  // The version is taken before the files are read. If the files change during the reading, the
-  // next Refresh() notices the change.
+  // Gets the version before the files are read. If the files change meanwhile, the next Refresh()
+  // notices the change.
   const std::string version = Version();
   {
     absl::MutexLock lock(&mutex_);

@@ -19,7 +19,7 @@
 namespace lodestar::http {
 
 // The server's certificate, and the authority that must have issued client certificates.
-// Thread-safe. Sessions keep the parts that they need.
+// Thread-safe. A TlsSession may outlive its context.
 class TlsContext {
  public:
   // Reads the files once. Errors: those of ReadCredentials(); InvalidArgument if OpenSSL does not

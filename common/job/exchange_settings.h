@@ -55,7 +55,7 @@ JobSpec TrialOf(JobSpec asked);
 // The other modes are for workers of unequal speed.
 std::vector<Mode> ModesToChooseFrom();
 
-// Returns the number of each worker's steps in a round.
+// Returns the number of steps that each worker makes in a round.
 double StepsPerRound(const JobSpec& job);
 
 // Returns `job` with its lengths in rounds: total, warm-up and time between evaluations. If

@@ -142,11 +142,11 @@ struct JobSpec {
   StalenessScaling staleness_scaling = StalenessScaling::kNone;
   // If HasLocalSteps(): H, the steps between two exchanges of the same parameters.
   int local_steps = 1;
+  // local_sgd: number of fragments that the parameters are cut into. Each round exchanges one of
+  // them; see FragmentPlan.
+  int fragments = 1;
   // local_sgd: number of steps that a worker makes after an exchange has begun and before it takes
   // the new weights.
-  int fragments = 1;
-  // local_sgd: number of steps of the next window that a worker makes while it still waits for the
-  // weights of an exchange.
   int overlap_steps = 0;
   MergeKind merge = MergeKind::kKeep;  // how weights that arrive during a window are merged
   double merge_alpha = 0.5;            // share of the worker's local weights in kMix

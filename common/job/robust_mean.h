@@ -26,8 +26,8 @@ struct RobustMean {
   int trim = 0;  // used by kTrimmed
 
   bool is_robust() const { return kind != Kind::kNone; }
-  // Returns how many of the lowest values are left out of `num_contributions` values. As many of the
-  // highest values are left out. At least one value is used.
+  // Returns how many of the lowest of `num_contributions` values are left out. As many of the
+  // highest are left out. At least one value is used.
   int TrimOf(int num_contributions) const;
   // Returns the smallest number of contributions for which TrimOf() is `trim`. For a median it is
   // 3, and for the plain mean 1.
