@@ -64,7 +64,7 @@ class AddressSearch {
   // all addresses have been tried.
   bool GoesOn(const absl::Status& answer);
   // Returns the last answer. If all addresses have been tried, returns an error that contains the
-  // answers of all.
+  // answers of all addresses.
   absl::Status Outcome() const;
 
  private:

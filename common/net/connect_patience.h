@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ConnectPatience decides how long a program keeps trying if no server answers. Every answer begins
-// the time anew, also a refusal that may be temporary. Pure: the time is passed in.
+// Decides how long a program tries to connect while no server answers. The timeout begins with the
+// first unanswered attempt. Every answer ends it, even a temporary refusal. Pure: the caller passes
+// the time.
 #pragma once
 
 #include <optional>

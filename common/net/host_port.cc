@@ -22,8 +22,8 @@ constexpr int kMaxPort = 65535;
 // RFC 1035 allows names of 253 characters. The rest is for brackets, zone, colon and port.
 constexpr size_t kMaxAddressBytes = 300;
 
-// Returns true if `host` is a name or an address. If a scheme or a path were in it, gRPC would look
-// up a name that does not exist, or open a file.
+// Returns true if `host` has only characters of names and addresses, and is not a URI scheme of
+// gRPC. For example, gRPC would read "unix:1" as the path of a file.
 bool IsHost(absl::string_view host, bool had_brackets) {
   const absl::string_view punctuation = had_brackets ? ":.%-_" : ".-_";
   const bool has_only_letters = std::all_of(host.begin(), host.end(), [punctuation](char c) {

@@ -27,7 +27,7 @@ struct HostPort {
 // names.
 bool IsAddress(const std::string& host);
 
-// Reads HOST:PORT. A host that gRPC takes for a scheme is refused: gRPC reads "unix:1" as a file.
+// Reads HOST:PORT. Refuses a host that is a URI scheme of gRPC: gRPC reads "unix:1" as a file.
 // `lowest_port` is 0 if the system may choose the port, else 1. Errors: InvalidArgument naming
 // `flag`, the value and the form wanted.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view flag, absl::string_view value,

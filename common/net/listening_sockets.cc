@@ -32,7 +32,7 @@ bool Set(int fd, int level, int option, int value) {
 
 bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
 
-// Returns false if `list` has an equal address before `address`, because a name may have the same
+// Returns true if no element of `list` before `address` equals `address`. A name may have the same
 // address twice. `address` is an element of `list`.
 bool IsFirst(const addrinfo& address, const addrinfo* list) {
   while (list != &address &&
@@ -52,7 +52,7 @@ sockaddr_storage AddressOf(int fd) {
 
 int PortOf(int fd) {
   const sockaddr_storage address = AddressOf(fd);
-  // The port has the same offset in the addresses of both families.
+  // sin_port and sin6_port have the same offset.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 
@@ -108,7 +108,7 @@ class Try {
     if (!socket.is_open()) return socket;
     sockaddr_storage place{};
     std::memcpy(&place, address.ai_addr, address.ai_addrlen);
-    // The port has the same offset in the addresses of both families.
+    // sin_port and sin6_port have the same offset.
     reinterpret_cast<sockaddr_in*>(&place)->sin_port = htons(static_cast<uint16_t>(result_.port));
     const int fd = socket.get();
     // Accepted connections inherit these options.

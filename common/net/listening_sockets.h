@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Sockets that listen on one HOST:PORT. If the host is a name with several addresses, each has a
-// socket.
+// Sockets that listen on one HOST:PORT. If the host is a name with several addresses, each address
+// has its own socket.
 #pragma once
 
 #include <string>
@@ -23,11 +23,13 @@ struct ListeningSockets {
   std::vector<std::string> loopback_only;
 };
 
-// Listens on `address`. Port 0 means that the system chooses the port. 0.0.0.0 and :: mean all
-// addresses of both families, as in gRPC. Accepted connections send at once (TCP_NODELAY), and
-// break if sent data is not acknowledged for `unacknowledged_timeout`. A port counts as taken only
-// if another process listens on it. Connections that have ended do not matter. Errors: Unavailable
-// with the system's reason and what to do with `flag` ("--listen").
+// Listens on `address`. Errors: Unavailable with the system's reason and what to do with `flag`
+// ("--listen").
+// - If the port is 0, the system chooses the port.
+// - 0.0.0.0 and :: both mean all IPv4 and all IPv6 addresses, as in gRPC.
+// - Accepted connections send at once (TCP_NODELAY). They break if sent data is not acknowledged
+//   for `unacknowledged_timeout`.
+// - A port can be used even if connections on it have just ended (SO_REUSEADDR).
 absl::StatusOr<ListeningSockets> Listen(const HostPort& address, absl::string_view flag,
                                         absl::Duration unacknowledged_timeout);
 

@@ -73,7 +73,7 @@ TEST(ListeningSocketsTest, PortIsFreeAtOnceWhenItsConnectionsHaveEnded) {
   ASSERT_OK_AND_ASSIGN(ListeningSockets first, Listen({"127.0.0.1", 0}, "--listen", kTimeout));
   FileDescriptor client = ConnectV4(first.port);
   ASSERT_TRUE(client.is_open());
-  // The side that closes a connection first keeps its address for a minute (TIME_WAIT).
+  // The server closes its connection first, so the port stays in TIME_WAIT for a minute.
   FileDescriptor(accept(first.sockets[0].get(), nullptr, nullptr)).Reset();
   client.Reset();
   const int port = first.port;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Measures how long answers on one connection take, and says how long to wait for the next. Follows
-// RFC 6298, as TCP does: a smoothed round-trip time and its variation. Numbers in brackets are its
-// sections. Pure. Not thread-safe.
+// Measures how long answers on one connection take, and says how long to wait for the next answer.
+// Follows RFC 6298, as TCP does: a smoothed round-trip time and its variation. Comments such as
+// (2.2) name sections of RFC 6298. Pure. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -26,15 +26,14 @@ class RoundTripTime {
     smoothed_ = 0.875 * smoothed_ + 0.125 * took;
   }
 
-  // Notes that no answer came within `waited`. A single lost answer or a dead connection says
-  // nothing about the path. After several lost answers in a row, the waiting time may have been too
-  // short, so it is doubled. (5.5)
+  // Notes that no answer came within `waited`. One or two missing answers change nothing. After
+  // kUnansweredInARow of them in a row, `waited` may have been too short, so the next waiting time
+  // is doubled. (5.5)
   void OnUnanswered(absl::Duration waited) {
     if (++num_unanswered_ >= kUnansweredInARow) longest_ = 2 * waited;
   }
 
-  // Returns how long to wait for an answer: the time that follows from the measurements, but at
-  // least `least` and at most `most`.
+  // Returns how long to wait for an answer. The result is at least `least` and at most `most`.
   absl::Duration Patience(absl::Duration least, absl::Duration most) const {
     return std::clamp(std::max(smoothed_ + 4 * variation_, longest_), least, most);
   }
