@@ -64,7 +64,8 @@ absl::StatusOr<std::string> FollowLinks(const std::string& path) {
   for (int links = 0; links <= kMaxLinks; ++links) {
     struct stat info;
     if (lstat(target.c_str(), &info) != 0) {
-      // Links in /proc lead to pipes and sockets, which have no path. /dev/stdout is such a link.
+      // stat() finds a file, but lstat() does not. So `path` is a link through /proc, such as
+      // /dev/stdout, to a pipe or a socket.
       if (errno == ENOENT && exists) return refuse(" is ", followed.st_mode);
       if (errno == ENOENT) return target;
       return ErrnoStatus(errno, "examine", target);
@@ -93,7 +94,8 @@ absl::StatusOr<std::string> ResolveOutput(const std::string& path) {
 
 absl::Status CheckOutput(absl::string_view flag, const std::string& path) {
   if (path.empty()) return absl::OkStatus();
-  // The destructor removes the file, because Commit() is not called.
+  // The destructor of the ReplacementFile removes the temporary file, because Commit() is not
+  // called.
   const absl::Status status = ReplacementFile::Create(path).status();
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("--", flag, "=", path, ": ", status.message()));
@@ -151,7 +153,7 @@ absl::StatusOr<LineFile> LineFile::Open(const std::string& path, bool may_share)
   const int descriptor = open(target.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, kMode);
   if (descriptor < 0) return ErrnoStatus(errno, "open for appending", target);
   LineFile file(target, descriptor);
-  // File systems without locks fail with another errno, which is ignored.
+  // If the file system has no locks, flock() fails with another errno, which is ignored.
   const bool is_locked = flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   if (is_locked && !may_share) {
     return absl::AlreadyExistsError(absl::StrCat(

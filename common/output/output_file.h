@@ -41,12 +41,12 @@ class ReplacementFile {
   ~ReplacementFile();  // removes the temporary file unless Commit() was called
 
   absl::Status Append(absl::string_view bytes) { return writer_.Append(bytes); }
-  // Writes everything to the temporary file. Returns its name, under which it can be examined
-  // before Commit().
+  // Writes all appended bytes to the temporary file and syncs it. Returns the path of the temporary
+  // file, so that the caller can examine the file before Commit().
   absl::StatusOr<std::string> Finish();
   // Gives the new file its final name. Returns when the new name is on disk.
   absl::Status Commit() { return CommitAs(target_); }
-  // Gives the new file the name `target` in the same folder, instead of its own name.
+  // As Commit(), but names the new file `target`. `target` must be in the same folder.
   absl::Status CommitAs(const std::string& target);
   // Returns the path that Commit() uses, with links resolved.
   const std::string& target() const { return target_; }
@@ -66,9 +66,9 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view cont
 // A file that grows by whole lines, each written with one call. Not thread-safe.
 class LineFile {
  public:
-  // Creates the file, or appends to an existing one. The open file is locked, so that no other
-  // object or process opens it. If `may_share`, the file is opened even if another process has
-  // locked it. Errors: AlreadyExists (it is locked); those of ResolveOutput() and of files.
+  // Opens the file for appending, and creates it if it does not exist. Locks the file, so that no
+  // other LineFile opens it. If `may_share` is true, opens the file even if it is locked. Errors:
+  // AlreadyExists (the file is locked); those of ResolveOutput() and of opening a file.
   static absl::StatusOr<LineFile> Open(const std::string& path, bool may_share = false);
 
   LineFile(LineFile&& other) noexcept;
@@ -78,8 +78,9 @@ class LineFile {
   // Returns the path with links resolved.
   const std::string& path() const { return path_; }
 
-  // Appends `line`, which has no newline. After an error the file is as before. If even that fails,
-  // the next line begins with a newline, so that the incomplete line does not spoil it.
+  // Appends `line`, which has no newline, and a newline. If that fails, cuts off the part that was
+  // written. If the cut fails too, the next call begins with a newline, so that its line stays
+  // separate.
   absl::Status Append(absl::string_view line);
 
   // Keeps only the first `num_bytes` of the file, which must end a line. Needs no space on the
