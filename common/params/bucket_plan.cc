@@ -29,9 +29,8 @@ absl::Status CheckCover(const Layout& layout, const std::vector<ElementRange>& s
   return absl::OkStatus();
 }
 
-// Cuts the part of `block` that lies in `shard` into buckets of whole segments. The sizes are as
-// equal as whole segments allow, because a bucket of a few elements would cost a message of its
-// own.
+// Cuts `part`, which is in one block and one shard, into buckets of whole segments. All these
+// buckets have nearly the same size. A small last bucket would cost a whole message.
 absl::Status AppendBuckets(ElementRange part, int shard, int block, int64_t segment,
                            int64_t max_segments_per_bucket, std::vector<Bucket>& buckets) {
   const int64_t num_segments = (part.size() + segment - 1) / segment;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Cuts shards into buckets, the unit of aggregation, of versions and of transfer. Pure. Both sides
-// compute the same plan.
+// Cuts shards into buckets. A bucket is the unit of aggregation, of transfer and of versions. Pure.
+// Workers and servers compute the same plan.
 #pragma once
 
 #include <cstdint>

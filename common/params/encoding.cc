@@ -15,8 +15,7 @@
 namespace lodestar::params {
 
 int64_t ElementsIn(Encoding encoding, int64_t bytes, int64_t room) {
-  // Two int4 elements share a byte, so the last one of an odd number of elements takes a whole
-  // byte.
+  // The rest of a vector need not fill its last block or, in int4, its last byte.
   if (bytes == EncodedBytes(encoding, room)) return room;
   const int64_t block = BlockElements(encoding);
   const int64_t block_bytes = EncodedBytes(encoding, block);

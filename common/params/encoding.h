@@ -21,19 +21,23 @@ class Encoding {
     kFp32,
     kBf16,  // rounded to nearest, ties to even
     kFp16,  // IEEE half, rounded to nearest, ties to even
-    // Per block: scale (fp32), then a signed byte per element. The element's value is scale * byte.
-    // Rounded to nearest or stochastically (Rounding of kernels/operation_arguments.h).
+    // A block has a scale (fp32), then a signed byte per element. The element's value is scale *
+    // byte. The byte is rounded to nearest or stochastically (Rounding in
+    // kernels/operation_arguments.h).
     kInt8,
-    // Per block: scale (bf16, rounded up), then two codes per byte, the first element's code in the
-    // low half. The element's value is scale * code. A code is in two's complement, from -7 to 7,
-    // and rounded as in kInt8. An unused half is 0.
+    // A block has a scale (bf16, rounded up), then a code of 4 bits per element. The element's
+    // value is scale * code. Codes are in two's complement, from -7 to 7, and rounded as in kInt8.
+    // The first code of a byte is in the low half. An unused half is 0.
     kInt4,
-    // Only the topk() elements of largest magnitude of each block are sent, or all if the block has
-    // fewer. The other elements are 0. Per block: low and step (bf16), then the positions in the
-    // block, ascending, 12 bits each, then codes of topk_bits() bits each. The upper bit of a code
-    // is the sign, the other bits are the level. The element's value is +-(low + level * step).
-    // Positions and codes fill bytes from the low end. Each list fills whole bytes, and unused bits
-    // are 0.
+    // A block has the topk() elements of largest magnitude, or all elements if it has fewer. The
+    // other elements are 0. The parts of a block are:
+    // - `low` and `step` (bf16 each);
+    // - the positions of the elements in the block, ascending, 12 bits each;
+    // - a code of topk_bits() bits per element. Its upper bit is the sign, its other bits are the
+    //   level.
+    //
+    // The element's value is +-(low + level * step). Positions and codes fill each byte from the
+    // low end. The positions end with a whole byte, and so do the codes. Unused bits are 0.
     kTopK2,  // the level has one bit
     kTopK4,  // the level has three bits
   };
@@ -90,7 +94,7 @@ inline constexpr Encoding kAllEncodings[] = {Encoding::kFp32,
 inline constexpr int64_t kInt8Block = 256;
 inline constexpr int64_t kInt4Block = 128;
 inline constexpr int64_t kTopKBlock = 4096;
-// A number of elements that is a whole number of blocks in every encoding.
+// Number of elements that is a multiple of every encoding's block.
 inline constexpr int64_t kWholeBlocks = kTopKBlock;
 static_assert(kWholeBlocks % kInt4Block == 0 && kWholeBlocks % kInt8Block == 0);
 
@@ -127,7 +131,7 @@ struct TopKBlockBytes {
 };
 static_assert(int64_t{1} << TopKBlockBytes::kPlaceBits == kTopKBlock);
 
-// Returns the number of bytes of `elements` consecutive elements, of which the first begins a
+// Returns the encoded size in bytes of `elements` consecutive elements. The first element begins a
 // block.
 constexpr int64_t EncodedBytes(Encoding encoding, int64_t elements) {
   switch (encoding.kind()) {
@@ -151,29 +155,30 @@ constexpr int64_t EncodedBytes(Encoding encoding, int64_t elements) {
   return 0;
 }
 
-// Returns the number of elements that the `bytes` of a chunk hold. The chunk begins with a block,
-// and `room` elements are left up to the end of its vector. The result is `room` or a number of
-// whole blocks. -1 means that `bytes` fits neither.
+// Returns the number of elements in a chunk of `bytes`. The chunk begins with a block. Its vector
+// has `room` elements from there to its end. The result is `room` or a number of whole blocks. -1
+// means that `bytes` is the size of neither.
 int64_t ElementsIn(Encoding encoding, int64_t bytes, int64_t room);
 
 // Returns the maximum number of elements of a chunk of `bytes` that is not the last of its vector.
 // The chunk has whole blocks, at least one.
 int64_t ChunkElements(Encoding encoding, int64_t bytes);
 
-// Returns the maximum number of the newest changes of a vector that are kept, at least 1. More
-// changes together would not be smaller than the vector in fp32.
+// Returns how many of a vector's newest encoded changes are kept: as many as are together smaller
+// than the vector in fp32, but at least 1.
 int64_t ChangesKept(Encoding encoding, int64_t elements);
 
-// Convert between an encoding and its name in flags, such as "int8". Both kinds of top-k have the
-// name "topk", which is read as top-k with the default parameters. Errors: InvalidArgument naming
-// the flag, the name and what is allowed.
+// ParseEncoding() reads the name of an encoding in a flag, such as "int8". EncodingName() returns
+// that name. "topk" is the name of both kinds of top-k. It is read as top-k with the default
+// parameters. Errors: InvalidArgument naming the flag, the name and what is allowed.
 absl::StatusOr<Encoding> ParseEncoding(absl::string_view flag, absl::string_view name);
 absl::string_view EncodingName(Encoding encoding);
 // Returns the name in the wire form, such as "topk2" or "topk4".
 absl::string_view EncodingKindName(Encoding::Kind kind);
 
-// Convert between an encoding and a text with its parameters, such as "int8" or "topk(64,2)" for
-// topk() 64 and topk_bits() 2. Errors: InvalidArgument naming `what` and the text.
+// EncodingText() returns an encoding with its parameters, such as "int8" or "topk(64,2)" for topk()
+// 64 and topk_bits() 2. ParseEncodingText() reads that text. Errors: InvalidArgument naming `what`
+// and the text.
 std::string EncodingText(Encoding encoding);
 absl::StatusOr<Encoding> ParseEncodingText(absl::string_view what, absl::string_view text);
 

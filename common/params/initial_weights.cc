@@ -20,8 +20,8 @@ uint64_t StreamOf(const std::string& name) {
   return hash;
 }
 
-// Fills `out` with elements from `begin` on. Element i is value i % 4 of the generator's block i /
-// 4. `values` turns a block into its four values.
+// Fills `out` with the elements from `begin` on. Block b of the random generator gives the elements
+// 4 * b to 4 * b + 3. `values` turns a block into these four values.
 template <typename Values>
 void FillFromBlocks(uint64_t seed, uint64_t stream, int64_t begin, absl::Span<float> out,
                     Values values) {

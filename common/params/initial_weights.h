@@ -10,10 +10,9 @@
 
 namespace lodestar::params {
 
-// Writes elements [begin_in_tensor, begin_in_tensor + out.size()) of the tensor. The values are the
-// same however a tensor is cut and whichever process fills a part. They do not depend on other
-// tensors of the layout. Machines whose log, sin and cos round alike compute the same bits.
-// Thread-safe.
+// Writes elements [begin_in_tensor, begin_in_tensor + out.size()) of the tensor. The values do not
+// depend on how a tensor is cut into parts, which process fills a part, or the other tensors of the
+// layout. Machines whose log, sin and cos round alike compute the same bits. Thread-safe.
 void FillInitial(const TensorSpec& tensor, uint64_t seed, int64_t begin_in_tensor,
                  absl::Span<float> out);
 

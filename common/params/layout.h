@@ -33,10 +33,11 @@ struct TensorSpec {
   bool decay = false;  // true means that weight decay applies
   Initializer initializer;
   // True means that the tensor has no gradient, such as a running mean. Workers contribute its
-  // values, and the servers keep the mean of them. Either all tensors of a block are averaged, or
-  // none.
+  // values, and the servers keep the mean of them. A block must not mix averaged tensors with
+  // others.
   bool averaged = false;
-  // A table of which each sample uses few rows. Like the initializer, this mark is not in the hash.
+  // True means that the tensor is a table of which each sample uses few rows. Layout::hash()
+  // ignores this mark.
   bool embedding = false;
 
   int64_t num_elements() const;
@@ -59,11 +60,14 @@ class Layout {
 
   Layout() = default;
 
-  // Builds a layout from tensors in the order of the parameter space. Assigns the offsets, and
-  // ignores offsets that are set already. Blocks must be 0, 1, 2, ... in non-decreasing order.
-  // Errors: InvalidArgument, which names the tensor and the limit, for: an empty list; bad or
-  // repeated names; dimensions below 1 or too many; products that overflow; blocks in another
-  // order; blocks with only some tensors averaged; averaged tensors that decay.
+  // Builds a layout from `tensors`, which are in the order of the parameter space. Sets the
+  // offsets. Errors: InvalidArgument, which names the tensor and the limit, if:
+  // - there are no tensors, or too many tensors, dimensions or elements;
+  // - a name is bad or repeated;
+  // - a dimension is below 1;
+  // - the tensors' blocks are not 0, 1, 2, ... in non-decreasing order;
+  // - a block mixes averaged tensors with others;
+  // - an averaged tensor has weight decay.
   static absl::StatusOr<Layout> FromTensors(std::vector<TensorSpec> tensors);
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
@@ -78,8 +82,8 @@ class Layout {
   // Returns 16 hex digits: a hash of names, shapes, offsets, blocks and the marks `decay` and
   // `averaged`. Initializers and the mark `embedding` are not part of the hash.
   const std::string& hash() const { return hash_; }
-  // Returns the parts of `range` that belong to one tensor each, in order, relative to the start of
-  // `range`. Parts of embeddings are left out.
+  // Returns the parts of `range` that belong to one tensor each, in order. The parts count elements
+  // from the start of `range`. Parts of embeddings are left out.
   std::vector<ElementRange> TensorParts(ElementRange range) const;
   // Returns the tensor with this name, or null.
   const TensorSpec* Find(const std::string& name) const;
@@ -107,28 +111,28 @@ struct EarlierTensor {
   bool is_transposed = false;  // true: the earlier matrix is [out, in] instead of [in, out]
 };
 
-// Returns the earlier form of the gpt's tensor that BuildLayout() calls `name`. A tensor that has
-// kept its name comes back unchanged.
+// Returns the earlier form of the tensor that BuildLayout() calls `name` in a gpt. If that tensor
+// is not one that was renamed, returns `name`, not transposed.
 EarlierTensor EarlierGptTensor(absl::string_view name);
 
 // Returns the layout that earlier releases used for the model. The order of the tensors, and so
 // their offsets, are the same as in BuildLayout(). Errors: as BuildLayout().
 absl::StatusOr<Layout> BuildEarlierLayout(const ModelSpec& spec);
 
-// Returns BuildLayout() or BuildEarlierLayout(), whichever is equal to `other`. The result has
-// initializers, which are not sent with a layout. Errors: as BuildLayout(); as CheckSameLayout() if
-// neither is equal.
+// Returns BuildLayout() or BuildEarlierLayout(), whichever equals `other`. The result has
+// initializers, which `other` need not have. Errors: those of BuildLayout(); those of
+// CheckSameLayout() if neither layout equals `other`.
 absl::StatusOr<Layout> RecognizeLayout(const ModelSpec& spec, const std::string& ours,
                                        const Layout& other, const std::string& theirs);
 
-// A matrix that is [rows, columns] in one layout, and lies as [columns, rows] at the same place in
-// another layout.
+// A matrix that is [rows, columns] in the wanted layout, and [columns, rows] in the other layout.
+// Both layouts have it at the same offset.
 struct TransposedMatrix {
   ElementRange range;  // the elements of the matrix in the parameter space
   int64_t rows = 0;
   int64_t columns = 0;
-  // Returns where element `element` of the wanted layout lies in the other layout. Both are
-  // elements of the parameter space.
+  // Returns the index in the other layout of the value that has index `element` in the wanted
+  // layout. Both indices count elements of the parameter space.
   int64_t WrittenAt(int64_t element) const {
     const int64_t i = element - range.begin;
     return range.begin + i % columns * rows + i / columns;

@@ -22,7 +22,7 @@ Initializer Normal(double standard_deviation) {
   return {InitializerKind::kNormal, static_cast<float>(standard_deviation)};
 }
 
-// Collects tensors. Weight decay applies to those of two or more dimensions, as in nanoGPT.
+// Collects tensors. A tensor of two or more dimensions has weight decay, as in nanoGPT.
 class TensorList {
  public:
   void BeginBlock() { ++block_; }
@@ -102,9 +102,9 @@ std::vector<TensorSpec> Tensors(const CnnSpec& cnn) {
 }
 
 // Names, shapes and order are those of Hugging Face's GPT2Model. Standard deviations are those of
-// GPT-2 (Radford et al. 2019, section 2.3). All are 0.02, except for weights that write to the
-// residual stream. There 0.02 is divided by the square root of the number of residual layers, two
-// per layer.
+// GPT-2 (Radford et al. 2019, section 2.3): 0.02 divided by the square root of the number of
+// residual layers for weights that write to the residual stream, and 0.02 for all others. Each
+// layer of the model has two residual layers.
 std::vector<TensorSpec> Tensors(const GptSpec& gpt) {
   const Initializer normal = Normal(0.02);
   const Initializer residual = Normal(0.02 / std::sqrt(2.0 * gpt.num_layers));

@@ -11,8 +11,8 @@
 namespace lodestar::params {
 namespace {
 
-// Limits far above the sizes of real models, and low enough that products of a few of these limits
-// fit into int64_t.
+// These limits are far above the sizes of real models. Products of a few of them still fit into
+// int64_t.
 constexpr int kMaxWidth = 1 << 20;
 constexpr int kMaxLayers = 4096;
 constexpr int kMaxImageSide = 1 << 14;

@@ -11,10 +11,10 @@
 namespace lodestar::params {
 namespace {
 
-// The size of a shard may differ from the mean size by 1 / kBalanceParts of the mean.
+// The size of a shard differs from the mean size by at most mean / kBalanceParts.
 constexpr int64_t kBalanceParts = 20;
-// Maximum length of a segment, 256 KiB of fp32. A bucket of default size then has several segments.
-// A model has so few segments that one sum for each of them can be sent.
+// Maximum number of elements of a segment: 256 KiB of fp32. A bucket of default size has several
+// segments. A model has few enough segments that a sum of squares for each can be sent.
 constexpr int64_t kMaxSegmentElements = 1 << 16;
 
 int BlockAt(const Layout& layout, int64_t element) {
@@ -47,8 +47,8 @@ bool IsBoundary(const Layout& layout, int64_t segment, int64_t element) {
 }  // namespace
 
 int64_t SegmentElements(const Layout& layout) {
-  // A boundary lies within half a segment of its ideal position. So the size of a shard differs
-  // from the ideal by at most one segment, which is at most 5 % of the smallest possible shard.
+  // Each end of a shard moves by at most half a segment, so the shard's size changes by at most one
+  // segment. With kMaxServers servers, a segment is at most 5 % of a shard.
   const int64_t limit = layout.num_elements() / (kMaxServers * kBalanceParts);
   return std::clamp<int64_t>(std::bit_floor(static_cast<uint64_t>(limit)), 1, kMaxSegmentElements);
 }

@@ -13,10 +13,10 @@ namespace lodestar::params {
 
 inline constexpr int kMaxServers = 256;
 
-// Returns the length in elements of a segment, over which sums of squares are computed. It is a
-// power of two that depends only on the layout. Segments start at each block's start. Shards and
-// buckets end only at ends of segments or blocks. So the norm of a gradient is the same to the bit
-// for any number of servers.
+// Returns the number of elements of a segment, over which sums of squares are computed. It is a
+// power of two that depends only on the layout. Each block starts a new segment. Shards and buckets
+// end only where a segment ends. So the norm of a gradient is the same to the bit for any number of
+// servers.
 int64_t SegmentElements(const Layout& layout);
 
 // Returns the segments of `range`, in order. `range` must start and end at segment or block

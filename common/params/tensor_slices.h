@@ -15,7 +15,8 @@ namespace lodestar::params {
 struct TensorSlice {
   std::string name;    // name in the file; see checkpoint_manifest.h
   std::string tensor;  // name of the tensor itself
-  // Shape of the tensor if the slice is all of it. Otherwise {number of elements}.
+  // Shape of the tensor if the slice is the whole tensor. Otherwise {number of elements of the
+  // slice}.
   std::vector<int64_t> shape;
   ElementRange range;  // elements of the parameter space
 };
