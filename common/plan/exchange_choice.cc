@@ -23,13 +23,13 @@ namespace {
 
 constexpr int kFragments[] = {2, 4, 8, 16};
 
-// The top-k encoding that cost the least loss in measurements (low_communication.md).
+// Top-k encoding with the least loss in measurements (low_communication.md).
 constexpr int kTopK = 256;
 constexpr int kTopKBits = 4;
 
-// Returns the numbers of local steps to try, in whole windows of `fragments`, up to `most`: all
-// small numbers, and larger ones in increments of about a tenth. If `overlap_steps` needs more
-// steps, begins with the number that it needs.
+// Returns the numbers of local steps to try, at most `most`: all small multiples of `fragments`,
+// and larger ones in increments of about a tenth. Each window of steps / fragments has at least
+// `overlap_steps` steps. If no number is possible, returns only fragments * max(overlap_steps, 1).
 std::vector<int> StepsToTry(int most, int fragments, int overlap_steps) {
   const int fewest = fragments * std::max(overlap_steps, 1);
   std::vector<int> steps;
@@ -47,8 +47,8 @@ std::vector<int> StepsToTry(int most, int fragments, int overlap_steps) {
 // steps grow (docs/howto/slow_links.md).
 constexpr double kMostRateOfOverlappedRounds = 0.4;
 
-// Differences between a kind of exchange and the base. Each kind is tried with several settings of
-// the open fields.
+// Settings in which a kind of exchange may differ from the base job. Each kind is tried with
+// several values of the other open settings.
 struct Kind {
   job::Mode mode = job::Mode::kSync;
   params::Encoding push = params::Encoding::kFp32;
@@ -141,9 +141,9 @@ std::vector<Kind> KindsOf(const job::JobSpec& base, const ExchangeBounds& bounds
     if (!open.pull_encoding) kind.pull = base.pull_encoding;
     const bool is_late = kind.is_cut || kind.has_overlap || kind.overlaps_rounds;
     if (is_client && is_late) continue;
-    // Overlapped rounds hide the time of an exchange, as fragments and overlapped steps do, so they
-    // are not combined with these. Overlapped rounds can also make steps grow
-    // (docs/howto/slow_links.md).
+    // Overlapped rounds are left out in two cases:
+    // - together with fragments or overlapped steps, which hide the same time;
+    // - if the base's outer learning rate may make their steps grow (docs/howto/slow_links.md).
     if (kind.overlaps_rounds && (kind.is_cut || kind.has_overlap)) continue;
     const bool may_grow = !open.mode &&
                           base.outer_optimizer == job::OuterOptimizerKind::kNesterov &&
@@ -204,20 +204,24 @@ ExchangeFacts Slower(const ExchangeFacts& facts, double times) {
 }
 
 // Says which of two options is better. There is a bound for the loss and one for the utilisation.
-// Options within both bounds come first. Among these, options with spare time come first, then
-// those that lose less, then those with fewer local steps, less overlap and fewer fragments. If
-// both options are beyond the bound of the loss, the one that loses less is better. Otherwise, if
-// both are beyond the bound of the utilisation, the one with more utilisation is better.
+// The first of these rules that distinguishes the options decides:
+// - An option within the bound of the loss is better.
+// - An option within the bound of the utilisation is better.
+// - If both are beyond the bound of the loss, less loss is better.
+// - If both are beyond the bound of the utilisation, more utilisation is better.
+// - An option with spare time is better.
+// - Less loss is better.
+// - Fewer local steps, then less overlap, then fewer fragments are better.
 class Preference {
  public:
   Preference(double utilisation, double most_loss_percent)
       : utilisation_(utilisation), most_loss_percent_(most_loss_percent) {}
 
-  // Sets whether `option` meets each bound. `slower` is its forecast if exchanges take longer by
-  // ExchangeBounds::spare.
+  // Sets which bounds `option` meets. `slower` is the forecast of the option if its exchanges take
+  // longer by ExchangeBounds::spare.
   void Judge(ExchangeOption& option, const ExchangeForecast& slower) const {
-    // Options are compared as they are shown, so errors below the last digit that is shown do not
-    // count.
+    // The tolerance is half of the last digit that is shown, so that options are compared as they
+    // are shown.
     constexpr double kTolerance = 5e-4;
     option.protects_loss =
         option.loss.percent.has_value() && *option.loss.percent <= most_loss_percent_ + kTolerance;
@@ -292,10 +296,10 @@ class Chooser {
   }
 
  private:
-  // Among the options of `sync` that the links do not slow down too much, returns the option with
-  // the least loss. "Not too much" means that with unlimited links the round would still take at
-  // least `utilisation` of its present time. Nullopt means that the links are too slow for all
-  // options.
+  // Returns the option of `sync` with the least loss. Only options count that are within the bound
+  // of the loss and that the links do not slow down too much. An option is slowed down too much if
+  // its round would be shorter than `utilisation` * its present round with unlimited links. Nullopt
+  // means that no option counts.
   absl::StatusOr<std::optional<size_t>> SyncThatLinksAllow(
       const std::vector<ExchangeOption>& options) {
     ExchangeFacts unlimited = facts_;
@@ -418,9 +422,9 @@ std::string LossText(const LossEstimate& loss) {
   return loss.percent.has_value() ? absl::StrFormat("%+.1f %%", *loss.percent) : "unknown";
 }
 
-// Returns the smallest factor, at most 2^20, by which all links would have to be faster to meet the
-// bounds. Nullopt means that faster links are not enough, because the round trip or the processors
-// take the time.
+// Returns the smallest factor, at most 2^20, by which all links must be faster to meet the bounds.
+// Nullopt means that faster links are not enough, because the round trip or the processors take too
+// much time.
 std::optional<double> FasterLinksThatDo(const job::JobSpec& base, const params::Layout& layout,
                                         int num_servers, const ExchangeFacts& facts,
                                         const ExchangeBounds& bounds) {
@@ -446,7 +450,7 @@ std::optional<double> FasterLinksThatDo(const job::JobSpec& base, const params::
   return high;
 }
 
-// Returns text that says that the servers' links limit the exchange. Empty means that they do not.
+// Returns text for users if the servers' links limit the exchange. Otherwise returns an empty text.
 std::string NarrowestLinks(const ExchangeFacts& facts, int num_servers) {
   const NetworkPath& path = facts.path;
   const double share = static_cast<double>(num_servers) / facts.num_workers;

@@ -26,43 +26,43 @@ inline constexpr double kMostLossPercent = 1.5;
 
 struct ExchangeBounds {
   double utilisation = 0.95;  // wanted utilisation; see ExchangeForecast
-  // Exchanges may take longer than forecast by this share. Options that still reach `utilisation`
-  // in that case are preferred. Measured rounds on links took up to 0.15 longer than forecast, and
-  // up to 0.33 longer if workers computed on the processors that move their bytes
+  // Exchanges may take longer than forecast by this share. Options that reach `utilisation` even
+  // then are preferred. Measured rounds on links took up to 0.15 longer than forecast. They took up
+  // to 0.33 longer if workers computed on the same processors that moved the bytes
   // (tests/bench/results/scaling.md).
   double spare = 0.25;
-  // Maximum loss: EstimateLoss() may be higher by this than the least loss that is possible with
-  // the settings that are not open.
+  // Maximum loss in percent above the least loss of all exchanges that may be chosen. Both losses
+  // are those of EstimateLoss().
   double loss_percent = kMostLossPercent;
   // Maximum number of local steps. DiLoCo trained with this number (arXiv:2311.08105).
   int max_local_steps = 500;
-  // Length of the job in steps, as in TrainingFacts.
+  // Number of steps of the whole job, as in TrainingFacts.
   std::optional<int64_t> total_steps = std::nullopt;
   bool begins_with_trained_weights = false;
-  // True means that `sync` is preferred to all exchanges with more loss, unless the links are too
-  // slow. They are too slow if `sync` makes less than `utilisation` of the steps that it would make
-  // with unlimited links.
+  // True means that `sync` is preferred to exchanges with more loss, unless the links are too slow.
+  // The links are too slow if `sync` makes less than `utilisation` of its steps with unlimited
+  // links.
   bool prefers_sync = false;
   // Maximum number of overlapped steps. Published results have up to 10 steps, with a loss below
   // 0.2 % (Streaming DiLoCo, arXiv:2501.18512).
   int max_overlap_steps = 10;
-  // Says which settings of the base may be replaced. All others stay as the operator has given
-  // them.
+  // Settings of the base that may be replaced. All others stay as the operator has set them.
   job::OpenSettings open = job::OpenSettings::All();
-  // Modes to choose from, without those that the job cannot have or the operator does not want.
-  // Asynchronous modes are forecast but never chosen: they are for workers of unequal speed, which
-  // the forecast does not know. If the mode is not open, the mode of the base is used.
+  // Modes to choose from. The caller leaves out modes that the job cannot have or that the operator
+  // does not want. Asynchronous modes are forecast but never chosen. They are for workers of
+  // unequal speed, and the forecast assumes equal speed. If the mode is not open, only the mode of
+  // the base is used.
   std::vector<job::Mode> modes = {job::Mode::kSync, job::Mode::kAsync, job::Mode::kLocalSgd,
                                   job::Mode::kAsyncLocalSgd};
-  // Returns OK if a job is possible. Other jobs are left out, such as top-k with a robust mean.
+  // Returns OK if a job is possible. Impossible jobs are not tried. An example is top-k with a
+  // robust mean.
   std::function<absl::Status(const job::JobSpec&)> possible = [](const job::JobSpec&) {
     return absl::OkStatus();
   };
 };
 
-// One way to exchange, with the best settings for its kind of exchange. If some settings of the
-// kind meet the bounds, these are the least costly of them. Otherwise they are those that come
-// nearest.
+// The best settings for one kind of exchange. If some settings meet the bounds, these are the least
+// costly of them. If none meets the bounds, these come nearest to the bounds.
 struct ExchangeOption {
   std::string name;  // such as "DiLoCo, int4, 4 fragments"
   job::JobSpec job;
@@ -85,10 +85,10 @@ struct ExchangeChoice {
   std::string reason;
 };
 
-// Chooses an exchange. `base` is the job with its model, optimizer and buckets. Its exchange
-// settings are replaced if `bounds` leaves them open. `base` need not pass ValidateJobSpec().
-// Errors: those of PlanExchangeSizes() for a job without fragments; InvalidArgument if `bounds`
-// leaves no option, with the first error of `possible`.
+// Chooses an exchange for `base`, the job with its model, optimizer and buckets. Replaces those
+// exchange settings of `base` that `bounds` leaves open. `base` need not pass ValidateJobSpec().
+// Errors: those of PlanExchangeSizes() for a job without fragments; InvalidArgument with the first
+// error of `possible` if `bounds` leaves no option.
 absl::StatusOr<ExchangeChoice> ChooseExchange(const job::JobSpec& base,
                                               const params::Layout& layout, int num_servers,
                                               const ExchangeFacts& facts,

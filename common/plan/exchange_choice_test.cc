@@ -77,8 +77,8 @@ TEST(ExchangeChoiceTest, OuterStepsAreSafe) {
   EXPECT_TRUE(has_local_steps);
 }
 
-// If the processors are the limit, fewer exchanges would save some time but raise the loss. So sync
-// is kept.
+// If the processors are the limit, fewer exchanges save little time but raise the loss. So the best
+// choice is still sync.
 TEST(ExchangeChoiceTest, SyncIsPreferredUnlessTheLinksForbidIt) {
   const ExchangeBounds bounds = {.prefers_sync = true};
   ExchangeFacts facts;
@@ -321,7 +321,8 @@ TEST(ExchangeChoiceTest, AnyFragmentsAndOverlapThatAreGivenHaveLocalSteps) {
   }
 }
 
-// A plain average loses more than the bound allows, whatever else is chosen.
+// The plain average that is given loses more than the bound allows. No other setting can change
+// that.
 TEST(ExchangeChoiceTest, TheBoundOfTheLossIsBeyondWhatIsGivenCosts) {
   job::JobSpec base = Base("gpt2-124m");
   base.mode = job::Mode::kLocalSgd;

@@ -26,22 +26,23 @@ constexpr double kControlBytes = 1500.0;
 
 constexpr double kStartupGain = 2.885;        // bbr_high_gain of Linux
 constexpr double kInitialWindowPackets = 10;  // RFC 6928
-// A connection's first transfer begins with the initial window. In that transfer, the round trip
-// that carries most bytes carries this share of all bytes (measured: 1.65 of 3.34 MB).
+// Largest burst of a connection's first transfer, as a share of the transfer. The burst is what one
+// round trip carries. Measured: 1.65 of 3.34 MB.
 constexpr double kShareOfLastRoundTrip = 0.5;
-// A lost packet costs this many round trips. It is noticed a quarter of a round trip after the
-// acknowledgement of later packets (RFC 8985, reordering window). Then the repair takes one more
+// Number of round trips that a lost packet costs. The loss is noticed a quarter of a round trip
+// after the acknowledgement of later packets (RFC 8985, reordering window). The repair takes one
 // round trip.
 constexpr double kRoundTripsPerLoss = 1.25;
 
-// A lost packet that no packet follows is sent again after two round trips and 200 ms (RFC 8985,
-// tail loss probe of Linux). The probe waits for a delayed acknowledgement. Later data takes one
-// more round trip, because the connection begins again with a small window.
+// Time that a lost packet costs if no packet follows it (RFC 8985, tail loss probe of Linux). It is
+// sent again after two round trips and 200 ms, in which the sender waits for a delayed
+// acknowledgement. Later data takes one more round trip, because the connection begins again with a
+// small window.
 constexpr double kProbeRoundTrips = 3.0;
 constexpr double kProbeSeconds = 0.2;
 
-// Share of the jobs in which workers that wait for their exchange use the servers' links one after
-// the other. Measured over 40 jobs on links of 100 Mbit/s and 50 or 150 ms, after 20 rounds.
+// Share of the jobs in which waiting workers use the servers' links one after the other instead of
+// together. Measured in 40 jobs, after 20 rounds, on links of 100 Mbit/s and 50 or 150 ms.
 constexpr double kShareApart = 0.7;
 
 // Share of a pull that arrives during the push, if clipping does not delay the pull. Measured with
@@ -54,9 +55,9 @@ constexpr double kBackward = 2.0 / 3.0;
 
 constexpr double kFp32Bytes = sizeof(float);
 
-// Returns the time of a pipeline of `stages` for `parts` equal parts. Each part passes one stage
-// after the other, and each stage handles one part at a time. The slowest stage never pauses, and
-// the other stages add their time for one part.
+// Returns how long `parts` equal parts take to pass all `stages` one after the other. The time of a
+// stage is its time for all parts. A stage handles one part at a time. The slowest stage never
+// pauses. Each other stage adds only its time for one part.
 double Pipeline(double parts, std::initializer_list<double> stages) {
   double sum = 0.0;
   double slowest = 0.0;
@@ -67,10 +68,10 @@ double Pipeline(double parts, std::initializer_list<double> stages) {
   return slowest + (sum - slowest) / std::max(parts, 1.0);
 }
 
-// Returns the expected delay by lost packets of transfers that last `seconds` and have `packets`
-// packets in all. Each packet is lost with probability `loss`, and then arrives `repair` seconds
-// later. Early losses are repaired during the transfer, so only the last loss counts. Its distance
-// from the end is exponentially distributed.
+// Returns the expected delay at the end of some transfers by their lost packets. The transfers take
+// `seconds` and have `packets` packets together. A packet is lost with probability `loss`, and then
+// arrives `repair` seconds later. Early losses are repaired during the transfers, so only the last
+// loss counts. Its distance from the end is exponentially distributed.
 double ExpectedTail(double seconds, double packets, double loss, double repair) {
   if (loss == 0.0 || repair == 0.0 || seconds == 0.0) return 0.0;
   const double per_second = packets * loss / seconds;
@@ -101,7 +102,7 @@ Transfer TransferOf(double bytes, double most_bytes, double line_rate, int flows
   return {seconds, tail};
 }
 
-// Returns the bytes of memory that an update of one parameter reads and writes (apply.md).
+// Returns the bytes of memory that the update of one parameter reads and writes (apply.md).
 double BytesPerUpdate(const job::JobSpec& job) {
   if (job::HasLocalSteps(job)) {
     switch (job.outer_optimizer) {
@@ -152,7 +153,7 @@ class RoundTimes {
     bytes_down_ = wire(round.pull_bytes, round.push_bytes);
 
     // `sharing` is the number of workers that exchange at the same time. line() returns the rate of
-    // each of `flows` transfers at the same time.
+    // one transfer while `flows` transfers run.
     const double sharing = job::HasRosters(job) ? workers : 1.0;
     const auto line = [&](double of_worker, double of_server, double flows) {
       return std::min({of_worker, servers * of_server / flows, facts.worker_rates.transport,
@@ -178,11 +179,12 @@ class RoundTimes {
     encode_ = fp32 / facts.worker_rates.Of(job.push_encoding).encode;
     decode_ = fp32 / facts.worker_rates.Of(job.pull_encoding).add;
     const double of_server = fp32 / servers;
-    // The server adds the contributions of all workers that exchange at the same time.
+    // The server adds one contribution of each worker that exchanges at the same time.
     add_ = sharing * of_server / facts.server_rates.Of(job.push_encoding).add;
     apply_ = of_server / kFp32Bytes * BytesPerUpdate(job) / facts.server_rates.apply +
              of_server / facts.server_rates.Of(job.pull_encoding).encode;
-    // A subtraction before a contribution and a merge after an exchange each use three vectors.
+    // A worker subtracts vectors before it contributes, and merges vectors after an exchange. Each
+    // of these two operations reads or writes three vectors.
     constexpr double kVectors = 3.0;
     vectors_ = kVectors * fp32 / facts.worker_rates.apply;
     overhead_ = absl::ToDoubleSeconds(facts.worker_rates.round_overhead);
@@ -205,30 +207,29 @@ class RoundTimes {
   Transfer pull;
 
  private:
-  // Returns the time in sync. Buckets are pushed as backward computes them, last layers first. The
-  // last bucket pushed is the first that forward needs, and forward begins as soon as that bucket
-  // has arrived.
+  // Returns the time of a round in sync. Buckets are pushed as the backward pass computes them,
+  // last layers first. The forward pass begins when the first layers' weights have arrived.
   double Synchronous() const {
     const double pushed = Pipeline(parts_, {kBackward * step_ + encode_, push.all(), add_});
     return pushed + round_trip_ +
            Pipeline(parts_, {apply_, PullBehindPush(pushed), decode_, kForward * step_}) +
            overhead_ + LostPackets(kEndsOfTransfers);
   }
-  // Returns the time of the part of a pull that comes after the push. The push takes the time
-  // `pushed`. A clipped gradient must wait for the norm of all buckets. Without clipping, weights
-  // of buckets arrive as soon as all their contributions have arrived
-  // (worker/trainer/pull_order.h).
+  // Returns the time of the part of the pull that comes after the push, which takes `pushed`. With
+  // clipping, the whole pull waits for the norm of all buckets. Without clipping, a bucket's
+  // weights arrive as soon as its contributions are complete (worker/trainer/pull_order.h).
   double PullBehindPush(double pushed) const {
     if (job_.clip_norm > 0.0) return pull.all();
     const double first = (kBackward * step_ + encode_ + push.all() + add_) / std::max(parts_, 1.0);
     return pull.all() - std::min(kPulledBesidePush * pull.all(), pushed - first);
   }
-  // Returns the time of local steps without overlap. A worker asks for new weights only after its
+  // Returns the time of a round without overlap. A worker asks for new weights only after its
   // contribution is acknowledged, because the weights may overwrite the contribution. Meanwhile the
-  // servers apply the contribution. The worker that pushes last also asks last, up to a round trip
-  // later. Until it asks, the servers send weights to other workers. So workers may drift apart and
-  // share the servers' links less. Measured drifts are a round trip with two workers, and a third
-  // of a round trip with four. In jobs without drift the workers stay together for a long time.
+  // servers apply the contributions. There are two cases, and kShareApart is the share of the
+  // first:
+  // - Apart: one worker pushes and asks later than the others, by `drift`. It shares the servers'
+  //   links less. Measured drifts are a round trip with two workers, and a third of one with four.
+  // - Together: all workers share the servers' links all the time.
   double Waiting(int steps) const {
     const double drift = round_trip_ / std::max(facts_.num_workers - 1, 1);
     const double last_push = std::max(push_alone_.all(), push.all() - drift);
@@ -246,16 +247,17 @@ class RoundTimes {
     return Computing(steps) + kShareApart * apart + (1.0 - kShareApart) * together + round_trip_ +
            vectors_ + overhead_ + LostPackets(kEndsOfTransfers + kMessages);
   }
-  // Returns the time if no worker waits for others. All workers still share the servers' links.
+  // Returns the time of a round in which no worker waits for other workers. The servers' links
+  // still limit all workers together.
   double Alone(int steps) const {
     return std::max(served_, Waiting(steps) + (job::HasLocalSteps(job_) ? 0.0 : -vectors_));
   }
-  // Returns the time of `steps` steps without the forward pass of the first. That pass runs while
-  // the weights arrive, and Waiting() counts it there.
+  // Returns the time of `steps` local steps without the first forward pass. Waiting() adds that
+  // pass, because it runs while the weights arrive.
   double Computing(int steps) const { return (steps - kForward) * step_; }
-  // Returns the time with overlap. Contributions leave and weights arrive bucket by bucket, in the
-  // same order. A lost packet costs time only if its repair takes longer than the work that runs at
-  // the same time.
+  // Returns the time of a round whose exchange overlaps with local steps. Contributions leave and
+  // weights arrive bucket by bucket, in the same order. A lost packet costs time only if its repair
+  // takes longer than the work that runs meanwhile.
   double Overlapped(int steps) const {
     const bool hides_all = job_.overlap_rounds || job::IsElastic(job_);
     const int hidden = hides_all ? steps : std::min(job_.overlap_steps, steps);
@@ -264,8 +266,8 @@ class RoundTimes {
         round_trip_ +
         Pipeline(parts_, {encode_, push.seconds, add_, apply_, pull.seconds, decode_}) +
         other_steps;
-    // The contribution is acknowledged, and reported with the request for the next grant. The
-    // servers' answer to the last worker waits behind the weights of the others.
+    // The contribution is acknowledged, then reported in the request for the next grant. The last
+    // worker's answer waits until the servers have sent the weights of all other workers.
     const double acknowledged =
         Pipeline(parts_, {encode_, push.seconds, add_}) + others_pull_ + 2 * round_trip_;
     const double round = std::max({encode_ + steps * step_, exchanged, acknowledged});
@@ -280,12 +282,13 @@ class RoundTimes {
            2 * vectors_ + overhead_;
   }
 
-  // Returns the expected delay if each worker sends `packets` packets that no packet follows.
+  // Returns the expected delay by losses of the `packets` packets per worker that no packet
+  // follows.
   double LostPackets(int packets) const { return packets * losers_ * probe_; }
 
-  // Packets that no packet follows and that a round waits for. Two are the last packets of push and
-  // pull. Four are messages: the acknowledgement, the request for new weights, the request for the
-  // next grant, and its answer.
+  // Numbers of packets that a round waits for and that no packet follows. kEndsOfTransfers counts
+  // the last packets of push and pull. kMessages counts the acknowledgement, the request for new
+  // weights, the request for the next grant, and the answer to that request.
   static constexpr int kEndsOfTransfers = 2;
   static constexpr int kMessages = 4;
 

@@ -98,7 +98,7 @@ TEST(ExchangeForecastTest, WithManyBucketsTransfersHideBehindBackwardAndForward)
   clipped.clip_norm = 1.0;
   const ExchangeForecast apart = ForecastExchange(clipped, sizes, SlowLinks());
   const Way way(apart);
-  // The time of a step is hidden behind the longer transfers, except for a thousandth.
+  // The longer transfers hide the step, except for the time of one of the 1000 buckets.
   EXPECT_NEAR(Seconds(apart), way.push + way.pull, 1e-3);
 }
 
@@ -110,7 +110,7 @@ TEST(ExchangeForecastTest, WithoutClippingWeightsComeDownWhileGradientsGoUp) {
   const ExchangeForecast even = ForecastExchange(job::JobSpec(), sizes, SlowLinks());
   const Way way(even);
   EXPECT_NEAR(Seconds(even), way.push + 0.67 * way.pull, 1e-2);
-  // The part of the pull that is hidden is at most the part that arrives during the push.
+  // If the push is short, it hides only as much of the pull as it takes itself.
   sizes.rounds[0].push_bytes /= 10;
   const ExchangeForecast more_comes = ForecastExchange(job::JobSpec(), sizes, SlowLinks());
   EXPECT_NEAR(Seconds(more_comes), Way(more_comes).pull, 1e-2);
@@ -141,7 +141,7 @@ TEST(ExchangeForecastTest, OverlapHidesAsMuchAsItsStepsTake) {
   job::JobSpec job = LocalSgd(60);
   for (const int overlap : {0, 1, 10, 60}) {
     job.overlap_steps = overlap;
-    // Contributions are deferred also without this setting.
+    // With overlap_steps, contributions are deferred even if this setting is false.
     job.overlap_rounds = false;
     if (overlap == 0) continue;
     const ExchangeForecast forecast = ForecastExchange(job, OneBucket(), SlowLinks());
@@ -196,16 +196,16 @@ TEST(ExchangeForecastTest, AllWorkersShareTheServersLinks) {
     facts.num_workers = 8;
     const ExchangeForecast many = ForecastExchange(job, OneBucket(), facts);
     EXPECT_NEAR(absl::FDivDuration(many.push, one.push), 4.0, 1e-6);
-    // A second server adds a link.
+    // The second server has links of its own.
     ExchangeSizes of_two = OneBucket();
     of_two.num_servers = 2;
     EXPECT_NEAR(absl::FDivDuration(ForecastExchange(job, of_two, facts).push, one.push), 2.0, 1e-6);
   }
 }
 
-// Two workers share the links of one server. In 0.7 of the jobs the first worker's weights are sent
-// while the second worker's request is on its way, for at most a round trip. Its next contribution
-// then comes earlier by the same time.
+// Two workers share the links of one server. In 0.7 of the jobs they are apart: the server sends
+// the first worker's weights while the second worker's request is on its way. That takes at most a
+// round trip. The first worker's next contribution comes earlier by the same time.
 TEST(ExchangeForecastTest, WorkersThatWaitMayTakeTurnsOnTheServersLinks) {
   ExchangeFacts facts = SlowLinks();
   facts.path.server_up = facts.path.server_down = 1e6;
@@ -235,7 +235,7 @@ TEST(ExchangeForecastTest, WhoWaitsForNobodyIsBoundByTheServersLinksAlone) {
   facts.num_workers = 2;
   EXPECT_NEAR(Seconds(ForecastExchange(job, OneBucket(), facts)), Seconds(one), 1e-6);
   facts.num_workers = 100;
-  // Each worker gets 4 MB, over links of 10 MB/s.
+  // The server sends 4 MB to each of the 100 workers, over a link of 10 MB/s.
   EXPECT_NEAR(Seconds(ForecastExchange(job, OneBucket(), facts)), 100 * one.bytes_down / 10e6,
               1e-6);
 }
@@ -308,7 +308,7 @@ TEST(TransferTimeTest, IsThatOfTheLineOrOfTheFirstBurstsOfBbr) {
   NetworkPath path = {.round_trip = absl::ZeroDuration(), .packet_bytes = 1000};
   EXPECT_EQ(TransferTime(5e6, 5e6, 1e6, 1, path), absl::Seconds(5));
   path.round_trip = absl::Milliseconds(100);
-  // The burst is longer than the round trip, so the line's rate is known.
+  // The burst is longer than the round trip, so the sender knows the line's rate.
   EXPECT_EQ(TransferTime(5e6, 5e6, 1e6, 1, path), absl::Seconds(5));
   // The burst is shorter: it takes a round trip divided by the gain, however fast the line is.
   EXPECT_NEAR(absl::ToDoubleMilliseconds(TransferTime(5e5, 5e5, 1e9, 1, path)), 100 / 2.885, 1e-3);
@@ -321,14 +321,12 @@ TEST(TransferTimeTest, IsThatOfTheLineOrOfTheFirstBurstsOfBbr) {
 TEST(TransferTimeTest, LostPacketsCostTheirShareOfTheLineAndATailThatIsRepaired) {
   NetworkPath path = {
       .round_trip = absl::Milliseconds(100), .packet_loss = 0.5, .packet_bytes = 1000};
-  // In a long transfer some packet is always lost at the end, and is repaired 1.25 round trips
-  // later.
+  // In a long transfer, some packet at the end is always lost. Its repair takes 1.25 round trips.
   EXPECT_NEAR(absl::ToDoubleSeconds(TransferTime(1e9, 1e9, 1e6, 1, path)), 2000.125, 0.01);
   // Almost no packet is lost.
   path.packet_loss = 1e-9;
   EXPECT_NEAR(absl::ToDoubleSeconds(TransferTime(1e6, 1e9, 1e6, 1, path)), 1.0, 1e-6);
-  // A thousand packets in a second, and a tenth of them is lost: the last lost one is 10 ms before
-  // the end.
+  // A tenth of the 1000 packets per second is lost. The last lost packet is 10 ms before the end.
   path.packet_loss = 0.1;
   EXPECT_NEAR(absl::ToDoubleSeconds(TransferTime(1e6, 1e9, 1e6, 1, path)), 1.0 / 0.9 + 0.114, 2e-3);
   EXPECT_GT(TransferTime(1e4, 1e9, 1e6, 8, path), TransferTime(1e4, 1e9, 1e6, 1, path));
@@ -343,8 +341,9 @@ TEST(WireBytesTest, AreThoseThatDevicesHaveCounted) {
   EXPECT_NEAR(WireBytes(107'547, 2, 107'547, kPacket) / 109'484, 1.0, 0.01);
 }
 
-// gpt2-124m in int4, two workers, 100 Mbit/s and 50 ms, 80 steps of 0.3 s. Source:
-// tests/bench/results/low_communication.md. The two workers and the server share two threads.
+// gpt2-124m in int4, two workers, links of 100 Mbit/s and 50 ms, 80 steps of 0.3 s per round.
+// Source: tests/bench/results/low_communication.md. The two workers and the server share two
+// threads.
 TEST(ExchangeForecastTest, ForecastsTheUtilisationThatWasMeasured) {
   const params::Layout layout = *params::BuildLayout(*params::ModelPreset("gpt2-124m"));
   job::JobSpec job = LocalSgd(80);

@@ -13,7 +13,7 @@
 
 namespace lodestar::plan {
 
-// What one worker exchanges in one round, over all servers.
+// What one worker exchanges with all servers in one round.
 struct RoundSizes {
   int64_t elements = 0;
   int64_t buckets = 0;

@@ -15,50 +15,53 @@
 namespace lodestar::plan {
 namespace {
 
-// Small models from scratch, 500 to 4000 steps (local_steps.md): loss in percent for each doubling
-// of the workers, if their weights are averaged every 20 local steps. Longer jobs of small models
-// are assumed to lose as much. kSmallModel and kLongJob are the sizes from which the published
-// table is used.
+// Losses of small models from scratch, 500 to 4000 steps (local_steps.md). kPerDoublingOfWorkers is
+// in percent for each doubling of the workers, with weights averaged every 20 local steps. Longer
+// jobs of small models are assumed to lose as much. For models of kSmallModel parameters and jobs
+// of kLongJob steps or more, the published table is used.
 constexpr double kMeasuredModel = 0.8e6;
 constexpr double kMeasuredJob = 1000.0;
 constexpr double kLongJob = 8000.0;
 constexpr double kPerDoublingOfWorkers = 3.3;
 constexpr double kPerDoublingOfWorkersIfDecays = 5.2;
-// The loss above is for kBaseLocalSteps local steps. For each doubling of the local steps, this
-// share of it is added. For each halving, the share is subtracted.
+// kPerDoublingOfWorkers is for kBaseLocalSteps local steps. Each doubling of the local steps adds
+// this share of it. Each halving subtracts this share.
 constexpr double kBaseLocalSteps = 20.0;
 constexpr double kSharePerDoublingOfLocalSteps = 0.14;
-// An outer step may be longer than the step of an average. Up to kSafeOuterStepRatio, each doubling
-// of OuterStepRatio() lowers the loss by kPerDoublingOfReach. Momentum needs some rounds until a
-// step is as long as that of an average. Each of these rounds after the first raises the loss by
-// kPerRoundOfDelay.
+// OuterStepRatio() is the length of an outer step, compared with the step of an average. Each
+// doubling of the ratio, up to kSafeOuterStepRatio, lowers the loss by kPerDoublingOfReach percent.
+// With momentum, the first outer steps are shorter than the step of an average. Each such round
+// after the first raises the loss by kPerRoundOfDelay percent.
 constexpr double kPerDoublingOfReach = 6.5;
 constexpr double kPerRoundOfDelay = 0.72;
-// Additional loss for each doubling of OuterStepRatio() above kSafeOuterStepRatio: at most
-// kPerDoublingOfRatio, because seeds differ by a factor of ten. It applies in full up to
-// kRatioLocalSteps local steps. With more local steps the additional loss falls with their square.
-// If a job begins with trained weights, the additional loss is multiplied by kShareOfTrained.
+// Maximum additional loss for each doubling of OuterStepRatio() above kSafeOuterStepRatio. The loss
+// differs between seeds by a factor of ten. With more than kRatioLocalSteps local steps, it falls
+// with the square of their number. For jobs that begin with trained weights, it is multiplied by
+// kShareOfTrained.
 constexpr double kPerDoublingOfRatio = 13.5;
 constexpr double kRatioLocalSteps = 8.0;
 constexpr double kShareOfTrained = 0.5;
-// A schedule decays if its last rate is at most this part of its peak.
+// A schedule of the learning rate decays if its last rate is at most this part of its peak.
 constexpr double kDecayedRate = 0.2;
-// DiLoCo compared with data-parallel training, 30 local steps (arXiv:2503.09799, table 4): loss in
-// percent with 1, 2, 4 and 8 workers, for the smallest and the largest model. Between these sizes
-// the loss falls with the logarithm of the size: the result for 90 million parameters and 4 workers
-// is 1.5 %.
+// Loss in percent of DiLoCo with 1, 2, 4 and 8 workers, compared with data-parallel training. The
+// arrays are for the smallest and the largest model, with 30 local steps (arXiv:2503.09799, table
+// 4). Between these sizes the loss is interpolated by the logarithm of the size.
 constexpr double kSmallModel = 35e6;
 constexpr double kLargeModel = 2.4e9;
 constexpr double kSmallModelPercent[] = {0.0, 0.7, 2.0, 3.9};
 constexpr double kLargeModelPercent[] = {0.0, -0.1, 0.3, 1.1};
 constexpr double kKnownLocalSteps = 30.0;
-// From 30 to 100 local steps, which are 1.7 doublings, models of 35 to 500 million parameters lose
-// 0.3 to 0.9 % (arXiv:2501.18512).
+// Additional loss for each doubling of the local steps above 30. With 100 local steps, which are
+// 1.7 doublings, models of 35 to 500 million parameters lose 0.3 to 0.9 % more than with 30
+// (arXiv:2501.18512).
 constexpr double kPercentPerDoubling = 0.45;
-// Additional loss if the whole job has few outer steps. With a momentum of 0.9 the whole loss was
-// 5.0 % with 28 outer steps, 2.2 % with 50, 1.6 % with 56 and 0.8 % with 100. With a momentum of
-// 0.8 it was 1.4 % with 28 outer steps, which the other terms here explain. With 50 there was no
-// loss (low_communication.md, "What auto chooses").
+// Additional loss for each halving of the number of outer steps below kEnoughOuterSteps. It is
+// added only if the outer momentum is above kShortMomentum. Measured losses (low_communication.md,
+// "What auto chooses"):
+// - With a momentum of 0.9: 5.0 % with 28 outer steps, 2.2 % with 50, 1.6 % with 56, 0.8 % with
+//   100.
+// - With a momentum of 0.8: 1.4 % with 28 outer steps, none with 50. The other terms explain the
+//   1.4 %.
 constexpr double kEnoughOuterSteps = 64.0;
 constexpr double kShortMomentum = 0.8;
 constexpr double kPercentPerHalving = 2.9;
@@ -66,9 +69,9 @@ constexpr double kPercentPerHalving = 2.9;
 // (encodings.md, low_communication.md).
 constexpr double kSyncInt8 = 0.1;
 constexpr double kSyncInt4 = 0.4;
-// Loss of top-k, if sums are divided by senders and weights are pulled in int4. With 256 elements
-// in 4 bits it is 0.9 and 0.7 %, with 64 in 2 bits 2.3 %. If sums are divided by all workers, it is
-// 10 % (low_communication.md).
+// Loss of top-k if weights are pulled in int4 (low_communication.md). If sums are divided by the
+// number of senders, 256 elements in 4 bits lose 0.9 and 0.7 %, and 64 elements in 2 bits lose 2.3
+// %. If sums are divided by the number of workers, the loss is 10 %.
 constexpr double kTopK256In4 = 0.9;
 constexpr double kTopK64In2 = 2.3;
 constexpr double kTopKByWorkers = 10.0;
@@ -78,18 +81,19 @@ constexpr int kManyElements = 256;
 constexpr double kOverlap = 0.2;
 constexpr int kKnownOverlapSteps = 10;
 // Minimum number of local steps with overlap. With fewer, the outer momentum amplifies late
-// contributions: the loss was 35 % with 3 local steps, 20 % with 5 and 1.7 % with 9. With 20 and
-// more and with fragments, overlap costs only kOverlap (low_communication.md).
+// contributions: the loss was 35 % with 3 local steps, 20 % with 5 and 1.7 % with 9. With at least
+// 20 local steps and fragments, overlap costs only kOverlap (low_communication.md).
 constexpr int kLeastStepsWithOverlap = 20;
-// Minimum number of local steps without overlap. 8 steps lowered the loss by 1.2 %. Fewer were not
-// measured.
+// Minimum number of local steps without overlap. The loss with 8 steps was 1.2 % lower. Fewer steps
+// were not measured.
 constexpr int kLeastSteps = 8;
 // Loss of overlapped rounds: 3.5 % with two workers, 16 % with four (low_communication.md).
 constexpr double kOverlappedRoundsOfTwo = 3.5;
 constexpr double kOverlappedRoundsOfMore = 16.0;
 
-// Returns the value of table 4 for `workers`, interpolated by the logarithm of workers and size.
-// Beyond 8 workers the value grows as fast as from 4 to 8.
+// Returns the loss of `workers` workers in the table of kSmallModelPercent and kLargeModelPercent.
+// Interpolates by the logarithms of workers and model size. Beyond 8 workers, each doubling adds as
+// much as from 4 to 8.
 double PercentOfWorkers(int workers, double parameters) {
   const double size = std::clamp(
       std::log(parameters / kSmallModel) / std::log(kLargeModel / kSmallModel), 0.0, 1.0);
@@ -140,7 +144,7 @@ bool Decays(const job::LearningRateSchedule& schedule) {
 
 double Doublings(double value, double base) { return std::log2(std::max(value, 1e-9) / base); }
 
-// Returns the maximum loss from outer steps that are longer than kSafeOuterStepRatio.
+// Returns the maximum loss by outer steps that are longer than kSafeOuterStepRatio.
 double PercentOfOvershoot(const job::JobSpec& job, const TrainingFacts& training) {
   if (!job::IsOuterStepLong(job)) return 0.0;
   const double relaxed = std::min(1.0, kRatioLocalSteps / job.local_steps);
@@ -148,14 +152,15 @@ double PercentOfOvershoot(const job::JobSpec& job, const TrainingFacts& training
          relaxed * relaxed * Doublings(job::OuterStepRatio(job), job::kSafeOuterStepRatio);
 }
 
-// Returns the difference in loss between outer steps of nesterov and an average, without
-// PercentOfOvershoot(). A negative number means that nesterov is better. A momentum of 0 means sgd.
-// A ratio of 1 with momentum 0 is the average itself.
+// Returns the additional loss of outer steps compared with an average, without
+// PercentOfOvershoot(). A negative number means less loss than an average. `ratio` is that of
+// OuterStepRatio(). A momentum of 0 means sgd. A ratio of 1 with a momentum of 0 is the average
+// itself.
 double PercentOfReach(double ratio, double momentum) {
   double percent = -kPerDoublingOfReach * Doublings(std::min(ratio, job::kSafeOuterStepRatio), 1.0);
   if (ratio > 1.0 && momentum > 0.0) {
-    // The momentum sums rate * (1 + momentum + momentum^2 + ...). After `rounds` rounds that sum is
-    // 1.
+    // An outer step has the length of an average's step once rate * (1 + momentum + momentum^2 +
+    // ...) reaches 1. That takes `rounds` rounds.
     const double rounds = std::log(1.0 - 1.0 / ratio) / std::log(momentum);
     percent += kPerRoundOfDelay * std::max(rounds - 1.0, 0.0);
   }
@@ -168,7 +173,7 @@ double PercentOfDefaultReach() {
 }
 
 double PercentOfReach(const job::JobSpec& job) {
-  // PercentOfTopK() was measured with outer steps of sgd and includes their cost.
+  // PercentOfTopK() was measured with outer steps of sgd. It already includes their loss.
   if (job.push_encoding.is_topk()) return PercentOfDefaultReach();
   const double ratio = job::OuterStepRatio(job);
   // adam and easgd were not measured. They are assumed to be like an average.
@@ -196,8 +201,8 @@ double ShareOfPublished(const TrainingFacts& training) {
          share(static_cast<double>(*training.total_steps), kMeasuredJob, kLongJob);
 }
 
-// Adds the loss that comes from separate training between exchanges, without late merges and with
-// exact encodings.
+// Adds the loss that comes from training separately between exchanges. Does not add the losses by
+// late contributions and by encodings.
 void AddWindows(const job::JobSpec& job, const TrainingFacts& training, Sum& sum) {
   const int workers = training.num_workers;
   const std::string who = absl::StrCat(workers, workers == 1 ? " worker" : " workers");
@@ -208,7 +213,8 @@ void AddWindows(const job::JobSpec& job, const TrainingFacts& training, Sum& sum
   }
   double percent = published;
   std::string length = "many";
-  // Fine-tuning lost no more than the published values (local_steps.md: -1.7 to +1.0 %).
+  // Fine-tuning lost no more than the published values, so nothing is added for it (local_steps.md:
+  // -1.7 to +1.0 %).
   if (!training.begins_with_trained_weights && workers > 1) {
     percent += std::max(PercentOfReach(job) - PercentOfDefaultReach(), 0.0);
   }

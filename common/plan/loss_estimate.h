@@ -12,7 +12,7 @@
 
 namespace lodestar::plan {
 
-// Facts, besides the settings of the job, that the loss depends on.
+// Facts besides the job's settings that the loss depends on.
 struct TrainingFacts {
   int64_t num_parameters = 0;
   int num_workers = 1;

@@ -50,8 +50,9 @@ TEST(LossEstimateTest, SyncCostsWhatRoundingCosts) {
   EXPECT_NEAR(Percent(job, k35Million, 8), 0.4, 1e-9);
 }
 
-// Compares with the table of arXiv:2503.09799. At its smallest model the estimate is exact. For 90
-// million parameters, inside the table, it is within 0.2 of the published 0.6, 1.45 and 3.1 %.
+// Compares with the table of arXiv:2503.09799. For its smallest model the estimate is exact. For 90
+// million parameters, where the estimate interpolates, it is within 0.2 of the published 0.6, 1.45
+// and 3.1 %.
 TEST(LossEstimateTest, WorkersCostWhatThePublishedTableSays) {
   EXPECT_NEAR(Percent(DiLoCo(30), k35Million, 1), 0.0, 1e-9);
   EXPECT_NEAR(Percent(DiLoCo(30), k35Million, 2), 0.7, 1e-9);
@@ -99,7 +100,7 @@ TEST(LossEstimateTest, FineTuningCostsLessThanTrainingFromScratch) {
   }
 }
 
-// These rows with seed 3 of tests/bench/results/local_steps.csv were not used to fit the estimate.
+// Rows of tests/bench/results/local_steps.csv with seed 3. The estimate was not fitted to them.
 TEST(LossEstimateTest, WhatWasMeasuredIsAtMostAPointAboveTheForecast) {
   struct Row {
     int workers;
@@ -159,7 +160,7 @@ TEST(LossEstimateTest, FewOuterStepsOfALongMomentumCost) {
   };
   EXPECT_THAT(percent(72 * 32).reason, HasSubstr("only 32 outer steps +2.9 %"));
   EXPECT_THAT(percent(100'000).reason, Not(HasSubstr("only")));
-  // A job that is shorter than one window makes one outer step.
+  // A job with fewer steps than local_steps makes one outer step.
   EXPECT_THAT(percent(1).reason, HasSubstr("only 1 outer steps"));
 }
 
@@ -170,7 +171,7 @@ TEST(LossEstimateTest, GrowsWithWorkersLocalStepsAndOverlap) {
   }
   EXPECT_EQ(Percent(DiLoCo(8), k35Million, 2), Percent(DiLoCo(30), k35Million, 2));
   EXPECT_LT(Percent(DiLoCo(30), k35Million, 2), Percent(DiLoCo(31), k35Million, 2));
-  // The loss rose from 3.53 to 3.56 nats in arXiv:2501.18512.
+  // In arXiv:2501.18512 the loss rose by 0.8 %, from 3.53 to 3.56 nats.
   EXPECT_NEAR(Percent(DiLoCo(100), k35Million, 2) - Percent(DiLoCo(30), k35Million, 2), 0.8, 0.2);
   job::JobSpec hasty = DiLoCo(9);
   EXPECT_TRUE(Estimate(hasty, k35Million, 2).percent.has_value());

@@ -12,7 +12,7 @@ namespace lodestar::plan {
 namespace {
 
 // The memory for arriving contributions is the size of the shard's weights, divided by this number.
-// With more memory, contributions would only wait there for their turn.
+// More memory would not be faster: contributions would only wait there until they are added.
 constexpr int64_t kStagingShare = 4;
 // Minimum number of slots for arriving contributions. Two streams of each of two workers fill one
 // slot each.
@@ -54,8 +54,8 @@ int NumServerStateVectors(const job::JobSpec& job) {
   const messages::ContributionKind kind = messages::RoundContributionKind(job);
   if (kind == messages::ContributionKind::kGradient)
     return NumGradientStateVectors(job.optimizer.kind);
-  // If windows differ in length, a step is made in parts. It needs three vectors: the momentum, the
-  // step so far, and the weights where the step began.
+  // If workers' windows differ in length, an outer step is made in parts. It needs three vectors:
+  // the momentum, the part of the step that is made, and the weights where the step began.
   constexpr int kDelayed = 3;
   const bool is_delayed = job.mode == job::Mode::kAsyncLocalSgd;
   switch (job.outer_optimizer) {
@@ -81,18 +81,17 @@ ShardMemory EstimateShardMemory(const job::JobSpec& job, int64_t num_elements,
   ShardMemory memory;
   memory.weights = num_elements * static_cast<int64_t>(sizeof(float));
   memory.optimizer_state = memory.weights * NumServerStateVectors(job);
-  // Without rosters, contributions are applied directly from the place where they arrived, and
-  // there are no sums.
+  // Without rosters there are no sums: contributions are applied from the slot where they arrived.
   if (job::HasRosters(job)) memory.sums = memory.weights;
-  // The sums need a second vector: for each element, the total weight of its senders or the sum of
-  // the directions.
+  // The second vector holds, for each element, the total weight of its senders or the sum of the
+  // contributions' directions.
   if (job::DividesBySenders(job) || job::AveragesDirections(job)) memory.sums *= 2;
-  // A robust mean holds all contributions of a round at once. If more workers join than the job
-  // begins with, it needs more memory than this.
+  // A robust mean holds all contributions of a round at once. The estimate counts min_workers of
+  // them. If more workers join, the shard needs more memory.
   if (job.robust_mean.is_robust()) memory.sums *= job.min_workers;
   if (job.pull_encoding != params::Encoding::kFp32) {
-    // The shadow is the weights as the workers have them. It needs one vector for itself, one for
-    // its newest changes and, without error feedback, one for the last weights.
+    // The shadow is a copy of the weights as the workers have them. It has one vector for the copy
+    // and one for its newest changes. Without error feedback it also has one for the last weights.
     memory.shadow = memory.weights * (job.error_feedback ? 2 : 3);
   }
   const int64_t slot_bytes = std::min(job.bucket_bytes, memory.weights);

@@ -20,8 +20,8 @@ struct ShardMemory {
   int64_t sums = 0;     // sums of a round's contributions
   int64_t shadow = 0;   // the weights as workers have them; used if changes are sent
   int64_t staging = 0;  // memory for contributions that are arriving
-  // Size of copies. While a checkpoint is written or weights are read, updates go to copies of
-  // weights and optimizer state.
+  // Memory for copies of weights and optimizer state. Updates go to the copies while a checkpoint
+  // is written or weights are read.
   int64_t copies = 0;
 
   int64_t steady() const { return weights + optimizer_state + sums + shadow + staging; }
@@ -34,8 +34,8 @@ struct ShardMemory {
 // Default maximum memory for contributions that are arriving.
 inline constexpr int64_t kStagingBytes = 64 << 20;
 
-// Returns the number of slots for arriving contributions of a shard with `num_elements`: a share of
-// its weights, at most `max_bytes`.
+// Returns the number of slots for arriving contributions of a shard with `num_elements`. The slots
+// together take a share of the weights' size, at most `max_bytes`.
 int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_bytes);
 
 // Returns the number of vectors in the state of the servers' optimizer. Each vector is as long as
@@ -46,9 +46,10 @@ int NumServerStateVectors(const job::JobSpec& job);
 ShardMemory EstimateShardMemory(const job::JobSpec& job, int64_t num_elements,
                                 int64_t staging_bytes = kStagingBytes);
 
-// Compares `needed` with the memory of the host. Returns a warning if memory is enough only until a
-// checkpoint is written. Returns an empty text if memory is enough, or if nothing is known of the
-// host. Errors: FailedPrecondition with both numbers, and what to do.
+// Compares `needed` with the memory of the host. Errors: FailedPrecondition with both numbers and
+// what to do, if the memory is not enough. Returns a warning if the memory is enough, but not while
+// a checkpoint is written. Returns an empty text if the memory is always enough, or the host's
+// memory is not known.
 absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed,
                                              const machine::HostMemory& host);
 
