@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file is compiled each time that a stamped program is linked, and at no other time. So after
-// a new commit, no other file must be compiled again. Bazel passes the macros, but no compiler
+// Bazel compiles this file when it links a stamped program, and at no other time. So a new commit
+// makes no other file compile again. Bazel defines the macros below, but passes no compiler
 // options.
 #include "common/process/build_stamp.h"
 

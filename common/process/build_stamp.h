@@ -9,7 +9,8 @@ namespace lodestar::process {
 // The commit of the sources. Empty means that the sources were not a git checkout. "0" means that
 // the program is not stamped.
 extern const char kStampedCommit[];
-// "Clean" or "Modified", then the commit's time, such as "Clean 1795".
+// "Clean" or "Modified", then the time of the commit in seconds since 1970, such as "Clean
+// 1795219200".
 extern const char kStampedStatus[];
 
 }  // namespace lodestar::process

@@ -31,7 +31,7 @@ namespace {
 
 constexpr size_t kHelpColumns = 80;
 constexpr size_t kHelpIndent = 6;
-// Maximum depth of flag files that include flag files. A greater depth counts as a cycle.
+// Maximum depth of flag files that name other flag files. Without a limit, a cycle would never end.
 constexpr int kMaxFlagFileDepth = 8;
 
 // Returns text that says which values a flag of the type Int takes. The flag's own range may be
@@ -89,7 +89,7 @@ std::optional<std::string> Normalized(OwnFlag::Type type, absl::string_view text
     case OwnFlag::Type::kUint64:
       return Normalized<uint64_t>(text);
     case OwnFlag::Type::kDouble:
-      // The text is kept because UnparseFlag() would round.
+      // UnparseFlag() would round the number.
       if (!absl::SimpleAtod(text, &number)) return std::nullopt;
       return std::string(absl::StripAsciiWhitespace(text));
     case OwnFlag::Type::kText:
@@ -192,11 +192,11 @@ class Parser {
 
  private:
   const absl::Span<const OwnFlag> own_;
-  // Values of flags on the command line, by flag. Values from flag files are not included.
+  // Last value of each flag on the command line, by the flag's name. Flag files are not included.
   std::map<std::string, std::string> on_command_line_;
 
-  // Sets the flag in `argument`. `next` is the argument after it, or null. Returns true if `next`
-  // was taken as the flag's value. `depth` is the number of flag files around the argument.
+  // Sets the flag that `argument` names. `next` is the argument after it, or null. Returns true if
+  // `next` is the flag's value. `depth` is 0 on the command line, and one more in each flag file.
   absl::StatusOr<bool> ParseFlag(absl::string_view argument, const std::string* next, int depth) {
     const absl::string_view as_given = argument.substr(0, argument.find('='));
     absl::ConsumePrefix(&argument, "-");
@@ -245,8 +245,8 @@ class Parser {
                                          ", is used"));
   }
 
-  // Adds to `doubts` the flags with an empty value. A variable that has no value, in a shell or in
-  // a flag file, leaves a flag empty.
+  // Adds a message to `doubts` if flags are given an empty value. For example, a variable that is
+  // not set leaves a flag empty.
   void NoteEmptyValues() {
     std::vector<std::string> empty;
     for (const std::string& name : result.given) {

@@ -38,8 +38,8 @@ struct CommandLine {
   std::set<std::string> given;  // names of the flags that were set
   // Texts of the OwnFlags that were set, by name. Numbers are decimal, bools true or false.
   std::map<std::string, std::string> own;
-  // Messages for users about flags that have no value, and about flags to which the command line
-  // gives two values.
+  // Messages for users: flags that have no value, and flags that the command line sets to two
+  // values.
   std::vector<std::string> doubts;
   std::vector<std::string> positionals;  // without the program's name
   std::vector<std::string> passed_on;    // arguments behind "--", unchanged
@@ -50,12 +50,17 @@ struct FlagGroup {
   std::vector<std::string> flags;
 };
 
-// Sets Abseil's flags and the flags of `own` from `arguments` (without the program's name). Takes
-// --name=value, --name value, --name and --noname of booleans, --flagfile=PATH[,PATH...] (see
-// common/process/flag_file.h), -h, --help, --helpfull and --version. "--" ends the flags. A later
-// flag overrides an earlier one, and CommandLine::doubts says so. Errors: InvalidArgument naming
-// the flag, the value and what was wanted (in a flag file also its path and the line), or naming a
-// known flag with a similar name.
+// Sets Abseil's flags and the flags of `own` from `arguments` (without the program's name).
+// Accepts:
+// - --name=value and --name value;
+// - --name and --noname for booleans;
+// - --flagfile=PATH[,PATH...] (see common/process/flag_file.h);
+// - -h, --help, --helpfull and --version;
+// - "--", which ends the flags.
+//
+// A later flag overrides an earlier one, and CommandLine::doubts says so. Errors: InvalidArgument
+// naming the flag, the value and what was wanted, or a known flag with a similar name. For a flag
+// file the error also names its path and the line.
 absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> arguments,
                                              absl::Span<const OwnFlag> own = {});
 
@@ -63,8 +68,8 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> argum
 // InvalidArgument naming the first argument that is not a flag.
 absl::Status CheckOnlyFlags(const CommandLine& line);
 
-// Returns the error for a join string that is given without a flag: InvalidArgument, without the
-// secret.
+// Returns the error for `word`, a join string on the command line without a flag: InvalidArgument,
+// without the secret.
 absl::Status StrayJoinString(absl::string_view word);
 
 // Returns `usage`, then every flag of `groups` with its default and help text, wrapped for a
@@ -72,8 +77,8 @@ absl::Status StrayJoinString(absl::string_view word);
 std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> groups,
                        absl::Span<const OwnFlag> own = {});
 
-// Returns `usage`, then `flags`, the most needed flags, each with its default and the first
-// sentence of its help text, then where the other flags are described.
+// Returns `usage`, then each flag of `flags` with its default and the first sentence of its help
+// text, then where the other flags are described. `flags` are the flags that users need most.
 std::string FormatShortHelp(absl::string_view usage, absl::Span<const absl::string_view> flags,
                             absl::Span<const OwnFlag> own = {});
 

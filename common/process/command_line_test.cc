@@ -112,7 +112,7 @@ TEST_F(CommandLineTest, FlagThatIsGivenTwiceIsNamedWithBothValues) {
   ASSERT_EQ(line.doubts.size(), 1);
   EXPECT_THAT(line.doubts[0], AllOf(HasSubstr("--test_count"), HasSubstr("7"), HasSubstr("8")));
   EXPECT_EQ(absl::GetFlag(FLAGS_test_count), 8);
-  // A flag file may set a default that the command line overrides. No doubt is reported.
+  // A command line may override a flag file. That is not reported as a doubt.
   const std::string file = WriteFile("defaults.txt", "--test_count=6\n");
   EXPECT_TRUE(ParseCommandLine({"--flagfile=" + file, "--test_count=7"})->doubts.empty());
 }

@@ -51,7 +51,7 @@ absl::StatusOr<std::string> ArgumentOf(absl::string_view line) {
   const size_t name_end = line.find_first_of("= \t");
   const absl::string_view name = line.substr(0, name_end);
   if (name_end == absl::string_view::npos) return std::string(name);
-  // In "--name = value" the blanks before and behind the sign do not belong to the value.
+  // In "--name = value" the blanks around the sign do not belong to the value.
   const size_t sign = line.find_first_not_of(" \t", name_end);
   const size_t value_begin = (line[sign] == '=' ? sign : name_end) + 1;
   const absl::string_view rest = absl::StripLeadingAsciiWhitespace(line.substr(value_begin));
@@ -59,8 +59,7 @@ absl::StatusOr<std::string> ArgumentOf(absl::string_view line) {
     ASSIGN_OR_RETURN(const std::string value, Unquoted(rest));
     return absl::StrCat(name, "=", value);
   }
-  // The whole line is searched for the comment, because the character before a # decides whether
-  // the # begins a comment.
+  // WithoutComment() gets the whole line, because a # begins a comment only after a blank.
   const absl::string_view text = WithoutComment(line);
   if (text.size() <= name_end) return std::string(name);
   return absl::StrCat(

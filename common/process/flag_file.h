@@ -15,10 +15,12 @@ struct FlagFileLine {
   std::string argument;  // --name=value or --name, as on a command line
 };
 
-// Reads a file with one flag per line: --name=value, --name value or --name. A # at the start of a
-// line, or behind a blank, begins a comment. If a value is in double quotes, the quotes are
-// removed. Empty lines and a byte order mark are skipped. Errors: InvalidArgument naming the line
-// and what is wrong with it; those of reading a file.
+// Reads a file with one flag per line. Errors: InvalidArgument naming the line and what is wrong
+// with it; those of reading a file.
+// - A line is --name=value, --name value or --name.
+// - A # at the start of a line or after a blank begins a comment.
+// - Double quotes around a value are removed.
+// - Empty lines and a byte order mark are skipped.
 absl::StatusOr<std::vector<FlagFileLine>> ReadFlagFile(const std::string& path);
 
 }  // namespace lodestar::process

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Decides how long a program tries to start a thread or a process while the system refuses it.
-// Other processes of the same user, control group or container may hold the last ones (ulimit -u,
+// Other processes of the same user, control group or container may have used up a limit (ulimit -u,
 // TasksMax=, pids.max), often for a few seconds only.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace lodestar::process {
 
 enum class StartNews { kRefused, kStarted };
 
-// What StartPatiently() calls. If `start` is pthread_create(), no function may allocate memory:
-// there may be none left.
+// The functions that StartPatiently() calls. If `start` calls pthread_create(), none of them may
+// allocate memory, because there may be none left.
 struct StartEffects {
   absl::FunctionRef<int()> start;  // returns 0, or an errno
   absl::FunctionRef<absl::Time()> now;
@@ -21,16 +21,15 @@ struct StartEffects {
   absl::FunctionRef<void(StartNews)> tell;
 };
 
-// Refusals of less than this time are not told.
+// If refusals last less than this time, `tell` is not called.
 inline constexpr absl::Duration kUntoldRefusal = absl::Seconds(1);
 
-// Maximum time that a start is tried. A program that waits stands still, and its supervisor may
-// know better.
+// Maximum time that a start is tried. The calling thread does nothing else meanwhile.
 inline constexpr absl::Duration kStartPatience = absl::Minutes(1);
 
-// Calls `start` until it returns anything but EAGAIN and ENOMEM, or kStartPatience is over.
-// Returns what `start` returned last. Tells kRefused once, after kUntoldRefusal, and kStarted if
-// `start` returns 0 after that.
+// Calls `start` again while it returns EAGAIN or ENOMEM, for at most kStartPatience. Returns the
+// last result of `start`. If `start` is still refused after kUntoldRefusal, calls tell(kRefused)
+// once. If it then returns 0, calls tell(kStarted).
 int StartPatiently(const StartEffects& effects);
 
 }  // namespace lodestar::process

@@ -42,17 +42,16 @@ void ExitWithoutMemory() {
       "out of memory: give this process more memory, or divide the job among more machines\n");
 }
 
-// Handles crashes. If malloc() fails inside libraries, they abort or read address 0. To tell such a
-// crash from others, the handler asks the system for as much memory as malloc() would. It calls
-// only functions that signal handlers are allowed to call.
+// Handles SIGSEGV and SIGABRT. If malloc() fails inside a library, the library may abort or read
+// address 0. To recognize that case, the handler asks the system for as much memory as malloc()
+// would. It calls only functions that are allowed in signal handlers.
 void OnCrash(int signal, siginfo_t* info, void* /*context*/) {
   constexpr size_t kProbeBytes = kTopPadBytes + (1 << 20);
   const void* const probe = mmap(nullptr, kProbeBytes, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
   if (probe == MAP_FAILED && errno == ENOMEM) ExitWithoutMemory();
-  // SA_RESETHAND has removed this handler. After the handler returns, a faulting instruction runs
-  // again, and now ends the process. But if a process has sent the signal (abort(), or a service
-  // manager's watchdog), the signal must be sent again.
+  // SA_RESETHAND has removed this handler. A faulting instruction runs again after the handler, and
+  // then ends the process. A signal from abort() or from another process must be sent again.
   const bool was_sent = info->si_code <= 0;
   if (was_sent) raise(signal);
 }
@@ -72,8 +71,7 @@ void SayWhenMemoryRunsOut() {
 void OpenStandardStreams() {
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
     if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
-    // open() returns the lowest free number, which is `descriptor`. Programs that are started later
-    // inherit it.
+    // open() returns the lowest free number, which is `descriptor`. Child processes inherit it.
     if (open("/dev/null", O_RDWR) != descriptor) {
       ExitSaying(
           "standard input, output or error is closed, and /dev/null cannot be opened in its "
@@ -101,11 +99,12 @@ void SetUpMalloc() {
 }
 
 void RaiseMallocThresholds() {
-  // glibc's DEFAULT_MMAP_THRESHOLD_MAX. glibc compares it with whole pages including a header.
+  // Value of glibc's DEFAULT_MMAP_THRESHOLD_MAX. glibc compares it with the size of a block with
+  // its header, rounded up to whole pages.
   constexpr size_t kLargestThreshold =
       4 * 1024 * 1024 * sizeof(long);  // NOLINT(google-runtime-int)
   constexpr size_t kRoundingBytes = 64 << 10;
-  // Volatile: the compiler must keep the call.
+  // `volatile` keeps the compiler from removing the call.
   void* volatile block = std::malloc(kLargestThreshold - kRoundingBytes);
   std::free(block);
 }
@@ -113,8 +112,8 @@ void RaiseMallocThresholds() {
 void SetUpMutexes() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 void RaiseFileLimit() {
-  // Maximum limit that is set. Systems may allow a thousand times as many files, but more are of no
-  // use.
+  // Maximum limit that is set. Some systems allow a thousand times as many files, which no program
+  // of ours needs.
   constexpr rlim_t kMostFiles = 1 << 20;
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -125,8 +124,8 @@ void RaiseFileLimit() {
 void FlushDenormals() {
 #ifdef __SSE2__
   _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
-  // This bit makes the processor flush denormal inputs also. <pmmintrin.h> names the bit, but only
-  // if SSE3 is on.
+  // This bit makes the processor treat denormal inputs as zero too. <pmmintrin.h> has a name for
+  // the bit, but only if SSE3 is on.
   constexpr unsigned kDenormalsAreZero = 0x40;
   _mm_setcsr(_mm_getcsr() | kDenormalsAreZero);
 #endif

@@ -1,45 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Sets up the system, the C library, Abseil and the processor for our programs. Each function is
-// called once at the top of main(), before any thread. Only RaiseMallocThresholds() is different: a
-// library in another program's process calls that function alone.
+// Functions that set up the system, the C library, Abseil and the processor for our programs. Each
+// function is called once, before any thread starts. Only RaiseMallocThresholds() is different: it
+// is for a library in another program's process.
 #pragma once
 
 namespace lodestar::process {
 
-// Opens /dev/null on each of the descriptors 0 to 2 that is closed (`2>&-`, or a supervisor closed
-// it). If they stayed closed, the first files and sockets would get these numbers, and log lines
-// would be written into these files. Exits with 1 if this fails. Called before main(), see
-// program_start.cc.
+// Opens /dev/null on each of the descriptors 0 to 2 that is closed. If such a descriptor stayed
+// closed, the next file or socket would get its number, and log lines would be written into it. If
+// this fails, exits with 1. Runs before main(), see program_start.cc.
 void OpenStandardStreams();
 
-// Sets up signals and the handling of memory shortage. Every program of ours calls this first. It
-// ignores SIGPIPE and SIGXFSZ, so that writing to a closed pipe or socket returns EPIPE, and
-// writing beyond the limit of file sizes (ulimit -f) returns EFBIG. It sets SIGCHLD and SIGALRM to
-// their defaults: if a parent has ignored them, the end of a child or of a time limit would not be
-// noticed.
+// Sets up signals and the handling of memory shortage. Every program of ours calls this first.
+// - SIGPIPE is ignored: writing to a closed pipe or socket returns EPIPE.
+// - SIGXFSZ is ignored: writing beyond the limit of file sizes (ulimit -f) returns EFBIG.
+// - SIGCHLD and SIGALRM get their defaults. If a parent has ignored them, the process would not
+//   notice the end of a child or of a time limit.
+// - If the process has no memory left, it writes a message and exits with 1. It does the same if a
+//   library then aborts or reads address 0. An exit by a signal would suggest that another try may
+//   succeed.
 //
-// After this call a process that has no memory left writes a message and exits with 1. It does the
-// same if a library aborts or reads address 0 because memory is short. Exiting by a signal would
-// suggest that another try may succeed. A signal for any other reason ends the process as it does
-// without this call. See also program_start.cc.
+// See also program_start.cc.
 void SetUpProgram();
 
-// Keeps freed receive buffers in the process, so that they are not given back to the kernel.
-// Otherwise every re-use faults the pages in again, which costs about half the throughput of a
-// stream. All threads share one arena: if there were several arenas, each would keep buffers that
-// other threads could use.
+// Keeps freed memory in the process, so that receive buffers are not given back to the kernel.
+// Otherwise each new buffer causes page faults, which halve the throughput of a stream. All threads
+// share one arena, because threads cannot use free buffers of other arenas.
 void SetUpMalloc();
 
-// Keeps freed receive buffers like SetUpMalloc(), for a library inside another program, whose
-// malloc settings must stay. glibc sets its thresholds to the size of the largest block below 32
-// MiB that was ever freed. This call allocates and frees such a block. It has no effect if the
-// environment sets thresholds (MALLOC_MMAP_THRESHOLD_ ...). Any thread may call it.
+// Keeps freed receive buffers in the process, as SetUpMalloc() does. For a library inside another
+// program, whose malloc settings must stay. If a block below 32 MiB is freed, glibc raises its
+// thresholds to the size of that block. So this call allocates and frees such a block. It has no
+// effect if the environment sets thresholds (MALLOC_MMAP_THRESHOLD_ ...). Any thread may call it.
 void RaiseMallocThresholds();
 
-// Turns off Abseil's search for wrong lock orders. Debian's Abseil is built with this search. With
-// the search, every lock and unlock, also in gRPC, takes one global lock and updates one global
-// graph. Tests keep the search on.
+// Turns off Abseil's search for wrong lock orders, with which Debian's Abseil is built. The search
+// makes every lock and unlock, also in gRPC, update one global graph under one global lock. Tests
+// keep the search on.
 void SetUpMutexes();
 
 // Raises the number of files that this process may have open, as far as the system allows. Each

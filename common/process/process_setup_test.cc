@@ -123,8 +123,7 @@ TEST(ProcessSetupDeathTest, WritingBeyondTheLimitOfFileSizesIsAnError) {
 }
 
 TEST(ProcessSetupDeathTest, LocksAreNotWatched) {
-  // If Abseil still watched lock orders, it would abort here, unless it was built without that
-  // check.
+  // The search for wrong lock orders would abort here, unless Abseil is built without it.
   EXPECT_EXIT(
       {
         SetUpMutexes();

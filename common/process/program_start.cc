@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Replaces or prepares things that libraries do, before or outside main(). This file is for
-// programs only: a library in another program's process must not link it.
+// Changes what libraries do before or outside main(). For programs only: a library in another
+// program's process must not link this file.
 //
-// Closed standard streams are opened before the constructors of shared libraries run: gRPC's
-// constructor opens descriptors, which would get the numbers 0 to 2.
+// Before the constructors of shared libraries run, closed standard streams are opened. Otherwise
+// descriptors that gRPC's constructor opens would get the numbers 0 to 2.
 //
 // pthread_create() is replaced, also for libraries. If the system refuses a thread (ulimit -u,
-// ulimit -v, a control group), the caller waits for up to kStartPatience. Then the process prints a
-// message and exits with 129. gRPC would print nothing, and would wait for that thread for ever or
-// abort.
+// ulimit -v, a control group), the caller waits for up to kStartPatience. If the thread is still
+// refused, the process prints a message and exits with 129. Without this, gRPC would print nothing,
+// and would wait for that thread for ever or abort.
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -31,11 +31,12 @@ namespace {
 
 __attribute__((section(".preinit_array"), used)) void (*open_streams)() = &OpenStandardStreams;
 
-// Another try may succeed: other processes may have freed their threads by then.
+// Exit code for errors after which another try may succeed. Other processes may have freed their
+// threads by then.
 constexpr int kExitRetry = 129;
 
-// The number of calls of pthread_create() that wait and have said so. Only the first one of them is
-// told.
+// Number of pthread_create() calls that wait and have reported kRefused. A log line is written only
+// for the first of them.
 std::atomic<int> told_waits = 0;
 
 // Writes a line as the log does, with the time in UTC. Does not allocate memory, as the log would.

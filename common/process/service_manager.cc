@@ -35,8 +35,8 @@ void ServiceManager::TellStuck(absl::string_view since_when) const {
 
 void ServiceManager::TellStopping() const { Send("STOPPING=1\nWATCHDOG=1"); }
 
-// Sends `message` without waiting for an answer. Errors are ignored, because the service can do
-// nothing about them.
+// Sends `message` to systemd without waiting for an answer. Errors are ignored, because the service
+// can do nothing about them.
 void ServiceManager::Send(absl::string_view message) const {
   sockaddr_un address{};
   if (socket_.empty() || socket_.size() >= sizeof(address.sun_path)) return;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tells systemd the state of a service, with the protocol of sd_notify(3) and
-// sd_watchdog_enabled(3): whether it is ready, what it does, and that it is alive. If systemd did
-// not start the process, nothing is sent.
+// Tells systemd whether a service is ready, what it does, and that it is alive. Uses the protocol
+// of sd_notify(3) and sd_watchdog_enabled(3). If systemd did not start the process, sends nothing.
 #pragma once
 
 #include <string>
@@ -21,12 +20,12 @@ class ServiceManager {
   explicit ServiceManager(std::string socket) : socket_(std::move(socket)) {}
 
   // Tells systemd that the service is ready and alive. Must be called more often than every
-  // WatchdogSec. systemctl status shows `what_it_does`. Other programs may have written a part of
-  // that text, so it is made one line and cut to 512 bytes.
+  // WatchdogSec. `systemctl status` shows `what_it_does`. That text may contain text from other
+  // programs, so it is made one line and cut to 512 bytes.
   void TellReady(absl::string_view what_it_does) const;
-  // Tells systemd that the service is running but stuck. If the service has not reported for
-  // WatchdogSec that it is alive, systemd ends it and starts it again. `since_when` is shown like
-  // `what_it_does`.
+  // Tells systemd that the service runs but is stuck. This does not count as a sign of life: after
+  // WatchdogSec without TellReady(), systemd ends the service and starts it again. `since_when` is
+  // shown like `what_it_does`.
   void TellStuck(absl::string_view since_when) const;
   void TellStopping() const;
 

@@ -68,8 +68,8 @@ void ReadLines(int fd, absl::Duration pause, Lines& lines) {
   while (poll(&ready, 1, timeout) > 0) {
     const ssize_t count = read(fd, buffer, sizeof(buffer));
     if (count <= 0) {
-      // The command has closed its output, but may still run. Waits, so that the caller does not
-      // ask again at once.
+      // The command has closed its output, but may still run. This function waits nevertheless, so
+      // that the caller does not call it again at once.
       if (timeout > 0) poll(nullptr, 0, timeout);
       return;
     }

@@ -20,11 +20,11 @@ struct ShellCommand {
 
 struct ShellCommandDeps {
   Clock* clock = &Clock::Real();
-  // Asked every 50 ms. If it returns true, the command and all processes that it started get
-  // SIGTERM, and SIGKILL two seconds later.
+  // RunShellCommand() calls this every 50 ms. If it returns true, the command and all processes
+  // that it started get SIGTERM, and two seconds later SIGKILL.
   std::function<bool()> must_end = [] { return false; };
-  // Called with each line, without its newline, that the command writes to standard output or
-  // standard error.
+  // RunShellCommand() calls this with each line that the command writes to standard output or
+  // standard error. The line has no newline.
   std::function<void(absl::string_view)> on_line = [](absl::string_view) {};
 };
 

@@ -13,7 +13,8 @@ namespace {
 
 // Value that AskToStop() attaches to its signal.
 constexpr int kAsksOnce = 0x10de57a6;
-// Signal that ends the thread of a SignalWaiter. It is always blocked, so that it cannot be lost.
+// Signal that wakes the thread of a SignalWaiter to end it. The signal is always blocked, so that
+// it cannot be lost.
 constexpr int kWakeSignal = SIGTERM;
 
 bool IsIgnored(int signal) {
@@ -100,7 +101,7 @@ SignalWaiter::SignalWaiter(OnStop on_stop, OnSave on_save)
 
 SignalWaiter::~SignalWaiter() {
   ending_ = true;
-  // The signal is sent to that thread, so that no other thread can take it.
+  // The signal is for that thread only. No other thread can receive it.
   pthread_kill(thread_.native_handle(), kWakeSignal);
   thread_.join();
 }
@@ -112,7 +113,8 @@ void SignalWaiter::WaitForSignals() {
     siginfo_t info = {};
     const int signal = sigwaitinfo(&signals, &info);
     if (ending_) return;
-    // sigwaitinfo() may fail, for example if a debugger interrupts it.
+    // sigwaitinfo() may fail, for example if a debugger interrupts it. kWakeSignal may arrive
+    // although the program ignores it, and then means nothing.
     if (signal < 0 || (signal == kWakeSignal && IsIgnored(kWakeSignal))) continue;
     switch (filter.Take(info, Clock::Real().Now())) {
       case SignalFilter::Meaning::kRepeat:

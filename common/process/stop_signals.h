@@ -15,11 +15,14 @@
 
 namespace lodestar::process {
 
-// Returns the signals that ask to stop: SIGTERM, SIGINT, SIGHUP (sent when the terminal is gone),
-// and SIGXCPU (sent each second after the soft limit of processor time is reached). Signals that
-// were ignored when the program began, such as SIGHUP under nohup, are left out. SIGINT is included
-// if SIGQUIT is also ignored: shells ignore both in each program that a script starts with `&`, and
-// scripts end such programs with `kill -INT`.
+// Returns the signals that ask to stop:
+// - SIGTERM and SIGINT;
+// - SIGHUP, which is sent when the terminal is gone;
+// - SIGXCPU, which is sent each second after the soft limit of processor time is reached.
+//
+// Signals that were ignored when the program began are left out, such as SIGHUP under nohup. SIGINT
+// is not left out if SIGQUIT is also ignored: a shell ignores both if a script starts a program
+// with `&`, and scripts end such programs with `kill -INT`.
 sigset_t StopSignals();
 
 // Returns the signals that ask to save: SIGUSR1 and SIGUSR2, which batch systems send some time
@@ -33,28 +36,28 @@ void BlockSaveSignals();
 // Must be called once at the top of main(), before any thread is started.
 void BlockStopSignals();
 
-// Takes a signal of StopSignals() that has arrived and that no thread has taken yet, and returns
-// it. 0 means that there is none.
+// Returns a signal of StopSignals() that has arrived and is still pending. The signal stays
+// pending. 0 means that there is none.
 int PendingStopSignal();
 
-// Asks the process `pid` to stop: sends SIGTERM with a mark that our programs know. A process that
-// is stopping already does not take this for a second request.
+// Sends SIGTERM to the process `pid`, with a mark that our programs know. If the process is already
+// stopping, it does not count the signal as a second request.
 void AskToStop(pid_t pid);
 
 // Tells new requests from repeats of a request. One request may arrive as several signals. For
-// example timeout(1) signals its child and then the whole group. npm, systemd and slurmstepd signal
-// every process of a group, and the process that started the others then signals them again. Pure:
-// the time is passed in. Not thread-safe.
+// example, timeout(1) signals its child, then the whole group. Pure: the caller passes the time.
+// Not thread-safe.
 class SignalFilter {
  public:
   enum class Meaning { kRepeat, kStop, kSave };
 
-  // Signals within this time after a request belong to the same request.
+  // Maximum time between signals of the same request.
   static constexpr absl::Duration kSameWish = absl::Seconds(1);
 
-  // Returns what `signal` means. `signal` is one of StopSignals() or SaveSignals(). If an earlier
-  // signal meant kStop, SIGXCPU and the signal of AskToStop() do not mean kStop again. After the
-  // first kStop, no signal means kSave.
+  // Returns what `signal` means, which is one of StopSignals() or SaveSignals(). After the first
+  // kStop:
+  // - SIGXCPU, the signal of AskToStop() and all of SaveSignals() mean kRepeat;
+  // - each other signal means kRepeat within kSameWish of the last kStop, and kStop after that.
   Meaning Take(const siginfo_t& signal, absl::Time now);
 
   // Returns how often Take() has returned kStop.

@@ -103,7 +103,7 @@ TEST(SignalFilterTest, SaveSignalsSaveUnlessTheProgramIsStopping) {
   EXPECT_EQ(filter.Take(SignalOf(SIGUSR1), now + absl::Seconds(5)), Meaning::kRepeat);
 }
 
-// A program that takes the signal of AskToStop() twice stops only once.
+// A second signal of AskToStop() is a repeat. A second SIGTERM without that mark is a new request.
 TEST(SignalFilterTest, ProgramThatIsAskedToStopIsNotStoppedTwice) {
   BlockStopSignals();
   AskToStop(getpid());

@@ -22,12 +22,12 @@
 namespace lodestar::process {
 namespace {
 
-// Maximum number of spans. No reader looks at more. Spans and the text made of them take about 100
-// MB.
+// Maximum number of spans. They and the text of the file take about 100 MB. No reader looks at more
+// spans.
 constexpr size_t kMaxSpans = 1 << 18;
 
-// Returns microseconds, the unit of the format, as text: a double is too inexact for nanoseconds
-// since 1970.
+// Returns the time as text in microseconds, the unit of the format. A double could not hold
+// nanoseconds since 1970.
 std::string Microseconds(int64_t nanoseconds) {
   return absl::StrFormat("%d.%03d", nanoseconds / 1000, nanoseconds % 1000);
 }
@@ -48,8 +48,8 @@ std::string Arguments(const TraceTag& tag) {
 // The beginning of every trace that we write.
 constexpr char kTraceBegin[] = R"({"displayTimeUnit":"ms","otherData":{"version":")";
 
-// Returns a text that changes whenever the file at `path` is replaced or written. Empty means that
-// there is no file.
+// Returns a text that changes if the file at `path` is replaced or written. Empty means that there
+// is no file.
 std::string VersionOf(const std::string& path) {
   struct stat info;
   if (path.empty() || stat(path.c_str(), &info) != 0) return "";
@@ -59,8 +59,8 @@ std::string VersionOf(const std::string& path) {
 
 std::string Quoted(absl::string_view text) { return FormatJson(Json(std::string(text))); }
 
-// Returns an entry with a property (`what`) of a process or a row, such as its name or its
-// position.
+// Returns a trace entry that sets the property `what`, such as the name or the position, of the
+// process or of the row `row`.
 std::string Metadata(absl::string_view what, int row, absl::string_view arguments) {
   return absl::StrCat("{\"ph\":\"M\",\"pid\":", getpid(), ",\"tid\":", row, ",\"name\":\"", what,
                       "\",\"args\":{", arguments, "}}");
@@ -128,8 +128,8 @@ void TraceRecorder::Finish() {
 absl::StatusOr<std::string> TraceRecorder::Write(const std::string& json) const {
   ASSIGN_OR_RETURN(output::ReplacementFile file, output::ReplacementFile::Create(options_.path));
   RETURN_IF_ERROR(file.Append(json));
-  // Several processes may write to the same path at the end of the same round. So the path is
-  // checked again after the slow writing.
+  // Another process may have written the same path at the end of the same round. So the path is
+  // checked after Finish(), which is slow.
   RETURN_IF_ERROR(file.Finish().status());
   std::string path = options_.path;
   if (VersionOf(path) == version_before_) {
@@ -155,8 +155,8 @@ TraceRecorder::Rows TraceRecorder::AssignRows(const std::vector<Span>& spans) {
   Rows rows;
   for (const Span& span : spans) {
     std::vector<Row>& lane = lanes[span.lane];
-    // In one row a span must lie within an earlier span or after it: the format does not allow
-    // overlap.
+    // The format does not allow spans to overlap in a row. A span must lie within an earlier span
+    // or after it.
     const auto fits = [&span](Row& row) {
       while (!row.open_ends.empty() && row.open_ends.back() <= span.begin) row.open_ends.pop_back();
       return row.open_ends.empty() || span.end <= row.open_ends.back();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // TraceRecorder writes what one process did during a few rounds into a file for ui.perfetto.dev and
-// chrome://tracing. A null pointer means "no trace": a TraceSpan then costs one comparison.
+// chrome://tracing. If the pointer to it is null, there is no trace, and a TraceSpan costs one
+// comparison.
 //
 //   TraceSpan span(trace, "training", "read data");
 //
-// Rows of the picture ("lanes") are named by role, not by thread. If several threads of one role
-// work at the same time, the lane gets several rows.
+// The picture has one lane per role of threads, not per thread. If several threads of a role work
+// at the same time, their lane gets several rows.
 #pragma once
 
 #include <atomic>
@@ -30,7 +31,7 @@ namespace lodestar::process {
 // those of CheckOutput(). All errors name the flag and the path.
 absl::Status CheckTraceOutput(const std::string& path);
 
-// Says what a span is about. Except in `round`, -1 means that the value is not known.
+// Says what a span is about. A value of -1 is not known, except in `round`.
 struct TraceTag {
   int64_t round = -1;  // -1 means the round that the process is in
   int64_t block = -1;
@@ -49,13 +50,13 @@ class TraceRecorder {
     int64_t num_rounds = 5;
   };
 
-  // `clock` must outlive the recorder. The recorder notes which version of the file is at the path
-  // now: see Finish().
+  // `clock` must outlive the recorder. The recorder notes the version of the file at the path, so
+  // that Finish() can see if another process has written it.
   TraceRecorder(Options options, Clock* clock);
   ~TraceRecorder() { Finish(); }
 
   // Tells the recorder that the next round begins. The recording starts with the first round that
-  // is not skipped and ends with the last wanted round, after which the file is written.
+  // is not skipped. When the last wanted round is over, the recording ends and the file is written.
   void BeginRound(int64_t round) ABSL_LOCKS_EXCLUDED(mutex_);
   bool is_recording() const { return is_recording_.load(std::memory_order_relaxed); }
   absl::Time Now() { return clock_->Now(); }

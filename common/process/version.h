@@ -20,7 +20,7 @@ inline constexpr uint32_t kWireVersion = 3;
 // Release time of kVersion. Sources of later builds are never older.
 inline constexpr absl::Time kReleaseTime = absl::FromUnixSeconds(1'795'219'200);  // 2026-11-21
 
-// Identifies the sources that a program was last linked from.
+// Identifies the sources that a program was linked from.
 struct BuildStamp {
   std::string commit;  // 40 hex digits; empty means that the sources were not a git checkout
   bool has_uncommitted_changes = false;

@@ -18,10 +18,10 @@ class WorkProgress {
   // `total` is the whole amount of work, in a unit of the caller's choice.
   WorkProgress(int64_t total, absl::Time now) : total_(total), began_(now), told_(now) {}
 
-  // Notes that the next piece of work, of size `amount`, begins. Returns true if it is time to
-  // report, which is at most once per kInterval.
+  // Notes that the next piece of work begins, and that its size is `amount`. Returns true if it is
+  // time to report, which is at most once per kInterval.
   bool OnPiece(int64_t amount, absl::Time now);
-  // Returns the amount of work done before the last piece.
+  // Returns the amount of work that was done when the last piece began.
   int64_t done() const { return done_; }
   int64_t total() const { return total_; }
   // Returns text such as "33 %, about 20s more". If nothing is done yet, the time is left out.
