@@ -15,8 +15,8 @@ bool PrintsInLatin1(int byte) {
   return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
 
-// Value in MakeBytes() for a code point that is the letter of no byte. MakeLetters() returns the
-// table of code points, indexed by byte.
+// Value in the table of MakeBytes() for a code point that is not the letter of any byte.
+// MakeLetters() returns the code point of each byte's letter.
 constexpr int kNone = -1;
 std::array<int, kBytes> MakeLetters() {
   std::array<int, kBytes> letters;

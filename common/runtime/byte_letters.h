@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The letters with which byte-level BPE writes bytes in its vocabularies: each of the 256 bytes has
-// a printable character, so that tokens are texts. Source: bytes_to_unicode() in encoder.py of
+// The letters for bytes in vocabularies of byte-level BPE. Each of the 256 bytes has a printable
+// letter, so that tokens can be written as text. Source: bytes_to_unicode() in encoder.py of
 // github.com/openai/gpt-2.
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace lodestar {
 
-// Returns the UTF-8 of the byte's letter. A byte that prints in Latin-1 has that character as its
-// letter. The letters of the other bytes, in order, are U+0100, U+0101 and so on.
+// Returns the UTF-8 of the byte's letter. If the byte is a printable character of Latin-1, that
+// character is its letter. The other bytes have, in order, the letters U+0100, U+0101 and so on.
 std::string LetterOfByte(uint8_t byte);
 
-// Returns the bytes that the letters in `text` stand for. Returns nullopt if `text` has a character
-// that is not one of the 256 letters.
+// Returns the bytes that `letters` stands for. Returns nullopt if `letters` has a character that is
+// not one of the 256 letters.
 std::optional<std::string> BytesOfLetters(absl::string_view letters);
 
 }  // namespace lodestar

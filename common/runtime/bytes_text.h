@@ -11,8 +11,7 @@
 
 namespace lodestar {
 
-// Returns text such as "512 B", "1.5 kB", "1.5 MB", "2.25 GB". Units are powers of ten, as disks
-// and memory are sold.
+// Returns text such as "512 B", "1.5 kB", "1.5 MB", "2.25 GB". Units are powers of ten.
 std::string BytesText(int64_t bytes);
 
 // Reads a number, which may have a fraction, and a unit: kB, MB, GB, TB (powers of ten), KiB, MiB,

@@ -29,8 +29,8 @@ class CheckFailure {
   std::ostringstream message_;
 };
 
-// Gives both arms of the conditional in LODESTAR_CHECK the type void. The operator & is used
-// because it binds looser than <<.
+// Makes both arms of the conditional in LODESTAR_CHECK void. The operator & is used because it
+// binds less tightly than <<.
 struct Voidify {
   void operator&(std::ostream&) const {}
 };

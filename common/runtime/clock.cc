@@ -15,7 +15,7 @@ class RealClock : public Clock {
 
   absl::Time Now() override {
     // The steady clock was compared with the wall clock once, at the start. So later jumps of the
-    // system's clock do not show.
+    // wall clock have no effect.
     return wall_start_ + (Read() - steady_start_);
   }
 
@@ -40,7 +40,7 @@ bool Clock::Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Du
 }
 
 Clock& Clock::Real() {
-  // Never destroyed: threads may outlive main().
+  // The clock is never destroyed, because threads may outlive main().
   static RealClock* const clock = new RealClock(CLOCK_MONOTONIC);
   return *clock;
 }

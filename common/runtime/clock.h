@@ -25,9 +25,9 @@ class Clock {
 
   // Returns the machine's clock, which lives for the whole process.
   static Clock& Real();
-  // Returns a clock like Real() that goes on while the machine is suspended. Use it for times that
-  // other machines count as well, such as a lease that they have granted. Sleep() and Await() do
-  // not count suspended time.
+  // Returns a clock like Real() that also counts the time in which the machine is suspended. Use it
+  // for times that other machines count too, such as a lease that they have granted. Sleep() and
+  // Await() do not count suspended time.
   static Clock& RealThroughSuspend();
 };
 

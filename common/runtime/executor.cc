@@ -39,14 +39,15 @@ void ThreadPool::RunTasks() {
   absl::MutexLock lock(&mutex_);
   while (true) {
     mutex_.Await(absl::Condition(this, &ThreadPool::HasTaskOrMustStop));
-    // This thread may end although a task that still runs on another thread may schedule more
-    // tasks. That thread then runs them.
+    // This thread ends even if another thread still runs a task. If that task schedules more tasks,
+    // the other thread runs them.
     if (tasks_.empty()) return;
     Task task = std::move(tasks_.front());
     tasks_.pop_front();
     mutex_.Unlock();
     std::move(task)();
-    // Destroyed without the lock: captured objects may lock or schedule in their destructors.
+    // The task is destroyed without the lock, because the destructors of captured objects may lock
+    // or schedule.
     task = nullptr;
     mutex_.Lock();
   }
@@ -54,8 +55,8 @@ void ThreadPool::RunTasks() {
 
 namespace {
 
-// The state of one ParallelFor(), shared with its tasks. A task that starts after ParallelFor() has
-// returned finds no index left and touches nothing else.
+// The state of one ParallelFor(), shared with its tasks. If a task starts after ParallelFor() has
+// returned, it finds no index left and does not call `function`.
 struct Loop {
   Loop(int64_t n, absl::FunctionRef<void(int64_t)> function) : n(n), function(function) {}
 

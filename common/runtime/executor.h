@@ -29,11 +29,11 @@ class Executor {
   virtual int num_threads() const = 0;
 };
 
-// A fixed number of threads that take tasks from one queue. The queue has no limit and is first in,
-// first out.
+// A fixed number of threads that take tasks from one unlimited queue, first in, first out.
 class ThreadPool : public Executor {
  public:
-  // The first 15 bytes of `name` show in debuggers. `num_threads` below 1 counts as 1.
+  // The first 15 bytes of `name` are the threads' name in debuggers. `num_threads` below 1 counts
+  // as 1.
   explicit ThreadPool(int num_threads, const std::string& name = "pool");
   // Runs all scheduled tasks, and the tasks that they schedule. Then joins the threads.
   ~ThreadPool() override;
@@ -59,8 +59,8 @@ class InlineExecutor : public Executor {
 };
 
 // Calls function(i) for 0 <= i < n, in any order, on the executor's threads and on the calling
-// thread. Blocks until all calls have returned. A task of the same executor may call this: the
-// calling thread runs every index that no other thread takes.
+// thread. Blocks until all calls have returned. A task of the same executor may call this without
+// deadlock, because the calling thread runs all indices that no other thread runs.
 void ParallelFor(Executor& executor, int64_t n, absl::FunctionRef<void(int64_t)> function);
 
 }  // namespace lodestar

@@ -72,9 +72,10 @@ absl::Status NotRegular(const std::string& path, mode_t mode) {
       path, " is ", FileKindName(mode), ", not a regular file; give the path of a regular file"));
 }
 
-// Returns text that explains EACCES or ENOENT. For EACCES the text names owner and mode of a file
-// or folder: the last one on the way to `path` that stat() can still examine. For ENOENT the text
-// names a link that leads nowhere. Empty means that no explanation was found.
+// Returns text that explains EACCES or ENOENT. An empty text means that no explanation was found.
+// - EACCES: the text names owner and mode of `path`, or of the nearest folder above it that stat()
+//   can examine.
+// - ENOENT: the text names a link in `path` that leads nowhere.
 std::string ReasonOnTheWay(int error_number, const std::string& path) {
   const bool is_denied = error_number == EACCES;
   if (!is_denied && error_number != ENOENT) return "";
@@ -142,8 +143,8 @@ const char* FileKindName(unsigned mode) {
 
 absl::StatusOr<OpenedFile> OpenRegularFile(const std::string& path) {
   OpenedFile file;
-  // The file is checked before open() and again after it, because another file may get its name in
-  // between.
+  // The file is checked before open(), because opening a device may have effects. It is checked
+  // again after open(), because another file may have got its name meanwhile.
   if (stat(path.c_str(), &file.facts) != 0) return ErrnoStatus(errno, "open", path);
   if (!S_ISREG(file.facts.st_mode)) return NotRegular(path, file.facts.st_mode);
   file.descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);

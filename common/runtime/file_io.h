@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Files of the machine: whole small files, blocks of large files, mapped files. Output files that
-// an operator names are written with common/output/output_file.h, checkpoints with
-// common/storage/file_system.h. Errors name the path and give the system's text. A full disk and a
-// file larger than FileSizeLimit() are ResourceExhausted, a missing file is NotFound, and a
-// forbidden file is PermissionDenied.
+// Files of the machine: small files as a whole, large files in blocks, and mapped files. Output
+// files that an operator names are written with common/output/output_file.h, checkpoints with
+// common/storage/file_system.h. Errors name the path and give the system's text. Their codes are
+// ResourceExhausted (the disk is full, or the file exceeds FileSizeLimit()), NotFound (there is no
+// such file) and PermissionDenied.
 #pragma once
 
 #include <sys/stat.h>
@@ -40,7 +40,7 @@ absl::Status CheckFileSize(absl::string_view file, int64_t num_bytes);
 // other errors of the system.
 absl::Status CheckIsThere(const std::string& path);
 
-// Returns the error for an open file whose path now leads nowhere, or to another file: NotFound.
+// Returns NotFound: the file at `path` was removed or replaced while this server was writing it.
 absl::Status NameIsLost(absl::string_view path);
 
 // Returns "a folder", "a FIFO", "a socket" or "a device" for anything but a regular file. `mode` is
@@ -53,14 +53,15 @@ struct OpenedFile {
   struct stat facts;
 };
 
-// Opens a file that a user has named, or that lies in a user's folder, without blocking. Opening a
-// FIFO would wait for its writer, and opening a device may have effects. Errors also:
-// InvalidArgument, which says what the path leads to, if that is not a regular file.
+// Opens a file that a user has named, or that lies in a user's folder, without blocking. Only
+// regular files are opened: opening a FIFO would wait for its writer, and opening a device may have
+// effects. Errors also: InvalidArgument, which says what the path leads to, if that is not a
+// regular file.
 absl::StatusOr<OpenedFile> OpenRegularFile(const std::string& path);
 
-// Reads the file from front to back and passes each block to `take`, which must not keep the block.
-// Errors also: those of OpenRegularFile(); the first error of `take`, which ends the reading.
-// `name` is the name of an open file for errors.
+// Reads the file from front to back, and calls `take` with each block. A block is valid only during
+// that call. `name` is the name of the open file in errors. Errors also: those of
+// OpenRegularFile(); the first error of `take`, after which nothing more is read.
 absl::Status ReadBlocks(int descriptor, absl::string_view name,
                         absl::FunctionRef<absl::Status(absl::string_view block)> take);
 absl::Status ReadBlocks(const std::string& path,
@@ -69,9 +70,9 @@ absl::Status ReadBlocks(const std::string& path,
 // Returns the whole content. Errors also: InvalidArgument if the file has more than `max_bytes`.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes);
 
-// Writes all of `bytes`, also if the system takes only a part per call. `name` is the file's name
-// for errors. `written` may be null. If not, *written receives the number of bytes written, also if
-// an error follows.
+// Writes all of `bytes`, with several calls if the system needs them. `name` is the file's name in
+// errors. If `written` is not null, *written is set to the number of bytes written, even if an
+// error is returned.
 absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view name,
                       size_t* written = nullptr);
 
@@ -90,8 +91,8 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
-  // Returns the content, which starts at a page boundary. The span is valid as long as this object.
-  // If this object is moved, the span is valid as long as the new object.
+  // Returns the content, which starts at a page boundary. The span is valid until this object is
+  // destroyed. If this object is moved, the span is valid until the new object is destroyed.
   absl::Span<const uint8_t> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
   // Tells the system that the file will be read once from front to back.

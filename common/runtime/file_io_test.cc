@@ -113,8 +113,7 @@ TEST_F(FileIoTest, MapsFilesAndSurvivesMoves) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not a regular file")));
 }
 
-// If any of these paths were opened like a regular file, the call would wait for ever, or until a
-// peer comes.
+// Opening one of these paths like a regular file would wait for ever, or until a peer opens it.
 TEST_F(FileIoTest, RefusesWhatIsNoRegularFileWithoutWaiting) {
   ASSERT_EQ(mkfifo(PathOf("fifo").c_str(), 0600), 0);
   const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

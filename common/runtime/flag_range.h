@@ -17,8 +17,8 @@ absl::Status CheckWholeRange(absl::string_view flag, int64_t value, int64_t lowe
                              int64_t highest);
 // Checks that `value` is in the range. NaN is refused.
 absl::Status CheckRange(absl::string_view flag, double value, double lowest, double highest);
-// Refuses a number that is not 0, but so small that it is 0 as a double. `value` was read from
-// `text`. `name` is the setting's name in the error.
+// Refuses a number that is not 0 as text, but too small for a double, which makes it 0. `value` was
+// read from `text`. `name` is the setting's name in the error.
 absl::Status CheckNotTooSmall(absl::string_view name, absl::string_view text, double value);
 absl::Status CheckDurationRange(absl::string_view flag, absl::Duration value, absl::Duration lowest,
                                 absl::Duration highest);

@@ -46,8 +46,8 @@ class StrongInt {
 using WorkerId = StrongInt<struct WorkerIdTag, uint32_t>;
 // One life of a worker. Each new life of the worker has a higher number. Never 0.
 using Incarnation = StrongInt<struct IncarnationTag, uint64_t>;
-// Number of a round: one exchange, in which all due contributions become one update. The first
-// round is 0.
+// Number of a round: one exchange, in which all contributions that are due become one update. The
+// first round is 0.
 using Round = StrongInt<struct RoundTag, int64_t>;
 // Number of updates that a bucket has had.
 using Version = StrongInt<struct VersionTag, int64_t>;

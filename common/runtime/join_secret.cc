@@ -13,11 +13,11 @@ namespace {
 
 constexpr absl::string_view kScheme = "lodestar:";
 constexpr absl::string_view kTokenVersion = "L1";
-// Minimum number of hexadecimal digits behind kTokenVersion. Fewer digits do not count as the hash
-// of an authority.
+// Minimum number of hexadecimal digits behind kTokenVersion. With fewer digits a text is not taken
+// for the hash of an authority.
 constexpr size_t kLeastHashDigits = 16;
-// Minimum number of hexadecimal digits of ID and of SECRET in "ID.SECRET". Secrets have 40. A text
-// with fewer digits does not count as "ID.SECRET".
+// Minimum number of hexadecimal digits of ID and of SECRET in "ID.SECRET". With fewer digits a text
+// is not taken for "ID.SECRET". Real secrets have 40.
 constexpr size_t kLeastIdDigits = 8;
 constexpr size_t kLeastSecretDigits = 32;
 

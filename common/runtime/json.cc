@@ -37,9 +37,9 @@ absl::Status Malformed(const Json::exception& error, absl::string_view where) {
       absl::StrCat("JSON is malformed", where, ": ", PeerText(error.what())));
 }
 
-// Builds the value while the parser reads. Json objects search all their keys before they insert a
-// key. This class keeps the keys in a set and appends, so that parsing time does not grow with the
-// square of the keys.
+// Builds the value while the parser reads. To insert a key, a Json object compares it with all its
+// keys, so the time would grow with the square of their number. This class keeps the keys in a set,
+// and appends without comparing.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
   explicit Builder(int max_depth) : max_depth_(max_depth) {}
@@ -85,8 +85,8 @@ class Builder final : public nlohmann::json_sax<Json> {
     return false;
   }
 
-  // Returns the place of `value` in the tree. Values in open containers do not move, because only
-  // the innermost container grows.
+  // Adds `value` to the innermost open container and returns its address. Only that container
+  // grows, so the addresses of open containers stay valid.
   Json* Add(Json value) {
     if (open_.empty()) {
       value_ = std::move(value);

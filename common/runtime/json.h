@@ -27,8 +27,10 @@ struct JsonLimits {
 };
 
 // Parses `text`. The time is proportional to the text, except for sorting the keys of objects.
-// Errors: InvalidArgument with the byte offset (bad syntax or bad UTF-8); with the key (an object
-// has the key twice); with the numbers (a limit is exceeded).
+// Errors: InvalidArgument
+// - with the byte offset, if the syntax or the UTF-8 is bad;
+// - with the key, if an object has the key twice;
+// - with the numbers, if a limit is exceeded.
 absl::StatusOr<Json> ParseJson(absl::string_view text, const JsonLimits& limits = {});
 
 // Returns the JSON text. `indent` is the number of spaces per level. A negative `indent` means one
@@ -36,9 +38,9 @@ absl::StatusOr<Json> ParseJson(absl::string_view text, const JsonLimits& limits 
 std::string FormatJson(const Json& json, int indent = -1);
 std::string FormatSortedJson(const SortedJson& json);
 
-// Return the value of `key`. The pointers are valid as long as `object`. Errors: InvalidArgument
-// naming the key and the wanted type (the key is missing; the value has another type, which the
-// error also names, or is out of range; `object` is not an object).
+// Return the value of `key`. The pointers are valid as long as `object`. Errors: InvalidArgument,
+// if the key is missing, `object` is not an object, or the value is out of range or has another
+// type. The error names the key, the wanted type and the other type.
 absl::StatusOr<int64_t> GetInt64(const Json& object, absl::string_view key);
 absl::StatusOr<uint64_t> GetUint64(const Json& object, absl::string_view key);
 absl::StatusOr<double> GetDouble(const Json& object, absl::string_view key);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The names of an enum's values in flags, files and messages, one table per enum:
+// The names of an enum's values in flags, files and messages. Each enum has a function that returns
+// its table:
 //
 //   constexpr auto KindNames(Anchor) {
 //     return TableOf<Anchor>("anchor", {{Anchor::kWorker, "worker"}, ...});
 //   }
 //
-// The function stands beside the enum, in its header and namespace.
+// The function stands beside the enum, in the same header and namespace.
 #pragma once
 
 #include <array>
@@ -25,7 +26,7 @@ struct NamedKind {
   absl::string_view name;
 };
 
-// The names of an enum's values. `flag` is the name of the setting in errors.
+// The names of an enum's values. `flag` is the name of the setting that errors name.
 template <typename Kind, size_t kCount>
 struct KindTable {
   absl::string_view flag;

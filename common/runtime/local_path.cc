@@ -20,7 +20,7 @@ absl::string_view SchemeOf(absl::string_view path) {
   return absl::StartsWith(path.substr(end), ":/") ? path.substr(0, end) : "";
 }
 
-// Returns the position of the first $ that stands before a name, {NAME} or (NAME).
+// Returns the position of the first $ that is followed by a name, {NAME} or (NAME).
 size_t FindVariable(absl::string_view path) {
   for (size_t i = 0; i + 1 < path.size(); ++i) {
     const char next = path[i + 1];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The path of a file or folder of this machine, given in a flag or another argument of a command
-// line. A text that is meant for another program must be refused, such as a URL of a bucket, or a
-// variable or quotes that no shell has replaced. Otherwise a folder of that name would be created
-// here, and what is written there would be lost.
+// The path of a file or folder of this machine, given on a command line. Texts that are meant for
+// another program are refused, such as a URL of a bucket, or a variable or quotes that no shell has
+// replaced. Otherwise a folder of that name would be created here, and users would not find what is
+// written to it.
 #pragma once
 
 #include <string>

@@ -39,7 +39,7 @@ Character FirstOf(absl::string_view text) {
 }
 
 // Returns true for controls (C0, DEL, C1), line and paragraph separators, and characters that
-// change how others are shown.
+// change how the characters around them are shown.
 bool IsDeceptive(uint32_t code) {
   constexpr struct {
     uint32_t first, last;

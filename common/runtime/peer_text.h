@@ -16,11 +16,13 @@ inline constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
 // Default maximum of bytes of a name or value that a message shows.
 inline constexpr size_t kMaxPeerTextBytes = 200;
 
-// Returns `text` without anything that could deceive a terminal, a log or a reader. Controls and
-// line ends, characters that change the direction of writing, and bytes that are not UTF-8 are
-// written as "\x1b", "\n" or "\u202e". At most `max_bytes` of `text` are used, in whole characters.
-// "..." marks a text that was cut. If a result is passed in again, it stays unchanged, except that
-// it may be cut.
+// Returns `text` without anything that could deceive a terminal, a log or a reader:
+// - Controls, line ends, characters that change the direction of writing, and bytes that are not
+//   UTF-8 are written as "\x1b", "\n" or "\u202e".
+// - At most `max_bytes` of `text` are used, in whole characters. If `text` is cut, "..." marks the
+//   end.
+//
+// A result that is passed in again stays unchanged, except that it may be cut.
 std::string PeerText(absl::string_view text, size_t max_bytes = kMaxPeerTextBytes);
 
 // Applies PeerText() to each line of a message, with at most `max_line_bytes` per line. For

@@ -8,12 +8,11 @@ Remedy RemedyFor(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kUnavailable:       // not reachable, not ready, or the connection failed
     case absl::StatusCode::kDeadlineExceeded:  // no answer in time
-    // There is too little memory or disk space, or the message is too large. There may be enough
-    // later.
+    // Memory, disk space or a limit of message sizes does not suffice now, and may suffice later.
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kDataLoss:  // a checksum does not match
       return Remedy::kRepeat;
-    // The worker expired, was dropped or replaced, or the servers started anew.
+    // The worker expired, was dropped or was replaced, or the servers started again.
     case absl::StatusCode::kAborted:
     // The caller cancelled its own call because it must register again.
     case absl::StatusCode::kCancelled:
@@ -28,7 +27,7 @@ Remedy RemedyFor(absl::StatusCode code) {
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kPermissionDenied:
-    // An error of this process. An INTERNAL error of a peer arrives as Unavailable.
+    // This process has failed. An INTERNAL error of a peer arrives as Unavailable.
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:  // an error of this process, like kInternal
     case absl::StatusCode::kOk:

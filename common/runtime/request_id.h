@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The ids of calls between programs of a cluster, with which a call can be found in the logs of
-// both sides. The caller makes the id and sends it in the call's metadata (kRequestIdKey of
+// The ids of calls between programs of a cluster. With an id, a call can be found in the logs of
+// both sides. The caller makes the id and sends it in the call's metadata (kRequestIdKey in
 // proto/bulk_options.h). The id proves nothing, and no decision depends on it.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Facts for programs that an error has besides its text, as payloads of absl::Status. All facts
-// except that of WithAnswered() are sent over the network: proto/status_mapping.h.
+// Facts that an error carries for programs, besides its text. They are payloads of absl::Status.
+// All of them, except that of WithAnswered(), are sent over the network (proto/status_mapping.h).
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace lodestar {
 
-// Says that the call is unlikely to succeed before this time has passed, and may succeed
-// afterwards.
+// Says that a call is unlikely to succeed before `retry_after` has passed, and may succeed after
+// that.
 absl::Status WithRetryAfter(absl::Status status, absl::Duration retry_after);
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 
-// For a call that failed because another process holds a lease. Says how often that lease was
-// renewed since the start of the server that answered.
+// Says how often a lease was renewed since the start of the server that answered. The call failed
+// because another process holds that lease.
 absl::Status WithTimesRenewed(absl::Status status, int64_t times);
 std::optional<int64_t> TimesRenewedOf(const absl::Status& status);
 
@@ -33,7 +33,7 @@ absl::Status WithJobOver(absl::Status status);
 bool IsJobOver(const absl::Status& status);
 
 // Says that a server has given this answer. Without this mark, Unavailable may also mean that the
-// network failed. The caller adds the mark, and it is not sent over the network.
+// network failed. The caller of the server adds the mark. It is not sent over the network.
 absl::Status WithAnswered(absl::Status status);
 bool IsAnswered(const absl::Status& status);
 

@@ -112,8 +112,8 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
 
 std::string ClosestWord(absl::string_view word, const std::vector<std::string>& known) {
   const std::string* closest = nullptr;
-  // Swapped or replaced letters are more likely than missing letters, so such candidates are
-  // preferred.
+  // Swapped or replaced letters are more likely than missing letters. So of two candidates with as
+  // many edits, the one whose length is nearer is preferred.
   std::pair<size_t, size_t> least = {word.size() / 3 + 1, 0};
   for (const std::string& candidate : known) {
     const size_t longer = std::max(word.size(), candidate.size());

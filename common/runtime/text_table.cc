@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kGap = 2;  // spaces between columns
 
-// Returns the number of characters: bytes that do not continue a UTF-8 character.
+// Returns the number of characters of `text`, which is UTF-8.
 size_t WidthOf(absl::string_view text) {
   return std::count_if(text.begin(), text.end(),
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });

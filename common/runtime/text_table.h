@@ -24,8 +24,8 @@ class TextTable {
   struct Column {
     std::string title;
     Align align = Align::kLeft;
-    // If there is no space for all columns, those with the highest rank are left out first. 0 means
-    // that the column is never left out.
+    // If there is no space for all columns, the columns with the highest rank are left out first. 0
+    // means that the column is never left out.
     int rank = 0;
   };
 
