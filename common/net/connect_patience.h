@@ -30,8 +30,8 @@ class ConnectPatience {
     std::string servers;                                // the addresses that are tried
   };
 
-  // Returns the timeout for a time that a user has set. 0 means that the program tries for ever.
-  // Errors: InvalidArgument naming `setting`.
+  // Returns the timeout that the user's value `given` means. 0 means that the program tries for
+  // ever. Errors: InvalidArgument naming `setting`.
   static absl::StatusOr<absl::Duration> TimeoutOf(absl::string_view setting, absl::Duration given);
 
   explicit ConnectPatience(Config config) : config_(std::move(config)) {}

@@ -33,8 +33,8 @@ bool IsAddress(const std::string& host);
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view flag, absl::string_view value,
                                        int lowest_port);
 
-// Checks that an address that a peer gives may be used: it is HOST:PORT, and not too long. `what`
-// says in the error whose address it is. Errors: InvalidArgument.
+// Checks an address that a peer has sent: it must be HOST:PORT, and not too long. In the error,
+// `what` names the process that has the address. Errors: InvalidArgument.
 absl::Status CheckPeerAddress(absl::string_view what, absl::string_view address);
 
 }  // namespace lodestar::net

@@ -11,8 +11,8 @@ namespace lodestar::net {
 
 // Port 0 means that the system chooses the port.
 struct ListenAddress : HostPort {
-  // Returns true if the address means all interfaces. Such an address is for listening, and cannot
-  // be given to others.
+  // Returns true if the address means all interfaces. A server can listen on such an address, but
+  // no other process can connect to it.
   bool IsWildcard() const;
 };
 

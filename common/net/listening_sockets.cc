@@ -20,8 +20,8 @@
 namespace lodestar::net {
 namespace {
 
-// Maximum number of tries if the system chooses the port. A host with several addresses needs a
-// port that is free on all of them.
+// Maximum number of tries if the system chooses the port. The port must be free on all addresses of
+// the host. Otherwise another port is tried.
 constexpr int kMaxTries = 8;
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -81,7 +81,8 @@ class Try {
     result_.port = port;
   }
 
-  // Listens on `address`. Addresses that this machine does not have are left out.
+  // Listens on `address`. If that fails although the port is not taken, leaves the address out. For
+  // example, this machine may not have the address.
   void Add(const addrinfo& address, bool is_for_both_families) {
     if (is_taken_) return;
     FileDescriptor socket = Open(address, is_for_both_families);

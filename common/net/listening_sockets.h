@@ -18,7 +18,7 @@ namespace lodestar::net {
 struct ListeningSockets {
   std::vector<FileDescriptor> sockets;  // at least one; non-blocking
   int port = 0;                         // the same for all sockets
-  // The addresses of the sockets, if all of them are addresses that only this machine can reach.
+  // The hosts that the sockets listen on, if only this machine can reach all of these hosts.
   // Otherwise empty.
   std::vector<std::string> loopback_only;
 };

@@ -45,8 +45,8 @@ absl::StatusOr<storage::SequentialFileWriter> CreateBeside(const std::string& ta
   return storage::SequentialFileWriter::CreateNew(storage::FileSystem::Real(), temporary);
 }
 
-// Returns the path without symbolic links at its end. Errors: as ResolveOutput(), except those
-// about checkpoints.
+// Returns the path to which `path` leads through symbolic links. Errors: those of ResolveOutput(),
+// except those about checkpoints.
 absl::StatusOr<std::string> FollowLinks(const std::string& path) {
   if (path.empty()) return absl::InvalidArgumentError("the path of the file is empty");
   if (path == "-") {

@@ -19,9 +19,9 @@
 
 namespace lodestar::output {
 
-// Returns the path without symbolic links at its end. It is a regular file, or does not exist yet.
-// Errors: InvalidArgument (something else is there, or the path is inside a checkpoint); those of
-// files.
+// Returns the path to which `path` leads through symbolic links. The file there is a regular file,
+// or does not exist yet. Errors: InvalidArgument (something else is there, or the path is inside a
+// checkpoint); those of files.
 absl::StatusOr<std::string> ResolveOutput(const std::string& path);
 
 // Checks that the path of `flag` can be written now: resolves the path, and creates and removes
@@ -33,7 +33,8 @@ absl::Status CheckOutput(absl::string_view flag, const std::string& path);
 // name in the same folder. Blocks on the disk. Not thread-safe.
 class ReplacementFile {
  public:
-  // Creates the temporary file. An existing file's permissions are kept.
+  // Creates the temporary file. If there is a file at `path`, the temporary file gets its
+  // permissions.
   static absl::StatusOr<ReplacementFile> Create(const std::string& path);
 
   ReplacementFile(ReplacementFile&& other) noexcept;
@@ -83,7 +84,7 @@ class LineFile {
   // separate.
   absl::Status Append(absl::string_view line);
 
-  // Keeps only the first `num_bytes` of the file, which must end a line. Needs no space on the
+  // Keeps only the first `num_bytes` of the file, which must be whole lines. Needs no space on the
   // disk.
   absl::Status CutTo(int64_t num_bytes);
 

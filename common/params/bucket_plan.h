@@ -13,7 +13,8 @@
 namespace lodestar::params {
 
 inline constexpr int64_t kDefaultBucketBytes = 4 << 20;
-// Maximum number of buckets. More do not fit into a registration, which is one message.
+// Maximum number of buckets. A registration lists all buckets in one message, which cannot hold
+// more.
 inline constexpr int64_t kMaxBuckets = 1 << 20;
 
 struct Bucket {
@@ -23,10 +24,10 @@ struct Bucket {
   ElementRange range;
 };
 
-// Returns the buckets in the order of the parameter space. Every element is in exactly one bucket.
-// No bucket crosses a block or a shard, or exceeds bucket_bytes of fp32, except a bucket of a
-// single segment. Errors: InvalidArgument if `shards` does not cover the space, bucket_bytes < 4,
-// or there would be more than kMaxBuckets.
+// Returns the buckets in the order of the parameter space. Each element is in exactly one bucket.
+// Each bucket is in one block and one shard. A bucket has at most bucket_bytes of fp32, unless it
+// has only one segment. Errors: InvalidArgument if `shards` does not cover the space, bucket_bytes
+// < 4, or there would be more than kMaxBuckets.
 absl::StatusOr<std::vector<Bucket>> PlanBuckets(const Layout& layout,
                                                 const std::vector<ElementRange>& shards,
                                                 int64_t bucket_bytes);

@@ -100,8 +100,8 @@ class Layout {
   std::vector<size_t> by_name_;  // indices of tensors_ in the order of their names
 };
 
-// Returns the layout of a known architecture. Pure: both sides get the same layout from the same
-// spec. Errors: those of ValidateModelSpec(); InvalidArgument for a ClientModelSpec.
+// Returns the layout of a known architecture. Pure: workers and servers get the same layout from
+// the same spec. Errors: those of ValidateModelSpec(); InvalidArgument for a ClientModelSpec.
 absl::StatusOr<Layout> BuildLayout(const ModelSpec& spec);
 
 // A tensor of a gpt in the layout of earlier releases, which did not yet use the names of Hugging
@@ -111,8 +111,8 @@ struct EarlierTensor {
   bool is_transposed = false;  // true: the earlier matrix is [out, in] instead of [in, out]
 };
 
-// Returns the earlier form of the tensor that BuildLayout() calls `name` in a gpt. If that tensor
-// is not one that was renamed, returns `name`, not transposed.
+// Returns the earlier form of the tensor that BuildLayout() calls `name` in a gpt. If the tensor
+// had the same name in earlier releases, returns `name`, not transposed.
 EarlierTensor EarlierGptTensor(absl::string_view name);
 
 // Returns the layout that earlier releases used for the model. The order of the tensors, and so

@@ -18,7 +18,8 @@ TEST(BuildLayoutTest, CountsOfParametersAreThoseOfTheArchitectures) {
             10 * 16 + 145 * 32 + (32 * 2 * 2 + 1) * 64 + 65 * 10);
   EXPECT_EQ(PresetLayout("cnn-mnist").num_elements(),
             10 * 16 + 145 * 32 + (32 * 7 * 7 + 1) * 128 + 129 * 10);
-  // Numbers that transformers' GPT2LMHeadModel prints for the released sizes, with the head tied.
+  // Numbers of parameters of the released sizes, from transformers' GPT2LMHeadModel with a tied
+  // head.
   EXPECT_EQ(PresetLayout("gpt2-124m").num_elements(), 124439808);
   EXPECT_EQ(PresetLayout("gpt2-355m").num_elements(), 354823168);
   EXPECT_EQ(PresetLayout("gpt2-774m").num_elements(), 774030080);

@@ -220,8 +220,7 @@ class Preference {
   // Sets which bounds `option` meets. `slower` is the forecast of the option if its exchanges take
   // longer by ExchangeBounds::spare.
   void Judge(ExchangeOption& option, const ExchangeForecast& slower) const {
-    // The tolerance is half of the last digit that is shown, so that options are compared as they
-    // are shown.
+    // Differences that are too small to be shown do not count.
     constexpr double kTolerance = 5e-4;
     option.protects_loss =
         option.loss.percent.has_value() && *option.loss.percent <= most_loss_percent_ + kTolerance;
@@ -391,7 +390,8 @@ class Chooser {
     return best;
   }
 
-  // Returns the sizes, or null if the model has too few buckets for the fragments.
+  // Returns the sizes of the job's exchanges, or null if the model has too few buckets for the
+  // fragments.
   absl::StatusOr<const ExchangeSizes*> SizesOf(const job::JobSpec& job) {
     const Key key = {params::EncodingText(job.push_encoding),
                      params::EncodingText(job.pull_encoding), job.fragments};

@@ -40,7 +40,7 @@ struct ExchangeBounds {
   std::optional<int64_t> total_steps = std::nullopt;
   bool begins_with_trained_weights = false;
   // True means that `sync` is preferred to exchanges with more loss, unless the links are too slow.
-  // The links are too slow if `sync` makes less than `utilisation` of its steps with unlimited
+  // The links are too slow if `sync` runs at less than `utilisation` of its speed with unlimited
   // links.
   bool prefers_sync = false;
   // Maximum number of overlapped steps. Published results have up to 10 steps, with a loss below
@@ -68,7 +68,7 @@ struct ExchangeOption {
   job::JobSpec job;
   ExchangeForecast forecast;
   LossEstimate loss;
-  // True if the option is within the bound of the loss.
+  // True means that the option is within the bound of the loss.
   bool protects_loss = false;
   bool reaches_utilisation = false;
   bool has_spare = false;  // true: reaches it even if the exchange takes longer by `spare`

@@ -68,10 +68,10 @@ double Pipeline(double parts, std::initializer_list<double> stages) {
   return slowest + (sum - slowest) / std::max(parts, 1.0);
 }
 
-// Returns the expected delay at the end of some transfers by their lost packets. The transfers take
-// `seconds` and have `packets` packets together. A packet is lost with probability `loss`, and then
-// arrives `repair` seconds later. Early losses are repaired during the transfers, so only the last
-// loss counts. Its distance from the end is exponentially distributed.
+// Returns the expected delay that lost packets cause at the end of some transfers. The transfers
+// take `seconds` and have `packets` packets together. A packet is lost with probability `loss`, and
+// then arrives `repair` seconds later. Early losses are repaired during the transfers, so only the
+// last loss counts. Its distance from the end is exponentially distributed.
 double ExpectedTail(double seconds, double packets, double loss, double repair) {
   if (loss == 0.0 || repair == 0.0 || seconds == 0.0) return 0.0;
   const double per_second = packets * loss / seconds;
@@ -282,8 +282,8 @@ class RoundTimes {
            2 * vectors_ + overhead_;
   }
 
-  // Returns the expected delay by losses of the `packets` packets per worker that no packet
-  // follows.
+  // Returns the expected delay if each worker sends `packets` packets that no packet follows, and
+  // some of them are lost.
   double LostPackets(int packets) const { return packets * losers_ * probe_; }
 
   // Numbers of packets that a round waits for and that no packet follows. kEndsOfTransfers counts

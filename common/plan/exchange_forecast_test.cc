@@ -110,7 +110,7 @@ TEST(ExchangeForecastTest, WithoutClippingWeightsComeDownWhileGradientsGoUp) {
   const ExchangeForecast even = ForecastExchange(job::JobSpec(), sizes, SlowLinks());
   const Way way(even);
   EXPECT_NEAR(Seconds(even), way.push + 0.67 * way.pull, 1e-2);
-  // If the push is short, it hides only as much of the pull as it takes itself.
+  // A part of the pull runs during the push. That part is at most as long as the push.
   sizes.rounds[0].push_bytes /= 10;
   const ExchangeForecast more_comes = ForecastExchange(job::JobSpec(), sizes, SlowLinks());
   EXPECT_NEAR(Seconds(more_comes), Way(more_comes).pull, 1e-2);
@@ -326,7 +326,8 @@ TEST(TransferTimeTest, LostPacketsCostTheirShareOfTheLineAndATailThatIsRepaired)
   // Almost no packet is lost.
   path.packet_loss = 1e-9;
   EXPECT_NEAR(absl::ToDoubleSeconds(TransferTime(1e6, 1e9, 1e6, 1, path)), 1.0, 1e-6);
-  // A tenth of the 1000 packets per second is lost. The last lost packet is 10 ms before the end.
+  // A tenth of the 1000 packets per second is lost. On average, the last lost packet is 10 ms
+  // before the end.
   path.packet_loss = 0.1;
   EXPECT_NEAR(absl::ToDoubleSeconds(TransferTime(1e6, 1e9, 1e6, 1, path)), 1.0 / 0.9 + 0.114, 2e-3);
   EXPECT_GT(TransferTime(1e4, 1e9, 1e6, 8, path), TransferTime(1e4, 1e9, 1e6, 1, path));

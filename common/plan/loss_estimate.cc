@@ -25,7 +25,7 @@ constexpr double kLongJob = 8000.0;
 constexpr double kPerDoublingOfWorkers = 3.3;
 constexpr double kPerDoublingOfWorkersIfDecays = 5.2;
 // kPerDoublingOfWorkers is for kBaseLocalSteps local steps. Each doubling of the local steps adds
-// this share of it. Each halving subtracts this share.
+// kSharePerDoublingOfLocalSteps of it. Each halving subtracts as much.
 constexpr double kBaseLocalSteps = 20.0;
 constexpr double kSharePerDoublingOfLocalSteps = 0.14;
 // OuterStepRatio() is the length of an outer step, compared with the step of an average. Each
@@ -84,8 +84,7 @@ constexpr int kKnownOverlapSteps = 10;
 // contributions: the loss was 35 % with 3 local steps, 20 % with 5 and 1.7 % with 9. With at least
 // 20 local steps and fragments, overlap costs only kOverlap (low_communication.md).
 constexpr int kLeastStepsWithOverlap = 20;
-// Minimum number of local steps without overlap. The loss with 8 steps was 1.2 % lower. Fewer steps
-// were not measured.
+// Minimum number of local steps with an outer momentum. Fewer local steps were not measured.
 constexpr int kLeastSteps = 8;
 // Loss of overlapped rounds: 3.5 % with two workers, 16 % with four (low_communication.md).
 constexpr double kOverlappedRoundsOfTwo = 3.5;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Estimates how much loss fewer exchanges cost, from our measurements and published ones. It is for
-// plans, and is no promise. Pure.
+// Estimates how much higher the loss is with fewer exchanges, from our measurements and published
+// ones. For plans: the real loss may differ. Pure.
 #pragma once
 
 #include <cstdint>

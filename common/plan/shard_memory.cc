@@ -14,8 +14,8 @@ namespace {
 // The memory for arriving contributions is the size of the shard's weights, divided by this number.
 // More memory would not be faster: contributions would only wait there until they are added.
 constexpr int64_t kStagingShare = 4;
-// Minimum number of slots for arriving contributions. Two streams of each of two workers fill one
-// slot each.
+// Minimum number of slots for arriving contributions: two workers with two streams each can fill
+// one slot per stream.
 constexpr int64_t kMinSlots = 4;
 
 int NumGradientStateVectors(job::OptimizerKind kind) {

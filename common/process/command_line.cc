@@ -196,7 +196,8 @@ class Parser {
   std::map<std::string, std::string> on_command_line_;
 
   // Sets the flag that `argument` names. `next` is the argument after it, or null. Returns true if
-  // `next` is the flag's value. `depth` is 0 on the command line, and one more in each flag file.
+  // `next` is the flag's value. `depth` is the number of flag files that the argument is nested in,
+  // 0 on the command line.
   absl::StatusOr<bool> ParseFlag(absl::string_view argument, const std::string* next, int depth) {
     const absl::string_view as_given = argument.substr(0, argument.find('='));
     absl::ConsumePrefix(&argument, "-");

@@ -39,7 +39,8 @@ constexpr int kExitRetry = 129;
 // for the first of them.
 std::atomic<int> told_waits = 0;
 
-// Writes a line as the log does, with the time in UTC. Does not allocate memory, as the log would.
+// Writes a line in the form of a log line, with the time in UTC. Unlike the log, it does not
+// allocate memory.
 void WriteLine(const char* level, const char* text) {
   const timespec now = absl::ToTimespec(absl::Now());
   tm fields = {};

@@ -60,7 +60,8 @@ class Lines {
   std::string last_;
 };
 
-// Passes on all output that can be read without blocking. Waits up to `pause` for the first byte.
+// Passes to `lines` all output that can be read from `fd` without blocking. Waits up to `pause` for
+// the first byte.
 void ReadLines(int fd, absl::Duration pause, Lines& lines) {
   pollfd ready = {.fd = fd, .events = POLLIN, .revents = 0};
   int timeout = static_cast<int>(absl::ToInt64Milliseconds(pause));
@@ -97,7 +98,7 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// Starts the shell with `output` as its standard output and error. Returns an errno, 0 on success.
+// Starts the shell with `output` as its standard output and standard error. Returns 0 or an errno.
 int Spawn(const ShellCommand& command, int output, pid_t* pid) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;

@@ -21,8 +21,8 @@ namespace lodestar::process {
 // - SIGXCPU, which is sent each second after the soft limit of processor time is reached.
 //
 // Signals that were ignored when the program began are left out, such as SIGHUP under nohup. SIGINT
-// is not left out if SIGQUIT is also ignored: a shell ignores both if a script starts a program
-// with `&`, and scripts end such programs with `kill -INT`.
+// stays if SIGQUIT is ignored too: a shell ignores both if a script starts a program with `&`, and
+// scripts end such programs with `kill -INT`.
 sigset_t StopSignals();
 
 // Returns the signals that ask to save: SIGUSR1 and SIGUSR2, which batch systems send some time

@@ -83,7 +83,8 @@ class TraceRecorder {
     std::vector<int> row_of_span;
     std::vector<std::string> names;
   };
-  // `spans` must be ordered by their begin.
+  // `spans` must be sorted by their begin. If two spans begin together, the longer span must come
+  // first.
   static Rows AssignRows(const std::vector<Span>& spans);
   std::string ToJson(std::vector<Span> spans, int64_t num_dropped) const;
   // Writes the file and returns its path.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Time as a dependency: all code that waits or measures takes a Clock. Tests use SimulatedClock
+// All code that waits or measures time gets a Clock from its caller. Tests pass a SimulatedClock
 // (common/testing).
 #pragma once
 

@@ -2,9 +2,11 @@
 
 // Files of the machine: small files as a whole, large files in blocks, and mapped files. Output
 // files that an operator names are written with common/output/output_file.h, checkpoints with
-// common/storage/file_system.h. Errors name the path and give the system's text. Their codes are
-// ResourceExhausted (the disk is full, or the file exceeds FileSizeLimit()), NotFound (there is no
-// such file) and PermissionDenied.
+// common/storage/file_system.h. Errors name the path and give the system's text. Some of their
+// codes:
+// - ResourceExhausted: the disk is full, or the file is larger than FileSizeLimit().
+// - NotFound: there is no such file.
+// - PermissionDenied: this process may not use the file.
 #pragma once
 
 #include <sys/stat.h>
@@ -67,7 +69,8 @@ absl::Status ReadBlocks(int descriptor, absl::string_view name,
 absl::Status ReadBlocks(const std::string& path,
                         absl::FunctionRef<absl::Status(absl::string_view block)> take);
 
-// Returns the whole content. Errors also: InvalidArgument if the file has more than `max_bytes`.
+// Returns the whole content of the file. Errors also: InvalidArgument if the file has more than
+// `max_bytes`.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes);
 
 // Writes all of `bytes`, with several calls if the system needs them. `name` is the file's name in

@@ -20,8 +20,8 @@ struct Character {
   size_t bytes = 0;  // 0 means that the text is not UTF-8
 };
 
-// Reads the first character. RFC 3629 forbids overlong forms, surrogates and code points above
-// U+10FFFF.
+// Reads the first character of `text`. As in RFC 3629, overlong forms, surrogates and code points
+// above U+10FFFF are not UTF-8.
 Character FirstOf(absl::string_view text) {
   const auto byte = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);

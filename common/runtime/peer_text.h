@@ -13,7 +13,7 @@ namespace lodestar {
 // The UTF-8 byte order mark, which some editors put at the beginning of a file.
 inline constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-// Default maximum of bytes of a name or value that a message shows.
+// Default maximum number of bytes that a message shows of a name or a value.
 inline constexpr size_t kMaxPeerTextBytes = 200;
 
 // Returns `text` without anything that could deceive a terminal, a log or a reader:
@@ -22,7 +22,7 @@ inline constexpr size_t kMaxPeerTextBytes = 200;
 // - At most `max_bytes` of `text` are used, in whole characters. If `text` is cut, "..." marks the
 //   end.
 //
-// A result that is passed in again stays unchanged, except that it may be cut.
+// If the result is passed to PeerText() again, it does not change, except that it may be cut.
 std::string PeerText(absl::string_view text, size_t max_bytes = kMaxPeerTextBytes);
 
 // Applies PeerText() to each line of a message, with at most `max_line_bytes` per line. For

@@ -12,7 +12,7 @@ namespace lodestar {
 namespace {
 
 TEST(PhiloxTest, MatchesPublishedVectors) {
-  // The vectors are from kat_vectors of Random123, philox4x32 with 10 rounds.
+  // Test vectors from kat_vectors of Random123, philox4x32 with 10 rounds.
   EXPECT_EQ(Philox(0, PhiloxBlock{0, 0, 0, 0}),
             (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(Philox(~uint64_t{0}, PhiloxBlock{~0u, ~0u, ~0u, ~0u}),

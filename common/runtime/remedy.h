@@ -43,8 +43,8 @@ class UnknownCalls {
   int num_in_a_row_ = 0;
 };
 
-// Returns an error of this machine, such as of its data or device, with a code whose remedy is
-// kGiveUp. The text stays the same. If `status` is OK, returns OK.
+// Returns `status` with a code whose remedy is kGiveUp. For errors of this machine, such as of its
+// data or device. The text stays the same. OK stays OK.
 absl::Status AsFinal(const absl::Status& status);
 
 }  // namespace lodestar

@@ -21,7 +21,7 @@ size_t WidthOf(absl::string_view text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-// Returns the first `width` characters.
+// Returns the first `width` characters of `text`.
 absl::string_view Cut(absl::string_view text, size_t width) {
   size_t bytes = 0;
   size_t characters = 0;
