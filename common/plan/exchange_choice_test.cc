@@ -77,7 +77,7 @@ TEST(ExchangeChoiceTest, OuterStepsAreSafe) {
   EXPECT_TRUE(has_local_steps);
 }
 
-// If the processors are the limit, fewer exchanges save little time but raise the loss. So the best
+// If the processors are the limit, fewer exchanges save some time but raise the loss. So the best
 // choice is still sync.
 TEST(ExchangeChoiceTest, SyncIsPreferredUnlessTheLinksForbidIt) {
   const ExchangeBounds bounds = {.prefers_sync = true};
