@@ -27,7 +27,7 @@ constexpr size_t DTypeBytes(DType dtype) {
   return 0;
 }
 
-// Returns the type of values that need more digits than a narrow compute dtype has: means,
+// Returns the type of values that need more digits than a narrow compute type has. These are means,
 // deviations, log-sum-exps, losses, master weights, optimizer states and gradients of parameters.
 constexpr DType StatisticsDType(DType compute) {
   return compute == DType::kF64 ? DType::kF64 : DType::kF32;

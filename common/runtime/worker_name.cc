@@ -12,8 +12,8 @@ namespace {
 
 bool IsNameCharacter(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-'; }
 
-// `fault` says what is wrong with the name apart from its size. Empty means that nothing else is
-// wrong.
+// Returns an error if `fault` is not empty or the size of `name` is wrong. `fault` says what is
+// wrong with the characters of `name`. Empty means that all characters are right.
 absl::Status CheckNameSize(absl::string_view what, absl::string_view name, size_t max_bytes,
                            absl::string_view fault) {
   if (fault.empty() && !name.empty() && name.size() <= max_bytes) return absl::OkStatus();

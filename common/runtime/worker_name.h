@@ -20,15 +20,17 @@ inline constexpr size_t kMaxWorkerNameBytes = 64;
 // sent it.
 absl::Status CheckName(absl::string_view what, absl::string_view name, size_t max_bytes);
 
-// Checks the name of a worker or a site with CheckName().
+// Checks the name of a worker or a site with CheckName(). The maximum is kMaxWorkerNameBytes.
 absl::Status CheckWorkerName(absl::string_view what, absl::string_view name);
 
 // Checks like CheckName(), but allows any first character, because files of earlier releases may
 // have such names.
 absl::Status CheckRecordedName(absl::string_view what, absl::string_view name, size_t max_bytes);
 
-// Returns `text` made into a name. '-' replaces each character that is not allowed. '.', '_' and
-// '-' are removed from the beginning. The rest is cut to `max_bytes`. The result may be empty.
+// Makes a name from `text`, which may be empty afterwards:
+// - Each character that a name cannot have becomes '-'.
+// - Each '.', '_' and '-' at the beginning is removed.
+// - What is longer than `max_bytes` is cut off.
 std::string NearestName(absl::string_view text, size_t max_bytes);
 
 }  // namespace lodestar

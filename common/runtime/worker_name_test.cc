@@ -21,8 +21,8 @@ TEST(WorkerNameTest, LettersDigitsAndThreeSignsAreNames) {
   EXPECT_OK(CheckWorkerName("--name", std::string(kMaxWorkerNameBytes, 'a')));
 }
 
-// psctl would take names such as "-x" and "--help" for flags. "." and ".." would lead out of the
-// folder of residuals.
+// psctl takes worker names as arguments, so "-x" would look like a flag. Worker names are also
+// folder names, and ".." would lead to another folder.
 TEST(WorkerNameTest, BeginsWithALetterOrDigit) {
   for (const char* name : {"-x", "--help", ".", "..", "_a", ".hidden"}) {
     EXPECT_THAT(CheckWorkerName("--name", name),

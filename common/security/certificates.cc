@@ -180,12 +180,13 @@ absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const s
   X509* const raw = certificate.get();
   AddExtension(raw, issuer.get(), NID_basic_constraints, "critical,CA:FALSE");
   AddExtension(raw, issuer.get(), NID_key_usage, "critical,digitalSignature");
-  // Servers also call each other as clients.
+  // A server also connects to other servers as their client.
   AddExtension(raw, issuer.get(), NID_ext_key_usage,
                identity.role == Role::kServer ? "serverAuth,clientAuth" : "clientAuth");
   AddExtension(raw, issuer.get(), NID_subject_key_identifier, "hash");
   AddExtension(raw, issuer.get(), NID_authority_key_identifier, "keyid");
-  // Clients in other languages compare the host name, because they do not know roles.
+  // A client in another language checks the host name of the server's certificate. It does not
+  // check the role, as our programs do.
   std::string names = absl::StrCat("URI:", UriOf(identity));
   if (identity.role == Role::kServer) absl::StrAppend(&names, ",DNS:", kServerHostName);
   for (const std::string& host : hosts) {

@@ -28,11 +28,12 @@ struct Validity {
   absl::Time until;
 };
 
-// Returns an authority's certificate, signed by itself. It may sign certificates of peers, but not
-// of other authorities. Errors: InvalidArgument (key).
+// Returns a self-signed certificate for an authority. The authority can issue certificates for
+// peers. It cannot issue certificates for other authorities. Errors: InvalidArgument (key).
 absl::StatusOr<std::string> MakeAuthority(const std::string& key, const Validity& validity);
 
-// Returns a request for a certificate of the public half of `key`. Errors: InvalidArgument (key).
+// Returns a request for a certificate for the public key that belongs to the private key `key`.
+// Errors: InvalidArgument (key).
 absl::StatusOr<std::string> MakeCertificateRequest(const std::string& key);
 
 struct Authority {
@@ -49,10 +50,10 @@ absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const s
 // Name that the certificates of all servers have.
 inline constexpr char kServerHostName[] = "lodestar";
 
-// Checks that a certificate can be issued for a host with this name or address. Errors:
+// Checks that `host` is a host name or an address for which a certificate can be issued. Errors:
 // InvalidArgument naming `what`.
 absl::Status CheckHostName(absl::string_view what, absl::string_view host);
-// Returns true if a browser accepts the certificate for each of `hosts`.
+// Returns true if browsers accept this certificate from a server at each of `hosts`.
 bool IsForHosts(const std::string& certificate, const std::vector<std::string>& hosts);
 
 // Returns the SHA-256 of the DER encoding of the first certificate in `certificate`, as 64
@@ -69,8 +70,8 @@ struct CertificateFacts {
 absl::StatusOr<CertificateFacts> FactsOf(const std::string& certificate);
 absl::StatusOr<Validity> ValidityOf(const std::string& certificate);
 
-// Checks that `authority` has issued the certificate and that it is valid at `now`. Errors:
-// PermissionDenied.
+// Checks that `authority` has issued `certificate`, and that `certificate` is valid at `now`.
+// Errors: PermissionDenied.
 absl::Status CheckIssued(const std::string& certificate, const std::string& authority,
                          absl::Time now);
 // Returns true if one of `authorities` has signed the first certificate of `chain`, directly or

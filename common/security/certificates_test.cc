@@ -64,7 +64,8 @@ TEST(CertificatesTest, ABrowserTakesItForTheHostsThatItNames) {
   EXPECT_FALSE(IsForHosts(*certificate, {"box.example.org", "other.example.org"}));
   EXPECT_FALSE(IsForHosts(*certificate, {"10.0.0.2"}));
   EXPECT_EQ(FactsOf(*certificate)->identity, server);
-  // A host must not add other names to the certificate.
+  // A text that is not one plain host name or address is refused. It could add other names to the
+  // certificate.
   for (const char* host : {"", "a,DNS:b", "a b", "*.example.org", "-a", "a.", "URI:x", "a\nb"}) {
     EXPECT_FALSE(CheckHostName("--flag", host).ok()) << host;
     EXPECT_FALSE(IssueCertificate(authority, *request, server, kDay, {host}).ok()) << host;
@@ -120,7 +121,7 @@ TEST(CertificatesTest, ARequestIsSignedByItsOwnKey) {
     EXPECT_THAT(IssueCertificate(authority, bad, kWorker, kDay),
                 StatusIs(absl::StatusCode::kInvalidArgument));
   }
-  // A request that was changed at any place is refused.
+  // A request in which any single character was changed is refused.
   const size_t begin = request->find('\n') + 1;
   const size_t end = request->find("-----END") - 1;
   for (size_t at = begin; at < end; at += 7) {

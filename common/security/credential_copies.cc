@@ -19,7 +19,7 @@ std::string PathOf(const FileDescriptor& file) {
   return absl::StrCat("/proc/self/fd/", file.get());
 }
 
-// Returns a file in memory that has `text`. The file is not open if the system makes none.
+// Creates a file in memory with the content `text`. If that fails, the result is not open.
 FileDescriptor InMemory(absl::string_view text) {
   FileDescriptor file(memfd_create("lodestar_credentials", MFD_CLOEXEC));
   if (!file.is_open()) return file;
@@ -33,7 +33,8 @@ FileDescriptor InMemory(absl::string_view text) {
 }  // namespace
 
 CredentialCopies::CredentialCopies(CredentialFiles source) : source_(std::move(source)) {
-  // The copies are not empty, because gRPC ends the process if a certificate is empty.
+  // If the files of `source` cannot be used, each copy contains one line end. A copy must not be
+  // empty, because gRPC ends the process if a certificate is empty.
   if (!Refresh()) Put({.key = "\n", .certificate = "\n", .authority = "\n"});
 }
 

@@ -16,8 +16,8 @@ namespace lodestar::security {
 
 class CredentialCopies {
  public:
-  // Reads `source`. If its files cannot be used, no connection can be made with the copies until a
-  // Refresh() returns true.
+  // Reads the files of `source`. If they cannot be used, no connection can be made with the copies
+  // at first. The next Refresh() that returns true repairs that.
   explicit CredentialCopies(CredentialFiles source);
 
   // Returns the paths of the copies. The paths never change. They are valid in this process only,

@@ -11,7 +11,7 @@
 namespace lodestar::security {
 std::optional<std::string> CredentialWatch::Look(absl::Time now) {
   const absl::Duration since = now - looked_at_;
-  // The files are not read again within the interval, unless the clock was set back.
+  // If the clock was set back, `since` is negative, and the files are read at once.
   if (since >= absl::ZeroDuration() && since < kLookInterval) return std::nullopt;
   looked_at_ = now;
   const std::string fault = Fault(now);

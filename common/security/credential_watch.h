@@ -18,16 +18,19 @@ class CredentialWatch {
  public:
   explicit CredentialWatch(CredentialFiles files) : files_(std::move(files)) {}
 
-  // Returns a message for the operator if it differs from the last message that was returned. An
-  // empty text means that nothing is wrong any more. nullopt means that there is no new message. A
-  // fault is reported only if a second check finds the same fault, because an owner replaces files
-  // one after the other. `now` is the time of the machine's clock. Reads the files at most once per
-  // kLookInterval.
+  // Checks the files, but at most once per kLookInterval. Returns a message for the operator if it
+  // differs from the last message that was returned:
+  // - nullopt means that there is no new message.
+  // - An empty text means that nothing is wrong now.
+  // - Any other text is a fault that two checks in a row have found. The first check may have come
+  //   while the owner was replacing one file after the other.
+  //
+  // `now` is the time of the machine's clock.
   std::optional<std::string> Look(absl::Time now);
 
   static constexpr absl::Duration kLookInterval = absl::Seconds(10);
-  // A certificate that this program does not renew is reported this time before it ends, or a tenth
-  // of its whole life before, whichever is shorter.
+  // A certificate that this program does not renew is reported this long before it expires. If a
+  // tenth of its period of validity is shorter, it is reported that long before it expires.
   static constexpr absl::Duration kLongestNotice = absl::Hours(7 * 24);
 
  private:

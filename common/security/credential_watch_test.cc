@@ -24,7 +24,7 @@ const Identity kServer{Role::kServer, "shard-0", "01"};
 
 class CredentialWatchTest : public ::testing::Test {
  protected:
-  // Returns the same files, marked as files that this program does not renew.
+  // Returns `files` with the mark that this program does not renew them.
   static CredentialFiles OfOthers(CredentialFiles files) {
     files.is_kept = false;
     return files;

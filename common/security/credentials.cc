@@ -24,14 +24,14 @@ namespace {
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
 
-// Swaps the folders `prepared` and `place` atomically. If the file system cannot do that, renames
-// one after the other.
+// Swaps the folders `prepared` and `place` in one step. If the file system cannot do that, renames
+// `place` first and `prepared` after it.
 absl::Status Exchange(const std::string& prepared, const std::string& place) {
   if (renameat2(AT_FDCWD, prepared.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
     return absl::OkStatus();
   }
-  // NFS cannot swap folders. With two renamings, a reader may find no folder for a moment, and
-  // tries again.
+  // NFS, for example, cannot swap folders. There, `place` does not exist for a moment, and a
+  // process that reads it tries again.
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
     return ErrnoStatus(errno, "replace", place);
   }

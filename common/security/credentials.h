@@ -37,7 +37,7 @@ struct Credentials {
 // same, a reader finds either the old or the new certificate.
 absl::Status WriteCredentials(const std::string& folder, const Credentials& credentials);
 
-// Removes the certificate after it has become useless.
+// Removes the certificate. The key and the authority stay.
 void ForgetCertificate(const CredentialFiles& files);
 
 // Checks the files and returns what the certificate says. Errors: those of the files;

@@ -34,14 +34,15 @@ struct Identity {
 // common/runtime/worker_name.h.
 absl::Status CheckIdentityName(absl::string_view name);
 
-// Name of processes that can read the authority's folder, and so need no token. These are processes
-// of the coordinator's user on the coordinator's machine.
+// Identity name of processes that can read the authority's folder. They need no token. They run as
+// the coordinator's user on the coordinator's machine.
 inline constexpr char kLocalOperator[] = "local-operator";
-// Return a name for the server, or the replica, of this shard. So servers of one machine have
-// different names, even if they share the folder of their credentials.
+// Return the identity name that the server, or the replica, of a shard gives itself. Servers of one
+// machine may share a folder of credentials, so each name contains the shard.
 std::string OwnServerName(int shard);
 std::string OwnReplicaName(int shard);
-// Returns true if `name` is kLocalOperator or has the form of one of the two names above.
+// Returns true if `name` is kLocalOperator, or if OwnServerName() or OwnReplicaName() can return
+// it.
 bool IsOwnIdentityName(absl::string_view name);
 
 // Returns text for messages, such as "worker gpu-box".
@@ -50,8 +51,8 @@ std::string UriOf(const Identity& identity);
 // Reads an identity. Errors: InvalidArgument.
 absl::StatusOr<Identity> IdentityFromUri(absl::string_view uri);
 
-// Returns true if a process with the identity `name` may be the worker `worker_name`: it has the
-// same name, or `name` followed by a point and more ("gpu-box.4711").
+// Returns true if a process with the identity `name` may act as the worker `worker_name`.
+// `worker_name` must be `name`, or `name` followed by '.' and a suffix, as in "gpu-box.4711".
 bool MayActAs(absl::string_view name, absl::string_view worker_name);
 // Returns true if one of the two may act as the other.
 bool AreNamesInConflict(absl::string_view a, absl::string_view b);

@@ -39,7 +39,7 @@ absl::string_view FirstForeignCharacter(absl::string_view token) {
   return foreign == token.end() ? "" : FirstCharacter(token.substr(foreign - token.begin()));
 }
 
-// Returns `character`, which has at most four bytes, in a form that a terminal shows safely.
+// Returns the UTF-8 character `character` as text that is safe to show on a terminal.
 std::string Quoted(absl::string_view character) {
   if (character == " ") return "a space";
   return absl::StrCat("'", PeerText(character, character.size()), "'");

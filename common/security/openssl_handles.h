@@ -57,8 +57,9 @@ absl::StatusOr<std::vector<OwnedCertificate>> CertificatesFromPem(absl::string_v
 std::string PemOf(X509* certificate);
 // Does the same as FingerprintOf() of certificates.h.
 std::string FingerprintOf(X509* certificate);
-// Does the same as CheckIssued() of certificates.h. `purpose` is X509_PURPOSE_ANY, or the purpose
-// of a TLS client or a TLS server.
+// Does the same as CheckIssued() of certificates.h, and checks the purpose of the certificate.
+// `purpose` is the purpose of a TLS client or a TLS server. X509_PURPOSE_ANY means that any purpose
+// is right.
 absl::Status CheckIssued(X509* certificate, X509* authority, int purpose, absl::Time now);
 
 }  // namespace lodestar::security

@@ -43,7 +43,7 @@ absl::Status MakeFolder(const std::string& path) {
 
 enum class Whose : uint8_t { kUsers, kThisPrograms };
 
-// Advice to always run a program as the same user.
+// Advice in error messages about files that belong to another user.
 constexpr absl::string_view kOneUser =
     "always run this program as the same user (runAsUser in the securityContext of a pod, User= of "
     "a "
@@ -57,8 +57,9 @@ bool IsInGroup(gid_t group) {
   return std::find(groups.begin(), groups.end(), group) != groups.end();
 }
 
-// Returns true for a Secret in a pod: it belongs to root and is readable for the group of the pod's
-// volumes. If this process is root, root's own group does not count.
+// Returns true if the file looks like a Secret in a Kubernetes pod. Such a file belongs to root,
+// and besides root only a group of this process can read it. If this process is root, the group
+// root does not count.
 bool IsOfRootForThisGroup(const struct stat& facts) {
   const bool is_read_only = (facts.st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)) == 0;
   const bool is_own = geteuid() == 0 && facts.st_gid == 0;
@@ -71,8 +72,8 @@ absl::Status CheckClosed(int descriptor, const std::string& path, const struct s
                          Whose whose) {
   if ((facts.st_mode & kOthersMask) == 0 || IsOfRootForThisGroup(facts)) return absl::OkStatus();
   const bool is_own = facts.st_uid == geteuid();
-  // If every user of the machine could read the secret, it may be known to others. In that case
-  // removing the permission is not enough.
+  // If every user of the machine could read the secret, another user may already know it. So this
+  // is an error, and the permissions stay.
   const bool is_open_to_all = (facts.st_mode & S_IRWXO) != 0;
   if (is_own && !is_open_to_all && whose == Whose::kThisPrograms &&
       fchmod(descriptor, facts.st_mode & kModeMask & ~kOthersMask) == 0) {

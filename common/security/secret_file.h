@@ -18,19 +18,22 @@ namespace lodestar::security {
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path, int64_t max_bytes);
 
 // Reads a secret file that this program has written into a folder of MakeSecretFolder(). If the
-// file belongs to this user and its group may read or write it, access of the group is removed
-// first. This is needed because Kubernetes gives the group in fsGroup access to all files of a
-// volume each time that a pod starts. Errors: as ReadSecretFile().
+// group of this user's file may read or write it, but other users may not, first removes the
+// group's access. Kubernetes gives the group in fsGroup that access each time that a pod starts.
+// Errors: as ReadSecretFile().
 absl::StatusOr<std::string> ReadKeptSecretFile(const std::string& path, int64_t max_bytes);
 
 // Writes a file with mode 0600. Replaces an existing file. The file is on disk when the function
 // returns. After an error the old file stays.
 absl::Status WriteSecretFile(const std::string& path, absl::string_view contents);
 
-// Creates the folder, and missing folders above it, with mode 0700. If an existing folder belongs
-// to this user and its group may write into it, access of the group is removed. Any other existing
-// folder must belong to this user or root, and others must not be able to write into it. Errors:
-// PermissionDenied with the remedy; those of the system.
+// Creates the folder, and missing folders above it, with mode 0700. Rules for a folder that exists:
+// - It must belong to this user or to root.
+// - Other users must not be able to write into it.
+// - If this user owns it and only its group can write into it, the mode becomes 0700. Its files
+//   must then belong to this user or to root.
+//
+// Errors: PermissionDenied with the remedy; those of the system.
 absl::Status MakeSecretFolder(const std::string& path);
 
 }  // namespace lodestar::security

@@ -170,7 +170,8 @@ TEST(SecretFileTest, FoldersAreMadeForTheOwnerAndOwnOnesClosed) {
   const std::string file = PathOf("file");
   ASSERT_OK(WriteSecretFile(file, "x"));
   EXPECT_FALSE(MakeSecretFolder(file).ok());
-  // A service's user may have no home. The path of its folder may then lead through a file.
+  // The home of a service's user may be no folder, but a file. Then the path of the secret folder
+  // leads through that file.
   EXPECT_THAT(MakeSecretFolder(file + "/under").message(),
               AllOf(HasSubstr(file + "/under"), HasSubstr("--state_dir"), HasSubstr("HOME")));
 }

@@ -47,7 +47,7 @@ std::string DefaultStateDir() {
     return value == nullptr ? "" : value;
   };
   if (const std::string given = variable("STATE_DIRECTORY"); !given.empty()) {
-    // systemd gives several folders, separated by colons.
+    // systemd may give several folders, separated by colons. The first one is used.
     return given.substr(0, given.find(':'));
   }
   if (const std::string home = variable("XDG_STATE_HOME"); !home.empty()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Flags for the identity of a program and for the authority that it trusts. All programs have the
-// same.
+// Flags that give a program its identity and the authority that it trusts. All programs have these
+// flags.
 #pragma once
 
 #include <string>
@@ -20,11 +20,11 @@ struct SecurityFlags {
   bool is_join_from_environment = false;
   // The flag that gives the join string, for messages.
   std::string join_flag = "--join";
-  // The value of --state_dir or, if it is not given, the folder where this user's programs keep
-  // state. Empty means that there is no such folder.
+  // The folder in which the programs of this user keep their state. It is the value of --state_dir
+  // or else DefaultStateDir(). Empty means that there is no such folder.
   std::string state_dir;
-  // Name of this machine, used if several machines share one state_dir. Empty means that they do
-  // not share it.
+  // Name of this machine for names in `state_dir`, because several machines may share that folder.
+  // CompleteSecurityFlags() sets it to HostFileName() if it is empty.
   std::string host;
   // --tls_key, --tls_cert and --tls_ca: either all or none are set.
   CredentialFiles own;
@@ -42,8 +42,9 @@ absl::StatusOr<SecurityFlags> CompleteSecurityFlags(SecurityFlags given);
 // Returns the names of these flags, for the program's help.
 std::vector<std::string> SecurityFlagNames();
 
-// Returns $STATE_DIRECTORY (systemd), $XDG_STATE_HOME/lodestar or ~/.local/state/lodestar. Empty
-// means that no such variable is set.
+// Returns the first folder whose variable is set: $STATE_DIRECTORY (systemd sets it),
+// $XDG_STATE_HOME/lodestar, $HOME/.local/state/lodestar. Empty means that none of the variables is
+// set.
 std::string DefaultStateDir();
 
 // Returns the name of this machine in a form for file names, or an empty text if it has none.

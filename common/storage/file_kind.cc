@@ -88,8 +88,7 @@ std::string KindInWords(absl::Span<const uint8_t> start) {
 }
 
 std::string WhyNoText(absl::Span<const uint8_t> part, int64_t offset) {
-  // Maximum percentage of control codes in a text. In random bytes every ninth byte is a control
-  // code.
+  // Maximum percentage of zero bytes and control codes in a text. Random bytes have about 10 %.
   constexpr size_t kMostPerHundred = 2;
   const size_t count = std::count_if(part.begin(), part.end(), IsControl);
   if (count * 100 <= part.size() * kMostPerHundred) return "";

@@ -19,9 +19,9 @@ absl::string_view KindByMagic(absl::Span<const uint8_t> start);
 // page", "text", "empty", or "of no kind that is known here".
 std::string KindInWords(absl::Span<const uint8_t> start);
 
-// Returns why a part of a file is not text in any encoding that includes ASCII (UTF-8, Latin-1,
-// Shift-JIS, ...): "35 % of the bytes from offset 0 are zero or control codes". Empty means that it
-// may be text. `offset` is the position of the part in its file.
+// Returns why a part of a file is not text, such as "35 % of the bytes from offset 0 are zero or
+// control codes". Empty means that the part may be text. Text may have any encoding that includes
+// ASCII, such as UTF-8, Latin-1 or Shift-JIS. `offset` is the position of the part in its file.
 std::string WhyNoText(absl::Span<const uint8_t> part, int64_t offset);
 
 }  // namespace lodestar::storage

@@ -46,7 +46,7 @@ class HeldFile {
  public:
   virtual ~HeldFile() = default;
   // Checks that the path given to Hold() still leads to this file. Errors: NotFound naming the
-  // path, if it leads elsewhere; those of the disk.
+  // path, if the path leads to another file or to none; those of the disk.
   virtual absl::Status CheckName() = 0;
   // Reads the current content, as FileSystem::Read() does.
   virtual absl::Status Read(absl::FunctionRef<absl::Status(absl::string_view block)> take) = 0;
@@ -61,9 +61,11 @@ class FileSystem {
 
   virtual ~FileSystem() = default;
 
-  // Creates a file, or opens it for writing. With kGoOn, bytes are appended to the existing ones.
-  // Errors also: AlreadyExists (with kFail, if anything has this path, even a link that leads
-  // nowhere).
+  // Opens a file for writing, and creates it if there is none. `if_exists` says what happens to an
+  // existing file:
+  // - kTruncate removes its content.
+  // - kFail returns AlreadyExists. It does so also if the path is a link that leads nowhere.
+  // - kGoOn keeps its content. New bytes are appended.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
                                                                IfExists if_exists) = 0;
   // Maps a file, so that only the parts that are read take memory. An empty file is allowed. Errors
@@ -107,7 +109,8 @@ class FileSystem {
   static FileSystem& Real();
 };
 
-// Returns the first of `path`, PATH.2, PATH.3 and so on that does not exist.
+// Returns `path` if nothing exists there. Otherwise appends ".2", ".3" and so on to `path`, and
+// returns the first result at which nothing exists.
 std::string UnusedPath(FileSystem& file_system, absl::string_view path);
 
 // Writes a new file front to back through a buffer and computes its checksum. Not thread-safe.

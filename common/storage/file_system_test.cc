@@ -275,7 +275,8 @@ TEST(RealFileSystemTest, TellsHowOldAFileIs) {
   EXPECT_EQ(FileSystem::Real().AgeOf("/proc/missing"), std::nullopt);
 }
 
-// Returns every content that the file had after one of many simulated crashes.
+// Runs `write` on 300 disks and crashes each of them with another random seed. Returns the contents
+// that the file at `path` then has.
 std::set<std::string> AfterCrashes(absl::FunctionRef<void(SimulatedFileSystem&)> write,
                                    const std::string& path) {
   std::set<std::string> contents;

@@ -57,8 +57,9 @@ std::optional<FolderClaim> ReadClaim(const std::string& path) {
   return claim.ok() ? std::optional(*std::move(claim)) : std::nullopt;
 }
 
-// Reads the claim like ReadClaim(). If it is incomplete, reads again, because the holder may be
-// writing it. If it stays incomplete, a crash has cut it short.
+// Reads the claim like ReadClaim(). If it is incomplete, the holder may be writing it, so reads
+// again for about two seconds. If it is still incomplete, a crash has cut it short, and nullopt is
+// returned.
 std::optional<FolderClaim> ReadWholeClaim(const std::string& path, Clock& clock) {
   constexpr int kLooks = 4;
   for (int i = 0; i < kLooks; ++i) {
@@ -163,7 +164,7 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
   const int error = LockForThisServer(descriptor);
   const bool is_granted = error == 0;
   const std::optional<FolderClaim> holder = ReadWholeClaim(path, *lock->deps_.clock);
-  // Confirms the lease only now, after the claim was read. So the process that wrote the claim had
+  // The lease must be confirmed after the claim was read. Then the process that wrote the claim had
   // the lease before this process.
   RETURN_IF_ERROR(lock->deps_.confirm_leader());
   const bool is_unreleased = holder.has_value() && !holder->is_released;
@@ -171,8 +172,8 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
       is_unreleased && !lock->lease_key_.empty() && holder->fence.key == lock->lease_key_;
   if (IsHeldElsewhere(error) && !seizes) return HeldBy(path, holder);
   if (is_unreleased) {
-    // If the holder was on this machine and the kernel grants the lock, the holder's process is
-    // gone.
+    // If the kernel grants the lock and the holder was on this machine, the holder's process has
+    // ended. Otherwise the holder may be alive, so AwaitEnd() waits for its beat.
     bool has_released = false;
     if (!seizes && (!is_granted || holder->machine != lock->machine_)) {
       ASSIGN_OR_RETURN(has_released, lock->AwaitEnd(*holder));
@@ -182,8 +183,8 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
   {
     absl::MutexLock claiming(&lock->claim_mutex_);
     int64_t& revision = lock->claim_.fence.revision;
-    // A store of leases that has lost its data counts revisions from 1 again. So the revision must
-    // also be higher than the revision in the claim.
+    // A store of leases that has lost its data counts revisions from 1 again. Revisions of claims
+    // on a folder must increase all the same, because they tell its holders apart.
     if (holder.has_value() && holder->fence.revision > 0) {
       revision = std::max(revision, holder->fence.revision + 1);
     }
@@ -276,7 +277,7 @@ absl::Status FolderLock::CheckHeld() const {
 
 absl::Status FolderLock::CheckIsOurs(const std::optional<FolderClaim>& holder) const {
   const bool is_own_claim = holder.has_value() && holder->id == claim_id_;
-  // If there is no LOCK, the folder is the claimed folder if it has the same inode.
+  // If there is no LOCK, the inode tells whether this is the folder that was claimed.
   const bool is_own_folder = !holder.has_value() && InodeOf(folder_) == folder_inode_;
   if (is_own_claim || is_own_folder) return absl::OkStatus();
   std::error_code error;
@@ -298,13 +299,15 @@ absl::Status FolderLock::ClaimAgain() {
   ASSIGN_OR_RETURN(const int descriptor, OpenLockFile(path_));
   const int error = LockForThisServer(descriptor);
   const std::optional<FolderClaim> holder = ReadWholeClaim(path_, *deps_.clock);
-  // If the holder was on this machine and the kernel grants the lock, the holder's process is gone.
+  // True if the holder has released the folder, or if its process has ended. The process has ended
+  // if it was on this machine and the kernel grants the lock.
   const bool is_gone =
       holder.has_value() && (holder->is_released || (error == 0 && holder->machine == machine_));
-  // True if a server on another machine has claimed the folder after this server. The kernel here
-  // does not see the locks of that machine.
+  // True if another server has claimed the folder, and may still run. It may run on a machine whose
+  // locks the kernel here does not see.
   const bool is_others = holder.has_value() && holder->id != claim_id_ && !is_gone;
-  // True if a later leader has claimed the folder, even if that leader has ended.
+  // True if a leader with a later lease has claimed the folder. It does not matter whether that
+  // leader still runs.
   const bool is_followed = holder.has_value() && holder->fence.revision > revision_;
   if (IsHeldElsewhere(error) || is_others || is_followed) {
     close(descriptor);
@@ -404,9 +407,9 @@ void FolderLock::Beat() {
     const std::optional<FolderClaim> holder = ReadClaim(path_);
     if (holder.has_value() && holder->id != claim_id_ && !Outranks(*holder)) {
       const bool is_same_file = IsStillThere();
-      // The claim of another server may be in another folder that has taken the place of this one,
-      // or the file system may be away. Neither means that another server has taken over. The code
-      // that saves checkpoints reports such cases.
+      // If LOCK is another file than this process has locked, another folder may be at the path, or
+      // the file system may be unmounted. Only AlreadyExists of Confirm() then means that another
+      // server has taken the folder. The code that saves checkpoints reports the other cases.
       if (!is_same_file && !absl::IsAlreadyExists(Confirm())) continue;
       return deps_.on_lost(absl::FailedPreconditionError(absl::StrCat(
           path_,
@@ -414,8 +417,8 @@ void FolderLock::Beat() {
                        : " was removed while this server held it, and made anew by ",
           holder->Describe(), "; this server must not save there any more")));
     }
-    // If the disk is full or away, the claim stays as it is, and the next checkpoint reports the
-    // error. If the folder was removed, only the next checkpoint creates it again.
+    // If the claim cannot be confirmed, it is not written. The next checkpoint reports the error,
+    // such as a full disk. If the folder was removed, the next checkpoint creates it again.
     if (!Confirm().ok()) continue;
     absl::MutexLock lock(&claim_mutex_);
     Write().IgnoreError();

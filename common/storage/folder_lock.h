@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keeps a second server out of a checkpoint folder. The file LOCK in the folder says which server
-// holds it. The claim is protected in two ways:
-//
-// The first is a kernel lock, which ends with the process in any case. It is seen on every machine
-// if the file system shares locks (NFS does, unless mounted with nolock). The second is a beat, a
-// number that the holder counts up. The file may name a holder on another machine although the
-// kernel grants the lock here. That holder is alive if its beat changes.
+// FolderLock keeps a second server out of a checkpoint folder. The file LOCK in the folder contains
+// the claim of the server that holds the folder. Other servers see in two ways that the holder is
+// alive:
+// - The kernel keeps a lock on LOCK until the holder's process ends. Other machines see this lock
+//   only if the file system shares locks. NFS shares them, unless it is mounted with nolock.
+// - The holder increases a number in LOCK, the beat. If LOCK names a holder on another machine and
+//   the kernel here grants the lock, only the beat shows that the holder is alive.
 //
 // Servers that share a leader lease take the folder from each other. The server that has the lease
-// seizes the folder, even if the former holder is frozen and still has the kernel lock. The former
-// holder may continue at any time. Files that it then writes have its lower revision, which shows
-// that a former holder wrote them.
+// seizes the folder, even from a holder that is frozen and still has the kernel lock. Such a holder
+// may later continue to write files. These files have the lower revision of its claim, which shows
+// that they are not from the present holder.
 #pragma once
 
 #include <sys/types.h>
@@ -53,17 +53,17 @@ struct FolderClaim : ProcessIdentity {
 // Returns a claim of this process.
 FolderClaim NewFolderClaim(LeaderFence fence = {});
 
-// Checks that LOCK of `folder` on this machine has the claim `claim_id`. If so, the server with
-// that claim and this process use the same folder. Errors: FailedPrecondition saying what is there
-// instead.
+// Checks that LOCK in `folder` contains the claim `claim_id`. This shows that `folder` on this
+// machine is the folder that the server with that claim has claimed. Errors: FailedPrecondition
+// saying what is there instead.
 absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id);
 
-// Checks `folder` with CheckClaimIsIn(). If `other` is another folder, also checks that the same
-// process holds it. Errors: FailedPrecondition.
+// Checks `folder` with CheckClaimIsIn(). If `other` is another path, also checks that one process
+// holds both folders. Errors: FailedPrecondition.
 absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
                              const std::string& other);
 
-// Returns true if a server has claimed the folder, now or earlier.
+// Returns true if LOCK contains a claim. It may be the claim of a server that has ended.
 bool HasFolderClaim(const std::string& folder);
 
 // Returns true if a server holds the folder, on this machine or on a machine whose locks the file
@@ -74,16 +74,17 @@ class FolderLock {
  public:
   struct Deps {
     Clock* clock = &Clock::Real();
-    // Called from time to time while Take() waits for a beat of another holder. If it returns true,
-    // Take() ends the wait.
+    // While Take() waits for a beat of another holder, it calls this about twice a second. If the
+    // function returns true, Take() returns Cancelled.
     std::function<bool()> is_interrupted = [] { return false; };
-    // Called once, on a thread of the lock, if another server has taken the folder over: this
-    // server was frozen, or cut off from the disk, for longer than kPatience.
+    // Called once, on a thread of the lock, if another server has taken the folder. This server may
+    // have lost its leader lease, or not have written its beat for kPatience. LOCK may also have
+    // been removed.
     std::function<void(const absl::Status&)> on_lost = [](const absl::Status&) {};
     // Returns OK if this process holds the leader lease of its claim.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
-    // Returns true for the names of files that a run keeps in the folder. If another folder is now
-    // at the path of the claimed folder, that folder is claimed only if it has no such file.
+    // Returns true if `name` is the name of a file that a run keeps in the folder. If another
+    // folder is now at the path of the claimed folder, it is claimed only if it has no such file.
     // Thread-safe.
     std::function<bool(absl::string_view name)> is_content = [](absl::string_view name) {
       return !absl::StartsWith(name, kFolderLockName);
@@ -106,10 +107,13 @@ class FolderLock {
   // Starts the beat of the claim. Must be called within kBeatInterval after Take().
   void StartBeating();
 
-  // Checks that the folder still belongs to this server, before something is moved into it. If the
-  // folder or its file was removed and created again, claims it again. Blocks on the disk.
-  // Thread-safe. Errors: AlreadyExists naming another holder; FailedPrecondition (another file
-  // system is there, as after umount, or another folder with files of a run); those of files.
+  // Checks that the folder still belongs to this server. Call this before something is moved into
+  // the folder. If the folder or its LOCK was removed and created again, claims the folder again.
+  // Blocks on the disk. Thread-safe. Errors:
+  // - AlreadyExists names another holder.
+  // - FailedPrecondition means that another file system is at the path, as after umount, or another
+  //   folder with files of a run.
+  // - Those of files.
   absl::Status Confirm() ABSL_LOCKS_EXCLUDED(claim_mutex_);
 
   // Creates the folder if it was removed, and calls Confirm(). Does not create the folder if its
@@ -124,9 +128,9 @@ class FolderLock {
 
   const std::string& folder() const { return folder_; }
   uint64_t claim_id() const { return claim_id_; }
-  // Returns the revision of the claim: the revision of its leader lease, or more if an earlier
-  // claim on the folder had an equal or higher one. Later claims have a higher revision. 0 means
-  // that the folder has never had a leader lease.
+  // Returns the revision of the claim. It is the revision of the claim's leader lease. If the claim
+  // before it had an equal or higher revision, it is that revision plus 1. 0 means that no claim on
+  // the folder has had a leader lease.
   int64_t revision() const { return revision_; }
   // Returns the former holder if it did not release the folder, because it was killed or its
   // machine went down.
@@ -134,14 +138,15 @@ class FolderLock {
 
  private:
   FolderLock(std::string folder, int descriptor, FolderClaim claim, Deps deps);
-  // Waits for a beat of `holder`. Returns true if the holder has released the folder, and false if
-  // no beat came for kPatience. Errors: AlreadyExists (a beat came); Cancelled.
+  // Blocks until the claim in LOCK differs from `holder`, at most for kPatience. Returns true if
+  // the folder was released, and false if the claim has not changed. Errors: AlreadyExists (a
+  // holder is alive); Cancelled.
   absl::StatusOr<bool> AwaitEnd(const FolderClaim& holder);
-  // Replaces the file with a claim of this process, which locks the new file. If the former holder
-  // still writes its claim, that goes into the old file.
+  // Replaces LOCK with a new file, which this process has locked and which has its claim. A former
+  // holder that still writes its claim then writes into the old file.
   absl::Status Seize() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
-  // Returns true if `holder` claimed the folder earlier under the same leader lease as this
-  // process.
+  // Returns true if `holder` has a claim under the same leader lease as this process, with a lower
+  // revision.
   bool Outranks(const FolderClaim& holder) const;
   // Checks that the folder that is now at the path may be claimed in place of the claimed folder.
   // `holder` is the claim in its LOCK. Errors: FailedPrecondition naming what is there.

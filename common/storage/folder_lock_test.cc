@@ -46,8 +46,8 @@ class FolderLockTest : public testing::Test {
     return text.str();
   }
 
-  // Puts another server's claim into the file. That server was killed, or runs on another machine
-  // whose locks the kernel here does not see.
+  // Writes a claim of another server into LOCK, but takes no kernel lock. So that server seems to
+  // have been killed, or to run on a machine whose locks the kernel here does not see.
   void LeaveClaim(const std::string& host, const std::string& machine) {
     const std::string elsewhere = folder_ + "-elsewhere";
     std::filesystem::create_directories(elsewhere);
@@ -178,7 +178,7 @@ TEST_F(FolderLockTest, LeaderSeizesFolderThatAFrozenLeaderKeepsLocked) {
   EXPECT_EQ((*next)->revision(), 12);
   ASSERT_TRUE((*next)->crashed_holder().has_value());
   EXPECT_EQ((*next)->crashed_holder()->host, "frozen");
-  // The former leader runs again after it was frozen.
+  // The former leader continues after it was frozen.
   const auto is_held_by_next =
       StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("the server on host next"));
   EXPECT_THAT((*frozen)->Confirm(), is_held_by_next);
@@ -233,7 +233,8 @@ TEST_F(FolderLockTest, ProcessThatHasLostTheLeaseSeizesNothing) {
 TEST_F(FolderLockTest, LeaderTakesTheFolderBackFromAFormerOneThatSeizedItLate) {
   const auto leader = FolderLock::Take(folder_, LeadersClaim("leader", "m1", 12), {});
   ASSERT_OK(leader);
-  // A former leader was frozen between its check and its renaming.
+  // Simulates a former leader that was frozen while it seized the folder: it had confirmed its
+  // lease, and had not renamed its LOCK yet.
   const std::string elsewhere = folder_ + "-elsewhere";
   std::filesystem::create_directories(elsewhere);
   const auto late = FolderLock::Take(elsewhere, LeadersClaim("late", "m1", 7), {});
@@ -333,7 +334,7 @@ TEST_F(FolderLockTest, LeavesAnotherRunThatWasMovedThere) {
     EXPECT_THAT((*lock)->Confirm(), is_refused);
     EXPECT_THAT((*lock)->Reclaim(), is_refused);
     EXPECT_EQ(std::filesystem::exists(path_), has_lock);
-    // When the first folder is back, it belongs to this server as before.
+    // If the claimed folder is back at its path, it still belongs to this server.
     std::filesystem::remove_all(folder_);
     std::filesystem::rename(aside, folder_);
     EXPECT_OK((*lock)->Confirm());
@@ -359,7 +360,8 @@ TEST_F(FolderLockTest, ClaimsTheSameFolderAgainWhoseFileWasRemoved) {
   EXPECT_OK((*lock)->CheckHeld());
 }
 
-// If a file system is unmounted, an ended run may appear below the mount point.
+// After an unmount, the folder below the mount point is at the path. It may have the files of a run
+// that has ended.
 TEST_F(FolderLockTest, AnEndedRunThatComesToLieThereHasNotTakenOver) {
   SimulatedClock clock;
   const auto lock = TakeHere(

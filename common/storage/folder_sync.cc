@@ -26,8 +26,8 @@ struct KnownFileSystem {
   absl::string_view name;
 };
 
-// Numbers are from linux/magic.h and fs/smb/client. Some or all versions of these file systems
-// cannot sync a folder.
+// Types of file systems that cannot sync a folder, at least in some versions. Numbers are from
+// linux/magic.h and fs/smb/client.
 constexpr KnownFileSystem kSmb[] = {{0xff534d42, "cifs"}, {0xfe534d42, "smb3"}, {0x517b, "smbfs"}};
 constexpr KnownFileSystem kOthers[] = {{0x786f4256, "vboxsf"},
                                        {0x65735546, "fuse"},

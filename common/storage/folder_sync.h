@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Makes new names in a folder survive a crash. This is not a part of file_io.h, because it writes
-// to the log.
+// Makes new names in a folder survive a crash.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +11,8 @@
 
 namespace lodestar::storage {
 
-// Makes names that were created in or renamed into the directory survive a crash. If the file
-// system cannot sync folders, returns FolderSyncStatus(). If that status is OK, logs a warning.
+// Makes names that were created in or renamed into the directory survive a crash. If the directory
+// cannot be synced, returns FolderSyncStatus(). If that is OK, also logs a warning.
 absl::Status FsyncDirectory(const std::string& path);
 
 // Returns whether a folder that could not be synced is a problem. `error_number` is the error of

@@ -23,8 +23,8 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
 }
 
-// Returns the id of this boot of this machine, or the host name if the system gives none.
-// Containers on one machine share the id, as they share its locks.
+// Returns the id of the machine's current boot. If the system has no such id, returns the host
+// name. Containers of one machine have the same id, because they also share file locks.
 std::string BootId() {
   const auto id = ReadWholeFile("/proc/sys/kernel/random/boot_id", kMaxBootIdBytes);
   return id.ok() ? std::string(absl::StripAsciiWhitespace(*id)) : HostName();

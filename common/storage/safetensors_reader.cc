@@ -154,8 +154,8 @@ absl::Status CheckTiling(const std::vector<SafetensorsTensor>& tensors, int64_t 
   return absl::OkStatus();
 }
 
-// Returns text that says what a file in another format is, and what to do. Returns nullopt if its
-// first bytes do not show that.
+// Returns text that says which other format the file has, and what to do. Returns nullopt if the
+// first bytes of the file do not show its format.
 std::optional<std::string> WhatElse(absl::Span<const uint8_t> file) {
   constexpr size_t kStartBytes = 512;
   const absl::Span<const uint8_t> start = file.subspan(0, kStartBytes);

@@ -3,15 +3,19 @@
 // Memory that two processes of one machine share. It has no name, so it disappears with the last
 // process that maps it, even if that process is killed.
 //
-// The process that creates a region tells the other (process id, descriptor, nonce, size). The
-// other opens it through /proc, which works only on the same machine, in the same process namespace
-// and for the same user. It checks that the region begins with the nonce, which no other process
-// can guess. The size is sealed, because a peer that shrank the region would kill every process
-// that touches it.
+// One process creates a region and tells the other its handle: process id, descriptor, nonce and
+// size. The other process opens the region through /proc. That works only on the same machine, in
+// the same process namespace and for the same user. The region begins with the nonce, which no
+// other process can guess. So the nonce shows that it is the right region. The size is sealed: if a
+// peer could shrink the region, every process that touches it would be killed.
 //
-// Contents may change at any time while they are read. A reader must copy first and then check the
-// copy. In one case a reader may check the contents in place: if only the peer is harmed by wrong
-// contents, and the reader does not interpret them. Such a check only detects damage.
+// The peer may change the contents while this process reads them. So a reader must copy the
+// contents first, and check the copy. It may check the contents in place only if both conditions
+// hold:
+// - Wrong contents harm only the peer.
+// - The reader does not interpret the contents.
+//
+// A check in place only detects damage.
 #pragma once
 
 #include <cstddef>

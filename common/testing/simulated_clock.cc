@@ -31,8 +31,8 @@ bool SimulatedClock::Await(absl::Mutex& mutex, const absl::Condition& condition,
     AdvanceTime(std::max(timeout, absl::ZeroDuration()));
     return mutex.AwaitWithTimeout(condition, absl::ZeroDuration());
   }
-  // AdvanceTime() does not signal the caller's mutex, so simulated time is checked at this
-  // interval.
+  // AdvanceTime() does not wake threads that wait on the caller's mutex. So this function checks
+  // the simulated time once per interval of real time.
   constexpr absl::Duration kPollInterval = absl::Milliseconds(1);
   absl::Time deadline;
   {

@@ -27,8 +27,7 @@ class SimulatedClock : public Clock {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) ABSL_LOCKS_EXCLUDED(mutex_);
 
   void AdvanceTime(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Blocks until `count` threads are inside Sleep() or Await(). By then they have done everything
-  // before these calls.
+  // Blocks until `count` threads are inside Sleep() or Await().
   void AwaitSleepers(int count) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -54,7 +54,7 @@ std::string Torn(const std::string& written, size_t num_synced, std::mt19937_64&
 
 }  // namespace
 
-// A file or a directory. If its name was removed, it stays alive as long as an unsynced change
+// A file or a directory. A node that was removed still exists as long as a NameChange in `unsynced`
 // refers to it.
 struct SimulatedFileSystem::Node {
   using Names = std::map<std::string, std::shared_ptr<Node>, std::less<>>;
@@ -80,8 +80,8 @@ struct SimulatedFileSystem::Node {
   // Content of a file. Mappings share it, so a content does not change while it is mapped.
   std::shared_ptr<std::string> contents = std::make_shared<std::string>();
   size_t num_synced = 0;
-  // Content on disk of a file that was truncated and not synced since then. Null means that there
-  // is no such content.
+  // Content on disk of a file that was truncated and not synced since then. Null means that no
+  // truncation can be undone by a crash.
   std::shared_ptr<std::string> before_truncation;
 
   // Entries of a directory: as programs see them now, and as they are on disk.
@@ -112,8 +112,8 @@ struct SimulatedFileSystem::Node {
     unsynced.clear();
   }
 
-  // Drops everything that is not on disk, in this node and in folders below. Returns the size of
-  // all files in bytes.
+  // Simulates a crash. In this node and in all nodes below it, what was not synced may be lost.
+  // Returns the size of all files in bytes.
   int64_t Crash(std::mt19937_64& chance) {
     is_named = true;
     if (is_directory) return CrashDirectory(chance);
@@ -128,8 +128,8 @@ struct SimulatedFileSystem::Node {
 
   int64_t CrashDirectory(std::mt19937_64& chance) {
     for (auto& [name, node] : names) node->is_named = false;
-    // Changes are visited from last to first. So if a later change is kept, the earlier change that
-    // it needs is kept also.
+    // Changes are visited from last to first. If a change is kept, all earlier changes of the same
+    // names must be kept also.
     std::set<std::string> needed;
     std::vector<NameChange> reached_disk;
     for (auto change = unsynced.rbegin(); change != unsynced.rend(); ++change) {

@@ -50,10 +50,12 @@ class SimulatedFileSystem final : public storage::FileSystem {
   // Sets the size of the disk. A write beyond this size writes the bytes that fit, and returns
   // ResourceExhausted.
   void SetCapacity(int64_t num_bytes) { capacity_bytes_ = num_bytes; }
-  // Simulates a power failure. Of bytes that were not synced, the disk has none, all, or the first
-  // ones. The first ones may be followed by zeros or garbage. Each change of a name that was not
-  // synced may be lost. But a change that needs an earlier change of the same name is lost together
-  // with the earlier change. A rename is never half done. Open files cannot be written any more.
+  // Simulates a power failure, after which open files cannot be written any more:
+  // - Of bytes that were not synced, the disk keeps none, all, or the first ones. Zeros or garbage
+  //   may replace the lost bytes.
+  // - Each change of a name that was not synced may be lost. If one is kept, all earlier changes of
+  //   the same name are kept also.
+  // - A rename is never half done.
   void Crash(std::mt19937_64& chance);
 
   absl::StatusOr<std::unique_ptr<storage::WritableFile>> Create(const std::string& path,

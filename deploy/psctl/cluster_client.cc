@@ -26,7 +26,7 @@ namespace lodestar::psctl {
 namespace {
 
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
-// Maximum time that each server has to answer if there are several addresses.
+// Time limit for the answer of each address while FindServer() looks for a server.
 constexpr absl::Duration kSearchTimeout = absl::Seconds(5);
 // Time limit for calls that may write or verify a checkpoint of a large model.
 constexpr absl::Duration kBulkTimeout = absl::Hours(1);
@@ -34,23 +34,24 @@ constexpr absl::Duration kBulkTimeout = absl::Hours(1);
 // take kLookTimeout.
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
 constexpr absl::Duration kLookTimeout = absl::Seconds(2);
-// A call that fails earlier than this shows that the server has answered or refused it. A
-// connection that is not accepted fails after five seconds, and a call that is not answered fails
-// later. After this time, a failure may mean that the server is silent.
+// A call that fails in less time shows that the server is not silent: it has answered or refused
+// the call. A call to a silent server fails later. If the server does not accept the connection,
+// the call fails after five seconds.
 constexpr absl::Duration kSilence = absl::Seconds(4);
 constexpr absl::Duration kProbePatience = absl::Seconds(1);
-// Maximum number of times that a server may refer the call to another address.
+// Maximum number of times that a server may refer a call to another server's address.
 constexpr int kMaxHops = 3;
 
 void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
 }
 
-// While a call waits for its answer, psctl asks for the status also. If those questions get no
-// answer for this long, psctl reports it. If the call itself gets no answer, it ends with an error.
+// While a long call waits for its answer, psctl also asks for the cluster's status. If no status
+// comes for this long, psctl reports that, and the long call goes on.
 constexpr absl::Duration kSilenceMeanwhile = absl::Seconds(8);
 
-// Returns the message about a ps_server that accepts connections but does not answer.
+// Returns the end of the message about a ps_server that accepts connections but does not answer.
+// `is_reached` means that this program has a connection to it.
 std::string HangsText(bool is_reached, absl::Time since) {
   return absl::StrCat(is_reached ? "is connected, but has not answered since "
                                  : "accepts connections, but has not answered since ",
@@ -124,7 +125,7 @@ absl::Status ClusterClient::Explain(const grpc::Status& status, absl::Time asked
     return native;
   }
   if (absl::IsUnauthenticated(native)) *refusal_ = std::string(native.message());
-  // If the connection stands, Unavailable comes from the server itself, for example because its
+  // If there is a connection, the error Unavailable comes from the server, for example because its
   // disk is full.
   const bool is_reached = channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   const bool is_nobody_there = absl::IsUnavailable(native) && !is_reached;

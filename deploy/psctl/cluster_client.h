@@ -41,8 +41,8 @@ class ClusterClient {
     other.stop_ = stop_;
     return other;
   }
-  // Returns why a server has refused the certificate of this client, or of a client made from it by
-  // Anew(). Empty means that no server has refused it.
+  // Returns why a server has refused the client's certificate. Clients that Anew() makes share this
+  // text. Empty means that no server has refused it.
   const std::string& refusal() const { return *refusal_; }
 
   // Makes GetStatus(), GetHistory(), WatchStatus(), Checkpoint(), Export() and Stop() end with
@@ -64,8 +64,9 @@ class ClusterClient {
   using Meanwhile = std::function<void(const v1::ClusterStatus&)>;
   // Blocks until the checkpoint is saved or has failed.
   absl::StatusOr<v1::CheckpointReply> Checkpoint(const Meanwhile& meanwhile);
-  // Calls `take` for each part of a safetensors file with the weights, in order and on another
-  // thread, until `take` returns false or the file is complete. Returns what was exported.
+  // Receives the weights as a safetensors file, and calls `take` for each part of it, in order and
+  // on another thread. Ends when the file is complete or `take` returns false. Returns what was
+  // exported.
   absl::StatusOr<v1::ExportSource> Export(absl::FunctionRef<bool(absl::string_view)> take,
                                           const Meanwhile& meanwhile);
   // See AdminService.
@@ -79,8 +80,8 @@ class ClusterClient {
                      bool with_certificate);
   absl::StatusOr<v1::DashboardReply> GetDashboard();
   absl::Status Readmit(const std::string& worker_name);
-  // Rolls back to the newest checkpoint of at most `round` rounds. Blocks until no restart of a
-  // server can undo the rollback.
+  // Rolls the job back to the newest checkpoint of at most `round` rounds. Blocks until the
+  // rollback is on disk, so that it survives a restart of any server.
   absl::StatusOr<v1::RollBackReply> RollBack(int64_t round, const std::string& reason);
   // Returns what RollBack() would return, with the same errors. Changes nothing.
   absl::StatusOr<v1::RollBackReply> CheckRollBack(int64_t round);
@@ -99,8 +100,9 @@ class ClusterClient {
 
  private:
   void Connect(const std::string& server);
-  // Finds a server that answers, before a call that must not be made twice. If there is only one
-  // address, does nothing.
+  // Connects to the first of several servers that answers. Call() uses this, because a call that
+  // may have had an effect must not be tried at a second address. If there is only one address,
+  // does nothing.
   absl::Status FindServer();
   // A function that starts a call, and arranges that `done` runs when the call ends.
   using Begin =
@@ -116,8 +118,8 @@ class ClusterClient {
   // Makes the call. If the server refers it to the coordinator, makes the call again there.
   absl::Status Call(absl::FunctionRef<grpc::Status()> call);
   // Returns the error as "ps_server at HOST:PORT: ...". If no server has answered, the text says
-  // what to check. `asked_at` is when the call began, or when the server last answered during the
-  // call.
+  // what to check. `asked_at` is the time when the call began, or when the server last answered
+  // during the call.
   absl::Status Explain(const grpc::Status& status, absl::Time asked_at) const;
 
   std::stop_token stop_;
@@ -129,8 +131,8 @@ class ClusterClient {
   std::unique_ptr<v1::AdminService::Stub> admin_;
   std::unique_ptr<v1::AuthorityService::Stub> authority_;
   std::shared_ptr<std::string> refusal_ = std::make_shared<std::string>();
-  // Time since which the server has accepted connections without answering, over all calls, in
-  // microseconds since 1970. kAnswers means that the server has answered.
+  // Since when the server has accepted connections but not answered, in microseconds since 1970.
+  // Clients that Anew() makes share this time. kAnswers means that the last call was answered.
   static constexpr int64_t kAnswers = std::numeric_limits<int64_t>::max();
   std::shared_ptr<std::atomic<int64_t>> silent_since_ =
       std::make_shared<std::atomic<int64_t>>(kAnswers);

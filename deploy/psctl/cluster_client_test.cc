@@ -54,7 +54,8 @@ TEST(ClusterClientTest, OnlyWhereNobodyAnswersTheAddressIsInDoubt) {
                        HasSubstr("; is it running, and is --server right?")));
 }
 
-// Listens without accepting. The system also accepts connections for a process that is stopped.
+// The test listens, but accepts no connection. The system accepts connections instead, as it does
+// for a process that is stopped.
 TEST(ClusterClientTest, WhoTakesConnectionsAndSaysNothingIsSaidToHang) {
   const FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in place{};

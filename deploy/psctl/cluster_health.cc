@@ -7,8 +7,8 @@
 namespace lodestar::psctl {
 namespace {
 
-// Maximum age of an alarm that counts. It is longer than the interval after which a server tries
-// again what has failed, such as saving.
+// An alarm that is younger than this means that something is wrong now. A server retries what has
+// failed, such as saving, after a shorter time.
 constexpr double kRecentSeconds = 600;
 
 bool IsWrongNow(const v1::Alarm& alarm) {
@@ -25,8 +25,8 @@ ClusterHealth HealthOf(const v1::ClusterStatus& status) {
   for (const char* state : {"saving", "stopping", "done"}) {
     if (status.state() == state) return ClusterHealth::kGood;
   }
-  // A site gets its work from its upstream server. If that work does not come for long, is_held_up
-  // says so.
+  // "waiting_for_upstream" is normal for a site: it gets its work from its upstream server. If the
+  // wait gets too long, is_held_up() is true.
   const bool has_work = status.state() == "training" || status.state() == "evaluating" ||
                         status.state() == "waiting_for_upstream";
   const bool has_worker =

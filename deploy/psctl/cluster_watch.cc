@@ -30,8 +30,8 @@ absl::Status WatchAcrossRestarts(const ClusterWatch& watch) {
     });
     if (ended.ok() || !has_answered || RemedyFor(ended) == Remedy::kGiveUp) return ended;
     if (is_job_over) return absl::OkStatus();
-    // A single error of this kind may come from a damaged call. The second one in a row means that
-    // the server refuses the caller.
+    // One Unauthenticated error may come from a call that was damaged on the way. If the next
+    // stream also ends with it, the server refuses this client.
     if (absl::IsUnauthenticated(ended) && std::exchange(was_turned_away, true)) return ended;
     if (!watch.away(ended.message(), watch.clock->Now() - *last_answer)) return absl::OkStatus();
     watch.clock->Sleep(kPause);

@@ -27,9 +27,10 @@ struct ClusterWatch {
   Clock* clock = nullptr;
 };
 
-// Watches until show() or away() returns false, or until the server has ended together with the
-// job, and then returns OK. Errors: those of a server that has never answered; those that trying
-// again will not solve.
+// Watches until show() or away() returns false, or until the stream ends after the job is over.
+// Returns OK in these cases. Errors:
+// - The first error, if no server has ever answered.
+// - Later errors that another try will not solve.
 absl::Status WatchAcrossRestarts(const ClusterWatch& watch);
 
 }  // namespace lodestar::psctl

@@ -11,8 +11,8 @@ namespace lodestar::psctl {
 
 inline constexpr int kExitError = 1;
 inline constexpr int kExitBadFlags = 2;
-// `psctl status` returns this for ClusterHealth::kNeedsOperator, and `psctl stop` if the job is NOT
-// SAVED.
+// Exit code of `psctl status` for ClusterHealth::kNeedsOperator. Exit code of `psctl stop` if the
+// end of the job could not be saved ("NOT SAVED").
 inline constexpr int kExitNeedsOperator = 3;
 inline constexpr int kExitRetry = 129;        // No server answered, or the server cannot do it now.
 inline constexpr int kExitStandsStill = 131;  // `psctl status` returns this for kStandsStill.

@@ -15,16 +15,17 @@ namespace lodestar::psctl {
 
 class ExportProgress {
  public:
-  // Interval between messages about how much has arrived.
+  // Interval between messages about how many bytes have arrived.
   static constexpr absl::Duration kInterval = absl::Seconds(10);
-  // If no bytes arrive for this long, the message says that the export waits.
+  // If no bytes arrive for this long, a message says so.
   static constexpr absl::Duration kPatience = absl::Seconds(3);
 
   explicit ExportProgress(absl::Time now) : told_at_(now), came_at_(now) {}
 
-  // Returns the message for the operator that is due now. Empty means that there is nothing new.
-  // `num_bytes` of `announced_bytes` (0 means not known yet) have come from `server`. `waiting_for`
-  // is a sentence about what the job waits for, or empty.
+  // Returns the next message for the operator. Empty means that no message is due at `now`.
+  // `server` has sent `num_bytes` of `announced_bytes`. 0 `announced_bytes` means that the size is
+  // not known yet. `waiting_for` says what the job waits for. Empty means that it waits for
+  // nothing.
   std::string Look(int64_t num_bytes, int64_t announced_bytes, absl::string_view server,
                    absl::string_view waiting_for, absl::Time now);
 

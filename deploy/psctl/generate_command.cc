@@ -20,9 +20,9 @@
 namespace lodestar::psctl {
 namespace {
 
-// Checks that the model does not have far more tokens than the tokenizer beside it. A few more are
-// normal: vocabularies are padded for cards, for example from 50257 to 50304. Errors:
-// FailedPrecondition.
+// Checks that the tokenizer in the model's folder has about as many tokens as the model. The model
+// may have a few more, because vocabularies are padded for cards, for example from 50257 to 50304.
+// Errors: FailedPrecondition.
 absl::Status CheckTokenizerIsOfModel(const std::string& folder, const model::Tokenizer& tokenizer,
                                      int64_t vocabulary) {
   constexpr int64_t kMostUnused = 1024;
@@ -34,9 +34,11 @@ absl::Status CheckTokenizerIsOfModel(const std::string& folder, const model::Tok
       "that the model was trained with. If this tokenizer is right, give its own path"));
 }
 
-// Returns the tokenizer of --tokenizer, else the one in the folder of the model, else the tokenizer
-// of bytes. Tokenizer files beside a single-file model of bytes are ignored, because they may
-// belong to another model.
+// Returns the first of these tokenizers:
+// - The one at --tokenizer.
+// - The one in the folder of the model. If the model is a single file whose tokens are bytes, this
+//   one is skipped, because it may belong to another model.
+// - The one whose tokens are bytes, if the model's tokens are bytes.
 absl::StatusOr<std::unique_ptr<model::Tokenizer>> ChooseTokenizer(const GenerateOptions& options,
                                                                   int64_t vocabulary) {
   constexpr int64_t kBytes = 256;

@@ -13,8 +13,8 @@ namespace lodestar::psctl {
 struct GenerateOptions {
   // A checkpoint, a file that `psctl export` wrote, or a folder of Hugging Face.
   std::string model_path;
-  // Path of the tokenizer, as for OpenTokenizer(). Empty means the tokenizer beside the model, or
-  // bytes.
+  // Path of the tokenizer, as for OpenTokenizer(). Empty means the tokenizer in the model's folder.
+  // If there is none, the tokens of the model must be bytes.
   std::string tokenizer;
   std::string device = "auto";
   int threads = 1;
@@ -25,10 +25,13 @@ struct GenerateOptions {
   uint64_t seed = 1;
 };
 
-// Writes the prompt and the generated text to stdout. Errors: NotFound naming --model (nothing is
-// there); those of LoadModel(), which come before any output; FailedPrecondition (the model is not
-// a gpt; its tokens are not bytes and there is no tokenizer; the tokenizer beside it has far fewer
-// tokens); those of OpenTokenizer() and TextGenerator::Create().
+// Writes the prompt and the generated text to stdout. Errors:
+// - NotFound naming --model (nothing is there).
+// - Those of LoadModel(). They come before any output.
+// - FailedPrecondition: the model is not a gpt.
+// - FailedPrecondition: the model's tokens are not bytes and there is no tokenizer.
+// - FailedPrecondition: the tokenizer in the model's folder has far fewer tokens than the model.
+// - Those of OpenTokenizer() and TextGenerator::Create().
 absl::Status RunGenerate(const GenerateOptions& options);
 
 }  // namespace lodestar::psctl

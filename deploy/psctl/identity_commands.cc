@@ -42,7 +42,8 @@ absl::StatusOr<std::string> CreateToken(ClusterClient& client, const TokenOption
   }
   ASSIGN_OR_RETURN(const v1::CreateTokenReply reply, client.CreateToken(request));
   if (options.address.empty() && !net::AddressList::Parse("address", reply.address()).ok()) {
-    // The token is useless: its secret is only in this answer, which is not shown.
+    // This command ends with an error and does not show the token's secret. No other program knows
+    // the secret, so the token is useless.
     client.RevokeToken(reply.token_id()).IgnoreError();
     return absl::InvalidArgumentError(
         absl::StrCat("the server gives its address as '", reply.address(),

@@ -29,10 +29,13 @@ struct TokenOptions {
 absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions& options,
                                       absl::Time now);
 absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, absl::Time now);
-// Revokes `names`. With `with_tokens`, also revokes the tokens through which they enrolled, even if
-// other names have enrolled through these tokens. With `since_round`, the job then rolls back to
-// the newest checkpoint of at most that many rounds. If the job cannot roll back, no identity is
-// revoked.
+// Revokes `names`. If one call fails, the others are made also. With `with_tokens`, also revokes
+// the tokens with which `names` have enrolled, even if other names have used them too. With
+// `since_round`:
+// - First checks that the job can roll back and that all names are known. Otherwise revokes no
+//   identity.
+// - After all names are revoked, the job rolls back to its newest checkpoint of at most
+//   `since_round` rounds.
 absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
                                              const std::vector<std::string>& names,
                                              bool with_tokens, std::optional<int64_t> since_round);

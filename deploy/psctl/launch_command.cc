@@ -41,8 +41,8 @@
 namespace lodestar::psctl {
 namespace {
 
-// Time in which workers must end. It is longer than their --leave_timeout, after which they end by
-// themselves.
+// Time that workers have to end before they are killed. It is longer than their --leave_timeout, so
+// that they can end without being killed.
 constexpr int kGraceSeconds = 35;
 constexpr absl::Duration kTokenPause = absl::Milliseconds(300);
 
@@ -111,7 +111,7 @@ constexpr absl::string_view kOwnPlaces =
     "psctl launch chooses free ports of this machine; for other ports, start ps_server and "
     "gpu_worker yourself";
 
-// Flags that a launch gives to each server itself, so that users may not give them.
+// Flags that psctl launch gives to each server. Users must not give them.
 constexpr OwnFlag kOwnFlags[] = {
     {"listen", kOwnPlaces},
     {"advertise", kOwnPlaces},
@@ -167,7 +167,7 @@ absl::StatusOr<std::vector<GivenFlag>> GivenFlags(absl::Span<const std::string> 
   for (size_t i = 0; i < arguments.size(); ++i) {
     std::string flag = arguments[i];
     if (!absl::StartsWith(flag, "-") || flag.find_first_not_of('-') == std::string::npos) continue;
-    // The flag has the form --name VALUE.
+    // The flag and its value are two arguments.
     const bool has_value = absl::StrContains(flag, '=');
     if (!has_value && i + 1 < arguments.size() && !absl::StartsWith(arguments[i + 1], "-")) {
       absl::StrAppend(&flag, "=", arguments[i + 1]);
@@ -205,10 +205,11 @@ std::set<std::string> ManifestsIn(const std::string& folder) {
   return found;
 }
 
-// Returns a function for ProcessSpec::more_arguments_of_restart of the coordinator. It is needed if
-// --resume=never or --resume=PATH would make a restarted coordinator lose what the launch has
-// saved. Once there is a new checkpoint, the function returns --resume=latest. Null means that the
-// servers' flags need no change.
+// Returns a function for ProcessSpec::more_arguments_of_restart of the coordinator. Null means that
+// the servers' flags have no --resume or no --checkpoint_dir.
+//
+// Once the launch has saved a checkpoint, the function returns --resume=latest. With --resume=never
+// or --resume=PATH, a restarted coordinator would lose that checkpoint.
 std::function<std::vector<std::string>()> ResumeOfRestart(
     absl::Span<const std::string> server_flags) {
   const std::string resume = FlagOfServers("resume", server_flags);
@@ -223,7 +224,7 @@ std::function<std::vector<std::string>()> ResumeOfRestart(
   };
 }
 
-// Returns true if every card is to be used. If there are more cards than workers, a worker then
+// Returns true if the workers are to use every card. If there are more cards than workers, a worker
 // gets several cards.
 bool AreAllCardsWanted(const LaunchOptions& options) {
   return options.device == factory::kAllCards;
@@ -234,7 +235,8 @@ bool AreCardsDealtOut(const LaunchOptions& options) {
 }
 
 std::string DeviceOf(int worker, const LaunchOptions& options, const LaunchSite& site) {
-  // With one card, `auto` stays `auto`, so that a worker uses the CPU if the card cannot be used.
+  // If there are fewer than two cards, `device` is passed on. With `auto`, a worker then uses the
+  // CPU if the card cannot be used.
   if (!AreCardsDealtOut(options) || site.num_cards < 2) return options.device;
   if (!AreAllCardsWanted(options) || site.num_cards <= options.workers) {
     return absl::StrCat("cuda:", worker % site.num_cards);
@@ -383,7 +385,7 @@ absl::Status CheckServerFlags(absl::Span<const std::string> server_flags) {
 }
 
 absl::StatusOr<std::vector<std::string>> ParseWorkerFlags(const std::string& text) {
-  // The launch gives these flags to each worker itself, or takes them as flags of its own.
+  // Flags that psctl launch gives to each worker, some of them from its own flags.
   constexpr absl::string_view kOwn[] = {
       "name",        "data",   "heldout_data", "join",        "data_format", "data_partition",
       "token_bytes", "device", "threads",      "coordinator", "flagfile",    "insecure"};
@@ -413,7 +415,7 @@ absl::Status CheckLaunchDevice(const std::string& device) {
   }
   if (device == "auto" || device == "cpu") return absl::OkStatus();
   const absl::StatusOr<int> count = factory::CountCudaDevices();
-  // The plugin was not found here, but the workers may have it beside them.
+  // The plugin is not beside psctl, but it may be beside the workers.
   if (absl::IsNotFound(count.status())) return absl::OkStatus();
   if (!count.ok()) {
     return absl::InvalidArgumentError(
@@ -440,7 +442,7 @@ std::vector<ProcessSpec> PlanServers(const LaunchOptions& options, const LaunchS
       spec.arguments.push_back(absl::StrCat("--advertise=", options.address, ":", site.ports[i]));
     }
     if (i == 0 && options.exit_when_done) spec.arguments.push_back("--exit_when_done");
-    // This comes before the flags of the user, so that a --min_workers among them takes precedence.
+    // The user's flags follow. If they have --min_workers, that value counts.
     if (i == 0) spec.arguments.push_back(absl::StrCat("--min_workers=", options.workers));
     spec.arguments.insert(spec.arguments.end(), options.server_flags.begin(),
                           options.server_flags.end());

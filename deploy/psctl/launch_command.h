@@ -47,16 +47,16 @@ struct LaunchSite {
   int num_cards = 0;       // The number of CUDA devices.
 };
 
-// Plan the servers and the workers of this machine. If the machine has more than one card and
-// `device` does not name one, the cards are dealt out to the workers. With cuda:all, every card is
-// given to a worker. The job begins once all workers are there, unless the servers are given
-// --min_workers. Workers log in the format and at the level of the servers. If workers are on other
-// hosts, the servers listen for them over TLS.
+// Plan the servers and the workers of this machine:
+// - If `device` names no card and there are several, each worker gets one of them.
+// - With cuda:all, the workers get all cards.
+// - The job begins once all workers are there, unless the servers' flags have --min_workers.
+// - Workers log in the format and at the level of the servers.
+// - If workers are on other hosts, the servers listen for them over TLS.
 std::vector<ProcessSpec> PlanServers(const LaunchOptions& options, const LaunchSite& site);
 std::vector<ProcessSpec> PlanWorkers(const LaunchOptions& options, const LaunchSite& site);
-// Plans the workers on hosts. They are started over ssh. The secret goes to their input, so that no
-// list of processes shows it. When the connection ends, a worker is told to end and delivers its
-// steps first.
+// Plans the workers on hosts, which ssh starts. The secret goes to their input, so that no list of
+// processes shows it. If the connection ends, the worker delivers its steps and ends.
 std::vector<ProcessSpec> PlanHosts(const LaunchOptions& options, absl::Span<const WorkerHost> hosts,
                                    const std::string& join);
 
@@ -71,9 +71,9 @@ absl::StatusOr<std::vector<std::string>> ParseWorkerFlags(const std::string& tex
 // beside this program says which cards there are.
 absl::Status CheckLaunchDevice(const std::string& device);
 
-// Checks that the flags, also those in flag files, are none that the launch gives to each server
-// itself. With such a flag, workers would look for a server that is not there. Errors:
-// InvalidArgument.
+// Checks that `server_flags`, and the flag files that they name, have no flag that psctl launch
+// gives to each server. With such a flag, workers would look for a server that is not there.
+// Errors: InvalidArgument.
 absl::Status CheckServerFlags(absl::Span<const std::string> server_flags);
 
 // Runs until all roles have ended. Returns the exit code of the first role that failed. `program`

@@ -43,7 +43,7 @@ sigset_t WaitedSignals() {
 // Runs in the child of `launcher`, and never returns.
 [[noreturn]] void Execute(const std::vector<std::string>& arguments, pid_t launcher, int input,
                           int output) {
-  // The child gets this signal if the launcher dies. A server then saves, as if told to end.
+  // The kernel sends SIGTERM to the child if the launcher dies. A server then saves before it ends.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != launcher) _exit(128 + SIGTERM);  // the launcher has died before
   // Keeps a Ctrl-C of the terminal from the child: only the launcher gets it, and passes it on.
@@ -63,8 +63,8 @@ sigset_t WaitedSignals() {
   _exit(kNotFound);
 }
 
-// Returns the output that all roles and the launcher write to. If its reader stops reading, no role
-// is blocked.
+// Returns the output to which the launcher writes and to which it copies the output of all roles.
+// If the reader of this output stops reading, no role is blocked.
 logging::LineOutput& Output() {
   static auto* const output = new logging::LineOutput(STDOUT_FILENO);
   return *output;
@@ -223,8 +223,8 @@ void Launcher::Reap() {
       process.starts_again_at = absl::Now() + kRestartPause;
       continue;
     }
-    // A process that was told to end may exit with this code. The process that ends the cluster may
-    // not: its code says whether the job was over.
+    // A process that was told to end may exit with this code. Only the process with `ends_cluster`
+    // may not, because its exit code says whether the job was over.
     const bool did_as_told =
         process.is_told_to_end && code == 128 + SIGTERM && !process.spec.ends_cluster;
     if (code != 0 && !did_as_told) {
@@ -251,7 +251,8 @@ void Launcher::StartAgain(absl::Time now) {
     if (now < process.starts_again_at) continue;
     if (process.spec.more_arguments_of_restart != nullptr) {
       std::vector<std::string> more = process.spec.more_arguments_of_restart();
-      // The arguments stay for all later restarts, so the function is not called again.
+      // The new arguments stay in `arguments` for all later restarts. So the function is not called
+      // again.
       if (!more.empty()) process.spec.more_arguments_of_restart = nullptr;
       for (std::string& argument : more) process.spec.arguments.push_back(std::move(argument));
     }
@@ -284,7 +285,8 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
                                                        : process::SignalFilter::Meaning::kRepeat;
     if (meaning == process::SignalFilter::Meaning::kSave) TellToSave(signal);
     if (meaning == process::SignalFilter::Meaning::kStop) {
-      // If only the processes that end last are left, their exit codes say how the job went.
+      // If only processes with `ends_last` are left, the signal does not change the exit code.
+      // Their exit codes say how the job went.
       if (exit_code_ == 0 && !is_only_last_left) exit_code_ = 128 + signal;
       if (filter.num_stops() > 1) SignalAll(SIGKILL);
       are_to_end_ = true;
@@ -301,9 +303,10 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
       begun_at = now;
       TellToEnd(/*ends_last=*/false);
     }
-    // Processes that end last are told to end after a second, because a kill may follow within
-    // seconds. They save what is complete, and later save what the others deliver. Workers on other
-    // hosts hear of the stop later than a server here.
+    // Processes with `ends_last` are told to end after kTimeToHear, even if others still run. They
+    // must begin to save early, because a kill may follow within seconds. They save once more what
+    // the others deliver later. The delay is for workers on other hosts, which hear of the stop
+    // later.
     const bool have_heard =
         absl::DurationFromTimespec(now) - absl::DurationFromTimespec(begun_at) >= kTimeToHear;
     if (stage == Stage::kEndingFirst && (have_heard || !AreRunning(/*ends_last=*/false))) {

@@ -25,13 +25,14 @@ struct ProcessSpec {
   std::vector<std::string> arguments;  // arguments[0] is the program.
   bool ends_cluster = false;           // If this process exits with 0, the others are told to end.
   bool ends_last = false;              // It ends last, because it saves what the others deliver.
-  // Text that is written to the process's input first. If it is set, the input stays open, and the
-  // process is told to end by the end of its input instead of SIGTERM.
+  // Text that is written to the process's standard input. If it is set, the input then stays open.
+  // To tell the process to end, the launcher closes the input and sends no SIGTERM.
   std::optional<std::string> input = std::nullopt;
   // Maximum number of restarts after failures that another try may solve.
   int restarts = 0;
-  // Returns arguments for the process when it is started again. It is called at each restart until
-  // it returns some, which all later restarts have also. Null means that there are none.
+  // Called before each restart of the process. Returns more arguments for this restart and all
+  // later ones. After it has returned some, it is not called again. Null means that restarts have
+  // the same arguments.
   std::function<std::vector<std::string>()> more_arguments_of_restart = nullptr;
   // Advice that is printed if the process ends with 127, the code of shells for a program that was
   // not found.
@@ -55,21 +56,28 @@ class Launcher {
   // Starts a process. Errors: NotFound (the program cannot be run).
   absl::Status Start(const ProcessSpec& spec);
 
-  // Returns true if all processes are to end, because one process has failed for good or this
-  // process was told to end. Also restarts processes, as Wait() does. Requires: BlockSignals().
+  // Returns true if all processes are to end. The reason is a process that has failed for good or
+  // has ended the cluster, or a stop signal to this process. Also restarts processes, as Wait()
+  // does. Requires: BlockSignals().
   bool IsToEnd();
 
   // Blocks until all processes have ended, and returns an exit code. Requires: BlockSignals().
   //
-  // All processes are told to end, with SIGTERM, by the first process that fails for good or by a
-  // stop signal to this process. Processes with `ends_last` get SIGTERM a second later, or once all
-  // others have ended. The others get SIGKILL after `grace_seconds`; processes with `ends_last`
-  // have a time limit of their own. A second stop signal (see SignalFilter) kills all with SIGKILL.
-  // SIGUSR1 and SIGUSR2 are passed on to the processes with `ends_last`, which save then.
+  // All processes are told to end if one fails for good, if the one with `ends_cluster` ends, or if
+  // this process gets a stop signal:
+  // - Processes without `ends_last` are told at once. They get SIGKILL after `grace_seconds`.
+  // - Processes with `ends_last` are told a second later, or once all others have ended. They have
+  //   a time limit of their own.
+  // - A second stop signal (see SignalFilter) kills all processes with SIGKILL.
   //
-  // The exit code is that of the first failure that another try does not solve (1 to 127). If there
-  // is none, and this process was told to end while processes without `ends_last` ran, the exit
-  // code is 128 + signal. Otherwise it is the code of the first failure, or 0 if nothing failed.
+  // SIGUSR1 and SIGUSR2 are passed on to the processes with `ends_last`, which then save.
+  //
+  // The exit code is the first of these that applies:
+  // - The code of the first failure that another try does not solve (1 to 127).
+  // - 128 + signal, if a stop signal came before any failure and while processes without
+  //   `ends_last` ran.
+  // - The code of the first failure.
+  // - 0, if nothing failed.
   //
   // `on_only_last_left` is called once, when only processes with `ends_last` are left and none was
   // told to end. `on_tick` is called about once a second until all are told to end.

@@ -16,7 +16,8 @@ absl::StatusOr<std::string> LogFeed::Next() {
   bool has_more = true;
   while (has_more) {
     absl::StatusOr<wire::LogPage> page = read_(query_, log_id_);
-    // If lines have come before the error, they are returned, and the next call meets the error.
+    // If lines have come before the error, they are returned. The next call then returns the error,
+    // if it persists.
     if (!page.ok() && !text.empty()) return text;
     RETURN_IF_ERROR(page.status());
     if (has_begun_ && page->log_id == log_id_ && page->excerpt.num_gone > 0) {
@@ -40,7 +41,8 @@ absl::StatusOr<std::string> LogFeed::Next() {
     has_begun_ = true;
     log_id_ = page->log_id;
     query_.after = page->excerpt.last_number;
-    // All later pages begin with the oldest new line, so that no line is left out.
+    // The first page has the newest lines. All later pages begin with the oldest line that is new,
+    // so that no line is left out.
     query_.oldest_first = true;
     query_.most_lines = logging::LogQuery().most_lines;
   }

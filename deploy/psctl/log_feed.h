@@ -29,7 +29,7 @@ class LogFeed {
 
   // Returns the lines that are new since the last call, as text. The first call returns the newest
   // `query.most_lines`. If the server has dropped lines before they were read, an extra line says
-  // so. Errors: those of the reader; the lines then come with the next call.
+  // so. Errors: those of the reader. After an error, the next call returns the lines.
   absl::StatusOr<std::string> Next();
 
  private:

@@ -28,7 +28,8 @@ absl::string_view DTypeFlag(kernels::DType compute) {
   return compute == kernels::DType::kBf16 ? "bf16" : "fp32";
 }
 
-// Adds a line for each kind of recomputation that makes the model need less memory.
+// Appends to `workers` the memory of a worker for each kind of recomputation. A kind that needs no
+// less memory per sample than the kinds before it is left out.
 absl::Status AddWorkers(const job::JobSpec& job, const params::Layout& layout,
                         kernels::Device* device, std::vector<WorkerMemory>& workers) {
   const kernels::DeviceCapabilities& has = device->capabilities();

@@ -48,8 +48,8 @@ struct MemoryPlan {
 absl::StatusOr<MemoryPlan> PlanMemory(const job::JobSpec& job, const params::Layout& layout,
                                       int num_servers);
 
-// Returns true if a card of some size in kPlannedGigabytes holds a worker with some flags, or if a
-// client computes the model.
+// Returns true if a worker with some flags fits on a card of some size in kPlannedGigabytes. Also
+// returns true if a client's own program computes the model, because the plan then has no workers.
 bool FitsAPlannedCard(const MemoryPlan& plan);
 
 // Returns a text for operators, in lines of at most `columns` characters.

@@ -32,8 +32,8 @@ MemoryPlan PlanOf(const job::JobSpec& job, int servers = 1) {
   return *PlanMemory(job, *params::BuildLayout(job.model), servers);
 }
 
-// With AdamW the four vectors are the weights, two of the optimizer's state, and the sums of a
-// round.
+// With AdamW a server has four vectors: the weights, two of the optimizer's state, and the sums of
+// a round.
 TEST(MemoryPlanTest, AServerHasFourVectorsAndStaging) {
   constexpr int64_t kVectorBytes = int64_t{4} * 1'557'611'200;
   const MemoryPlan plan = PlanOf(JobOf("gpt2-1.5b"));

@@ -58,8 +58,8 @@ absl::Status CheckFolder(const ModelTarget& target, Replace replace) {
                    : NotOurs(target.path, "folder");
 }
 
-// Returns the layout that this release gives the model. If only a client knows the model, returns
-// the layout in the checkpoint.
+// Returns the layout that this release uses for the model. A model that only a client's program
+// knows has the layout in its checkpoint.
 absl::StatusOr<params::Layout> LayoutOf(const checkpoints::TrainedWeights& weights,
                                         const params::ModelSpec& spec) {
   if (!std::holds_alternative<params::ClientModelSpec>(spec.architecture))
@@ -95,8 +95,8 @@ absl::Status WriteModel(const checkpoints::TrainedWeights& weights, Sink sink) {
   return absl::OkStatus();
 }
 
-// Checks that the header of a model's file announces as many weights as the model has. The check
-// passes if this program does not know the model: a client's, or one of a later release.
+// Checks that the header has as many weights as its model needs. Passes a model that only a
+// client's program or a later release knows.
 absl::Status CheckSizes(const storage::SafetensorsContents& contents) {
   const auto model = contents.metadata.find(params::kModelMetadataKey);
   if (model == contents.metadata.end()) return absl::OkStatus();
@@ -136,8 +136,9 @@ absl::StatusOr<bool> HasEarlierNames(const std::string& path, const params::Mode
       [&](const params::TensorSpec& tensor) { return file->Find(tensor.name) == nullptr; });
 }
 
-// Returns the paths of files that an earlier export wrote beside its model and that the new export
-// does not write, such as a tokenizer of bytes. Files with other contents are not ours, and stay.
+// Returns the paths of files beside the model that an earlier export wrote and the new export does
+// not write. An example is a tokenizer of bytes. Files whose contents were changed since are left
+// out.
 std::vector<std::string> FilesOfEarlierExport(const ModelTarget& target,
                                               const std::vector<checkpoints::NamedText>& files) {
   storage::FileSystem& disk = storage::FileSystem::Real();
@@ -202,7 +203,7 @@ absl::StatusOr<std::unique_ptr<ModelWriter>> ModelWriter::Create(const ModelTarg
 
 ModelWriter::~ModelWriter() {
   file_.reset();
-  // This fails, as it should, if the folder is not empty.
+  // rmdir() fails if the folder is not empty, so it removes no file.
   if (has_made_folder_) rmdir(target_.path.c_str());
 }
 

@@ -53,15 +53,20 @@ class ModelWriter {
                                                              std::stop_token stop = {});
   ~ModelWriter();
 
-  // Takes the next bytes of the file. Errors: InvalidArgument (the header is invalid, its sizes
-  // differ from the model's, or there are more bytes than it announces); ResourceExhausted (the
-  // disk has less room than it announces); those of files.
+  // Writes the next bytes of the safetensors file. Errors:
+  // - InvalidArgument: the header is invalid; its sizes differ from those of the model; or more
+  //   bytes have come than the header announces.
+  // - ResourceExhausted: the disk has less room than the file needs.
+  // - Those of files.
   absl::Status Append(absl::string_view bytes);
-  // Puts the files into place. Removes files of an earlier export that this one does not write, if
-  // their bytes are unchanged. A server that continues from a journal of an earlier release sends
-  // old names and shapes of tensors; Commit() changes them to those of this release. Errors: those
-  // of files; InvalidArgument (the format cannot hold the model, or the bytes are not a safetensors
-  // file).
+  // Puts the files into place:
+  // - Removes the files of an earlier export that this one does not write, if their bytes are
+  //   unchanged.
+  // - Changes old names and shapes of tensors to those of this release. A server sends old ones if
+  //   it continues from a journal of an earlier release.
+  //
+  // Errors: those of files; InvalidArgument (the format cannot hold the model, or the bytes are not
+  // a safetensors file).
   absl::Status Commit();
 
   int64_t num_bytes() const { return num_bytes_; }
@@ -83,8 +88,9 @@ class ModelWriter {
   int64_t num_bytes_ = 0;
 };
 
-// Appends the safetensors file of a model on disk. Errors: InvalidArgument (the file does not say
-// which model it has, or has other tensors); those of writing.
+// Passes the model `weights`, which is on disk, to writer.Append() as a safetensors file. Errors:
+// InvalidArgument (`weights` do not say which model they are of, or have other tensors than that
+// model); those of reading and writing.
 absl::Status AppendModel(const checkpoints::TrainedWeights& weights, ModelWriter& writer);
 
 }  // namespace lodestar::psctl

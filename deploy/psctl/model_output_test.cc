@@ -148,7 +148,7 @@ TEST_F(HuggingFaceOutputTest, AFolderIsWrittenThatCanBeReadAgain) {
   std::vector<float> values(10);
   ASSERT_OK(weights->Read(layout, {1000, 1010}, absl::MakeSpan(values)));
   EXPECT_EQ(values[3], 1003.0f);
-  // The exported model can be exported again onto itself.
+  // An exported model can be the source of an export to the same path.
   EXPECT_OK(CheckModelOutput(target(), Replace::kModels));
   EXPECT_OK(Export(target().path));
 }
@@ -179,7 +179,7 @@ TEST_F(HuggingFaceOutputTest, WhatAServerSendsInAnEarlierLayoutGetsTheNamesOfTod
                                             storage::FileSystem::Real(), target().WeightsPath()));
   const params::TensorSpec matrix = *params::BuildLayout(spec_)->Find("h.0.mlp.c_fc.weight");
   ASSERT_OK_AND_ASSIGN(const auto values, file->Floats(matrix.name));
-  // The matrix is now [4, 16]; it was sent as [16, 4].
+  // The writer has transposed the matrix from [16, 4] to [4, 16].
   const auto first = static_cast<float>(matrix.offset);
   EXPECT_EQ(values[1], first + 4);
   EXPECT_EQ(values[16], first + 1);

@@ -31,9 +31,9 @@ std::optional<std::string> FirstWithTls(const std::string& servers) {
   return std::nullopt;
 }
 
-// Returns the join string of the environment if this machine keeps the operator's certificate of
-// that same cluster, else nothing. A shell may have such a join string for its workers. psctl then
-// uses the kept certificate instead of the join string.
+// Returns the join string in the environment if it is of the cluster whose operator's certificate
+// this machine keeps. Otherwise returns nullopt. Such a join string may be meant for workers, so
+// psctl uses its certificate instead.
 absl::StatusOr<std::optional<security::JoinString>> JoinOfOwnCluster(
     const security::SecurityFlags& flags) {
   if (!flags.is_join_from_environment || flags.state_dir.empty()) return std::nullopt;
@@ -58,8 +58,8 @@ absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& given_serve
   absl::StatusOr<wire::ClusterEntry> entry =
       wire::EnterCluster(flags, {security::Role::kOperator, security::Role::kViewer},
                          /*name=*/"", server, kEnrolmentTimeout);
-  // If a certificate is kept here, psctl uses plain text only after a server has said that it wants
-  // plain text.
+  // EnterCluster() has found a certificate on this machine, but no server has answered. psctl uses
+  // plain text only if a server says that it wants plain text.
   if (absl::IsUnavailable(entry.status()) && flags.join.empty()) {
     return absl::UnavailableError(absl::StrCat("ps_server at ", entry.status().message(),
                                                "; is it running, and is --server right?"));

@@ -59,8 +59,8 @@ TEST_F(OperatorAccessTest, AServerOfThisMachineThatSpeaksPlainTextIs) {
   EXPECT_FALSE(access->joined.has_value());
 }
 
-// The environment is that of a shell on the coordinator's machine. It has the workers' join string,
-// and the state folder has the operator's own certificate.
+// The coordinator's machine has the operator's own certificate in its state folder. In its shell,
+// $LODESTAR_JOIN has the workers' join string.
 TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordinatorsOwn) {
   const security::TestAuthority authority;
   const security::CredentialFiles own =
@@ -82,7 +82,7 @@ TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordi
   const std::string address = absl::StrCat("127.0.0.1:", port);
   const std::string hash = security::FingerprintOf(authority.authority().certificate).value_or("");
   setenv("LODESTAR_JOIN", absl::StrCat("lodestar://", address, "/L1", hash, ".0a.0b").c_str(), 1);
-  // The address of the join string is still used, and not the default of --server.
+  // psctl takes the address from the join string, and not from the default of --server.
   const auto access = FindOperatorAccess("127.0.0.1:1", /*is_given=*/false);
   ASSERT_OK(access);
   EXPECT_FALSE(access->security.is_plain());

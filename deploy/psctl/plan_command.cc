@@ -40,7 +40,7 @@ namespace {
 
 constexpr double kMegabitBytes = 1e6 / 8;
 constexpr int kMostWorkers = 4096;
-// Values of the job if no flag gives others. They do not change how long a round takes.
+// Values of the job if no flag gives others. The planned time of a round does not depend on them.
 constexpr int64_t kBatchSize = 8;
 constexpr int64_t kRounds = 1000;
 
@@ -368,8 +368,8 @@ absl::StatusOr<PlanAnswer> PlanMemoryAlone(const PlanOptions& options, JobFlags 
   return PlanAnswer{.text = std::move(text), .is_met = true};
 }
 
-// Returns the command line of the coordinator for the chosen option, without the flags that do not
-// change how the job exchanges.
+// Returns the command line of the coordinator for the chosen option. Flags that do not matter for
+// the exchange between workers and servers are left out.
 std::vector<std::string> ServerFlags(const PlanOptions& options, const job::JobSpec& job) {
   std::vector<std::string> flags = {
       absl::StrCat("--model=", options.model.empty() ? "client" : options.model),

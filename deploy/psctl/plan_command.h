@@ -19,9 +19,9 @@ struct PlanOptions {
   double parameters = 0.0;  // Size of the model. 0 means that `model` is given.
   int workers = 2;
   int servers = 1;
-  // Mbit/s of each worker's link, and of each server's link, which all workers share. 0 for a
-  // server means that its link is like a worker's. If no value about the network is given, the plan
-  // covers memory only.
+  // Rates of each worker's link and of each server's link, in Mbit/s. All workers share a server's
+  // link. 0 for a server's link means that it has the rate of a worker's link. If no value about
+  // the network is given, the plan covers memory only.
   double up = 0.0;
   double down = 0.0;
   double server_up = 0.0;
@@ -33,7 +33,7 @@ struct PlanOptions {
   double utilisation = 0.95;
   double loss_budget_percent = plan::kMostLossPercent;
   int max_local_steps = 500;
-  // Number of steps of the job. 0 means not known, and then the job counts as long.
+  // Number of steps of the job. 0 means that it is not known, and the plan is that of a long job.
   int64_t total_steps = 0;
   double worker_threads = 1.0;
   double server_threads = 1.0;

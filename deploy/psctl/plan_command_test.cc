@@ -163,7 +163,8 @@ TEST(PlanCommandTest, TakesModelFilesAndSizes) {
   options.parameters = 7e9;
   const std::string text = TextOf(options);
   EXPECT_THAT(text, AllOf(HasSubstr("7000 million"), HasSubstr("--model=client")));
-  // A client's own program does not overlap exchanges with steps, so no option has fragments.
+  // Without a model's name, the worker is a client's own program. Such a program does not exchange
+  // during steps, so no option has fragments.
   EXPECT_THAT(text, Not(HasSubstr("fragments ")));
 }
 

@@ -294,8 +294,8 @@ absl::Status Watch(const ClusterClient& like, const ClusterWatch::Show& show) {
 // the last status.
 int ShowStatus(ClusterClient* client, Renderer render, ClusterHealth* health) {
   int exit_code = 0;
-  // On a terminal, each status is drawn over the one before, by "cursor home" and "clear". These
-  // codes are never written to a pipe.
+  // On a terminal, each status replaces the one before it: control codes move the cursor to the top
+  // and clear the screen. If the output is not a terminal, no control codes are written.
   const bool is_picture = absl::GetFlag(FLAGS_watch) && !WantsJson() && isatty(STDOUT_FILENO) != 0;
   const auto show = [&](const v1::ClusterStatus& status) {
     const absl::StatusOr<std::string> text = render(status);
@@ -307,7 +307,8 @@ int ShowStatus(ClusterClient* client, Renderer render, ClusterHealth* health) {
   if (absl::GetFlag(FLAGS_watch)) {
     const absl::Status status = Watch(*client, show);
     if (!status.ok()) return FailCall(status);
-    // The watch has ended, so the job is over. It waits for nothing, whatever the last status said.
+    // The watch has ended, so the job is over. The last status may still say that the job waits for
+    // something.
     if (health != nullptr && *health == ClusterHealth::kStandsStill) *health = ClusterHealth::kGood;
     return exit_code;
   }
@@ -403,8 +404,8 @@ ClusterClient::Meanwhile SayWaits(const std::string& what) {
   };
 }
 
-// Returns an error if --on_checkpoint of the client's server has started this process: each new
-// checkpoint would start psctl again, without end.
+// Returns an error if the server's --on_checkpoint command has started this process. The checkpoint
+// that psctl asks for would start that command again, without end.
 absl::Status CheckIsOutsideOfHook(ClusterClient& client) {
   const char* const finished = std::getenv(checkpoints::kFinishedCheckpointVariable);
   if (finished == nullptr) return absl::OkStatus();
@@ -433,8 +434,8 @@ int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
   const std::string to = absl::GetFlag(FLAGS_to);
   if (to.empty()) return Print(absl::StrCat(reply->path(), "\n"));
   StoppableFileSystem disk(&storage::FileSystem::Real(), std::move(stop));
-  // If the checkpoint was removed meanwhile, the same command may succeed later. The same command
-  // would meet any other error again.
+  // Unavailable means that the checkpoint was removed meanwhile. Then the same command may succeed
+  // later. Any other error would come again.
   const auto fail = [&reply](const absl::Status& status, absl::string_view advice = "") {
     const absl::Status whole(
         status.code(),
@@ -484,7 +485,7 @@ int ExportFromServer(ClusterClient* client, const ModelTarget& target, std::stop
   if (!writer.ok()) return Fail(writer.status());
   client->StopWith(stop);
   absl::Status written;
-  // These are atomic because another thread writes the file and sets them.
+  // Another thread sets these while it writes the file.
   std::atomic<int64_t> num_bytes = 0;
   std::atomic<int64_t> announced_bytes = 0;
   ExportProgress progress(absl::Now());
@@ -818,7 +819,8 @@ int ServeCommand(const process::CommandLine& line) {
   if (line.positionals.size() > 2) {
     return BadUsage(absl::StrCat("'", line.positionals[2], "' is one argument too many"));
   }
-  // The signals are blocked before the server starts threads, so that sigwait() below gets them.
+  // The signals are blocked before the server starts threads, because threads inherit this. So only
+  // sigwait() below gets them.
   process::BlockStopSignals();
   const auto say_url = [](absl::string_view url) {
     return output::WriteToStandardOutput(absl::StrCat(url, "\n"));
@@ -1209,8 +1211,8 @@ absl::Status CheckUsage(const Command& command, const process::CommandLine& line
   return CheckFlags();
 }
 
-// Returns advice if the flags were meant for another program, to which the command passes flags
-// behind "--".
+// Returns advice if `arguments` name a command that passes flags behind "--" on to ps_server. The
+// unknown flag may have been meant for ps_server.
 std::string WherePassedOn(const std::vector<Command>& commands,
                           const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {
@@ -1221,8 +1223,8 @@ std::string WherePassedOn(const std::vector<Command>& commands,
   return "";
 }
 
-// Turns the words behind "--" into words of the command, unless the command passes them on to other
-// programs.
+// Words behind "--" are for another program if the command passes them on. Otherwise this function
+// appends them to the command's own words.
 void TakeWordsBehindFlags(const std::vector<Command>& commands, process::CommandLine& line) {
   const std::vector<std::string>& first =
       line.positionals.empty() ? line.passed_on : line.positionals;
@@ -1270,8 +1272,8 @@ int Main(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   lodestar::process::SetUpProgram();
   lodestar::wire::ExitUnlessTransportWorks("psctl");
-  // A batch system may send these signals to all programs of a job. They are for servers, which
-  // save, and for `psctl launch`, which passes them on.
+  // SIGUSR1 and SIGUSR2 would end psctl. A batch system may send them to all programs of a job,
+  // although only servers (which save) and `psctl launch` need them.
   lodestar::process::BlockSaveSignals();
   return lodestar::psctl::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

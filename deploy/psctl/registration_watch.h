@@ -25,9 +25,9 @@ class RegistrationWatch {
   // `started_at` is when the workers were started.
   RegistrationWatch(std::vector<Worker> workers, absl::Time started_at);
 
-  // Returns true if it is time to ask the server which workers have registered. The caller then
-  // calls Take() with the answer. Afterwards returns false until kLookAgain has passed, and for
-  // ever once all workers have registered.
+  // Returns true if it is time to ask the server which workers have registered. Then the caller
+  // must ask, and pass the answer to Take(). The next true comes after kLookAgain at the earliest.
+  // Once all workers have registered, always returns false.
   bool BeginLook(absl::Time now);
   // Takes the names of all workers that the server knows, including those that have left. Returns a
   // sentence with each worker, and its host, that has never registered. Empty means that all have

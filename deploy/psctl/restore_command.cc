@@ -22,7 +22,8 @@
 namespace lodestar::psctl {
 namespace {
 
-// Checks that servers started with the folder would continue from the checkpoint of `round` in it.
+// Checks that servers with --checkpoint_dir=`folder` would continue from the checkpoint of `round`.
+// Another checkpoint or a journal in the folder must not have later rounds.
 absl::Status CheckNothingElseCounts(storage::FileSystem& file_system, const std::string& folder,
                                     Round round) {
   ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> there,
@@ -54,8 +55,8 @@ absl::StatusOr<std::string> RestoreCheckpoint(storage::FileSystem& file_system,
                    storage::FolderLock::Take(folder, storage::NewFolderClaim(), {}));
   RETURN_IF_ERROR(CheckNothingElseCounts(file_system, folder, manifest.round));
   ASSIGN_OR_RETURN(std::string copy, checkpoints::CopyCheckpoint(file_system, path, folder));
-  // Marks the checkpoint as complete by itself, so that servers do not look for the journal with
-  // later rounds.
+  // Servers must not look for a journal with later rounds, so this says that the checkpoint is
+  // complete without a journal.
   RETURN_IF_ERROR(checkpoints::MarkComplete(file_system, copy));
   return copy;
 }

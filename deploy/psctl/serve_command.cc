@@ -40,8 +40,8 @@ constexpr size_t kMaxSuggestions = 5;
 // The result of reading the history of the run.
 struct Reading {
   int64_t number = 0;  // Readings are counted from 1.
-  // When the file was written. NotFound means that there is no file. Any other error says why psctl
-  // cannot find out whether there is a file.
+  // Time when the history file was written. NotFound means that there is no file. Any other error
+  // says why psctl cannot find out whether there is a file.
   absl::StatusOr<absl::Time> written = absl::NotFoundError("");
   absl::Status status;  // The outcome of reading the file.
   std::string history;  // HistoryJson() if `status` is OK.
@@ -53,10 +53,12 @@ class KeptRun {
   explicit KeptRun(std::filesystem::path folder)
       : folder_(std::move(folder)), file_(folder_ / history::kHistoryFileName) {}
 
-  // Returns the last reading. Before that, reads the file again if it has changed, or if the last
-  // reading failed and the caller knows this already. `seen` is the number of the last reading that
-  // the caller got. So a file that cannot be read is not read once for each reader, but once for
-  // all of them.
+  // Returns the last reading. `seen` is the number of the last reading that the caller got. First
+  // reads the file again in these cases:
+  // - The file has changed.
+  // - The last reading failed, and the caller has got that reading already.
+  //
+  // So a file that cannot be read is read once for all callers, and not once for each.
   std::shared_ptr<const Reading> Look(int64_t seen) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     const absl::StatusOr<absl::Time> written = Written();
@@ -77,7 +79,7 @@ class KeptRun {
     number_ = last_->number;
     return last_;
   }
-  // Returns the reading of the present file, for a caller that has no earlier reading.
+  // Returns the reading of the present file. If the last reading failed, reads the file again.
   std::shared_ptr<const Reading> Look() { return Look(number_); }
 
   std::string FinishedJson(absl::Time written, absl::string_view trouble) const {
@@ -177,8 +179,9 @@ absl::StatusOr<http::HttpRoutes> KeptRunPages(const std::string& folder) {
   }
   const auto run = std::make_shared<KeptRun>(path);
   const absl::Status status = run->Look()->status;
-  // A history that is being written may be readable in a moment, and a server that has just started
-  // writes its history within ten seconds. Until then the pages say so.
+  // There may be no history that can be read at first. A server that has just started writes its
+  // history within ten seconds. A server may also be writing it at this moment. Until then the
+  // pages say that there is none.
   const bool is_awaited = absl::IsNotFound(status) && storage::IsFolderHeld(path.string());
   if (absl::IsNotFound(status) && !is_awaited) return NoHistoryIn(path);
   if (!status.ok() && !is_awaited && !absl::IsUnavailable(status)) return Explain(status);

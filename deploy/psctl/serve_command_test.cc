@@ -46,7 +46,8 @@ class ServeCommandTest : public ::testing::Test {
     history::RunHistory history;
     history.trained = {{Round(0), Round(0), 10, 1.0, loss, 1}};
     ASSERT_OK(history::WriteHistory(FileOf(name), history));
-    // The time of the file must be later than before, however fast the disk is.
+    // Each write gets a later time than the one before it. On a fast disk the real times could be
+    // the same.
     std::filesystem::last_write_time(
         FileOf(name), std::filesystem::file_time_type(std::chrono::seconds(++writes_)));
   }
@@ -154,7 +155,7 @@ TEST_F(ServeCommandTest, AFileThatIsGoneOrDamagedMeanwhileIsTold) {
 }
 
 TEST_F(ServeCommandTest, AJournalBesideTheFileIsToldAndNeitherReplayedNorRemoved) {
-  // SQLite takes such a file for the journal of a process that was killed.
+  // If this file exists, SQLite believes that a process was killed while it wrote the history.
   const std::string journal = FileOf("run") + "-journal";
   std::ofstream(journal) << std::string(1024, 'x');
   ASSERT_OK_AND_ASSIGN(const http::HttpRoutes routes, KeptRunPages(FolderOf("run")));
@@ -164,8 +165,8 @@ TEST_F(ServeCommandTest, AJournalBesideTheFileIsToldAndNeitherReplayedNorRemoved
   ASSERT_THAT(NamesOf(first), ElementsAre("finished"));
   EXPECT_THAT(first[0].data, HasSubstr("left it half written"));
   EXPECT_EQ(std::filesystem::file_size(journal), 1024);
-  // The journal is gone, as if a process with permission to write had removed it. The file itself
-  // is unchanged.
+  // Simulates that a process with permission to write has removed the journal. The history file
+  // itself is unchanged.
   std::filesystem::remove(journal);
   EXPECT_THAT(NamesOf(source()), ElementsAre("finished", "history"));
   EXPECT_EQ(routes.pages.at("/api/history")({}).status, 200);
@@ -182,8 +183,8 @@ TEST_F(ServeCommandTest, WhatOneReaderHasReadTheOthersGet) {
   std::ofstream(journal) << "x";
   EXPECT_THAT(one()[0].data, HasSubstr("left it half written"));
   std::filesystem::remove(journal);
-  // `other` has not seen the failure yet, so it gets that reading. `one` has seen it, so the file
-  // is read again.
+  // `other` has not got the failed reading yet, so it gets that one. `one` has got it, so the file
+  // is read again for `one`.
   EXPECT_THAT(other()[0].data, HasSubstr("left it half written"));
   EXPECT_THAT(NamesOf(one()), ElementsAre("finished", "history"));
   EXPECT_THAT(NamesOf(other()), ElementsAre("finished", "history"));

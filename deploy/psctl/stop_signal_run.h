@@ -9,10 +9,11 @@
 
 namespace lodestar::psctl {
 
-// Blocks the stop signals, runs `command`, and returns its exit code. The first stop signal
-// requests a stop of the token that `command` has. If the command then fails, it cleans up, and the
-// process dies of that signal, as shells and scripts expect. A second signal ends the process at
-// once. Call this before any thread is started.
+// Runs `command` and returns its exit code. Call this before any thread is started. Stop signals
+// have these effects:
+// - The first one requests a stop through `stop`. If `command` then returns an error code, the
+//   process dies of that signal, as shells and scripts expect.
+// - The second one ends the process at once.
 int RunUntilStopSignal(absl::FunctionRef<int(std::stop_token stop)> command);
 
 }  // namespace lodestar::psctl

@@ -22,8 +22,8 @@ class StoppableFileSystem final : public storage::ForwardingFileSystem {
   StoppableFileSystem(storage::FileSystem* disk, std::stop_token stop)
       : storage::ForwardingFileSystem(disk), stop_(std::move(stop)) {}
 
-  // Reads a file. Errors also: Cancelled (a stop was requested). All other calls go on working, so
-  // that files already written can be removed.
+  // Reads a file. Errors also: Cancelled (a stop was requested). Other calls still work after a
+  // stop, so that the command can remove files it has written.
   absl::Status Read(const std::string& path,
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
     return disk().Read(path, [&](absl::string_view block) {

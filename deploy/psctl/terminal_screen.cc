@@ -37,8 +37,8 @@ absl::StatusOr<std::unique_ptr<TerminalScreen>> TerminalScreen::Open() {
   raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
   raw.c_cc[VMIN] = 0;
   raw.c_cc[VTIME] = 0;
-  // Stop signals are blocked, because they would leave the terminal in its present state.
-  // AwaitKey() takes them.
+  // A stop signal that ended the program here would leave the terminal as it is now. So the signals
+  // are blocked, and AwaitKey() takes them.
   const sigset_t stop = process::StopSignals();
   sigset_t signals_before;
   pthread_sigmask(SIG_BLOCK, &stop, &signals_before);
@@ -76,7 +76,7 @@ std::optional<char> TerminalScreen::AwaitKey(absl::Duration patience) {
   if (sigtimedwait(&stop, nullptr, &kNow) > 0) return 'q';
   if (readable != 1) return std::nullopt;
   char key = 0;
-  // If the terminal is gone, read() returns at once, without a byte.
+  // If the terminal is gone, it counts as readable, and read() returns no byte.
   if (read(STDIN_FILENO, &key, 1) != 1) return 'q';
   return key == kCtrlC ? 'q' : key;
 }

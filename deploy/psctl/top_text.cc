@@ -40,9 +40,9 @@ void Shorten(std::vector<std::string>& lines, size_t count) {
   if (count > 0) lines.back() = absl::StrCat("... and ", hidden, " more lines");
 }
 
-// Sorts the lines above the tables, for a terminal without room for all of them. Lines about
-// progress and about problems come first, and lines that do not change come last. A line that
-// begins with a space continues the line before it.
+// Sorts the lines above the tables, because a terminal may not have room for all of them. Lines
+// about progress and problems come first. A line that begins with a space belongs to the line
+// before it.
 std::vector<std::string> WithNewsFirst(const std::vector<std::string>& head) {
   constexpr std::array<absl::string_view, 7> kNews = {"ALARM",  "progress", "loss", "curve",
                                                       "paused", "waiting",  "round"};
@@ -72,7 +72,8 @@ std::vector<std::string> EventLines(const history::RunHistory& history, size_t c
   return lines;
 }
 
-// Returns the mean losses of `points` in at most `width` parts of equal length.
+// Divides `points` into at most `width` parts with about the same number of points. Returns the
+// mean loss of each part.
 std::vector<double> MeansOf(const std::vector<history::HistoryPoint>& points, size_t width) {
   std::vector<double> means;
   const size_t parts = std::min(width, points.size());

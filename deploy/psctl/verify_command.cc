@@ -16,8 +16,8 @@
 namespace lodestar::psctl {
 namespace {
 
-// Returns the checkpoints at `path`. If `path` itself is a checkpoint, the entry has no suffix,
-// whatever the name of the folder.
+// Returns the checkpoints at `path`. If `path` itself is a checkpoint, its entry has no suffix,
+// even if the name of the folder has one.
 absl::StatusOr<std::vector<checkpoints::CheckpointEntry>> CheckpointsAt(
     storage::FileSystem& file_system, const std::string& path) {
   if (file_system.Exists(absl::StrCat(path, "/", checkpoints::kManifestName))) {

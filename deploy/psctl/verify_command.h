@@ -13,12 +13,13 @@
 
 namespace lodestar::psctl {
 
-// Verifies `paths`: checkpoints (round-...) and folders of checkpoints. In a folder, all
-// checkpoints are verified, including abandoned and replaced ones. A checkpoint that was never
-// finished, or that a server removes meanwhile, is reported and does not count. `say` gets one
-// line, without line end, as soon as a checkpoint has been read. Blocks for the disk. Errors: the
-// first of `say`, which ends the verification; NotFound (a path is neither a checkpoint nor a
-// folder with checkpoints); DataLoss (checkpoints do not verify), with their number.
+// Verifies `paths`, which are checkpoints (round-...) and folders of checkpoints. In a folder,
+// verifies all checkpoints, including abandoned and replaced ones. A checkpoint that was never
+// finished is only reported. So is one that a server removes meanwhile. Calls `say` with one line,
+// without line end, after each checkpoint. Blocks for the disk. Errors:
+// - The first error of `say`, which ends the verification.
+// - NotFound: a path is neither a checkpoint nor a folder with checkpoints.
+// - DataLoss: some checkpoints do not verify. The error says how many.
 absl::Status VerifyCheckpoints(storage::FileSystem& file_system,
                                absl::Span<const std::string> paths,
                                absl::FunctionRef<absl::Status(absl::string_view line)> say);

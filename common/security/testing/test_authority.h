@@ -15,8 +15,8 @@ class TestAuthority {
   TestAuthority();
 
   const Authority& authority() const { return authority_; }
-  // Writes a new key, certificate and authority into a new folder. `lifetime` counts from now.
-  // Negative means that the certificate has expired.
+  // Writes a new key, certificate and authority into a new folder. The certificate expires
+  // `lifetime` from now. A negative `lifetime` means that it has expired already.
   CredentialFiles FilesFor(const Identity& identity,
                            absl::Duration lifetime = absl::Hours(1)) const;
   // Writes a new certificate for the same key into the existing folder.
