@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Formats times of day and measured or estimated durations for readers. Settings are printed
-// exactly, with absl::FormatDuration().
+// Formats times and durations for readers. A duration that an operator has set is formatted with
+// absl::FormatDuration() instead, because that is exact.
 #pragma once
 
 #include <string>
@@ -10,9 +10,13 @@
 
 namespace lodestar {
 
-// Returns text such as "0s", "2.5s", "1m30s", "5h2m". Below ten seconds, tenths of a second are
-// shown. From an hour on, only hours and minutes are shown. Smaller parts are cut off. A negative
-// duration gives "0s".
+// Returns text such as "0s", "2.5s", "1m30s", "5h2m". Smaller parts are cut off, and nothing is
+// rounded:
+// - Below ten seconds, the smallest part is a tenth of a second.
+// - Below an hour, the smallest part is a second.
+// - From an hour on, the smallest part is a minute.
+//
+// A negative duration gives "0s".
 std::string DurationText(absl::Duration duration);
 
 // Returns text such as "2026-01-02 03:04:05 UTC".

@@ -15,16 +15,16 @@ namespace lodestar {
 
 inline constexpr size_t kMaxWorkerNameBytes = 64;
 
-// Checks that `name` follows the rule above and has 1 to `max_bytes` bytes. Errors:
-// InvalidArgument, which names `what`. The error does not repeat the name, because a peer may have
-// sent it.
+// Checks that `name` follows the rule at the beginning of this file and has 1 to `max_bytes` bytes.
+// Errors: InvalidArgument, which names `what`. The error does not repeat the name, because a peer
+// may have sent it.
 absl::Status CheckName(absl::string_view what, absl::string_view name, size_t max_bytes);
 
 // Checks the name of a worker or a site with CheckName(). The maximum is kMaxWorkerNameBytes.
 absl::Status CheckWorkerName(absl::string_view what, absl::string_view name);
 
-// Checks like CheckName(), but allows any first character, because files of earlier releases may
-// have such names.
+// Does the same as CheckName(), but also allows '.', '_' and '-' as the first character. Files of
+// earlier releases may have such names.
 absl::Status CheckRecordedName(absl::string_view what, absl::string_view name, size_t max_bytes);
 
 // Makes a name from `text`, which may be empty afterwards:

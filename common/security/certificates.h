@@ -16,9 +16,9 @@ namespace lodestar::security {
 
 // Returns 2 * num_bytes random hexadecimal digits, which cannot be guessed.
 std::string RandomHex(int num_bytes);
-// Returns the SHA-256 as 64 hexadecimal digits.
+// Returns the SHA-256 of `bytes` as 64 hexadecimal digits.
 std::string Sha256Hex(absl::string_view bytes);
-// Compares two texts. The time does not depend on the position where they differ.
+// Returns true if the texts are equal. The time that this takes does not show where they differ.
 bool AreEqualSecrets(absl::string_view a, absl::string_view b);
 
 std::string NewPrivateKey();
@@ -41,13 +41,13 @@ struct Authority {
   std::string key;
 };
 
-// Issues a certificate. The request's signature is checked, so the program that asks must have the
-// key. Nothing else in the request is used. `hosts` are names and addresses by which browsers reach
-// a server. Errors: InvalidArgument.
+// Issues a certificate for the key of `request`. The request's signature is checked, so the program
+// that asks must have the private key. Nothing else in the request is used. `hosts` are names and
+// addresses by which browsers reach a server. Errors: InvalidArgument.
 absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const std::string& request,
                                              const Identity& identity, const Validity& validity,
                                              const std::vector<std::string>& hosts = {});
-// Name that the certificates of all servers have.
+// DNS name in the certificate of every server.
 inline constexpr char kServerHostName[] = "lodestar";
 
 // Checks that `host` is a host name or an address for which a certificate can be issued. Errors:
@@ -82,10 +82,11 @@ bool IsSignedBy(const std::string& chain, const std::string& authorities);
 // clients. A server's certificate must allow use by servers and by clients. Errors: InvalidArgument
 // naming the extended key usages that are needed.
 absl::Status CheckPurposes(const std::string& certificate, Role role);
-// Checks that the text has at least one certificate, and each of them whole. Errors:
-// InvalidArgument.
+// Checks that the text has at least one certificate, and that no certificate in it is cut short.
+// Errors: InvalidArgument.
 absl::Status CheckCertificates(const std::string& pem);
-// Checks that the certificate is for this key. Errors: InvalidArgument.
+// Checks that the certificate is for the public key that belongs to the private key `key`. Errors:
+// InvalidArgument.
 absl::Status CheckKeyFits(const std::string& certificate, const std::string& key);
 
 }  // namespace lodestar::security

@@ -146,8 +146,8 @@ TEST(CertificatesTest, HashesAndSecrets) {
   EXPECT_FALSE(FingerprintOf("none").ok());
 }
 
-// Returns a key that the passphrase "pass" encrypts, in PKCS #8, as openssl genpkey -aes256 writes
-// it.
+// Returns a private key that is encrypted with the passphrase "pass", in the form that openssl
+// genpkey -aes256 writes (PKCS #8).
 std::string EncryptedKey() {
   const OwnedKey key(EVP_EC_gen("P-256"));
   const OwnedBio bio(BIO_new(BIO_s_mem()));

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CredentialCopies keeps the last usable credentials of files that their owner may replace or
-// damage at any time. gRPC reads the copies and not the files, because gRPC ends the process if a
-// certificate is empty, and refuses every connection if a key does not fit its certificate. The
-// class is not thread-safe.
+// CredentialCopies keeps copies of credential files. The owner of the files may replace or damage
+// them at any time. The copies are the last credentials that could be used. gRPC reads the copies
+// and not the files, for two reasons:
+// - gRPC ends the process if a certificate is empty.
+// - gRPC refuses every connection if a key does not fit its certificate.
+//
+// The class is not thread-safe.
 #pragma once
 
 #include <string>

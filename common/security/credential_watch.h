@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // CredentialWatch checks whether a program can still use its credential files, and reports faults
-// to the operator. The owner of the files may replace them at any time, also by files that cannot
-// be used.
+// to the operator. The owner of the files may replace them at any time, and the new files may be
+// wrong.
 #pragma once
 
 #include <optional>

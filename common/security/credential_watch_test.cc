@@ -29,12 +29,12 @@ class CredentialWatchTest : public ::testing::Test {
     files.is_kept = false;
     return files;
   }
-  // Returns the message of a check after kLookInterval.
+  // Waits for kLookInterval of simulated time, and returns the message of the next check.
   std::optional<std::string> Look() {
     now_ += CredentialWatch::kLookInterval;
     return watch_.Look(now_);
   }
-  // Replaces only the certificate.
+  // Replaces the watched certificate with the certificate in `of`. The key and the authority stay.
   void PutCertificate(const CredentialFiles& of) {
     const auto certificate = ReadWholeFile(of.certificate, 1 << 20);
     ASSERT_OK(certificate);

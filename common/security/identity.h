@@ -54,7 +54,7 @@ absl::StatusOr<Identity> IdentityFromUri(absl::string_view uri);
 // Returns true if a process with the identity `name` may act as the worker `worker_name`.
 // `worker_name` must be `name`, or `name` followed by '.' and a suffix, as in "gpu-box.4711".
 bool MayActAs(absl::string_view name, absl::string_view worker_name);
-// Returns true if one of the two may act as the other.
+// Returns true if MayActAs() allows the identity `a` to act as the worker `b`, or `b` as `a`.
 bool AreNamesInConflict(absl::string_view a, absl::string_view b);
 
 }  // namespace lodestar::security

@@ -24,15 +24,15 @@ constexpr int kMaxBytes = 4096;
 constexpr int kHashDigits = 64;
 constexpr int kMaxPartBytes = 128;
 
-// Returns the first character of `text`, with all its bytes in UTF-8. Requires: `text` is not
-// empty.
+// Returns the first UTF-8 character of `text`. Requires: `text` is not empty.
 absl::string_view FirstCharacter(absl::string_view text) {
   size_t bytes = 1;
   while (bytes < text.size() && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) ++bytes;
   return text.substr(0, bytes);
 }
 
-// Returns the first character of `token` that a token cannot have, or an empty text.
+// Returns the first character of `token` that is not allowed in a token. Empty means that all are
+// allowed.
 absl::string_view FirstForeignCharacter(absl::string_view token) {
   const auto* const foreign = std::find_if(
       token.begin(), token.end(), [](char c) { return c != '.' && !absl::ascii_isxdigit(c); });

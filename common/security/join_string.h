@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A line that lets a machine join a cluster, and check that it is the right cluster:
+// A join string is a line with which a machine can join a cluster:
 //   lodestar://HOST:PORT[,HOST:PORT...]/L1<SHA-256 of the authority's certificate>.<id>.<secret>
-// A machine with this line checks the authority's certificate by the hash before it sends the
-// secret.
+// The machine compares the authority's certificate with the hash before it sends the secret. So the
+// secret never reaches a wrong cluster.
 #pragma once
 
 #include <string>

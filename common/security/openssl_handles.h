@@ -40,12 +40,13 @@ using OwnedBio = std::unique_ptr<BIO, OpensslDelete<BIO_free_all>>;
 using OwnedSslContext = std::unique_ptr<SSL_CTX, OpensslDelete<SSL_CTX_free>>;
 using OwnedSsl = std::unique_ptr<SSL, OpensslDelete<SSL_free>>;
 
-// Returns the text of this thread's oldest error, and clears all errors.
+// Returns the text of the oldest OpenSSL error on this thread, and clears all errors of the thread.
 std::string OpensslError();
 
-// Ends the process with exit code 1 and a sentence if OpenSSL gives no random bytes or makes no TLS
-// context: its configuration may have no default provider. OpenSSL and gRPC would abort, or read
-// address 0, later. `program` is the name of this program in the sentence.
+// If OpenSSL gives no random bytes or cannot make a TLS context, prints an error and ends the
+// process with exit code 1. A possible cause is a configuration without the default provider.
+// Without this check, OpenSSL or gRPC would crash later. `program` is the name of this program in
+// the error.
 void ExitUnlessOpensslWorks(absl::string_view program);
 
 // Read a key or a certificate from PEM text. `what` names the text. Errors: InvalidArgument.

@@ -15,8 +15,8 @@ TEST(OpensslHandlesDeathTest, ConfigurationWithoutADefaultProviderEndsTheProcess
   const std::string path = testing::TempDir() + "/no_default_provider.cnf";
   std::ofstream(path) << "openssl_conf = all\n[all]\nproviders = these\n[these]\nnull = one\n"
                          "[one]\nactivate = 1\n";
-  // OpenSSL reads its configuration once per process, and this process may have read it. So the
-  // test runs in a new one.
+  // OpenSSL reads its configuration once per process, and this process may have read it already. So
+  // the test runs in a new process.
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {

@@ -66,8 +66,8 @@ bool IsOfRootForThisGroup(const struct stat& facts) {
   return facts.st_uid == 0 && is_read_only && !is_own && IsInGroup(facts.st_gid);
 }
 
-// Checks that only the owner may read and write the file, and removes other permissions if that is
-// safe. Errors: PermissionDenied.
+// Checks that only the owner may read and write the file. Removes the permissions of the group if
+// that is safe. Errors: PermissionDenied.
 absl::Status CheckClosed(int descriptor, const std::string& path, const struct stat& facts,
                          Whose whose) {
   if ((facts.st_mode & kOthersMask) == 0 || IsOfRootForThisGroup(facts)) return absl::OkStatus();

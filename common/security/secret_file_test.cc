@@ -72,7 +72,8 @@ TEST(SecretFileTest, KeptFileThatBecameOpenIsClosed) {
   EXPECT_THAT(ReadKeptSecretFile(path, 100), StatusIs(absl::StatusCode::kPermissionDenied));
 }
 
-// Makes the process another user. Files of root then belong to another user than the process.
+// Gives this process another user and group. Files of root then belong to another user than this
+// process.
 void BecomeUser(uid_t user, gid_t group) {
   const gid_t groups[] = {group};
   if (setgroups(1, groups) != 0 || setresgid(group, group, group) != 0 ||
@@ -104,8 +105,8 @@ class SecretFileOfRootTest : public ::testing::Test {
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
 
-  // Runs `read` as a user in `kGroup`. Returns 0 if it is OK, 1 if it is PermissionDenied with
-  // `text` in its message.
+  // Runs `read` as `user` in the group kGroup. Returns 0 if `read` returns OK. Returns 1 if `read`
+  // returns PermissionDenied with `text` in its message.
   template <typename Read>
   int Outcome(uid_t user, const Read& read, const std::string& text = "") {
     const pid_t child = fork();

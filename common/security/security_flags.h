@@ -18,7 +18,7 @@ struct SecurityFlags {
   // file with a join string. Empty means that neither is given.
   std::string join;
   bool is_join_from_environment = false;
-  // The flag that gives the join string, for messages.
+  // Name of the flag that gives the join string, for use in messages.
   std::string join_flag = "--join";
   // The folder in which the programs of this user keep their state. It is the value of --state_dir
   // or else DefaultStateDir(). Empty means that there is no such folder.
@@ -26,18 +26,19 @@ struct SecurityFlags {
   // Name of this machine for names in `state_dir`, because several machines may share that folder.
   // CompleteSecurityFlags() sets it to HostFileName() if it is empty.
   std::string host;
-  // --tls_key, --tls_cert and --tls_ca: either all or none are set.
+  // Files from --tls_key, --tls_cert and --tls_ca. Either all three or none are set.
   CredentialFiles own;
   bool insecure = false;
 
   bool has_own() const { return !own.key.empty(); }
 };
 
-// Returns the flags of the command line, completed by CompleteSecurityFlags(). Errors: those of
+// Returns the flags of the command line after CompleteSecurityFlags(). Errors: those of
 // CompleteSecurityFlags().
 absl::StatusOr<SecurityFlags> ReadSecurityFlags();
-// Returns `given`, completed from the environment. Errors: InvalidArgument (only one or two of the
-// three --tls_... flags are given, or flags contradict each other, or $LODESTAR_JOIN is empty).
+// Returns `given`, and takes what it does not have from the environment. Errors: InvalidArgument
+// (only one or two of the three --tls_... flags are given, or flags contradict each other, or
+// $LODESTAR_JOIN is empty).
 absl::StatusOr<SecurityFlags> CompleteSecurityFlags(SecurityFlags given);
 // Returns the names of these flags, for the program's help.
 std::vector<std::string> SecurityFlagNames();
@@ -47,7 +48,8 @@ std::vector<std::string> SecurityFlagNames();
 // set.
 std::string DefaultStateDir();
 
-// Returns the name of this machine in a form for file names, or an empty text if it has none.
+// Returns the name of this machine as text for names of files. Empty means that the machine has no
+// name.
 std::string HostFileName();
 
 }  // namespace lodestar::security

@@ -87,9 +87,8 @@ int FlagOf(FileSystem::IfExists if_exists) {
 
 constexpr mode_t kOwnerOnly = 0600;
 
-// Makes an existing file of a journal readable for its owner only. Earlier releases wrote such
-// files readable for all. The mode is changed when a server opens the file for the first time. A
-// file of another user stays as it is.
+// If `path` is a file of a journal, makes it readable for its owner only. Earlier releases wrote
+// such files readable for all users. A file of another user stays as it is.
 void CloseToOthers(const std::string& path) {
   struct stat info;
   if (!IsOfJournal(path) || lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;

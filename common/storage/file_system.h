@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The disk as a dependency: code that writes or reads checkpoints takes a FileSystem.
-// SimulatedFileSystem (common/testing) is a disk that crashes, damages data that was not synced,
-// and fills up. Errors are those of common/runtime/file_io.h: they name the path and the system's
-// text.
+// FileSystem is the interface through which code writes and reads checkpoints. SimulatedFileSystem
+// (common/testing) implements it with a disk that crashes, damages data that was not synced, and
+// fills up. Errors are those of common/runtime/file_io.h: they name the path and the system's text.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +32,8 @@ class WritableFile {
   virtual absl::Status Close() = 0;
 };
 
-// The bytes of a finished file, read-only and aligned for floats. Copies share the bytes.
+// The bytes of a finished file, read-only and aligned for floats. Copies of this object share the
+// bytes.
 struct FileBytes {
   std::string path;
   absl::Span<const uint8_t> bytes;
@@ -48,7 +48,7 @@ class HeldFile {
   // Checks that the path given to Hold() still leads to this file. Errors: NotFound naming the
   // path, if the path leads to another file or to none; those of the disk.
   virtual absl::Status CheckName() = 0;
-  // Reads the current content, as FileSystem::Read() does.
+  // Reads the file's current content as FileSystem::Read() does.
   virtual absl::Status Read(absl::FunctionRef<absl::Status(absl::string_view block)> take) = 0;
 };
 

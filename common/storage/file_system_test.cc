@@ -45,7 +45,8 @@ std::string ContentsOf(FileSystem& files, const std::string& path) {
   return files.ReadWholeFile(path, 1 << 20).value_or("(none)");
 }
 
-// Tests that every implementation must pass. The parameter is true for the machine's file system.
+// Tests that every implementation must pass. The parameter is true for the machine's file system,
+// and false for SimulatedFileSystem.
 class FileSystemTest : public ::testing::TestWithParam<bool> {
  protected:
   FileSystemTest() { EXPECT_OK(files().CreateDirectories(directory_)); }

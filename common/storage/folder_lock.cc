@@ -352,7 +352,8 @@ FolderLock::~FolderLock() {
   const std::optional<FolderClaim> holder = ReadClaim(path_);
   if (is_held_ && holder.has_value() && holder->id == claim_id_) {
     claim_.is_released = true;
-    // If the write fails, the next server reports that this server has crashed, and goes on.
+    // If the write fails, the claim is not marked as released. The next server then reports that
+    // this server has crashed, and takes the folder.
     Write().IgnoreError();
   }
   close(descriptor_);  // also releases the kernel's lock

@@ -245,8 +245,8 @@ TEST_F(FolderLockTest, LeaderTakesTheFolderBackFromAFormerOneThatSeizedItLate) {
   EXPECT_THAT((*late)->CheckHeld(), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-// If the store of leases has lost its data, their revisions count from 1 again. A server may also
-// start without a leader lease.
+// If the store of leases has lost its data, new leases have revisions from 1 again. A server may
+// also start without a leader lease.
 TEST_F(FolderLockTest, ClaimHasAHigherRevisionThanAllBeforeIt) {
   ASSERT_OK(FolderLock::Take(folder_, LeadersClaim("first", "m1", 900), {}));
   const auto counts_anew = FolderLock::Take(folder_, LeadersClaim("second", "m1", 3), {});

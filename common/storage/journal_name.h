@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Recognises files of a journal by name. Only their owner may read them: they hold keys that
-// identify workers, and contributions of workers.
+// Recognises files of a journal by name. These files hold keys that identify workers, and
+// contributions of workers. So only their owner may read them.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -10,8 +10,8 @@ namespace lodestar::storage {
 
 inline constexpr absl::string_view kJournalSuffix = ".journal";
 
-// Returns true if `path` is the file of a journal. The name may have more after the suffix, as
-// "00000001.journal.unfinished" has while the file is being written.
+// Returns true if `path` is the file of a journal. The suffix may be followed by another one. For
+// example, the name "00000001.journal.unfinished" means that the file is being written.
 inline bool IsOfJournal(absl::string_view path) {
   const absl::string_view name = path.substr(path.rfind('/') + 1);
   const size_t at = name.find(kJournalSuffix);

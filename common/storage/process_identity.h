@@ -26,7 +26,8 @@ struct ProcessIdentity {
 // Returns the identity of this process, with a new id for each call.
 ProcessIdentity NewProcessIdentity();
 
-// Describes the fields of an identity, and of records that derive from it: see json_archive.h.
+// Describes the fields of an identity, also in records that derive from ProcessIdentity. See
+// json_archive.h.
 template <typename Archive>
 void DescribeIdentity(Archive& archive, ProcessIdentity& identity) {
   archive("machine", identity.machine);

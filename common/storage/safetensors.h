@@ -36,9 +36,9 @@ struct SafetensorsHeader {
   int64_t data_bytes = 0;  // number of data bytes that must follow
 };
 
-// Returns the bytes before the data, for code that sends a file over the network. Errors:
-// InvalidArgument (unknown dtype, bad shape, repeated or reserved name). `path` names the file in
-// errors.
+// Returns the bytes that come before the data in a file. This is for code that sends a file over
+// the network. Errors: InvalidArgument (unknown dtype, bad shape, repeated or reserved name).
+// `path` names the file in errors.
 absl::StatusOr<SafetensorsHeader> FormatSafetensorsHeader(
     const std::string& path, const std::vector<SafetensorsEntry>& entries,
     const SafetensorsMetadata& metadata);

@@ -128,7 +128,8 @@ absl::StatusOr<SafetensorsContents> ParseHeaderText(absl::string_view text) {
   return contents;
 }
 
-// Checks that the tensors fill, without gaps, the `data_bytes` of the file from `data_begin` on.
+// Checks that the tensors fill a part of the file without gaps. The part begins at `data_begin` and
+// has `data_bytes` bytes.
 absl::Status CheckTiling(const std::vector<SafetensorsTensor>& tensors, int64_t data_begin,
                          int64_t data_bytes) {
   int64_t expected = 0;

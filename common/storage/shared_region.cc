@@ -65,8 +65,8 @@ absl::Status CheckHandle(const SharedRegion::Handle& handle) {
       " bytes cannot describe a region. Use the same version of Lodestar on both sides"));
 }
 
-// Returns true for a regular file in memory. The kind is checked before opening, because opening a
-// pipe, a terminal or a device can block or have effects.
+// Returns true if the descriptor is a regular file in memory. Call this before the file is opened
+// for reading. Opening a pipe, a terminal or a device can block or have effects.
 bool IsInMemoryFile(int descriptor) {
   struct stat facts = {};
   struct statfs filesystem = {};
@@ -98,8 +98,8 @@ absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t payload_bytes) {
   if (getrandom(handle.nonce.data(), kNonceBytes, 0) != static_cast<ssize_t>(kNonceBytes)) {
     return SystemError("getrandom");
   }
-  // Beyond the limit of file sizes ftruncate() would raise SIGXFSZ, which ends programs that do not
-  // ignore it.
+  // If the file became larger than the limit of file sizes, ftruncate() would raise SIGXFSZ. That
+  // ends a program that does not ignore it.
   if (const absl::Status fits =
           CheckFileSize("the messages of shared memory", static_cast<int64_t>(handle.bytes));
       !fits.ok()) {
@@ -127,7 +127,8 @@ absl::StatusOr<SharedRegion> SharedRegion::Open(const Handle& handle) {
   const Descriptor file(
       open(absl::StrCat("/proc/self/fd/", place.get()).c_str(), O_RDWR | O_CLOEXEC));
   if (!file.ok()) return NotHere(absl::StrCat(path, ": ", std::strerror(errno)));
-  // Only files that were made to be shared have seals. The size of a sealed file cannot change.
+  // Files that were not made to be shared are not sealed. A seal also means that the size cannot
+  // change.
   const int seals = fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {
     return NotHere(absl::StrCat(path, " is not sealed"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Layouts with unusual sizes, for property tests of the plans.
+// Layouts with unusual sizes, for tests of the code that plans shards, buckets and fragments.
 #pragma once
 
 #include <string>

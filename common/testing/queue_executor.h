@@ -18,7 +18,7 @@ class QueueExecutor final : public Executor {
   int num_threads() const override { return 1; }
 
   size_t size() const { return tasks_.size(); }
-  // Runs the first task. Requires: there is a task.
+  // Runs the first task. Requires: at least one task is scheduled.
   void RunNext() {
     Task task = std::move(tasks_.front());
     tasks_.pop_front();

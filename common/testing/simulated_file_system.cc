@@ -25,7 +25,8 @@ std::vector<std::string> NamesOf(const std::string& path) {
 
 bool Flip(std::mt19937_64& chance) { return (chance() & 1) != 0; }
 
-// Returns a possible content after a crash of a file whose first `num_synced` bytes are on disk.
+// Returns a content that a file may have after a crash. `written` is its content before the crash,
+// of which the first `num_synced` bytes are on disk.
 std::string Torn(const std::string& written, size_t num_synced, std::mt19937_64& chance) {
   const size_t num_unsynced = written.size() - num_synced;
   size_t num_kept = 0;
@@ -77,14 +78,14 @@ struct SimulatedFileSystem::Node {
   const bool is_directory;
   bool is_named = false;
 
-  // Content of a file. Mappings share it, so a content does not change while it is mapped.
+  // Content of a file. Mappings share it. A write to a mapped file first replaces it by a copy.
   std::shared_ptr<std::string> contents = std::make_shared<std::string>();
   size_t num_synced = 0;
   // Content on disk of a file that was truncated and not synced since then. Null means that no
   // truncation can be undone by a crash.
   std::shared_ptr<std::string> before_truncation;
 
-  // Entries of a directory: as programs see them now, and as they are on disk.
+  // Entries of a directory. Programs see `names`, and `synced_names` are on disk.
   Names names;
   Names synced_names;
   std::vector<NameChange> unsynced;  // changes that lead from synced_names to names

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Matchers and assertions for absl::Status and absl::StatusOr, with the names that later versions
-// of Abseil use.
+// Matchers and assertions for absl::Status and absl::StatusOr. Later versions of Abseil have them
+// with the same names.
 #pragma once
 
 #include <gmock/gmock.h>

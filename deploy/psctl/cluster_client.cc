@@ -89,7 +89,8 @@ absl::Status ClusterClient::FindServer() {
     const absl::Time asked_at = absl::Now();
     answer = Explain(status_->GetStatus(&context, v1::GetStatusRequest(), &reply), asked_at);
   } while (search.GoesOn(answer));
-  // If the server refuses the call or refers it to another server, the server is there.
+  // Any other answer, such as a refusal or the address of the coordinator, shows that the server is
+  // there.
   return net::AddressList::IsElsewhere(answer) ? search.Outcome() : absl::OkStatus();
 }
 

@@ -18,7 +18,7 @@ inline constexpr int kExitRetry = 129;        // No server answered, or the serv
 inline constexpr int kExitStandsStill = 131;  // `psctl status` returns this for kStandsStill.
 
 int ExitCodeOf(ClusterHealth health);
-// Returns the code for an error on this machine, which the same command would meet again.
+// Returns the code for an error on this machine. The same command would have this error again.
 int ExitCodeOfError(const absl::Status& error);
 // Returns the code for an error of a call to a server.
 int ExitCodeOfCall(const absl::Status& error);

@@ -23,8 +23,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Writes a folder with a model whose weights are zeros and that has `vocabulary` tokens, and with
-// the tokenizer of a model of bytes.
+// Writes a folder with a model and a tokenizer. All weights are zero. The model has `vocabulary`
+// tokens, but the tokenizer has the 256 tokens of a model of bytes.
 std::string WriteFolder(int vocabulary) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/model-", vocabulary);
   EXPECT_OK(storage::FileSystem::Real().CreateDirectories(folder));

@@ -17,7 +17,7 @@ namespace {
 
 constexpr TextTable::Align kRight = TextTable::Align::kRight;
 
-// Converts `nats` to the unit in which the other outputs show the job's losses.
+// Returns the loss `nats` as text in `unit`, as other commands show it.
 std::string LossIn(job::LossUnit unit, double nats) {
   return absl::StrFormat("%.4f",
                          unit == job::LossUnit::kBitsPerByte ? job::BitsFromNats(nats) : nats);

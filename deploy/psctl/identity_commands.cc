@@ -181,7 +181,7 @@ absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
     }
   }
   std::string text;
-  // All names are tried. Only the first error is returned.
+  // All names are tried. The error that is returned has the code of the first failure.
   absl::Status failure;
   for (const std::string& name : names) {
     const absl::StatusOr<v1::RevokeReply> reply = client.Revoke(name, with_tokens);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// psctl token, identities and revoke decide who may be in the cluster. Each function returns the
-// text that psctl prints.
+// psctl token, identities and revoke control which programs may be in the cluster. Each function
+// returns the text that psctl prints.
 #pragma once
 
 #include <cstdint>

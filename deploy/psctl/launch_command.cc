@@ -121,8 +121,8 @@ constexpr OwnFlag kOwnFlags[] = {
     {"noexit_when_done", "use psctl launch --exit_when_done instead"},
 };
 
-// Maximum depth to which flag files that include flag files are read. ps_server refuses deeper
-// ones.
+// Maximum number of flag files of which each names the next one. Deeper ones are ignored here,
+// because ps_server refuses them.
 constexpr int kMaxFlagFileDepth = 8;
 
 struct GivenFlag {
@@ -188,8 +188,8 @@ std::string FlagOfServers(absl::string_view name, absl::Span<const std::string> 
   return found;
 }
 
-// Returns the texts of the manifests of the checkpoints in a folder. Their parts about journals are
-// left out, because servers change these later.
+// Returns the manifests of all checkpoints in a folder, as texts. A new text means a new
+// checkpoint. The parts about journals are left out, because servers change them later.
 std::set<std::string> ManifestsIn(const std::string& folder) {
   std::set<std::string> found;
   storage::FileSystem& file_system = storage::FileSystem::Real();
@@ -338,7 +338,7 @@ absl::StatusOr<std::set<std::string>> RegisteredWorkers(const std::string& progr
   ASSIGN_OR_RETURN(const std::string text, OutputOf(command));
   std::set<std::string> names;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipWhitespace())) {
-    // The output may also have remarks of psctl, which are not JSON.
+    // The output may also have messages of psctl for people, which are not JSON.
     const absl::StatusOr<Json> worker = ParseJson(line);
     if (worker.ok() && worker->is_object()) names.insert(worker->value("name", ""));
   }
@@ -546,8 +546,7 @@ int RunLaunch(LaunchOptions options, const std::string& program) {
     if (absl::IsCancelled(started)) started = absl::OkStatus();  // Wait() says why.
   }
   if (!started.ok()) return Refuse(started);
-  // The question to the server runs on another thread, so that a busy server does not delay
-  // signals.
+  // Another thread asks the server, so that a slow answer does not delay the handling of signals.
   std::future<absl::StatusOr<std::set<std::string>>> asked;
   const auto look = [&] {
     if (asked.valid()) {

@@ -76,9 +76,9 @@ absl::Status CheckLaunchDevice(const std::string& device);
 // Errors: InvalidArgument.
 absl::Status CheckServerFlags(absl::Span<const std::string> server_flags);
 
-// Runs until all roles have ended. Returns the exit code of the first role that failed. `program`
-// is the path of psctl: the other binaries are beside it or in the sibling folders of a Bazel
-// build.
+// Runs a launch until all its processes have ended, and returns the exit code of Launcher::Wait().
+// If the launch cannot start, returns an exit code for that. `program` is the path of psctl. The
+// other binaries are beside it or in the sibling folders of a Bazel build.
 int RunLaunch(LaunchOptions options, const std::string& program);
 
 }  // namespace lodestar::psctl

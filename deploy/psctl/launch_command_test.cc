@@ -54,7 +54,7 @@ TEST(PlanTest, DealsWorkersOutOverTheCards) {
   EXPECT_EQ(Devices("cuda:all", 1, 4), (Names{"cuda:0,1,2,3"}));
   EXPECT_EQ(Devices("cuda:all", 2, 5), (Names{"cuda:0,2,4", "cuda:1,3"}));
   EXPECT_EQ(Devices("cuda:all", 3, 2), (Names{"cuda:0", "cuda:1", "cuda:0"}));
-  // There are no cards to deal out, and with `auto` a worker may still use the CPU.
+  // There are not several cards to deal out. With `auto` a worker may still use the CPU.
   EXPECT_EQ(Devices("auto", 2, 1), (Names{"auto", "auto"}));
   EXPECT_EQ(Devices("cuda", 2, 0), (Names{"cuda", "cuda"}));
 }

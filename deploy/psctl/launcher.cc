@@ -72,7 +72,8 @@ logging::LineOutput& Output() {
 
 void Say(absl::string_view text) { Output().Write(absl::StrCat("[launch] ", text, "\n")); }
 
-// Copies lines from `input` to stdout with the role before each. A line is never split.
+// Copies each line of `input` to stdout, after the name of the role. Writes of other roles never
+// split a line.
 void CopyOutput(int input, const std::string& role) {
   std::FILE* stream = fdopen(input, "r");
   char* line = nullptr;

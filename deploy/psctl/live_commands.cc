@@ -57,8 +57,8 @@ class EventFeed {
   int64_t after_us_ = 0;
 };
 
-// Returns a watch of `client`'s server. Each attempt uses a new connection: gRPC tries a failed
-// connection again only every few seconds while no call waits.
+// Returns a watch of `client`'s server. Each attempt uses a new connection, because gRPC waits for
+// several seconds before it tries a failed connection again.
 ClusterWatch WatchOf(const ClusterClient& client, absl::Duration interval) {
   ClusterWatch watch;
   watch.stream = [&client, interval](const ClusterWatch::Show& each) {
@@ -114,7 +114,8 @@ absl::Status ShowOnePicture(ClusterClient& client) {
       TopText(status, history, {.columns = kUnlimitedColumns, .rows = 0, .has_blocks = HasUtf8()}));
 }
 
-// Prints what is there now. With `follows`, also prints what comes until the job is over.
+// Calls `print`, which prints what is new. With `follows`, calls it again and again until the job
+// is over.
 absl::Status Follow(ClusterClient& client, bool follows,
                     const std::function<absl::Status()>& print) {
   RETURN_IF_ERROR(print());
@@ -123,7 +124,7 @@ absl::Status Follow(ClusterClient& client, bool follows,
   absl::Status failed;
   watch.show = [&](const v1::ClusterStatus&) {
     const absl::Status printed = print();
-    // If the server is away, the watch itself reports it.
+    // If the server does not answer, the watch reports that.
     if (!printed.ok() && !absl::IsUnavailable(printed)) failed = printed;
     return failed.ok();
   };

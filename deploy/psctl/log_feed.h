@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// LogFeed returns the lines of a server's log as text, each line once, across restarts of the
-// server.
+// LogFeed returns the lines of a server's log as text. Each line is returned once, even if the
+// server restarts.
 #pragma once
 
 #include <functional>

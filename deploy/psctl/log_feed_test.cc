@@ -18,8 +18,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Fixture with a fake server that has a log. After the first page, the server gives one line at a
-// time, as messages of the wire.
+// Fixture with a fake server that has a log. The server's answers after the first one have one line
+// each.
 class LogFeedTest : public testing::Test {
  protected:
   void Restart(const std::string& id) {

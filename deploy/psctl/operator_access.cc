@@ -20,8 +20,8 @@ namespace {
 constexpr absl::Duration kEnrolmentTimeout = absl::Seconds(20);
 constexpr absl::Duration kGreetingTimeout = absl::Seconds(2);
 
-// Returns the first of `servers` that answers and speaks TLS. Returns nothing if no address
-// answers, or if all that answer speak plain text.
+// Returns the first of `servers` that answers and speaks TLS. nullopt means that no server answers,
+// or that all servers that answer use plain text.
 std::optional<std::string> FirstWithTls(const std::string& servers) {
   for (const absl::string_view server : absl::StrSplit(servers, ',')) {
     const absl::StatusOr<wire::Greeting> greeting =

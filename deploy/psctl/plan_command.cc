@@ -114,8 +114,7 @@ absl::StatusOr<params::ModelSpec> ReadModel(const std::string& model) {
       absl::StrCat(named.status().message(), "; for another model, give --parameters=N"));
 }
 
-// Makes a layout for a model of which only the size is known. It has as many equal blocks as a
-// large model has.
+// Makes a layout for a model of which only the size is known. It has 32 blocks of equal size.
 absl::StatusOr<params::Layout> LayoutOfSize(double parameters) {
   constexpr int kBlocks = 32;
   const auto elements = static_cast<int64_t>(parameters);
@@ -335,7 +334,7 @@ std::string JsonText(const Plan& plan) {
   return FormatJson(json) + "\n";
 }
 
-// Plans memory only, because nothing is known of a network.
+// Plans memory only. This is for a command without flags about the network.
 absl::StatusOr<PlanAnswer> PlanMemoryAlone(const PlanOptions& options, JobFlags flags,
                                            const params::Layout& layout, int columns) {
   ASSIGN_OR_RETURN(const job::JobSpec job, flags.Get());
@@ -375,7 +374,8 @@ std::vector<std::string> ServerFlags(const PlanOptions& options, const job::JobS
       absl::StrCat("--model=", options.model.empty() ? "client" : options.model),
       absl::StrCat("--min_workers=", options.workers)};
   if (options.servers > 1) flags.push_back(absl::StrCat("--shard=0/", options.servers));
-  // README.md, section "Several machines", recommends --long_paths for these paths.
+  // README.md, section "Several machines", recommends --long_paths for a round trip of more than 1
+  // ms.
   constexpr double kLongPathMs = 1.0;
   if (options.rtt_ms > kLongPathMs) flags.push_back("--long_paths");
   for (std::string& flag : plan::ExchangeFlags(job)) flags.push_back(std::move(flag));

@@ -44,7 +44,8 @@ struct PlanOptions {
 
 struct PlanAnswer {
   std::string text;  // Ends with a line end.
-  // True if an option meets the request about the network, or if there was no such request.
+  // True if an option keeps the loss and the speed within the given bounds, or if the plan covers
+  // memory only.
   bool is_met = false;
 };
 

@@ -126,8 +126,8 @@ TEST(PlanCommandTest, ServersLinksAreTheWorkersUnlessGiven) {
   const auto seconds = [](const Json& plan) {
     return *GetDouble((**GetArray(plan, "options"))[0], "round_seconds");
   };
-  // Before, the server's link was as slow as a worker's, and each of the four workers had a quarter
-  // of it.
+  // In `as_workers`, a server's link has the rate of a worker's link, and four workers share it. So
+  // each worker has a quarter of that rate.
   EXPECT_NEAR(seconds(JsonOf(options)) / seconds(as_workers), 0.25, 0.02);
 }
 

@@ -242,7 +242,7 @@ int Fail(const absl::Status& error) {
   return ExitCodeOfError(error);
 }
 
-// Reports an error of a call to a server.
+// Prints an error of a call to a server, and returns the exit code for it.
 int FailCall(const absl::Status& error) {
   SayError(error.message());
   return ExitCodeOfCall(error);
@@ -274,8 +274,8 @@ using Renderer = absl::StatusOr<std::string> (*)(const v1::ClusterStatus&);
 absl::Status Watch(const ClusterClient& like, const ClusterWatch::Show& show) {
   ClusterWatch watch;
   watch.stream = [&like](const ClusterWatch::Show& each) {
-    // Each watch uses a new connection: gRPC tries a failed connection again only every few seconds
-    // while no call waits.
+    // Each watch uses a new connection, because gRPC waits for several seconds before it tries a
+    // failed connection again.
     return like.Anew().WatchStatus(absl::Seconds(1), each);
   };
   watch.show = show;
@@ -395,8 +395,8 @@ int TopCommand(ClusterClient* client) {
   return shown.ok() ? 0 : FailCall(shown);
 }
 
-// Returns a function that prints what holds up the request `what`, and prints again when that
-// changes.
+// Returns a function for Meanwhile. It prints what the request `what` waits for, and prints again
+// when that changes.
 ClusterClient::Meanwhile SayWaits(const std::string& what) {
   return [watch = RequestWatch(what)](const v1::ClusterStatus& status) mutable {
     const std::string text = watch.Look(status);
@@ -1188,8 +1188,8 @@ absl::Status CheckFlags() {
   return CheckWholeRange("top_k", absl::GetFlag(FLAGS_top_k), 0, 1'000'000);
 }
 
-// Refuses flags that the command does not know: they would have no effect, and the user would not
-// notice.
+// Refuses wrong words and flags. A flag that the command does not know would have no effect, and
+// the user would not notice.
 absl::Status CheckUsage(const Command& command, const process::CommandLine& line) {
   if (command.takes_paths && line.positionals.size() < 2) {
     return absl::InvalidArgumentError(absl::StrCat("an argument is missing: psctl ", command.form));

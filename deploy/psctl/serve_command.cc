@@ -110,7 +110,7 @@ class KeptRun {
   std::shared_ptr<const Reading> last_ ABSL_GUARDED_BY(mutex_) = std::make_shared<Reading>();
 };
 
-// Makes the events for one reader.
+// Makes the server-sent events of /api/events for one reader.
 class EventSource {
  public:
   explicit EventSource(std::shared_ptr<KeptRun> run) : run_(std::move(run)) {}

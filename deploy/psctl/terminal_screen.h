@@ -32,7 +32,7 @@ class TerminalScreen {
 
   Size size() const;
   // Replaces the picture in one write, so that it does not flicker. Lines beyond the last row are
-  // left out. Returns false if the terminal takes no more output.
+  // left out. Returns false if the terminal cannot be written to.
   bool Draw(absl::string_view text);
   // Returns the key that is typed within `patience`, or nothing. Ctrl-C and a signal that ends the
   // program count as 'q'. May be called at the same time as Draw().

@@ -61,7 +61,7 @@ std::vector<std::string> WithNewsFirst(const std::vector<std::string>& head) {
   return news;
 }
 
-// Returns the newest events that fit, in order.
+// Returns the newest events in order of time, with at most `count` lines in total.
 std::vector<std::string> EventLines(const history::RunHistory& history, size_t count, int columns) {
   std::vector<std::string> lines;
   for (auto event = history.events.rbegin(); event != history.events.rend(); ++event) {

@@ -24,8 +24,9 @@ struct TopPicture {
 std::string TopText(const v1::ClusterStatus& status, const history::RunHistory& history,
                     const TopPicture& picture);
 
-// Draws the losses of a run in at most `width` columns. Each column shows the mean of a part of the
-// run. The highest mean is a full block. Empty means that there are fewer than two losses.
+// Draws the losses of a run in at most `width` columns. Each column shows the mean loss of a part
+// of the run. The column with the highest mean is a full block. Empty means that there are fewer
+// than two losses.
 std::string LossCurveText(const history::RunHistory& history, int width, bool has_blocks);
 
 }  // namespace lodestar::psctl
