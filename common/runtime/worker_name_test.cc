@@ -22,7 +22,7 @@ TEST(WorkerNameTest, LettersDigitsAndThreeSignsAreNames) {
 }
 
 // psctl takes worker names as arguments, so "-x" would look like a flag. Worker names are also
-// folder names, and ".." would lead to another folder.
+// names in the folder of residuals, and ".." would lead out of it.
 TEST(WorkerNameTest, BeginsWithALetterOrDigit) {
   for (const char* name : {"-x", "--help", ".", "..", "_a", ".hidden"}) {
     EXPECT_THAT(CheckWorkerName("--name", name),

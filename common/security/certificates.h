@@ -65,8 +65,8 @@ struct CertificateFacts {
   Validity validity;
 };
 
-// Return what the certificate says. Errors: InvalidArgument (not a certificate, or one without an
-// identity).
+// Return the certificate's identity and validity, or only its validity. Errors: InvalidArgument
+// (not a certificate, or one without an identity).
 absl::StatusOr<CertificateFacts> FactsOf(const std::string& certificate);
 absl::StatusOr<Validity> ValidityOf(const std::string& certificate);
 

@@ -40,12 +40,14 @@ absl::Status WriteCredentials(const std::string& folder, const Credentials& cred
 // Removes the certificate. The key and the authority stay.
 void ForgetCertificate(const CredentialFiles& files);
 
-// Checks the files and returns what the certificate says. Errors: those of the files;
-// PermissionDenied if others may read the key; InvalidArgument if the key does not belong to the
-// certificate, the certificate has no identity, or a file is empty or damaged.
+// Checks the files and returns what the certificate says. Errors:
+// - Those of the files.
+// - PermissionDenied: others may read the key.
+// - InvalidArgument: a file is empty or damaged, or the key does not belong to the certificate.
+// - InvalidArgument: the certificate has no identity, or its purposes do not fit its role.
 absl::StatusOr<CertificateFacts> CheckCredentials(const CredentialFiles& files);
-// Does the same for `credentials`, which were read from `files`. Errors name `files`. Errors:
-// InvalidArgument.
+// Does the same for `credentials`, which were read from `files`. Errors: InvalidArgument, which
+// names the file.
 absl::StatusOr<CertificateFacts> CheckCredentials(const Credentials& credentials,
                                                   const CredentialFiles& files);
 absl::StatusOr<Credentials> ReadCredentials(const CredentialFiles& files);

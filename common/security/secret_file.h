@@ -11,10 +11,12 @@
 
 namespace lodestar::security {
 
-// Reads a secret file that a user has written. Only its owner may read or write it. A file of root
-// may also be readable for a group of this process, like the Secrets of a Kubernetes pod with
-// fsGroup. Errors: those of the file; PermissionDenied with the remedy (others may read or write
-// it); InvalidArgument (longer than `max_bytes`, or not a regular file).
+// Reads a secret file that a user has written. Only its owner may read or write it. There is one
+// exception for the Secrets of a Kubernetes pod with fsGroup: a file of root may be readable for a
+// group of this process. Errors:
+// - Those of the file.
+// - PermissionDenied with the remedy: others may read or write the file.
+// - InvalidArgument: it is longer than `max_bytes`, or not a regular file.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path, int64_t max_bytes);
 
 // Reads a secret file that this program has written into a folder of MakeSecretFolder(). If the

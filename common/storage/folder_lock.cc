@@ -183,8 +183,8 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
   {
     absl::MutexLock claiming(&lock->claim_mutex_);
     int64_t& revision = lock->claim_.fence.revision;
-    // A store of leases that has lost its data counts revisions from 1 again. Revisions of claims
-    // on a folder must increase all the same, because they tell its holders apart.
+    // A store of leases that has lost its data counts revisions from 1 again. But each claim on a
+    // folder must have a higher revision than the claim before it, which shows their order.
     if (holder.has_value() && holder->fence.revision > 0) {
       revision = std::max(revision, holder->fence.revision + 1);
     }
@@ -380,8 +380,8 @@ absl::StatusOr<bool> FolderLock::AwaitEnd(const FolderClaim& holder) {
 absl::Status FolderLock::Write() {
   ++claim_.beat;
   const std::string text = ToText(claim_);
-  // The file is overwritten and not replaced, because the kernel's lock is on this file. A reader
-  // that sees an incomplete claim reads again.
+  // The file must be overwritten and not replaced, because the kernel's lock is on this file. A
+  // reader that sees an incomplete claim reads again.
   if (pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       ftruncate(descriptor_, static_cast<off_t>(text.size())) != 0 ||
       fdatasync(descriptor_) != 0) {  // makes the claim visible to other machines

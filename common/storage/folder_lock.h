@@ -95,10 +95,12 @@ class FolderLock {
   // If a holder on another machine shows no beat for this long, it counts as dead.
   static constexpr absl::Duration kPatience = absl::Seconds(14);
 
-  // Claims an existing folder. Blocks up to kPatience if a holder on another machine may be alive.
-  // If the holder's claim was made under the same leader lease, seizes the folder without waiting.
-  // Errors: AlreadyExists naming the holder; Cancelled (interrupted); those of confirm_leader and
-  // of files.
+  // Claims an existing folder. If a holder on another machine may be alive, blocks for up to
+  // kPatience. If the holder's claim was made under the same leader lease, seizes the folder
+  // without waiting. Errors:
+  // - AlreadyExists names the holder.
+  // - Cancelled: `is_interrupted` returned true.
+  // - Those of `confirm_leader` and of files.
   static absl::StatusOr<std::unique_ptr<FolderLock>> Take(const std::string& folder,
                                                           FolderClaim claim, Deps deps);
   // Releases the folder. The next server to take it does not wait, and does not report a crash.
@@ -120,10 +122,10 @@ class FolderLock {
   // path is now on another file system. Errors: those of Confirm().
   absl::Status Reclaim() ABSL_LOCKS_EXCLUDED(claim_mutex_);
 
-  // Checks, after something was written into the folder, that the folder still belongs to this
-  // server, so that the next holder finds what was written. Never claims the folder again. Blocks
-  // on the disk. Thread-safe. Errors: AlreadyExists naming another holder; FailedPrecondition if
-  // the file is gone.
+  // Checks that the folder still belongs to this server. Call this after something was written into
+  // the folder. If the check passes, the next holder finds what was written. Never claims the
+  // folder again. Blocks on the disk. Thread-safe. Errors: AlreadyExists naming another holder;
+  // FailedPrecondition if the file is gone.
   absl::Status CheckHeld() const;
 
   const std::string& folder() const { return folder_; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Recognises pointers of Git LFS, which keeps large files outside of a repository. If a large file
-// was not fetched, the repository has a text of three lines in its place, which would be read as
-// data.
+// Recognises pointers of Git LFS, which keeps large files outside of a repository. Until a large
+// file is fetched, there is a text of three lines in its place, the pointer. A program would read
+// the pointer as data.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ namespace lodestar::storage {
 
 class SharedRegion {
  public:
-  // What another process needs to find the region.
+  // A handle, with which another process finds the region.
   struct Handle {
     int64_t process_id = 0;
     int64_t descriptor = 0;
@@ -45,8 +45,8 @@ class SharedRegion {
   // Creates a region with room for payload_bytes after the header. Errors: those of the system, as
   // Unavailable.
   static absl::StatusOr<SharedRegion> Create(uint64_t payload_bytes);
-  // Opens the region of another process, or of this one. Errors: InvalidArgument (the handle is not
-  // valid); FailedPrecondition (there is no such region here: the peer is on another machine, in
+  // Opens a region of another process or of this one. Errors: InvalidArgument (the handle is not
+  // valid); FailedPrecondition (no region with this handle: the peer is on another machine, in
   // another container or of another user).
   static absl::StatusOr<SharedRegion> Open(const Handle& handle);
 

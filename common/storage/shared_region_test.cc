@@ -92,8 +92,8 @@ TEST(SharedRegionTest, ForgedHandlesAreRefused) {
               StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-// A peer that can shrink the file could kill this process. A peer that names another of our files
-// could make us overwrite it.
+// A peer that can shrink the file could kill this process. A peer can also send a handle of another
+// file of this process. If the file were not checked, this process would overwrite it.
 TEST(SharedRegionTest, WhatIsNotASealedRegionIsRefused) {
   ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(kPayload));
   SharedRegion::Handle handle = region.handle();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// WriteCheckpoint() writes a minimal checkpoint.
+// Functions that write files for tests, such as a minimal checkpoint.
 #pragma once
 
 #include <cstdint>

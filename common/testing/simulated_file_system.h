@@ -32,8 +32,8 @@ enum class FileOperation {
   kSyncDirectory,
 };
 
-// Use it on one thread only. The same calls always give the same content of the disk, to the bit.
-// It has no links and no file times.
+// A disk in memory. Use it on one thread only. The same calls always give the same content of the
+// disk, to the bit. It has no links and no file times.
 class SimulatedFileSystem final : public storage::FileSystem {
  public:
   // Called before each operation. If it returns an error, the operation returns that error and

@@ -50,8 +50,8 @@ void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
 // comes for this long, psctl reports that, and the long call goes on.
 constexpr absl::Duration kSilenceMeanwhile = absl::Seconds(8);
 
-// Returns the end of the message about a ps_server that accepts connections but does not answer.
-// `is_reached` means that this program has a connection to it.
+// Returns the part of an error message that says that a ps_server accepts connections but does not
+// answer. `is_reached` means that this program has a connection to it.
 std::string HangsText(bool is_reached, absl::Time since) {
   return absl::StrCat(is_reached ? "is connected, but has not answered since "
                                  : "accepts connections, but has not answered since ",

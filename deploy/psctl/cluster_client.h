@@ -55,9 +55,9 @@ class ClusterClient {
                            const std::function<bool(const v1::ClusterStatus&)>& show);
   // See StatusService. Errors also: InvalidArgument (the answer is not a valid history).
   absl::StatusOr<history::RunHistory> GetHistory(const v1::HistoryRequest& request);
-  // Returns the last lines of the server's log that match `query`. `query.after` is a number in the
-  // log with the id `log_id`. An empty `log_id` means that no log was read before. See
-  // AdminService.
+  // Returns the newest lines of the server's log that match `query`. `log_id` is the id of the log
+  // to which the line number `query.after` belongs. An empty `log_id` means that no log was read
+  // before. See AdminService.
   absl::StatusOr<wire::LogPage> ReadLog(const logging::LogQuery& query, const std::string& log_id);
   // Function that is called with the cluster's status about once a second while a call waits for
   // its answer.
@@ -109,8 +109,8 @@ class ClusterClient {
       absl::FunctionRef<void(grpc::ClientContext*, std::function<void(grpc::Status)> done)>;
   grpc::Status CallAndWatch(Begin begin, const Meanwhile& meanwhile);
   absl::StatusOr<v1::RollBackReply> RollBack(const v1::RollBackRequest& request);
-  // Makes a call that takes and returns one message. `stub` points to the member with the service's
-  // stub for the connected server.
+  // Makes a call with one request and one reply. `stub` is the member that holds the stub of the
+  // call's service.
   template <typename Stub, typename Request, typename Reply>
   absl::Status CallUnary(std::unique_ptr<Stub> ClusterClient::*stub,
                          grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),

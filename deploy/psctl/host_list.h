@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Parses the file of psctl launch --hosts, which says on which machines workers run. Reads no files
-// itself.
+// Parses the text of the file for psctl launch --hosts. The file says on which machines workers
+// run:
 //
 //   # comment
 //   gpu1                 one worker, on any device

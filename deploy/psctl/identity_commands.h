@@ -25,7 +25,8 @@ struct TokenOptions {
   bool as_json = false;
 };
 
-// Carries out `psctl token`. Errors also: InvalidArgument (`words` are not of the form above).
+// Carries out `psctl token`. Errors also: InvalidArgument (`words` are none of the commands that
+// TokenOptions lists).
 absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions& options,
                                       absl::Time now);
 absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, absl::Time now);

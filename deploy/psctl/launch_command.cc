@@ -288,9 +288,9 @@ std::string Quoted(absl::string_view text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-// Script that runs on a host. The first line of its input is the join string. If that line is
-// empty, the program connects without TLS. Its arguments are the program to run. The program is
-// told to end when the input ends or the connection breaks.
+// Script that runs on a host. Its arguments are the program to run and the arguments of that
+// program. The first line of its input is the join string. Empty means that the program connects
+// without TLS. If the input ends or the connection breaks, the script tells the program to end.
 constexpr absl::string_view kOnHost =
     "unset LODESTAR_JOIN; IFS= read -r join; [ -z \"$join\" ] || export LODESTAR_JOIN=\"$join\"; "
     "exec 3<&0; "

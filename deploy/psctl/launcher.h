@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Launcher starts a whole cluster: servers and workers as child processes, or programs that run
-// them on other machines. It writes the role before each line of their output, and ends them
-// together. If the launcher is killed, the system tells its children to end with SIGTERM, and
-// servers save.
+// Launcher starts a whole cluster as child processes: servers and workers, or programs that run
+// workers on other machines. It writes the role before each line of their output, and ends them
+// together. If the launcher is killed, the kernel sends SIGTERM to its children, and servers save.
 #pragma once
 
 #include <sys/types.h>

@@ -21,8 +21,8 @@ class LogFeed {
   using Reader = std::function<absl::StatusOr<wire::LogPage>(const logging::LogQuery& query,
                                                              const std::string& log_id)>;
 
-  // `query` says which lines are read, and how many older lines the first call returns. With
-  // `as_json`, lines have the form of --log_format=json of ps_server. `clock` must outlive the
+  // `query` says which lines are read, and how many older lines the first call of Next() returns.
+  // With `as_json`, lines have the form of --log_format=json of ps_server. `clock` must outlive the
   // feed.
   LogFeed(Reader read, logging::LogQuery query, bool as_json, Clock* clock)
       : read_(std::move(read)), query_(std::move(query)), as_json_(as_json), clock_(clock) {}

@@ -95,8 +95,8 @@ absl::Status WriteModel(const checkpoints::TrainedWeights& weights, Sink sink) {
   return absl::OkStatus();
 }
 
-// Checks that the header has as many weights as its model needs. Passes a model that only a
-// client's program or a later release knows.
+// Checks that the header has as many weights as its model needs. If only a client's program or a
+// later release knows the model, the check passes.
 absl::Status CheckSizes(const storage::SafetensorsContents& contents) {
   const auto model = contents.metadata.find(params::kModelMetadataKey);
   if (model == contents.metadata.end()) return absl::OkStatus();

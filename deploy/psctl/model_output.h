@@ -38,13 +38,13 @@ struct ModelTarget {
   std::string WeightsPath() const;
 };
 
-// Checks the target before the server is asked for a model. Errors: FailedPrecondition (what is
-// there may not be replaced), with what it is and what to do; those of CheckOutput().
+// Checks the target before the server is asked for a model. Errors: FailedPrecondition, which says
+// what is there, why it may not be replaced, and what to do; those of CheckOutput().
 absl::Status CheckModelOutput(const ModelTarget& target, Replace replace);
 
-// Takes the bytes of a model's safetensors file, and writes all files of the target. Nothing is
-// replaced before Commit(), and without Commit() nothing remains. Never writes more than the header
-// announces. Not thread-safe.
+// Takes the bytes of a model's safetensors file, and writes all files of the target. Only Commit()
+// replaces existing files. Without Commit() nothing remains. Never writes more bytes than the
+// header announces. Not thread-safe.
 class ModelWriter {
  public:
   // Makes the folder if the format needs one. Append() and Commit() return Cancelled once `stop`

@@ -87,7 +87,8 @@ TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordi
   ASSERT_OK(access);
   EXPECT_FALSE(access->security.is_plain());
   EXPECT_EQ(access->servers.ToString(), address);
-  // A join string of another cluster is used.
+  // If the join string is of another cluster than the certificate in the state folder, psctl uses
+  // the join string.
   const std::string other(64, 'a');
   setenv("LODESTAR_JOIN", absl::StrCat("lodestar://127.0.0.1:1/L1", other, ".0a.0b").c_str(), 1);
   EXPECT_THAT(FindOperatorAccess(address, /*is_given=*/false).status(),

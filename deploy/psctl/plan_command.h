@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// `psctl plan` says how much memory a job takes, how long its rounds take over a given network, and
-// which way of exchanging is best. No server needs to run. It reads the flags, calls memory_plan
-// and common/plan/exchange_choice, and prints.
+// `psctl plan` says how much memory a job takes, and how long its rounds take over a given network.
+// It also says which way of exchanging is best. No server needs to run. It uses memory_plan and
+// common/plan/exchange_choice.
 #pragma once
 
 #include <cstdint>

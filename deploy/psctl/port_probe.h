@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Finds out whether a program listens at an address, whatever it answers. A server that hangs still
-// listens.
+// Finds out whether a program listens at an address. A program that hangs, and so does not answer,
+// still listens.
 #pragma once
 
 #include <string>

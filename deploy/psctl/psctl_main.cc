@@ -269,8 +269,8 @@ int OutputColumns() {
 
 using Renderer = absl::StatusOr<std::string> (*)(const v1::ClusterStatus&);
 
-// Watches across restarts of the server. `show` shows one status, and returns false to end the
-// watch.
+// Watches the status of the cluster, also across restarts of the server. `show` shows one status,
+// and returns false to end the watch.
 absl::Status Watch(const ClusterClient& like, const ClusterWatch::Show& show) {
   ClusterWatch watch;
   watch.stream = [&like](const ClusterWatch::Show& each) {
@@ -307,8 +307,8 @@ int ShowStatus(ClusterClient* client, Renderer render, ClusterHealth* health) {
   if (absl::GetFlag(FLAGS_watch)) {
     const absl::Status status = Watch(*client, show);
     if (!status.ok()) return FailCall(status);
-    // The watch has ended, so the job is over. The last status may still say that the job waits for
-    // something.
+    // The watch has ended, so the job is over. If the last status says that the job waits for
+    // something, that is no longer true.
     if (health != nullptr && *health == ClusterHealth::kStandsStill) *health = ClusterHealth::kGood;
     return exit_code;
   }
@@ -1223,8 +1223,8 @@ std::string WherePassedOn(const std::vector<Command>& commands,
   return "";
 }
 
-// Words behind "--" are for another program if the command passes them on. Otherwise this function
-// appends them to the command's own words.
+// Appends the words behind "--" to the command's own words. Does nothing if the command passes
+// words behind "--" on to another program.
 void TakeWordsBehindFlags(const std::vector<Command>& commands, process::CommandLine& line) {
   const std::vector<std::string>& first =
       line.positionals.empty() ? line.passed_on : line.positionals;

@@ -30,7 +30,7 @@ class RegistrationWatch {
   // Once all workers have registered, always returns false.
   bool BeginLook(absl::Time now);
   // Takes the names of all workers that the server knows, including those that have left. Returns a
-  // sentence with each worker, and its host, that has never registered. Empty means that all have
+  // message with each worker that has never registered, and its host. Empty means that all have
   // registered.
   std::string Take(const std::set<std::string>& registered, absl::Time now);
 

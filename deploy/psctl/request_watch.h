@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// RequestWatch says what a request of this process waits for, and says it again when that changes.
-// It does no input or output.
+// RequestWatch makes messages about what a request to the server waits for, such as a checkpoint. A
+// new message comes only if this has changed. It does no input or output.
 #pragma once
 
 #include <string>

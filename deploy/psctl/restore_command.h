@@ -13,10 +13,10 @@
 namespace lodestar::psctl {
 
 // Copies the checkpoint at `path` into `folder` by CopyCheckpoint(). `folder` is the
-// --checkpoint_dir of the servers that are to continue from it, and is locked meanwhile, as by a
-// server. Returns the path of the copy. Errors: those of CopyCheckpoint() and FolderLock::Take();
-// FailedPrecondition (servers would continue from something else in the folder: a later checkpoint,
-// or a journal).
+// --checkpoint_dir of the servers that will continue from the checkpoint. Locks `folder` during the
+// copy, as a server would. Returns the path of the copy. Errors:
+// - Those of CopyCheckpoint() and FolderLock::Take().
+// - FailedPrecondition: servers would continue from a later checkpoint or a journal in `folder`.
 absl::StatusOr<std::string> RestoreCheckpoint(storage::FileSystem& file_system,
                                               const std::string& path, const std::string& folder);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// StoppableFileSystem is a disk on which Read() ends in the middle of a file once the operator
-// requests a stop. So commands that copy files end soon.
+// StoppableFileSystem is a disk for commands that copy files. Once the operator requests a stop,
+// Read() returns Cancelled, even in the middle of a file. So the command ends soon.
 #pragma once
 
 #include <stop_token>
