@@ -30,8 +30,8 @@ inline int64_t CardConvSamplesPerPass(const ConvShape& shape) {
   return std::max<int64_t>(1, std::min(shape.samples, fitting));
 }
 
-// Returns what Device::ConvWorkspaceElements() returns on a card: the patches and products of one
-// pass.
+// Returns what Device::ConvWorkspaceElements() returns on a card: the number of elements of the
+// patches and products of the samples of one pass.
 inline int64_t CardConvWorkspaceElements(const ConvShape& shape) {
   const int64_t samples = CardConvSamplesPerPass(shape);
   return samples * (shape.workspace_elements() + shape.out_channels * shape.height * shape.width);

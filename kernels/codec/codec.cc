@@ -58,9 +58,9 @@ class Fp16Codec final : public Codec {
     codec::BestLoops().from_fp16(reinterpret_cast<const codec::Code16*>(encoded), values, n);
   }
   bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
-    // The encoder replaces finite values beyond the range by the largest finite code, which is
-    // below kInfinity. If `limit` has to be rounded, it is rounded up, and is still above the next
-    // lower code.
+    // If `limit` is 65536 or more, every finite code is below it. Otherwise `limit` is rounded to
+    // the nearest code. A code below the rounded limit is also below `limit`, because no code lies
+    // between the two.
     codec::Code16 code = kInfinity;
     constexpr float kBeyondAll = 65536.0f;
     if (limit < kBeyondAll) codec::BestLoops().to_fp16(&limit, &code, 1);
@@ -71,15 +71,16 @@ class Fp16Codec final : public Codec {
   static constexpr uint16_t kInfinity = 0x7C00;
 };
 
-// Returns the scale of a block whose largest magnitude has the bits `largest_bits`. The scale is
-// rounded(largest / largest_code), or the next lower scale if the largest code would decode to
-// infinity. 0 means that the whole block is encoded as zeros.
+// Returns the scale of a block whose largest magnitude has the bits `largest_bits`.
+// - `rounded` rounds the scale to the type that is encoded.
+// - `below` returns the next lower scale. It is used if the largest code would decode to infinity.
+// - 0 means that the whole block is encoded as zeros.
 template <typename Rounded, typename Below>
 float ScaleFor(uint32_t largest_bits, int largest_code, Rounded rounded, Below below) {
   const auto most = static_cast<float>(largest_code);
   const float largest = std::bit_cast<float>(largest_bits);
   if (!std::isfinite(largest)) return std::numeric_limits<float>::quiet_NaN();
-  // With a smaller magnitude, the scale would be subnormal, and its inverse infinite.
+  // Returns 0 if the scale would be subnormal, because its inverse would be infinite.
   if (largest < most * std::numeric_limits<float>::min()) return 0.0f;
   const float scale = rounded(largest / most);
   return std::isfinite(most * scale) ? scale : below(scale);
@@ -90,7 +91,7 @@ struct Int8Format {
   static constexpr params::Encoding kEncoding = params::Encoding::kInt8;
   static constexpr int64_t kBlock = params::kInt8Block;
   static constexpr int kLargestCode = 127;
-  // Largest magnitude of a code in bytes that we receive. Our encoder never makes the code -128.
+  // Largest magnitude of a code. Received bytes may contain -128, which our encoder never makes.
   static constexpr float kLargestMagnitude = 128.0f;
   static constexpr int64_t kScaleBytes = sizeof(float);
 
@@ -157,8 +158,9 @@ class BlockCodec final : public Codec {
   void Encode(const float* values, int64_t n, const kernels::Rounding& rounding,
               std::byte* encoded) const override {
     const codec::Loops& loops = codec::BestLoops();
-    // Number of Philox blocks that have the random words of one block of elements. 16 more are
-    // needed, because a block may begin inside a Philox block, and philox() makes multiples of 16.
+    // Maximum number of Philox blocks for one block of elements. A Philox block has 4 random words,
+    // one per element. 16 more are needed for two reasons: a block may begin inside a Philox block,
+    // and philox() makes multiples of 16.
     constexpr int64_t kPhiloxBlocks = kBlock / 4 + 16;
     uint32_t words[4 * kPhiloxBlocks];
     const bool is_stochastic = rounding.kind == kernels::Rounding::Kind::kStochastic;

@@ -24,7 +24,7 @@ void Report(benchmark::State& state, params::Encoding encoding) {
   state.SetLabel(params::EncodingText(encoding));
 }
 
-// Measures how a worker encodes a vector and computes the residual.
+// Measures how fast a worker encodes a vector and computes the residual.
 void EncodeAndKeepRest(benchmark::State& state) {
   const auto encoding = params::kAllEncodings[state.range(0)];
   const std::vector<float> values = Values();
@@ -38,7 +38,7 @@ void EncodeAndKeepRest(benchmark::State& state) {
   Report(state, encoding);
 }
 
-// Measures how a server encodes the change of its weights.
+// Measures how fast a server encodes the change of its weights.
 void EncodeWeightChange(benchmark::State& state) {
   const auto encoding = params::kAllEncodings[state.range(0)];
   const std::vector<float> weights = Values();
@@ -62,7 +62,7 @@ void DecodeVector(benchmark::State& state) {
   Report(state, encoding);
 }
 
-// Measures how a server checks a contribution, with and without computing its norm.
+// Measures how fast a server checks a contribution, with and without computing its norm.
 void CheckVector(benchmark::State& state) {
   const auto encoding = params::kAllEncodings[state.range(0)];
   const bool wants_norm = state.range(1) != 0;
@@ -80,7 +80,7 @@ void CheckVector(benchmark::State& state) {
 
 BENCHMARK(CheckVector)->ArgsProduct({{0, 1, 2, 3, 4, 5, 6}, {0, 1}})->Unit(benchmark::kMillisecond);
 BENCHMARK(EncodeAndKeepRest)->DenseRange(0, 6)->Unit(benchmark::kMillisecond);
-// The arguments are the encodings that weights may have: bf16, fp16, int8, int4.
+// EncodeWeightChange() takes the encodings that weights may have: bf16, fp16, int8, int4.
 BENCHMARK(EncodeWeightChange)->DenseRange(1, 4)->Unit(benchmark::kMillisecond);
 BENCHMARK(DecodeVector)->DenseRange(0, 6)->Unit(benchmark::kMillisecond);
 

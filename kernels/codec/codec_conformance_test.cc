@@ -29,7 +29,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kMax = std::numeric_limits<float>::max();
-// Sizes just below, at and above the sizes of blocks and pieces.
+// Numbers of elements. Many are just below, at or just above the size of a block of an encoding.
 constexpr int64_t kSizes[] = {0,   1,   2,   3,   15,  16,  17,  127,  128,  129,  255,   256,
                               257, 383, 511, 512, 513, 777, 999, 4095, 4096, 4097, 10007, 65536};
 
@@ -154,8 +154,8 @@ TEST_P(CodecConformanceTest, SameNoiseGivesTheSameBytes) {
   EXPECT_EQ(Encoded(GetParam(), values, rounding), Encoded(GetParam(), values, rounding));
 }
 
-// The mean over many random streams must be the value itself, up to four standard errors of one
-// rounding.
+// Decodes each value with many random streams. The mean must be the value itself, up to 4.5
+// standard errors.
 TEST_P(CodecConformanceTest, MeanOverNoiseIsUnbiasedWhereRoundingIsStochastic) {
   if (!RoundsStochastically(GetParam())) GTEST_SKIP() << "rounds to nearest";
   constexpr int kStreams = 4000;
@@ -177,7 +177,8 @@ TEST_P(CodecConformanceTest, MeanOverNoiseIsUnbiasedWhereRoundingIsStochastic) {
     total_error += error / quantum;
     total_bound += 0.25;
   }
-  // The errors of different elements are independent.
+  // The errors of different elements are independent, so the variance of their sum is the sum of
+  // their variances.
   EXPECT_LT(std::abs(total_error), 4.5 * std::sqrt(total_bound / kStreams));
 }
 
@@ -232,7 +233,7 @@ TEST_P(CodecConformanceTest, TheSumOfSquaresIsThatOfTheDecodedElements) {
   // The squares of these elements are too large for fp32.
   if (GetParam() == params::Encoding::kFp16) return;
   const Bytes large = Encoded(GetParam(), std::vector<float>(600, 0x1p80f), {});
-  // Number of elements of the single block that are sent
+  // Number of elements that are not 0 after decoding. All 600 elements are in one top-k block.
   const int sent = GetParam().is_topk() ? GetParam().topk() : 600;
   double square_sum = 0.0;
   EXPECT_EQ(FirstNotBelow(GetParam(), large.data(), kInf, 600, &square_sum), 600);
@@ -337,7 +338,7 @@ TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
     for (int64_t i = 0; i < kElements; ++i) {
       sent[i] += static_cast<double>(scale) * values[i];
       arrived[i] += decoded[i];
-      // Each round has three roundings. The error of each is relative to at most this sum.
+      // A round has three fp32 roundings. Each has an error of at most 2^-24 of this sum.
       magnitude[i] += std::abs(values[i]) + std::abs(decoded[i]) + std::abs(residual[i]);
     }
   }
@@ -348,8 +349,8 @@ TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
 }
 
 TEST_P(CodecConformanceTest, EncodingAndUpdatingAtOnceGivesTheSameBits) {
-  // The vector is longer than two pieces. Its length is not a multiple of a SIMD vector of any
-  // width.
+  // The vector is longer than two pieces of encoded_vectors.cc. Its length is not a multiple of the
+  // width of any SIMD vector.
   constexpr int64_t kElements = 2 * params::kWholeBlocks + 77;
   std::vector<float> values = Values(kElements, 5);
   values[10] = kInf;

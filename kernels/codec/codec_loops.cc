@@ -29,7 +29,7 @@ void ToBf16(const float* __restrict values, Code16* __restrict codes, int64_t n)
     const uint32_t magnitude = bits & kMagnitude;
     const uint32_t rounded = magnitude + 0x7FFF + ((magnitude >> 16) & 1);
     const uint32_t finite = rounded < kLargest ? rounded : kLargest;
-    // Without this, a NaN that loses its low bits would become Inf.
+    // A NaN becomes this NaN. If only its low bits were dropped, it could become Inf.
     const uint32_t special = magnitude > kInfinity ? 0x7FC00000u : kInfinity;
     const uint32_t result = magnitude < kInfinity ? finite : special;
     codes[i] = static_cast<uint16_t>((result | (bits & ~kMagnitude)) >> 16);

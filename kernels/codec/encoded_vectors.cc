@@ -11,7 +11,8 @@
 namespace lodestar::codec {
 namespace {
 
-// Number of elements of a piece. They are 16 KiB of fp32, which stay in the first-level cache.
+// Number of elements of a vector that are processed at a time. As fp32 they are 16 KiB, which fit
+// into the first-level cache.
 constexpr int64_t kPiece = params::kWholeBlocks;
 static_assert(kPiece / 4 % params::kInt8Block == 0 && kPiece / 4 % params::kInt4Block == 0);
 
@@ -184,8 +185,8 @@ void EncodeAndUpdate(params::Encoding encoding, const float* values, float scale
   const Codec& codec = CodecOf(encoding);
   float sum[kPiece];
   float decoded[kPiece];
-  // With short pieces, memory is read and written while the processor computes. Top-k needs longer
-  // pieces because its blocks are longer.
+  // With shorter pieces, the processor reads and writes memory while it computes. Top-k needs
+  // pieces of kPiece elements, because its blocks have that size.
   const int64_t piece_elements = encoding.is_topk() ? kPiece : kPiece / 4;
   ForEachPieceOf(piece_elements, encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     AddResidual(values + begin, scale, residual + begin, size, sum);

@@ -19,8 +19,7 @@ namespace lodestar::codec {
 void AccumulateDecoded(params::Encoding encoding, const std::byte* encoded, int64_t n, float scale,
                        float* acc, kernels::Accumulate accumulate);
 
-// Adds `weight` to the elements of acc that are in the encoding: with top-k the kept elements,
-// otherwise all elements.
+// Adds `weight` to elements of acc: with top-k to the kept elements, otherwise to all elements.
 void AddWhereKept(params::Encoding encoding, const std::byte* encoded, int64_t n, float weight,
                   float* acc);
 
@@ -37,9 +36,9 @@ int64_t FirstMalformed(params::Encoding encoding, const std::byte* encoded, int6
 // Returns the index of the first element that is NaN or whose magnitude is not below `limit`.
 // Returns n if there is none. `limit` is above 0. If it is infinite, only NaN and Inf are found.
 int64_t FirstNotBelow(params::Encoding encoding, const std::byte* encoded, float limit, int64_t n);
-// Does the same, and in the same pass computes the sum of the squares of the elements, with a
-// relative error of at most 1e-6. The sum is meaningless if an element is found. Squares below the
-// smallest fp32 number may count as 0.
+// Returns the same as the function above. In the same pass, sets `square_sum` to the sum of the
+// squares of the elements, with a relative error of at most 1e-6. If the result is below n, the sum
+// is meaningless. Squares below the smallest fp32 number may count as 0.
 int64_t FirstNotBelow(params::Encoding encoding, const std::byte* encoded, float limit, int64_t n,
                       double* square_sum);
 
@@ -56,8 +55,8 @@ void EncodeWithResidual(params::Encoding encoding, const float* values, float sc
 void UpdateResidual(params::Encoding encoding, const float* values, float scale,
                     const std::byte* encoded, int64_t n, float decay, float* residual);
 // Encodes like EncodeWithResidual(), and in the same pass sets `next_residual` to the residual that
-// UpdateResidual() would compute. `next_residual` must overlap no other argument. Afterwards it is
-// not in the caches.
+// UpdateResidual() would compute. Writes `next_residual` to memory past the caches. It must overlap
+// no other argument.
 void EncodeAndUpdate(params::Encoding encoding, const float* values, float scale,
                      const float* residual, int64_t n, const kernels::Rounding& rounding,
                      float decay, std::byte* encoded, float* next_residual);

@@ -30,13 +30,14 @@ codec::Code16 ToBf16(float value) {
   return code;
 }
 
-// The magnitude of a level is low + level * step.
+// The magnitudes that a code can have. Level i stands for the magnitude low + i * step.
 struct Levels {
   float low = 0.0f;
   float step = 0.0f;
 
   bool are_finite() const { return std::isfinite(low) && std::isfinite(step); }
-  // The product is exact, because a level has three bits and a step has eight.
+  // The product is exact, because `level` has at most three bits and `step` has eight significant
+  // bits.
   float MagnitudeAt(int level) const { return low + static_cast<float>(level) * step; }
 };
 
@@ -111,8 +112,8 @@ void ReadKept(const BlockBytes& bytes, const std::byte* block, int64_t n, KeptEl
   kept->count = 0;
   for (int64_t i = 0; i < bytes.kept(); ++i) {
     const int place = BlockBytes::PlaceAt(block, i);
-    // Skips places beyond the block. FirstMalformed() finds them, but the caller may not have
-    // called it.
+    // Skips positions beyond the end of the block. FirstMalformed() reports such positions, but the
+    // caller may not have called it.
     if (place >= n) continue;
     kept->places[kept->count] = static_cast<uint16_t>(place);
     kept->values[kept->count++] = value_of[bytes.CodeAt(block, i)];
@@ -137,9 +138,9 @@ void ForEachBlock(params::Encoding encoding, const std::byte* encoded, int64_t n
   }
 }
 
-// Writes the places of the `kept` elements of largest magnitude, in ascending order. Of equal
-// magnitudes, the one with the lower place is kept. `largest` has the bits of the largest magnitude
-// of all.
+// Sets `places` to the positions of the `kept` elements of largest magnitude, in ascending order.
+// Of equal magnitudes, the one with the lower position is kept. `largest` is the largest magnitude
+// of all n elements, as bits.
 void Select(const float* values, int64_t n, int64_t kept, uint32_t largest, uint16_t* places) {
   const codec::Loops& loops = codec::BestLoops();
   // Finds the largest threshold such that at least `kept` magnitudes are not below it. Determines
@@ -175,8 +176,8 @@ void Select(const float* values, int64_t n, int64_t kept, uint32_t largest, uint
   }
 }
 
-// Returns two levels as {low, high}: the means of the smaller and of the larger magnitudes,
-// computed in whole multiples of largest / 2^20.
+// Splits the magnitudes into smaller and larger ones by k-means. Returns {low, high}, the means of
+// the two groups. Computes with integers in units of largest / 2^20.
 Levels TwoMeans(const float* magnitudes, int64_t kept, float largest) {
   constexpr float kParts = 0x1p20f;
   constexpr int kPasses = 4;
@@ -220,7 +221,7 @@ Levels LevelsFrom(const Levels& range, int largest_level) {
   return {low, std::bit_cast<float>(step - 0x10000)};
 }
 
-// Returns the nearest level. Ties round up.
+// Returns the number of the level that is nearest to `magnitude`. Ties round up.
 int LevelOf(float magnitude, const Levels& levels, int largest_level) {
   if (levels.step == 0.0f) return 0;
   const float level = (magnitude - levels.low) / levels.step + 0.5f;
@@ -314,8 +315,8 @@ const Codec& TopKCodecOf(params::Encoding encoding) {
   return (encoding.topk_bits() == 4 ? four_bits : two_bits)[encoding.topk() - 1];
 }
 
-// First collects the elements of `acc`, so that AccumulateScaled() rounds their sums in the same
-// way as in whole vectors.
+// Copies the kept elements of `acc` to an array first. So AccumulateScaled() rounds their sums in
+// the same way as in whole vectors.
 void AddTopK(params::Encoding encoding, const std::byte* encoded, int64_t n, float scale,
              float* acc) {
   ForEachBlock(

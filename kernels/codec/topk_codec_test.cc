@@ -107,15 +107,15 @@ TEST(TopKCodecTest, LayoutIsLevelsThenPlacesThenCodes) {
     for (const std::byte one : Encoded(encoding, of)) bytes.push_back(std::to_integer<int>(one));
     return bytes;
   };
-  // The bytes are: the levels 1 and 2 in bf16; the places 0x123, 0x456 and 0xFED in 12 bits each;
-  // the codes of level 0, level 1 negative and level 1.
+  // The bytes are: low = 1 and step = 2 in bf16; the positions 0x123, 0x456 and 0xFED in 12 bits
+  // each; the codes of 1 (level 0), -3 (level 1 and sign) and 3 (level 1).
   EXPECT_EQ(bytes_of(params::Encoding::TopK(3, 2), values),
             (std::vector<int>{0x80, 0x3F, 0x00, 0x40, 0x23, 0x61, 0x45, 0xED, 0x0F, 0b01'11'00}));
   values[0x123] = 0.0f;
   values[0x456] = -8.0f;
   values[0xFED] = 1.0f;
-  // The bytes are: low 1 and step 1 in bf16; the two places; the codes of level 7, negative, and of
-  // level 0.
+  // The bytes are: low = 1 and step = 1 in bf16; the two positions; the codes of -8 (level 7 and
+  // sign) and 1 (level 0).
   EXPECT_EQ(bytes_of(params::Encoding::TopK(2, 4), values),
             (std::vector<int>{0x80, 0x3F, 0x80, 0x3F, 0x56, 0xD4, 0xFE, 0x0F}));
 }
@@ -130,14 +130,14 @@ TEST(TopKCodecTest, FourBitsAreWithinHalfAStep) {
   const double step = (std::abs(values[*most]) - std::abs(values[*least])) / 7.0;
   const std::vector<float> back = Decoded(encoding, Encoded(encoding, values), 4096);
   for (int64_t i : kept) {
-    // `low` and `step` are rounded to eight bits.
+    // The second term is for the rounding of `low` and `step` to bf16.
     EXPECT_NEAR(back[i], values[i], step / 2 + std::abs(values[*most]) * 0x1p-7) << i;
     EXPECT_EQ(std::signbit(back[i]), std::signbit(values[i])) << i;
   }
 }
 
-// The error may be slightly larger than with the best two levels, because the codec makes only four
-// passes, and rounds levels to bf16.
+// The error may be slightly larger than with the best two levels. The codec makes only four passes
+// of k-means, and rounds levels to bf16.
 TEST(TopKCodecTest, TwoBitsLoseNoMoreThanTheBestTwoLevels) {
   const params::Encoding encoding = params::Encoding::TopK(64, 2);
   for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -173,7 +173,7 @@ TEST(TopKCodecTest, KeepingAllLosesOnlyRounding) {
   for (int64_t i = 0; i < 1000; ++i) EXPECT_NEAR(back[i], values[i], largest / 14 * 1.02) << i;
 }
 
-// The residual must be decay * (residual + sent - decoded), up to the rounding of fp32.
+// The residual must be decay * (residual + scaled values - decoded), up to the rounding of fp32.
 TEST(TopKCodecTest, ResidualDecays) {
   constexpr float kDecay = 0.75f;
   constexpr int64_t kElements = 5000;

@@ -14,8 +14,8 @@
 namespace lodestar::cpu {
 namespace {
 
-// Minimum cost of the range that one thread gets. If the cost is lower, sharing a loop among
-// threads takes longer than running it on one thread.
+// Minimum cost of a range of ForRanges(), in the unit of its `cost`. With smaller ranges, sharing a
+// loop among threads takes longer than running it on one thread.
 constexpr int64_t kMinRangeCost = 16 * 1024;
 constexpr int64_t kAlignment = 64;
 

@@ -39,9 +39,10 @@ class CpuDevice final : public kernels::Device {
                        kernels::StreamKind stream) override;
 
  private:
-  // Calls body(begin, end, part) for ranges that together are [0, n). There is one range per
-  // thread. If `cost` (about 1 per element that is read or written) is too small to share the loop,
-  // there are fewer ranges. Ranges begin at multiples of `grain`.
+  // Cuts [0, n) into ranges and calls body(begin, end, part) for each range, on the threads of the
+  // pool. `part` is the number of the range. `cost` is the cost of the whole loop, about 1 per
+  // element that is read or written. If `cost` is high enough, each thread gets a range, otherwise
+  // fewer threads do. Ranges begin at multiples of `grain`.
   using RangeBody = absl::FunctionRef<void(int64_t begin, int64_t end, int64_t part)>;
   int64_t NumRanges(int64_t n, int64_t grain, int64_t cost) const;
   void ForRanges(int64_t n, int64_t grain, int64_t cost, RangeBody body);
@@ -52,14 +53,15 @@ class CpuDevice final : public kernels::Device {
   // added to out[columns], or out is set to them.
   void CombineParts(float* out, const float* parts, int64_t num_parts, int64_t part_stride,
                     int64_t columns, kernels::Accumulate accumulate);
-  // Runs a matrix product on the calling thread. `lane` chooses the packing memory: it is a part of
-  // ForRanges() or the index of a thread of the pool.
+  // Runs a matrix product on the calling thread. Calls that run at the same time must have
+  // different lanes, because each lane has its own packing memory. `lane` is a part of ForRanges()
+  // or the index of a thread of the pool.
   void Gemm(const simd::GemmShape& shape, float alpha, const float* a, const float* b, float* c,
             bool add, int64_t lane) {
     loops_.gemm(shape, alpha, a, b, c, add, pack_.get() + lane * simd::kGemmPackElements);
   }
-  // Computes C[m,n] = op(A) op(B), or adds the product to C. The threads share the larger one of m
-  // and n.
+  // Computes C[m,n] = op(A) op(B), or adds the product to C. Each thread computes some rows of C if
+  // m >= n, otherwise some columns.
   void ParallelGemm(const kernels::MatMulShape& shape, float* c, const float* a, const float* b,
                     kernels::Accumulate accumulate);
 

@@ -20,8 +20,7 @@ simd::GemmShape DenseShape(const kernels::MatMulShape& s) {
                          .ldc = s.ldc != 0 ? s.ldc : s.n};
 }
 
-// Size of the tiles of the matrix product. Ranges of threads begin at multiples of it, in rows or
-// in columns of C.
+// Number of rows and of columns of a tile of the matrix product. Each thread gets whole tiles of C.
 constexpr int64_t kRowGrain = 12;
 constexpr int64_t kColumnGrain = 64;
 
@@ -33,7 +32,8 @@ void CpuDevice::ParallelGemm(const kernels::MatMulShape& shape, float* c, const 
   const bool add = accumulate == kernels::Accumulate::kAdd;
   const float alpha = static_cast<float>(shape.alpha);
   const bool by_rows = whole.m >= whole.n;
-  // Eight multiplications take as long as reading or writing one element.
+  // The unit of `cost` is reading or writing one element. This takes as long as eight
+  // multiplications.
   const int64_t cost = whole.m * whole.n * whole.k / 8;
   ForRanges(by_rows ? whole.m : whole.n, by_rows ? kRowGrain : kColumnGrain, cost,
             [&](int64_t begin, int64_t end, int64_t lane) {

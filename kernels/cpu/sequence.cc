@@ -11,9 +11,9 @@
 namespace lodestar::cpu {
 namespace {
 
-// Number of queries that causal self-attention processes at a time. One part is a (sample, head).
-// The scores of these queries stay in the second-level cache, and only keys that the queries may
-// see are multiplied.
+// Number of queries of one sample and head that causal self-attention processes at a time. Their
+// scores fit into the second-level cache. Scores are computed only for keys up to the last of these
+// queries.
 constexpr int64_t kQueryBlock = 64;
 
 int64_t PaddedTokens(const kernels::AttentionShape& s) { return (s.tokens + 15) / 16 * 16; }
@@ -50,7 +50,8 @@ struct Block {
         loops(inner_loops),
         pack(pack_memory) {}
 
-  // Computes scores[queries, keys] = q k^T. Rows of scores are PaddedTokens() apart.
+  // Computes scores[queries, keys] = rows keys_or_values^T. Rows of `scores` lie PaddedTokens()
+  // elements apart.
   void Scores(float* scores, const float* rows, int64_t row_stride,
               const float* keys_or_values) const {
     loops.gemm({.transpose_b = true,
@@ -233,8 +234,8 @@ void CpuDevice::EmbedForward(kernels::Buf y, kernels::Buf tokens, kernels::Buf t
   });
 }
 
-// Each range has some columns of both tables and adds all rows in order. So the sums do not depend
-// on the number of threads.
+// Each range of ForRanges() has some columns of both tables, and adds all rows of dy in order. So
+// the sums do not depend on the number of threads.
 void CpuDevice::EmbedBackward(kernels::Buf dtoken_table, kernels::Buf dposition_table,
                               kernels::Buf dy, kernels::Buf tokens, int64_t rows,
                               int64_t context_tokens, int64_t width, int64_t vocabulary) {

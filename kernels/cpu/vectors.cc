@@ -91,9 +91,9 @@ const float* FloatsAt(kernels::Buf buf, int64_t begin) {
   return buf ? buf.as<const float>() + begin : nullptr;
 }
 
-// Number of random words that are made in one step. There is one word per element.
+// Number of random words that DropoutWords() returns. Each word is for one element.
 constexpr int64_t kWordsTogether = 4;
-// Cost of dropping an element, in the unit of ForRanges()'s `cost`.
+// Cost of dropout per element, in the unit of ForRanges()'s `cost`.
 constexpr int64_t kDropoutCost = 16;
 
 absl::Span<float> Part(const kernels::Buf& buf, int64_t begin, int64_t end) {

@@ -75,8 +75,8 @@ struct ActivationBackwardOperation {
   T* dy;                    // [n]
   const T* pre_activation;  // [n]
 
-  // Stores the new dy, and sets `gradient` to the stored values, which are rounded. The kernel of
-  // column_sums.h adds up these values.
+  // Computes elements [i, i + kLanes) of the new dy, and rounds them to T. Stores them in dy and
+  // sets `gradient` to them. The kernel of column_sums.h adds up `gradient`.
   template <int kLanes>
   __device__ void Take(float (&gradient)[kLanes], int64_t i) const {
     float x[kLanes];

@@ -11,8 +11,9 @@
 
 namespace lodestar::cuda {
 
-// T is float or __nv_bfloat16. Results are computed in fp32. No alignment is required. The
-// functions are faster if pointers and the lengths of rows are multiples of 16 bytes.
+// In the functions below, T is float or __nv_bfloat16. Results are computed in fp32. No alignment
+// is required. The functions are faster if pointers and the sizes of rows are multiples of 16
+// bytes.
 
 // Computes y [rows, columns] = act(y + bias). If bias [columns] is null, there is no bias. If
 // pre_activation [rows, columns] is not null, it is set to y + bias, rounded to T. y is computed
@@ -26,11 +27,12 @@ template <typename T>
 cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n,
                                kernels::Activation activation, cudaStream_t stream);
 
-// Does the same as ActivationBackward() and then ColumnSums() of dy [rows, columns], with the same
-// bits, but with one pass over memory less. With `add`, the sums are added to column_sums [columns]
-// (fp32). Otherwise column_sums is set to the sums. If column_sums is null, the partial sums stay
-// in the workspace, as with ColumnSums(). `workspace` has ColumnSumsWorkspaceBytes(rows, columns).
-// `activation` must not be kNone.
+// Does the same as ActivationBackward() for dy [rows, columns] and then ColumnSums() of dy, with
+// the same bits. Reads and writes memory once less.
+// - column_sums [columns] (fp32) is set to the sums. With `add`, the sums are added to it. If it is
+//   null, the partial sums stay in the workspace, as with ColumnSums().
+// - `workspace` has ColumnSumsWorkspaceBytes(rows, columns).
+// - `activation` must not be kNone.
 template <typename T>
 cudaError_t ActivationBackwardWithSums(T* dy, float* column_sums, const T* pre_activation,
                                        int64_t rows, int64_t columns,

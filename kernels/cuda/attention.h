@@ -15,14 +15,14 @@ namespace lodestar::cuda {
 
 enum class AttentionVersion : uint8_t {
   kFloat,  // fp32 arithmetic; serves any dtype, head width and card
-  // Serves bf16 with heads of 64 or 128 on sm_80 and later, if tensors begin at multiples of 16
-  // bytes.
+  // Serves bf16 with a head width of 64 or 128 on sm_80 and later, if tensors begin at multiples of
+  // 16 bytes.
   kTensorCore,
 };
 
 class CudaAttention {
  public:
-  // `compute_capability` is that of the streams' card: 10 * major version + minor version.
+  // `compute_capability` is 10 * major version + minor version of the card of the streams.
   explicit CudaAttention(int compute_capability) : compute_capability_(compute_capability) {}
 
   AttentionVersion VersionFor(kernels::DType dtype, int64_t head_width) const;

@@ -62,7 +62,8 @@ struct Findings {
   bool is_finite = true;    // true if our values are finite
   std::string difference;   // describes the first difference
 
-  // `noise` is the difference that rounding alone may cause if the terms of all rows' sums cancel.
+  // `noise` is added to the limit of each row. It is the difference that rounding alone may cause
+  // if the terms of all rows' sums cancel.
   void CompareRows(const char* name, const Rows& library, const Rows& own, double noise) {
     const double usual = own.UsualNorm();
     has_values |= usual > 0.0;
@@ -115,7 +116,8 @@ int64_t OutputsOf(const kernels::AttentionShape& sample) {
   return sample.tokens * sample.heads * sample.head_width;
 }
 
-// Returns the outputs of a pass. With `inputs`, returns the inputs of the pass as well.
+// Returns the outputs of a forward or backward pass. With `inputs`, also returns the inputs of a
+// backward pass.
 absl::StatusOr<AttentionSample> ReadSample(AttentionPass pass, const kernels::AttentionShape& shape,
                                            const AttentionTensors& tensors, bool inputs,
                                            cudaStream_t stream) {
@@ -188,12 +190,13 @@ Comparison CompareAttention(AttentionPass pass, const kernels::AttentionShape& s
   const auto usual = [&](const std::vector<uint16_t>& values, int part, int parts) {
     return Rows(values, shape, part, parts).UsualNorm();
   };
-  // ds is the gradient of the scores. A row of dq is the sum over tokens of ds times a row of the
-  // keys. A row of dk is the sum over tokens of ds times a row of the queries. A product dy v is
-  // about |dy| |v| / sqrt(width), scores are scaled by 1 / sqrt(width), and a probability is about
-  // 1 / tokens. So ds is about |dy| |v| / (width tokens). If the terms of all sums cancel (equal
-  // keys, or a single token), dq and dk consist only of the rounding errors of ds. The sum of
-  // `tokens` errors is about sqrt(tokens) times one error.
+  // Estimates the rounding error of ds, the gradient of the scores:
+  // - A product dy v is about |dy| |v| / sqrt(width), scores are scaled by 1 / sqrt(width), and a
+  //   probability is about 1 / tokens. So ds is about |dy| |v| / (width tokens).
+  // - A row of dq is the sum over tokens of ds times a row of the keys. A row of dk is the sum over
+  //   tokens of ds times a row of the queries.
+  // - If the terms of all sums cancel (equal keys, or a single token), dq and dk consist only of
+  //   the rounding errors of ds. The sum of `tokens` errors is about sqrt(tokens) times one error.
   const double rounding_of_ds = kRounding * usual(own.dy, 0, 1) * usual(own.qkv, 2, 3) /
                                 static_cast<double>(shape.head_width) /
                                 std::sqrt(static_cast<double>(shape.tokens));

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Compares a library's attention with that of our kernels, for the first and last sample of a
-// batch. This detects a library whose results are wrong.
+// Compares a library's attention with the attention of our kernels, for the first and last sample
+// of a batch. This detects a library whose results are wrong.
 //
-// A row has the values of one head and one token. The library and our kernels round products, sums
-// and results to bf16 in different orders. There are some three roundings, each with an error of at
-// most 2^-8 of the value. So rows may differ by 2 % of the row's norm. If the terms of a row's sum
-// cancel, the limit is 2 % of the typical norm of the tensor's rows. Rows of dq and dk may also
-// differ by the rounding of the scores' gradient. If the terms of all rows of dq or dk cancel, they
-// consist only of that rounding. log_sum_exp is fp32 on both sides and may differ by 1e-3, or by
-// 1e-3 of its value if the value is above 1.
+// The library and our kernels round products, sums and results to bf16 in different orders. A row
+// has the values of one head and one token. These differences are allowed:
+// - A row may differ by 2 % of its norm. There are some three roundings, each with an error of at
+//   most 2^-8 of the value.
+// - If the terms of a row's sum cancel, its norm is small. Then it may differ by 2 % of the typical
+//   norm of the tensor's rows.
+// - Rows of dq and dk may also differ by the rounding of the scores' gradient. If the terms of all
+//   rows of dq or dk cancel, they consist only of that rounding.
+// - log_sum_exp is fp32 on both sides. It may differ by 1e-3, or by 1e-3 of its value if the value
+//   is above 1.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -37,13 +40,13 @@ struct AttentionSample {
   std::vector<uint16_t> dqkv;      // [tokens, 3, heads, head_width]
 };
 
-// Compares the outputs of `library` with those of `own`. `own` also has the inputs. `shape` is the
-// shape of one sample. Returns kUndecided if the matrices of `own` are not finite or are all zeros.
-// For example, gradients are zero if dy is zero.
+// Compares the outputs of `library` with those of `own`. In a backward pass, `own` also has the
+// inputs. `shape` is the shape of one sample. Returns kUndecided if the matrices of `own` are not
+// finite or are all zeros. For example, gradients are zero if dy is zero.
 Comparison CompareAttention(AttentionPass pass, const kernels::AttentionShape& shape,
                             const AttentionSample& library, const AttentionSample& own);
 
-// Computes the first and the last sample with our kernels and compares the results with the
+// Runs our kernels on the first and the last sample of the batch. Compares their results with the
 // library's outputs in `tensors`. Our kernels write only to scratch memory, not to these outputs.
 // Blocks until the stream is idle. Errors: those of `scratch` and of CUDA.
 absl::StatusOr<Comparison> CompareWithOwnAttention(

@@ -27,11 +27,11 @@ struct HeadDropout {
   __device__ HeadDropout(const AttentionCall<T>& call, const AttentionHead& head)
       : mask(call.mask), element(head.element), tokens(call.tokens), threshold(call.threshold) {}
 
-  // Returns true if, in each query, every fourth key (0, 4, ...) begins a block of random words.
+  // Returns true if a block of random words begins at keys 0, 4, 8, ... of each query.
   __device__ bool aligned() const { return element % 4 == 0 && tokens % 4 == 0; }
 
-  // Returns four bits. Bit i is 1 if the probability of (query, key + i) is kept. Requires: a block
-  // of random words begins at the probability of (query, key).
+  // Returns four bits. Bit i is 1 if dropout keeps the probability of (query, key + i). Requires:
+  // the first word of a block of random words is that of (query, key).
   __device__ uint32_t KeepFour(int query, int key) const {
     return KeptOfBlock(ElementOf(query, key) / 4);
   }
@@ -53,10 +53,10 @@ struct HeadDropout {
   }
 };
 
-// Returns eight bits that say which probabilities in two neighbouring accumulators (16 x 16) are
-// kept. Bit 4 * j + e is for entry e of accumulator j. With kKeyRows, rows are keys and columns are
-// queries. Otherwise rows are queries and columns are keys. `row` and `column` are the first row
-// and column.
+// Returns eight bits that say which probabilities dropout keeps. They are for this lane's entries
+// of two neighbouring accumulators of a warp, which are 16 x 16 probabilities together. Bit 4 * j +
+// e is for entry e of accumulator j. With kKeyRows, rows are keys and columns are queries.
+// Otherwise rows are queries and columns are keys. `row` and `column` are the first row and column.
 template <bool kKeyRows>
 __device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int column) {
   constexpr unsigned kAll = 0xffffffffu;
@@ -75,9 +75,9 @@ __device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int col
     return bits;
   }
   if (kKeyRows) {
-    // g is the upper part of the lane's number (lane / 4). Four lanes whose g differ only in the
-    // last two bits need the same 4 + 4 blocks. Lane w of them computes the blocks of entry w of
-    // both accumulators.
+    // g is lane / 4. Four lanes whose g differ only in the last two bits need the same blocks of
+    // random words: four blocks for each accumulator. Lane w of the four lanes computes the block
+    // of entry w of each accumulator.
     const int w = g % 4;
     uint32_t blocks[2];
 #pragma unroll
@@ -92,9 +92,9 @@ __device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int col
     for (int i = 0; i < 8; ++i) bits |= (all >> (4 * i + w) & 1u) << i;
     return bits;
   }
-  // t is the lower part of the lane's number (lane % 4). Lanes t and t ^ 1 need the two halves of
-  // the same blocks. The lane with the even t computes the blocks of accumulator 0. The other lane
-  // computes the blocks of accumulator 1.
+  // t is lane % 4. Lanes t and t ^ 1 need the two halves of the same blocks of random words. The
+  // lane with the even t computes the blocks of accumulator 0. The other lane computes the blocks
+  // of accumulator 1.
   const int odd = t % 2;
   const int key = column + 8 * odd + 4 * (t / 2);
   const uint32_t own = dropout.KeepFour(row + g, key) | dropout.KeepFour(row + g + 8, key) << 4;

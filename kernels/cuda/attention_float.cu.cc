@@ -11,8 +11,9 @@ namespace lodestar::cuda {
 namespace {
 
 // The part of the result that a thread block computes: one tile of tokens that the block owns, and
-// one chunk of a head's columns. The scores need all chunks of the inputs. The block's own chunk is
-// loaded last, because it must stay in shared memory for the second product.
+// one chunk of a head's columns. For the scores, the block loads all chunks of the inputs in turn.
+// It loads its own chunk last, because the product after the scores also reads that chunk from
+// shared memory.
 struct Place {
   int64_t head;
   int first;  // token of the first owned row
@@ -51,7 +52,7 @@ struct RowState {
 };
 
 // Replaces scaled scores by exp(score - largest), where `largest` is the row's maximum so far. Sets
-// `correction` to the factors for the sums of earlier keys.
+// correction[i] to the factor by which the caller must multiply earlier results of row i.
 __device__ inline void OnlineSoftmax(OwnedByOther& scores, RowState& rows, float (&correction)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -147,9 +148,9 @@ __global__ void __launch_bounds__(kFloatThreads)
               call.width, mix, call.keep_scale);
 }
 
-// Replaces the scores in `p` by the probabilities, and dp in `ds` by the gradients of the scores.
-// Probabilities that dropout drops are 0, and the others are not yet scaled by keep_scale. The
-// tile's first row is token `row`, and its first column is token `column`. The formulas are in
+// Replaces the scores in `p` by the probabilities. They are 0 if dropout drops them, and are not
+// yet scaled by keep_scale. Replaces dp in `ds` by the gradients of the scores. `row` and `column`
+// are the tokens of the tile's first row and first column. The formulas are in
 // attention_tensor_backward.cu.cc.
 template <bool kKeysOwned, typename T>
 __device__ inline void Differentiate(OwnedByOther& p, OwnedByOther& ds,

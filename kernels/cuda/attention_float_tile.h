@@ -3,10 +3,13 @@
 // Tiles of fp32 in shared memory, and products of tiles by a block of kFloatThreads threads. For
 // device code of the attention kernels.
 //
-// A thread block owns kFloatOwned queries (or keys) and loops over the keys (or queries),
-// kFloatOther at a time. Heads are cut into chunks of kFloatDepth columns. With tx = threadIdx.x %
-// 8 and ty = threadIdx.x / 8, a thread computes rows ty + 16 i. With the strides below, rows begin
-// at multiples of 16 bytes, and 8 neighbouring rows lie in different banks of shared memory.
+// - A thread block owns kFloatOwned queries and loops over the keys, kFloatOther at a time. Or it
+//   owns keys and loops over queries.
+// - Heads are cut into chunks of kFloatDepth columns.
+// - With tx = threadIdx.x % 8 and ty = threadIdx.x / 8, a thread computes rows ty, ty + 16, ty + 32
+//   and ty + 48 of the owned tile.
+// - kDepthStride and kOtherStride are chosen so that rows begin at multiples of 16 bytes, and 8
+//   neighbouring rows lie in different banks of shared memory.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The attention kernels: their arguments, the places of tensors in memory, and the functions that
-// queue the kernels. The scores (tokens x tokens) are never written to memory. For host and device
-// code.
+// The attention kernels: their arguments, the offsets of a head in the tensors, and the functions
+// that queue the kernels. The scores (tokens x tokens) are never written to memory. For host and
+// device code.
 #pragma once
 
 #include <cuda_bf16.h>

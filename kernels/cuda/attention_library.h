@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The interface of a library that computes attention. It may not be installed on a machine. Its
+// The interface of a library that computes attention. Some machines do not have such a library. Its
 // attention is causal, in bf16 and without dropout. It uses the tensors of
 // Device::AttentionForward() and AttentionBackward().
 #pragma once
@@ -61,8 +61,8 @@ class AttentionLibrary {
   // Returns the library's name and version, for logs.
   virtual std::string name() const = 0;
   // Makes a plan, which may take up to a second on the host. The plan may outlive the library.
-  // Errors: Unimplemented (the library has no kernels for the shape or card, or the pass requires
-  // equal bits and no kernel gives them); others of the library.
+  // Errors: Unimplemented (the library has no kernels for the shape or card, or `pass` requires
+  // equal bits in equal runs and no kernel gives them); others of the library.
   virtual absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(
       AttentionPass pass, const kernels::AttentionShape& shape) = 0;
 };

@@ -3,11 +3,11 @@
 // Backward attention on tensor cores. With p as the probabilities of a head:
 //   dp = dy v^T,  ds = p * (dp - delta),
 //   dv = p^T dy,  dk = scale * ds^T q,  dq = scale * ds k.
-// One kernel runs twice, so that each sum is computed by one thread block in a fixed order. In the
-// first run a block owns keys and loops over the queries that see them. In the second run a block
-// owns queries and loops over the keys that they see. Both runs compute p and ds, tile by tile. The
-// owned tokens are the rows of a tile. So the accumulators of a product can be the left factor of
-// the next product, and never leave the registers.
+// One kernel runs twice, so that each sum is computed by one thread block in a fixed order:
+// - In the first run a block owns keys and loops over the queries that see them.
+// - In the second run a block owns queries and loops over the keys that they see.
+// Both runs compute p and ds, tile by tile. The rows of these tiles are the owned tokens. So a tile
+// can stay in registers and be the left factor of the next product.
 #include "kernels/cuda/attention_dropout.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_tile.h"
@@ -18,9 +18,9 @@ namespace lodestar::cuda {
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
-// Number of rows that a block owns, and number of rows that it loads at a time (kOther). With these
-// sizes, the registers and (on sm_80) the shared memory of a multiprocessor are enough for two
-// blocks.
+// Number of rows that a block owns (kOwned), and number of rows that it loads at a time (kOther).
+// Two blocks must fit into the registers of a multiprocessor, and on sm_80 also into its shared
+// memory.
 template <int kWidth>
 struct Sizes {
   static constexpr int kRowTiles = kWidth == 64 ? 2 : 1;
@@ -28,8 +28,9 @@ struct Sizes {
   static constexpr int kOther = kWidth == 64 ? 64 : 32;
   static constexpr int kOwnedElements = kOwned * kWidth;
   static constexpr int kOtherElements = kOther * kWidth;
-  // A block needs two owned tiles, four tiles of the other side, and two sets of statistics of
-  // kOther queries. It computes with two of the four tiles while the next two are being loaded.
+  // Shared memory of a block: two owned tiles, four tiles of kOther rows, and two sets of
+  // statistics of kOther queries. The block computes with two of the four tiles while the other two
+  // are being loaded.
   static constexpr size_t kSharedBytes =
       (2 * kOwnedElements + 4 * kOtherElements) * sizeof(Bf16) + 2 * kOther * sizeof(float2);
 };
@@ -41,8 +42,8 @@ using Sums = Accumulator[Sizes<kWidth>::kRowTiles][kWidth / 8];
 template <int kWidth, int kCount>
 using Chunk = Accumulator[Sizes<kWidth>::kRowTiles][kCount];
 
-// Rows of an owned tile as left factors of products. With kKept the factors stay in registers.
-// Otherwise they are loaded from shared memory for each use.
+// Rows of an owned tile, as left factors of products. With kKept they stay in registers. Otherwise
+// they are loaded from shared memory for each use.
 template <int kWidth, bool kKept>
 class LeftFactors {
  public:
@@ -76,7 +77,8 @@ class LeftFactors {
   uint32_t kept_[kRowTiles][kSteps][4];
 };
 
-// Computes chunk = (owned rows) (8 * kCount rows of `other`)^T for row tiles [kBegin, kEnd).
+// Computes chunk = A B^T for row tiles [kBegin, kEnd). A has the rows of `owned`, and B has the
+// first 8 * kCount rows of `other`.
 template <int kWidth, int kBegin, int kEnd, int kCount, bool kKept>
 __device__ __forceinline__ void Multiply(Chunk<kWidth, kCount>& chunk,
                                          const LanePlaces<kWidth>& places,
@@ -101,7 +103,8 @@ __device__ __forceinline__ void Multiply(Chunk<kWidth, kCount>& chunk,
   }
 }
 
-// Computes sums += chunk (8 * kCount rows of `other`) for row tiles [kBegin, kEnd).
+// Computes sums += chunk B for row tiles [kBegin, kEnd). B has the first 8 * kCount rows of
+// `other`.
 template <int kWidth, int kBegin, int kEnd, int kCount>
 __device__ __forceinline__ void AddProduct(Sums<kWidth>& sums, const LanePlaces<kWidth>& places,
                                            const Chunk<kWidth, kCount>& chunk, const Bf16* other) {
@@ -137,8 +140,8 @@ class BackwardBlock {
  public:
   using Size = Sizes<kWidth>;
   static constexpr int kRowTiles = Size::kRowTiles;
-  // Number of rows of the other side whose results are in registers at a time. A larger number is
-  // not possible, because the sums need the other registers.
+  // Number of rows that the block does not own and whose results are in registers at a time. More
+  // would not fit into the registers beside the sums.
   static constexpr int kChunk = kWidth == 64 && kKeysOwned ? 16 : 32;
 
   __device__ BackwardBlock(const AttentionCall<Bf16>& call, Bf16* shared)
@@ -220,8 +223,8 @@ class BackwardBlock {
     CopyAsyncCommit();
   }
 
-  // Loads the statistics for the next tile. If columns are queries, the threads get their
-  // statistics later, through shared memory.
+  // Returns the statistics of one query of the next tile, for StoreStatistics(). That function puts
+  // them into shared memory. If queries are owned, they are not needed, and the result is zeros.
   __device__ float2 NextStatistics(int first) const {
     const int at = static_cast<int>(threadIdx.x);
     if (!kKeysOwned || at >= Size::kOther) return make_float2(0.0f, 0.0f);
@@ -293,9 +296,9 @@ class BackwardBlock {
     }
   }
 
-  // Replaces the scores in `p` by the probabilities, and dp in `ds` by the gradients of the scores.
-  // Probabilities that dropout drops are 0, and the others are not yet scaled by keep_scale. `row`
-  // and `column` are the tokens of the first row and column.
+  // Replaces the scores in `p` by the probabilities. They are 0 if dropout drops them, and are not
+  // yet scaled by keep_scale. Replaces dp in `ds` by the gradients of the scores. `row` and
+  // `column` are the tokens of the first row and column.
   template <bool kMasked>
   __device__ __forceinline__ void Differentiate(Accumulator (&p)[kChunk / 8],
                                                 Accumulator (&ds)[kChunk / 8], int m, int stage,

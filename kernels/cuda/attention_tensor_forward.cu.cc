@@ -28,11 +28,11 @@ constexpr size_t SharedBytes() {
 template <int kWidth>
 using Scores = Accumulator[kRowTiles][kKeys<kWidth> / 8];
 
-// The results of one warp, in registers: 16 rows in each of the row tiles. Entry [m][h] is of row m
-// * 64 + 8 * h + lane / 4 of the warp.
+// The results of one warp, in registers. Each row tile has 16 rows of the warp. largest[m][h] and
+// sum[m][h] are those of row m * 64 + 8 * h + lane / 4, counted from the warp's first row.
 template <int kWidth>
 struct Rows {
-  // Sum over keys of p * v, where p = exp(scale * (score - largest)).
+  // Sum of p * v over the keys so far, where p = exp(scale * (score - largest)).
   Accumulator mix[kRowTiles][kWidth / 8];
   float largest[kRowTiles][2];  // largest score of the row so far
   float sum[kRowTiles][2];      // sum of p over the columns of this lane
@@ -85,9 +85,9 @@ __device__ __forceinline__ float RowSum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// Replaces scores by p = 2^(factor * (score - largest)). If the row's maximum grows, rescales the
-// earlier sums. The maximum is finite after the first tile, because the first tile has key 0, which
-// all queries see.
+// Replaces scores by p = 2^(factor * (score - largest)), where `largest` is the row's maximum so
+// far. If the maximum grows, rescales the earlier sums. The maximum is always finite, because the
+// first tile has key 0, which all queries see.
 template <int kWidth, int kCount>
 __device__ __forceinline__ void Softmax(Rows<kWidth>& rows, int m, Accumulator (&scores)[kCount],
                                         float factor) {
@@ -153,7 +153,7 @@ __device__ __forceinline__ void Mix(Rows<kWidth>& rows, const LanePlaces<kWidth>
   }
 }
 
-// The work of one thread block: its place in the problem, and its tiles in shared memory.
+// The work of one thread block: its head and queries, and its tiles in shared memory.
 template <int kWidth, bool kDropout>
 struct ForwardBlock {
   const AttentionCall<Bf16>& call;
@@ -257,8 +257,10 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       rows.sum[m][h] = 0.0f;
     }
   }
-  // The first loop processes the keys before all queries of the block, the second loop the keys of
-  // the first row tile, and the third loop the keys that only the second row tile sees.
+  // Three loops process the keys of the block:
+  // - The first loop processes the keys before all queries of the block.
+  // - The second loop processes the keys of the first row tile.
+  // - The third loop processes the keys that only the second row tile sees.
   constexpr int kStep = kKeys<kWidth>;
   const int end = min(call.tokens, forward.first_query + kQueries);
   int first = 0;

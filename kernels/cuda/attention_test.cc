@@ -226,10 +226,10 @@ void ExpectSameLogSumExp(const Values& got, const Values& want) {
   for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5) << i;
 }
 
-// Expects at most twice the error of a naive implementation in the same type, and at most three
-// times that error for gradients. This is the rule of FlashAttention's tests. `rounding` is added
-// to the limit, because the naive error may be smaller than the error of fp32 if the terms of a
-// result cancel.
+// Compares our errors with those of a naive implementation in the same type. Ours may be twice as
+// large, for gradients three times. This is the rule of FlashAttention's tests. If the terms of a
+// result cancel, the naive error may be smaller than one of fp32. So `rounding` is added to the
+// limit.
 void ExpectAsGoodAsNaive(const Problem& p, const Results& got) {
   const Results want = OnOracle(p);
   const Results naive = Naive(p);

@@ -3,9 +3,9 @@
 // Tiles of bf16 rows in shared memory, and the fragments of tiles that tensor cores use. For device
 // code of the attention kernels, in blocks of kTileThreads threads (four warps).
 //
-// A tile row of kWidth elements is cut into 16-byte chunks. Chunk c of row r lies at place c ^ (r %
-// 8). ldmatrix reads the same chunk of 8 rows at once. With these places, the 8 chunks are in
-// different banks.
+// A tile row of kWidth elements is cut into 16-byte chunks. Chunk c of row r is stored as number c
+// ^ (r % 8) of the row. ldmatrix reads the same chunk of 8 rows at once. In this order, these 8
+// chunks lie in different banks.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -20,8 +20,9 @@ namespace lodestar::cuda {
 
 inline constexpr int kTileWarps = 4;
 inline constexpr int kTileThreads = 32 * kTileWarps;
-// Number of rows in one product of a warp. Row tile m of warp w has the block's rows m * 64 + w *
-// 16 to m * 64 + w * 16 + 15. So all warps have the same work in each 64 x 64 tile on the diagonal.
+// Number of rows in one product of a warp. Row tile m of warp w has rows [64 m + 16 w, 64 m + 16 w
+// + 16) of the block. So each warp has 16 of 64 neighbouring rows, and all warps skip the same
+// masked tiles.
 inline constexpr int kWarpRows = 16;
 inline constexpr int kRowTileStep = kTileWarps * kWarpRows;
 
@@ -58,13 +59,14 @@ __device__ __forceinline__ void LoadTileAsync(Bf16* tile, const Bf16* matrix, in
   }
 }
 
-// Offsets of a lane's rows in a 16 x 16 piece, in elements from the piece's first row. XOR with 16
-// c gives the offset in the piece that begins at column 16 c. Make a new object in each step of a
-// loop, because the compiler would otherwise keep all these offsets in registers.
+// Offsets that a lane passes to LoadMatrixX4() for 16 rows and 16 columns of a tile, in elements
+// from the first of these rows. The offsets are for column 0. For column 16 c, use offset ^ (16 *
+// c). Make a new object in each step of a loop. Otherwise the compiler would keep all these offsets
+// in registers.
 template <int kWidth>
 struct LanePlaces {
   int tall;  // row lane % 16; lanes 0-15 take the left 8 columns
-  // Rows 0-7 for lanes 0-15, and rows 8-15 for lanes 16-31. Lanes 0-7 and 16-23 get the left 8
+  // Lanes 0-15 take rows 0-7, and lanes 16-31 take rows 8-15. Lanes 0-7 and 16-23 take the left 8
   // columns, all others the right 8 columns.
   int wide;
 
@@ -82,9 +84,8 @@ __device__ __forceinline__ void LoadLeft(uint32_t (&a)[4], const LanePlaces<kWid
   LoadMatrixX4(a, tile + row * kWidth + (places.tall ^ (16 * k)));
 }
 
-// Loads two 16 x 8 right factors for A X^T, where X is the tile. Rows [16 j, 16 j + 16) of the tile
-// are columns of the product. The sum is over columns [16 k, 16 k + 16) of the tile. b[0] and b[1]
-// are the first factor.
+// Loads right factors of A X^T, where X is the tile. They are rows [16 j, 16 j + 16) and columns
+// [16 k, 16 k + 16) of X. b[0] and b[1] are the first 8 of these rows, b[2] and b[3] the last 8.
 template <int kWidth>
 __device__ __forceinline__ void LoadRightTransposed(uint32_t (&b)[4],
                                                     const LanePlaces<kWidth>& places,
@@ -92,8 +93,8 @@ __device__ __forceinline__ void LoadRightTransposed(uint32_t (&b)[4],
   LoadMatrixX4(b, tile + 16 * j * kWidth + (places.wide ^ (16 * k)));
 }
 
-// Loads two 16 x 8 right factors for A X, where X is the tile. The sum is over rows [16 k, 16 k +
-// 16) of the tile, for its columns [16 j, 16 j + 16).
+// Loads right factors of A X, where X is the tile. They are rows [16 k, 16 k + 16) and columns [16
+// j, 16 j + 16) of X. b[0] and b[1] are the first 8 of these columns, b[2] and b[3] the last 8.
 template <int kWidth>
 __device__ __forceinline__ void LoadRight(uint32_t (&b)[4], const LanePlaces<kWidth>& places,
                                           const Bf16* tile, int j, int k) {
@@ -108,8 +109,8 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   return bits;
 }
 
-// Converts two neighbouring accumulators to a left factor. In both layouts, a lane has the same
-// elements.
+// Converts two neighbouring accumulators to a left factor. A lane has the same elements of both, so
+// lanes exchange nothing.
 __device__ __forceinline__ void PackLeft(uint32_t (&a)[4], const Accumulator& left,
                                          const Accumulator& right) {
   a[0] = PackBf16(left[0], left[1]);
@@ -136,10 +137,10 @@ __device__ __forceinline__ void SetZero(Accumulator (&sums)[kCount]) {
   }
 }
 
-// Rounds 16 x kWidth results and stores them to rows [first + row, first + row + 16) of matrix
-// [end, kWidth], but not to rows from `end` on. Rows of the matrix lie `step` elements apart. The
-// results first go to rows [row, row + 16) of tile [rows, kWidth], so that stores to the matrix
-// have 16 bytes. No other warp may use these rows of the tile.
+// Rounds 16 x kWidth results to bf16, and stores them to rows [first + row, first + row + 16) of
+// matrix [end, kWidth]. Does not store rows from `end` on. Rows of the matrix lie `step` elements
+// apart. Collects the results in rows [row, row + 16) of `tile` first, so that each store to the
+// matrix has 16 bytes. No other warp may use these rows of `tile`.
 template <int kWidth>
 __device__ __forceinline__ void StoreRows(Bf16* matrix, int64_t step, Bf16* tile, int row,
                                           int first, int end,

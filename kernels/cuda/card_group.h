@@ -63,16 +63,16 @@ class CardGroup final : public kernels::DeviceGroup {
  private:
   static constexpr int64_t kEvents = 256;
 
-  // Used only by the member's own thread, except `done`, which other threads read between two
-  // meetings.
+  // Used only by the member's own thread. The exception is `done`, which other threads read between
+  // two calls of Meet().
   struct Member {
     GroupCard card;
     Stream stream;
     Event ready;  // the current operation may read the values after this event
     Event begun;  // the event that Begin() records
     Event done;   // the member's own part of the current operation is done
-    // Event i is recorded after operations i, i + kEvents and so on. If it was recorded again, a
-    // wait for the earlier operation becomes a wait for the later one.
+    // finished[i] is recorded after operations i, i + kEvents, i + 2 * kEvents and so on. After the
+    // event is recorded again, waiting for the earlier operation waits for the later one.
     std::array<Event, kEvents> finished;
     int64_t num_operations = 0;
   };

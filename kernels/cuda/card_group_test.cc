@@ -54,7 +54,7 @@ class CardGroupTest : public ::testing::TestWithParam<Links> {
     for (int member = 0; member < group().size(); ++member) threads.emplace_back(work, member);
     for (std::thread& thread : threads) thread.join();
   }
-  // Returns a card's values after all work that was queued on its compute stream.
+  // Returns a card's values. Copies them after all work that is queued on its compute stream.
   std::vector<float> Read(int member) {
     std::vector<float> host(kElements);
     card(member).Copy(host.data(), values_[member].data, kElements * sizeof(float),
@@ -118,7 +118,8 @@ TEST_P(CardGroupTest, ValuesMayBeWrittenAfterAwait) {
   for (int member = 0; member < group().size(); ++member) EXPECT_THAT(Read(member), Each(sum));
 }
 
-// Await() must give the right order, whichever card's stream runs first.
+// Members 1 and 2 overwrite their values after Await(). The sum must still contain the earlier
+// values, whichever stream runs first.
 TEST_P(CardGroupTest, AwaitOfTheOthersComesAfterTheFirstCardHasRead) {
   OnAll([&](int member) {
     card(member).Fill(values_[member], member + 1.0);
@@ -163,8 +164,8 @@ TEST_P(CardGroupTest, MemberThatFailsEndsTheCallsOfAll) {
   EXPECT_THAT(Read(0), Each(3.0f));
 }
 
-// An operation of NCCL runs on a card until all members have called it. If one member fails, the
-// operations of the others must be ended. Otherwise they would never end, and Reset() would wait
+// On a card, an operation of NCCL runs until all members have called it. If one member fails, the
+// operations of the others must be aborted. Otherwise they would never end, and Reset() would wait
 // for them.
 TEST_P(CardGroupTest, AFailureEndsOperationsThatWaitOnTheCards) {
   const absl::Status why = absl::DataLossError("card 2 fell off the bus");

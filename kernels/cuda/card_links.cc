@@ -16,8 +16,8 @@
 namespace lodestar::cuda {
 namespace {
 
-// Links that copy. In Reduce(), values of the other members are copied in pieces to memory of
-// member 0, which adds them to its own values.
+// Links that use copies of the CUDA runtime. Reduce() copies values of the other members, in
+// pieces, to memory of member 0. Member 0 adds them to its own values.
 class CopyLinks final : public CardLinks {
  public:
   static absl::StatusOr<std::unique_ptr<CardLinks>> Create(const std::vector<GroupCard>& cards,
@@ -131,9 +131,9 @@ class NcclLinks final : public CardLinks {
     });
   }
 
-  // Blocks until no call is queueing an operation, because aborting frees the communicators that
-  // such a call uses. This wait is short: only the first call of a kind waits for other members,
-  // and RunFirstOperations() has made these calls.
+  // Aborting frees the communicators. So Abort() first blocks until no call is queueing an
+  // operation on them. This wait is short. Only the first broadcast and the first reduction wait
+  // for other members, and RunFirstOperations() has made these.
   void Abort() override {
     std::unique_lock lock(mutex_);
     if (std::exchange(is_aborted_, true)) return;
@@ -178,9 +178,9 @@ class NcclLinks final : public CardLinks {
     return status;
   }
 
-  // The first operation of a kind makes NCCL connect the cards, and blocks until all members have
-  // called it. A member that waits in such a call cannot be aborted if another member fails. So one
-  // thread makes the first calls for all members.
+  // The first broadcast and the first reduction make NCCL connect the cards. They block until all
+  // members have called them, and cannot be aborted if a member fails. So one thread makes these
+  // first calls for all members.
   absl::Status RunFirstOperations() {
     std::vector<DeviceMemory> values(cards_.size());
     for (size_t i = 0; i < cards_.size(); ++i) {

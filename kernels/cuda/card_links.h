@@ -34,15 +34,15 @@ struct CardPart {
 };
 
 // Each member queues each operation from its own thread, on its own stream, with its card as the
-// current device. Requires: the stream has waited for the member's `ready`. Errors are stored in
-// the member's Errors.
+// current device. Requires: the stream has waited for CardPart::ready of the member. Errors are
+// stored in the member's Errors.
 class CardLinks {
  public:
   virtual ~CardLinks() = default;
   virtual std::string Describe() const = 0;
   // Returns true if a stream reads and writes memory of other members. In this case, later work on
-  // any stream must wait until all streams have finished the operation. False means that each
-  // stream waits only for its own work.
+  // any stream must wait until all streams have finished the operation. If the result is false, the
+  // stream of a member must finish only its own part.
   virtual bool reaches_into_others() const = 0;
   // Copies the values of member 0 to all members.
   virtual void Broadcast(int member, absl::Span<const CardPart> parts, cudaStream_t stream) = 0;

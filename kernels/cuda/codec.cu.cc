@@ -104,8 +104,8 @@ cudaError_t Lost(float* lost, const CodecInput& input, const uint16_t* codes, fl
 }
 
 constexpr int kWarps = 8;
-// Number of consecutive elements of each lane. If the index of the first element is a multiple of
-// four, all of them need only one block of random words.
+// Number of consecutive elements that a lane handles in one step. If the index of the first is a
+// multiple of four, one block of random words is enough for them.
 constexpr int kPerLane = 4;
 constexpr int kPerWarp = kPerLane * kWarpSize;
 constexpr float kSmallestNormal = 0x1p-126f;
@@ -136,7 +136,7 @@ struct Int8Format {
     for (int k = 0; k < kPerLane; ++k) lanes.at[k] = static_cast<int8_t>(codes[k]);
     *reinterpret_cast<Lanes<int8_t, kPerLane>*>(codes_of_block + at) = lanes;
   }
-  // Stores only the codes of the first `count` elements.
+  // Stores codes[0] to codes[count - 1].
   static __device__ inline void StoreSome(unsigned char* codes_of_block, int at,
                                           const int (&codes)[kPerLane], int count) {
 #pragma unroll
@@ -144,8 +144,8 @@ struct Int8Format {
       if (k < count) codes_of_block[at + k] = static_cast<unsigned char>(codes[k]);
     }
   }
-  // Loads the codes of elements [at, at + kLanes). kLanes is 1, or it is kPerLane and `at` is a
-  // multiple of kPerLane.
+  // Loads the codes of elements [at, at + kLanes). kLanes is 1 or kPerLane. If it is kPerLane, `at`
+  // must be a multiple of kPerLane.
   template <int kLanes>
   static __device__ inline void Load(int (&codes)[kLanes], const unsigned char* codes_of_block,
                                      int at) {
@@ -184,8 +184,8 @@ struct Int4Format {
     for (int k = 0; k < kPerLane / 2; ++k) lanes.at[k] = Packed(codes[2 * k], codes[2 * k + 1]);
     *reinterpret_cast<Lanes<unsigned char, kPerLane / 2>*>(codes_of_block + at / 2) = lanes;
   }
-  // Stores only the codes of the first `count` elements. Requires: all later codes are 0, because
-  // the last byte has two codes.
+  // Stores codes[0] to codes[count - 1]. Requires: all later codes are 0. If `count` is odd, one of
+  // them is in the last byte.
   static __device__ inline void StoreSome(unsigned char* codes_of_block, int at,
                                           const int (&codes)[kPerLane], int count) {
 #pragma unroll
@@ -214,7 +214,7 @@ template <typename Format>
 __device__ inline float ScaleFor(uint32_t largest_bits) {
   if (largest_bits >= kInfinity) return __uint_as_float(kNan);
   const float largest = __uint_as_float(largest_bits);
-  // With a smaller magnitude, the scale would be subnormal, and its inverse would be infinite.
+  // Returns 0 if the scale would be subnormal, because its inverse would be infinite.
   if (largest < Format::kLargestCode * kSmallestNormal) return 0.0f;
   return Format::ScaleOf(largest);
 }
@@ -252,7 +252,9 @@ __device__ inline void WordsFor(uint32_t (&words)[kPerLane], const kernels::Roun
 }
 
 // Each warp encodes one block of the encoding at a time, in steps of kPerWarp elements. `encoded`
-// is [blocks, kBlockBytes]. With kVectors, values and residual are 16-byte aligned.
+// is [blocks, kBlockBytes].
+// - kSharesWords: the four elements of a lane use the words of one block of random words.
+// - kVectors: values and residual are 16-byte aligned.
 template <typename Format, bool kSharesWords, bool kVectors>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     EncodeBlocksKernel(unsigned char* encoded, CodecInput input, kernels::Rounding rounding) {
@@ -343,7 +345,7 @@ cudaError_t EncodeBlocks(void* encoded, const CodecInput& input, const kernels::
   return LaunchEncodeBlocks<Format, false, false>(encoded, input, rounding, stream);
 }
 
-// The elements that a thread handles in one step are in the same block of the encoding.
+// Computes `lost` for kLanes elements, which must be in the same block of the encoding.
 template <typename Format>
 struct LostInBlocksOperation {
   float* lost;  // [n]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The first stage of column sums: each part (a range of rows) gets its own sums. A functor returns
-// the elements. For .cu.cc files.
+// The first stage of column sums. The rows of a matrix are divided into parts, and each part gets
+// its own sums. A functor returns the elements of the matrix. For .cu.cc files.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,8 +14,8 @@
 
 namespace lodestar::cuda {
 
-// A block of 32 x 8 threads adds up one part. A value of threadIdx.x has kLanes columns. A value of
-// threadIdx.y has every eighth row.
+// A block of 32 x 8 threads adds up one part. Each thread adds up kLanes columns, which depend on
+// its threadIdx.x. It takes every eighth row, beginning with row threadIdx.y of the part.
 inline constexpr int kColumnSumWarps = 8;
 inline constexpr int64_t kMaxColumnSumParts = 128;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Functions that differ between the two compilers of kernels: dynamic shared memory, which only
-// nvcc declares, and instructions that have no name in CUDA's C++. nvcc uses the functions of this
-// file. In tests, the host's compiler uses functions of the same names from the emulator, which
-// implements them in software. No other file of ours depends on the compiler. For .cu.cc files.
+// Functions that depend on the compiler of the kernels: dynamic shared memory, which only nvcc
+// declares, and instructions that have no name in CUDA's C++. nvcc uses the functions of this file.
+// In tests, the host's compiler uses functions of the same names from the emulator. No other file
+// of ours depends on the compiler. For .cu.cc files.
 //
 // NVIDIA's PTX ISA describes the instructions (9.7.14 "mma.m16n8k16", "ldmatrix"; 9.7.9.25
 // "cp.async"). All threads of a warp call MultiplyAdd() and the loads together. With lane = 4 *
@@ -64,9 +64,11 @@ __device__ __forceinline__ void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4
 #endif
 }
 
-// Loads four 8x8 matrices of 16-bit elements from shared memory. `row` of lane 8 i + j is the
-// address of row j of matrix i: 16 bytes, 16-byte aligned. Lane 4 g + m gets elements (g, 2 m +
-// {0,1}) of matrix i in r[i]. LoadMatrixX4Transposed() gives elements (2 m + {0,1}, g).
+// Loads four 8x8 matrices of 16-bit elements from shared memory.
+// - In lane 8 i + j, `row` is the address of row j of matrix i. A row has 16 bytes and is 16-byte
+//   aligned.
+// - Lane 4 g + m gets elements (g, 2 m) and (g, 2 m + 1) of matrix i in r[i].
+// - From LoadMatrixX4Transposed() it gets elements (2 m, g) and (2 m + 1, g) instead.
 __device__ __forceinline__ void LoadMatrixX4(uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -80,10 +82,9 @@ __device__ __forceinline__ void LoadMatrixX4Transposed(uint32_t (&r)[4], const v
                : "memory");
 }
 
-// Begins a copy of 16 bytes from global to shared memory. Both addresses are 16-byte aligned. If
-// `valid` is false, zeros are written and `global` is not read. The copy has arrived after a
-// CopyAsyncWait() for its group, followed by a barrier. Below compute capability 8.0 the copy is
-// done at once.
+// Begins to copy 16 bytes from global to shared memory. Both addresses are 16-byte aligned. If
+// `valid` is false, writes zeros and does not read `global`. The bytes may be read after
+// CopyAsyncWait() for the copy's group and a barrier. Below compute capability 8.0, copies at once.
 __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bool valid = true) {
 #if __CUDA_ARCH__ >= 800
   const int source_bytes = valid ? 16 : 0;
@@ -96,14 +97,15 @@ __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bo
 #endif
 }
 
-// Ends a group of copies. The group has this thread's copies since the last call.
+// Ends a group of copies: those that this thread began since it last called CopyAsyncCommit().
 __device__ __forceinline__ void CopyAsyncCommit() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;\n" ::: "memory");
 #endif
 }
 
-// Waits until all groups of this thread have arrived, except at most the last `kGroupsLeft` groups.
+// Waits until the copies of this thread's groups have arrived, except those of the last
+// `kGroupsLeft` groups.
 template <int kGroupsLeft>
 __device__ __forceinline__ void CopyAsyncWait() {
 #if __CUDA_ARCH__ >= 800

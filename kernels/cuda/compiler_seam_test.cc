@@ -25,14 +25,15 @@ __global__ void Multiply(float* c, const __nv_bfloat16* a, const __nv_bfloat16* 
   CopyAsync16(tile_a + lane * 8, a + lane * 8);
   if (lane < 16) CopyAsync16(tile_b + lane * 8, b + lane * 8);
   CopyAsyncCommit();
-  // CopyAsyncWait() below does not wait for these copies of zeros, because they are in no group.
+  // These copies are in no group, so CopyAsyncWait() must not make them. They would overwrite B by
+  // zeros.
   if (lane >= 16) CopyAsync16(tile_b + lane % 16 * 8, b, false);
   CopyAsyncWait<0>();
   __syncwarp();
   uint32_t fragment_a[4];
   LoadMatrixX4(fragment_a, tile_a + lane % 16 * 16 + lane / 16 * 8);
-  // Lanes 16 to 31 pass the addresses of the same 16 rows again, because only two of the four
-  // matrices are used.
+  // Only two of the four loaded matrices are used. So lanes 16 to 31 pass the same addresses as
+  // lanes 0 to 15.
   uint32_t loaded_b[4];
   LoadMatrixX4Transposed(loaded_b, tile_b + lane % 16 * 8);
   const uint32_t fragment_b[2] = {loaded_b[0], loaded_b[1]};

@@ -49,8 +49,8 @@ __device__ inline bool IsInside(const Columns& c, int row, int x) {
 __device__ inline int64_t ImageIndex(const Columns& c, const Place& place) {
   return (static_cast<int64_t>(place.sample) * c.channels + blockIdx.y) * c.plane() + place.pixel;
 }
-// Returns the index in a matrix with `rows_per_channel` rows per channel, for row `row` of the
-// block's channel and the thread's column.
+// Returns an index in a matrix that has `rows_per_channel` rows for each channel. The element is in
+// row `row` of the block's channel, and in the thread's column.
 __device__ inline int64_t MatrixIndex(const Columns& c, const Place& place, int rows_per_channel,
                                       int row) {
   return (static_cast<int64_t>(blockIdx.y) * rows_per_channel + row) * c.count() + place.column;
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(kThreads) ConvUnfoldKernel(T* patches, const T
   }
 }
 
-// Adds up the patch elements that were copied from the thread's pixel. Tap (down, right) has copied
-// it to the column of the pixel at (row - down, x - right).
+// Sets the thread's pixel of dx to the sum of the patch elements that Unfold() copies from this
+// pixel. Tap (down, right) copies it to the column of the pixel at (row - down, x - right).
 template <typename T>
 __global__ void __launch_bounds__(kThreads) ConvFoldKernel(T* dx, const T* patches, Columns c) {
   Place place;

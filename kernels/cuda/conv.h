@@ -6,10 +6,12 @@
 //   forward   patches = Unfold(x), products = w patches, y = AddBiasRelu(products)
 //   backward  gradient = ReluGradient(dy, y), patches = Unfold(x), dw += gradient patches^T,
 //             db += row sums of gradient, patches = w^T gradient, dx = Fold(patches)
-// Shapes: x, dx [samples, in_channels, height, width]; y, dy [samples, out_channels, height,
-// width]; w [out_channels, in_channels * 9]; bias, db [out_channels]; patches [in_channels * 9,
-// columns]; products, gradient [out_channels, columns]. columns = samples * height * width, where
-// the pixels of a sample lie side by side.
+// Shapes:
+// - x, dx [samples, in_channels, height, width]; y, dy [samples, out_channels, height, width]
+// - w [out_channels, in_channels * 9]; bias, db [out_channels]
+// - patches [in_channels * 9, columns]; products, gradient [out_channels, columns]
+// There is one column per pixel: columns = samples * height * width. The first columns are the
+// pixels of the first sample.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -29,7 +31,8 @@ int64_t ConvProductElements(const kernels::ConvShape& shape);
 // In the functions below, T is float or __nv_bfloat16. shape.samples is the number of samples of
 // the pass, at least 1. Channels are fewer than 2^16.
 
-// Sets patches[in * 9 + tap][pixel] to x[in][pixel moved by tap], or to 0 outside of the image.
+// Sets patches[in * 9 + tap][pixel] to a neighbour of the pixel in channel `in` of x. `tap` chooses
+// the neighbour. Tap 4 is the pixel itself. A neighbour outside of the image counts as 0.
 template <typename T>
 cudaError_t Unfold(T* patches, const T* x, const kernels::ConvShape& shape, cudaStream_t stream);
 // Sets each pixel of dx to the sum of the patch elements that Unfold() would fill from this pixel.
@@ -40,8 +43,8 @@ cudaError_t Fold(T* dx, const T* patches, const kernels::ConvShape& shape, cudaS
 template <typename T>
 cudaError_t AddBiasRelu(T* y, const T* products, const T* bias, const kernels::ConvShape& shape,
                         cudaStream_t stream);
-// Sets dy to 0 where y is not positive. Also stores the new dy in `gradient`, in the order of
-// products.
+// Sets dy to 0 where y is not positive. Also stores the new dy in `gradient`, as [out_channels,
+// columns].
 template <typename T>
 cudaError_t ReluGradient(T* gradient, T* dy, const T* y, const kernels::ConvShape& shape,
                          cudaStream_t stream);

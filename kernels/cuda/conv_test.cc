@@ -56,8 +56,8 @@ TEST(ConvTest, FoldIsTheAdjointOfUnfold) {
     for (int64_t i = 0; i < 9 * inputs; ++i) of_patches += double{got[i]} * p[i];
     for (int64_t i = 0; i < inputs; ++i) of_images += double{got[9 * inputs + i]} * x[i];
     EXPECT_EQ(of_patches, of_images) << s.height << " x " << s.width;
-    // The middle tap has no shift. So row 4 of each channel is the image, one sample after the
-    // other.
+    // Tap 4 reads the pixel itself. So row 4 of each channel of the patches is the channel's image
+    // of each sample, one sample after the other.
     const int64_t plane = s.height * s.width;
     for (int64_t i = 0; i < inputs; ++i) {
       const int64_t sample = i / (s.in_channels * plane);

@@ -95,7 +95,7 @@ CudaDevice::CudaDevice(const factory::CudaPluginOptions& options, CudaLibraries 
       tuning_(options.tuning, origin),
       fusion_(options.fusion, options.compute, &tuning_, &errors_),
       attention_(origin.compute_capability),
-      // kNever does not load the library, because loading takes time.
+      // With kNever the library is never loaded, because loading it takes time.
       library_attention_(options.fusion == factory::FusionPolicy::kNever
                              ? nullptr
                              : std::move(libraries.load_attention)),
@@ -130,7 +130,8 @@ absl::StatusOr<std::unique_ptr<kernels::Device>> CudaDevice::Create(
     });
     if (!device->Check(error, "cudaStreamCreateWithFlags")) return device->errors_.first();
   }
-  // Threads that wait for an event sleep instead of spinning, because reading data needs the cores.
+  // cudaEventBlockingSync lets threads sleep while they wait for an event. If they spun instead,
+  // fewer cores would be left for reading training data.
   if (!device->events_.Create(cudaEventDisableTiming | cudaEventBlockingSync, &device->errors_) ||
       !device->timed_events_.Create(cudaEventBlockingSync, &device->errors_)) {
     return device->errors_.first();

@@ -3,10 +3,12 @@
 // A CUDA card as a Device. It computes in fp32, or from compute capability 8.0 on in bf16 with fp32
 // sums. The kernels are those of this folder, matrix products are cuBLASLt's.
 //
-// There are three streams for work and two for CopyNow(). The order of work on different streams is
-// determined only by events. Some operations use scratch memory of the device, which grows at the
-// first use of a shape and never shrinks. So every shape must have been used before it is recorded
-// into a graph. Equal calls give equal bits, unless CudaPluginOptions::is_repeatable is false.
+// - There are three streams for work and two for CopyNow(). Only events determine the order of work
+//   on different streams.
+// - Some operations use scratch memory of the device, which grows at the first use of a shape and
+//   never shrinks. So a shape must have been used once before an operation with this shape is
+//   recorded into a graph.
+// - Equal calls give equal bits, unless CudaPluginOptions::is_repeatable is false.
 #pragma once
 
 #include <array>
@@ -97,12 +99,12 @@ class CudaDevice final : public kernels::Device {
   // Does the same as Scratch(), but does not store an error, because the caller can also work
   // without the memory.
   absl::StatusOr<void*> TryScratch(size_t bytes);
-  // Runs attention, either by `own`, which queues our kernels, or by a library if it can serve the
-  // call and is faster.
+  // Queues attention by a library, if the library can serve the call and is faster. Otherwise calls
+  // `own`, which queues our kernels.
   void RunAttention(AttentionPass pass, const kernels::AttentionShape& shape,
                     const AttentionTensors& tensors, absl::FunctionRef<void()> own);
-  // Queues a matrix product. If the depth is 0, c is set to zeros, or does not change if the
-  // product is added. Does nothing if there are no rows or columns.
+  // Queues a matrix product. If k is 0, sets c to zeros, or does not change c if the product is to
+  // be added to it. Does nothing if m or n is 0.
   void Multiply(const MatMulCall& call);
 
   const int ordinal_;

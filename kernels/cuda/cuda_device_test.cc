@@ -360,8 +360,8 @@ TEST_F(CudaDeviceTest, MeasuresWhetherToFuseTheGradientOfAGelu) {
       Make({.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kNever});
   const kernels::Outputs want = RunBackwardInput(*never, kernels::Accumulate::kSet, 1);
   for (const bool is_fast : {true, false}) {
-    // Both measured times include a kernel for partial sums (1 us). The kernel that adds up the
-    // partial sums is not measured.
+    // The measured times of "fused" and "separate" both include a kernel for partial sums, which
+    // takes 1 us. The kernel that adds up the partial sums is not measured.
     Reset({.epilogue_microseconds = is_fast ? 0.5 : 1.5});
     const auto device = Make({.compute = kernels::DType::kBf16});
     const kernels::Outputs got = RunBackwardInput(*device, kernels::Accumulate::kSet, 1);
@@ -420,7 +420,8 @@ TEST_F(CudaDeviceTest, WithoutEpiloguesNothingIsFused) {
   }
 }
 
-// The emulated epilogue has an approximate tanh, so a fused GELU would give other results.
+// The tanh of the emulated epilogue is only approximate. So y would change if fp32 used a fused
+// GELU.
 TEST_F(CudaDeviceTest, Fp32HasNoGeluOfAnEpilogue) {
   const auto separate = Make({.fusion = factory::FusionPolicy::kNever});
   const kernels::Outputs want = RunLayer(*separate, 1);
@@ -523,8 +524,8 @@ kernels::Outputs RunProducts(kernels::Device& device) {
   return rig.Collect();
 }
 
-// Runs a product of two batches. Each adds to a part of each row of c. No call had this shape
-// before.
+// Runs a product of two batches, which are added to c. Each row of c is longer than a row of the
+// product. No other product of these tests has this shape.
 kernels::Outputs RunAddingBatches(kernels::Device& device) {
   kernels::DeviceTestRig rig(&device, device.capabilities().compute);
   const int64_t ldc = 24;

@@ -4,10 +4,11 @@
 // oracle. There are cases for fp32 and bf16, for both orders of the threads of a block, with and
 // without cuBLASLt's epilogues, and with timed algorithms.
 //
-// In bf16 the suite allows kMostBf16Units roundings of the largest value of an output. This is less
-// than twice (backward: three times) the error of a naive bf16 implementation, which rounds each
-// product and each sum. If an operation sums up many terms, the naive error is far more than two
-// roundings. Operations without sums round once or twice.
+// In bf16 the suite allows errors of kMostBf16Units roundings of an output's largest value. A naive
+// bf16 implementation rounds each product and each sum. The limit is less than twice (backward:
+// three times) its error:
+// - If an operation sums up many terms, the naive error is far more than two roundings.
+// - Operations without sums round once or twice.
 #include <string>
 #include <vector>
 

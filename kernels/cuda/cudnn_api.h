@@ -37,8 +37,9 @@ absl::StatusOr<std::shared_ptr<const CudnnApi>> LoadCudnn();
 // Returns name and version, such as "cuDNN 9.19.0".
 std::string CudnnName(const CudnnApi& api);
 
-// Returns a status with a message such as "finalize engine: CUDNN_STATUS_X: why". Errors:
-// Unimplemented (cuDNN does not support the call); Internal.
+// Returns OK if `status` is success. Otherwise the message is such as "finalize engine:
+// CUDNN_STATUS_X: why", where `call` is the first part. Errors: Unimplemented (cuDNN does not
+// support the call); Internal.
 absl::Status CudnnStatus(const CudnnApi& api, cudnnStatus_t status, const char* call);
 
 }  // namespace lodestar::cuda

@@ -43,8 +43,8 @@ class AttentionGraph {
 
   void BuildForward();
   void BuildBackward(bool is_ordered);
-  // Returns the number of bytes that BuildBackward() needs at the beginning of the workspace. After
-  // them comes the plan's own workspace. The first zeroed_bytes() must be 0 before a run.
+  // own_bytes() is the number of bytes that the graph needs at the beginning of the workspace. The
+  // workspace of the plan follows. Before a run, the caller must set the first zeroed_bytes() to 0.
   size_t own_bytes() const { return own_bytes_; }
   size_t zeroed_bytes() const { return zeroed_bytes_; }
   CudnnGraph& graph() { return graph_; }
@@ -87,8 +87,8 @@ class AttentionGraph {
   }
   // Returns the scaled scores of all pairs of tokens.
   Tensor Scores(Tensor queries, Tensor keys_transposed);
-  // Sets elements whose key comes after the query to -inf. `scores` are scores, or scores minus
-  // another tensor.
+  // Sets elements whose key comes after the query to -inf. `scores` are the scores, or the scores
+  // minus another tensor.
   Tensor Masked(Tensor scores);
   Tensor Scaled(Tensor x) {
     return graph_.Binary(CUDNN_POINTWISE_MUL, x, graph_.Scalar(scale_), Scores());
@@ -154,9 +154,11 @@ void AttentionGraph::BuildForward() {
   graph_.Multiply(probabilities, v, y);
 }
 
-// In a graph with a tensor for the sums of the gradients of queries, cuDNN adds to it by atomics,
-// in any order. If `is_ordered`, the graph has no such tensor. In that case dq is one product of
-// the scores' gradients, which are in cuDNN's workspace, and equal calls give equal bits.
+// Builds the backward graph. dq is computed in one of two ways:
+// - If `is_ordered` is false, the graph has a tensor for the sums of dq. cuDNN adds to it by
+//   atomics, in any order.
+// - If `is_ordered` is true, dq is one product of the scores' gradients, which are in cuDNN's
+//   workspace. So equal calls give equal bits.
 void AttentionGraph::BuildBackward(bool is_ordered) {
   const Tensor q = PartOf(Place::In::kQkv, 0, QkvLayout());
   const Tensor k = PartOf(Place::In::kQkv, 1, QkvLayout().Transposed());

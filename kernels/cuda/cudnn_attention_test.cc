@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests without a card whether cuDNN accepts the graphs. cuDNN makes plans for cards of which it
-// gets only the properties. A plan does not prove that the graph computes attention, because cuDNN
-// also has kernels for other masks. Only tests/gpu compares values, on a card.
+// Tests without a card whether cuDNN accepts the graphs. cuDNN can make plans for a card if it gets
+// only the properties of the card. A plan does not prove that the graph computes attention, because
+// cuDNN also has kernels for other masks. Only tests/gpu compares values, on a card.
 #include <gtest/gtest.h>
 
 #ifdef LODESTAR_HAS_CUDNN
@@ -20,7 +20,8 @@
 namespace lodestar::cuda {
 namespace {
 
-// The newest version with which the properties below were tested.
+// The newest version of cuDNN with which these tests, and the properties of cards below, were
+// tried.
 constexpr size_t kNewestVersion = 92801;
 
 std::string Properties(int version, int multiprocessors, int shared_bytes_per_block) {

@@ -45,8 +45,8 @@ class CudnnTarget {
   ~CudnnTarget();
 
   const CudnnApi& api() const { return *api_; }
-  // One of both is null: handle() if only the properties of the device are known, and otherwise
-  // properties().
+  // If only the properties of the device are known, handle() is null. Otherwise properties() is
+  // null.
   cudnnHandle_t handle() const { return handle_; }
   void* properties() const { return properties_.get(); }
 

@@ -155,7 +155,8 @@ void CudaDevice::LinearBackward(kernels::Buf dx, kernels::Buf dw, kernels::Buf d
   };
   MatMulCall fused = product;
   (is_in_out ? fused.column_sums : fused.row_sums) = db.data;
-  // Not fused: cuBLASLt can set the sums for the bias, but cannot add to them.
+  // A call that adds to db is not fused, because cuBLASLt can set the sums for the bias but cannot
+  // add to them.
   if (adds || rows == 0 || in == 0 || out == 0 || !matmul_->Supports(fused)) {
     separate();
     return;
@@ -182,8 +183,8 @@ void CudaDevice::LinearBackwardInput(kernels::Buf dx, kernels::Buf db, kernels::
       .c = dx,
       .a = dy,
       .b = w};
-  // `separate` and `fused` may run several times. So both only leave partial sums in scratch
-  // memory. After the choice, the partial sums are added to db, or db is set to them.
+  // `separate` and `fused` may run several times to be measured. So they only leave partial sums in
+  // scratch memory. Afterwards, the partial sums are added to db once, or db is set to their sum.
   const auto separate = [&] {
     Multiply(product);
     WithComputeType(compute_, [&]<typename T>() {

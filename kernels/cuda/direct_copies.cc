@@ -27,8 +27,7 @@ void DirectCopies::Run(void* destination, const void* source, size_t bytes, bool
                        absl::FunctionRef<void()> meanwhile) {
   cudaStream_t const stream = streams_[to_host ? 1 : 0].get();
   Event done = TakeEvent();
-  // Another thread may queue a copy between these two calls. The event then also includes that
-  // copy.
+  // If another thread queues a copy between these two calls, the event includes that copy as well.
   const bool is_under_way =
       done != nullptr &&
       errors_->Check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream),
@@ -36,7 +35,8 @@ void DirectCopies::Run(void* destination, const void* source, size_t bytes, bool
       errors_->Check(cudaEventRecord(done.get(), stream), "cudaEventRecord");
   meanwhile();
   if (!is_under_way) {
-    // Although a call has failed, the copy may have begun. So this waits for the stream.
+    // There is no event to wait for, but the copy may have begun. So Run() waits for the whole
+    // stream.
     errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     return;
   }

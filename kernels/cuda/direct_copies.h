@@ -32,14 +32,14 @@ class DirectCopies {
 
  private:
   Event TakeEvent();
-  // Saves an event for later copies. Requires: the event has happened.
+  // Keeps an unused event for later copies. Requires: the copies before the event are done.
   void ReturnEvent(Event event);
 
   Errors* errors_ = nullptr;
   std::array<Stream, 2> streams_;  // the first copies to the device, the second to the host
   std::mutex mutex_;
-  // Unused events for later copies, guarded by mutex_. Their number is the largest number of copies
-  // that have run at the same time.
+  // Unused events for later copies, guarded by mutex_. There is at most one for each copy that ran
+  // at the same time as others.
   std::vector<Event> idle_events_;
 };
 

@@ -42,8 +42,8 @@ __device__ inline double Scaled<double, double, double>(double x, double scale) 
   return x * scale;
 }
 
-// Scales and converts elements. kLanes is limited so that the elements of the narrower type have at
-// most 16 bytes. The wider type then needs up to two or four accesses of 16 bytes.
+// Scales and converts elements. kLanes elements of the narrower type have at most 16 bytes. The
+// same number of elements of the wider type may need two or four accesses of 16 bytes.
 template <typename To, typename From, typename Scale>
 struct CastOperation {
   To* y;          // [n]

@@ -69,8 +69,8 @@ struct EmbedPositionsBackwardOperation {
   }
 
  private:
-  // kLanes elements of dy may be up to twice as many floats as an access of 16 bytes has. So the
-  // table is accessed in several steps.
+  // Adds `sum` to `to`. The kLanes floats may have twice the 16 bytes of an access, because
+  // elements of dy may be smaller. So the table is accessed in steps.
   template <int kLanes>
   __device__ static void AddTo(float* to, const float (&sum)[kLanes]) {
     constexpr int kStep = kLanes < kVectorLanes<float> ? kLanes : kVectorLanes<float>;
@@ -85,10 +85,11 @@ struct EmbedPositionsBackwardOperation {
   }
 };
 
-// Rows of dy are sorted by token, so that rows with the same token are a run. The rows are also
-// divided into tiles of kTileRows. The tile in which a run begins adds its rows of the run to the
-// table. Each later tile of the run stores the sum of its rows of the run, and a second kernel adds
-// these sums to the table.
+// Rows of dy are sorted by token. Sorted rows with the same token are a run. The sorted rows are
+// also divided into tiles of kTileRows. Two kernels add the rows to the table:
+// - In the first kernel, the tile in which a run begins adds its rows of the run to the table. Each
+//   later tile of the run stores the sum of its rows of the run.
+// - The second kernel adds these sums to the table.
 constexpr int kTileRows = 64;
 constexpr int kThreads = 128;
 

@@ -17,8 +17,8 @@ struct Case {
   std::function<int32_t(int64_t row)> token;
 };
 
-// Returns dtoken_table, one more row after it, and dposition_table. All values are 0.5 before the
-// call.
+// Returns dtoken_table, one more row after its end, and dposition_table. All values are 0.5 before
+// EmbedBackward() runs.
 template <typename T>
 std::vector<float> RunBackward(const Case& c, const std::vector<int32_t>& tokens,
                                const std::vector<T>& dy) {

@@ -117,9 +117,9 @@ void Block::Resume(int thread) {
   }
 }
 
-// Lets lanes continue if all lanes of their mask have arrived. Before the next call of
-// ReleaseLanes(), all lanes that may continue must run and read their values. Returns true if at
-// least one lane may continue.
+// Lets lanes that wait in Exchange() continue, if all lanes of their mask have arrived. These lanes
+// must run and read their values before the next call of ReleaseLanes(). Returns true if at least
+// one lane may continue.
 bool Block::ReleaseLanes(int first, int last) {
   bool released = false;
   for (int i = first; i < last; ++i) {

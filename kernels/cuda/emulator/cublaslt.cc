@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Implements cuBLASLt on the host. Matrices are column-major, in fp32 or bf16. Epilogues follow
-// NVIDIA's manual. Algorithm 0 sums in f64. Algorithm i makes i + 1 partial sums in f64 and adds
-// them in fp32. Before the epilogue, the result is rounded to fp32, like the accumulators of a
-// card. Vectors and auxiliary matrices of epilogues have D's type. The manual does not say how
-// exact GELU is. Here its tanh is about as exact as the instruction tanh.approx.f32, which an
-// epilogue on a card may use.
+// Implements cuBLASLt on the host:
+// - Matrices are column-major, in fp32 or bf16.
+// - Algorithm 0 sums in f64. Algorithm i makes i + 1 partial sums in f64 and adds them in fp32.
+// - Before the epilogue, the result is rounded to fp32, like the accumulators of a card.
+// - Epilogues follow NVIDIA's manual. Their vectors and auxiliary matrices have D's type.
+// - The manual does not say how exact GELU is. Here its tanh is about as exact as the instruction
+//   tanh.approx.f32, which an epilogue on a card may use.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 
@@ -44,8 +45,7 @@ using Desc = cublasLtMatmulDescOpaque_t;
 using Layout = cublasLtMatrixLayoutOpaque_t;
 
 constexpr size_t kVersion = 130000;
-// Mark in one word of an algorithm. It shows that the heuristic has named the algorithm. The other
-// word is the algorithm's number.
+// First word of each algorithm that the heuristic names. The second word is the algorithm's number.
 constexpr uint64_t kAlgorithmMark = 0x656d756c61746564;
 
 cublasLtMatmulAlgo_t AlgorithmOf(int number) {
@@ -82,8 +82,8 @@ void Put(void* data, cudaDataType type, int64_t i, double value) {
   }
 }
 
-// PTX ISA 9.7.3.24 allows a relative error of 2^-11 in tanh.approx.f32. The error here is up to
-// 2^-10.
+// Returns tanh(x) with a relative error of up to 2^-10. For the instruction tanh.approx.f32, PTX
+// ISA 9.7.3.24 allows 2^-11.
 double ApproximateTanh(double x) {
   constexpr double kSteps = 0x1p10;
   int exponent = 0;
@@ -116,7 +116,7 @@ struct Product {
   int64_t depth() const {
     return desc.transpose_a == CUBLAS_OP_N ? a_layout.columns : a_layout.rows;
   }
-  // ReadA() returns op(A), and ReadB() the transpose of op(B). Both are row-major copies.
+  // ReadA() returns a row-major copy of op(A), ReadB() one of the transpose of op(B).
   std::vector<double> ReadA(int64_t batch) const {
     const int64_t offset = batch * a_layout.stride;
     return Read(a, a_layout, offset, desc.transpose_a == CUBLAS_OP_N, d_layout.rows);
@@ -125,8 +125,8 @@ struct Product {
     const int64_t offset = batch * b_layout.stride;
     return Read(b, b_layout, offset, desc.transpose_b == CUBLAS_OP_T, d_layout.columns);
   }
-  // Returns [rows, depth()]. If `along`, neighbouring elements of a row are one leading dimension
-  // apart in `data`.
+  // Returns a row-major copy of a matrix [rows, depth()] in `data`. If `along`, neighbouring
+  // elements of a row are layout.ld elements apart in `data`. Otherwise neighbouring rows are.
   std::vector<double> Read(const void* data, const Layout& layout, int64_t offset, bool along,
                            int64_t rows) const {
     std::vector<double> values;
@@ -370,8 +370,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   const bool has_epilogue = desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
   const Epilogues epilogues = has_epilogue ? card.settings.epilogues : Epilogues::kWork;
   if (epilogues == Epilogues::kRefused) {
-    // As on a card, this also sets the error of the runtime. A card does the same if a kernel of
-    // the library cannot be launched.
+    // Also sets the error of the CUDA runtime. A real card does so if a kernel of cuBLASLt cannot
+    // be launched.
     card.Result(cudaErrorInvalidConfiguration);
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Settings of the CUDA emulator: a CUDA runtime, the device language and cuBLASLt on the host. With
-// the emulator, kernels/cuda and its tests run without a card. Tests with it prove what the kernels
+// the emulator, kernels/cuda and its tests run without a card. Such tests prove what the kernels
 // compute and how they synchronise, but not their speed. Calls may come from several threads.
 //
-// Device memory is host memory filled with NaN, with canaries behind it. Streams are queues whose
-// operations run only when a thread waits for them. If a piece of work needs an order that no event
-// or stream enforces, it reads wrong values. Each card has its own memory and streams. All cards
-// share one clock.
+// - Device memory is host memory filled with NaN, with canaries behind it.
+// - Streams are queues whose operations run only when a thread waits for them. If an operation
+//   needs values of another operation, but no event or stream orders the two, it may read wrong
+//   values.
+// - Each card has its own memory and streams. All cards share one clock.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +20,17 @@ namespace lodestar::emulator {
 
 enum class ThreadOrder : uint8_t { kForward, kReversed };
 
-// Says which operations of other streams run when a thread waits for one stream: only those that
-// the stream waits for, or all of them first. If no event orders a reader and a writer, the two
-// settings run them in different orders.
+// Says which operations of other streams run when a thread waits for one stream. If no event orders
+// a reader and a writer, the two settings run them in different orders.
+// - kOnlyWhatIsNeeded: only operations that the stream waits for run.
+// - kOthersFirst: all operations of other streams run first.
 enum class StreamOrder : uint8_t { kOnlyWhatIsNeeded, kOthersFirst };
 
-// Says what happens to a matrix product with an epilogue. kWork: the product is computed. kUnknown:
-// the heuristic knows no epilogue except DEFAULT. kRefused: the heuristic knows the epilogue, but
-// the call is refused. kFatal: the call breaks the card.
+// Says what happens to a matrix product with an epilogue:
+// - kWork: the product is computed.
+// - kUnknown: the heuristic knows no epilogue except DEFAULT.
+// - kRefused: the heuristic knows the epilogue, but the call is refused.
+// - kFatal: the call breaks the card.
 enum class Epilogues : uint8_t { kWork, kUnknown, kRefused, kFatal };
 
 struct Settings {
@@ -39,7 +43,7 @@ struct Settings {
   // Maximum host memory that one call can register.
   size_t registrable_bytes = size_t{1} << 30;
   Epilogues epilogues = Epilogues::kWork;
-  // Time of a matrix product with an epilogue, if its algorithm takes 1 us without an epilogue.
+  // If an algorithm takes t us without an epilogue, it takes t * epilogue_microseconds us with one.
   double epilogue_microseconds = 1.0;
   // Time of a matrix product with each algorithm of the heuristic, in the order of the heuristic.
   // The algorithms add in different orders, so their results differ in the last bits.
@@ -57,10 +61,11 @@ void FailAllocationsAfter(int count);
 // Makes a kernel fail as if it had accessed memory outside its allocations. 0 means the next
 // kernel, 1 the kernel after it.
 void FailLaunchAfter(int count);
-// Advances the time while the host is busy. Queued operations run. If they need less time on the
-// card's clock, the card is idle for the rest.
+// Advances the host's clock while queued operations run on the card. If they end earlier, the card
+// is idle for the rest of the time.
 void PassTime(double microseconds);
-// Clears an error that all calls would otherwise return until the process ends.
+// Clears an error that all calls would otherwise return until the process ends. Also clears
+// KernelFailure(), and cancels FailAllocationsAfter() and FailLaunchAfter().
 void ClearStickyError();
 // Returns the error of the first kernel that failed, with thread and place. Empty means that no
 // kernel has failed.

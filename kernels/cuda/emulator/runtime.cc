@@ -227,7 +227,8 @@ bool Card::LeavesAllocation(const void* memory, size_t bytes) const {
   --it;
   const auto offset =
       static_cast<size_t>(static_cast<const char*>(memory) - static_cast<const char*>(it->first));
-  // Memory after an allocation and its canary belongs to the host. Registered memory has no canary.
+  // An address after the allocation and its canary is in no allocation. Registered memory has no
+  // canary.
   const size_t canary_bytes = it->second.kind == Kind::kRegistered ? 0 : kCanaryBytes;
   if (offset >= it->second.bytes + canary_bytes) return false;
   return offset + bytes > it->second.bytes;

@@ -92,7 +92,7 @@ class Card {
   // Maximum dynamic shared memory of each kernel that has asked for more than the default.
   std::map<const void*, size_t> shared_bytes_of_kernels;
 
-  // Pairs of devices: the first copies, and the second has the memory that it reaches.
+  // Pairs of devices. The first device may copy directly from and to memory of the second one.
   std::set<std::pair<int, int>> enabled_peers;
 
   // Stores and returns `error`. If the card has failed before, returns the sticky error instead.
@@ -102,11 +102,12 @@ class Card {
   // Returns the maximum dynamic shared memory that a kernel may ask for.
   size_t MaxSharedBytes() const;
   cudaError_t Queue(cudaStream_t stream, Operation operation);
-  // Runs the operations before the point, and the operations of other streams that these wait for.
-  // With StreamOrder::kOthersFirst, first runs all operations of other streams.
+  // Runs the operations of the point's stream up to the point, and the operations of other streams
+  // that these wait for. With StreamOrder::kOthersFirst, first runs all operations of other
+  // streams.
   void RunUntil(StreamPoint point);
-  // Refuses a call that would wait, if the calling thread is recording a stream. Also makes the
-  // recording invalid.
+  // Returns an error if the calling thread is recording a stream, and makes the recording invalid.
+  // For calls that would have to wait for the card.
   cudaError_t RefuseIfCapturing();
   void RunKernel(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 
