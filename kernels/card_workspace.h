@@ -21,8 +21,8 @@ inline int64_t CardAttentionWorkspaceElements(const AttentionShape& shape, DType
 
 // Returns how many samples of a convolution a card processes in one pass, at least 1.
 inline int64_t CardConvSamplesPerPass(const ConvShape& shape) {
-  // This is 32 MiB of fp32, several times as much as a large device needs to be busy. The limit
-  // also lets indices of columns fit into 32 bits.
+  // Limit of the elements of one pass. As fp32 they are 32 MiB, several times as much as a large
+  // device needs to be busy. With this limit, indices of columns fit into 32 bits.
   constexpr int64_t kPatchElementsPerPass = int64_t{8} << 20;
   const int64_t per_sample =
       std::max(shape.workspace_elements(), shape.out_channels * shape.height * shape.width);

@@ -41,7 +41,8 @@ class Bf16Codec final : public Codec {
     codec::BestLoops().from_bf16(reinterpret_cast<const codec::Code16*>(encoded), values, n);
   }
   bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
-    // The upper 16 bits of an fp32 number are its bf16 code, rounded down.
+    // `code` is `limit` rounded down to bf16. A code is certainly below `limit` if it is below
+    // `code`.
     const auto code = static_cast<uint16_t>(std::bit_cast<uint32_t>(limit) >> 16);
     return codec::BestLoops().all_below16(reinterpret_cast<const codec::Code16*>(encoded), code, n);
   }
@@ -71,10 +72,9 @@ class Fp16Codec final : public Codec {
   static constexpr uint16_t kInfinity = 0x7C00;
 };
 
-// Returns the scale of a block whose largest magnitude has the bits `largest_bits`.
-// - `rounded` rounds the scale to the type that is encoded.
-// - `below` returns the next lower scale. It is used if the largest code would decode to infinity.
-// - 0 means that the whole block is encoded as zeros.
+// Returns the scale of a block whose largest magnitude has the bits `largest_bits`. 0 means that
+// the whole block is encoded as zeros. `rounded` rounds the scale to the type that is encoded.
+// `below` returns the next lower scale, which is used if the largest code would decode to infinity.
 template <typename Rounded, typename Below>
 float ScaleFor(uint32_t largest_bits, int largest_code, Rounded rounded, Below below) {
   const auto most = static_cast<float>(largest_code);

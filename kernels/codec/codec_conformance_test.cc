@@ -92,7 +92,7 @@ double Bound(params::Encoding encoding, const std::vector<float>& values, int64_
     case params::Encoding::Kind::kInt8:
       return LargestOfBlock(encoding, values, i) / 127.0 * (1 + 1e-5);
     case params::Encoding::Kind::kInt4:
-      // The scale is rounded up to eight bits.
+      // The scale is rounded up to bf16.
       return LargestOfBlock(encoding, values, i) / 7.0 * (1 + 0x1p-7);
     case params::Encoding::Kind::kTopK2:
     case params::Encoding::Kind::kTopK4:

@@ -208,12 +208,12 @@ Levels TwoMeans(const float* magnitudes, int64_t kept, float largest) {
   return {whole(low), whole(high)};
 }
 
-// Returns evenly spaced levels. `range.low` is the lowest level, and `range.step` here is the
-// highest level, not a step.
+// Returns evenly spaced levels from low to high. `range` is {low, high}, so range.step is not a
+// step here.
 Levels LevelsFrom(const Levels& range, int largest_level) {
   const float low = FromBf16(ToBf16(range.low));
   const auto steps = static_cast<float>(largest_level);
-  // `low` was rounded and may now be above the highest level.
+  // `low` was rounded to bf16, and may now be above the highest level.
   const float exact = range.step > low ? (range.step - low) / steps : 0.0f;
   const uint32_t step = uint32_t{ToBf16(exact)} << 16;
   const Levels levels = {low, std::bit_cast<float>(step)};

@@ -22,8 +22,8 @@
 
 namespace lodestar::codec {
 
-// Minimum of the largest magnitude of a block. A block below it is encoded as zeros, because its
-// levels could be subnormal.
+// If the largest magnitude of a block is below this number, the block is encoded as zeros.
+// Otherwise its levels could be subnormal.
 inline constexpr float kSmallestTopK = 0x1p-100f;
 
 const Codec& TopKCodecOf(params::Encoding encoding);
@@ -36,8 +36,8 @@ void AddTopK(params::Encoding encoding, const std::byte* encoded, int64_t n, flo
 void AddAtTopK(params::Encoding encoding, const std::byte* encoded, int64_t n, float weight,
                float* acc);
 
-// Returns the first element of the first block whose places are not ascending or lie beyond the end
-// of the block, or n if there is no such block.
+// Returns the first element of the first block whose positions are not ascending or lie beyond the
+// end of the block. Returns n if there is no such block.
 int64_t FirstMalformedTopK(params::Encoding encoding, const std::byte* encoded, int64_t n);
 
 }  // namespace lodestar::codec

@@ -54,7 +54,7 @@ std::vector<int64_t> PlacesOf(params::Encoding encoding, const Bytes& bytes, int
   return places;
 }
 
-// Returns the places of the elements that top-k must keep. Sorts each block to find them.
+// Returns the positions of the elements that top-k must keep. Sorts each block to find them.
 std::vector<int64_t> LargestOf(const std::vector<float>& values, int64_t topk) {
   std::vector<int64_t> places;
   for (int64_t begin = 0; begin < values.size(); begin += params::kTopKBlock) {

@@ -38,11 +38,13 @@ class ComputePool {
   bool Claim(int64_t* part);
   void WorkOff(int thread);
 
-  // Packs [generation: 24 bits | parts: 20 | next part: 20]. A thread may wake up late, during a
-  // later loop. The generation prevents it from taking a part of that loop.
+  // Three numbers: the generation of the current loop (24 bits), the number of its parts (20 bits),
+  // and the next part (20 bits). A thread may wake up late, during a later loop. The generation
+  // prevents it from taking a part of that loop.
   std::atomic<uint64_t> ticket_{0};
   std::atomic<int64_t> finished_parts_{0};
-  // Number of loops so far. Also increased when the pool stops. Sleeping threads wait on it.
+  // Number of loops that the threads have shared. Also increased when the pool stops. Sleeping
+  // threads wait until it changes.
   std::atomic<int32_t> generation_{0};
   std::atomic<bool> stopping_{false};
   // Valid while parts are unfinished.

@@ -39,10 +39,12 @@ class CpuDevice final : public kernels::Device {
                        kernels::StreamKind stream) override;
 
  private:
-  // Cuts [0, n) into ranges and calls body(begin, end, part) for each range, on the threads of the
-  // pool. `part` is the number of the range. `cost` is the cost of the whole loop, about 1 per
-  // element that is read or written. If `cost` is high enough, each thread gets a range, otherwise
-  // fewer threads do. Ranges begin at multiples of `grain`.
+  // ForRanges() cuts [0, n) into NumRanges() ranges, and calls body(begin, end, part) for each
+  // range on the threads of the pool.
+  // - `part` is the number of the range.
+  // - Ranges begin at multiples of `grain`.
+  // - `cost` is the cost of the whole loop, about 1 per element that is read or written. If it is
+  //   high enough, there is one range per thread, otherwise fewer.
   using RangeBody = absl::FunctionRef<void(int64_t begin, int64_t end, int64_t part)>;
   int64_t NumRanges(int64_t n, int64_t grain, int64_t cost) const;
   void ForRanges(int64_t n, int64_t grain, int64_t cost, RangeBody body);

@@ -157,7 +157,8 @@ void CpuDevice::Subtract(kernels::Buf z, kernels::Buf x, kernels::Buf y) {
   });
 }
 
-// Adds up blocks of a fixed size in order. So the result does not depend on the number of threads.
+// Adds up each block of kSumBlock elements, and then the sums of the blocks in order. So the result
+// does not depend on the number of threads.
 void CpuDevice::SumOfSquares(kernels::Buf sum, kernels::Buf x) {
   kernels::CheckBuf(sum, kernels::DType::kF64, 1);
   kernels::CheckBuf(x, kernels::DType::kF32, x.num_elements);

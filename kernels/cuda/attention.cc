@@ -22,8 +22,8 @@ bool IsAligned(const kernels::Buf& buf) { return reinterpret_cast<uintptr_t>(buf
 // Returns true if the numbers of the shape fit into the 32-bit integers that kernels use.
 bool Fits(const kernels::AttentionShape& shape) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  // The largest grid has this many blocks, because each block handles at least 64 tokens and 64
-  // columns of one head.
+  // Number of thread blocks for one head in the largest grid. Each block handles at least 64 tokens
+  // and 64 columns.
   const int64_t tiles = (shape.tokens + 63) / 64 * ((shape.head_width + 63) / 64);
   return shape.tokens <= kMax - 128 && shape.batch * shape.heads * tiles <= kMax;
 }

@@ -7,10 +7,10 @@
 // has the values of one head and one token. These differences are allowed:
 // - A row may differ by 2 % of its norm. There are some three roundings, each with an error of at
 //   most 2^-8 of the value.
-// - If the terms of a row's sum cancel, its norm is small. Then it may differ by 2 % of the typical
+// - If the terms of a row's sum cancel, its norm is small. The limit is then 2 % of the typical
 //   norm of the tensor's rows.
-// - Rows of dq and dk may also differ by the rounding of the scores' gradient. If the terms of all
-//   rows of dq or dk cancel, they consist only of that rounding.
+// - For rows of dq and dk, the rounding of the scores' gradient is added to the limit. If the terms
+//   of all rows of dq or dk cancel, they consist only of that rounding.
 // - log_sum_exp is fp32 on both sides. It may differ by 1e-3, or by 1e-3 of its value if the value
 //   is above 1.
 #pragma once

@@ -38,7 +38,7 @@ struct AttentionTensors {
   void* dqkv = nullptr;      // [batch, tokens, 3, heads, head_width] bf16; set by backward
 };
 
-// One pass for one shape, ready to run.
+// A forward or backward pass for one shape, ready to run.
 class AttentionPlan {
  public:
   virtual ~AttentionPlan() = default;

@@ -125,7 +125,7 @@ __device__ __forceinline__ void AddProduct(Sums<kWidth>& sums, const LanePlaces<
   }
 }
 
-// Returns two statistics of a query: log_sum_exp in base 2, and delta.
+// Returns two statistics of a query: log_sum_exp * log2(e), and delta.
 __device__ __forceinline__ float2 LoadStatistics(const AttentionCall<Bf16>& call, int64_t row,
                                                  int query) {
   // Queries beyond the last token are zero vectors, so they add nothing to any sum.
@@ -133,15 +133,16 @@ __device__ __forceinline__ float2 LoadStatistics(const AttentionCall<Bf16>& call
   return make_float2(call.log_sum_exp[row + query] * kLog2E, call.delta[row + query]);
 }
 
-// The work of one thread block. With kKeysOwned, rows are keys and columns are queries. Otherwise
-// rows are queries and columns are keys.
+// The work of one thread block. With kKeysOwned, the block owns keys, and queries are the other
+// side. Otherwise it owns queries, and keys are the other side. Rows of p and ds are owned tokens.
+// Columns are tokens of the other side.
 template <int kWidth, bool kKeysOwned, bool kDropout>
 class BackwardBlock {
  public:
   using Size = Sizes<kWidth>;
   static constexpr int kRowTiles = Size::kRowTiles;
-  // Number of rows that the block does not own and whose results are in registers at a time. More
-  // would not fit into the registers beside the sums.
+  // Number of tokens of the other side whose results are in registers at a time. More would not fit
+  // into the registers beside the sums.
   static constexpr int kChunk = kWidth == 64 && kKeysOwned ? 16 : 32;
 
   __device__ BackwardBlock(const AttentionCall<Bf16>& call, Bf16* shared)
@@ -251,7 +252,7 @@ class BackwardBlock {
     return statistics_[stage * Size::kOther + column + e % 2];
   }
 
-  // Processes the tile of the other side whose first row is `first`. Skips row tiles in which no
+  // Processes the tile of the other side that begins at token `first`. Skips row tiles in which no
   // query sees a key. Masks elements whose key comes after the query.
   __device__ void Step(int stage, int first) {
     constexpr int kLast = kRowTiles - 1;

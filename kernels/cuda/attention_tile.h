@@ -3,8 +3,8 @@
 // Tiles of bf16 rows in shared memory, and the fragments of tiles that tensor cores use. For device
 // code of the attention kernels, in blocks of kTileThreads threads (four warps).
 //
-// A tile row of kWidth elements is cut into 16-byte chunks. Chunk c of row r is stored as number c
-// ^ (r % 8) of the row. ldmatrix reads the same chunk of 8 rows at once. In this order, these 8
+// A tile row of kWidth elements is cut into 16-byte chunks. Chunk c of row r is stored at index c ^
+// (r % 8) of the row. ldmatrix reads the same chunk of 8 rows at once. In this order, these 8
 // chunks lie in different banks.
 #pragma once
 
@@ -21,8 +21,8 @@ namespace lodestar::cuda {
 inline constexpr int kTileWarps = 4;
 inline constexpr int kTileThreads = 32 * kTileWarps;
 // Number of rows in one product of a warp. Row tile m of warp w has rows [64 m + 16 w, 64 m + 16 w
-// + 16) of the block. So each warp has 16 of 64 neighbouring rows, and all warps skip the same
-// masked tiles.
+// + 16) of the block. So each warp has 16 rows of each 64 x 64 tile on the diagonal, and all warps
+// have the same work.
 inline constexpr int kWarpRows = 16;
 inline constexpr int kRowTileStep = kTileWarps * kWarpRows;
 

@@ -187,8 +187,8 @@ TEST(CodecTest, GivesTheBytesOfTheHostAtOddAddressesAndPositions) {
   }
 }
 
-// With the NaN and Inf of Values(), most of a top-k block would be NaN. So this test makes its own
-// vectors.
+// Values() contains NaN and Inf, so a top-k block of these values would be NaN throughout. So this
+// test makes its own vectors.
 TEST(CodecTest, KeepsTheSameElementsAsTheHostOfWholeBlocksAndTies) {
   for (const params::Encoding encoding : kEncodings) {
     if (!encoding.is_topk()) continue;

@@ -96,8 +96,8 @@ class CudaDevice final : public kernels::Device {
   // there is not enough memory, stores the error and returns null. If `bytes` is 0, the result is
   // not null.
   void* Scratch(size_t bytes);
-  // Does the same as Scratch(), but does not store an error, because the caller can also work
-  // without the memory.
+  // Does the same as Scratch(), but returns the error instead of storing it. For callers that can
+  // work without the memory.
   absl::StatusOr<void*> TryScratch(size_t bytes);
   // Queues attention by a library, if the library can serve the call and is faster. Otherwise calls
   // `own`, which queues our kernels.

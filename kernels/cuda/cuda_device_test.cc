@@ -154,7 +154,8 @@ TEST_F(CudaDeviceTest, SynchronizesFromAnyThread) {
   absl::Status status = absl::UnknownError("not run");
   std::thread([&] { status = device->Synchronize(event); }).join();
   EXPECT_TRUE(status.ok()) << status;
-  // The event was recorded long ago, but waiting for it is still possible.
+  // The device records so many more events that it reuses this event. Waiting for its id must still
+  // be possible.
   for (int i = 0; i < 2000; ++i) device->Record(kernels::StreamKind::kCompute);
   EXPECT_TRUE(device->Synchronize(event).ok());
 }

@@ -4,11 +4,10 @@
 // oracle. There are cases for fp32 and bf16, for both orders of the threads of a block, with and
 // without cuBLASLt's epilogues, and with timed algorithms.
 //
-// In bf16 the suite allows errors of kMostBf16Units roundings of an output's largest value. A naive
-// bf16 implementation rounds each product and each sum. The limit is less than twice (backward:
-// three times) its error:
-// - If an operation sums up many terms, the naive error is far more than two roundings.
-// - Operations without sums round once or twice.
+// In bf16 the suite allows errors of kMostBf16Units roundings of an output's largest value. This is
+// less than twice (backward: three times) the error of a naive bf16 implementation, which rounds
+// each product and each sum. If an operation sums up many terms, the naive error is far more than
+// two roundings. If an operation has no sums, it rounds only once or twice.
 #include <string>
 #include <vector>
 

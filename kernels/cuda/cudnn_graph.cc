@@ -302,8 +302,8 @@ bool CudnnGraph::Repeats(void* configuration) {
                         notes.size(), &count, notes.data()) != CUDNN_STATUS_SUCCESS) {
     return false;
   }
-  // There are notes that this program does not know. They may mean that equal runs give different
-  // bits, so the configuration is not used.
+  // cuDNN has more notes than this program knows. An unknown note may mean that equal runs give
+  // different bits.
   if (count > static_cast<int64_t>(notes.size())) return false;
   for (int64_t i = 0; i < count; ++i) {
     if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;

@@ -35,7 +35,8 @@ using CudnnDescriptor = std::unique_ptr<void, CudnnDescriptorReleaser>;
 // The device for which plans are made: the current CUDA device, or only the properties of a device.
 class CudnnTarget {
  public:
-  // Loads cuDNN's code for the current device. Errors: those of cuDNN.
+  // Returns a target for the current CUDA device. Loads cuDNN's code for it. Errors: those of
+  // cuDNN.
   static absl::StatusOr<std::shared_ptr<const CudnnTarget>> PresentDevice(
       std::shared_ptr<const CudnnApi> api);
   // Returns a target for which plans can be made but not run. `json` has the form of

@@ -24,9 +24,9 @@ const char* NameOf(kernels::Activation activation) {
   return "";
 }
 
-// NVIDIA does not say how exact the GELU of its epilogues is. In bf16 results are rounded to 2^-8,
-// which is more than the error of an approximate tanh. In fp32 the error of an approximate tanh
-// would be thousands of units in the last place.
+// Returns true if a GELU that is fused may have an approximate tanh. NVIDIA does not say how exact
+// the GELU of its epilogues is. In bf16 results are rounded to 2^-8, which is more than the error
+// of an approximate tanh. In fp32 that error would be thousands of units in the last place.
 bool IsExactWhenFused(kernels::Activation activation, kernels::DType compute) {
   return activation != kernels::Activation::kGeluTanh || compute == kernels::DType::kBf16;
 }

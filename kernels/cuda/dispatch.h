@@ -24,7 +24,7 @@ void WithComputeType(kernels::DType dtype, Body body) {
   }
 }
 
-// Calls body.operator()<T>() for any floating type.
+// Calls body.operator()<T>(), where T represents any floating DType.
 template <typename Body>
 void WithFloatingType(kernels::DType dtype, Body body) {
   switch (dtype) {

@@ -106,8 +106,8 @@ class Card {
   // that these wait for. With StreamOrder::kOthersFirst, first runs all operations of other
   // streams.
   void RunUntil(StreamPoint point);
-  // Returns an error if the calling thread is recording a stream, and makes the recording invalid.
-  // For calls that would have to wait for the card.
+  // For calls that would wait for the card. If the calling thread is recording a stream, returns an
+  // error and makes the recording invalid.
   cudaError_t RefuseIfCapturing();
   void RunKernel(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 
