@@ -276,8 +276,8 @@ TEST_P(CodecConformanceTest, NanAndInfSpoilOneBlockOnly) {
   }
 }
 
-// An encoder never makes these bytes: one code decodes to -Inf. IsSurelyBelow() and FirstNotBelow()
-// must both detect this.
+// No encoder makes the bytes of this test, because one of their codes decodes to -Inf.
+// IsSurelyBelow() and FirstNotBelow() must both detect this.
 TEST(Int4CodecTest, BlockThatDecodesBeyondTheRangeIsSeen) {
   // The scale is 2^125, and the codes include -8 and 7.
   const Bytes bytes = {std::byte{0x00}, std::byte{0x7E}, std::byte{0x70}, std::byte{0x08}};
@@ -312,8 +312,8 @@ TEST_P(CodecConformanceTest, AccumulatingDecodesFirst) {
   }
 }
 
-// The decoded vectors plus the last residual equal the sum of the input vectors, up to the rounding
-// of fp32 sums.
+// Over all rounds, the sum of the decoded vectors plus the last residual equals the sum of the
+// input vectors. The tolerance is for the rounding of fp32 sums.
 TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
   constexpr int64_t kElements = 5000;
   constexpr int kRounds = 200;
@@ -388,7 +388,7 @@ TEST_P(CodecConformanceTest, ShadowFollowsItsTarget) {
   constexpr int64_t kElements = 3000;
   std::vector<float> target = Values(kElements, 9);
   std::vector<float> shadow = target;
-  // The shadow that EncodeChangeAndAdvance() updates in the same pass
+  // EncodeChangeAndAdvance() must change this shadow in the same way.
   std::vector<float> advanced = target;
   Bytes bytes(params::EncodedBytes(GetParam(), kElements));
   Bytes bytes_of_advanced(bytes.size());
@@ -540,8 +540,8 @@ TEST(Int4CodecTest, TheScaleIsTheLeastThatTheLargestElementNeeds) {
     EXPECT_GE(7 * scale, largest);
     EXPECT_LT(7 * below, largest);
   }
-  // The lowest scale that is not below kMax / 7 would decode to infinity, so the next lower scale
-  // is used.
+  // The scale is kMax / 7 rounded up to bf16. Seven times this scale would be infinite, so the next
+  // lower scale is used.
   const float most = ScaleAt(Encoded(params::Encoding::kInt4, {kMax}, {}), 0);
   EXPECT_TRUE(std::isfinite(7 * most));
   EXPECT_LT(7 * most, kMax);

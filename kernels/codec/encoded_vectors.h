@@ -55,8 +55,8 @@ void EncodeWithResidual(params::Encoding encoding, const float* values, float sc
 void UpdateResidual(params::Encoding encoding, const float* values, float scale,
                     const std::byte* encoded, int64_t n, float decay, float* residual);
 // Encodes like EncodeWithResidual(), and in the same pass sets `next_residual` to the residual that
-// UpdateResidual() would compute. Writes `next_residual` to memory past the caches. It must overlap
-// no other argument.
+// UpdateResidual() would compute. `next_residual` must overlap no other argument. It is not in the
+// caches afterwards, because it is written directly to memory.
 void EncodeAndUpdate(params::Encoding encoding, const float* values, float scale,
                      const float* residual, int64_t n, const kernels::Rounding& rounding,
                      float decay, std::byte* encoded, float* next_residual);

@@ -222,7 +222,7 @@ TEST(TopKCodecTest, PlacesThatNoEncoderWritesAreFound) {
   EXPECT_EQ(first_of(with_places(1, {0, 1, 2, 99})), n);
   EXPECT_EQ(first_of(with_places(1, {0, 1, 2, 100})), 4096);
   EXPECT_EQ(first_of(with_places(1, {7, 8, 9, 9})), 4096);
-  // Decoding such bytes must not write outside the vector.
+  // Decoding positions beyond the end of a block must not write outside the vector.
   const Bytes beyond = with_places(1, {0, 1, 4000, 4095});
   std::vector<float> back(n + 4096, 42.0f);
   CodecOf(encoding).Decode(beyond.data(), n, back.data());

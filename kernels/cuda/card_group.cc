@@ -107,9 +107,9 @@ void CardGroup::Fail(const absl::Status& why) {
 
 void CardGroup::Reset() {
   if (!meeting_.Reset()) return;
-  // A member may have gone on without the others, so its stream may still use their memory. So
-  // Reset() blocks until all streams are idle. Then it gives all members the same number of
-  // operations.
+  // After a failure, a member's stream may still use the memory of other members. So Reset() blocks
+  // until all streams are idle. Members may also have begun different numbers of operations.
+  // Reset() sets all of them to the largest.
   int64_t next = 0;
   for (Member& member : members_) {
     cudaSetDevice(member.card.ordinal);

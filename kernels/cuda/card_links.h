@@ -40,9 +40,9 @@ class CardLinks {
  public:
   virtual ~CardLinks() = default;
   virtual std::string Describe() const = 0;
-  // Returns true if a stream reads and writes memory of other members. In this case, later work on
-  // any stream must wait until all streams have finished the operation. If the result is false, the
-  // stream of a member must finish only its own part.
+  // Returns true if a stream reads and writes memory of other members. Then later work on any
+  // stream must wait until all streams have finished the operation. If the result is false, later
+  // work on a stream must wait only for the operation on this stream.
   virtual bool reaches_into_others() const = 0;
   // Copies the values of member 0 to all members.
   virtual void Broadcast(int member, absl::Span<const CardPart> parts, cudaStream_t stream) = 0;
@@ -56,8 +56,8 @@ class CardLinks {
   virtual absl::Status Renew() { return absl::OkStatus(); }
 };
 
-// Returns links that use NCCL if `load_nccl` finds NCCL and it works between the cards. Otherwise,
-// or if `load_nccl` is null, returns links that copy. Errors: those of device memory.
+// Returns links that use NCCL, if `load_nccl` finds NCCL and it works between the cards. Otherwise
+// returns links that copy. A null `load_nccl` finds no NCCL. Errors: those of device memory.
 absl::StatusOr<std::unique_ptr<CardLinks>> MakeCardLinks(const std::vector<GroupCard>& cards,
                                                          NcclLoader load_nccl);
 

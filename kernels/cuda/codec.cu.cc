@@ -345,7 +345,8 @@ cudaError_t EncodeBlocks(void* encoded, const CodecInput& input, const kernels::
   return LaunchEncodeBlocks<Format, false, false>(encoded, input, rounding, stream);
 }
 
-// Computes `lost` for kLanes elements, which must be in the same block of the encoding.
+// Do(i) computes elements [i, i + kLanes) of `lost`. They must be in the same block of the
+// encoding.
 template <typename Format>
 struct LostInBlocksOperation {
   float* lost;  // [n]

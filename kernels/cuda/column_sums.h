@@ -57,9 +57,9 @@ __global__ void __launch_bounds__(kColumnSumWarps* kWarpSize)
   partials[static_cast<int64_t>(blockIdx.y) * columns + column + k] = total;
 }
 
-// Queues the column sums of each part, into partials [NumColumnSumParts(rows), columns]. The device
-// function elements.Take(values, i) must set `values` to elements [i, i + kLanes) of the matrix, in
-// fp32. `columns` must be a multiple of kLanes.
+// Queues a kernel that sets partials [NumColumnSumParts(rows), columns] to the column sums of each
+// part. The device function elements.Take(values, i) must set `values` to elements [i, i + kLanes)
+// of the matrix, in fp32. `columns` must be a multiple of kLanes.
 template <int kLanes, typename Elements>
 cudaError_t PartialColumnSums(float* partials, const Elements& elements, int64_t rows,
                               int64_t columns, cudaStream_t stream) {

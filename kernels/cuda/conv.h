@@ -35,8 +35,8 @@ int64_t ConvProductElements(const kernels::ConvShape& shape);
 // the neighbour. Tap 4 is the pixel itself. A neighbour outside of the image counts as 0.
 template <typename T>
 cudaError_t Unfold(T* patches, const T* x, const kernels::ConvShape& shape, cudaStream_t stream);
-// Sets each pixel of dx to the sum of the patch elements that Unfold() would fill from this pixel.
-// Sums are in fp32.
+// Sets each pixel of dx to the sum of the patch elements to which Unfold() copies this pixel. Sums
+// are in fp32.
 template <typename T>
 cudaError_t Fold(T* dx, const T* patches, const kernels::ConvShape& shape, cudaStream_t stream);
 // Computes y = relu(products + bias).

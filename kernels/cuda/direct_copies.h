@@ -38,8 +38,8 @@ class DirectCopies {
   Errors* errors_ = nullptr;
   std::array<Stream, 2> streams_;  // the first copies to the device, the second to the host
   std::mutex mutex_;
-  // Unused events for later copies, guarded by mutex_. There is at most one for each copy that ran
-  // at the same time as others.
+  // Unused events for later copies, guarded by mutex_. There are at most as many as copies have run
+  // at the same time.
   std::vector<Event> idle_events_;
 };
 

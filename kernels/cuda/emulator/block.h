@@ -31,7 +31,8 @@ struct alignas(16) LaneValue {
   std::array<std::byte, 64> bytes;
 };
 
-// A copy from global to shared memory by cp.async. It is made when its thread waits for it.
+// A copy from global to shared memory by cp.async. The bytes are copied when the thread waits for
+// the copy.
 struct PendingCopy {
   void* to;
   const void* from;  // null means that zeros are written
@@ -53,8 +54,8 @@ class Block {
   void Barrier(SourcePlace place);
   // Does the same as Barrier(), and returns the sum of `value` over all threads of the block.
   int BarrierSum(int value, SourcePlace place);
-  // Waits for all lanes of `mask`. Returns the values of these lanes, indexed by lane. The caller
-  // must read them before its next call of this class.
+  // Waits for all lanes of `mask`. Returns the values of these lanes, indexed by lane. The calling
+  // lane must read them before it calls Exchange() or Barrier() again.
   const LaneValue* Exchange(unsigned mask, const void* value, size_t bytes, SourcePlace place);
   int lane() const { return running_ % kWarpThreads; }
   void BeginCopy(void* to, const void* from, size_t bytes);

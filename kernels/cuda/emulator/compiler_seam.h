@@ -26,8 +26,8 @@ inline float Bf16Half(uint32_t pair, int half) {
   return __uint_as_float(half == 0 ? pair << 16 : pair & 0xffff0000u);
 }
 
-// Returns one output: the product of a row of A and a column of B, added up in the order of k. As
-// on a card, products of two bf16 are exact in fp32 and are not rounded to bf16.
+// Returns one element of A B: the product of row `row` of A and column `column` of B. Adds up the
+// terms in order. As on a card, products of two bf16 are exact in fp32 and are not rounded to bf16.
 inline float DotRowColumn(const LaneValues<TensorOperands>& values, int row, int column) {
   double sum = 0.0;
   for (int k = 0; k < 16; ++k) {
