@@ -45,8 +45,8 @@ struct DeviceCapabilities {
   bool has_bf16 = false;       // a device of this kind can also be made for bf16
   bool memory_is_host = true;  // true if the host may read and write device memory directly
   size_t memory_bytes = 0;     // memory for this process; 0 means unknown
-  // The reason for memory_bytes of main memory: "this machine", "the control group /jobs/7". Empty
-  // for the memory of a card.
+  // What limits memory_bytes, if it is main memory: "this machine", "the control group /jobs/7".
+  // Empty for the memory of a card.
   std::string memory_limited_by{};
 };
 
@@ -60,29 +60,32 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceCapabilities& capabilities() const = 0;
-  // Lists the choices of this device for operations that can be run in several ways. Each line has
-  // an operation, the chosen way, and the reason: "attention forward 16 x 1024 tokens, 12 heads of
-  // 64, cuDNN 9.19.0: library (...)". There are lines about operations that are fused into matrix
-  // products, and about attention by a library or why no library is used. If DeviceOptions::tuning
-  // is set, there are also lines about algorithms of matrix products. A line is added at the first
-  // use of a shape, and changes if a library refuses a later call. An empty text means that there
-  // was no choice. Any thread may call this function at any time.
+  // Describes the ways that this device has chosen for operations that can be run in several ways.
+  // Returns one line per operation and shape, with the chosen way and the reason: "attention
+  // forward 16 x 1024 tokens, 12 heads of 64, cuDNN 9.19.0: library (...)". The lines are about:
+  // - operations that are fused into matrix products;
+  // - attention by a library, or why no library is used;
+  // - algorithms of matrix products, if DeviceOptions::tuning is set.
+  //
+  // A line is added at the first use of a shape, and changes if a library refuses a later call. An
+  // empty text means that there was no choice. Any thread may call this function at any time.
   virtual std::string DescribeChoices() const { return ""; }
   // Returns the number of operations for which a library was refused because its outputs differ
   // from those of our kernels.
   virtual int64_t num_refused_outputs() const { return 0; }
-  // Returns a text for a device that is made later (DeviceOptions::tuning), so that it makes the
-  // same choices without measuring. The text has the choices of this device, and those choices in
-  // `kept` that are valid for this device or are about other cards. `kept` is empty, or the text of
-  // another device or of an earlier run. An empty result means that the device makes no choices, or
-  // was made without a text.
+  // Returns a text for DeviceOptions::tuning of a later device, which then makes the same choices
+  // without measuring. The text has the choices of this device. It also has the choices in `kept`
+  // that are for other cards, or are valid for this device. `kept` is empty, or the text of another
+  // device or of an earlier run. An empty result means that the device makes no choices, or was
+  // made without a text.
   virtual std::string MergeTuning(absl::string_view /*kept*/) const { return ""; }
   // Returns a line for each part of DeviceOptions::tuning that the device does not use, with the
   // reason.
   virtual std::string DescribeTuning() const { return ""; }
 
-  // Allocates memory, 64-byte aligned, with undefined contents. Host memory is pinned if that helps
-  // copies. Errors: ResourceExhausted, naming the bytes asked for and free.
+  // Allocates device memory, 64-byte aligned, with undefined contents. AllocateHost() does the same
+  // for host memory, which is pinned if that helps copies. Errors: ResourceExhausted, with the
+  // bytes that were asked for and the bytes that are free.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Release(void* memory) = 0;
   // Returns how many bytes could be allocated now, unless another program takes them first. 0 means
@@ -127,10 +130,10 @@ class Device {
 
   // Copies `bytes` bytes. Source and destination may be in host or device memory.
   virtual void Copy(void* destination, const void* source, size_t bytes, StreamKind stream) = 0;
-  // Copies `bytes` bytes between device memory and host memory, in the direction of `stream`, which
+  // Copies `bytes` bytes between device memory and host memory. `stream` says the direction, and
   // must not be kCompute. The copy does not wait for work of any stream, so source and destination
-  // must be ready. Pinned host memory is faster. Blocks until the copy is done. Calls `meanwhile`
-  // while the copy runs. Returns the first error of any operation so far.
+  // must be ready. Pinned host memory is faster. Calls `meanwhile` while the copy runs. Blocks
+  // until the copy is done. Returns the first error of any operation so far.
   virtual absl::Status CopyNow(void* destination, const void* source, size_t bytes,
                                StreamKind stream, absl::FunctionRef<void()> meanwhile);
   virtual void Fill(Buf y, double value) = 0;
@@ -145,10 +148,11 @@ class Device {
   // Sets *sum (f64 [1], device memory) to the sum of squares of x, added in a fixed order.
   virtual void SumOfSquares(Buf sum, Buf x) = 0;
 
-  // Encodes a vector for the wire: encoded = scale * values + residual. kFp32 is not allowed,
-  // because its bytes are the vector itself (common/params/encoding.h). `encoded` is device memory,
-  // 4-byte aligned, of EncodedBytes() of values.num_elements. values and residual are f32, and
-  // residual may be empty. Every device gives the same bytes, except for the sign of a NaN.
+  // Encodes a vector for the wire: encoded = scale * values + residual. The encoding must not be
+  // kFp32, which sends the bytes of the vector as they are. `encoded` is device memory, 4-byte
+  // aligned, of EncodedBytes(encoding, values.num_elements) bytes (common/params/encoding.h).
+  // `values` and `residual` are f32, and `residual` may be empty. Every device gives the same
+  // bytes, except for the sign of a NaN.
   virtual void Encode(params::Encoding encoding, void* encoded, Buf values, float scale,
                       Buf residual, const Rounding& rounding, StreamKind stream) = 0;
   // Computes residual = decay * ((scale * values + residual) - decoded). The difference is the
@@ -179,18 +183,19 @@ class Device {
   // CPU both orders give the same bits.
   virtual void LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
                              int64_t in, int64_t out, Activation activation, WeightOrder order) = 0;
-  // Computes dx, dw and db from dy. If act is not kNone, dy is overwritten by the gradient before
-  // the activation. dx is set, or not computed if it is empty. dw has the order of w. `weights`
-  // says whether dw and db are set or added to. db may be empty.
+  // Computes dx, dw and db from dy.
+  // - dy: if act is not kNone, dy is overwritten by the gradient of the activation's argument.
+  // - dx is set. If dx is empty, it is not computed.
+  // - dw has the order of w. db may be empty. `weights` says whether dw and db are set or added to.
   virtual void LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
                               int64_t rows, int64_t in, int64_t out, Activation activation,
                               WeightOrder order, Accumulate weights) = 0;
-  // Computes the gradient between two layers: dx[rows,in] = (dy[rows,out] w) *
-  // act'(pre_activation[rows,in]). The first layer has the activation, which must not be kNone. The
-  // second layer has no activation. dy is the gradient of the second layer's output, w is its
-  // weights, and dx is the gradient before the first layer's activation. db (f32 [in], may be
-  // empty) is the gradient of the first layer's bias: the sums of dx over the rows. `weights` says
-  // whether db is set or added to.
+  // Computes dx[rows,in] = (dy[rows,out] w) * act'(pre_activation[rows,in]), for two layers. Layer 1
+  // ends with the activation, which must not be kNone. Layer 2 has the weights w and no activation.
+  // - dy is the gradient of the output of layer 2.
+  // - dx is the gradient of pre_activation, the argument of the activation.
+  // - db (f32 [in], may be empty) is the gradient of the bias of layer 1: the sums of dx over the
+  //   rows. `weights` says whether db is set or added to.
   virtual void LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation, Buf w, int64_t rows,
                                    int64_t in, int64_t out, Activation activation,
                                    WeightOrder order, Accumulate weights) = 0;
@@ -201,16 +206,18 @@ class Device {
   virtual void ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
                                    Buf beta, int64_t rows, int64_t width) = 0;
   // Computes the gradients of the normalisation. dx is the gradient of `sum`. `input` says whether
-  // dx is set or added to, and `weights` says it for dgamma and dbeta.
+  // dx is set or added to. `weights` says whether dgamma and dbeta are set or added to.
   virtual void NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, Buf mean, Buf rstd,
                             Buf gamma, int64_t rows, int64_t width, Accumulate input,
                             Accumulate weights) = 0;
 
-  // Computes causal self-attention with scale 1/sqrt(head_width). qkv is [batch, tokens, 3, heads,
-  // head_width], y [batch, tokens, heads, head_width]. log_sum_exp [batch, heads, tokens] is set
-  // for the backward pass. workspace has at least AttentionWorkspaceElements() elements of the
-  // compute dtype. With shape.dropout, some probabilities are dropped and the others scaled before
-  // they multiply the values. log_sum_exp also includes the dropped probabilities.
+  // Computes causal self-attention with scale 1/sqrt(head_width).
+  // - qkv is [batch, tokens, 3, heads, head_width], and y is [batch, tokens, heads, head_width].
+  // - log_sum_exp [batch, heads, tokens] is set for the backward pass. It includes the scores of
+  //   dropped probabilities.
+  // - workspace has at least AttentionWorkspaceElements() elements of the compute dtype.
+  // - With shape.dropout, some probabilities become 0 and the others are scaled. The results
+  //   multiply the values.
   virtual int64_t AttentionWorkspaceElements(const AttentionShape& shape) = 0;
   virtual void AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
                                 const AttentionShape& shape) = 0;
@@ -228,12 +235,12 @@ class Device {
                              int64_t rows, int64_t context_tokens, int64_t width,
                              int64_t vocabulary) = 0;
 
-  // Computes losses[r] = -log softmax(logits[r,:])[targets[r]]. correct[r] (i32) is 1 if the target
-  // has the largest logit, and 0 otherwise. Of several equal largest logits, the one with the
-  // lowest index counts. An empty `correct` is not computed. If `scale` is not 0, logits are
-  // overwritten by the gradient (softmax - onehot) * scale. losses, correct, targets are [rows],
-  // logits [rows,row_stride]. Columns from `classes` on are not read. If the gradient is computed,
-  // they are set to 0.
+  // Computes losses[r] = -log softmax(logits[r,:])[targets[r]]. losses, correct, targets are
+  // [rows], logits [rows,row_stride]. Columns from `classes` on are padding and are not read.
+  // - correct[r] (i32) is 1 if the target has the largest logit, and 0 otherwise. Of several equal
+  //   largest logits, the one with the lowest index counts. An empty `correct` is not computed.
+  // - If `scale` is not 0, logits are overwritten by the gradient (softmax - onehot) * scale, and
+  //   the padding by 0.
   virtual void SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets, int64_t rows,
                                    int64_t classes, int64_t row_stride, double scale) = 0;
 
@@ -242,8 +249,8 @@ class Device {
   virtual int64_t ConvWorkspaceElements(const ConvShape& shape) = 0;
   virtual void ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace,
                                const ConvShape& shape) = 0;
-  // Computes dx, dw and db from dy. dy is overwritten by the gradient before the ReLU, which is 0
-  // where y is 0. dx may be empty.
+  // Computes dx, dw and db from dy. dy is overwritten by the gradient of the ReLU's argument, which
+  // is 0 where y is 0. dx may be empty.
   virtual void ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, Buf w, Buf workspace,
                                 const ConvShape& shape, Accumulate weights) = 0;
   // Computes the maximum of each 2x2 window with stride 2. x is [planes,height,width]. y and argmax

@@ -14,9 +14,10 @@
 namespace lodestar::kernels {
 
 // Each member has one thread, which uses the group and the member's device. All these threads must
-// call the same operations in the same order, with the same number of f32 elements in the memory of
-// their own device. A call returns once all members have called the operation. The operation runs
-// later: the group runs one operation after the other, on its own streams.
+// call the same operations in the same order. `values` is f32, in the memory of the member's own
+// device, and has the same number of elements for all members. A call returns once all members have
+// called the operation. The group runs its operations later, one after the other, on its own
+// streams.
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;
@@ -37,7 +38,7 @@ class DeviceGroup {
   // those of a device.
   virtual absl::StatusOr<int64_t> Reduce(int member, Buf values) = 0;
   // Makes later work on the member's compute stream wait for `operation` and all operations before
-  // it. This later work can use the values that have arrived, and may overwrite values.
+  // it. So this work may read and overwrite the values of these operations.
   virtual void Await(int member, int64_t operation) = 0;
 
   // Must be called when a member fails and stops. Until Reset(), present and later calls of the

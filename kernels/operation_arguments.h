@@ -19,9 +19,9 @@ enum class WeightOrder : uint8_t {
   kInOut,  // [in, out], as in Conv1D of Hugging Face's GPT-2
 };
 
-// Describes a matrix product C[m,n] = alpha * op(A) op(B), or its addition to C. It is repeated
-// `batch` times at the given strides (in elements). op() transposes A if transpose_a is set, and B
-// if transpose_b is set.
+// Describes a matrix product: C[m,n] = alpha * op(A) op(B), or C += alpha * op(A) op(B). op()
+// transposes A if transpose_a is set, and B if transpose_b is set. The product is computed `batch`
+// times. The matrices of the next product begin stride_a, stride_b and stride_c elements later.
 struct MatMulShape {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;
@@ -34,26 +34,27 @@ struct MatMulShape {
 // A convolution with a 3x3 kernel, stride 1 and padding 1.
 struct ConvShape {
   int64_t samples = 0, in_channels = 0, height = 0, width = 0, out_channels = 0;
-  // Returns the number of elements of the patches of one sample.
+  // Returns the number of elements of the patches of one sample. A patch has the 3x3 inputs of one
+  // output pixel, of all input channels.
   int64_t workspace_elements() const { return in_channels * 9 * height * width; }
 };
 
 struct AttentionShape {
   int64_t batch = 0, tokens = 0, heads = 0, head_width = 0;
-  // The mask of the probabilities, which are [batch, heads, tokens (queries), tokens (keys)]. All
-  // keys have a position in the mask, also keys that the query does not see.
+  // The mask for the probabilities, which are [batch, heads, tokens (queries), tokens (keys)]. The
+  // mask has an element for every query and key, although a query does not see later keys.
   DropoutMask dropout = {};
 };
 
 // Says how int8 and int4 round a value between two codes.
 struct Rounding {
   enum class Kind : uint8_t {
-    // Rounds up or down at random. The probability of rounding up is the fraction that rounding
-    // down would lose. So the error is zero on average.
+    // Rounds up or down at random. Rounding up is the more probable, the nearer the upper code is.
+    // So the error is zero on average.
     kStochastic,
     // Rounds to the nearer code. A value halfway between two codes is rounded down. The error is
-    // smaller, but not zero on average. Use this for values whose error is corrected by error
-    // feedback.
+    // smaller than with kStochastic, but not zero on average. Use this if error feedback corrects
+    // the error.
     kToNearest,
   };
   Kind kind = Kind::kStochastic;

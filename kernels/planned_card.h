@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// PlannedCard represents a CUDA card that does not exist on this machine, for planning its memory.
-// So the memory use of a model is known before there is a card, or for another dtype than that of
-// the present card. It allocates nothing. To call its operations is a bug of the caller.
+// PlannedCard stands for a CUDA card that this process does not use. With it, the memory use of a
+// model can be computed before there is a card, or for another dtype. It allocates nothing, and its
+// operations must not be called.
 #pragma once
 
 #include <cstdint>

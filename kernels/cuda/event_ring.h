@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The events of a device's streams. They are created once and reused in turn. If the event of an id
-// was recorded again, a wait for the id becomes a wait for a later point of the same stream. So a
-// wait never ends too early.
+// The events of a device's streams. They are created once and reused as a ring. An id stands for
+// one recording of an event. If the event was reused since, a wait for the id becomes a wait for
+// the event's latest recording, which is later on the same stream. So a wait may end too late, but
+// never too early.
 #pragma once
 
 #include <array>
@@ -19,8 +20,8 @@ inline constexpr int kNumStreams = 3;
 // One thread at a time may call Next(). Any thread may call Get().
 class EventRing {
  public:
-  // Creates the events with `flags` of cudaEvent. Errors are stored in `errors`. Returns false if
-  // the ring cannot be used.
+  // Creates all events with `flags`, as cudaEventCreateWithFlags() takes them. If a call fails,
+  // stores the error in `errors` and returns false. The ring must not be used then.
   bool Create(unsigned flags, Errors* errors);
   // The next event to record on a stream, and its id in the ring.
   struct Slot {
@@ -30,7 +31,7 @@ class EventRing {
   Slot Next(int stream);
   // Returns the event of an id that Next() has returned.
   cudaEvent_t Get(int64_t id) const;
-  // Returns true if the event of the id was not recorded again.
+  // Returns true if Next() has returned `id` and has not reused its event since.
   bool IsCurrent(int64_t id) const;
 
  private:

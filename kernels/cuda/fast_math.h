@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Exponentials and quotients. They are only as exact as the type of the result needs. For device
-// code.
+// Exponentials and quotients, for device code. For results that are rounded to bf16, they use the
+// hardware's functions, which are faster and less exact.
 #pragma once
 
 #include <cuda_bf16.h>

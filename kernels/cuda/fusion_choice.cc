@@ -10,7 +10,8 @@
 namespace lodestar::cuda {
 namespace {
 
-// Calls before the timed calls. They load code, and run at low clock rates.
+// Number of calls before the timed calls. The first calls are slow: the code must be loaded, and
+// the card's clock rate is still low.
 constexpr int kWarmUps = 2;
 constexpr int kTrials = 3;
 constexpr int kCallsPerTrial = 4;
@@ -19,8 +20,8 @@ constexpr int kCallsPerTrial = 4;
 constexpr char kFused[] = "fused";
 constexpr char kSeparate[] = "separate";
 
-// Returns the reason why an operation must not be fused. Must be called after a fused call that was
-// not queued.
+// Returns the reason why the fused call was not queued. Also clears the error in the runtime.
+// Requires: !result.is_queued().
 std::string Refusal(const FusedResult& result) {
   cudaGetLastError();  // clears the error, which is handled here
   return result.refusal();
@@ -119,8 +120,9 @@ std::optional<FusionChoice::Choice> FusionChoice::FindKept(const std::string& op
 
 const FusionChoice::Choice& FusionChoice::Settle(const std::string& operation,
                                                  const Choice& choice) {
-  // A choice is not stored in `tuning_` if the card has failed, or if a comparison has refused the
-  // fused call. So the next process compares again, perhaps with another version of the library.
+  // The choice is stored in `tuning_` only if the card works and no comparison has refused the
+  // fused call. After such a refusal the next process compares again, because it may use another
+  // version of the library.
   if (choice.is_unequal) {
     tuning_->Refuse(KeptName(operation), choice.why);
   } else if (policy_ == factory::FusionPolicy::kMeasure && errors_->first().ok()) {

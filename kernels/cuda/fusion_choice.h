@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // FusionChoice chooses between a fused call and separate kernels. Some operations can be computed
-// by one call of cuBLASLt or by several kernels. The faster way depends on the card, the shape and
-// the versions. The first use of a shape measures both on the card, with the arguments of the call.
-// The faster way is then used for this shape. If an earlier run has stored its choice (Tuning),
-// that choice is used.
+// by one call of cuBLASLt or by several kernels. Which way is faster depends on the card, the shape
+// and the versions of driver and libraries. The first use of a shape measures both ways on the
+// card, with the arguments of the call. The faster way is then used for this shape. If an earlier
+// run has stored its choice (Tuning), that choice is used and nothing is measured.
 //
 // cuBLASLt may refuse a fused call although it has named an algorithm. In that case the operation
 // is never fused again, and the device still works. If the fused call has broken the card, this
 // process cannot use the card any more, and the device's error names the call.
 //
-// The choice between a library's attention and our kernels works in the same way, with other words
-// in messages. For attention the caller also compares the outputs. If the outputs of the library
-// differ from ours, the library is refused.
+// FusionChoice also chooses between a library's attention (as the fused call) and our own kernels
+// (as the separate ones). FusionWords then changes the words of messages. For attention, the caller
+// also compares the outputs of both. If they differ, the library is not used.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@
 
 namespace lodestar::cuda {
 
-// Words for fused and separate in messages.
+// Words by which messages name the two ways to compute an operation.
 struct FusionWords {
   const char* fused = "fused";
   const char* separate = "separate";
@@ -80,15 +80,14 @@ class FusionChoice {
                FusionWords words = {})
       : policy_(policy), compute_(compute), tuning_(tuning), errors_(errors), words_(words) {}
 
-  // Runs `fused` or `separate`. Both must give the same results, and may be run several times.
-  // `operation` names the operation and its shape. Operations of the same name share one choice.
+  // Runs `fused` or `separate`, which must give the same results. `operation` names the operation
+  // and its shape. Operations of the same name share one choice.
   //
-  // The first use of a name blocks until the stream is idle. With `is_recording` it cannot wait for
-  // the stream, so an operation with a new name runs as separate kernels.
-  //
-  // With `compare`, the fused call is used only after a comparison in this process, even if an
-  // earlier run has chosen it. Until a comparison has decided, the operation runs as separate
-  // kernels.
+  // - If there is no choice for the name, neither here nor from an earlier run, the call makes one.
+  //   It may run `fused` and `separate` several times, and blocks until the stream is idle.
+  // - With `is_recording`, the call cannot block. So it runs `separate` if there is no choice.
+  // - With `compare`, `fused` is chosen only after a comparison in this process, even if an earlier
+  //   run has chosen it. The call runs `separate` until a comparison has decided.
   void RunFaster(const std::string& operation, bool is_recording, cudaStream_t stream, Fused fused,
                  Separate separate, std::optional<Compare> compare = std::nullopt);
   // Returns one line for each operation that has a choice, with the choice and the reason.
@@ -112,8 +111,8 @@ class FusionChoice {
   // card works, and no comparison has refused the fused call.
   const Choice& Settle(const std::string& operation, const Choice& choice);
   const Choice& Adopt(const std::string& operation, const Choice& choice);
-  // Returns the choice. Returns nullopt if the comparison has not decided yet. `kept` is the choice
-  // of an earlier run, if there is one.
+  // Makes the first fused call and chooses. Returns nullopt if `compare` could not decide with
+  // these arguments. `kept` is the choice of an earlier run, if there is one.
   std::optional<Choice> Choose(const std::string& operation, const std::optional<Choice>& kept,
                                cudaStream_t stream, Fused fused, Separate separate,
                                std::optional<Compare> compare);

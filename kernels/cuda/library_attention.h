@@ -4,9 +4,9 @@
 // calls the library can serve, and keeps a plan for each shape. It loads the library when a call
 // first needs it.
 //
-// A backward pass is repeatable if the same inputs always give the same bits. Such a pass may need
-// memory that grows with the square of the number of tokens. So it computes only a few samples at a
-// time, and the memory stays within kMostWorkspaceBytes.
+// A backward pass is repeatable if the same inputs always give the same bits. The workspace of a
+// repeatable pass may grow with the square of the number of tokens. So the class computes only so
+// many samples at a time that the workspace stays within kMostWorkspaceBytes.
 #pragma once
 
 #include <compare>
@@ -68,7 +68,8 @@ class LibraryAttention {
   const AttentionLibraryLoader load_;
   std::map<Key, Planned> plans_;
   mutable std::mutex mutex_;
-  // Only the thread that runs calls changes the members below. It holds mutex_ meanwhile.
+  // Only one thread calls Takes() and Run(), which change the members below. They hold mutex_
+  // meanwhile.
   bool is_loaded_ = false;
   absl::StatusOr<std::unique_ptr<AttentionLibrary>> library_ = nullptr;
   std::set<std::string> reasons_;

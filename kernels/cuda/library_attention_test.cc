@@ -34,13 +34,17 @@ struct Behaviour {
   bool breaks_the_card = false;
   // Workspace that a backward pass needs for each sample.
   size_t workspace_bytes_per_sample = 0;
-  // 0 means that each pass runs our emulated kernels. Otherwise each later run of a plan copies the
-  // outputs of its first run. The copy consists of `marks` operations of a microsecond each (at
-  // least two in the forward pass). If the batch has more than kMarkedSample + 1 samples, the
-  // outputs of sample kMarkedSample are filled with kMark. No comparison looks at this sample.
+  // How a run of a plan computes.
+  // - 0 means that it runs our emulated kernels.
+  // - Otherwise only the first run of a plan does so, and stores its outputs on the host. Each run
+  //   then copies the stored outputs to the card. A later run queues `marks` operations, each of a
+  //   microsecond, but at least two in the forward pass.
+  //
+  // If the batch has more than kMarkedSample + 1 samples, each byte of sample kMarkedSample of the
+  // stored y or dqkv is kMark. No comparison looks at this sample.
   int marks = 0;
-  // The fake computes like a card of this compute capability. Below 80 it uses fp32 arithmetic
-  // only.
+  // Compute capability of the card for which the fake's kernels are made. Below 80, these kernels
+  // compute with fp32 arithmetic only.
   int compute_capability = 90;
   // Called with the tensors of a pass after the fake has computed it.
   std::function<void(AttentionPass, const AttentionTensors&, cudaStream_t)> corrupt;
@@ -158,7 +162,8 @@ bool Contains(absl::string_view text, absl::string_view part) {
   return text.find(part) != absl::string_view::npos;
 }
 
-// Returns true if sample kMarkedSample of `values` has the mark. `values` are outputs for kShape.
+// Returns true if the first and the last element of sample kMarkedSample are kMarked. `values` is y
+// or dqkv for kShape.
 bool IsMarked(const std::vector<double>& values) {
   const size_t sample = values.size() / kShape.batch;
   return values[kMarkedSample * sample] == kMarked &&
@@ -465,8 +470,8 @@ TEST_F(LibraryAttentionTest, WithoutAPlanItIsOurs) {
 }
 
 TEST_F(LibraryAttentionTest, WhatFailsIsDoneAgainByOurs) {
-  // The cases are a library that fails at its first run, while it is measured, between two samples
-  // of a call, or later.
+  // The library fails after `runs` successful runs: in its first run, while its speed is measured,
+  // between two parts of a batch, or later.
   behaviour_.workspace_bytes_per_sample = 64 * kMiB;
   for (const factory::FusionPolicy policy :
        {factory::FusionPolicy::kMeasure, factory::FusionPolicy::kAlways}) {

@@ -23,16 +23,17 @@ constexpr size_t kWorkspaceBytes = size_t{4} << 20;
 // Largest alignment that we report to the library. A higher alignment makes no difference.
 constexpr uintptr_t kMostAlignment = 256;
 
-// Maximum number of algorithms of the heuristic that are timed, by one call each. Algorithms that
-// are nearly as fast as the fastest are timed again, in turn, so that a change of the clock rate
-// affects all of them equally.
+// Maximum number of algorithms that are timed. Each is first timed by one call. An algorithm is
+// timed again if that call took at most kNearFastest times as long as the fastest. In each of
+// kTrials trials, all these algorithms make kCallsPerTrial calls, one algorithm after the other. So
+// a change of the clock rate affects all of them equally.
 constexpr int kMostCandidates = 32;
 constexpr int kWarmUps = 1;  // the first call loads code
 constexpr double kNearFastest = 1.3;
 constexpr int kTrials = 3;
 constexpr int kCallsPerTrial = 4;
-// Minimum share by which another algorithm must be faster than the heuristic's first one to be
-// chosen. The times of equal calls also differ by about this share.
+// Share of the time that a candidate must save against the fastest candidate before it. Otherwise
+// the earlier candidate is chosen, because equal calls also differ by about this share.
 constexpr double kLeastGain = 0.01;
 
 uint8_t AlignmentPower(const void* address) {
@@ -46,7 +47,7 @@ cudaDataType_t TypeOf(kernels::DType dtype) {
 }
 
 uint32_t EpilogueOf(const MatMulCall& call) {
-  // Our B is A in cuBLASLt.
+  // cuBLASLt computes the transposed product, in which our B is the first factor A.
   if (call.row_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADB;
   if (call.column_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADA;
   if (call.is_gradient) return CUBLASLT_EPILOGUE_DGELU;
@@ -256,7 +257,7 @@ cublasStatus_t MatMulEngine::AskHeuristic(const Key& key, Plan* plan) {
           })
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(0)); })
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(0)); })
-          // Our B is A in cuBLASLt.
+          // cuBLASLt computes the transposed product, in which our B is the first factor A.
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(1)); })
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(2)); })
           .Then([&] {

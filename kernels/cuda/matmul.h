@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Matrix products by cuBLASLt. The descriptors and the algorithm of a product are found once per
-// shape and kept, so that a call costs the host about as much as a kernel launch. Matrices are
-// row-major here and column-major in cuBLASLt: C^T = op(B)^T op(A)^T.
+// shape and kept, so that a call costs the host about as much as a kernel launch. Our matrices are
+// row-major and those of cuBLASLt are column-major. So cuBLASLt computes C^T = op(B)^T op(A)^T.
 //
-// Without tuning, the algorithm is the first that the library's heuristic names. With tuning (see
-// Tuning), an earlier run's choice is used. If there is none, the first call of a product times the
-// heuristic's 32 best algorithms with its own operands, and chooses the fastest. If the product
-// sets c, the timed calls write to c, and then the call itself sets c again. If the product adds to
-// c, the timed calls write to other memory. The first call waits for the stream. This is not
-// possible while the stream is recorded. In that case a new product uses the heuristic's first
-// algorithm.
+// The algorithm of a product is chosen in this order:
+// - If an earlier run has stored its choice (see Tuning), that algorithm is used.
+// - With tuning, the first call waits for the stream and times the heuristic's 32 best algorithms,
+//   with its own operands. The fastest is used.
+// - Without tuning, or while the stream is recorded and cannot be waited for, the heuristic's first
+//   algorithm is used.
+//
+// If the product sets c, the timed calls write to c, and then the call itself sets c again. If the
+// product adds to c, the timed calls write to other memory.
 //
 // With bf16 inputs, sums are in fp32 and outputs in fp32 or bf16. With fp32 inputs, everything is
 // in fp32 and never in TF32. Partial sums of a split product are kept in fp32 and added in a fixed
@@ -43,9 +45,10 @@ struct MatMulCall {
   kernels::Buf a;  // op(a) [m, k]
   kernels::Buf b;  // op(b) [k, n]
   kernels::Accumulate accumulate = kernels::Accumulate::kSet;
-  // Computes c = act(alpha op(a) op(b) + bias). pre_activation is set to the argument of act(),
-  // without gaps between rows. bias and pre_activation have c's dtype, and may be null. They cannot
-  // be used with batches.
+  // If is_gradient is false, the call computes c = act(alpha op(a) op(b) + bias), and sets
+  // pre_activation to the argument of act(). The rows of pre_activation are dense. `bias` and
+  // `pre_activation` have c's dtype and may be null. Both must be null if there are several
+  // batches.
   const void* bias = nullptr;      // [n]
   void* pre_activation = nullptr;  // [m, n]
   kernels::Activation activation = kernels::Activation::kNone;
@@ -85,14 +88,15 @@ class MatMulEngine {
     bool transpose_a, transpose_b;
     kernels::DType inputs, output;
     uint32_t epilogue;
-    // The alignments of c, a, b, and of the epilogue's vector and matrix, as powers of two.
+    // Base-2 logarithms of the alignments of c, a, b, the epilogue's vector (bias or sums), and the
+    // epilogue's matrix (pre_activation).
     uint8_t alignments[5];
 
     auto operator<=>(const Key&) const = default;
   };
   struct Plan {
     MatMulDescription description;
-    // Layouts in the terms of the library, whose A is our B.
+    // Layouts as cuBLASLt names the matrices: its A is our b, and its B is our a.
     MatrixLayout a, b, c;
     cublasLtMatmulAlgo_t algorithm;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
@@ -111,8 +115,8 @@ class MatMulEngine {
   static std::string NameOf(const Key& key);
   Plan& PlanFor(const MatMulCall& call);
   Plan MakePlan(const Key& key, const MatMulCall& call);
-  // Sets the epilogue's addresses. Must also be called before the heuristic is asked, because the
-  // heuristic reads them.
+  // Stores the addresses of the bias, the sums and pre_activation in plan.description. Must also be
+  // called before the heuristic is asked, because the heuristic reads them.
   static cublasStatus_t SetPointers(const MatMulCall& call, const Plan& plan);
   cublasStatus_t FindAlgorithm(const Key& key, Plan* plan);
   // Sets plan->algorithm to the algorithm that an earlier run has chosen. Returns false if there is
@@ -123,8 +127,8 @@ class MatMulEngine {
   // Otherwise c is undefined afterwards. All other outputs of the product are undefined.
   void ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStream_t stream);
   // Sets *seconds to the seconds of one call with each candidate. A negative number means that the
-  // candidate was refused, or that its first timed call was much too slow. Errors: those of the
-  // card.
+  // candidate was refused, or that its first timed call took more than kNearFastest times as long
+  // as the fastest. Errors: those of the card.
   cudaError_t TimeCandidates(const MatMulCall& call, Plan* plan, cudaStream_t stream,
                              std::vector<double>* seconds);
   // Sets *seconds to the seconds of one call with `algorithm`, as the mean of `calls` calls. Sets a

@@ -17,7 +17,7 @@ namespace lodestar::cuda {
 namespace {
 
 constexpr char kNcclFile[] = "libnccl.so.2";
-// Folder in NVIDIA's Python packages, which are installed with PyTorch.
+// Folder of NCCL inside NVIDIA's Python packages, which are installed with PyTorch.
 constexpr char kPythonFolder[] = "nvidia/nccl/lib/";
 
 #if __has_include(<nccl.h>)

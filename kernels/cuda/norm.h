@@ -16,8 +16,8 @@ namespace lodestar::cuda {
 // elements (backward: 4096) are read only once, if they are aligned and consist of whole 16-byte
 // vectors.
 
-// `b` may be null. In that case `sum` may be `a`. The statistics are those of the rounded values in
-// `sum`.
+// If `b` is null, sum = a, and `sum` may be the same memory as `a`. mean and rstd are computed from
+// `sum` after its values are rounded to T.
 template <typename T>
 cudaError_t ResidualNormForward(T* y, T* sum, float* mean, float* rstd, const T* a, const T* b,
                                 const T* gamma, const T* beta, int64_t rows, int64_t width,

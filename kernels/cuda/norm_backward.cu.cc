@@ -19,17 +19,20 @@ namespace lodestar::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-// Number of warps that share a row, if the row is too wide for one warp.
+// Numbers of warps that share a row if it is too wide for one warp. kAllShare is for rows that are
+// also too wide for kSomeShare warps.
 constexpr int kSomeShare = 4;
 constexpr int kAllShare = kWarps;
 
-// Number of elements of a row that each lane keeps in registers. More elements do not fit.
+// Numbers of elements of a row that each lane keeps in registers. The width of the row decides
+// which of them is used. More than kManyKept do not fit.
 constexpr int kFewKept = 8;
 constexpr int kSomeKept = 24;
 constexpr int kManyKept = 32;
 constexpr int BlocksPerMultiprocessor(int kept) { return kept <= kSomeKept ? 2 : 1; }
-// Number of elements that each lane keeps if several warps share a row. In bf16 there are then
-// enough registers to load the next row early. This saves the time that warps wait for each other.
+// Number of elements that each lane keeps if several warps share a row. If T is bf16, this leaves
+// enough registers to load the next row early. The load then runs while the warps wait for each
+// other.
 constexpr int kSharedKept = 16;
 
 template <typename T>
@@ -189,8 +192,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, BlocksPerMultiprocessor(kLa
   RowPart<T, kLanes, kVectors> next;
   if constexpr (kLoadsAhead) next.template LoadRow<kTeamWarps>(b, row);
   int turn = 0;
-  // All teams of a block make the same number of turns, because they meet in TeamSums(). In the
-  // last turn, a team may have no row.
+  // If teams have several warps, all teams of a block make the same number of turns, because
+  // TeamSums() must be called by all threads. In the last turn, a team may have no row.
   for (; row - (kIsShared ? team : 0) < b.rows; row += step, ++turn) {
     const int width = !kIsShared || row < b.rows ? static_cast<int>(b.width) : 0;
     const int64_t begin = row * b.width;
@@ -274,8 +277,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 }
 
 // Computes the sums for dgamma and dbeta over one part (range of rows), for any width and
-// alignment. `partials` is [parts, 2, width]. In a block of 32 x 8 threads, a value of threadIdx.x
-// has one column, and a value of threadIdx.y has every eighth row.
+// alignment. `partials` is [parts, 2, width]. A block has 32 x 8 threads and handles 32 columns. A
+// thread adds up column threadIdx.x in every eighth row, from row threadIdx.y of the part on.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     NormBackwardWeightsAnyWidthKernel(NormBackwardCall<T> b, float* partials,

@@ -33,8 +33,8 @@ constexpr std::array<std::array<int64_t, 2>, 17> kShapes = {{{1, 1},
                                                              {9, 4096},
                                                              {2, 4104},
                                                              {1, 5001}}};
-// Allowed error, in units in the last place of T. Normalised values and sums of two noises are up
-// to 2.
+// Allowed error, as a multiple of kUnit<T>, the rounding error of values near 1. Normalised values
+// and sums of two inputs are up to 2.
 constexpr float kUnits = 16.0f;
 
 template <typename T>

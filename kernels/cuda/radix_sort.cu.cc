@@ -105,9 +105,9 @@ __global__ void __launch_bounds__(kThreads) RadixMoveKernel(Pass p) {
   __shared__ int warps[kThreads / kWarpSize];
   CountOwnDigits(p, counters);
   __syncthreads();
-  // The counters are ordered by digit, then by thread. This thread processes kDigits consecutive
-  // counters. It replaces each counter by the number of keys in the tile that come before the keys
-  // of this counter.
+  // The counters are ordered by digit, then by thread. This thread handles kDigits consecutive
+  // counters. It replaces each counter by the sum of all counters before it. This sum is the place
+  // in the sorted tile of the first key that the counter has counted.
   int* own = &counters[0][0] + threadIdx.x * kDigits;
   int sum = 0;
 #pragma unroll
@@ -120,9 +120,10 @@ __global__ void __launch_bounds__(kThreads) RadixMoveKernel(Pass p) {
     before += count;
   }
   __syncthreads();
-  // For each digit, the difference between a key's place among all keys and its place in the tile.
-  // The first key of a digit goes to counts[digit][tile]. The differences are computed before keys
-  // are moved, because counters[digit][0] changes when thread 0 moves its keys.
+  // shifts[digit] is a key's place among all sorted keys minus its place in the sorted tile. It is
+  // the same for all keys with this digit, because the tile's first such key goes to place
+  // counts[digit][tile]. It must be computed before keys are moved, because thread 0 then
+  // increments counters[digit][0].
   __shared__ int shifts[kDigits];
   if (threadIdx.x < kDigits) {
     shifts[threadIdx.x] = p.counts[threadIdx.x * gridDim.x + blockIdx.x] - counters[threadIdx.x][0];
@@ -153,7 +154,8 @@ cudaError_t QueuePass(const Pass& p, cudaStream_t stream) {
 
 }  // namespace
 
-// The workspace has the arrays keys, positions, keys, positions, counts.
+// The workspace has two pairs of arrays for keys and positions, and the counts. The passes write to
+// the two pairs in turn.
 size_t SortKeysWorkspaceBytes(int64_t n) {
   return (4 * n + kDigits * NumTiles(n)) * sizeof(int32_t);
 }

@@ -38,7 +38,8 @@ std::vector<int32_t> Expected(std::vector<int32_t> keys, int32_t end) {
   return result;
 }
 
-// 20000 keys have 20 tiles and 320 counts. With so many, RadixPlacesKernel() makes several loops.
+// 20000 keys have 20 tiles, and so 16 * 20 = 320 counts. These are more than the threads of a
+// block, so RadixPlacesKernel() runs its loop several times.
 TEST(RadixSortTest, SortsStablyWhateverTheNumberOfDigitsAndTiles) {
   for (int64_t n : {0, 1, 7, 1023, 1025, 20000}) {
     for (int32_t end : {1, 2, 15, 16, 255, 50257}) {

@@ -96,9 +96,9 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partials[blockIdx.x * gridDim.y + blockIdx.y] = sum;
 }
 
-// Blocks (x, 0) compute columns of `first`. Blocks (x, 1) compute columns of `second`. In a part,
-// the partial sums of `second` come `columns` elements after those of `first`. Shapes: first,
-// second [columns]; partials [parts, stride].
+// Blocks (x, 0) compute columns of `first`, and blocks (x, 1) columns of `second`. Shapes: first,
+// second [columns]; partials [parts, stride]. Each row of `partials` has `columns` partial sums for
+// `first`, then as many for `second`.
 __global__ void __launch_bounds__(kThreads)
     CombinePartialsKernel(float* first, float* second, const float* partials, int64_t parts,
                           int64_t stride, int64_t columns, bool add) {

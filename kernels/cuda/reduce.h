@@ -26,8 +26,8 @@ template <typename T>
 cudaError_t ColumnSums(float* out, const T* x, int64_t rows, int64_t columns, bool add,
                        void* workspace, cudaStream_t stream);
 
-// Adds up the partial sums in the workspace, which ColumnSums() or another function has left there.
-// With `add`, adds them to `out`.
+// Sets out [columns] to the column sums whose partial sums are in the workspace. ColumnSums() with
+// a null `out`, or another function, has stored them there. With `add`, adds the sums to `out`.
 cudaError_t CombineColumnSums(float* out, int64_t rows, int64_t columns, bool add,
                               const void* workspace, cudaStream_t stream);
 
@@ -38,8 +38,8 @@ template <typename T>
 cudaError_t RowSums(float* out, const T* x, int64_t rows, int64_t columns, bool add,
                     void* workspace, cudaStream_t stream);
 
-// Does the second stage: sets out [columns] to the sums over the parts of partials [parts,
-// columns]. With `add`, adds them to `out`.
+// Sets out [columns] to the sums over the rows of partials [parts, columns]. With `add`, adds the
+// sums to `out`. This is the second stage of a sum.
 cudaError_t CombinePartials(float* out, const float* partials, int64_t parts, int64_t columns,
                             bool add, cudaStream_t stream);
 // Does the same as CombinePartials() for two outputs [columns] with partials [parts, 2, columns].

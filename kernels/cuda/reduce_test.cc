@@ -73,7 +73,7 @@ void ExpectRowSums(int64_t rows, int64_t columns, bool add) {
   }
 }
 
-// With 8200 rows, a part has more rows than the minimum.
+// With 8200 rows, a part has more than 64 rows, which is the minimum for column sums.
 constexpr std::array<std::array<int64_t, 2>, 8> kShapes = {
     {{1, 1}, {0, 40}, {1, 1000}, {63, 33}, {65, 64}, {200, 256}, {8200, 8}, {3, 9000}}};
 

@@ -4,11 +4,13 @@
 // exponentials. The second pass replaces the row by the gradient, while the row is still in the
 // second-level cache.
 //
-// exp(x - largest) = 2^(x log2(e) - anchor), where anchor is largest * log2(e), rounded. This needs
-// one fused multiply-add and one instruction for the power. Because the anchor is rounded, the
-// power of the largest element is not exactly 1. Loss and gradient are quotients of powers, so this
-// rounding error cancels. The error of a power is at most 2 + |1.2 (x - largest)| ulp, and powers
-// below 2^-126 are 0. So the error is at most 2.5 ulp of the largest power, in both types.
+// exp(x - largest) is computed as Power(x) = 2^(x log2(e) - anchor), where anchor is largest *
+// log2(e), rounded. This needs one fused multiply-add and one instruction for the power of 2.
+// Rounding the anchor multiplies all powers of a row by the same factor. Loss and gradient are
+// quotients of powers, so the factor cancels.
+//
+// Each power also has an error of its own: at most 2 + |1.2 (x - largest)| ulp, and powers below
+// 2^-126 are 0. So the error is at most 2.5 ulp of the largest power, in both types.
 #include "kernels/cuda/softmax.h"
 
 #include <cuda_bf16.h>
@@ -24,8 +26,8 @@
 namespace lodestar::cuda {
 namespace {
 
-// Maximum number of threads per row. With it, a multiprocessor handles two rows of a large
-// vocabulary at a time. The rows of all multiprocessors together stay in the second-level cache
+// Maximum number of threads of a block, which computes one row. A multiprocessor runs two such
+// blocks at a time. The rows of all multiprocessors together then stay in the second-level cache
 // until they are read again.
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxWarps = kMaxThreads / kWarpSize;
@@ -63,8 +65,8 @@ __device__ inline float AnchorOf(float largest) {
   return largest == -INFINITY ? 0.0f : InBits(largest);
 }
 
-// Returns the factor by which a sum of powers must be multiplied if its anchor changes. It is 0 for
-// an empty sum, and exactly 1 if the anchor does not change.
+// Returns the factor that converts a sum of powers from the anchor of `largest` to `anchor`. The
+// factor is 0 if `largest` is -inf (empty sum), and exactly 1 if both anchors are equal.
 __device__ inline float Shift(float largest, float anchor) {
   return Exp2(InBits(largest) - anchor);
 }
@@ -105,8 +107,8 @@ __device__ inline Summary BlockSummary(const Summary& summary) {
   return WarpSummary(lane < blockDim.x / kWarpSize ? warps[lane] : EmptySummary());
 }
 
-// Returns the summary of this thread's elements of row x [classes]. Loads the next vector before it
-// adds the last one.
+// Returns the summary of this thread's elements of row x [classes]. Loads each vector before it
+// processes the one before, so that both overlap.
 template <int kLanes, typename T>
 __device__ inline Summary ThreadSummary(const T* x, uint32_t vectors_end, uint32_t classes) {
   using Vector = Lanes<T, kLanes>;

@@ -10,12 +10,12 @@
 namespace lodestar::cuda {
 
 // Shapes: losses, correct, targets [rows]; logits [rows, row_stride], where classes <= row_stride <
-// 2^31. `correct` may be null, and is then not computed, which is faster. Columns from `classes` on
-// are not read. T is float or __nv_bfloat16. Results are computed in fp32.
+// 2^31. Columns from `classes` on are padding and are not read. If `correct` is null, it is not
+// computed, which is faster. T is float or __nv_bfloat16. Results are computed in fp32.
 //
-// If `scale` is not 0, logits are replaced by (softmax - onehot) * scale, and by 0 from column
-// `classes` on. If a target is outside [0, classes), the loss and the gradient of its row are NaN,
-// because a kernel cannot report an error.
+// If `scale` is not 0, logits are overwritten by (softmax - onehot) * scale, and the padding by 0.
+// If a target is outside [0, classes), the loss and the gradient of its row are NaN, because a
+// kernel cannot report an error.
 template <typename T>
 cudaError_t SoftmaxCrossEntropy(float* losses, int32_t* correct, T* logits, const int32_t* targets,
                                 int64_t rows, int64_t classes, int64_t row_stride, double scale,

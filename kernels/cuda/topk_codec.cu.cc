@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One thread block encodes one block of the encoding. Its elements are in shared memory. The
+// Each thread block encodes one block of the encoding, whose elements are in shared memory. The
 // smallest kept magnitude is found digit by digit, from the highest digit on. Then the kept
 // elements are written in order. Counts and sums are integers, so their order does not change the
 // bytes.
@@ -48,8 +48,8 @@ __device__ inline uint32_t RoundedToBf16(float value) {
 
 struct Shared {
   uint32_t sums[kTopKBlockElements];  // bits of scale * values + residual
-  // First the number of elements for each digit. Later the number of elements above the threshold,
-  // for each row and warp.
+  // FindThreshold() uses it for the number of elements with each digit. KeepInOrder() uses it for
+  // the number of elements above the threshold, for each row and warp.
   uint32_t counts[kDigits];
   uint32_t tie_counts[kDigits];  // elements equal to the threshold, by row and warp
   uint32_t kept[kMostKept];      // bits of the kept elements, in order
@@ -63,8 +63,9 @@ struct Shared {
 };
 static_assert(kRows * kWarps <= kDigits);
 
-// Finds the `wanted`-th largest element. Sets *digit to its digit, and *wanted_of_digit to its rank
-// among the elements with this digit. `counts` is [kDigits]. Called by warp 0.
+// Finds the element that is number `wanted` from the largest on, where 1 is the largest. Sets
+// *digit to its digit, and *wanted_of_digit to its number among the elements with this digit.
+// counts [kDigits] has the number of elements for each digit. Called by warp 0.
 __device__ inline void ChooseDigit(const uint32_t* counts, uint32_t wanted, int* digit,
                                    uint32_t* wanted_of_digit) {
   const int lane = threadIdx.x % kWarpSize;
@@ -194,8 +195,9 @@ __device__ inline void KeepInOrder(Shared& shared, int size) {
   __syncthreads();
 }
 
-// Returns two means: of the smaller and of the larger magnitudes. Magnitudes are in units of 2^-20
-// of the largest magnitude. Called by warp 0.
+// Divides the kept magnitudes into small and large ones, so that each is near the mean of its class
+// (2-means). Returns the mean of the small ones as `low`, and that of the large ones as `step`.
+// Computes in units of 2^-20 of the largest magnitude. Called by warp 0.
 __device__ inline Levels TwoMeans(Shared& shared, int kept) {
   constexpr float kParts = 0x1p20f;
   constexpr int kPasses = 4;
@@ -245,8 +247,8 @@ __device__ inline Levels WholeRange(const Shared& shared, int kept) {
   return {__uint_as_float(least), __uint_as_float(shared.largest)};
 }
 
-// Returns evenly spaced levels. range.low is the lowest level, and range.step is the highest level,
-// not a step.
+// Returns evenly spaced levels from range.low to range.step. In `range`, `step` is the highest
+// level and not a step.
 __device__ inline Levels LevelsFrom(const Levels& range, int largest_level) {
   const float low = __uint_as_float(RoundedToBf16(range.low));
   const float exact = range.step > low

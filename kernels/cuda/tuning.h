@@ -59,9 +59,9 @@ class Tuning {
   // Removes the choice that Find() returned for `name`, because it cannot be used any more.
   void Refuse(const std::string& name, const std::string& why);
 
-  // Returns `text` with the choices of this object added and refused choices removed. Sections of
-  // other cards, and other choices of the same origin, do not change. Returns an empty text if
-  // choices are not stored.
+  // Returns `text` with the choices of this object added and refused choices removed. All other
+  // choices of this card and versions stay, and so do sections of other cards. Returns an empty
+  // text if choices are not stored.
   std::string Merge(absl::string_view text) const;
   // Returns one line, with the reason, for each part of the constructor's text that is not used.
   std::string Describe() const;

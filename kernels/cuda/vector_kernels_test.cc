@@ -19,8 +19,8 @@ namespace {
 
 constexpr int64_t kSize = 2059;  // has whole vectors of every type, whole blocks and a tail
 
-// Runs operation(stream, vectors, offset, n) once on whole vectors, and once on each part of
-// vectors that are divided in two. Vector 0, which has the result, must be the same.
+// Divides the vectors in two at several places, and runs operation(stream, vectors, offset, n) on
+// each part. Expects that vector 0, which has the result, is the same for each division.
 template <typename T, typename Operation>
 void ExpectCutsDoNotShow(const std::string& name, Operation operation) {
   std::vector<std::vector<T>> results;
@@ -80,7 +80,8 @@ TEST(VectorKernelsTest, CutsDoNotShowInSumsAndOptimizers) {
         vectors::MomentumFactorsOf({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1}),
         stream);
   });
-  // The narrow weights are written to the same vector as the second moment, after it.
+  // v[0] is both the second moment and the narrow weights. The kernel writes the narrow weights
+  // last, so the test compares these.
   ExpectCutsDoNotShow<float>("adamw", [](cudaStream_t stream, float** v, int64_t at, int64_t n) {
     return AdamW(v[1] + at, v[2] + at, v[3] + at, v[0] + at, v[0] + at, n,
                  vectors::AdamWFactorsOf({.learning_rate = 0.1,

@@ -3,11 +3,13 @@
 // Measures the speed of attention on a CUDA device, with the device's clock:
 //   bazel run -c opt //kernels/factory:attention_benchmark -- --benchmark_filter=Forward
 // TFLOP/s count multiplications and additions of the causal half of the score matrix, as
-// FlashAttention does, even if the device computes more. The forward pass has two products for each
-// head: we count 2 * batch * heads * tokens^2 * head_width. The backward pass has five products: we
-// count 2.5 times that number. Inputs are random, because with zeros a card uses less power and is
-// faster. "Own" uses our kernels, like --fusion=never. "Library" uses cuDNN's kernels if cuDNN is
-// installed, like --fusion=always. The label is the text of DescribeChoices().
+// FlashAttention does, even if the device computes more:
+// - The forward pass has two products for each head: 2 * batch * heads * tokens^2 * head_width.
+// - The backward pass has five products: 2.5 times that number.
+//
+// Inputs are random, because with zeros a card uses less power and is faster. "Own" uses our
+// kernels, like --fusion=never. "Library" uses cuDNN's kernels if cuDNN is installed, like
+// --fusion=always. The label is the text of DescribeChoices().
 #include <cstdint>
 #include <memory>
 #include <random>

@@ -36,9 +36,9 @@ struct CudaPluginOptions {
   // False means that a library's attention may add gradients in any order, which is faster. Equal
   // calls may then give results that differ in the last bits.
   bool is_repeatable = true;
-  // The text of an earlier Device::MergeTuning(), or an empty text. If it is set, algorithms of
-  // matrix products are measured too, except those in the text, and Device::MergeTuning() returns
-  // the choices. Not set means that these algorithms are not measured.
+  // The text of an earlier Device::MergeTuning(), or an empty text. If it is set, the device uses
+  // the choices in it, also measures algorithms of other matrix products, and returns all choices
+  // from Device::MergeTuning(). If it is not set, algorithms of matrix products are not measured.
   std::optional<std::string> tuning = {};
 };
 
@@ -50,11 +50,13 @@ using CudaPluginEntryPoint = kernels::Device* (*)(int version, const CudaPluginO
 // Returns the number of CUDA devices. On failure, returns 0 and sets *error.
 using CudaPluginCountEntryPoint = int (*)(int version, absl::Status* error);
 
-// Loads the plugin from the executable's folder. If it is not there, loads it from the library
-// search path. If the plugin does not find cuBLASLt, which it needs, loads cuBLASLt from a Python
-// environment on the PATH. The plugin is never unloaded. Errors: NotFound (the plugin was not
-// loaded, with the places tried; or the card does not exist); Unavailable (no driver or no card);
-// InvalidArgument (the card cannot compute in the dtype).
+// Loads the plugin and makes a device. Looks for the plugin in the executable's folder, then in the
+// library search path. If the plugin needs cuBLASLt and does not find it, loads cuBLASLt from a
+// Python environment on the PATH. The plugin is never unloaded. Errors:
+// - NotFound: the plugin was not loaded (the message has the places tried), or the card does not
+//   exist;
+// - Unavailable: there is no driver or no card;
+// - InvalidArgument: the card cannot compute in the dtype.
 absl::StatusOr<std::unique_ptr<kernels::Device>> LoadCudaDevice(const CudaPluginOptions& options);
 // Returns how many CUDA devices this process may use, at least 1. Uses no memory of them. Errors:
 // NotFound or Unavailable, as for LoadCudaDevice().

@@ -172,9 +172,9 @@ void AdamW(benchmark::State& state) {
 }
 BENCHMARK(AdamW)->ArgsProduct({{1 << 20, 1 << 25}, {1, 2}})->UseRealTime();
 
-// Runs the operations of one training step of a gpt in their order, with AdamW. All layers use the
-// same weights and activations. Each tensor has its real size, so the caches are used as in one
-// layer of the model.
+// Runs the operations of one training step of a gpt in their order, with AdamW. Each tensor has its
+// real size, so each layer uses the caches as in the model. All layers share one set of weights and
+// activations.
 class GptStep {
  public:
   GptStep(const GptShape& shape, int64_t threads) : bench_(threads), s_(shape) {

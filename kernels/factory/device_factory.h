@@ -21,9 +21,10 @@ struct DeviceOptions {
   // `kind` is one of:
   // auto    the first CUDA device if the plugin loads and finds one, else the CPU,
   // cpu     the CPU, which computes in fp32 on `threads` threads,
-  // cuda    the first CUDA device (cuda:N: that of ordinal N), or an error that says why there is
-  //         none; MakeDevices() also takes cuda:all and cuda:N,M,...,
+  // cuda    the first CUDA device, or an error that says why there is none,
+  // cuda:N  the CUDA device of ordinal N, or an error,
   // oracle  the reference of the tests, which computes slowly in fp64 on one thread.
+  // MakeDevices() also accepts several devices: cuda:all and cuda:N,M,...
   std::string kind = "auto";
   kernels::DType compute =
       kernels::DType::kF32;  // or kBf16, which needs CUDA; the oracle ignores it

@@ -18,12 +18,13 @@ namespace lodestar::factory {
 
 namespace {
 
-// Maximum number of links to follow, the same as in the kernel. A longer chain is taken for a
-// cycle.
+// Maximum number of links that are followed, because links may form a cycle. The kernel has the
+// same limit.
 constexpr int kMostLinks = 40;
 
-// Returns the folder, and the folders of all links from its python3 on. Each may belong to an
-// environment, because venv makes links to the python3 of another environment.
+// Returns `folder`. If its python3 is a link, also returns the folder of the link's target, and so
+// on while the target is a link too. Each folder may belong to another environment, because venv
+// makes links to the python3 of an environment.
 std::vector<std::filesystem::path> ProgramFolders(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> folders = {folder};
   std::filesystem::path program = folder / "python3";

@@ -16,15 +16,15 @@ namespace lodestar::factory {
 // environment. Debian's packages are in dist-packages.
 inline constexpr char kPythonPackages[] = "lib/python3*/*-packages/";
 
-// Returns the files that match `path` in the packages of Python environments, in the order of the
-// PATH. `path` may be a pattern. The environments are those with a folder on the PATH, and those
-// that a python3 on the PATH links to.
+// Returns the files that match `path` in the packages of the Python environments on the PATH, in
+// the order of the PATH. `path` may be a pattern. If a python3 on the PATH is a link, the
+// environment of its target is searched too.
 std::vector<std::string> PythonPackageFiles(absl::string_view path);
 
 // Loads `file` from a place that the loader searches. If it is not found there, loads it from
-// `folder` ("nvidia/cudnn/lib/") in the Python packages. If `file` is loaded again by its name, the
-// result is the same library. The library is never unloaded. Errors: NotFound (with the places
-// tried).
+// `folder` ("nvidia/cudnn/lib/") in the packages of Python environments. The library is never
+// unloaded, and a later dlopen(file) returns the same library. Errors: NotFound, with the places
+// tried.
 absl::StatusOr<void*> LoadLibrary(absl::string_view file, absl::string_view folder);
 
 }  // namespace lodestar::factory

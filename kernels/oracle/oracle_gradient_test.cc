@@ -106,7 +106,8 @@ TEST_F(OracleGradientTest, LinearBackwardInputThroughEveryActivation) {
          {kernels::WeightOrder::kOutIn, kernels::WeightOrder::kInOut}) {
       const std::vector<double> identity = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1};
       std::vector<double> eye = identity, w = Random(kOut * kMiddle);
-      // The first layer computes x + b, so the gradient before its activation is the gradient of x.
+      // The weights of the first layer are the identity, so the argument of its activation is x +
+      // b. So dx, the gradient of this argument, is also the gradient of x.
       Tensors inputs = {{"x", Random(kRows * kMiddle)}, {"b", Random(kMiddle)}};
       const std::vector<double> weights = Random(kRows * kOut);
       std::vector<double> hidden(kRows * kMiddle), pre(kRows * kMiddle), y(kRows * kOut);

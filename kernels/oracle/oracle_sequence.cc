@@ -76,8 +76,9 @@ void ForwardHead(double* y, double* log_sum_exp, const double* qkv, double* p, c
   }
 }
 
-// With p = softmax(s), ds = p * (dp - sum(p * dp)). For each query, sum(p * dp) is the dot product
-// of dy and y, even with dropout between p and y.
+// For one query, s are the scores, p = softmax(s), and dp is the gradient of p. The gradient of s
+// is ds = p * (dp - sum(p * dp)). sum(p * dp) is the dot product of dy and y, even with dropout
+// between p and y.
 void BackwardHead(double* dqkv, const double* dy, const double* y, const double* log_sum_exp,
                   const double* qkv, const HeadView& at) {
   const int64_t width = at.shape.head_width;

@@ -8,8 +8,8 @@ namespace lodestar::simd::LODESTAR_ISA {
 namespace {
 
 // gelu(x) = x * sigmoid(2 u) with u = sqrt(2/pi) (x + 0.044715 x^3), because 0.5 (1 + tanh(u)) =
-// sigmoid(2 u). In this form, GELU needs one exponential and one division. Exp() is exact enough
-// that the absolute error is below 3e-7 * |x|.
+// sigmoid(2 u). In this form, GELU needs one exponential and one division. Its absolute error is
+// below 3e-7 * |x|.
 constexpr float kTwoRootTwoOverPi = 1.5957691216057308f;
 constexpr float kCubic = 0.044715f;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Implements elementwise loops over vectors: sums and optimizers. The last lanes of a vector are
-// padded and computed by the same code as all others. So results do not depend on how a vector is
-// divided.
+// Implements elementwise loops over vectors: sums and optimizers. The elements after the last whole
+// SIMD vector are padded to one, and computed by the same code as all others. So results do not
+// depend on how a vector is divided.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"
 
@@ -34,8 +34,9 @@ void Add(float* z, const float* x, const float* y, int64_t n) {
   Transform(z, x, y, n, [](Vec xi, Vec yi) { return xi + yi; });
 }
 
-// Outputs of at least this length (1 MiB) that are not also inputs are written past the caches. The
-// caches of a core are smaller, and memory need not be read before it is written.
+// Minimum number of elements (1 MiB) of outputs that are written with stores that bypass the
+// caches. So long an output does not fit into the caches of a core, and such stores need not read
+// memory before they write it. Outputs that are also inputs are written with normal stores.
 constexpr int64_t kStreamedElements = int64_t{1} << 18;
 
 inline Vec LoadUpTo(const float* p, int64_t count) {
@@ -57,9 +58,11 @@ struct FiniteCheck {
   bool AllWere() const { return SumLanes(sum) == 0.0f; }
 };
 
-// Sets out[i .. i + count) to compute(i, count), until n elements are written. If `streams`, writes
-// go past the caches, `out` must not overlap anything that compute() reads, and other threads see
-// the writes only after StreamFence().
+// Sets the n elements of `out`, range by range: out[i .. i + count) = compute(i, count). If
+// `streams` is true:
+// - the stores bypass the caches;
+// - other threads see them only after StreamFence();
+// - `out` must not overlap anything that compute() reads.
 template <typename Compute>
 inline void WriteVectorsTo(float* out, bool streams, int64_t n, Compute compute) {
   int64_t i = 0;
@@ -73,8 +76,9 @@ inline void WriteVectorsTo(float* out, bool streams, int64_t n, Compute compute)
   if (i < n) StorePart(out + i, compute(i, n - i), n - i);
 }
 
-// Does the same as WriteVectorsTo(). Writes past the caches if the vector is long and `elsewhere`,
-// which means that `out` overlaps nothing that compute() reads.
+// Does the same as WriteVectorsTo(), and calls StreamFence() if needed. Bypasses the caches if the
+// vector is long and `elsewhere` is true, which means that `out` overlaps nothing that compute()
+// reads.
 template <typename Compute>
 inline void WriteVectors(float* out, bool elsewhere, int64_t n, Compute compute) {
   const bool streams = elsewhere && n >= kStreamedElements;
@@ -210,9 +214,9 @@ double SumOfSquares(const float* x, int64_t n) { return SumOfProducts(x, x, n); 
 
 double DotProduct(const float* x, const float* y, int64_t n) { return SumOfProducts(x, y, n); }
 
-// Compares magnitudes by their bits, which have the same order as the values. NaN is above all
-// others. If a magnitude is not below `limit`, largest - bits is negative, which sets the sign bit
-// of `signs`.
+// Compares magnitudes as integers, because the bits of positive floats have the same order as the
+// values. The bits of a NaN are above all others. If a magnitude is not below `limit`, largest -
+// bits is negative. This sets the sign bit in `signs`.
 bool AllBelow(const float* x, float limit, int64_t n) {
   const IntVec largest = reinterpret_cast<IntVec>(Broadcast(limit)) - 1;
   IntVec signs = {};

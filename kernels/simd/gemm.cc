@@ -10,16 +10,16 @@
 namespace lodestar::simd::LODESTAR_ISA {
 namespace {
 
-// With these sizes, all registers are used: for the accumulators, the row of B and one broadcast
-// element of A. These are 6 x 4 + 4 + 1 of 32 registers with AVX-512, and 6 x 2 + 2 + 1 of 16
-// without.
+// A tile of C uses nearly all registers: kTileRows x kPanelVectors for its sums, kPanelVectors for
+// the row of B, and one for an element of A. These are 6 x 4 + 4 + 1 of 32 registers with AVX-512,
+// and 6 x 2 + 2 + 1 of 16 without.
 constexpr int kPanelVectors = kLanes == 16 ? 4 : 2;
 constexpr int kPanelColumns = kPanelVectors * kLanes;
 constexpr int kTileRows = 6;
-// Panels at the right edge may be narrower. They use more rows at a time, which hides the latency
-// of the additions.
+// Number of rows of a tile in a narrow panel at the right edge, which has at most half of
+// kPanelVectors vectors. With more rows than kTileRows, the latency of the additions is hidden.
 constexpr int kNarrowTileRows = 12;
-// Rows of A are packed in groups of this size. It is a multiple of both tile heights.
+// Number of rows of A that are packed together. It is a multiple of kTileRows and kNarrowTileRows.
 constexpr int64_t kGroupRows = 12;
 constexpr int TileRows(int vectors) {
   return 2 * vectors > kPanelVectors ? kTileRows : kNarrowTileRows;
@@ -174,7 +174,8 @@ void PackColumns(float* packed, const float* b, int64_t stride, int64_t depth, i
 
 inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Returns the block size that divides n evenly, at most `target`.
+// Divides n into the smallest number of blocks of at most `target`, and returns their size. The
+// last block may be smaller.
 inline int64_t EvenBlock(int64_t n, int64_t target) {
   const int64_t blocks = (n + target - 1) / target;
   return (n + blocks - 1) / blocks;
@@ -208,7 +209,8 @@ void PackTransposedA(float* packed, const float* a, int64_t stride, int64_t dept
   }
 }
 
-// A product of at most kDepth steps in depth: C[m, n] = A B, or added to C if `add`.
+// A product over a part of k, which has at most kDepth steps: C[m, n] = alpha * A B. If `add`, the
+// product is added to C.
 struct Slice {
   const GemmShape& shape;
   int64_t depth;

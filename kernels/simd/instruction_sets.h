@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Finds the instruction sets that this machine supports, of those that a table of loops was
-// compiled for.
+// Has one table of loops for each instruction set that was compiled and that this machine supports.
 #pragma once
 
 namespace lodestar::simd {

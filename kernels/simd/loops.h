@@ -44,15 +44,18 @@ struct Loops {
   const char* name;  // "avx512", "avx2", "sse2"
 
   // These loops are elementwise over vectors [n]. If a vector is divided, the bits stay the same.
-  // Outputs may be inputs. write_scaled, adamw and momentum write a long output past the caches
-  // unless it is also an input. These three return true if everything that they have written is
-  // finite. In adamw and momentum, the sum of each element and its state must be finite too.
+  // Outputs may be inputs.
+  //
+  // write_scaled, adamw and momentum write a long output with stores that bypass the caches, unless
+  // the output is also an input. They return true if everything that they have written is finite.
+  // adamw and momentum also return false if the sum of a new weight and its new state (m + v, or
+  // state) is not finite.
   void (*add_scaled)(float* y, const float* x, float a, int64_t n);    // y += a * x
   void (*scale)(float* y, const float* x, float a, int64_t n);         // y = a * x
   bool (*write_scaled)(float* y, const float* x, float a, int64_t n);  // the same; see above
   void (*copy_past_caches)(float* y, const float* x, int64_t n);       // y = x; must not overlap
-  // Computes z = a * (x - y) past the caches. z must not overlap x or y. Other threads see z only
-  // after the caller has executed an sfence.
+  // Computes z = a * (x - y) with stores that bypass the caches. z must not overlap x or y. Other
+  // threads see z only after the caller has executed an sfence.
   void (*difference_past_caches)(float* z, const float* x, const float* y, float a, int64_t n);
   void (*subtract)(float* z, const float* x, const float* y, int64_t n);  // z = x - y
   void (*add)(float* z, const float* x, const float* y, int64_t n);       // z = x + y
@@ -63,10 +66,11 @@ struct Loops {
   bool (*momentum)(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
                    const MomentumFactors& f);
 
-  // Sorts values[0 .. count)[i], drops the `trim` lowest and the `trim` highest, and sets out[i] to
-  // the weighted mean of the others. weights [count] are above 0. Null means equal weights.
-  // Requires: 2 * trim < count <= kMaxTrimmedValues, and no value is NaN. This loop is elementwise
-  // like those above, and out may be one of the values.
+  // Sets out[i] to a trimmed mean of the `count` values values[0][i], values[1][i] and so on. Drops
+  // the `trim` lowest and the `trim` highest of them, and takes the weighted mean of the others.
+  // weights [count] are above 0. Null means equal weights. Requires: 2 * trim < count <=
+  // kMaxTrimmedValues, and no value is NaN. This loop is elementwise like those above, and out may
+  // be one of the vectors of `values`.
   void (*trimmed_mean)(float* out, const float* const* values, const float* weights, int count,
                        int trim, int64_t n);
 
@@ -107,14 +111,16 @@ struct Loops {
                         const float* mean, const float* rstd, const float* gamma, int64_t rows,
                         int64_t width, bool add_to_dx);
 
-  // Sets row r of scores [rows, stride] to softmax(scale * scores[r, 0 .. first + r]). The rest of
-  // the row becomes zero, up to `columns` rounded up to whole vectors. So stride must be a multiple
-  // of 16. log_sum_exp [rows] is set to the logarithm of the sum of exponentials of each row.
+  // Computes the softmax of each row r of scores [rows, stride], over elements 0 to first + r.
+  // Replaces these elements by softmax(scale * scores), and the later ones by 0, up to `columns`
+  // rounded up to whole SIMD vectors. For this, stride must be a multiple of 16. Sets log_sum_exp
+  // [rows] to the logarithm of the sum of exp(scale * scores) of each row.
   void (*causal_softmax)(float* scores, float* log_sum_exp, int64_t rows, int64_t first,
                          int64_t columns, int64_t stride, float scale);
-  // Computes p = exp(scale * scores - log_sum_exp) and writes p over scores [rows, stride]. Also
-  // computes ds = scale * p * (dp - delta) and writes ds over dp [rows, stride]. log_sum_exp and
-  // delta are [rows]. As in causal_softmax, elements beyond first + r become zero.
+  // Does the backward pass of causal_softmax, over the same elements of scores and dp [rows,
+  // stride]. Replaces scores by p = exp(scale * scores - log_sum_exp), and dp by scale * p * (dp -
+  // delta). Replaces later elements of both by 0, as causal_softmax does. log_sum_exp and delta are
+  // [rows].
   void (*causal_softmax_backward)(float* scores, float* dp, const float* log_sum_exp,
                                   const float* delta, int64_t rows, int64_t first, int64_t columns,
                                   int64_t stride, float scale);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Declares the parts of one instruction set's table. Each source of //kernels/simd:loops_* fills
-// its own entries.
+// Declares the functions that fill the table of loops of one instruction set. Each source of
+// //kernels/simd:loops_* defines the function that adds its own loops.
 #pragma once
 
 #include "kernels/simd/loops.h"

@@ -10,13 +10,13 @@
 namespace lodestar::simd::LODESTAR_ISA {
 namespace {
 
-// Number of SIMD vectors that are sorted at the same time, which hides the latency of the
-// comparisons. 32 tiles still fit into the first-level cache.
+// Number of SIMD vectors that are compared one after the other, which hides the latency of a
+// comparison. The tiles of 32 values still fit into the first-level cache.
 constexpr int kTile = 4;
 constexpr int64_t kTileElements = int64_t{kTile} * kLanes;
 
-// Distance of prefetching, in elements of each vector. The processor does not read far enough ahead
-// by itself during the sorting.
+// Distance by which reads of each vector are prefetched, in elements. While the processor sorts, it
+// does not read far enough ahead by itself.
 constexpr int64_t kAhead = 256;
 
 struct Network {

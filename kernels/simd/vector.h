@@ -31,8 +31,8 @@ inline Vec Load(const float* p) {
 }
 inline void Store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof(v)); }
 
-// Stores past the caches, without first reading the cache line. `p` must be aligned to a vector.
-// Other threads see the store only after StreamFence().
+// Stores a vector without reading its cache line, by an instruction that bypasses the caches. `p`
+// must be aligned to a vector. Other threads see the store only after StreamFence().
 inline void Stream(float* p, Vec v) {
 #if defined(__AVX512F__)
   _mm512_stream_ps(p, reinterpret_cast<__m512>(v));
@@ -168,8 +168,8 @@ inline float MaxLanes(Vec v) {
 }
 
 // Returns e^x as 2^n * p(r) with |r| <= ln(2)/2, where p is a Taylor polynomial of degree 6. The
-// error is below 2 ulp on [-87.3, 88.3]. Arguments outside this range are replaced by its nearest
-// end, so that e^-inf is 1e-38, not 0. NaN stays NaN.
+// error is below 2 ulp on [-87.3, 88.3]. A smaller x counts as -87.3, and a larger one as 88.3. So
+// e^-inf is 1e-38, not 0. NaN stays NaN.
 inline Vec Exp(Vec x) {
   const Vec low = Broadcast(-87.3f);
   const Vec high = Broadcast(88.3f);

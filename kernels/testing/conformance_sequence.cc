@@ -20,8 +20,9 @@ TEST_P(DeviceConformanceTest, AttendsToThePast) {
   }
 }
 
-// The random generator makes several numbers at a time, a block. Lengths of sequences are multiples
-// of the block, or not, so that later sequences begin at all places of a block.
+// The random generator of dropout makes four numbers at a time. Some numbers of tokens are
+// multiples of four and others are not. So the random numbers of a row begin at different places in
+// such a group.
 TEST_P(DeviceConformanceTest, DropsTheSameProbabilitiesInBothDirections) {
   const auto shape = [](int64_t batch, int64_t tokens, int64_t heads, int64_t width,
                         const DropoutMask& mask) {
@@ -117,8 +118,9 @@ TEST_P(DeviceConformanceTest, ConvolvesAndPools) {
             };
             const Buf dw = weight_output("dw", taps);
             const Buf db = weight_output("db", s.out_channels);
-            // Uses random values instead of the y from above. There, a value near 0 may be 0 on one
-            // device and not on another, because of rounding.
+            // The backward pass gets random values as y, not the output of ConvReluForward(). In
+            // that output, a value near 0 may be 0 on one device and not on another, because of
+            // rounding.
             const Buf active = rig.Random(output);
             rig.device().ConvReluBackward(rig.Output("dx", input), dw, db, rig.InOut("dy", output),
                                           active, x, w, workspace, s, weights);

@@ -30,8 +30,8 @@ inline constexpr Tolerance kElementwise{4.0, 0.0};
 // Allows an exponential and a division, 2 ulp each, followed by a product or two.
 inline constexpr Tolerance kTranscendental{16.0, 0.0};
 // The rounding error of a sum of k products grows like a random walk: it is sqrt(k) / 2 units on
-// average. The largest result also grows with sqrt(k), so that the quotient is constant. 16 is
-// several standard deviations.
+// average. The largest result also grows with sqrt(k), so the error relative to it does not depend
+// on k. 16 is several standard deviations.
 inline constexpr Tolerance kSumOfProducts{16.0, 1.0};
 // Allows several of the operations above, one after the other: attention (scores, softmax, mix), or
 // normalisation.

@@ -29,9 +29,10 @@ void RunNormForward(DeviceTestRig& rig, int64_t rows, int64_t width);
 void RunNormBackward(DeviceTestRig& rig, int64_t rows, int64_t width, Accumulate mode);
 
 // Runs attention forward and backward. Queries and keys are uniform in [-sharpness, sharpness).
-// With sharpness 1 and many tokens, all probabilities are nearly equal, and the results of later
-// tokens are far smaller than the rounding error of the first. With sharpness 2.5, some tens of
-// tokens have most of the probability.
+// - With sharpness 1 and many tokens, all probabilities are nearly equal. The results of later
+//   tokens are then means of many values, and smaller than the rounding error of the first token's
+//   result.
+// - With sharpness 2.5, some tens of tokens have most of the probability.
 void AttendBothWays(DeviceTestRig& rig, const AttentionShape& shape, double sharpness = 1.0);
 
 struct EmbeddingSize {

@@ -11,10 +11,11 @@
 
 namespace lodestar::vectors {
 
-// All spans of a call must have the same size (CHECK). `weights_out` is `weights_in` or does not
-// overlap it. The state is updated in place. Both functions return true if the new weights and
-// state are finite. They also return false if only the sum of a weight and its state is not finite.
-// The check needs no second pass over memory.
+// All spans of a call must have the same size (CHECK). `weights_out` must be `weights_in` or not
+// overlap it. The state (the moments) is updated in place. Both functions return true if, for each
+// element, the sum of the new weight and its new state is finite. So they return false if a weight
+// or a state is not finite, or if only their sum is not. The check needs no second pass over
+// memory.
 
 // Does the same as Device::AdamWUpdate. If step.weight_decay is 0, there is no decay.
 bool AdamWStepCpu(absl::Span<float> weights_out, absl::Span<const float> weights_in,

@@ -13,8 +13,8 @@
 namespace lodestar::vectors {
 namespace {
 
-// Number of elements of a block. It is 32 KiB of fp32, so that a block is still in the cache for
-// the second pass over it.
+// Number of elements of a block (32 KiB of fp32). AccumulateScaledCheckingFinite() reads a block
+// twice, and the second time it is still in the cache.
 constexpr int64_t kBlock = 8 * 1024;
 
 static_assert(kMaxTrimmedValues == simd::kMaxTrimmedValues);

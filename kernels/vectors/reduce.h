@@ -17,15 +17,16 @@ void AccumulateScaled(float* acc, const float* x, float scale, int64_t n,
                       kernels::Accumulate accumulate);
 
 // Computes out = scale * x. Returns true if all elements of `out` are finite. Use this if `out` is
-// not read again soon, because a long `out` is written past the caches.
+// not read again soon: if it is long, it is written with stores that bypass the caches.
 bool WriteScaled(float* out, const float* x, float scale, int64_t n);
 
-// Copies x to out, which must not overlap. Use this if `out` is not read again soon, because it is
-// written past the caches.
+// Copies x to out with stores that bypass the caches. Use this if `out` is not read again soon. x
+// and out must not overlap.
 void CopyPastCaches(float* out, const float* x, int64_t n);
 
-// Computes out = scale * (x - y) and writes past the caches. Other threads see `out` only after
-// EndPastCaches(), which takes as long as some hundred elements.
+// Computes out = scale * (x - y) with stores that bypass the caches. Other threads see `out` only
+// after this thread has called EndPastCaches(). That call takes as long as the computation of some
+// hundred elements.
 void DifferencePastCaches(float* out, const float* x, const float* y, float scale, int64_t n);
 void EndPastCaches();
 
@@ -34,11 +35,13 @@ void EndPastCaches();
 bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int64_t n,
                                     kernels::Accumulate accumulate);
 
-// Sets out[i] to a weighted mean of the i-th elements of `values`, in fp32, without the `trim`
-// lowest and the `trim` highest of them. `weights` has the weight of each vector. Empty means equal
-// weights. If elements are equal, their order in `values` decides which of them are dropped. out
-// may be one of `values`. Requires: more than 2 * trim and at most kMaxTrimmedValues vectors, no
-// NaN, weights above 0.
+// Sets out[i], in fp32, to a trimmed mean of the i-th elements of the vectors in `values`. Drops
+// the `trim` lowest and the `trim` highest elements, and takes the weighted mean of the others.
+// - weights[v] is the weight of values[v], and must be above 0. Empty `weights` means equal
+//   weights.
+// - `values` has more than 2 * trim and at most kMaxTrimmedValues vectors, without NaN. `out` may
+//   be one of them.
+// - If elements are equal, their order in `values` decides which of them are dropped.
 inline constexpr int kMaxTrimmedValues = 32;
 void TrimmedMean(float* out, absl::Span<const float* const> values, absl::Span<const float> weights,
                  int trim, int64_t n);

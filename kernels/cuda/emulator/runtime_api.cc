@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kVersion = 13000;
 
-// Runs `call` with the lock held. Returns the sticky error if the card has failed, else the result
-// of `call`.
+// Returns the card's stored error (`sticky`) if the card has failed. Otherwise runs `call` with the
+// lock held, and returns its result.
 template <typename Call>
 cudaError_t OnCard(Call call) {
   Card& card = Card::Get();

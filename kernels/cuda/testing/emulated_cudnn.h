@@ -4,8 +4,9 @@
 // node, in fp64. So tests without a card show what our graphs compute. Only the operations of
 // cudnn_graph.h are implemented. Every graph has a plan.
 //
-// Tensors that are not stored stay in fp64, whatever their type is. Stored tensors are read and
-// written in their own type, at the addresses that the caller passes.
+// Virtual tensors, which only connect the nodes of a graph, stay in fp64, whatever their type is.
+// All other tensors are read and written in their own type, at the addresses that the caller
+// passes.
 #pragma once
 
 #ifdef LODESTAR_HAS_CUDNN

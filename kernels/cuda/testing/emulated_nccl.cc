@@ -88,8 +88,8 @@ NcclResult AsyncError(NcclCommunicator* communicator, NcclResult* error) {
   return kNcclSuccess;
 }
 
-// Must run only after the communicator was aborted. If it runs earlier, the process ends, because
-// on a real card this kernel would never end.
+// Stands for a kernel that runs until its communicator is aborted. Checks that the abort has
+// already happened. On a real card, the kernel would otherwise never end.
 void AwaitAbort(const std::shared_ptr<std::atomic<bool>>& is_aborted) {
   LODESTAR_CHECK(*is_aborted) << "it would wait for ever";
 }
@@ -103,9 +103,9 @@ const char* ErrorString(NcclResult result) {
   return result == kNcclSuccess ? "no error" : "unhandled cuda error";
 }
 
-// True between GroupStart() and GroupEnd(). In a group, one thread makes the calls of several
-// ranks, and no call waits for another rank. Operations in a group only connect the ranks, and do
-// not change values.
+// True between GroupStart() and GroupEnd(). Meanwhile one thread calls an operation for several
+// ranks, one after the other, and no call waits for another rank. The only effect of these calls is
+// that the ranks count as connected.
 thread_local bool is_in_group = false;
 
 NcclResult GroupStart() {
@@ -172,8 +172,8 @@ NcclResult Broadcast(const void* from, void* to, size_t count, NcclDataType type
       });
 }
 
-// Adds in another order than a group that copies. So the results of a test show which of them was
-// used.
+// Adds the ranks' values from the last rank to the first. A group without NCCL adds in the opposite
+// order. So the result shows whether NCCL was used.
 NcclResult Reduce(const void* from, void* to, size_t count, NcclDataType type,
                   NcclReduction reduction, int root, NcclCommunicator* communicator,
                   cudaStream_t stream) {

@@ -14,14 +14,14 @@ namespace lodestar::cuda {
 // operations between GroupStart() and GroupEnd().
 int64_t num_nccl_operations();
 
-// From now on, operations wait on their cards for a member that never comes. They end when their
-// communicators are aborted. If an operation runs before that, the process ends.
+// Says whether later operations wait on their cards until their communicators are aborted, as if a
+// member were missing. If such an operation runs on its card before the abort, the process ends.
 void SetNcclOperationsWait(bool wait);
 // From now on, communicators report this error. 0 means no error.
 void SetNcclAsyncError(int error);
 
-// Says whether first operations fail from now on, so that cards cannot be connected. The call that
-// ends their group returns the error.
+// Says whether the ranks fail to connect from now on. In that case the GroupEnd() after their first
+// operations returns an error.
 void SetNcclFirstOperationsFail(bool fail);
 
 // Returns functions that work. Each communicator of a clique must be used by its own thread.
