@@ -35,19 +35,18 @@ constexpr int kReconnectMaxMs = 1'000;
 constexpr int kNameLookupPauseMs = 1'000;
 // Minimum timeout of a connection attempt. It is long, because a busy server answers late.
 constexpr int kConnectTimeoutMs = 5'000;
-// Maximum number of bytes that are read from a connection at once. The connection keeps this much
-// memory for the next read. The rest of a frame that has begun is read at once, also if it is
-// larger.
+// Maximum number of bytes that are read from a connection at once. Each connection keeps a buffer
+// of this size for the next read. If the rest of a frame is larger, it is still read at once.
 constexpr int kReadBytes = 32 << 10;
 // Maximum number of bytes that may arrive on a stream before they are read.
 constexpr int kReceiveWindowBytes = 4 << 10;
-// Maximum frame that clients may send. gRPC's default would cut a chunk into 64 frames, which each
-// cost processing time. A frame is received as a whole, so on a slow path a larger frame would look
-// as if nothing came.
+// Maximum size of a frame that clients may send. gRPC's default would cut a chunk into 64 frames,
+// which each cost processing time. A frame is received as a whole. If frames were larger, a client
+// on a slow path would seem to send nothing for a long time.
 constexpr int kMaxFrameBytes = 256 << 10;
 constexpr int kMinThreads = 64;
-// Number of bytes that may be sent on one connection without waiting for the peer's flow control:
-// four chunks.
+// Maximum number of bytes that gRPC queues on a stream for writes with a buffer hint: four chunks.
+// Such writes do not wait for the peer's flow control.
 constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
 
 // Handles gRPC's log messages, which are for developers. Users get our own error messages.
@@ -123,9 +122,10 @@ grpc::ChannelArguments ControlChannelArguments() {
 }
 
 void SetUpGrpcProcess() {
-  // Switches of gRPC 1.51. tcp_read_chunks is off, because it keeps a buffer as large as the
-  // connection's largest burst and ignores kReadBytes. The other two read a frame as a whole, and
-  // tell the kernel (SO_RCVLOWAT) to wake no thread before the whole frame has arrived.
+  // Experiments of gRPC 1.51. tcp_read_chunks is turned off, because it keeps a buffer as large as
+  // the connection's largest burst and ignores kReadBytes. tcp_frame_size_tuning and tcp_rcv_lowat
+  // are turned on. With them, gRPC reads a frame as a whole, and the kernel (SO_RCVLOWAT) wakes no
+  // thread before the whole frame has arrived.
   setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks,tcp_frame_size_tuning,tcp_rcv_lowat",
          /*overwrite=*/0);
 }
