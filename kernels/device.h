@@ -116,8 +116,8 @@ class Device {
 
   // Graphs: operations on the compute stream between BeginGraph() and EndGraph() are recorded and
   // not run. Each LaunchGraph() runs all of them, with the same arguments and memory. No other
-  // function may be called between BeginGraph() and EndGraph(). The three functions may be called
-  // only if supports_graphs().
+  // function may be called between BeginGraph() and EndGraph(). If supports_graphs() is false, none
+  // of the three functions may be called.
   virtual bool supports_graphs() const { return false; }
   virtual void BeginGraph();
   virtual absl::StatusOr<GraphId> EndGraph();
@@ -190,8 +190,9 @@ class Device {
   virtual void LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
                               int64_t rows, int64_t in, int64_t out, Activation activation,
                               WeightOrder order, Accumulate weights) = 0;
-  // Computes dx[rows,in] = (dy[rows,out] w) * act'(pre_activation[rows,in]), for two layers. Layer 1
-  // ends with the activation, which must not be kNone. Layer 2 has the weights w and no activation.
+  // Computes dx[rows,in] = (dy[rows,out] w) * act'(pre_activation[rows,in]), for two layers. Layer
+  // 1 ends with the activation, which must not be kNone. Layer 2 has the weights w and no
+  // activation.
   // - dy is the gradient of the output of layer 2.
   // - dx is the gradient of pre_activation, the argument of the activation.
   // - db (f32 [in], may be empty) is the gradient of the bias of layer 1: the sums of dx over the

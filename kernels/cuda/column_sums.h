@@ -14,8 +14,8 @@
 
 namespace lodestar::cuda {
 
-// A block of 32 x 8 threads adds up one part. Each thread adds up kLanes columns, which depend on
-// its threadIdx.x. It takes every eighth row, beginning with row threadIdx.y of the part.
+// A block of 32 x 8 threads adds up one part (range of rows). A thread adds up kLanes columns in
+// every eighth row. threadIdx.x says which columns, and threadIdx.y says which rows.
 inline constexpr int kColumnSumWarps = 8;
 inline constexpr int64_t kMaxColumnSumParts = 128;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Errors stores the first failure of all calls and kernels of a CUDA device. It is never cleared.
-// Thread-safe.
+// Errors stores the first failure of all calls and kernels of a CUDA device. The failure is never
+// cleared. Thread-safe.
 #pragma once
 
 #include <cublasLt.h>

@@ -83,6 +83,7 @@ class FusionChoice {
   // Runs `fused` or `separate`, which must give the same results. `operation` names the operation
   // and its shape. Operations of the same name share one choice.
   //
+  // - With FusionPolicy::kNever, the call runs `separate`.
   // - If there is no choice for the name, neither here nor from an earlier run, the call makes one.
   //   It may run `fused` and `separate` several times, and blocks until the stream is idle.
   // - With `is_recording`, the call cannot block. So it runs `separate` if there is no choice.

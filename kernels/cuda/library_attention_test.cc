@@ -35,9 +35,9 @@ struct Behaviour {
   // Workspace that a backward pass needs for each sample.
   size_t workspace_bytes_per_sample = 0;
   // How a run of a plan computes.
-  // - 0 means that it runs our emulated kernels.
-  // - Otherwise only the first run of a plan does so, and stores its outputs on the host. Each run
-  //   then copies the stored outputs to the card. A later run queues `marks` operations, each of a
+  // - 0 means that each run uses our emulated kernels.
+  // - Otherwise the first run of a plan uses them and stores its outputs on the host. Each run then
+  //   copies the stored outputs to the card. A later run queues `marks` operations, each of a
   //   microsecond, but at least two in the forward pass.
   //
   // If the batch has more than kMarkedSample + 1 samples, each byte of sample kMarkedSample of the

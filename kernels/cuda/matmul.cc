@@ -325,7 +325,8 @@ cudaError_t MatMulEngine::TimeCandidates(const MatMulCall& call, Plan* plan, cud
   for (const double once : *seconds) {
     if (once >= 0.0) fastest = std::min(fastest, once);
   }
-  // The first algorithm is always timed again, because all others are compared with it.
+  // The first candidate is always timed again, because it is chosen unless another one is faster by
+  // kLeastGain.
   for (size_t i = 1; i < seconds->size(); ++i) {
     if ((*seconds)[i] > kNearFastest * fastest) (*seconds)[i] = -1.0;
   }

@@ -55,11 +55,11 @@ struct MatMulCall {
   // If true, computes c = alpha op(a) op(b) * act'(pre_activation), where pre_activation is an
   // input. There is no bias.
   bool is_gradient = false;
-  // If not null, row_sums is set to the sums of op(a)'s rows, in c's dtype. Cannot be used with the
-  // fields above.
+  // If not null, row_sums is set to the sums of op(a)'s rows, in c's dtype. Cannot be used with a
+  // bias, an activation, pre_activation or is_gradient.
   void* row_sums = nullptr;  // [m]
   // If not null, column_sums is set to the sums of op(b)'s columns, in c's dtype. Cannot be used
-  // with the fields above.
+  // with a bias, an activation, pre_activation, is_gradient or row_sums.
   void* column_sums = nullptr;  // [n]
 };
 

@@ -33,8 +33,8 @@ constexpr std::array<std::array<int64_t, 2>, 17> kShapes = {{{1, 1},
                                                              {9, 4096},
                                                              {2, 4104},
                                                              {1, 5001}}};
-// Allowed error, as a multiple of kUnit<T>, the rounding error of values near 1. Normalised values
-// and sums of two inputs are up to 2.
+// Allowed error, as a multiple of kUnit<T>, which is the largest relative rounding error.
+// Normalised values and sums of two inputs are up to 2.
 constexpr float kUnits = 16.0f;
 
 template <typename T>
@@ -167,8 +167,8 @@ TEST(NormTest, BackwardTakesRowsInTurns) {
   ExpectBackward<float>(2100, 15, false);
 }
 
-// Two launches are the kernel and the sum of its partial sums. Three launches mean that two kernels
-// read all rows.
+// If rows are read once, there are two launches: the kernel, and the sum of its partial sums.
+// Otherwise two kernels read all rows, and there are three launches.
 TEST(NormTest, BackwardReadsRowsOfUpTo4096ElementsOnce) {
   for (const auto& [width, launches] : {std::pair{1600, 2}, {4096, 2}, {4104, 3}, {1601, 3}}) {
     KernelTestRig rig(emulator::ThreadOrder::kForward);

@@ -107,8 +107,8 @@ __device__ inline Summary BlockSummary(const Summary& summary) {
   return WarpSummary(lane < blockDim.x / kWarpSize ? warps[lane] : EmptySummary());
 }
 
-// Returns the summary of this thread's elements of row x [classes]. Loads each vector before it
-// processes the one before, so that both overlap.
+// Returns the summary of this thread's elements of row x [classes]. Loads the next vector before it
+// processes the present one, so that both overlap.
 template <int kLanes, typename T>
 __device__ inline Summary ThreadSummary(const T* x, uint32_t vectors_end, uint32_t classes) {
   using Vector = Lanes<T, kLanes>;

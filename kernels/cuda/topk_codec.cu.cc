@@ -63,9 +63,9 @@ struct Shared {
 };
 static_assert(kRows * kWarps <= kDigits);
 
-// Finds the element that is number `wanted` from the largest on, where 1 is the largest. Sets
-// *digit to its digit, and *wanted_of_digit to its number among the elements with this digit.
-// counts [kDigits] has the number of elements for each digit. Called by warp 0.
+// Finds the digit of the `wanted`-th largest element, where 1 is the largest. Sets *wanted_of_digit
+// to the rank of this element among the elements with the same digit. counts [kDigits] has the
+// number of elements for each digit. Called by warp 0.
 __device__ inline void ChooseDigit(const uint32_t* counts, uint32_t wanted, int* digit,
                                    uint32_t* wanted_of_digit) {
   const int lane = threadIdx.x % kWarpSize;
@@ -152,7 +152,8 @@ __device__ inline void SumBefore(uint32_t* counts) {
   }
 }
 
-// Keeps the elements above the threshold, and the first shared.wanted elements equal to it.
+// Copies the kept elements to shared.kept, in order. These are the elements whose magnitude is
+// above shared.prefix, and the first shared.wanted elements whose magnitude equals it.
 __device__ inline void KeepInOrder(Shared& shared, int size) {
   const int thread = threadIdx.x;
   const int lane = thread % kWarpSize;

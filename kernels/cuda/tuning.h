@@ -53,8 +53,8 @@ class Tuning {
   bool is_kept() const { return is_kept_; }
   // Returns the choice for `name`. Returns nullopt if there is none yet.
   std::optional<std::string> Find(const std::string& name) const;
-  // Stores a choice. `name`, `choice` and `why` must be single lines. `name` must not contain " =
-  // ", and `choice` must not contain " | ".
+  // Stores a choice. `name`, `choice` and `why` must be single lines. They are joined by " = " and
+  // " | ". So `name` must not contain the first, and `choice` must not contain the second.
   void Keep(const std::string& name, const std::string& choice, const std::string& why);
   // Removes the choice that Find() returned for `name`, because it cannot be used any more.
   void Refuse(const std::string& name, const std::string& why);

@@ -58,8 +58,8 @@ using CudaPluginCountEntryPoint = int (*)(int version, absl::Status* error);
 // - Unavailable: there is no driver or no card;
 // - InvalidArgument: the card cannot compute in the dtype.
 absl::StatusOr<std::unique_ptr<kernels::Device>> LoadCudaDevice(const CudaPluginOptions& options);
-// Returns how many CUDA devices this process may use, at least 1. Uses no memory of them. Errors:
-// NotFound or Unavailable, as for LoadCudaDevice().
+// Returns how many CUDA devices this process may use, at least 1. Allocates no memory on them.
+// Errors: NotFound or Unavailable, as for LoadCudaDevice().
 absl::StatusOr<int> CountCudaDevices();
 
 // Returns true if this machine has NVIDIA's driver. Without the driver there is no CUDA device.

@@ -25,8 +25,8 @@ inline Vec Activate(Vec x) {
   return x;
 }
 
-// Returns dy times the slope of the activation at x. With s = sigmoid(2 u), gelu'(x) = s + x s (1 -
-// s) (2 u)'.
+// Returns dy times the slope of the activation at x. With u as above and s = sigmoid(2 u), gelu'(x)
+// = s + x s (1 - s) (2 u)'.
 template <kernels::Activation kActivation>
 inline Vec TimesSlope(Vec dy, Vec x) {
   if (kActivation == kernels::Activation::kRelu) return x > 0.0f ? dy : Vec{};

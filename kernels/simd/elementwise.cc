@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Implements elementwise loops over vectors: sums and optimizers. The elements after the last whole
-// SIMD vector are padded to one, and computed by the same code as all others. So results do not
-// depend on how a vector is divided.
+// Implements elementwise loops over vectors: sums and optimizers. The last elements of a vector may
+// not fill a SIMD vector. They are padded and computed by the same code as all others. So results
+// do not depend on how a vector is divided.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Implements the matrix product after Goto and van de Geijn (2008), "Anatomy of high-performance
-// matrix multiplication". B is packed into panels of kPanelVectors vectors, kDepth deep. A panel
-// stays in the first-level cache while it is multiplied with a block of rows of A. A is read
-// directly, or packed if it is transposed.
+// matrix multiplication". B is packed into panels of at most kDepth rows and kPanelVectors SIMD
+// vectors. A panel stays in the first-level cache while it is multiplied with a block of rows of A.
+// A is read directly, or packed if it is transposed.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"
 

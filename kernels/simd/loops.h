@@ -74,16 +74,16 @@ struct Loops {
   void (*trimmed_mean)(float* out, const float* const* values, const float* weights, int count,
                        int trim, int64_t n);
 
-  // Returns the sum of squares. Adds in f64 in 16 interleaved lanes, so that the result is the same
-  // on every instruction set.
+  // Returns the sum of squares. Adds in f64: element i is added to partial sum i % 16. So the
+  // result is the same on every instruction set.
   double (*sum_of_squares)(const float* x, int64_t n);
   double (*dot_product)(const float* x, const float* y, int64_t n);  // added in the same way
   // Returns true if every |x[i]| < limit. NaN gives false. `limit` is above 0 and may be infinite.
   bool (*all_below)(const float* x, float limit, int64_t n);
 
-  // Does the same, and also computes the sum of squares at the speed of memory: in fp32 within
-  // blocks, whose sums are added in f64. The sum is the same on every instruction set. It is
-  // meaningless if a square is too large for fp32.
+  // Does the same as all_below, and also computes the sum of squares, at the speed of memory. Adds
+  // in fp32 within a block, and adds the sums of blocks in f64. The sum is the same on every
+  // instruction set. It is meaningless if a square is too large for fp32.
   bool (*all_below_with_square_sum)(const float* x, float limit, int64_t n, double* square_sum);
 
   // Computes c [m, n] = alpha * op(a) op(b), or adds the product to c if `add`. op(a) is [m, k],

@@ -107,7 +107,8 @@ TEST_P(LoopsTest, OptimizersDoNotDependOnCuts) {
 
 TEST_P(LoopsTest, WhatIsWrittenIsCheckedWhereverItLies) {
   constexpr float kHuge = 3e38f;
-  // Tests short vectors, and one vector that is long enough to be written past the caches.
+  // Tests short vectors, and one vector that is long enough to be written with stores that bypass
+  // the caches.
   for (int64_t n : {1, 15, 16, 33, (1 << 18) + 5}) {
     std::vector<float> g(n, 0.5f), w(n, 1.0f), out(n), m(n, 0.0f), v(n, 0.0f);
     EXPECT_TRUE(loops_.adamw(&out[0], &w[0], &m[0], &v[0], &g[0], n, kAdamW));

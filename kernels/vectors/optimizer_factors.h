@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Computes the fp32 factors that an optimizer's loop over elements needs from the options of a
-// step. All implementations use the same factors.
+// Computes the fp32 factors of an optimizer's loop over elements, from the options of a step. All
+// implementations use the same factors.
 #pragma once
 
 #include <cmath>
