@@ -179,8 +179,8 @@ class Device {
 
   // Computes y[rows,out] = act(x[rows,in] w[out,in]^T + bias[out]). With WeightOrder::kInOut, w is
   // [in,out]. bias may be empty. If act is not kNone and pre_activation [rows,out] is not empty,
-  // pre_activation is set to the values before the activation, which LinearBackward() needs. On the
-  // CPU both orders give the same bits.
+  // pre_activation is set to the arguments of act, which LinearBackward() needs. On the CPU both
+  // orders give the same bits.
   virtual void LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
                              int64_t in, int64_t out, Activation activation, WeightOrder order) = 0;
   // Computes dx, dw and db from dy.

@@ -29,13 +29,14 @@ class DeviceGroup {
   // Makes later broadcasts to the member wait for all work that is now on its compute stream. Such
   // work may still read the vectors that the broadcasts overwrite.
   virtual void Begin(int member) = 0;
-  // Sets the values of every member to the values of member 0, after all work that is now on member
-  // 0's compute stream. Returns a number for Await(). Errors: that of Fail(); those of a device.
-  virtual absl::StatusOr<int64_t> Broadcast(int member, Buf values) = 0;
-  // Sets the values of member 0 to the sums over all members, after all work that is now on their
-  // compute streams. The values of the other members do not change. Copies add in the order of the
-  // members. NCCL adds in its own order. Returns a number for Await(). Errors: that of Fail();
+  // Sets the values of every member to the values of member 0. The operation runs after all work
+  // that is now on member 0's compute stream. Returns a number for Await(). Errors: that of Fail();
   // those of a device.
+  virtual absl::StatusOr<int64_t> Broadcast(int member, Buf values) = 0;
+  // Sets the values of member 0 to the sums over all members. The operation runs after all work
+  // that is now on their compute streams. The values of the other members do not change. Copies add
+  // in the order of the members. NCCL adds in its own order. Returns a number for Await(). Errors:
+  // that of Fail(); those of a device.
   virtual absl::StatusOr<int64_t> Reduce(int member, Buf values) = 0;
   // Makes later work on the member's compute stream wait for `operation` and all operations before
   // it. So this work may read and overwrite the values of these operations.

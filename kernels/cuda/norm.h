@@ -12,9 +12,9 @@
 namespace lodestar::cuda {
 
 // Shapes: y, sum, a, b, dx, dy [rows, width]; mean, rstd [rows]; gamma, beta, dgamma, dbeta
-// [width]. T is float or __nv_bfloat16. Statistics and sums are in fp32. Rows of up to 2048
-// elements (backward: 4096) are read only once, if they are aligned and consist of whole 16-byte
-// vectors.
+// [width]. T is float or __nv_bfloat16. mean, rstd and all sums are computed in fp32. A row is read
+// only once if it is aligned, consists of whole 16-byte vectors, and has at most 2048 elements
+// (4096 in the backward pass).
 
 // If `b` is null, sum = a, and `sum` may be the same memory as `a`. mean and rstd are computed from
 // `sum` after its values are rounded to T.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A radix sort that begins with the least significant digit. Digits have four bits. Each pass runs
-// three kernels. The first counts the digits of each tile of keys. The second computes places from
-// the counts (digit by digit, tile by tile). The third moves the keys to their places. Every thread
-// has consecutive keys and its own counters. So keys with equal digits keep their order.
+// three kernels:
+// - The first counts the digits of each tile of keys.
+// - The second computes from the counts where the keys of each digit and tile begin in the output.
+//   Digits come in their order, and for each digit the tiles in theirs.
+// - The third moves the keys there. Every thread has consecutive keys and its own counters, so keys
+//   with equal digits keep their order.
 #include "kernels/cuda/radix_sort.h"
 
 #include <bit>

@@ -132,7 +132,7 @@ __device__ inline Summary ThreadSummary(const T* x, uint32_t vectors_end, uint32
   return summary;
 }
 
-// Replaces elements [first, first + kLanes) of row x by their powers times `factor`.
+// Replaces elements [first, first + kLanes) of row x by Power(element, anchor) * factor.
 template <int kLanes, typename T>
 __device__ inline void StorePowers(T* x, uint32_t first, float anchor, float factor) {
   float values[kLanes];

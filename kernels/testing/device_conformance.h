@@ -18,8 +18,8 @@ namespace lodestar::kernels {
 
 // An output may differ from the oracle's by at most units * rounding unit * scale. The rounding
 // unit is that of the narrowest type among the arguments. The scale is the largest value of the
-// output, or `terms` if that is larger. `terms` is needed because inputs are uniform in [-1, 1),
-// and their sums may cancel.
+// output, or `terms` if that is larger. `terms` is for sums whose terms cancel: the output is
+// small, but the rounding errors are not.
 struct Tolerance {
   double units;
   double terms;

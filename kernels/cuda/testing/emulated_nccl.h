@@ -24,7 +24,8 @@ void SetNcclAsyncError(int error);
 // operations returns an error.
 void SetNcclFirstOperationsFail(bool fail);
 
-// Returns functions that work. Each communicator of a clique must be used by its own thread.
+// Returns functions that work. Communicators that were created together must be used by one thread
+// each.
 absl::StatusOr<NcclFunctions> LoadEmulatedNccl();
 // Returns functions that cannot create communicators.
 absl::StatusOr<NcclFunctions> LoadBrokenNccl();
