@@ -25,8 +25,8 @@ constexpr int kServerPingMs = 20'000;
 // Minimum interval of a client's pings. A server disconnects clients that ping more often. It is
 // below kClientPingMs, so that pings of our clients are allowed.
 constexpr int kMinPingIntervalMs = 5'000;
-// Maximum number of pings that come before kMinPingIntervalMs has passed. After more such pings,
-// the server disconnects the client.
+// Maximum number of a client's pings that come sooner than kMinPingIntervalMs after the ping
+// before. After more such pings, the server disconnects the client.
 constexpr int kMaxPingStrikes = 2;
 constexpr int kReconnectInitialMs = 100;
 constexpr int kReconnectMaxMs = 1'000;
