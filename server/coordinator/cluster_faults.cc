@@ -198,6 +198,19 @@ int ClusterFaults::NumCertificates(const std::vector<WorkerId>& workers) const {
   return without + static_cast<int>(certificates.size());
 }
 
+void ClusterFaults::LookForEqualLosses(WorkerId worker, const messages::RoundReport& report,
+                                       absl::Time now) {
+  if (report.num_predictions == 0) return;
+  const std::optional<WorkerId> other = state_.faults.OnLoss(worker, report.round, report.loss_sum);
+  if (!other.has_value()) return;
+  outbox_.RaiseAlarm(
+      absl::StrCat("workers '", state_.NameOf(*other), "' and '", state_.NameOf(worker),
+                   "' report equal losses round by round: they seem to train on the same samples. "
+                   "Give each worker its own, with ps.loader(DataLoader) or with ps.index in the "
+                   "seed"),
+      now);
+}
+
 void ClusterFaults::Accuse(absl::string_view what, absl::string_view seen, absl::Time now) {
   if (outbox_.RaiseAlarm(what, now)) outbox_.Tell(absl::StrCat(what, ": ", seen));
 }

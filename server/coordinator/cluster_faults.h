@@ -55,6 +55,8 @@ class ClusterFaults {
   absl::Status CheckSound(const messages::RegisterCall& call) const;
   FaultVerdict OnWorkerFault(const sync::WorkerFault& fault, absl::Time now);
   FaultVerdict OnNotFinite(WorkerId worker, Round round, absl::string_view text, absl::Time now);
+  // Raises an alarm if this worker and another one seem to train on the same samples.
+  void LookForEqualLosses(WorkerId worker, const messages::RoundReport& report, absl::Time now);
   // Call if the weights of a shard are not finite after this round.
   FaultVerdict OnShardDiverged(int shard, Round round, absl::string_view text, absl::Time now);
 

@@ -471,6 +471,7 @@ absl::Status Coordinator::CountReport(WorkerId worker, const messages::RoundRepo
     return state_.membership.Check(life);
   }
   state_.faults.CountFinite(worker);
+  faults_.LookForEqualLosses(worker, report, now);
   if (report.lost_residual_rounds > 0) {
     outbox_.Tell(absl::StrCat("worker began without its residual name=", state_.NameOf(worker),
                               " rounds=", report.lost_residual_rounds));

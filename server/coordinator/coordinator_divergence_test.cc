@@ -480,6 +480,24 @@ TEST_F(CoordinatorDivergenceTest, LossThatNoTrainerCanHaveCountsAsNotFinite) {
   EXPECT_EQ(refused(1e30), "");
 }
 
+TEST_F(CoordinatorDivergenceTest, EqualLossesOfTwoWorkersRaiseAnAlarm) {
+  Start(Config(3));
+  for (int round = 0; round < 4; ++round) {
+    for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+    for (size_t w = 0; w < workers_.size(); ++w) {
+      messages::RoundReport report = CoordinatorHarness::ReportOf(GrantOf(w));
+      report.loss_sum = w == 1 ? 8.0 : 6.0 / (1.0 + round);
+      cluster_->Ask(workers_[w], report);
+    }
+    const auto accused = Contains(AllOf(HasSubstr("'a'"), HasSubstr("'c'"), Not(HasSubstr("'b'"))));
+    if (round < 2) {
+      EXPECT_THAT(cluster_->observer().alarms, Not(accused)) << round;
+    } else {
+      EXPECT_THAT(cluster_->observer().alarms, accused) << round;
+    }
+  }
+}
+
 TEST_F(CoordinatorDivergenceTest, CountsThatCannotBeAreRefused) {
   Start(Config(2));
   for (const TestWorker& worker : workers_) cluster_->Ask(worker);

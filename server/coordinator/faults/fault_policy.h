@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "common/runtime/ids.h"
 #include "server/coordinator/faults/divergence_policy.h"
+#include "server/coordinator/faults/equal_losses.h"
 #include "server/coordinator/faults/quarantine.h"
 #include "server/coordinator/faults/worker_faults.h"
 
@@ -128,8 +129,19 @@ class FaultPolicy {
   void Resume(WorkerId worker, WorkerFaults::Memory memory) {
     workers_[worker] = WorkerFaults(std::move(memory));
   }
-  void Forget(WorkerId worker) { workers_.erase(worker); }
-  void ForgetWorkers() { workers_.clear(); }
+  void Forget(WorkerId worker) {
+    workers_.erase(worker);
+    equal_losses_.Forget(worker);
+  }
+  void ForgetWorkers() {
+    workers_.clear();
+    equal_losses_.ForgetAll();
+  }
+  // Records the worker's loss of this round. Returns a worker that seems to train on the same
+  // samples, see EqualLosses::OnReport().
+  std::optional<WorkerId> OnLoss(WorkerId worker, Round round, double loss) {
+    return equal_losses_.OnReport(worker, round, loss);
+  }
 
   const Quarantine& quarantine() const { return quarantine_; }
   void ShutOut(Quarantine::Entry entry) { quarantine_.Add(std::move(entry)); }
@@ -153,7 +165,8 @@ class FaultPolicy {
   DivergencePolicy limits_;
   Memory memory_;
   std::map<WorkerId, WorkerFaults> workers_;
-  Quarantine quarantine_;  // kept over all incarnations of the servers
+  EqualLosses equal_losses_;  // not remembered over a restart of the coordinator
+  Quarantine quarantine_;     // kept over all incarnations of the servers
   std::optional<Divergence> last_divergence_;
   std::optional<Setback> setback_;
 };
