@@ -10,26 +10,26 @@
 
 namespace lodestar::wire {
 
-// kChunkBytes is the payload of a chunk that we send, kMaxChunkBytes the maximum payload that we
-// accept. gRPC opens a stream's flow-control window by at most 1 MiB at a time. So the sender of a
-// larger chunk would have to wait in the middle of the chunk.
+// kChunkBytes is the payload of each chunk that we send. kMaxChunkBytes is the largest payload that
+// we accept. A sender of larger chunks than kChunkBytes would wait in the middle of each chunk,
+// because gRPC opens a stream's flow-control window by at most 1 MiB at a time.
 inline constexpr size_t kChunkBytes = size_t{1} << 20;
 inline constexpr size_t kMaxChunkBytes = size_t{4} << 20;
 // Minimum of PullRequest.max_chunk_bytes.
 inline constexpr size_t kMinChunkLimitBytes = size_t{1} << 10;
-// Payload of the first chunk of a pushed bucket. A server holds this chunk for every stream that
-// waits for space for its bucket.
+// Payload of the first chunk of a pushed bucket. It is small: while streams wait for space for
+// their buckets, the server keeps the first chunk of each in memory.
 inline constexpr size_t kFirstChunkBytes = size_t{1} << 10;
 // Maximum size of a message. gRPC refuses larger messages before they are read.
 inline constexpr int kMaxMessageBytes = 8 << 20;
-// Size of a block of shared memory. A block holds one chunk. kSharedBlocks is the number of blocks
-// for each direction. All blocks fit into the last-level cache, and there are enough of them that
-// neither side waits for the other.
+// kSharedBlockBytes is the size of a block of shared memory. Each block holds one chunk.
+// kSharedBlocks is the number of blocks for each direction. It is small enough that all blocks fit
+// into the last-level cache, and large enough that neither side waits for a free block.
 inline constexpr size_t kSharedBlockBytes = size_t{2} << 20;
 inline constexpr int kSharedBlocks = 6;
-// Number of connections from a worker to each server. A second connection makes loopback nearly as
-// fast as raw TCP, and more do not help. If a server has less than kBytesForManyChannels of the
-// model, only one connection is used: a second one would only cost memory for each worker.
+// kDataChannelsPerServer is the number of connections from a worker to each server. A second
+// connection makes loopback nearly as fast as raw TCP, and a third does not help. If a server's
+// shard is smaller than kBytesForManyChannels, only one connection is used, to save memory.
 inline constexpr int kDataChannelsPerServer = 2;
 inline constexpr int64_t kBytesForManyChannels = int64_t{4} << 20;
 
@@ -44,7 +44,8 @@ inline constexpr int kHandshakeTimeoutMs = 10'000;
 // Metadata key of a bulk call. The value is the call's number, which ParameterService.DescribeCalls
 // uses.
 inline constexpr char kCallNumberKey[] = "lodestar-call";
-// Metadata key of every call that is made for a worker. The value is RegisterReply.life_secret.
+// Metadata key of every call in a worker's name. The value is that worker's
+// RegisterReply.life_secret.
 inline constexpr char kLifeSecretKey[] = "lodestar-life";
 // Metadata key of a control call. The value is the call's id in the logs of both sides
 // (common/runtime/request_id.h). A server that refuses the call returns the id in the trailing
@@ -58,20 +59,21 @@ grpc::ChannelArguments DataChannelArguments();
 // Returns the arguments of the channel for registration, heartbeats, grants and status.
 grpc::ChannelArguments ControlChannelArguments();
 
-// Sets how gRPC reads connections: little memory per connection, and no wake-up of a thread before
-// a whole frame of a chunk has arrived. Must be called once at the top of main(), before any
-// thread. A worker inside another program must not call it.
+// Sets how gRPC reads connections. gRPC then uses little memory per connection, and wakes a thread
+// only after a whole frame of a chunk has arrived. Must be called once at the top of main(), before
+// any thread. A worker inside another program must not call it.
 void SetUpGrpcProcess();
 struct ServerOptions {
-  // True means that each stream may have as many unread bytes on their way as the path can hold.
-  // False means that few bytes may be unread, and that up to 1 MiB per round trip may arrive while
-  // the stream is read.
+  // Says how many bytes of a stream may arrive before the server reads them. True means that gRPC
+  // measures the path and allows as many bytes as are in transit on a fully used path. False means
+  // some 4 KiB. While the server reads a message, False allows 1 MiB per round trip.
   bool long_paths = false;
-  // Maximum bytes of messages that are being received or sent. If there are more, gRPC ends calls.
+  // Maximum memory for messages that the server is receiving or sending. If messages need more,
+  // gRPC ends calls.
   int64_t message_bytes = int64_t{1} << 30;
-  // Maximum number of open calls of a client on one connection. The client holds further calls
-  // back. The number is above the server's limit of calls per worker. Otherwise a worker could
-  // never exceed that limit, and would not be told of it.
+  // Maximum number of open calls of a client on one connection. Further calls wait in the client.
+  // The number is above the server's limit of calls per worker, so that a worker that exceeds that
+  // limit gets the server's error.
   int calls_per_connection = 128;
 };
 // Sets limits of messages, calls and memory, keepalive and buffers of a server. The caller adds

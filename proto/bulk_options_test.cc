@@ -13,8 +13,8 @@
 namespace lodestar::wire {
 namespace {
 
-// Returns what the process logs when gRPC fails to listen. The address is one that no machine has
-// (RFC 5737).
+// Returns what the process logs when gRPC cannot listen at an address that no machine has (RFC
+// 5737).
 std::string WrittenByAFailure() {
   testing::internal::CaptureStderr();
   grpc::ServerBuilder builder;
@@ -47,7 +47,8 @@ TEST(BulkOptionsTest, AllChannelsAskWithinASecondAgainWhereANameLeads) {
   }
 }
 
-// Texts that are not UTF-8 must not be logged. Otherwise any peer could fill the log.
+// protobuf's message about a text that is not UTF-8 must be logged only at the level debug.
+// Otherwise any peer could fill the log.
 TEST(BulkOptionsTest, ErrorsOfProtobufAreForDevelopers) {
   DataChannelArguments();
   const auto written_by_a_text = [] {

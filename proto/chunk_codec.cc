@@ -24,11 +24,12 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// Maximum size of a header: fifteen fields, each with a tag of one byte and at most ten more bytes.
+// Maximum size of a chunk's header: fifteen fields. Each has a tag of one byte and at most ten more
+// bytes.
 constexpr size_t kMaxHeaderBytes = 15 * 11;
 
-// Maximum number of payload bytes that are copied before the next call of `arrived`. They fit into
-// a second-level cache.
+// Maximum number of payload bytes that are copied between two calls of `arrived`. They fit into a
+// second-level cache.
 constexpr size_t kCachedBytes = 128 << 10;
 
 absl::Status Malformed(absl::string_view what) {
@@ -263,8 +264,8 @@ bool ReadLength(CodedInputStream& input, uint64_t& length) {
 // Maximum depth of groups, the same as in generated code.
 constexpr int kMaxGroupDepth = 100;
 
-// Skips an unknown field. Stricter than SkipField(), which accepts field number 0 and tags of any
-// length within groups, and cuts lengths to 32 bits.
+// Skips an unknown field. SkipField() of protobuf accepts more: field number 0, tags of any length
+// within groups, and lengths above 32 bits, of which it ignores the upper bits.
 bool SkipUnknown(CodedInputStream& input, uint32_t tag, int depth = 0) {
   if (WireFormatLite::GetTagFieldNumber(tag) == 0) return false;
   switch (WireFormatLite::GetTagWireType(tag)) {
@@ -480,7 +481,8 @@ absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(
     const void* piece = nullptr;
     int size = 0;
     if (!input_->GetDirectBufferPointer(&piece, &size)) return Malformed("data is cut");
-    // Copies at most up to the next point at which `arrived` must be called.
+    // Copies bytes until the piece or the payload ends, or until kCachedBytes are copied. Then
+    // `arrived` is called.
     const size_t taken = std::min(
         {data_bytes_ - done, static_cast<size_t>(size), kCachedBytes - done % kCachedBytes});
     copy(piece, taken);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Encodes and decodes PushChunk and PullChunk (proto/parameter_service.proto) by hand. The bytes
-// are legal protobuf. The payload is never copied when it is sent. When it is received, it is
-// copied once, into its final place.
+// are legal protobuf. The payload is not copied when it is sent. When it is received, it is copied
+// once, from gRPC's buffer to the caller's destination.
 //
 //   out: ByteBuffer [slice: all small fields, tag and length of `data` | slice over the tensor]
 //   in:  small fields -> the caller finds the destination -> `data` straight into it, summed
 //
-// Any legal encoding is read if `data` comes after the other known fields. Unknown fields are
-// skipped.
+// The reader accepts every legal encoding in which `data` comes after the other known fields. It
+// skips unknown fields.
 #pragma once
 
 #include <google/protobuf/io/coded_stream.h>
@@ -75,16 +75,16 @@ struct PullChunkHeader {
 uint64_t ChecksumOf(const PushChunkHeader& header, size_t data_bytes);
 uint64_t ChecksumOf(const PullChunkHeader& header, size_t data_bytes);
 
-// Returns the value of the field crc32c for a request. Without the checksum, a pull whose request
-// was damaged might wait for a version that never comes.
+// Returns the value of the field crc32c for a request. The checksum finds damaged requests. A
+// damaged min_round could make a pull wait for a version that never comes.
 uint32_t ChecksumOf(const v1::PullRequest& request);
 
 // Return a message whose payload is in shared memory, at header.place.
 grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header);
 grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header);
 
-// Return a message that refers to `data`. The message keeps `owner` until gRPC has released the
-// bytes, which may be after the end of the call.
+// Return a message that refers to `data` without a copy. The message owns a reference to `owner`
+// until gRPC has released the bytes, which may be after the end of the call.
 grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header, const void* data, size_t data_bytes,
                                  std::shared_ptr<const void> owner);
 grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header, const void* data, size_t data_bytes,
@@ -93,14 +93,15 @@ grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header, const void* data
 // Progress of a payload that is arriving.
 struct ArrivedBytes {
   size_t end;  // number of bytes in the destination
-  // The bytes that were copied last, at the place that they were copied from. During the call of
-  // `arrived` they are still in the cache and do not change, even if the destination is not in the
-  // cache. The span is empty if the payload is in shared memory, which the peer may change.
+  // The bytes that were copied last, in gRPC's buffer and not in the destination. They are still in
+  // the cache, and do not change while `arrived` runs. The span is empty if the payload is in
+  // shared memory, because the peer may change that memory.
   absl::Span<const std::byte> last;
 };
 
-// Reads one message in two steps, so that the caller can find the destination, or wait for it, in
-// between. Not thread-safe, but the two steps may be on different threads.
+// Reads one message in two steps. Between ReadHeader() and ReadData(), the caller finds the
+// destination of the payload, or waits for it. Not thread-safe, but the two steps may run on
+// different threads.
 template <typename Header>
 class ChunkReader {
  public:
@@ -109,25 +110,26 @@ class ChunkReader {
   ChunkReader(const ChunkReader&) = delete;
   ChunkReader& operator=(const ChunkReader&) = delete;
 
-  // Reads the small fields and stops at the payload. Must be called only once. Errors: DataLoss
-  // (not legal protobuf; a payload that is longer than the message or also in shared memory; known
-  // fields after the payload; no payload, or a payload for a skipped step; a header that was
-  // damaged on its way); InvalidArgument (more than kMaxChunkBytes of data).
+  // Reads the small fields and stops at the payload. Must be called only once. Errors:
+  //   DataLoss         the message is not legal protobuf, or its header was damaged on the way. Or
+  //                    the payload is missing, longer than the message, in two places (message and
+  //                    shared memory), before a known field, or sent for a skipped step.
+  //   InvalidArgument  the payload is larger than kMaxChunkBytes.
   absl::Status ReadHeader();
   const Header& header() const { return header_; }
   // Returns the length of the payload: 1 to kMaxChunkBytes, or 0 for a step that was skipped.
   // Requires: ReadHeader() was OK.
   size_t data_bytes() const { return data_bytes_; }
-  // Returns true if the header has a checksum. The checksum itself may be 0. Must be called after
-  // ReadHeader().
+  // Returns true if the message has a checksum of its header. A checksum with the value 0 also
+  // counts. Must be called after ReadHeader().
   bool has_header_checksum() const { return has_header_checksum_; }
   // Returns true if the payload is in the region header().place.region.
   bool is_shared() const { return header_.place.region != 0; }
   // Copies the payload to `destination`, which has room for data_bytes(). Returns the checksum of
-  // the bytes written there, computed in the same pass. `region` is header().place.region if
-  // is_shared(), else unused. `arrived` is called with the bytes of the payload, in order, as soon
-  // as they are copied. Must be called only once, after ReadHeader() was OK. Errors: as
-  // ReadHeader(); InvalidArgument (the place is not in the region).
+  // the bytes written there, which is computed during the copy. `region` is header().place.region
+  // if is_shared(), else unused. Calls `arrived` after each part that was copied, in order. Must be
+  // called only once, after ReadHeader() was OK. Errors: as ReadHeader(); InvalidArgument
+  // (header().place is not in the region).
   absl::StatusOr<uint32_t> ReadData(
       void* destination, const storage::SharedRegion* region = nullptr,
       absl::FunctionRef<void(const ArrivedBytes&)> arrived = [](const ArrivedBytes&) {},
@@ -139,7 +141,7 @@ class ChunkReader {
   absl::Status BeginData();
   absl::Status CheckLength(uint64_t bytes) const;
 
-  // Each of the three members below refers to the member before it.
+  // The order matters: reader_ uses message_, and input_ uses reader_.
   grpc::ByteBuffer message_;
   std::optional<grpc::ProtoBufferReader> reader_;
   std::optional<google::protobuf::io::CodedInputStream> input_;

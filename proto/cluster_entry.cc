@@ -46,8 +46,8 @@ constexpr absl::Duration kLockPause = absl::Milliseconds(20);
 constexpr absl::Duration kRenewalTimeout = absl::Seconds(20);
 constexpr absl::Duration kFirstPause = absl::Seconds(5);
 constexpr absl::Duration kLongestPause = absl::Minutes(5);
-// Interval of checks whether the certificate must be renewed. It is short, because clocks may be
-// set and machines may sleep.
+// Interval of checks whether the certificate must be renewed. A long sleep could miss the time of
+// renewal, because clocks may be set and machines may be suspended.
 constexpr absl::Duration kLookInterval = absl::Seconds(15);
 // Maximum age of a certificate. An older certificate is renewed.
 constexpr absl::Duration kLongestUse = absl::Hours(12);
@@ -69,9 +69,9 @@ absl::Status CheckRole(const security::Identity& identity, absl::Span<const secu
 constexpr char kHostMark = '@';  // no identity's name has this character
 
 // Returns the folder's name for an identity: ROLE-NAME, or ROLE@HOST for a worker or server without
-// a name of its own. The host is in the name for two reasons: machines may share the state folder,
-// as compute nodes share a home, and two workers with the same certificate could not be told apart.
-// For psctl that does not matter, so its folder has no host.
+// a name. Several machines may share the state folder, as compute nodes share a home. HOST gives
+// each machine a certificate of its own, so that its worker or server can be told from the others.
+// psctl needs no HOST.
 std::string LeafOf(const security::SecurityFlags& flags, security::Role role,
                    const std::string& name) {
   if (!name.empty()) return absl::StrCat(security::RoleName(role), "-", name);
@@ -86,16 +86,17 @@ bool IsLeafOf(security::Role role, absl::string_view leaf) {
          (leaf.empty() || leaf.front() == '-' || leaf.front() == kHostMark);
 }
 
-// Returns text about the folder: with which flags, or on which host, a program uses it.
+// Returns text for messages: with which --name, or on which host, a program uses the folder `leaf`.
 std::string StartsOfLeaf(security::Role role, absl::string_view leaf) {
   leaf.remove_prefix(security::RoleName(role).size());
   if (leaf.empty()) return "without --name";
   return absl::StrCat(leaf.front() == kHostMark ? "on the host " : "with --name=", leaf.substr(1));
 }
 
-// Takes over the folder of an earlier release, which had one folder for all machines. The first
-// machine gets the folder. Leaves a link in its place. So programs of that release still find the
-// folder, and other machines see that one machine has it already.
+// Renames the folder of an earlier release to the folder of this machine, `leaf`. The earlier
+// release had one folder for all machines, and the first machine that calls this function gets it.
+// A link stays at the old path. Programs of the earlier release still find the folder through the
+// link, and other machines see that the folder already belongs to one machine.
 void TakeSharedFolder(const std::string& cluster, const std::string& leaf, security::Role role) {
   const std::string shared = absl::StrCat(cluster, "/", security::RoleName(role));
   const std::string own = absl::StrCat(cluster, "/", leaf);
@@ -246,9 +247,10 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const security::SecurityFlags& fl
     if (const absl::Status role = CheckRole(facts->identity, roles, "its token"); !role.ok()) {
       return WithOrigin(flags, role);
     }
-    // The folder is replaced by a new one, without the old token and the old reason. If the process
-    // ends before it notes the token, the folder has no token. The next start then keeps the
-    // certificate, because the join string may allow only one enrolment.
+    // WriteCredentials() makes a new folder, without the old token file and the old reason. If the
+    // process ends before it writes the new token file, the folder has none. The next start then
+    // uses the certificate and does not enrol again, because the join string may allow only one
+    // enrolment.
     RETURN_IF_ERROR(security::WriteCredentials(folder, credentials));
     RETURN_IF_ERROR(output::WriteFileAtomically(TokenPath(folder), join.token_id));
     logging::LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
@@ -269,9 +271,9 @@ struct KeptFolder {
   bool is_joined = false;  // false: this machine's coordinator wrote it
 };
 
-// Returns the folders that may have a certificate for the role and the name, valid or not. They are
-// the folder that the coordinator of this machine has written for its user, and the folders of
-// joined clusters.
+// Returns the folders that have a certificate, valid or not, for the role and the name. The first
+// is the folder in --state_dir that the coordinator of this machine writes. The others belong to
+// the clusters that this machine has joined.
 std::vector<KeptFolder> KeptFolders(const security::SecurityFlags& flags, security::Role role,
                                     const std::string& name) {
   if (flags.state_dir.empty()) return {};
@@ -325,11 +327,12 @@ std::vector<std::string> UselessLeftovers(const security::SecurityFlags& flags, 
   return leftovers;
 }
 
-// Chooses one of the certificates that earlier starts have stored, for a server. `certificate` is
-// the server's own certificate. Empty means that the server has not shown its certificate. In that
-// case a stored certificate is chosen only if there is just one. `reasons` says why other
-// certificates cannot be used. Errors: Unavailable (several could be used); Unauthenticated (none
-// can be used); those of CheckRole().
+// Chooses a certificate for a server, from the `folders` of earlier starts. `certificate` is the
+// server's own certificate. Empty means that the server sent none. In that case a stored
+// certificate is chosen only if there is just one that can be used. `reasons` says why still other
+// certificates cannot be used, for the error. Errors: Unavailable (the server sent no certificate,
+// and several could be used; or a clock is wrong); Unauthenticated (none can be used); those of
+// CheckRole().
 absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
                                         absl::Span<const security::Role> roles,
                                         const std::string& certificate,
@@ -374,10 +377,11 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
 }
 
 // Enters the cluster with the certificate from `folders` that the server at `address` accepts.
-// `address` is one of `servers`. `leftovers` describes certificates that cannot be used. `name` is
-// the name for which a new token would help. Errors: Unavailable, DeadlineExceeded (no server
-// answers there, or the answer does not show which certificate to use); Unauthenticated (no stored
-// certificate can be used); PermissionDenied (the certificate is for another role).
+// `address` is one of `servers`. For the text of errors, `leftovers` describes other certificates
+// that cannot be used, and `name` is the identity's name. Errors: Unavailable, DeadlineExceeded (no
+// server answers at `address`, or the answer does not show which certificate to use);
+// Unauthenticated (no stored certificate can be used); PermissionDenied (the certificate is for
+// another role).
 absl::StatusOr<ClusterEntry> EnterAt(const security::SecurityFlags& flags,
                                      absl::string_view address, const std::string& servers,
                                      absl::Span<const KeptFolder> folders,
@@ -390,8 +394,8 @@ absl::StatusOr<ClusterEntry> EnterAt(const security::SecurityFlags& flags,
   const absl::StatusOr<Greeting> greeting = Greet(std::string(address), timeout);
   if (!greeting.ok()) return at_address(greeting.status());
   if (!greeting->is_tls) {
-    // With plain text the program may later connect to any of the servers, so plain text must be
-    // allowed for all of them.
+    // The program may later connect to any of the servers, so plain text must be allowed for all of
+    // them.
     for (const absl::string_view server : absl::StrSplit(servers, ',')) {
       if (CheckMayBePlain("", server, security::SecurityFlags()).ok()) continue;
       return absl::UnavailableError(
@@ -429,7 +433,7 @@ absl::StatusOr<ClusterEntry> EnterWithKept(const security::SecurityFlags& flags,
   const std::vector<KeptFolder> folders = KeptFolders(flags, roles.front(), name);
   const std::vector<std::string> leftovers = UselessLeftovers(flags, roles.front(), name);
   if (folders.empty() && leftovers.empty()) return ClusterEntry();
-  // The last error, or the error of a server that answers but accepts none of the certificates.
+  // The first Unauthenticated error of a server. If there is none, the last error.
   absl::Status failure;
   for (const absl::string_view address : absl::StrSplit(servers, ',')) {
     absl::StatusOr<ClusterEntry> entry =

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Gets the credentials of a program that starts: the operator's own, those of a join string, or
-// none. Stores the credentials of a join string for the next start, and renews them while the
-// program runs.
+// Gets the credentials of a program that starts. They are the operator's certificate files
+// (--tls_cert), those that a join string brings, those that an earlier start has stored, or none
+// (plain text). Stores the credentials of a join string for the next start, and renews them while
+// the program runs.
 #pragma once
 
 #include <functional>
@@ -26,15 +27,16 @@ namespace lodestar::wire {
 struct ClusterEntry {
   std::optional<security::CredentialFiles> files;  // nullopt means plain text
   std::optional<security::Identity> identity;      // set if `files` is set
-  // HOST:PORT[,HOST:PORT...] from the join string, or of the cluster for which an earlier start has
-  // stored a certificate. Empty means that there is neither a join string nor a stored certificate.
+  // Addresses of the cluster's servers, HOST:PORT[,HOST:PORT...]. They come from the join string.
+  // If a stored certificate is used, they are the `servers` given to EnterCluster(). Empty means
+  // that neither is used.
   std::string servers;
   bool is_renewable = false;  // true: CredentialRenewer can renew the files
-  // Gets new credentials for the same name into `files`, with the join string. Null means that
-  // there is no join string. Blocks. Errors: those of Enroll() and of the files.
+  // Gets new credentials for the same name into `files`, with the join string. Null means that the
+  // program has no join string. Blocks. Errors: those of Enroll() and of the files.
   std::function<absl::Status()> enrol_again = nullptr;
 
-  // Returns the security of a worker or psctl, which logs what is wrong with the files.
+  // Returns the security of a worker or psctl. It logs what is wrong with the files.
   TransportSecurity MakeSecurity() const {
     return files.has_value() ? TransportSecurity(*files, FileWarnings::kLogged)
                              : TransportSecurity();
@@ -42,12 +44,15 @@ struct ClusterEntry {
 };
 
 // Gets credentials. `roles` are the roles that the program may have, its usual role first. `name`
-// is the wanted name of the identity. If it is empty, the machine's name is used. `servers` is
-// HOST:PORT[,HOST:PORT...], to which a program without a join string connects. Such a program uses
-// the certificate that an earlier start has stored for that cluster. It uses plain text in two
-// cases: if a server speaks plain text and all servers are on this machine, or if no certificate is
-// stored, not even a useless one. Blocks while it enrols or asks servers, for at most `timeout` per
-// address.
+// is the wanted name of the identity. If it is empty, the machine's name is used. Blocks while it
+// enrols or asks servers, for at most `timeout` per address.
+//
+// If the program has neither certificate files nor a join string, it uses the certificate that an
+// earlier start has stored for the cluster of `servers`, HOST:PORT[,HOST:PORT...]. It uses plain
+// text in these cases:
+// - --insecure is given, or `servers` is empty.
+// - No earlier start has stored a certificate.
+// - A server speaks plain text, and all servers are on this machine.
 //
 // Errors: those of the files and of Enroll(); PermissionDenied (the credentials are for another
 // role); Unauthenticated (a server needs a certificate, none of the stored ones is for it, and no
@@ -62,9 +67,9 @@ absl::StatusOr<ClusterEntry> EnterCluster(const security::SecurityFlags& flags,
 bool KeepsCertificate(const security::SecurityFlags& flags, security::Role role,
                       const std::string& name);
 
-// Returns text about useless certificates of earlier starts for a program with this name:
-// certificates that were removed, or that are for other names. The text is for a message that asks
-// for --join. Empty means that there are no such certificates.
+// Returns text about certificates of earlier starts that a program with this name cannot use,
+// because they were removed or are for other names. The text is for a message that asks for --join.
+// Empty means that there are no such certificates.
 std::string LeftoversText(const security::SecurityFlags& flags, security::Role role,
                           const std::string& name);
 
@@ -72,10 +77,10 @@ std::string LeftoversText(const security::SecurityFlags& flags, security::Role r
 // server's reason. A program that looks for a certificate finds none, and reports the reason.
 void ThrowAwayCertificate(const security::CredentialFiles& files, absl::string_view why);
 
-// Does the same as EnterCluster(), but if no server answers, tries again for up to the time in
-// `connect` and logs that, because programs start in any order. If `connect.servers` is empty,
-// messages name the addresses that are asked. Errors also: Cancelled (`is_interrupted` returned
-// true); Unavailable (the time is over).
+// Does the same as EnterCluster(). Programs start in any order, so if no server answers, tries
+// again for up to the time in `connect`, and logs that. If `connect.servers` is empty, messages
+// name the addresses that are asked. Errors also: Cancelled (`is_interrupted` returned true);
+// Unavailable (the time is over).
 absl::StatusOr<ClusterEntry> AwaitEntry(const security::SecurityFlags& flags,
                                         absl::Span<const security::Role> roles,
                                         const std::string& name, const std::string& servers,
@@ -87,10 +92,10 @@ absl::StatusOr<ClusterEntry> AwaitEntry(const security::SecurityFlags& flags,
 absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses,
                              const security::SecurityFlags& flags);
 
-// Returns the time at which a certificate that ends at `until` must be renewed. Its file was
-// written at `written`. The time is the middle between both times, but at most 12 hours after
-// `written`: if a clock was ahead when the certificate was made, it must not be used for long. If
-// the clock was set back after `written`, returns `now`. Pure.
+// Returns the time at which a certificate must be renewed. Its file was written at `written`, and
+// it ends at `until`. The time is in the middle between these two, but at most 12 hours after
+// `written`. The 12 hours are for a certificate that ends too late, because a clock was ahead when
+// it was made. If the clock was set back after `written`, returns `now`. Pure.
 absl::Time RenewalDue(absl::Time written, absl::Time until, absl::Time now);
 
 // Keeps the files of a program's certificate valid: renews the certificate when RenewalDue() says

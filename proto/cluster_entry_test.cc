@@ -392,7 +392,8 @@ TEST(ClusterEntryTest, TheTokenBeforeIsForgottenBeforeTheCertificateOfAnotherIsT
   const std::string folder =
       absl::StrCat(flags.state_dir, "/joined/", hash.substr(0, 16), "/operator-box");
   ASSERT_OK(security::WriteCredentials(folder, *old));
-  // The link leads to a file that can be read but not written, so the token cannot be noted.
+  // The link leads to a file that can be read but not written, so EnterCluster() cannot write the
+  // token's id.
   std::filesystem::create_symlink("/proc/sys/kernel/ostype", folder + "/token");
   int num_enrolled = 0;
   const auto certify = [&](const v1::EnrollRequest& request) -> absl::StatusOr<v1::EnrollReply> {
@@ -415,7 +416,7 @@ TEST(ClusterEntryTest, TheTokenBeforeIsForgottenBeforeTheCertificateOfAnotherIsT
   };
   EXPECT_OK(enter());
   EXPECT_OK(enter());
-  // This is the state if a process ended before it noted the token.
+  // A process that ends before it writes the token's id leaves the folder in this state.
   std::filesystem::remove(folder + "/token");
   EXPECT_OK(enter());
   EXPECT_EQ(num_enrolled, 1);

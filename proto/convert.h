@@ -25,9 +25,9 @@ namespace lodestar::wire {
 v1::ModelSpec ToProto(const params::ModelSpec& spec);
 absl::StatusOr<params::ModelSpec> FromProto(const v1::ModelSpec& spec);
 
-// Initializers are not sent, so a layout from a message starts all tensors at zero. A program that
-// initializes weights builds a layout from the model spec and compares it with the one from the
-// message.
+// Converts a layout without its initializers: in a layout that was converted back, all tensors
+// start at zero. To initialize weights, a program builds the layout from the model spec, and
+// compares it with the one from the message.
 v1::Layout ToProto(const params::Layout& layout);
 // Converts a layout. Errors also: InvalidArgument if `hash` is set and does not match the tensors.
 absl::StatusOr<params::Layout> FromProto(const v1::Layout& layout);

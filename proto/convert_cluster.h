@@ -3,8 +3,8 @@
 // Converts between the messages of workers and coordinator in proto/cluster_service.proto and
 // common/messages/cluster_messages.h, for both sides.
 //
-// FromProto() checks lengths of texts, signs, finite numbers, and that the parts of a message fit
-// each other, before it uses them. Errors are InvalidArgument and name the field. Texts that are
+// FromProto() checks lengths of texts, signs, that numbers are finite, and that the parts of a
+// message agree with each other. Errors are InvalidArgument and name the field. Texts that are
 // shown have passed PeerText().
 #pragma once
 
@@ -41,8 +41,9 @@ v1::RegisterRequest ToProto(const messages::RegisterCall& call);
 absl::StatusOr<messages::RegisterCall> FromProto(const v1::RegisterRequest& request);
 
 v1::RegisterReply ToProto(const messages::Registration& registration);
-// Converts a reply. Errors also: InvalidArgument if layout, servers and buckets do not fit each
-// other. A worker uses its own bucket plan, so the plan is computed again and must be equal.
+// Converts a reply. Computes the bucket plan from the reply's layout and servers. Errors also:
+// InvalidArgument if that plan is not the one in the reply, or if layout and servers do not fit
+// each other.
 absl::StatusOr<messages::Registration> FromProto(const v1::RegisterReply& reply);
 
 v1::DatasetInfo ToProto(const messages::DatasetInfo& dataset);

@@ -10,8 +10,8 @@
 namespace lodestar::wire {
 namespace {
 
-// A row of a table: a value of an enum in its native form and in messages. Each enum has one table,
-// which is used in both directions.
+// A row of a table: a value of an enum in its native form and its form in messages. Each enum has
+// one table for both directions.
 template <typename Native, typename Wire>
 struct EnumRow {
   Native native;

@@ -262,7 +262,7 @@ TEST(ConvertTest, WhatALayoutMarksSurvives) {
   EXPECT_OK(params::CheckSameLayout(layout, "sent", back, "received"));
   EXPECT_TRUE(back.is_averaged(1));
   EXPECT_FALSE(back.is_averaged(0));
-  // The mark `embedding` is not part of the hash.
+  // TensorSpec.embedding is not part of the layout's hash, so it is checked here.
   EXPECT_TRUE(back.tensors()[0].embedding);
   EXPECT_FALSE(back.tensors()[1].embedding);
 }
@@ -474,7 +474,7 @@ TEST(ConvertClusterTest, OnlyServersAtHostAndPortAreDialled) {
       "257 servers, allowed are 256");
 }
 
-// A very small message can ask for a plan that needs more memory than there is.
+// A very small message can describe a bucket plan that needs more memory than the machine has.
 TEST(ConvertClusterTest, ARegistrationIsRefusedBeforeAnythingIsMadeOfIt) {
   v1::RegisterReply wire = ToProto(SomeRegistration());
   wire.mutable_job()->set_bucket_bytes(4);

@@ -42,7 +42,7 @@ absl::Status SocketError(absl::string_view action) {
 // A non-blocking socket, with TLS after BeginTls(). All operations have the same deadline.
 class Connection {
  public:
-  // `is_accepted` is false if the other side's system has not accepted the connection yet.
+  // False means that the peer's operating system has not accepted the connection yet.
   Connection(int descriptor, absl::Time deadline, bool is_accepted = true)
       : descriptor_(descriptor), deadline_(deadline), is_accepted_(is_accepted) {
     fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) | O_NONBLOCK);
@@ -327,8 +327,8 @@ absl::StatusOr<security::Credentials> EnrollAt(const std::string& address,
   return credentials;
 }
 
-// Stores in `shown` the certificate of the server and those between it and its authority. Suspends
-// the handshake.
+// Stores in `shown` the server's certificate and the further certificates that it has sent. Then
+// suspends the handshake.
 int KeepAndLeave(X509_STORE_CTX* store, void* shown) {
   std::string& chain = *static_cast<std::string*>(shown);
   X509* const certificate = X509_STORE_CTX_get0_cert(store);
@@ -377,8 +377,8 @@ absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeou
   ASSIGN_OR_RETURN(Connection connection, Dial(address, absl::Now() + timeout));
   const security::OwnedSslContext context = NewContext(TLS_client_method());
   Greeting greeting;
-  // The handshake is not completed: without a certificate of this program, the server would report
-  // it as failed.
+  // The handshake is suspended and not completed. If it were completed, the server would report
+  // that it failed, because this program shows no certificate.
   SSL_CTX_set_cert_verify_callback(context.get(), &KeepAndLeave, &greeting.certificate);
   const absl::Status greeted = connection.BeginTls(context.get(), /*is_server=*/false);
   if (!greeting.certificate.empty()) {
@@ -393,8 +393,8 @@ absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeou
       greeting.is_tls = true;
       return greeting;
     default:
-      // A server that closed the connection has not shown whether it speaks TLS. So the error is
-      // returned.
+      // After other errors, such as a closed connection, it is not known whether the server speaks
+      // TLS.
       RETURN_IF_ERROR(greeted);
   }
   greeting.is_tls = true;

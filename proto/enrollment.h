@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Gets a machine's first certificate: both sides of the exchange described in
-// proto/authority_service.proto. A machine checks the authority before it sends the secret. During
-// an enrolment no HTTP/2 is spoken, so strangers cannot reach it.
+// Gets a machine's first certificate. Has both sides of the exchange described in
+// proto/authority_service.proto. A machine checks the authority before it sends the secret. An
+// enrolment does not use HTTP/2, so machines without a certificate never reach gRPC's HTTP/2 code.
 #pragma once
 
 #include <functional>
@@ -22,15 +22,17 @@ namespace lodestar::wire {
 // First bytes of an enrolment's connection.
 inline constexpr absl::string_view kEnrollmentPreamble = "LODESTAR-ENROLL-1\n";
 
-// Checks that a server's certificate is valid at `now`. If it is not valid, a clock is wrong, or
-// the server is about to renew its certificate. So the caller should try again. Errors: Unavailable
-// with the times of both sides; InvalidArgument (not a certificate).
+// Checks that a server's certificate is valid at `now`. Errors: Unavailable with the times of both
+// sides (a clock is wrong, or the server has not renewed its certificate; the caller should try
+// again); InvalidArgument (not a certificate).
 absl::Status CheckServerTimes(const std::string& certificate, absl::Time now);
 
-// Makes a key and gets a certificate for one of `roles` and for `name`, from the first server of
-// the join string that answers. For an empty `name` see EnrollRequest. Blocks. Errors: Unavailable,
-// DeadlineExceeded (no server answers); PermissionDenied (another authority answers, and the secret
-// was not sent; or the token is refused); those of the server.
+// Makes a key and gets a certificate for `name` and one of `roles`, from the first server of the
+// join string that answers. For an empty `name` see EnrollRequest. Blocks. Errors:
+//   Unavailable, DeadlineExceeded  no server answers.
+//   PermissionDenied               the token is refused. Or a server with another authority
+//                                  answers; the secret was not sent to it.
+//   others                         those of the server.
 absl::StatusOr<security::Credentials> Enroll(const security::JoinString& join,
                                              absl::Span<const security::Role> roles,
                                              const std::string& name, absl::Duration timeout);
@@ -39,8 +41,8 @@ using EnrollmentAnswer =
     std::function<absl::StatusOr<v1::EnrollReply>(const v1::EnrollRequest& request)>;
 
 // Serves one enrolment on a connection, including the preamble. `own` are the server's credentials.
-// Blocks for at most `timeout` plus the time of `answer`. Closes the descriptor. Errors: the reason
-// why the enrolment failed.
+// `answer` makes the reply. Blocks for at most `timeout` plus the time that `answer` takes. Closes
+// the descriptor. Errors: the reason why the enrolment failed.
 absl::Status ServeEnrollment(int descriptor, const security::Credentials& own,
                              absl::Duration timeout, const EnrollmentAnswer& answer);
 

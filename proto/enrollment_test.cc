@@ -62,7 +62,8 @@ class EnrollmentTest : public ::testing::Test {
     join_.secret = kSecret;
   }
 
-  // Serves one connection and enrols with the join string on it.
+  // Enrols with the join string over a connection that ServeEnrollment() serves. Returns what the
+  // machine got.
   absl::StatusOr<security::Credentials> EnrollWith(const EnrollmentAnswer& answer) {
     std::thread server([&] { served_ = ServeEnrollment(door_.Accept(), own_, kPatience, answer); });
     absl::StatusOr<security::Credentials> credentials =

@@ -17,8 +17,8 @@
 namespace lodestar::wire {
 namespace {
 
-// Checks a list of polling strategies. gRPC uses the first name in the list that it knows. gRPC
-// also knows "none", and aborts with it.
+// Checks a list of polling strategies. gRPC uses the first name in the list that it knows. It also
+// knows "none", but aborts if it uses it.
 absl::Status CheckPollStrategy(absl::string_view value) {
   constexpr std::array<absl::string_view, 4> kKnown = {"epoll1", "poll", "all", "none"};
   const std::vector<absl::string_view> names = absl::StrSplit(value, ',');

@@ -113,7 +113,8 @@ absl::StatusOr<job::JobValue> GetField(absl::string_view path, const FieldDescri
   }
 }
 
-// Returns true if the field at `path` is not present, or if its value counts as absent.
+// Returns true if the message lacks the field at `path`. A field that cannot be absent counts as
+// lacking if it is 0, unspecified or empty.
 bool IsAbsent(absl::string_view path, const v1::JobSpec& proto) {
   const FieldDescriptor& field = *FieldAt(path);
   const Message& owner = OwnerOf(path, proto);

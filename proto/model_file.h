@@ -20,8 +20,8 @@ absl::StatusOr<params::ModelSpec> LoadModelSpec(const std::string& path);
 // InvalidArgument (neither exists); those of LoadModelSpec(), with the flag.
 absl::StatusOr<params::ModelSpec> NamedModel(const std::string& model);
 
-// Returns a message if `model` is a preset and also a file, which is then not read. Empty means
-// that `model` is only one of the two.
+// Returns a message if `model` is the name of both a preset and a file, so that the file is not
+// read. Empty means that `model` names only one of the two.
 std::string HiddenModelFile(const std::string& model);
 
 // Parses a model spec. `source` names the text in errors.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Finds out from the bytes of a registration how large it will be when parsed. A message of 4 MiB
-// may hold a million tensors of two bytes, and each tensor takes many times as much memory when
-// parsed. Pure.
+// Counts the tensors in the bytes of a registration before it is parsed. A message of 4 MiB may
+// hold a million tensors of two bytes, and each takes many times as much memory when parsed. Pure.
 #pragma once
 
 #include <google/protobuf/io/zero_copy_stream.h>

@@ -40,7 +40,8 @@ TEST(RegistrationScanTest, CountsTensorsWhateverElseThereIs) {
     EXPECT_THAT(Count(Registration(0), 100, block), IsOkAndHolds(0));
     EXPECT_THAT(Count(Registration(77), 100, block), IsOkAndHolds(77));
   }
-  // If a field occurs several times, protobuf merges its parts.
+  // protobuf parses the bytes of two messages, one after the other, as one message with the tensors
+  // of both.
   EXPECT_THAT(Count(Registration(3) + Registration(4)), IsOkAndHolds(7));
   EXPECT_THAT(Count(""), IsOkAndHolds(0));
 }

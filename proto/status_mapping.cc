@@ -105,7 +105,8 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
     return absl::UnavailableError(absl::StrCat("the connection or the peer failed (", name,
                                                text.empty() ? "" : ": ", text, ")"));
   }
-  // gRPC gives these messages if a web server answers, or another program that does not speak gRPC.
+  // gRPC gives these messages if the peer is a web server, or another program that does not speak
+  // gRPC.
   if (absl::StrContains(text, "http1.x") || absl::StrContains(text, "parsing HTTP/2")) {
     return absl::Status(native,
                         absl::StrCat(text,

@@ -28,10 +28,10 @@ namespace lodestar::wire {
 // (proto/error_details.proto). Messages longer than 2 KiB are cut, because they are sent in HTTP/2
 // headers, which have a limit.
 grpc::Status ToGrpcStatus(const absl::Status& status);
-// Converts the answer of a peer or of gRPC itself. INTERNAL and UNKNOWN become Unavailable, because
-// in our own process these codes mean a defect of that process. A refusal without text also becomes
-// Unavailable: a server always names the cause, so the answer was damaged on its way. An error
-// always has a text.
+// Converts the answer of a peer or of gRPC itself. INTERNAL and UNKNOWN become Unavailable: in this
+// process, these codes are only for defects of the process itself. A refusal without text becomes
+// Unavailable too. A server always says why it refuses, so the answer was damaged on its way. The
+// resulting error always has a text.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
 }  // namespace lodestar::wire

@@ -55,9 +55,9 @@ std::string EncodingText(const v1::JobSpec& job) {
 }
 
 // Returns text such as " (20 steps between exchanges, 4 fragments, merged 2 steps later, outer
-// nesterov 0.7 0.9)". The numbers are rate and momentum. Nesterov multiplies changes by a factor.
-// If the factor is too large for short jobs, the text also has the factor. Empty means that the job
-// has no local steps.
+// nesterov 0.7 0.9 (7-fold))". 0.7 and 0.9 are the outer learning rate and momentum. Nesterov
+// multiplies steady changes by 0.7 / (1 - 0.9). The text has this factor if it is above
+// kSafeOuterStepRatio. Empty means that the job has no local steps.
 std::string LocalStepsText(const v1::JobSpec& job) {
   if (job.mode() != v1::MODE_LOCAL_SGD && job.mode() != v1::MODE_ASYNC_LOCAL_SGD) return "";
   std::string text = absl::StrCat(
@@ -253,7 +253,7 @@ std::string OpenRoundText(const v1::OpenRoundStatus& round) {
 }
 
 std::string CheckpointText(const v1::CheckpointStatus& checkpoint) {
-  // If a job was resumed from the checkpoint, the size of the checkpoint is not known.
+  // If the job was resumed from this checkpoint, the checkpoint's size is not known and is 0 here.
   const std::string size =
       checkpoint.bytes() > 0
           ? absl::StrCat(BytesText(static_cast<int64_t>(checkpoint.bytes())), ", ")
@@ -427,7 +427,8 @@ std::string StartText(const v1::WorkerStatus& worker) {
   return absl::StrFormat("%.1fs", worker.start_to_contribution_seconds());
 }
 
-// Returns text about residuals of error feedback that were lost with this worker's processes.
+// Returns text that says how often a process of this worker began without the error feedback
+// residual of earlier rounds.
 std::string ResidualText(const v1::WorkerStatus& worker) {
   const uint64_t times = worker.residuals_lost();
   return absl::StrCat("began without the residual of its rounds before",

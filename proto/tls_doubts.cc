@@ -20,8 +20,8 @@ std::string OwnerText(const std::string& certificate) {
   return facts.ok() ? absl::StrCat(" (", security::TextOf(facts->identity), ")") : "";
 }
 
-// Returns what is wrong with the certificate's times. Empty if the certificate is valid, or its
-// times cannot be read.
+// Returns text that says how `now` is outside the certificate's time. Empty means that the
+// certificate is valid, or that its times cannot be read.
 std::string AgeDoubt(const std::string& certificate, absl::Time now) {
   const absl::StatusOr<security::Validity> validity = security::ValidityOf(certificate);
   if (!validity.ok()) return "";
@@ -40,8 +40,8 @@ std::string TlsDoubts(const security::Credentials& own, const security::Credenti
   if (const std::string age = AgeDoubt(own.certificate, now); !age.empty()) {
     doubts.push_back(absl::StrCat(own_text, ", ", age));
   }
-  // Other authorities may have further certificates between them and the program's certificate. A
-  // Lodestar authority signs every certificate directly.
+  // A Lodestar authority signs every certificate directly. With an operator's own authority, there
+  // may be further certificates between the authority's and the program's.
   const bool may_have_others_between = !files.is_kept;
   if (!security::IsSignedBy(own.certificate, own.authority)) {
     doubts.push_back(absl::StrCat(own_text, ", is not by an authority in ", files.authority,

@@ -55,8 +55,8 @@ class CredentialProvider final : public grpc::experimental::CertificateProviderI
   void Run(absl::Duration interval, FileWarnings warnings) ABSL_LOCKS_EXCLUDED(mutex_) {
     const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_; };
     security::CredentialWatch watch(files_);
-    // The program has checked the files at its start, so the first message of `watch` is not
-    // logged.
+    // The program has reported at its start what is wrong with the files, so the message of this
+    // first Look() is dropped.
     watch.Look(absl::Now());
     while (true) {
       {

@@ -35,8 +35,8 @@ class TransportSecurity {
  public:
   // Uses plain text.
   TransportSecurity() = default;
-  // Uses TLS with the files, which are read again when they change. Connections that are open then
-  // stay open. If the new files are incomplete, new connections use the last complete files.
+  // Uses TLS with the files, and reads them again when they change. Open connections stay open. If
+  // the new files are incomplete, new connections use the last complete files.
   explicit TransportSecurity(const security::CredentialFiles& files,
                              FileWarnings warnings = FileWarnings::kNone, int watch_seconds = 5);
 
@@ -46,13 +46,15 @@ class TransportSecurity {
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials() const {
     return is_plain() ? grpc::InsecureChannelCredentials() : channel_;
   }
-  // Returns the credentials of a server. With TLS, only peers with a certificate of the authority
-  // reach HTTP/2. With plain text callers are not known, and `check` is not called.
+  // Returns the credentials of a server. With TLS, a peer without a certificate of the authority is
+  // refused before it can send HTTP/2. With plain text, callers are not known, and `check` is not
+  // called.
   std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(AccessCheck check) const;
 
  private:
   std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
-  // Null means plain text. With plain text, gRPC need not be initialized yet.
+  // Null means plain text. The credentials for plain text are made by channel_credentials(),
+  // because gRPC need not be initialized before that.
   std::shared_ptr<grpc::ChannelCredentials> channel_;
 };
 
@@ -61,7 +63,7 @@ class TransportSecurity {
 absl::StatusOr<std::optional<security::Identity>> CallerOf(const grpc::AuthContext& context);
 
 // Returns the caller for the log, such as "operator alice". If the identity is not known, as in
-// plain text, returns a word for any caller.
+// plain text, returns "somebody".
 std::string CallerText(const absl::StatusOr<std::optional<security::Identity>>& caller);
 
 }  // namespace lodestar::wire
