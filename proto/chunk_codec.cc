@@ -75,7 +75,7 @@ void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*
 
 grpc::ByteBuffer Assemble(grpc::Slice header, const void* data, size_t data_bytes,
                           std::shared_ptr<const void> owner) {
-  // gRPC's slices are not const, but the sending side never writes to them.
+  // grpc::Slice takes no pointer to const, but the sending side never writes to `data`.
   grpc::Slice slices[] = {std::move(header),
                           grpc::Slice(const_cast<void*>(data), data_bytes, ReleaseOwner,
                                       new std::shared_ptr<const void>(std::move(owner)))};
@@ -441,8 +441,8 @@ absl::Status ChunkReader<Header>::CheckLength(uint64_t bytes) const {
                                                  "; send smaller chunks"));
 }
 
-// Begins the payload, which is the field `data`. Refuses a length that is greater than the rest of
-// the message.
+// Reads the length of the payload, which is the field `data`, and stops before its bytes. Refuses a
+// length that is greater than the rest of the message.
 template <typename Header>
 absl::Status ChunkReader<Header>::BeginData() {
   uint64_t length = 0;
@@ -493,7 +493,8 @@ absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(
   return crc32c;
 }
 
-// Reads fields after the payload, which a later version may have added.
+// Reads the fields after `data`. Only unknown fields are legal there, because a later version may
+// add them.
 template <typename Header>
 absl::Status ChunkReader<Header>::ReadRest() {
   while (const uint32_t tag = ReadLegalTag(*input_)) {

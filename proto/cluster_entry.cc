@@ -187,7 +187,7 @@ absl::Time WrittenAt(const std::string& path, absl::Time now) {
 }
 
 // Gets new credentials for the name and role of `identity`. Does nothing if another process has got
-// them meanwhile.
+// them while this one waited for the lock.
 absl::Status EnrolAgain(const security::JoinString& join, const std::string& cluster,
                         const std::string& leaf, const security::Identity& identity) {
   const std::string folder = absl::StrCat(cluster, "/", leaf);
@@ -329,10 +329,10 @@ std::vector<std::string> UselessLeftovers(const security::SecurityFlags& flags, 
 
 // Chooses a certificate for a server, from the `folders` of earlier starts. `certificate` is the
 // server's own certificate. Empty means that the server sent none. In that case a stored
-// certificate is chosen only if there is just one that can be used. `reasons` says why still other
-// certificates cannot be used, for the error. Errors: Unavailable (the server sent no certificate,
-// and several could be used; or a clock is wrong); Unauthenticated (none can be used); those of
-// CheckRole().
+// certificate is chosen only if there is just one that can be used. `reasons` is for the error: it
+// says why certificates that are not in `folders` cannot be used. Errors: Unavailable (the server
+// sent no certificate, and several could be used; or a clock is wrong); Unauthenticated (none can
+// be used); those of CheckRole().
 absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
                                         absl::Span<const security::Role> roles,
                                         const std::string& certificate,

@@ -27,16 +27,16 @@ namespace lodestar::wire {
 struct ClusterEntry {
   std::optional<security::CredentialFiles> files;  // nullopt means plain text
   std::optional<security::Identity> identity;      // set if `files` is set
-  // Addresses of the cluster's servers, HOST:PORT[,HOST:PORT...]. They come from the join string.
-  // If a stored certificate is used, they are the `servers` given to EnterCluster(). Empty means
-  // that neither is used.
+  // Addresses of the cluster's servers, HOST:PORT[,HOST:PORT...]. With a join string, they come
+  // from the join string. With a stored certificate, they are the `servers` given to
+  // EnterCluster(). Empty means that the program uses neither.
   std::string servers;
   bool is_renewable = false;  // true: CredentialRenewer can renew the files
   // Gets new credentials for the same name into `files`, with the join string. Null means that the
   // program has no join string. Blocks. Errors: those of Enroll() and of the files.
   std::function<absl::Status()> enrol_again = nullptr;
 
-  // Returns the security of a worker or psctl. It logs what is wrong with the files.
+  // Returns the security of a worker or psctl. That object logs what is wrong with the files.
   TransportSecurity MakeSecurity() const {
     return files.has_value() ? TransportSecurity(*files, FileWarnings::kLogged)
                              : TransportSecurity();
@@ -94,8 +94,9 @@ absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses
 
 // Returns the time at which a certificate must be renewed. Its file was written at `written`, and
 // it ends at `until`. The time is in the middle between these two, but at most 12 hours after
-// `written`. The 12 hours are for a certificate that ends too late, because a clock was ahead when
-// it was made. If the clock was set back after `written`, returns `now`. Pure.
+// `written`. If a clock was ahead when the certificate was made, `until` is too late, and the 12
+// hours limit how long the certificate is used. If the clock was set back after `written`, returns
+// `now`. Pure.
 absl::Time RenewalDue(absl::Time written, absl::Time until, absl::Time now);
 
 // Keeps the files of a program's certificate valid: renews the certificate when RenewalDue() says
@@ -108,7 +109,7 @@ class CredentialRenewer {
                     std::function<absl::Status()> enrol_again = nullptr);
   ~CredentialRenewer();
 
-  // Renews the certificate once, now. Errors: those of the call and of the files.
+  // Renews the certificate once, now. Errors: those of AuthorityService.Renew and of the files.
   absl::Status Renew() ABSL_LOCKS_EXCLUDED(renewal_);
   // Does the same as Renew(). If that fails and the credentials cannot be used any more, enrols
   // again. Errors also: those of `enrol_again`; FailedPrecondition (`enrol_again` is null).

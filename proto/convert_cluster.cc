@@ -75,8 +75,7 @@ absl::Status CheckRange(absl::string_view field, int64_t value, int64_t lowest, 
       absl::StrCat(field, "=", value, " is out of range; allowed are ", lowest, " to ", highest));
 }
 
-// Checks that the server's buckets equal the plan that the worker has computed. The worker uses its
-// own plan.
+// Checks that the buckets in the reply equal `plan`, which the worker has computed and will use.
 absl::Status CheckBuckets(const v1::RegisterReply& reply, const std::vector<params::Bucket>& plan) {
   if (reply.buckets_size() != static_cast<int>(plan.size())) {
     return absl::InvalidArgumentError(absl::StrCat("the server plans ", reply.buckets_size(),

@@ -16,8 +16,8 @@
 
 namespace lodestar::wire {
 
-// Returns the incarnation that makes the call. Every request except Register's contains the
-// incarnation, and so does the reply to Register.
+// Returns the worker and its incarnation, which are in every request of a worker except Register's,
+// and in the reply to Register.
 template <typename Request>
 messages::WorkerLife LifeFromProto(const Request& request) {
   return {WorkerId(request.worker_id()), Incarnation(request.incarnation())};

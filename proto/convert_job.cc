@@ -67,7 +67,8 @@ absl::StatusOr<Native> EnumFromProto(const EnumRow<Native, Wire> (&rows)[kRows],
                                                              "use the same version on both sides"));
 }
 
-// Returns the encoding of a job. A job of a version without encodings has fp32.
+// Returns the encoding of a job. Jobs of a version without encodings lack the field, which means
+// fp32.
 absl::StatusOr<params::Encoding> JobEncoding(v1::Encoding wire, int topk, absl::string_view field) {
   if (wire == v1::ENCODING_UNSPECIFIED) return params::Encoding::kFp32;
   ASSIGN_OR_RETURN(const params::Encoding::Kind kind, EnumFromProto(kEncodings, wire, field));
@@ -161,7 +162,8 @@ absl::StatusOr<job::JobSpec> FromProto(const v1::JobSpec& proto) {
   RETURN_IF_ERROR(FieldsFromProto(proto, job));
   ASSIGN_OR_RETURN(job.push_encoding,
                    JobEncoding(proto.push_encoding(), proto.topk(), "push_encoding"));
-  // ValidateJobSpec() refuses top-k for pulls.
+  // The number of top-k elements does not matter here, because ValidateJobSpec() refuses top-k for
+  // pulls.
   ASSIGN_OR_RETURN(job.pull_encoding,
                    JobEncoding(proto.pull_encoding(), params::kDefaultTopK, "pull_encoding"));
   if (proto.robust_mean() != v1::ROBUST_MEAN_UNSPECIFIED) {

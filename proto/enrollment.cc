@@ -42,7 +42,7 @@ absl::Status SocketError(absl::string_view action) {
 // A non-blocking socket, with TLS after BeginTls(). All operations have the same deadline.
 class Connection {
  public:
-  // False means that the peer's operating system has not accepted the connection yet.
+  // `is_accepted` is false if the peer's operating system has not accepted the connection yet.
   Connection(int descriptor, absl::Time deadline, bool is_accepted = true)
       : descriptor_(descriptor), deadline_(deadline), is_accepted_(is_accepted) {
     fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) | O_NONBLOCK);
@@ -278,7 +278,8 @@ absl::Status CheckPeer(SSL* ssl, const std::string& authority_sha256, absl::Time
 std::string HostName() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0) return "machine";
-  // The host name is cut at its first '.', because in worker names the process id follows a '.'.
+  // Cuts the host name at its first '.'. In the name of a worker, a '.' separates the host and the
+  // process id.
   const absl::string_view host = name.data();
   const std::string legal = NearestName(host.substr(0, host.find('.')), kMaxHostNameBytes);
   return legal.empty() ? "machine" : legal;

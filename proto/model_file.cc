@@ -31,7 +31,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
     if (!text_.empty()) return;
     // The parser counts lines and columns from zero.
     text_ = absl::StrCat(source_, ":", line + 1, ":", column + 1, ": ", PeerText(message));
-    // The parser's message ends in this way if the parser has reached the end of the file.
+    // If the parser has reached the end of the file, its message ends with "got: ".
     if (absl::EndsWith(message, "got: ")) text_ += "the end of the file; a '}' is missing";
   }
   const std::string& text() const { return text_; }

@@ -14,8 +14,8 @@ namespace lodestar::wire {
 
 // Returns the reasons as text, without the time of day, so that the same reasons give the same
 // text. Empty means that no reason was found. `own` is this program's certificate and the
-// authorities that it trusts, from `files`. `server` is the certificate of the server at `address`.
-// It is empty if the server has shown none. Pure.
+// authorities that it trusts, from `files`. `server` is the certificate of the server at `address`,
+// or empty if the server has shown none. Pure.
 std::string TlsDoubts(const security::Credentials& own, const security::CredentialFiles& files,
                       absl::string_view address, const std::string& server, absl::Time now);
 

@@ -48,7 +48,7 @@ TEST_F(TlsDoubtsTest, WhereAllIsWellThereAreNone) {
   const security::CredentialFiles own = authority_.FilesFor(kWorker);
   EXPECT_EQ(Doubts(own, CertificateOf(authority_)), "");
   EXPECT_EQ(Doubts(own, ""), "");
-  // If a file has several authorities, one that fits is enough.
+  // If a file has several authorities, it is enough that one of them has issued the certificate.
   security::Credentials several = Read(own);
   several.authority =
       absl::StrCat(security::TestAuthority().authority().certificate, several.authority);

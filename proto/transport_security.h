@@ -41,8 +41,8 @@ class TransportSecurity {
                              FileWarnings warnings = FileWarnings::kNone, int watch_seconds = 5);
 
   bool is_plain() const { return provider_ == nullptr; }
-  // Returns the credentials for connections to servers. A peer whose certificate has another role
-  // is refused, whatever its address.
+  // Returns the credentials for connections to servers. With TLS, a peer is refused if its
+  // certificate does not have the role of a server. Addresses in the certificate are not checked.
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials() const {
     return is_plain() ? grpc::InsecureChannelCredentials() : channel_;
   }
@@ -63,7 +63,7 @@ class TransportSecurity {
 absl::StatusOr<std::optional<security::Identity>> CallerOf(const grpc::AuthContext& context);
 
 // Returns the caller for the log, such as "operator alice". If the identity is not known, as in
-// plain text, returns "somebody".
+// plain text, returns a fixed word.
 std::string CallerText(const absl::StatusOr<std::optional<security::Identity>>& caller);
 
 }  // namespace lodestar::wire

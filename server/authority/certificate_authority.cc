@@ -379,8 +379,8 @@ std::map<std::string, std::string> CertificateAuthority::Revoked() {
   std::map<std::string, std::string> revoked;
   const TokenLedger ledger = this->ledger();
   for (const auto& [id, record] : ledger.identities()) {
-    // The result includes identities whose certificate has ended by this machine's clock. By the
-    // caller's clock, the certificate may still be valid.
+    // The result includes identities whose certificate has ended by this clock. The caller's clock
+    // may be behind, so that the certificate is still valid there.
     if (record.is_revoked()) revoked.emplace(id, RevokedText(record));
   }
   return revoked;

@@ -19,7 +19,7 @@
 namespace lodestar::checkpoint {
 namespace {
 
-// Selects the page of a bucket that is written into the file: the weights or a state vector.
+// Returns the page of one bucket that goes into the file.
 using PageOf = absl::FunctionRef<const shard::Page&(const shard::BucketState&)>;
 
 std::string FileName(const ShardFilesSpec& spec, absl::string_view suffix) {
