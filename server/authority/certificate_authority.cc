@@ -26,7 +26,7 @@ constexpr int64_t kMaxLedgerBytes = int64_t{100} << 20;
 constexpr int kTokenIdBytes = 6;
 constexpr int kSecretBytes = 20;
 constexpr int kIdentityIdBytes = 8;
-// The authority has one certificate for all its life, because join strings contain its hash.
+// The authority never renews its certificate, because join strings contain the hash of it.
 constexpr absl::Time kAuthorityBeginning = absl::FromUnixSeconds(1'577'836'800);  // 2020-01-01
 constexpr absl::Duration kAuthorityLifetime = absl::Hours(24 * 3650);
 // Maximum difference that we allow between the clocks of two machines.
@@ -379,8 +379,8 @@ std::map<std::string, std::string> CertificateAuthority::Revoked() {
   std::map<std::string, std::string> revoked;
   const TokenLedger ledger = this->ledger();
   for (const auto& [id, record] : ledger.identities()) {
-    // The result includes identities whose certificate has ended by this clock. The caller's clock
-    // may be behind, so that the certificate is still valid there.
+    // The result includes identities whose certificate has ended by this machine's clock. By the
+    // caller's clock, the certificate may still be valid.
     if (record.is_revoked()) revoked.emplace(id, RevokedText(record));
   }
   return revoked;

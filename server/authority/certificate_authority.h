@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CertificateAuthority is the authority of a cluster, in a folder of the coordinator's --state_dir:
-// its key and certificate, and the ledger of tokens and identities. Several processes of one user
-// may share the folder. Every call that changes something returns only when the change is on disk.
-// The class is thread-safe and blocks for the disk.
+// CertificateAuthority is the authority of a cluster. It has a folder in the coordinator's
+// --state_dir, with its key and certificate, and the ledger of tokens and identities. Several
+// processes of one user may share the folder. Every call that changes something returns only when
+// the change is on disk. The class is thread-safe and blocks for the disk.
 //
-// Any clock may be wrong, including this machine's. So the authority and all certificates that it
-// issues are valid from 2020 on. If the clock is ahead when a certificate is issued, that
-// certificate only ends later. If the clock is set back, no certificate becomes invalid. The
-// beginning of a certificate does not tell when it was issued. Only its end does.
+// Any clock may be wrong, including this machine's. Therefore the authority, and every certificate
+// that it issues with kWithAuthority, is valid from 2020 on. If the clock is later set back, no
+// such certificate becomes invalid. If the clock is ahead when a certificate is issued, the
+// certificate only ends later than it should. The beginning of a certificate does not show when it
+// was issued.
 #pragma once
 
 #include <sys/types.h>
@@ -50,10 +51,10 @@ class CertificateAuthority {
     absl::Time built = process::LinkedBuildStamp().time;
   };
 
-  // Opens the authority, or makes one if the folder has none. Errors: InvalidArgument (ttl); those
-  // of the files; PermissionDenied (others may read the key); Unavailable (the clock shows a time
-  // before the program's build or before the authority's beginning); FailedPrecondition (the
-  // authority has ended).
+  // Opens the authority, or makes one if the folder has none. Errors: InvalidArgument
+  // (certificate_ttl); those of the files; PermissionDenied (other users may read the key);
+  // Unavailable (the clock shows a time before the program's build or before the authority's
+  // beginning); FailedPrecondition (the authority has ended).
   static absl::StatusOr<std::unique_ptr<CertificateAuthority>> Open(Config config, Deps deps);
 
   const std::string& certificate() const { return authority_.certificate; }
@@ -77,15 +78,16 @@ class CertificateAuthority {
     std::string certificate;
     std::vector<std::string> replaced_ids = {};  // identities that lost this name to the new one
   };
-  // Says from when on a certificate is valid. The client that asks for the certificate decides.
+  // Says from which time a certificate is valid. The client that asks for the certificate decides.
   enum class Beginning {
     kWithAuthority,
-    // The certificate begins now. Earlier releases need this, because they renew a certificate
-    // after half of the time between its beginning and its end.
+    // The certificate is valid from now on. Clients of earlier releases need this: they renew a
+    // certificate in the middle between its beginning and its end.
     kNow,
   };
-  // Issues a certificate for a token. In `enrolment`, identity_id and until must be empty.
-  // `request` is PEM.
+  // Uses a token and issues a certificate. Fills in identity_id and until of `enrolment`, which
+  // must be empty. `request` is PEM. Errors: those of TokenLedger::Redeem(); InvalidArgument
+  // (request).
   absl::StatusOr<Issued> Enroll(TokenLedger::Enrolment enrolment, const std::string& request,
                                 Beginning beginning = Beginning::kWithAuthority)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -94,26 +96,31 @@ class CertificateAuthority {
   absl::StatusOr<Issued> Renew(const security::Identity& identity, const std::string& request,
                                Beginning beginning = Beginning::kWithAuthority)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes sure that `folder` has valid credentials of this machine. Makes or renews them if they
-  // lack one of `hosts` (see IssueCertificate()), are not valid yet, or have less than half of
-  // their time left. Also renews them if they last longer than new ones would, because the clock
-  // was ahead when they were issued. Errors also: those of the files.
+  // Makes sure that `folder` has valid credentials of this machine. Makes or renews a certificate
+  // in these cases:
+  // - It is missing, revoked, or of another authority, role or name.
+  // - It lacks one of `hosts` (see IssueCertificate()).
+  // - It is not valid yet, or less than half of its time is left.
+  // - It lasts longer than a new one would, because the clock was ahead when it was issued.
+  //
+  // Errors also: those of the files.
   absl::StatusOr<security::Identity> KeepOwn(const std::string& folder, security::Role role,
                                              const std::string& name,
                                              const std::vector<std::string>& hosts = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns the text of an alarm: what could not be recorded or renewed since the last call, and
-  // why. Empty means that nothing failed.
+  // Returns the text of an alarm about the last failure to record or renew something. Empty means
+  // that nothing has failed since the last call of this function.
   std::string TakeTrouble() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Checks that the identity is not revoked. Reads the disk at most once a second. Errors:
   // Unauthenticated, with the time and the reason of the revocation.
   absl::Status CheckNotRevoked(const security::Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
   // Does the same as CheckNotRevoked(), and also checks that the identity's newest certificate has
-  // not ended: a connection may outlive the certificate that it was opened with.
+  // not ended. A connection may stay open longer than the certificate with which it was opened.
   absl::Status CheckHolds(const security::Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the identity of a token: see TokenLedger. Reads the disk like CheckNotRevoked().
+  // Returns the identity of a client that shows a token: see TokenLedger. Reads the disk like
+  // CheckNotRevoked().
   absl::StatusOr<security::Identity> IdentityByToken(absl::string_view token_id,
                                                      absl::string_view secret)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -125,7 +132,7 @@ class CertificateAuthority {
   CertificateAuthority(Config config, Deps deps)
       : config_(std::move(config)), deps_(std::move(deps)) {}
   absl::Status Load();
-  // Reads the files of the folder, or makes them if it has none.
+  // Reads the authority's files in the folder. If the folder has none, makes them.
   absl::Status LoadFiles();
   // Checks that the authority is valid now. Errors: see Open().
   absl::Status CheckAuthorityHolds() const;
@@ -137,7 +144,8 @@ class CertificateAuthority {
   // change it wait. After an error nothing has changed. Errors: those of `change` and of the disk.
   absl::Status Change(absl::FunctionRef<absl::Status(TokenLedger&, absl::Time now)> change)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Issues another certificate. `take` records it in the ledger.
+  // Issues another certificate for the identity. `take` is TokenLedger::Note or
+  // TokenLedger::Extend, which records the certificate.
   absl::StatusOr<Issued> IssueAgain(const security::Identity& identity, const std::string& request,
                                     Beginning beginning, const std::vector<std::string>& hosts,
                                     absl::Status (TokenLedger::*take)(const security::Identity&,

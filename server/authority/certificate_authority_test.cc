@@ -106,7 +106,8 @@ TEST_F(CertificateAuthorityTest, ProcessesThatShareTheFolderKnowOfEachOther) {
   EXPECT_THAT(one->Revoked(), ElementsAre(Pair(issued->identity.id, HasSubstr("(lost)"))));
 }
 
-// The end of the newest certificate also counts for a connection that is still open.
+// An open connection is valid until the end of the identity's newest certificate, not of the
+// certificate with which it was opened.
 TEST_F(CertificateAuthorityTest, AnIdentityHoldsUntilItsNewestCertificateEnds) {
   const auto authority = Open();
   const auto token = authority->CreateToken({.ttl = absl::Hours(1)});
@@ -288,7 +289,7 @@ TEST_F(CertificateAuthorityTest, AClockThatWasAheadForgetsNoRevocation) {
   EXPECT_THAT(authority->Revoked(), ElementsAre(Pair(issued->identity.id, HasSubstr("(lost)"))));
   now_ -= absl::Hours(24 * 365) + 5 * absl::Hours(4);
   EXPECT_FALSE(authority->CheckHolds(issued->identity).ok());
-  // If a clock has leapt forward and stays ahead, the ledger trusts it after a day.
+  // If a clock has leapt forward and stays ahead, the ledger accepts its time after a day.
   for (int i = 0; i < 4; ++i) {
     now_ += absl::Hours(24 * 8);
     ASSERT_OK(authority->CreateToken({.ttl = absl::Seconds(1)}));

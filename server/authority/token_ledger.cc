@@ -22,16 +22,16 @@ namespace lodestar::authority {
 namespace {
 
 constexpr int64_t kFormatVersion = 1;
-// How long tokens and identities are shown after they have ended.
+// How long tokens and identities stay in the ledger after they have ended.
 constexpr absl::Duration kMemory = absl::Hours(24 * 7);
-// If a clock is far ahead of the time of the last change, the ledger trusts it only after it has
-// shown later times for this long.
+// How long a clock that has leapt forward must stay ahead before the ledger accepts its time.
 constexpr absl::Duration kLeapDoubt = absl::Hours(24);
 constexpr int kNameSuffixDigits = 6;
 constexpr int64_t kMaxNumber = int64_t{1} << 62;
 constexpr absl::string_view kReplaced = "replaced by another machine of the name";
 
-// Checks a name that a token is made for, or that a machine asks for. Errors: InvalidArgument.
+// Checks that a token may be made for this name, and that a machine may ask for it. Errors:
+// InvalidArgument.
 absl::Status CheckMayBeTaken(absl::string_view name) {
   RETURN_IF_ERROR(CheckName("--name", name, security::kMaxIdentityNameBytes));
   if (!security::IsOwnIdentityName(name)) return absl::OkStatus();
@@ -40,8 +40,8 @@ absl::Status CheckMayBeTaken(absl::string_view name) {
                    "' is reserved for programs on the server's machine; choose another name"));
 }
 
-// A ledger as it is stored. If last_number is missing, an earlier release wrote the ledger, without
-// numbers of creations and revocations.
+// A ledger in the form of its file. If last_number is missing, the file is from an earlier release,
+// which did not number creations and revocations.
 struct LedgerFile {
   static constexpr int64_t kNotCounted = std::numeric_limits<int64_t>::min();
 
@@ -54,8 +54,8 @@ struct LedgerFile {
   absl::Time leapt = absl::InfiniteFuture();
 };
 
-// Checks the number of a creation or revocation. Errors: InvalidArgument (the ledger has numbers,
-// but never assigned this one).
+// Checks the number of a creation or revocation in a file. Errors: InvalidArgument (the file has
+// numbers, and this one is not from 1 to last_number).
 absl::Status CheckNumber(absl::string_view what, int64_t number, const LedgerFile& file) {
   if (!file.has_numbers() || (number >= 1 && number <= file.last_number)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -99,8 +99,8 @@ struct InFile {
     archive("revoked_unix_ms", archive::As<archive::MillisecondsForm>(record.revoked));
     archive.Optional("revocation", record.revocation);
     archive("revoked_because", record.revoked_because);
-    // In an older ledger without this field, only the reason of the revocation says that the name
-    // was replaced.
+    // A ledger of an earlier release lacks this field. In that case the text of revoked_because
+    // shows whether the identity was replaced.
     if constexpr (Archive::kReads) record.is_replaced = record.revoked_because == kReplaced;
     archive.Optional("is_replaced", record.is_replaced);
   }
@@ -179,8 +179,8 @@ absl::StatusOr<TokenLedger::Redeemed> TokenLedger::Redeem(const Enrolment& enrol
   RETURN_IF_ERROR(CheckMayBeTaken(name));
   Forget(now);
   RETURN_IF_ERROR(CheckNotShutOut(name, token));
-  // If the token is bound to this name, an operator has decided who gets the name. So the machine
-  // may take the name from another machine of the token's role.
+  // If the operator has made the token for this name, the machine may take the name from another
+  // machine of the token's role.
   RETURN_IF_ERROR(
       CheckFree(name, bound.empty() ? std::nullopt : std::make_optional(token.terms.role), now));
   if (identities_.size() >= kMaxIdentities) {
@@ -399,16 +399,16 @@ void TokenLedger::Forget(absl::Time now) {
   }
   std::erase_if(identities_, [now, oldest_open](const auto& entry) {
     const IdentityRecord& record = entry.second;
-    // The revocation is kept as long as a valid token is older than the revocation. Without the
-    // revocation, that token would let the name in again.
+    // As long as a valid token is older than the revocation, the revocation stays in the ledger.
+    // Without it, a machine could enrol under the revoked name with that token.
     const bool shuts_out = !record.is_replaced && record.revocation > oldest_open;
     return record.expires + kMemory < now && !shuts_out;
   });
 }
 
 void TokenLedger::NumberByTime() {
-  // If a token and a revocation have the same time, the token gets the lower number, so that the
-  // revocation holds for it too.
+  // If a token and a revocation have the same time, the token gets the lower number. So it counts
+  // as older, and cannot bring the revoked name back.
   std::vector<std::tuple<absl::Time, bool, int64_t*>> events;
   for (auto& [id, token] : tokens_) events.emplace_back(token.created, false, &token.creation);
   for (auto& [id, record] : identities_) {

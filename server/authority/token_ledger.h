@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// TokenLedger records the machines that may join a cluster, and those that have joined: tokens and
-// the identities that came from them. It does no I/O. Times are those of the wall clock, because
-// other processes read the ledger later.
+// TokenLedger records tokens, with which machines may join a cluster, and the identities of
+// machines that have joined. It does no I/O. Times are those of the wall clock, because other
+// processes read the ledger later.
 //
-// A token is known by the hash of its secret. It has a role, an end, and perhaps a name or a
-// maximum number of uses. An identity's name is unique among the identities whose certificate is
-// valid. A token with exactly that name replaces the machine of its role that has the name. After a
-// name was revoked, only tokens that are younger than the revocation let a machine in under that
-// name. Numbers decide which of the two is younger, because clocks may be set back. Some identities
-// are issued without a token, to servers that share the authority's folder and to the folder's
-// user. No other machine gets the name of such an identity.
+// The ledger has the hash of a token's secret. A token has a role, an end, and perhaps a name or a
+// maximum number of uses. Rules for names:
+// - An identity's name is unique among the identities whose certificate is valid.
+// - A machine with a token for exactly that name takes the name from the machine of the token's
+//   role that has it.
+// - After a name was revoked, a machine can get it only with a token that is younger than the
+//   revocation. Numbers decide which of the two is younger, because clocks may be set back.
+// - Servers that share the authority's folder, and the folder's user, get identities without a
+//   token. No other machine can get their names.
 #pragma once
 
 #include <cstdint>
@@ -95,24 +97,26 @@ class TokenLedger {
   };
   // Uses a token for an enrolment, and counts the use. Errors: PermissionDenied (no such token,
   // wrong secret, the token has ended or has no uses left, wrong role or name, or the name was
-  // revoked after the token was made); InvalidArgument (names); AlreadyExists (the name has a valid
-  // certificate).
+  // revoked after the token was made); InvalidArgument (names); AlreadyExists (another machine has
+  // a valid certificate with this name).
   absl::StatusOr<Redeemed> Redeem(const Enrolment& enrolment, absl::Time now);
 
-  // Returns the identity of a client that shows the token itself, because it can show no
-  // certificate. The identity has the token's role, and the token's name or a name made from its
-  // id. This is no enrolment, and does not count as a use. Errors: those of Redeem() about the
-  // token; PermissionDenied (the token has a maximum number of uses, which could not be counted).
+  // Returns the identity of a client that has no certificate and shows a token instead. The
+  // identity has the token's role and name. If the token has no name, the name is made from the
+  // token's id. The call is no enrolment and does not count as a use. Errors: those of Redeem()
+  // about the token; PermissionDenied (the token has a maximum number of uses, and this call could
+  // not be counted).
   absl::StatusOr<security::Identity> IdentityByToken(absl::string_view token_id,
                                                      absl::string_view secret,
                                                      absl::Time now) const;
 
-  // Records a certificate that is issued without a token, on the authority's machine. Errors:
+  // Records a certificate that was issued on the authority's machine, without a token. Errors:
   // PermissionDenied (the identity is revoked).
   absl::Status Note(const security::Identity& identity, absl::Time until, absl::Time now);
-  // Records another certificate for the machine that has the identity. Errors: those of Note();
-  // PermissionDenied (its last certificate has ended, so another machine may have its name now);
-  // AlreadyExists (the ledger does not know the identity, and another machine has the name).
+  // Records a further certificate for a machine that has one already. Errors: those of Note();
+  // PermissionDenied (the machine's newest certificate has ended, so another machine may have its
+  // name now); AlreadyExists (the ledger does not know the identity, and another machine has its
+  // name).
   absl::Status Extend(const security::Identity& identity, absl::Time until, absl::Time now);
 
   // Revokes a token. Errors: NotFound.
@@ -120,16 +124,16 @@ class TokenLedger {
 
   struct Revocation {
     int num_identities = 0;  // number of identities that were not revoked before
-    // IDs of the tokens with which the revoked identities had enrolled. ended_tokens were revoked
-    // together with the identities. open_tokens stay valid for other names. open_tokens also has
-    // tokens that are bound to no name and were made after the previous revocation of this name. A
-    // machine may have enrolled under the name again with such a token.
+    // Ids of tokens with which a machine may have enrolled under the name. ended_tokens are now
+    // revoked, like the identities. open_tokens are still valid, but not for this name. Besides
+    // tokens of the revoked identities, open_tokens has all tokens without a name that were made
+    // after the previous revocation of the name.
     std::vector<std::string> ended_tokens;
     std::vector<std::string> open_tokens;
   };
-  // Revokes all identities with the name, as of now, even those that are revoked already. Also
-  // revokes each token with which they had enrolled, if `with_tokens` is true or if no other
-  // machine has enrolled with that token. Errors: NotFound.
+  // Revokes all identities with the name. An identity that was revoked before is revoked again, as
+  // of now. Also revokes a token with which one of them had enrolled, if `with_tokens` is true or
+  // if no other machine with a valid certificate has enrolled with it. Errors: NotFound.
   absl::StatusOr<Revocation> Revoke(absl::string_view name, absl::string_view because,
                                     bool with_tokens, absl::Time now);
   // Returns the record if the identity is revoked. Null means that it is not revoked, or not known.
@@ -144,26 +148,27 @@ class TokenLedger {
   static absl::StatusOr<TokenLedger> FromJson(absl::string_view text);
 
  private:
-  // Drops tokens and identities that have ended and are no longer shown.
+  // Removes tokens and identities that ended more than kMemory ago. Keeps each revocation that is
+  // younger than a valid token. Removes nothing if the clock may be wrong.
   void Forget(absl::Time now);
-  // Records the time of a change. Returns false if the clock may be ahead. It may be ahead if it
-  // has leapt by more than kMemory, and less than kLeapDoubt has passed since.
+  // Records `now` as the time of a change. Returns false if the clock may be ahead: it has leapt by
+  // more than kMemory since the last change, and less than kLeapDoubt has passed since the leap.
   bool IsPlausible(absl::Time now);
   // Returns the token if it is valid. Errors: PermissionDenied (no such token, wrong secret,
   // revoked, or ended).
   absl::StatusOr<const TokenRecord*> FindValid(absl::string_view token_id, absl::string_view secret,
                                                absl::Time now) const;
-  // Checks that no machine has the name, or a name that conflicts with it. If `replaced_role` is
-  // set, a machine of that role may have exactly this name. Errors: AlreadyExists.
+  // Checks that no machine with a valid certificate has the name, or a name that is too similar. A
+  // machine of the role `replaced_role` may have exactly this name. Errors: AlreadyExists.
   absl::Status CheckFree(absl::string_view name, std::optional<security::Role> replaced_role,
                          absl::Time now) const;
   // Checks that the name was not revoked after the token was made. Errors: PermissionDenied.
   absl::Status CheckNotShutOut(absl::string_view name, const TokenRecord& token) const;
-  // Gives numbers, in the order of their times, to tokens and revocations that were written without
-  // numbers.
+  // Gives numbers to tokens and revocations of a ledger without numbers, in the order of their
+  // times.
   void NumberByTime();
-  // Takes the name from the identities that have it, for another machine. Returns the ids of these
-  // identities.
+  // Revokes the identities with this name, so that another machine can have the name. Returns the
+  // ids of those whose certificate was still valid.
   std::vector<std::string> Replace(absl::string_view name, absl::Time now);
 
   int64_t last_number_ = 0;                    // number of the last creation or revocation

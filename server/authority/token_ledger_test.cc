@@ -205,7 +205,7 @@ TEST_F(TokenLedgerTest, NamesOfTheServersOwnAreNobodyElses) {
   }
 }
 
-// A machine may ask for a renewal over a connection that it opened before its certificate ended.
+// A machine may still be connected when its certificate has ended, and may then ask for a renewal.
 TEST_F(TokenLedgerTest, AnIdentityWhoseCertificateHasEndedIsNotRenewed) {
   Create("t", {.ttl = 3 * kDay});
   const auto old = Redeem("t", "w0");
@@ -258,7 +258,7 @@ TEST_F(TokenLedgerTest, ARevokedNameComesBackWithAYoungerTokenOnly) {
   }
   EXPECT_THAT(Redeem("bound"), Refused("token bound is older"));
   EXPECT_OK(Redeem("shared", "w2")) << "its other names are free";
-  // A revocation is remembered as long as a token exists that is older than the revocation, even
+  // As long as a token exists that is older than a revocation, the ledger has the revocation, even
   // after more than a week.
   now_ += 20 * kDay;
   EXPECT_THAT(Redeem("shared", "w0"), Refused("was revoked"));
@@ -381,8 +381,7 @@ TEST_F(TokenLedgerTest, WhatIsWrittenDownIsReadAgain) {
   }
 }
 
-// A ledger as written by a release that gave no numbers, and had no field that says which
-// identities were replaced.
+// A ledger of an earlier release: it has no numbers, and no field is_replaced.
 constexpr absl::string_view kLedgerWithoutNumbers = R"({"format_version": 1,
   "tokens": [
     {"id": "old", "secret_sha256": "$0", "role": "worker", "ttl_ms": 86400000, "max_uses": 0,
