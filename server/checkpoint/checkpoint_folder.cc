@@ -29,9 +29,9 @@ absl::Status CreateForGood(storage::FileSystem& file_system, const std::string& 
   RETURN_IF_ERROR(file_system.CreateDirectories(folder));
   for (auto above = upwards.begin() + 1; above < upwards.end(); ++above) {
     const absl::Status synced = file_system.SyncDirectory(*above);
-    // An existing folder may come from an earlier start that ended before it had synced the folder
-    // above, so the folder above is synced now. In this case it is no error if this process may not
-    // read the folder above, or if the file system cannot sync directories.
+    // If `above` was there before, an earlier start may have created it and then ended before it
+    // synced, so it is synced now. In this case, errors that show that this process cannot sync
+    // `above` are ignored.
     const bool cannot_sync = absl::IsPermissionDenied(synced) || absl::IsInvalidArgument(synced) ||
                              absl::IsUnimplemented(synced) || absl::IsFailedPrecondition(synced);
     if (above <= there || !cannot_sync) RETURN_IF_ERROR(synced);
@@ -48,8 +48,8 @@ absl::Status WriteProbe(storage::FileSystem& file_system, const std::string& pat
 
 absl::Status WriteAndRename(storage::FileSystem& file_system, const std::string& folder,
                             const std::string& probe) {
-  // The names may exist already. An earlier process with the same number may have been killed
-  // during its test: in containers, process numbers often repeat.
+  // An earlier process may have been killed during its test, and have left these names. In
+  // containers, process numbers often repeat.
   RETURN_IF_ERROR(file_system.RemoveAll(absl::StrCat(probe, "-renamed")));
   RETURN_IF_ERROR(file_system.CreateDirectories(probe));
   RETURN_IF_ERROR(WriteProbe(file_system, absl::StrCat(probe, "/file")));

@@ -11,13 +11,13 @@
 
 namespace lodestar::checkpoint {
 
-// Creates the folder if it does not exist, and does in it what a checkpoint needs: makes a
-// directory, writes and syncs a file, renames, removes. `checkpoint_bytes` is the size of one
-// checkpoint; 0 means that it is not known, and that free space is not checked. `num_checkpoints`
-// is the maximum number that exist at once, including the one being written. Blocks for the disk.
-// Returns a warning if there is space for only some of the checkpoints, and an empty text if there
-// is enough. Errors: those of files; InvalidArgument (the folder is a checkpoint or lies in one);
-// ResourceExhausted (no space for even one checkpoint).
+// Creates the folder if it does not exist. Then tries what a checkpoint needs: makes a directory,
+// writes and syncs a file, renames, removes. `checkpoint_bytes` is the size of one checkpoint. 0
+// means that the size is not known, and that free space is not checked. `num_checkpoints` is the
+// maximum number of checkpoints in the folder at once, including one that is being written. Blocks
+// for the disk. Returns a warning if there is space for only some of the checkpoints that are still
+// to come, otherwise an empty text. Errors: those of files; InvalidArgument (the folder is a
+// checkpoint or lies in one); ResourceExhausted (no space for even one checkpoint).
 absl::StatusOr<std::string> TryCheckpointFolder(storage::FileSystem& file_system,
                                                 const std::string& folder, int64_t checkpoint_bytes,
                                                 int num_checkpoints);

@@ -76,8 +76,8 @@ TEST_F(CheckpointFolderTest, CheckpointsHoldNoRuns) {
   std::filesystem::remove(folder_ + "/latest");
   EXPECT_FALSE(std::filesystem::exists(checkpoint + "/run"));
   EXPECT_OK(TryCheckpointFolder(storage::FileSystem::Real(), folder_, 0, 1));
-  // A renamed checkpoint is still refused. A folder inside the renamed checkpoint is accepted,
-  // because a parent folder is taken for a checkpoint only if it also has the name of one.
+  // The renamed checkpoint is still refused, because it has a manifest. A folder inside it is
+  // accepted, because the folder above counts as a checkpoint only if it has the name of one.
   std::filesystem::rename(checkpoint, folder_ + "/best");
   EXPECT_FALSE(TryCheckpointFolder(storage::FileSystem::Real(), folder_ + "/best", 0, 1).ok());
   EXPECT_OK(TryCheckpointFolder(storage::FileSystem::Real(), folder_ + "/best/run", 0, 1));

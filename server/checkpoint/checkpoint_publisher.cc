@@ -27,8 +27,8 @@ absl::Status WriteManifest(storage::FileSystem& file_system, const std::string& 
   return file_system.SyncDirectory(directory);
 }
 
-// Renames the checkpoint to its final name. If the machine crashes from here on, either the old
-// checkpoint of this round or the new one is left.
+// Renames `directory`, which has the complete checkpoint, to `final_path`. If the machine crashes
+// during this function, either the old checkpoint of this round or the new one still exists.
 absl::Status MoveIntoPlace(storage::FileSystem& file_system, const std::string& directory,
                            const std::string& final_path, MayTouch may_touch) {
   const std::string replaced = absl::StrCat(final_path, checkpoints::kReplacedSuffix);
@@ -43,7 +43,8 @@ absl::Status MoveIntoPlace(storage::FileSystem& file_system, const std::string& 
       return was_ours;
     }
   }
-  // Fails if another leader has published this round meanwhile, because that folder is not empty.
+  // If another leader has published this round since the check above, this rename fails, because
+  // `final_path` is then a directory that is not empty.
   RETURN_IF_ERROR(file_system.Rename(directory, final_path));
   RETURN_IF_ERROR(file_system.SyncDirectory(DirectoryOf(final_path)));
   checkpoints::RemoveDirectory(file_system, replaced);
@@ -84,13 +85,14 @@ absl::Status SetAsideNewer(storage::FileSystem& file_system, const std::string& 
     if (entry.suffix == checkpoints::kTemporarySuffix ||
         entry.suffix == checkpoints::kAbandonedSuffix)
       continue;
-    // A later start finds the newest checkpoint by the round in the manifest, not by the name.
+    // Compares the round in the manifest, not in the name, as a later start does when it looks for
+    // the newest checkpoint.
     if (checkpoints::WrittenRound(file_system, entry) <= newest ||
         IsOneOf(file_system, entry, spared))
       continue;
     RETURN_IF_ERROR(may_touch(entry.path));
     const std::string path(absl::StripSuffix(entry.path, entry.suffix));
-    // After a crash, two entries may belong to one path: a checkpoint, and the older one that it
+    // A crash may leave two entries for one round: a checkpoint, and the older one that it
     // replaced. The newer entry comes first and is renamed. The older entry is removed.
     if (!set_aside.insert(path).second) {
       checkpoints::RemoveDirectory(file_system, entry.path);
@@ -135,8 +137,8 @@ absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root
     }
     old.push_back(entry);
   }
-  // One save makes at most two checkpoints superfluous: one that was kept as one of the newest
-  // `keep`, and one that was kept because of `every_rounds`.
+  // Usually one save makes at most two old checkpoints unnecessary: one of the newest `keep`, and
+  // one of those for `every_rounds`.
   constexpr size_t kMostOfOneSave = 2;
   if (old.size() > kMostOfOneSave) {
     logging::LogWarn("removes {} checkpoints that --checkpoint_keep={} does not keep: {} to {}",

@@ -22,39 +22,45 @@ namespace lodestar::checkpoint {
 // Checks that this server may move or remove the entry at `path`. Called before each such change.
 using MayTouch = absl::FunctionRef<absl::Status(const std::string& path)>;
 
-// Writes the manifest into `directory`, which has a temporary name, and syncs it. Reads everything
-// back to verify it. Renames the directory to its final name and syncs the folder above. Replaces a
-// checkpoint of the same round. Returns the final path. After an error nothing older was removed.
-// Errors: those of files; DataLoss (it does not verify); those of `may_touch`. If a checkpoint of
-// the same round exists, it is moved aside, and then `may_touch` is asked about it a second time.
-// Another leader may have published it just before the move. In this case it is moved back.
+// Publishes a checkpoint:
+// - Writes the manifest into `directory`, which has a temporary name, and syncs it.
+// - Reads everything back to verify it.
+// - If a checkpoint of the same round exists, renames that checkpoint. Another leader may have
+//   published it just now, so `may_touch` is asked about it once more. If `may_touch` refuses, the
+//   old name is restored.
+// - Renames `directory` to its final name, and syncs the folder above.
+// - Removes the old checkpoint of the same round.
+//
+// Returns the final path. After an error no older checkpoint was removed. Errors: those of files;
+// DataLoss (the checkpoint does not verify); those of `may_touch`.
 absl::StatusOr<std::string> PublishCheckpoint(storage::FileSystem& file_system,
                                               const std::string& directory,
                                               const checkpoints::Manifest& manifest,
                                               MayTouch may_touch);
 
-// If one folder has more than this number of checkpoints that were set aside, the log says so.
+// If a folder has more than this number of checkpoints with the suffix kAbandonedSuffix,
+// SetAsideNewer() logs a warning.
 inline constexpr int kManySetAside = 8;
 
-// The two functions that follow leave the checkpoints at `spared` as they are; empty paths are
-// ignored. They end at the first error of `may_touch`, and return that error.
+// SetAsideNewer() and RemoveOld() do not change the checkpoints at the paths `spared`; empty paths
+// are ignored. At the first error of `may_touch` they stop and return that error.
 
-// Renames the checkpoints of rounds after `newest`, because the job went back to round `newest`.
-// Without the renaming, a later start would use one of them as the newest checkpoint. Checkpoints
-// that were set aside before keep their names. If there are more than kManySetAside, the log says
-// so whenever another one is set aside. Errors: those of files.
+// Renames the checkpoints of rounds after `newest` (see AbandonedPath()), because the job went back
+// to round `newest`. Otherwise a later start would use one of them as the newest checkpoint. Logs a
+// warning if it renamed a checkpoint and the folder now has more than kManySetAside renamed
+// checkpoints. Errors: those of files.
 absl::Status SetAsideNewer(storage::FileSystem& file_system, const std::string& root, Round newest,
                            absl::Span<const std::string> spared, MayTouch may_touch);
 
-// A Retention says which checkpoints are kept.
+// A Retention says which checkpoints stay on disk.
 struct Retention {
   int keep = 3;              // number of newest checkpoints that are kept, at least 1
   int64_t every_rounds = 0;  // also keeps `keep` whose round is a multiple of this; 0 means none
 };
 
-// Removes the checkpoints before `newest` that `retention` does not keep, and the old versions of
-// checkpoints that were replaced. `newest` itself counts as kept. If more are removed than one save
-// makes superfluous, the log names them first.
+// Removes the checkpoints of rounds before `newest` that `retention` does not keep. `newest` is the
+// first of the `keep` newest ones. Also removes old versions of checkpoints that were replaced. If
+// it removes more checkpoints than one save usually makes unnecessary, logs that first.
 absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root, Round newest,
                        const Retention& retention, absl::Span<const std::string> spared,
                        MayTouch may_touch);

@@ -20,9 +20,9 @@ int64_t Overlap(params::ElementRange a, params::ElementRange b) {
   return std::min(a.end, b.end) - std::max(a.begin, b.begin);
 }
 
-// Returns the state of a bucket that covers `range`, from the written buckets that overlap
-// `written`: the lowest version, and the counted rows that all of them have. The elements of
-// `range` lie in `written`.
+// Returns the state of a new bucket that covers `range`. `written` is where the elements of `range`
+// were written. Of the written buckets that overlap `written`, the new bucket gets the lowest
+// version, and the counted rows that all of them have.
 checkpoints::BucketManifest CommonOf(const checkpoints::Manifest& manifest,
                                      params::ElementRange range, params::ElementRange written) {
   checkpoints::BucketManifest common;
@@ -34,8 +34,8 @@ checkpoints::BucketManifest CommonOf(const checkpoints::Manifest& manifest,
       if (std::exchange(is_first, false)) {
         common.version = bucket.version;
         common.counted = bucket.counted;
-        // If the division into buckets has changed, the usual norm of the new bucket is unknown. A
-        // delayed step that was begun before then ends with the parts that have arrived.
+        // Only a bucket with the same range as before has a usual norm and a delayed step. For any
+        // other bucket the norm is unknown, and the delayed step is over.
         if (bucket.range == range && written == range) {
           common.usual_norm = bucket.usual_norm;
           common.delayed = bucket.delayed;
@@ -97,7 +97,8 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
                                   checkpoints::kManifestName, " says round ", entry->round.value(),
                                   ", which is taken as right"));
   }
-  // The sort is stable: of two checkpoints of one round, the one with the correct name stays first.
+  // The sort is stable: if two checkpoints have the same round, the one with the correct name stays
+  // first.
   std::stable_sort(entries.begin(), entries.end(),
                    [](const checkpoints::CheckpointEntry& a,
                       const checkpoints::CheckpointEntry& b) { return a.round > b.round; });

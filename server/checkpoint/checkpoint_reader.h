@@ -26,15 +26,14 @@ struct FoundCheckpoint {
   std::vector<std::string> alarms;
 };
 
-// Returns an error which says that nothing is restored, because the newest checkpoint could not be
-// verified and may be complete (see MayBeWhole()). `path` is that checkpoint. The error has the
-// code of `why`.
+// Returns an error which says that nothing is restored: the newest checkpoint, at `path`, could not
+// be verified, but may be complete (see MayBeWhole()). The error has the code of `why`.
 absl::Status UnreadCheckpoint(absl::string_view path, const absl::Status& why);
 
-// Returns the newest checkpoint in `root` that verifies. The round in the manifest says which is
-// newest, not the name. Ignores the checkpoints at `passed_over`. The result is not set if there is
-// no checkpoint at all. Errors: DataLoss (no checkpoint verifies); UnreadCheckpoint() (a checkpoint
-// that could not be read is newer than all that verify).
+// Returns the newest checkpoint in `root` that verifies. The newest is the one with the highest
+// round in its manifest, whatever its name. Ignores the checkpoints at `passed_over`. The result is
+// not set if there is no checkpoint. Errors: DataLoss (no checkpoint verifies); UnreadCheckpoint()
+// (a newer checkpoint could not be read, and may be complete).
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
     storage::FileSystem& file_system, const std::string& root,
     absl::Span<const std::string> passed_over = {});
@@ -42,25 +41,25 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
 // A CheckpointReader reads a verified checkpoint. It is thread-safe.
 class CheckpointReader {
  public:
-  // Maps the files without verifying them again.
+  // Maps the files of a checkpoint that was verified before.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(storage::FileSystem& file_system,
                                                                 const std::string& directory);
   ~CheckpointReader();
 
   const checkpoints::Manifest& manifest() const { return manifest_; }
 
-  // From now on, reads each range as a range of `layout`, which is the job's layout. An earlier
-  // release may have written the checkpoint in another layout. Must be called before anything is
-  // read. Errors: those of TransposedBetween().
+  // Sets the layout of the ranges that later calls read: the job's layout. An earlier release may
+  // have written the checkpoint in another layout. Must be called before anything is read. Errors:
+  // those of TransposedBetween().
   absl::Status ReadAs(const params::Layout& layout);
 
   // Checks that the checkpoint holds the state of an optimizer with these vectors. Errors:
   // InvalidArgument.
   absl::Status CheckStateNames(const std::vector<std::string>& state_names) const;
-  // Returns the state of a bucket that covers `range`. The written buckets may be divided
-  // differently. Its version is the lowest version of the written buckets that hold elements of
-  // `range`. Requires: CheckStateNames() is OK. Errors: those of files; ResourceExhausted (no
-  // memory).
+  // Returns the state of a bucket that covers `range`. When the checkpoint was written, buckets may
+  // have had other ranges. The version of the result is the lowest version of the written buckets
+  // that have elements of `range`. Requires: CheckStateNames() is OK. Errors: those of files;
+  // ResourceExhausted (no memory).
   absl::StatusOr<shard::BucketState> ReadBucket(params::ElementRange range,
                                                 const std::vector<std::string>& state_names) const;
 
@@ -72,8 +71,8 @@ class CheckpointReader {
   // Reads a range of the layout in which the checkpoint was written.
   absl::Status ReadWritten(const std::string& state_name, params::ElementRange range,
                            absl::Span<float> out) const;
-  // Returns `range`, extended so that it covers every transposed matrix of which it has an element.
-  // The elements of `range` lie scattered over such a matrix.
+  // Returns `range`, extended to cover every transposed matrix of which it has an element. In the
+  // written layout, the elements of `range` may be anywhere in such a matrix.
   params::ElementRange WrittenRange(params::ElementRange range) const;
   absl::StatusOr<std::shared_ptr<const shard::Page>> ReadPage(const std::string& state_name,
                                                               params::ElementRange range) const;

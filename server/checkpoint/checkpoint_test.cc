@@ -266,7 +266,8 @@ TEST_F(CheckpointTest, WhatEarlierReleasesWroteIsReadInTheLayoutOfToday) {
   ASSERT_OK(reader);
   EXPECT_THAT((*reader)->ReadAs(TestLayout()), StatusIs(absl::StatusCode::kFailedPrecondition));
   ASSERT_OK((*reader)->ReadAs(today));
-  // In the earlier release, matrices of layers were [out, in]. Now they are [in, out].
+  // In the layout of the earlier release, the matrices of the blocks h.* were [out, in]. Now they
+  // are [in, out].
   std::vector<int64_t> written(today.num_elements());
   for (const params::TensorSpec& tensor : today.tensors()) {
     const bool is_turned = tensor.shape.size() == 2 && tensor.name.substr(0, 2) == "h.";

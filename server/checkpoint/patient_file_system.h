@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// PatientFileSystem is a disk that repeats reads after errors. If a file server is being restarted,
-// a read may fail once. That must not fail the start of a job, or send the job back to an older
+// PatientFileSystem is a disk that repeats reads after errors. When a file server restarts, a read
+// may fail once. Without the repetition, a job would not start then, or would start from an older
 // checkpoint. Writes are not repeated, because their callers try again anyway.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace lodestar::checkpoint {
 
-// The class is as thread-safe as the disk.
+// Several threads may use an object if they may use its disk.
 class PatientFileSystem : public storage::ForwardingFileSystem {
  public:
   static constexpr int kTries = 4;
@@ -29,8 +29,8 @@ class PatientFileSystem : public storage::ForwardingFileSystem {
   PatientFileSystem(storage::FileSystem* disk, Clock* clock)
       : storage::ForwardingFileSystem(disk), clock_(clock) {}
 
-  // Both functions read a file. If the file is missing, not permitted or no regular file, they
-  // return the error at once. Other errors are returned after kTries tries. The calls block between
+  // Both functions read a file. They return some errors at once: the file is missing, may not be
+  // read, or is no regular file. After other errors they try up to kTries times, block between
   // tries, and log each error.
   absl::StatusOr<storage::FileBytes> Map(const std::string& path) override;
   absl::Status Read(const std::string& path,

@@ -28,15 +28,15 @@ struct SettingChange {
 struct RateAtResume {
   int64_t place = 0;   // number of rounds of the schedule that are done
   double scale = 1.0;  // factor for the schedule's rate, before and after the restart
-  // True: the rate may rise by more than a tenth.
+  // True means that a rise of the rate by more than a tenth is not refused.
   bool may_rise = false;
 };
 
-// Returns the settings that differ, in the order of JobSettings(), then of `saving`. The learning
-// rate of the next step comes last if it differs. `saving` has those settings that say which
-// checkpoints are written and kept. `state_names` are the vectors that the server's optimizer keeps
-// for the job `asked`. Settings that are missing in the manifest, because an older release wrote
-// it, are ignored.
+// Returns the settings that differ between the checkpoint and the job `asked`. They are in the
+// order of JobSettings(), then of `saving`, then the learning rate of the next step. `saving` has
+// the job's settings about which checkpoints are written and kept. `state_names` are the vectors
+// that the server's optimizer has for `asked`. Ignores settings that the manifest lacks, because an
+// older release wrote it.
 std::vector<SettingChange> CompareSettings(const checkpoints::Manifest& manifest,
                                            const job::JobSpec& asked,
                                            const std::vector<std::string>& state_names,

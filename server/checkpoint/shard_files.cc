@@ -19,7 +19,7 @@
 namespace lodestar::checkpoint {
 namespace {
 
-// Returns the page of one bucket that goes into the file.
+// Selects the page of a bucket that is written into the file: the weights or a state vector.
 using PageOf = absl::FunctionRef<const shard::Page&(const shard::BucketState&)>;
 
 std::string FileName(const ShardFilesSpec& spec, absl::string_view suffix) {
@@ -38,7 +38,7 @@ storage::SafetensorsMetadata MetadataOf(const ShardFilesSpec& spec, const params
   return metadata;
 }
 
-// Adds to the error what the operator needs to know about a full disk.
+// If the disk is full, adds to the error how much space the file needs and how much is free.
 absl::Status WithSpace(storage::FileSystem& file_system, const absl::Status& status,
                        const std::string& directory, int64_t wanted_bytes) {
   if (!absl::IsResourceExhausted(status)) return status;
