@@ -36,7 +36,8 @@ inline constexpr int64_t kBytesForManyChannels = int64_t{4} << 20;
 // Time without an acknowledgement after which a server breaks a connection.
 inline constexpr int kServerPingTimeoutMs = 20'000;
 
-// Maximum size of a request's metadata, including the overhead that HTTP/2 counts.
+// Maximum size of a request's metadata. HTTP/2 counts 32 bytes for each entry besides its key and
+// value.
 inline constexpr int kMaxMetadataBytes = 8 << 10;
 // Time that a peer has for the TLS handshake and the first HTTP/2 frame.
 inline constexpr int kHandshakeTimeoutMs = 10'000;

@@ -17,7 +17,7 @@ namespace lodestar::wire {
 absl::StatusOr<params::ModelSpec> LoadModelSpec(const std::string& path);
 
 // Returns the model that --model=MODEL names: a preset, or the content of the file MODEL. Errors:
-// InvalidArgument (neither exists); those of LoadModelSpec(), with the flag.
+// InvalidArgument (neither exists); those of LoadModelSpec(). The text of an error names the flag.
 absl::StatusOr<params::ModelSpec> NamedModel(const std::string& model);
 
 // Returns a message if `model` is the name of both a preset and a file, so that the file is not

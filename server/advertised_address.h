@@ -16,8 +16,9 @@ std::string HostName();
 // resolve that name.
 bool IsAddressGuessed(const NetworkConfig& network);
 
-// Returns --advertise with the real port filled in. If it is not given, returns the address of
-// --listen. If that is a wildcard, returns this machine's host name.
+// Returns the value of --advertise. If it is not given, returns the address of --listen. If
+// --listen is a wildcard, returns this machine's host name instead of the wildcard. If the port is
+// 0, `real_port` takes its place.
 std::string AdvertisedAddress(const NetworkConfig& network, int real_port);
 
 }  // namespace lodestar::server
