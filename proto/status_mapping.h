@@ -7,7 +7,7 @@
 // DEADLINE_EXCEEDED    no answer in time
 // RESOURCE_EXHAUSTED   memory, disk, message size: tell an operator
 // DATA_LOSS            a checksum does not match: send the round again
-// ABORTED              this incarnation is over: register again, start from Pull
+// ABORTED              this incarnation is over: register and join again
 // FAILED_PRECONDITION  not possible in this state: first change what the text names
 // NOT_FOUND            does not exist, or not yet
 // ALREADY_EXISTS       the name is taken
