@@ -22,12 +22,12 @@ struct ShardFilesSpec {
   std::string model;  // JSON of the model spec for the files' metadata; may be empty
 };
 
-// Compares the sizes of a shard's files with the maximum file size of this process, as far as the
-// sizes are known before writing. Errors: those of CheckFileSize().
+// Checks, before anything is written, that the weights and the optimizer states of the shard are
+// not larger than the maximum file size of this process. Errors: those of CheckFileSize().
 absl::Status CheckShardFileSizes(int shard, const plan::ShardMemory& memory);
 
-// Writes the files, and blocks until they are on disk. After an error the files are removed.
-// Errors: those of files; ResourceExhausted, with path, bytes wanted and bytes free.
+// Writes the files, and blocks until they are on disk. If a write fails, removes the files. Errors:
+// those of `file_system`; ResourceExhausted (names the path, the bytes wanted and the bytes free).
 absl::StatusOr<checkpoints::ShardManifest> WriteShardFiles(storage::FileSystem& file_system,
                                                            const ShardFilesSpec& spec,
                                                            const params::Layout& layout,

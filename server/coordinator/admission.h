@@ -17,22 +17,24 @@ absl::Status CheckRoom(const ClusterState& state, absl::string_view name);
 // Checks that the certificate of the caller may have one more worker name in the job: see
 // Membership::CheckNames(). Error: Unavailable (names the certificate, its workers and the limit).
 absl::Status CheckMoreNames(const ClusterState& state, const messages::RegisterCall& call);
-// Checks that a worker that is about to join does not have to rest: see
-// StragglerDetector::RestOf(). If the other members are too few to go on without this worker, it
-// need not rest. Error: Unavailable (says for how long the worker still rests).
+// Checks that no rest keeps the worker from joining. A worker that has held up the others must rest
+// for some time before it joins again: see StragglerDetector::RestOf(). If the other members are
+// too few to go on without this worker, it need not rest. Error: Unavailable (says how long the
+// rest still lasts).
 absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time now);
-// Checks that the caller may supply the initial weights. If a worker was dropped because it held up
-// the others, it has to rest first, so that another worker can supply the weights. Error:
-// Unavailable (the worker still rests).
+// Checks that the caller may become the worker that supplies the initial weights. A worker that was
+// dropped because it held up the others may not, until its rest is over. Meanwhile another worker
+// can supply the weights. Error: Unavailable (the caller still rests).
 absl::Status CheckMayClaimSupply(const ClusterState& state, const messages::RegisterCall& call,
                                  absl::Time now);
 
-// Checks that a worker of a site does not bring data of its own: the servers upstream hand out the
-// samples, and can do so only for data that all workers have. Error: FailedPrecondition
-// (--data_partition=own).
+// Checks that a worker of a site has no data of its own (--data_partition=own). The servers
+// upstream choose the samples of a site, from the data that all workers of the job have. Error:
+// FailedPrecondition.
 absl::Status CheckBrings(const ClusterState& state, const messages::DatasetInfo& data);
 
-// Returns what Membership::LacksAcknowledged() has to know about the worker `name`.
+// Returns what the servers know of acknowledged reports when the worker `name` registers. It is an
+// argument of Membership::LacksAcknowledged().
 membership::KnownReports KnownReportsOf(const ClusterState& state, absl::string_view name);
 
 }  // namespace lodestar::coordinator

@@ -24,10 +24,11 @@ class AlarmBook {
  public:
   static constexpr int kMaxAlarms = 32;
 
-  // Adds an alarm, or counts it if an alarm with this text is there already. Returns true if the
-  // alarm is new. If there are kMaxAlarms, a new alarm replaces the alarm that was raised the
-  // longest time ago. A reminder is replaced only if the book has nothing but reminders. End()
-  // finds the alarm by its `subject`. Empty means that the alarm does not end.
+  // Adds an alarm. If there is an alarm with this text, counts that alarm once more instead.
+  // Returns true if the alarm is new. If there are kMaxAlarms already, the new alarm replaces the
+  // one that was not raised for the longest time. It replaces a reminder only if all alarms are
+  // reminders. End() ends the alarms with this `subject`. An empty subject means that the alarm
+  // does not end.
   bool Raise(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm,
              absl::string_view subject = "");
   // Marks the alarms of this subject as over, except those that were raised after the time

@@ -18,8 +18,8 @@
 namespace lodestar::coordinator {
 
 // The round from which the servers go on. Announced when the servers start, and whenever they go
-// back to a checkpoint. Earlier announcements about `next_round` and later rounds are void: these
-// rounds are trained again.
+// back to a checkpoint. `next_round` and later rounds are then trained again, so earlier
+// announcements about them no longer count.
 struct RestoredPoint {
   Round next_round;
   // Samples of the rounds before `next_round`, counted as in RoundSummary::total_samples.
@@ -29,13 +29,13 @@ struct RestoredPoint {
   // True means that rounds end one after the other, in the order of their numbers. False means that
   // rounds before `next_round` may still be open and end later.
   bool is_in_order = true;
-  // True means that a new process goes on from the journal: no worker and no server goes back, and
-  // no round is trained again.
+  // True means that a new process goes on from the journal. No worker and no server goes back to an
+  // earlier round, and no round is trained again.
   bool is_from_journal = false;
   // If is_from_journal, the last rounds that are over, in the order in which they ended. The
   // previous process may have ended before it announced them.
   std::vector<rounds::RoundSummary> last_rounds = {};
-  // The newest losses of the rounds before `next_round`.
+  // The newest training loss and held-out loss that are known before `next_round`.
   job::JobLoss loss = {};
 };
 

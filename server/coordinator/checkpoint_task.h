@@ -33,9 +33,10 @@ struct SetAsideTask {
   std::string why;  // the reason for operators, such as "have weights that gave NaN or Inf"
 };
 
-// If is_complete, marks a checkpoint as complete: it has everything that was acknowledged.
-// Otherwise removes the mark, so that servers may acknowledge more than the checkpoint has. See
-// JournalManifest. Answer: OnCheckpointMarked().
+// Sets or removes the mark that a checkpoint is complete. The mark says that the checkpoint has
+// everything that the servers have acknowledged: see JournalManifest. If `is_complete`, the task
+// sets the mark. Otherwise it removes the mark, and the servers may then acknowledge more. Answer:
+// OnCheckpointMarked().
 struct MarkTask {
   std::string path;
   bool is_complete = false;
@@ -43,9 +44,9 @@ struct MarkTask {
   shards::CoordinatorRecord follows = {};
 };
 
-// Chooses the weights to start from. They come from the newest checkpoint that passes verification.
-// If there is none, the flags say where they come from. Answer: OnRestoreChosen(), with an error if
-// a SetAsideTask has failed.
+// Chooses the weights that the job starts from. They come from the newest checkpoint that passes
+// verification. If there is none, the flags say where they come from. Answer: OnRestoreChosen().
+// The answer is an error if an earlier SetAsideTask has failed.
 struct ChooseRestoreTask {
   // True means that the operator accepts the loss of everything after the chosen checkpoint. The
   // checkpoint is then marked as complete.
@@ -55,13 +56,14 @@ struct ChooseRestoreTask {
 struct RestoreChoice {
   shards::WeightsSource source = shards::InitialSource{};
   std::optional<checkpoints::CoordinatorState> state = std::nullopt;  // of a checkpoint
-  // The settings that the operator has given, completed by those of the checkpoint. Only for the
-  // model `client`. Not set means that the job's settings do not change.
+  // The job's new settings: those that the operator has given, and all others as in the checkpoint.
+  // Set only for the model `client`. Not set means that the settings do not change.
   std::optional<job::JobSpec> job = std::nullopt;
   std::optional<params::Layout> layout =
       std::nullopt;  // of the checkpoint or weights file; needed for the model `client`
-  // The incarnation that the servers begin with, made from the time or at random. If it is not
-  // above the incarnation in the checkpoint, the coordinator uses a larger number.
+  // The number of the incarnation that the servers begin with. It is made from the present time or
+  // at random. If the checkpoint has this incarnation or a larger one, the coordinator uses a
+  // larger number.
   uint64_t server_incarnation = 0;
   // Not empty means that the run starts from another checkpoint than expected, or from none. Says
   // why.

@@ -71,8 +71,8 @@ absl::Status ClusterFaults::CheckSound(const messages::RegisterCall& call) const
 
 FaultVerdict ClusterFaults::OnWorkerFault(const sync::WorkerFault& fault, absl::Time now) {
   const membership::WorkerRecord* record = state_.membership.table().Find(fault.worker);
-  // A fault also counts if the worker's life has just ended: a worker whose push was refused may
-  // leave before the shard's report comes here.
+  // A worker whose push was refused may leave before the shard's report comes here. So the fault
+  // counts until the worker begins a new life.
   if (record == nullptr || record->incarnation != fault.incarnation || !state_.is_ready()) {
     return {};
   }
@@ -264,13 +264,14 @@ absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
   return absl::OkStatus();
 }
 
-// If the numbers of one worker are not finite and those of others are, that worker is dropped. It
-// may register again until it has reached --nonfinite_limit. If no member is left whose last
-// numbers were finite or are still to come, no single worker is to blame: the run has diverged.
+// Decides what follows if the numbers of a worker are not finite:
+// - If there is a member that has not sent such numbers, the worker is dropped or shut out. A
+//   dropped worker may register again until it has reached --nonfinite_limit.
+// - If all members have sent such numbers, no single worker is to blame: the run has diverged.
 FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::string_view text,
                                         absl::Time now) {
   const membership::WorkerRecord* record = state_.membership.table().Find(worker);
-  // A life counts once, also if several buckets report it.
+  // If several buckets report the fault, it counts only once for each life of the worker.
   const faults::NotFiniteVerdict verdict =
       state_.faults.CountNotFinite(worker, record->incarnation, round, Senders());
   if (verdict.kind == faults::NotFiniteVerdict::Kind::kRepeat) return {};
@@ -280,7 +281,8 @@ FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::stri
                                   "its contribution is not counted"),
                      now);
   if (verdict.kind == faults::NotFiniteVerdict::Kind::kDiverged) {
-    // The numbers were computed on the weights after `round` updates.
+    // The worker computed its numbers on the weights after `round` updates. So a checkpoint of
+    // these weights is already bad.
     return Diverge(round, round, absl::StrCat("no worker sends finite numbers any more: ", text),
                    now);
   }
@@ -291,8 +293,9 @@ FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::stri
 
 FaultVerdict ClusterFaults::OnShardDiverged(int shard, Round round, absl::string_view text,
                                             absl::Time now) {
-  // Checkpoints that are written already have finite weights. Asynchronous rounds do not end in
-  // order, so a checkpoint of more than `round` rounds may lack the update of `round`.
+  // The update of `round` is bad. With rosters, every checkpoint of more than `round` rounds has
+  // this update. Without rosters, rounds end in any order. Checkpoints on disk have finite weights,
+  // so they lack this update, and none of them is bad.
   const Round first_bad =
       state_.rounds.uses_rosters() ? round + 1 : state_.rounds.ledger().next_round() + 1;
   return Diverge(round, first_bad, absl::StrCat("shard ", shard, ": ", text), now);

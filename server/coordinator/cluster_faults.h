@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Handles faults of the whole cluster. Reports wrong numbers that workers sent or servers computed
-// to the FaultPolicy, puts its verdicts into words, and returns what the coordinator has to do.
-// Also carries out the orders of operators that evict or readmit workers or roll the job back.
-// Pure.
+// Handles faults of the whole cluster. Passes wrong numbers, which workers sent or servers
+// computed, to the FaultPolicy. Makes messages from the policy's verdicts, and returns what the
+// coordinator has to do. Also carries out orders of operators that evict or readmit workers or roll
+// the job back. Pure.
 #pragma once
 
 #include <cstdint>
@@ -69,9 +69,9 @@ class ClusterFaults {
                                      absl::Time now);
   absl::StatusOr<FaultVerdict> EvictCertificate(absl::string_view certificate,
                                                 absl::string_view reason, absl::Time now);
-  // Returns the certificate of the worker `name`, or `name` if that is the certificate of a worker.
-  // Errors: NotFound (no worker and no certificate has this name); FailedPrecondition (the worker
-  // has no certificate).
+  // Returns the name of the certificate of the worker `name`. If `name` is the name of a
+  // certificate that some worker has, returns `name`. Errors: NotFound (no worker and no
+  // certificate has this name); FailedPrecondition (the worker has no certificate).
   absl::StatusOr<std::string> CertificateOf(absl::string_view name) const;
   absl::Status Readmit(absl::string_view name, absl::Time now);
   absl::StatusOr<FaultVerdict> RollBack(Round round, absl::string_view why, absl::Time now);
@@ -84,8 +84,7 @@ class ClusterFaults {
   // Shuts the worker or the certificate `name` out. Restarts of the servers do not undo this.
   FaultVerdict ShutOutByOperator(std::string name, bool is_identity, absl::string_view reason,
                                  absl::Time now);
-  // Counts a round in which the worker's vector was far longer than those of others, or opposed
-  // them.
+  // Counts a round for which a shard has reported the worker as kTooLong or kOpposed.
   FaultVerdict CountPoisoned(const sync::WorkerFault& fault, absl::Time now);
   // Shuts the worker out or raises an alarm, if the verdict says so. `text` says what the worker
   // sent.
@@ -94,7 +93,8 @@ class ClusterFaults {
   // Returns all workers that have a connection in state.membership, also those whose lives have
   // ended.
   std::vector<faults::Sender> Senders() const;
-  // Raises the alarm `what`. If the alarm is new, writes it to the log together with `seen`.
+  // Raises the alarm `what`. If the alarm is new, also writes `what` and the details `seen` to the
+  // log.
   void Accuse(absl::string_view what, absl::string_view seen, absl::Time now);
   // Marks the checkpoints of `first_bad` or more rounds as bad. Then the job goes back to an
   // earlier checkpoint, or fails.

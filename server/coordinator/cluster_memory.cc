@@ -9,16 +9,15 @@
 namespace lodestar::coordinator {
 
 std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
-  // The job has ended because a server could not go on. After a restart, that server may be able to
-  // go on.
+  // The job has failed because a server could not go on, or because the uplink ended with an error.
+  // This may be different after a restart.
   const bool is_cut_short =
       state.phase == CoordinatorPhase::kFailed && !state.ending.failure_once_saved().ok();
   const bool goes_on = state.is_ready() && state.ending.failure().ok();
   if ((!goes_on && !is_cut_short) || !state.shards.all_loaded()) return std::nullopt;
   // The next process does not continue a trial of settings, but measures again.
   if (state.model.tuning().is_measuring()) return std::nullopt;
-  // If the job is over, the workers and servers know that already. The memory is then needed only
-  // if the last save has failed.
+  // If the job is over and the last save has succeeded, the next process needs no memory.
   const bool is_over = state.ending.should_exit() || is_cut_short;
   const std::optional<checkpoints::LastSave::Outcome>& saved =
       state.checkpoints.last_save().outcome();

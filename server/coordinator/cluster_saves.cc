@@ -162,8 +162,8 @@ bool ClusterSaves::OnJournalSize(int shard, int64_t bytes, absl::Time now) {
                             " into its journal since the newest checkpoint, more than "
                             "--journal_limit=",
                             BytesText(*limit), "; an additional checkpoint is taken"));
-  // A checkpoint that is under way may lack the newest part of the journal, so another checkpoint
-  // is requested.
+  // A checkpoint that is under way may lack the newest records of the journal, so another
+  // checkpoint is requested.
   if (state_.saves()) state_.checkpoints.Request(now);
   return state_.saves();
 }
@@ -172,8 +172,9 @@ void ClusterSaves::OnShardAway(int shard, absl::Time now) {
   const bool needs_shard = state_.checkpoints.OnShardAway(absl::UnavailableError(
       absl::StrCat("a checkpoint needs all servers: ", WaitingForServers(state_, now))));
   if (!needs_shard) return;
-  // The SaveCommand, or the server's report that it has saved, may be lost. The last save does not
-  // count this as a failed try: it tries again once the server is back.
+  // The SaveCommand may not have reached the server, or the server's answer may be lost. So the
+  // checkpoint is given up. For the last save, this is not a failed try: it saves again once the
+  // server is back.
   const std::string lost =
       absl::StrCat("the server of shard ", shard, " was away while the checkpoint was written");
   GiveUp(absl::UnavailableError(lost));

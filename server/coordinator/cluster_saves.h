@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Carries out what the CheckpointManager decides, and what JobEnding decides about the last save.
-// Collects the facts for their decisions, puts their verdicts into words, and makes the commands
-// for servers and the keeper of checkpoints. Pure. Only the coordinator uses it, and decides when a
-// checkpoint may begin: while all servers are there and, unless a comment says otherwise, between
-// rounds.
+// Carries out the decisions of the CheckpointManager, and those of JobEnding about the last save.
+// Collects the facts for these decisions. Makes the messages about them, and the commands for
+// servers and for the keeper of checkpoints. Pure.
 //
-// Some functions return only a Status. An error means that the job fails with it now. This happens
-// if a server has reported that it cannot go on, and the last save, for which the job still waited,
-// is over.
+// Only the coordinator uses this class. It begins checkpoints only while all servers are there and
+// no round is open. Comments name the exceptions.
+//
+// If a function that returns a Status returns an error, the job fails now with this error. This
+// happens if the job has waited only for the last save since a server reported that it cannot go
+// on.
 #pragma once
 
 #include <cstdint>
@@ -53,36 +54,37 @@ class ClusterSaves {
   // Call if a server process waits for the last save before it exits. The process waits for at most
   // `patience`. Workers get no more work.
   absl::Status BeginLast(absl::string_view reason, absl::Duration patience, absl::Time now);
-  // Call while rounds are open. If a process waits to exit or the job stops, begins a checkpoint of
-  // the complete rounds, at most one per open round. The process may be killed before the open
-  // round ends. The last save follows after the open round. Returns true if a checkpoint was begun.
+  // Begins a checkpoint of the complete rounds if a process waits to exit or the job stops. The
+  // process may be killed before the open round ends. Begins at most one such checkpoint for each
+  // open round. After the open round, the last save follows. Returns true if a checkpoint was
+  // begun. Call while rounds are open.
   bool SaveCompleteRounds(absl::Time now);
-  // Call if no try of the last save is made, or none is left. Ends the last save: it has succeeded
-  // if the newest checkpoint has everything, and otherwise has failed with `error`.
+  // Ends the last save. Call if no try is possible, or if all tries have failed. If the newest
+  // checkpoint has everything, the last save has succeeded. Otherwise it has failed with `error`.
   absl::Status EndLast(const absl::Status& error);
   // Makes the next try of the last save if it is due, or ends the last save. Returns true if
   // anything has changed.
   absl::StatusOr<bool> AdvanceLast(absl::Time now);
-  // Call if a server has been away for long. Ends the last save if a process that waits for it has
-  // given up waiting for absent servers.
+  // Call if a server has been away for long. If a process waits for the last save and no longer
+  // waits for absent servers, ends the last save.
   absl::Status OnStillAway(int shard, absl::Time now);
-  // Returns true if workers have delayed the last save, or the stop of the job, for as long as they
-  // may.
+  // Returns true if the last save, or the stop of the job, has waited for workers for the maximum
+  // time.
   bool IsHeldUp(absl::Time now) const;
   // Returns the reason for which workers are dropped if IsHeldUp().
   std::string HeldUpReason() const;
-  // Call if a process waited for the last save, with this `reason`, and a new process has taken its
-  // place. The old process then does not count as waiting any more. Returns true if no process
-  // waits for the last save any more, so that work is handed out again.
+  // Call if a process that waited for the last save was replaced by a new process. `reason` is the
+  // reason that the old process gave. The old process no longer counts as waiting. If no other
+  // process waits, returns true, and work is handed out again.
   bool ForgetAsker(absl::string_view reason);
-  // Call when the servers begin a new life from JobModel::source(). If that source is a checkpoint,
-  // `on_disk` is the state that it has.
+  // Call when the servers begin a new life with the weights of JobModel::source(). If these come
+  // from a checkpoint, `on_disk` is the state in that checkpoint.
   void Restart(const checkpoints::CoordinatorState& on_disk, absl::Time now);
-  // Requests an extra checkpoint for changed orders of operators, so that they survive a restart
-  // without a journal.
+  // Requests a checkpoint after operators have changed their orders. Without a journal, only a
+  // checkpoint keeps the orders over a restart.
   void OnOrdersChanged(absl::Time now);
-  // Call when a server is back. Requests the checkpoint for changed orders again if it was given up
-  // because the server was away.
+  // Call when a server is back. If the newest checkpoint has other orders or another learning rate
+  // than the job now has, requests a checkpoint again.
   void OnShardBack(absl::Time now);
 
  private:

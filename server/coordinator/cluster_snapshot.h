@@ -49,11 +49,12 @@ struct WorkerSnapshot {
   std::string device;
   std::string peer;
   uint64_t rounds_completed = 0;
-  // See messages::Registration. Set only if the worker lives.
+  // Index of the worker: see messages::Registration. Set only if the worker lives.
   std::optional<uint32_t> index;
   uint64_t residuals_lost = 0;  // see WorkerAssignment::Memory
-  // Times from the start and the registration of the worker's process to its first contribution.
-  // Not set means that the process has not contributed, or that the time is not known.
+  // Times that the worker's process took until its first contribution: from its start, and from its
+  // registration. Not set means that the process has not contributed, or that the time is not
+  // known.
   std::optional<absl::Duration> start_to_contribution;
   std::optional<absl::Duration> registration_to_contribution;
   messages::PathFacts path;
@@ -101,7 +102,7 @@ struct AlarmSnapshot {
   absl::Duration age;  // since it was last raised
   uint64_t count = 0;
   bool is_reminder = false;  // see AlarmKind
-  // Time since the alarm is over. Not set means that the alarm may not be over.
+  // Time since the alarm ended. Not set means that the alarm has not ended, as far as is known.
   std::optional<absl::Duration> over_age = std::nullopt;
 };
 
@@ -151,8 +152,8 @@ struct ClusterSnapshot {
   double learning_rate = 0.0;
   ViewId view;
   std::vector<WorkerSnapshot> workers;
-  // Number of workers that are not in `workers`: registered but not joined, ended within the last
-  // hour, or refused.
+  // Number of workers that are left out of `workers` to keep it short. These workers have
+  // registered but not joined, or have ended within the last hour, or were refused.
   int64_t num_workers_not_shown = 0;
   std::optional<OpenRoundSnapshot> open_round;
   std::vector<ShardSnapshot> shards;

@@ -10,7 +10,8 @@
 namespace lodestar::coordinator {
 namespace {
 
-// Time within which a dropped worker registers again. Its pause before that is at most a second.
+// Maximum time until a dropped worker registers again. The worker pauses for at most a second
+// before it does so.
 constexpr absl::Duration kReturnTime = absl::Seconds(3);
 
 }  // namespace
@@ -95,7 +96,8 @@ std::vector<std::string> ClusterState::Present() const {
 std::vector<std::string> ClusterState::Returning(absl::Time now) const {
   std::vector<std::string> names;
   const bool is_gathering = rounds.IsGathering(now);
-  // A worker that was dropped after `end` had delayed the end, so the job does not wait for it.
+  // A worker that was dropped after `end` was dropped because it delayed the end. The job does not
+  // wait for it again.
   const absl::Time end = phase == CoordinatorPhase::kDone
                              ? ending.stop_requested_at().value_or(ending.over_since())
                              : absl::InfinitePast();
@@ -129,7 +131,8 @@ stragglers::StragglerFacts ClusterState::FactsOfStragglers(absl::Time now) const
                                       .usual_round = rounds.progress().usual_round(),
                                       .back_at = shards.back_at()};
   for (const shards::ShardFleet::Server& server : shards.servers()) {
-    // Shard 0 is in the coordinator's process, so it has no facts of its own.
+    // Shard 0 is in the coordinator's process. Its server is never silent, so it gets the default
+    // values.
     facts.servers.push_back(facts.servers.empty() ? stragglers::StragglerFacts::Server()
                                                   : stragglers::StragglerFacts::Server{
                                                         server.heard_at, server.runs_since});

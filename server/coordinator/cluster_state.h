@@ -85,15 +85,15 @@ struct ClusterState {
 
   // Returns true if the servers have weights and workers may call.
   bool is_ready() const;
-  // Returns true if the shards have been given their parts of the model, so that the loss of a
+  // Returns true if the shards have got their parts of the model. From then on, the loss of a
   // server may mean a loss of weights.
   bool has_memory() const {
     return phase == CoordinatorPhase::kLoading || is_ready() ||
            (is_comparing() && comparison.is_resumed);
   }
   bool is_comparing() const { return !comparison.is_over; }
-  // Returns true if the job was stopped and workers cannot register to learn that, because not all
-  // servers serve.
+  // Returns true if the job was stopped and not all servers serve. Workers cannot register then, so
+  // they cannot learn of the end in the usual way.
   bool is_over_for_callers() const {
     return phase == CoordinatorPhase::kDone && ending.failure().ok() && ending.is_stopping() &&
            (model.map() == nullptr || !shards.all_serving());
@@ -118,10 +118,10 @@ struct ClusterState {
   // Returns the names of the workers whose lives have not ended.
   std::vector<std::string> Present() const;
   // Returns the names of absent workers that may still come back to learn that the job is over.
-  // Either the servers have just started, or these workers were dropped shortly before the end.
+  // They were dropped shortly before the end, or they have not called since the servers started.
   std::vector<std::string> Returning(absl::Time now) const;
-  // Returns true if unknown workers of a previous server process may still come to learn that the
-  // job is over. That process may have left no checkpoint that names its workers.
+  // Returns true if workers that this process does not know may still come to learn that the job is
+  // over. Such workers are from a previous process that left no checkpoint with their names.
   bool awaits_strangers(absl::Time now) const {
     return model.map() != nullptr && membership.table().workers().empty() &&
            now < started_at + config.lease;

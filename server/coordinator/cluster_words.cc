@@ -125,11 +125,13 @@ bool OnlyWaits(const stragglers::WorkerActivity& activity) {
          (activity.is_delivering() && !activity.path_stall().has_value());
 }
 
-// Returns the missing workers of a round that the other workers really wait for. A missing worker
-// is left out if it is only waiting itself. It may wait for the acknowledgement of a contribution
-// that comes after those of others (sums have a fixed order), or for a server that holds its
-// pushes. It is not left out if its transfers stand still, or if it occupies space that others wait
-// for. If all missing workers are only waiting, returns all of them.
+// Returns the missing workers of a round that the other workers really wait for. Leaves out a
+// missing worker that only waits itself:
+// - A server holds back its pushes.
+// - It delivers its contribution, and its transfers do not stand still. Sums have a fixed order, so
+//   it may wait until contributions of others are summed.
+// A worker that occupies space that others wait for is never left out. If all missing workers only
+// wait themselves, returns all of them.
 std::vector<WorkerId> Awaited(const rounds::OpenRound& round,
                               const stragglers::StragglerDetector& stragglers) {
   const std::vector<WorkerId> missing = round.Missing();
@@ -155,7 +157,8 @@ absl::Time DropTime(const ClusterState& state, absl::Span<const stragglers::Stal
       [](const stragglers::Stall& one, WorkerId wanted) { return one.worker < wanted; });
   const bool is_stalled = stall != stalls.end() && stall->worker == worker;
   absl::Time until = is_stalled ? stall->until : absl::InfiniteFuture();
-  // A heartbeat comes every third of a lease. If it is late, the life may end with its lease.
+  // A heartbeat comes every third of a lease. If the newest one is older than half a lease, the
+  // worker's life may end with its lease.
   const membership::WorkerRecord* const record = state.membership.table().Find(worker);
   const absl::Duration lease = state.config.lease;
   if (record != nullptr && now - record->renewed_at > lease / 2) {
@@ -164,8 +167,8 @@ absl::Time DropTime(const ClusterState& state, absl::Span<const stragglers::Stal
   return std::min(until, state.ending.drop_missing_at());
 }
 
-// Returns how long these workers may take together, such as ", at most 4m20s more". Empty means
-// that one of them has no limit, or that the time is over.
+// Returns the time until the last of these workers is dropped, such as ", at most 4m20s more".
+// Empty means that one of them is never dropped, or that the time is over.
 std::string TimeLeft(const ClusterState& state, absl::Span<const WorkerId> workers,
                      absl::Time now) {
   const std::vector<stragglers::Stall> stalls =
@@ -240,8 +243,8 @@ std::string NotJoined(const ClusterState& state, absl::Time now) {
       "`lodestar doctor` of the Python wheel on the worker's machine; it tests large messages");
 }
 
-// Returns a text such as "; worker a keeps space of shard 0 that others wait for: of bucket 3,
-// ...". It names all such pushes of members.
+// Returns a text about all pushes of members that occupy space that others wait for. Example: ";
+// worker a keeps space of shard 0 that others wait for: of bucket 3, ...".
 std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_at) {
   std::string text;
   for (const membership::WorkerRecord* member : state.membership.table().Members()) {
@@ -269,8 +272,9 @@ absl::Duration KeepsSpaceFor(const ClusterState& state, absl::Time now) {
   return longest;
 }
 
-// Names the members that the cluster waits for, if they neither ask for work nor hand in rounds
-// although nothing holds them up.
+// Names the members that the cluster waits for. If no round is open, these are all members, which
+// do not ask for work. Otherwise these are the members without a report of an open round. Empty
+// means that the cluster does not wait for members.
 std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                               std::optional<absl::Time> age_at) {
   std::vector<std::string> names;
@@ -285,8 +289,8 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
     newest = std::max(newest, round.opened_at());
     for (WorkerId worker : round.Missing()) names.push_back(state.NameOf(worker));
   }
-  // While new rounds are opened, members that take longer are only slow. They are not reported,
-  // unless they occupy space that others wait for.
+  // If the newest round was opened a short time ago, the missing members are only slow. They are
+  // not reported, unless they have occupied space that others wait for for longer than a lease.
   if (now - newest <= std::max(state.config.lease, 2 * state.rounds.progress().usual_round())) {
     if (KeepsSpaceFor(state, now) <= state.config.lease) return "";
     return std::string(absl::StripPrefix(SpaceKept(state, age_at), "; "));
@@ -357,9 +361,12 @@ std::string WaitingForLastSave(const ClusterState& state, absl::Time now, Ages a
                       last_save.error().message());
 }
 
-// Returns the workers to show: all members, the first of those that have only registered, and the
-// last of those whose lives have ended. Sets `num_hidden` to the number of the other workers,
-// without those that ended long ago.
+// Returns the workers to show:
+// - all members;
+// - the first kMaxWaitingShown workers that have registered but not joined;
+// - the last kMaxEndedShown workers whose lives have ended, if this was less than kEndedShownFor
+//   ago.
+// Sets `num_hidden` to the number of workers that were left out because of the two maximum numbers.
 std::set<WorkerId> ChooseShown(const membership::MembershipTable& membership, absl::Time now,
                                int64_t* num_hidden) {
   std::set<WorkerId> shown;
@@ -383,8 +390,9 @@ std::set<WorkerId> ChooseShown(const membership::MembershipTable& membership, ab
   return shown;
 }
 
-// Adds a line for each worker that is shut out, at most kMaxShutOutShown of them: those that were
-// shut out last. Workers that have a line in `workers` already get no second line.
+// Adds a line for each name that is shut out, unless `workers` already has a line with this name.
+// Adds at most kMaxShutOutShown lines: for the names that were shut out last. Adds the number of
+// the other names to `num_hidden`.
 void ShowShutOut(const ClusterState& state, std::vector<WorkerSnapshot>& workers,
                  int64_t* num_hidden) {
   std::set<absl::string_view> names;
@@ -547,8 +555,8 @@ std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time no
   return requests;
 }
 
-// Returns text that follows a number of rounds and says how many of them had no contribution. Empty
-// means that every round had a contribution.
+// Returns a text to append to a number of rounds, such as ", 3 of them without a contribution".
+// Empty means that every round had a contribution.
 std::string WastedText(const ClusterState& state) {
   const int64_t lost = state.rounds.ledger().lost_rounds();
   return lost == 0 ? "" : absl::StrCat(", ", lost, " of them without a contribution");
@@ -608,8 +616,8 @@ std::string WaitingForJournals(const ClusterState& state, Ages ages) {
   const std::vector<shards::ShardFleet::Server>& servers = state.shards.servers();
   for (const int shard : state.shards.WithJournalTrouble()) {
     const std::string owner = servers.size() == 1 ? "" : absl::StrCat(" of shard ", shard);
-    // The text without ages must not change while the trouble lasts, so it leaves out the reason,
-    // which may change.
+    // With Ages::kLeftOut, the text must not change while the trouble lasts. The reason may change,
+    // so it is left out.
     troubles.push_back(absl::StrCat("the journal", owner,
                                     ages == Ages::kShown
                                         ? " cannot be written: " + servers[shard].journal.trouble
@@ -822,16 +830,17 @@ std::string HeldUpText(const ClusterState& state, const stragglers::Stall& stall
 }
 
 absl::Duration WaitPatience(const ClusterState& state) {
-  // A site that has no order usually waits for the other workers upstream. That may take up to a
-  // lease.
+  // A site that has no order usually waits for the other workers of the servers upstream. This may
+  // take as long as a lease.
   const bool is_upstreams_turn = state.rounds.is_site() && state.rounds.site().waiting() == nullptr;
   if (state.rounds.open().empty() && is_upstreams_turn)
     return std::max(state.config.lease, kWaitPatience);
   if (state.rounds.open().empty() || !WaitingForJournals(state).empty()) return kWaitPatience;
-  // A worker reports a stall of its path only after some time, so the log reports it soon.
+  // A worker reports a stall of its path only after the stall has lasted for some time. So the log
+  // need not wait much longer.
   if (!PathStallsText(state, /*age_at=*/std::nullopt).empty()) return kWaitPatience;
-  // A round that all workers still compute may take long. If some have handed it in, the others
-  // hold it up.
+  // If some workers have handed in the round, the others hold it up. If no worker has, all may
+  // still compute, which may take long.
   const bool has_stragglers = !state.rounds.open().begin()->second.Arrived().empty();
   return std::max({state.config.lease, has_stragglers ? kWaitPatience : kRoundPatience,
                    2 * state.rounds.progress().usual_round()});

@@ -45,18 +45,18 @@ std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time
 // Says how rollbacks and operators have changed the learning rate, such as " (after 2 rollbacks,
 // with the learning rate times 0.4 by operators besides)". Empty means that it was not changed.
 std::string LearningRateHistoryText(const faults::FaultPolicy::Memory& faults);
-// Returns the reason for which a worker is dropped, such as "bucket 3, element 7: NaN; 2 of 3 times
-// in a row that it may send NaN or Inf (--nonfinite_limit)".
+// Returns the reason for dropping a worker that has sent NaN or Inf. `text` is the begin of the
+// reason. Example: "bucket 3, element 7: NaN; 2 of 3 times in a row that it may send NaN or Inf
+// (--nonfinite_limit)".
 std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text);
 // Returns a text such as "worker 'a' is shut out: an operator has evicted it: ...; psctl readmit a
 // lets it in again".
 std::string ShutOutText(const faults::Quarantine::Entry& entry);
-// Says what the worker of the stall does not do, such as "it was given round 7 5m0.2s ago and has
-// not reported it; such a round usually takes it 1.2s". For a push that comes too slowly: "of
-// bucket 3, 65540 of 1048576 bytes have come to shard 0 in 6s, and others wait for its space: a
-// push has to come at a pace at which it is whole within --round_timeout=15s". For pushes that
-// occupy space: "for 1h others have waited for space of shard 0 that it keeps (of bucket 3, ...):
-// ...".
+// Says what the worker of the stall does not do. Examples:
+// - "it has had round 7 for 5m and has not reported it; such a round usually takes it 1.2s"
+// - "of bucket 3, 65540 of 1048576 bytes have come to shard 0 in 6s, and others wait for its space:
+//   a push has to come at a pace at which it is whole within --round_timeout=15s"
+// - "for 1h others have waited for space of shard 0 that it keeps (of bucket 3, ...): ..."
 std::string StallText(const ClusterState& state, const stragglers::Stall& stall, absl::Time now);
 // Returns the text of the alarm that a worker is dropped because of the stall. `what` is the
 // StallText() of that stall.
@@ -64,9 +64,9 @@ std::string HeldUpText(const ClusterState& state, const stragglers::Stall& stall
                        absl::string_view what);
 // Returns how long the present wait must last before the log reports it.
 absl::Duration WaitPatience(const ClusterState& state);
-// Checks that this process knows the orders that operators gave in earlier lives of the servers. If
-// it does not know them yet, they would later replace a new order. Error: Unavailable (make the
-// same call again).
+// Checks that this process knows the orders that operators gave in earlier lives of the servers.
+// Before that, a new order must wait, because the earlier orders would later replace it. Error:
+// Unavailable (make the same call again).
 absl::Status CheckKnowsOrders(const ClusterState& state, absl::Time now);
 // Returns OK only if state.is_ready(). Otherwise the error says what the cluster waits for, or why
 // it will never be ready.
@@ -88,8 +88,8 @@ std::string PauseText(const ClusterState& state);
 // checkpoint has everything.
 std::string UnsavedText(const ClusterState& state);
 
-// Returns a text such as "an operator sent the job back to ...", for a rollback that has restored a
-// checkpoint of `reached` rounds. If `reached` is not set, there was no checkpoint.
+// Returns a text about a rollback, such as "an operator sent the job back to ...". `reached` is the
+// number of rounds of the checkpoint that was restored. Not set means that there was no checkpoint.
 std::string SentBackText(const faults::Setback::Order& order, std::optional<int64_t> reached);
 
 // Returns a text such as "rounds 52 to 111 were lost when ...". Empty means that no rounds were
@@ -105,14 +105,14 @@ struct JobOutcome {
 // Returns how the job ended. Not set before the job is over and the last save has ended. Workers
 // may still be there then. Error: FailedPrecondition (the job has failed).
 std::optional<absl::StatusOr<JobOutcome>> EndingOf(const ClusterState& state);
-// Returns the outcome of the job if this process ends now without waiting any more. Errors of
-// `saved` are those of Coordinator::LastSaveOutcome().
+// Returns the outcome of the job if this process exits now without waiting any longer. For errors
+// in JobOutcome::saved, see Coordinator::LastSaveOutcome().
 JobOutcome CutOffEndingOf(const ClusterState& state);
 
 // Says what happened to the server of a shard, such as "was started anew".
 std::string ShardLossText(const ClusterState& state, const shards::ShardLoss& loss);
-// Returns the error for a verdict that refuses the server, or OK for any other verdict. Errors:
-// those of Coordinator::OnShardAttached().
+// Returns the error for a server that is refused with `kind`. If `kind` is no refusal, returns OK.
+// Errors: those of Coordinator::OnShardAttached().
 absl::Status AttachRefusal(const ClusterState& state, const shards::Attachment& attachment,
                            shards::AttachVerdict::Kind kind);
 // Returns Aborted: see Coordinator::CheckNotFollowed().
@@ -130,14 +130,16 @@ absl::Status AcceptedOtherLoss(const shards::JournalFacts& facts, const shards::
 // Returns OK if there is no refusal. Error: Unavailable (make the same call again).
 absl::Status MemberRefusalStatus(const ClusterState& state,
                                  const std::optional<membership::MemberRefusal>& refusal);
-// Returns OK if there is no refusal. Errors: Unavailable (make the same call again);
-// FailedPrecondition (the client knows other encodings, or does not use the job's layout although
-// it has to); InvalidArgument or that of PlanShards() (the client's model or settings are wrong).
+// Returns OK if there is no refusal. Errors:
+// - Unavailable: The client must make the same call again.
+// - FailedPrecondition: The client does not know an encoding of the job, or its layout is not the
+//   job's.
+// - InvalidArgument, or an error of PlanShards(): The client's model or settings are wrong.
 absl::Status ModelRefusalStatus(const ClusterState& state,
                                 const std::optional<model::ModelRefusal>& refusal);
 std::string MemberAlarmText(const ClusterState& state, const membership::MemberAlarm& alarm);
-// Returns Aborted. The message names the round of the report that the servers lack, and their own
-// round.
+// Returns Aborted, for a worker with an acknowledged report of `round` that the servers lack. The
+// message names `round` and the servers' next round.
 absl::Status LacksReportStatus(const ClusterState& state, Round round);
 
 // Returns OK if the report is not refused. Error: InvalidArgument.

@@ -19,11 +19,11 @@
 namespace lodestar::coordinator {
 namespace {
 
-// Maximum time by which an alarm of a server may arrive before a sign of life that the server sent
-// earlier.
+// A server sends its alarms and its signs of life in different calls. An alarm arrives at most this
+// long before a sign of life that the server sent before it.
 constexpr absl::Duration kLongestOvertaking = absl::Seconds(3);
-// The subjects of alarms. OtherServersSubject() is for a worker that came from other servers: the
-// alarm ends with that worker's life.
+// These functions return subjects of alarms. OtherServersSubject() is for the alarm that a worker
+// came from other servers. This alarm ends with the worker's life.
 std::string JournalSubject(int shard) { return absl::StrCat("journal of shard ", shard); }
 std::string CertificateSubject(int shard) { return absl::StrCat("certificate of shard ", shard); }
 std::string ServerSubject(int shard) { return absl::StrCat("server of shard ", shard); }
@@ -123,8 +123,8 @@ absl::StatusOr<messages::Registration> Coordinator::Admit(const messages::Regist
   }
   const absl::StatusOr<membership::Membership::Admitted> registered =
       state_.membership.Register(call, state_.model.map()->version, now);
-  // Mostly an earlier process of the same worker has the name. By the time that its lease is over,
-  // there may be no server left to answer this worker.
+  // Mostly an earlier process of the same worker has the name. When its lease ends, there may be no
+  // server left to answer this worker. So this worker is told now that the job is over.
   if (absl::IsAlreadyExists(registered.status()) && state_.ends()) return JobIsOver();
   ASSIGN_OR_RETURN(const membership::Membership::Admitted admitted, registered);
   const auto& [worker, incarnation] = admitted.life;
@@ -163,8 +163,8 @@ absl::StatusOr<ViewId> Coordinator::Join(const messages::WorkerLife& life,
   RETURN_IF_ERROR(CheckReady(state_, now));
   if (state_.membership.table().Find(life.worker)->is_member())
     return state_.membership.table().view();
-  // Without this rest, a worker whose path carries small messages and stalls on large ones would
-  // join and stall again at once.
+  // A worker's path may carry small messages and stall on large ones. Without this rest, such a
+  // worker would join and stall again at once.
   RETURN_IF_ERROR(CheckRest(state_, life.worker, now));
   // Other workers may have joined since this worker registered.
   if (const absl::Status room = CheckRoom(state_, state_.NameOf(life.worker)); !room.ok()) {
@@ -281,8 +281,8 @@ void Coordinator::Tick(absl::Time now) {
   LookForSilence(now);
   const bool is_over =
       state_.phase == CoordinatorPhase::kDone || state_.phase == CoordinatorPhase::kFailed;
-  // Until the journals have been compared, workers can neither renew leases nor hand in reports, so
-  // none may be dropped.
+  // Before the journals have been compared, workers can neither renew leases nor hand in reports.
+  // So no worker may be dropped for that.
   if (state_.is_comparing() && !is_over) return TellWait(now);
   if (state_.checkpoints.TriesReopeningAgain(now)) Advance(now);
   EndLives(state_.membership.Expire(now), now);
@@ -294,9 +294,9 @@ void Coordinator::Tick(absl::Time now) {
 }
 
 void Coordinator::OnGap(absl::Duration gap, absl::Time now) {
-  // Workers report how long their transfers have stood still, by their own clocks, so that their
-  // times include the gap. So the servers are marked as just back, and workers are not blamed for
-  // this time.
+  // Workers measure with their own clocks how long their transfers have stood still. These times
+  // include the gap. The servers are marked as just back, so that workers are not blamed for the
+  // gap.
   state_.shards.NoteBack(now);
   state_.membership.OnGap(now);
   outbox_.Tell(absl::StrCat("this process did not run for ",
@@ -489,7 +489,7 @@ void Coordinator::DropStalls(absl::Time now) {
   if (state_.is_ready() && !state_.is_shard_away()) {
     Drop(state_.stragglers.PathStalls(state_.FactsOfStragglers(now), now), now);
   }
-  // The workers that were dropped just now are no longer in these facts.
+  // The facts are computed again, without the workers that were dropped just now.
   Drop(state_.stragglers.Stalls(state_.FactsOfStragglers(now), now), now);
 }
 
@@ -547,9 +547,9 @@ void Coordinator::LookForStraggler() {
                        : "for help, see docs/howto/unequal_workers.md"));
 }
 
-// After the end of the job, a worker with a grant has time to hand in its round. A worker without a
-// grant knows of the end or does not ask for work. Its heartbeats alone would keep the servers from
-// exiting, so it is dropped.
+// Drops workers that are still there some time after the end of the job. Their heartbeats alone
+// would keep the servers from exiting. A worker with a grant may take the time that its report
+// needs. A worker without a grant gets a short fixed time to leave.
 void Coordinator::DropLingering(absl::Time now) {
   if (now < state_.ending.over_since()) return;
   // The workers are collected first, because DropWorker() may erase workers from the table.
@@ -601,8 +601,9 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   if (CloseRounds(now) || saves_.SaveCompleteRounds(now)) return true;
   if (state_.rounds.uses_rosters() && !state_.rounds.open().empty()) return false;
   if (IsTrialOver()) return ChooseExchangeSettings(now);
-  // Members that still owe a deferred contribution get one more round, without computing, to hand
-  // it in. If that round cannot be opened now, the end does not wait for it.
+  // When work ends, some members may still have a deferred contribution to hand in. They get one
+  // more round for it, in which they compute nothing. If that round cannot be opened now, the job
+  // does not wait for these contributions.
   const bool ends_work =
       state_.ending.is_stopping() || state_.ending.is_work_held() || state_.ending.is_paused();
   if (ends_work && state_.rounds.OwesContribution(state_.RoundMembers()) &&
@@ -848,15 +849,15 @@ absl::Status Coordinator::GoOnWith(const shards::Attachment& attachment,
       absl::StrCat("shard connected again shard=", shard, " address=", attachment.address));
   state_.shards.GoOn(attachment, now);
   state_.rounds.OnServerAttached(shard);
-  // A server that was started again with its journal may have another port.
+  // A server that was started again with its journal may have another address.
   if (verdict.has_moved) {
     RETURN_IF_ERROR(state_.model.MoveServers(state_.shards.addresses(), now));
     outbox_.Remember();
   }
   if (!state_.is_comparing()) RepeatCommands(shard);
   OnShardBack(shard, now);
-  // A new process that goes on with its memory may send no ShardLoaded, so ForgetStop() is called
-  // here.
+  // Usually the event ShardLoaded leads to ForgetStop(). A new process that goes on with its memory
+  // may not send that event.
   if (verdict.is_another_process) ForgetStop(shard, now);
   return absl::OkStatus();
 }
@@ -865,8 +866,8 @@ void Coordinator::RepeatCommands(int shard) {
   const auto repeat = [&](shards::ShardCommand command) {
     outbox_.Repeat(shard, std::move(command));
   };
-  // Rounds come before the members: otherwise a push that waits for the members would be too far
-  // ahead of the rounds that the server knows.
+  // Open rounds are sent before the members. A push may wait on the server until the members come.
+  // If the server did not know the push's round by then, it would refuse the push as too far ahead.
   for (const auto& [number, round] : state_.rounds.open()) {
     if (state_.rounds.uses_rosters() && !round.is_evaluation()) {
       repeat(shards::OpenRoundCommand{round.plan()});
@@ -982,7 +983,7 @@ void Coordinator::StartOver(int shard, const shards::ShardLoss& loss, absl::Time
 }
 
 void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time now) {
-  // A job that is over and saves nothing stays over.
+  // If the job is over and saves no checkpoints, it does not go back.
   const bool stays_done = state_.phase == CoordinatorPhase::kDone && !state_.saves();
   if (stays_done || state_.phase == CoordinatorPhase::kFailed ||
       state_.phase == CoordinatorPhase::kAwaitingShards) {
@@ -1030,8 +1031,8 @@ void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, a
   if (state_.phase != CoordinatorPhase::kRestoring) return;
   const absl::Status restored = choice.ok() ? Restore(*choice, now) : choice.status();
   if (restored.ok()) return;
-  // The loss is not accepted after all: the shards keep their memory, because the operator may
-  // still bring the newer journal back.
+  // No checkpoint could be restored, so the loss is not accepted. The shards keep their memory,
+  // because the operator may still bring the newer journal back.
   if (state_.comparison.is_accepted) state_.comparison.is_over = false;
   Fail(restored, now);
   outbox_.RaiseAlarm(state_.ending.failure().message(), now);
@@ -1075,8 +1076,9 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   const auto* checkpoint = std::get_if<shards::CheckpointSource>(&choice.source);
   state_.checkpoints.SetComplete(choice.is_complete && checkpoint != nullptr ? checkpoint->directory
                                                                              : "");
-  // This process does not know the lives that a lost coordinator began after its last checkpoint.
-  // The server incarnation is based on time, so it is above the incarnations of those lives.
+  // A lost coordinator may have begun lives after its last checkpoint. This process does not know
+  // them. The new incarnation of the servers is based on time, so it is above the incarnations of
+  // those lives.
   RETURN_IF_ERROR(state_.membership.Restore(saved.membership, std::move(start), now));
   state_.rounds.Restore(state_.model.job(), saved.ledger, saved.progress);
   state_.faults.ForgetWorkers();
@@ -1226,8 +1228,8 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   state_.ending.RequestStop(reason, now);
   outbox_.Tell(absl::StrCat("stop requested: ", reason));
   outbox_.Touch();
-  // The rounds in the journal are saved once the comparison has shown that the journal has lost
-  // nothing.
+  // The stop waits for the comparison. If the comparison shows that the journal has lost nothing,
+  // the rounds in the journal can be saved.
   const bool waits_for_comparison =
       state_.is_comparing() && state_.comparison.is_resumed && !state_.comparison.loss.has_value();
   if (waits_for_comparison) return;
@@ -1309,8 +1311,8 @@ bool Coordinator::AdvanceSaving(absl::Time now) {
   }
   if (AdvanceLastSave(now)) return true;
   if (state_.checkpoints.tracker().is_active()) return false;
-  // Workers are told to leave now: they need not wait until further tries of the last save are
-  // made.
+  // Workers may leave now, even if no try of the last save has succeeded. Further tries need only
+  // the servers.
   Enter(CoordinatorPhase::kDone);
   return true;
 }

@@ -58,9 +58,10 @@
 
 namespace lodestar::coordinator {
 
-// The answer to a worker that asks for work. If `grant` is not set, hold the call and call
-// PollGrant() after state_version() has changed. When the caller's patience is over, set
-// `pending_reason` and answer with OrWait().
+// The answer to a worker that asks for work. If `grant` is not set, the caller holds the worker's
+// call:
+// - Whenever state_version() has changed, it calls PollGrant().
+// - When it cannot hold the call any longer, it sets `pending_reason` and answers with OrWait().
 struct GrantAnswer {
   std::optional<messages::Grant> grant;
   std::string pending_reason;  // see Coordinator::WhyNoGrant()
@@ -84,8 +85,8 @@ struct GrantAnswer {
 class Coordinator {
  public:
   using Config = CoordinatorConfig;
-  // Creates a coordinator without a memory. Errors: InvalidArgument (as ValidateJobSpec() and
-  // BuildLayout(), or num_shards is wrong).
+  // Creates a coordinator without a memory. Errors: InvalidArgument (`num_shards` of the config is
+  // wrong); those of ValidateJobSpec() and BuildLayout().
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(Config config, absl::Time now);
   // Creates a coordinator that goes on from the memory of a process that has ended. Workers keep
   // their lives and grants. Servers are away until they attach with the memory that they had.
@@ -103,16 +104,17 @@ class Coordinator {
   // memory and chooses what to restore. It is not set in three cases: before the servers are ready;
   // while they start over after a loss; after the job is over and saved, or has failed for good.
   std::optional<CoordinatorMemory> Memory() const { return MemoryOf(state_); }
-  // Changes whenever Memory() may have changed. If the owner stores memories, it must store the new
-  // memory before it sends answers or carries out effects of the calls that led to the change.
+  // Returns a number that changes whenever Memory() may have changed. If the owner stores memories,
+  // it must store the new memory first. Only then may it send answers or carry out effects of the
+  // calls that changed the memory.
   uint64_t memory_version() const { return outbox_.memory_version(); }
   // Returns the ID of the journal in which the owner stores memories. 0 means that there is no
   // journal.
   uint64_t journal_id() const { return state_.journal_id; }
   // Returns the last record that the journal had when this process began.
   shards::CoordinatorRecord found_record() const { return state_.config.journal.end; }
-  // Returns true if nothing may be written into the journal yet. It may have lost records that
-  // shards or checkpoints know of.
+  // Returns true if the owner must not write into its journal yet. The comparison may still show
+  // that the journal has lost records that shards or checkpoints know of.
   bool may_not_keep() const {
     return state_.is_comparing() && !state_.config.journal.folder.empty();
   }
@@ -141,11 +143,11 @@ class Coordinator {
                                                   absl::Time now);
   // Returns true if the process that makes this call goes on with a life that it has already.
   bool GoesOn(const messages::RegisterCall& call) const { return state_.membership.GoesOn(call); }
-  // If `call` is refused because another process has its name, returns the peer of that process's
-  // last call. If the connection of that process is closed, the caller may say so in a new call.
-  // The new call gets the name once the other process has been silent for longer than a heartbeat
-  // takes. Not set means that no other process has the name, or that this server process has not
-  // heard of it.
+  // Returns the peer of the last call of the process that has the name of `call`. For callers that
+  // were refused because of that process. If the connection from this peer is closed, the caller
+  // may say so in a new call. The new call gets the name once the other process has been silent for
+  // longer than a heartbeat takes. Not set means that no other process has the name, or that it has
+  // not called this server process.
   std::optional<std::string> PeerOfHolder(const messages::RegisterCall& call) const {
     return state_.membership.PeerOfHolder(call);
   }
@@ -177,14 +179,14 @@ class Coordinator {
   // no certificate).
   absl::StatusOr<std::string> EvictWithCertificate(absl::string_view name, absl::string_view reason,
                                                    absl::Time now);
-  // Lets the worker or the certificate `name` in again that was evicted, or shut out by
+  // Ends the refusal of the worker or the certificate `name`, which was evicted, or shut out by
   // --poison_limit. Errors: those of CheckKnowsOrders(); NotFound (nothing with that name is shut
   // out).
   absl::Status Readmit(absl::string_view name, absl::Time now);
-  // Sends the job back to the newest checkpoint of at most `round` rounds and marks checkpoints of
-  // more rounds as bad. Requires: such a checkpoint exists. Once server_incarnation() has changed,
-  // a crash does not undo the rollback. Returns how many rounds were done before the rollback.
-  // Errors: those of CheckMayRollBack().
+  // Sends the job back to the newest checkpoint of at most `round` rounds, and marks checkpoints of
+  // more rounds as bad. Requires: such a checkpoint exists. Returns how many rounds were done
+  // before the rollback. A crash does not undo the rollback if server_incarnation() has changed
+  // before the crash. Errors: those of CheckMayRollBack().
   absl::StatusOr<int64_t> RollBack(Round round, absl::string_view why, absl::Time now);
   // Checks that the job can go back to `round`. Errors: FailedPrecondition (the job saves no
   // checkpoints, is not under way, is a site, or has not done more than `round` rounds).
@@ -199,26 +201,26 @@ class Coordinator {
                               const messages::DatasetInfo& dataset, absl::Time now);
   absl::StatusOr<messages::HeartbeatAnswer> Heartbeat(const messages::HeartbeatCall& call,
                                                       absl::Time now);
-  // Counts the report once, also if it comes several times. Then answers with the worker's grant.
-  // If the worker has a grant that it has not reported, the answer is exactly that grant. Otherwise
-  // it is a new grant, or none yet.
+  // Counts `report`, if it is set and was not counted before. Then returns the worker's grant:
+  // - If the worker has a grant that it has not reported, exactly this grant.
+  // - Otherwise a new grant. Not set means that there is no work yet.
   absl::StatusOr<GrantAnswer> RequestGrant(const messages::WorkerLife& life,
                                            const std::optional<messages::RoundReport>& report,
                                            absl::Time now);
   // Returns true if this life has been granted `round` and some server has not yet reported that it
   // has the whole contribution.
   bool AwaitsContribution(const messages::WorkerLife& life, Round round) const;
-  // Notes that the records of a shard's journal up to `end` are on disk. The number is stored with
-  // the next report that is counted. If workers send reports ahead, the next report is that of the
-  // contribution which the server has just acknowledged.
+  // Notes that the records of a shard's journal up to `end` are on disk. `end` is stored with the
+  // next report that is counted. If workers send reports before their contributions are
+  // acknowledged, this is the report of the contribution that the server has just acknowledged.
   void NoteJournalEnd(int shard, uint64_t end) {
     if (state_.shards.Has(shard)) state_.shards.NoteJournalEnd(shard, end);
   }
-  // Returns true if this life's report of `round` has to wait for the servers. Each server has to
-  // say which record of its journal is the last of the contribution. If the report counted before
-  // that, a later loss of this record would go unnoticed. If `is_patience_over`, the report waits
-  // only for servers that are away. Deferred contributions do not make the report wait, because
-  // servers report nothing about them.
+  // Returns true if this life's report of `round` has to wait for servers. It waits until each
+  // server has said which record of its journal is the last of the contribution. If the report
+  // counted earlier, a later loss of this record would not be noticed. `is_patience_over` means
+  // that the report waits only for servers that are away. Reports of deferred contributions never
+  // wait, because servers report nothing about these.
   bool AwaitsJournals(const messages::WorkerLife& life, Round round, bool is_patience_over) const {
     return CheckLife(life).ok() && state_.AwaitsJournals(life.worker, round, is_patience_over);
   }
@@ -233,14 +235,14 @@ class Coordinator {
   std::string WhyNoGrant(const messages::WorkerLife& life, absl::Time now) const;
   absl::Status Leave(const messages::WorkerLife& life, absl::string_view reason,
                      const std::optional<messages::RoundReport>& report, absl::Time now);
-  // Call if the process of this life has ended for good: the life ends now and not with its lease.
-  // The life of the last member ends only with its lease, because no other member waits for it. If
-  // the process ends before the journals have been compared, the life also ends only with its
-  // lease, because nothing is written into the journal until then.
+  // Call if the process of this life has ended for good. Ends the life now, without waiting for the
+  // end of its lease. Does nothing in two cases, so that the life ends with its lease:
+  // - The life is that of the only member. No other member waits for it.
+  // - The journals have not been compared. Nothing may be written into the journal until then.
   void OnProcessEnded(const messages::WorkerLife& life, absl::Time now);
-  // Call if a connection from `peer` has ended and this life had made its StayConnected call over
-  // it. `by_peer` means that the worker's end has closed the connection. ClosedConnections decides
-  // what this leads to.
+  // Call if a connection from `peer` has ended over which this life had made its StayConnected
+  // call. `by_peer` means that the worker's end closed the connection. ClosedConnections decides
+  // whether the life ends before its lease.
   void OnConnectionEnded(const messages::WorkerLife& life, const std::string& peer, bool by_peer,
                          absl::Time now);
   // Does what is due at `now`, such as ending lives whose leases are over. Call a few times per
@@ -250,14 +252,15 @@ class Coordinator {
   // the gap. Workers have waited for this server during the gap, and not for each other.
   void OnGap(absl::Duration gap, absl::Time now);
 
-  // Calls of shards. A server attaches when it connects and is disconnected when the connection
-  // ends. Shard 0 is in this process and attaches in the same way. A server that comes back with
-  // its memory goes on, and gets again the commands that it may have missed. `memory_of` is the
-  // server incarnation of that memory. 0 means that the server has no memory. If the server's
+  // Calls of shards. A server attaches when it connects, and is disconnected when the connection
+  // ends. Shard 0 is in this process and attaches in the same way. `memory_of` is the server
+  // incarnation of the server's memory. 0 means that the server has no memory. A server that comes
+  // back with its memory goes on, and gets again the commands that it may have missed. If its
   // journal lacks records that were on disk, all servers go back to the newest checkpoint. Errors:
-  // InvalidArgument (the shard numbers do not fit this job); AlreadyExists (another server that is
-  // not away has the shard); Aborted (the call is late, as its server has loaded other memory
-  // since; or another process goes on with its journal).
+  // - InvalidArgument: The shard numbers do not fit this job.
+  // - AlreadyExists: Another server that is not away has the shard.
+  // - Aborted: The call is late, and its server has loaded other memory since. Or another process
+  //   goes on with the server's journal.
   absl::Status OnShardAttached(int shard, int num_shards, uint64_t instance_id, uint64_t memory_of,
                                absl::string_view address, absl::Time now,
                                shards::JournalPlace journal = {});
@@ -275,9 +278,9 @@ class Coordinator {
   // Call with each sign of life. If the journal has grown beyond --journal_limit, an extra
   // checkpoint is taken. If the journal has no trouble, ends the alarms about its trouble.
   void OnJournalState(int shard, shards::JournalState journal, absl::Time now);
-  // Call with each sign of life. If the server makes the pushes of a member wait, the member does
-  // not count as holding up the others. If a member occupies space that others wait for and makes
-  // no progress, it is dropped: see StragglerDetector.
+  // Call with each sign of life. If the server makes a member's pushes wait, the member is not
+  // blamed for holding up the others. If a member makes no progress while it occupies space that
+  // others wait for, it is dropped: see StragglerDetector.
   void OnPushSpace(int shard, const sync::PushSpace& space, absl::Time now);
   void OnShardEvent(int shard, const shards::ShardEvent& event, absl::Time now);
   // Call if the server of `shard` has acknowledged the whole contribution of this life to `round`.
@@ -295,8 +298,9 @@ class Coordinator {
   // change: if this note is lost, the next process only announces the summary again.
   void OnRecorded(const rounds::RoundSummary& summary) { state_.rounds.OnRecorded(summary); }
 
-  // Calls of the uplink, which only a site has (CoordinatorConfig::upstream). Takes an order, which
-  // waits until there are enough members. Returns the number of the order.
+  // Calls of the uplink, which only a site has (CoordinatorConfig::upstream). Accepts an order of
+  // the servers upstream. The order waits until there are enough members. Returns the number of the
+  // order.
   uint64_t TakeOrder(const rounds::SiteOrder& order, absl::Time now) {
     const uint64_t number = state_.rounds.TakeOrder(order);
     Advance(now);
@@ -315,14 +319,16 @@ class Coordinator {
   // Returns the data set of the members. Not set means that there are fewer members than a round
   // needs.
   std::optional<messages::DatasetInfo> SiteData(absl::Time now) const;
-  // Notes, for operators, what keeps the uplink from bringing an order: see
-  // SiteCourse::TellUpstream().
+  // Stores `words`, a message for operators that says why the uplink brings no order. Empty means
+  // that the uplink brings orders. See SiteCourse::TellUpstream().
   void TellUpstream(absl::string_view words, absl::Time now) {
     if (state_.rounds.TellUpstream(words, now)) outbox_.Touch();
   }
-  // Call if the uplink has ended. If `outcome` is OK, the job upstream is over, and this job stops.
-  // Otherwise this job fails, after a last save. If this job is being stopped already, an error
-  // does not matter, because the stop has ended the uplink.
+  // Call if the uplink has ended:
+  // - If `outcome` is OK, the job upstream is over, and this job stops.
+  // - If this job is being stopped already, an error does not matter: the stop has ended the
+  //   uplink.
+  // - Any other error makes this job fail. If the servers are ready, a last save comes first.
   void OnUpstreamEnd(const absl::Status& outcome, absl::Time now);
 
   // Calls of operators. Returns a ticket for the checkpoint that will serve the request. The
@@ -372,8 +378,9 @@ class Coordinator {
   CoordinatorPhase phase() const { return state_.phase; }
   const job::JobSpec& job() const { return state_.model.job(); }
   uint64_t server_incarnation() const { return state_.shards.server_incarnation(); }
-  // Returns true if servers have loaded weights before. If a server of a shard above 0 then cannot
-  // load its weights, it is replaced. False means that the job ends in this case.
+  // Returns true if servers have loaded weights before. If a server of a shard above 0 cannot load
+  // its weights, the result says what follows. True means that the server is replaced. False means
+  // that the job ends.
   bool replaces_servers() const { return state_.shards.has_loaded(); }
   const std::string& life_key() const { return state_.membership.life_key(); }
   std::shared_ptr<const messages::ClusterMap> map() const {
@@ -397,8 +404,8 @@ class Coordinator {
   const std::optional<checkpoints::LastSave::Outcome>& LastSaveOutcome() const {
     return state_.checkpoints.last_save().outcome();
   }
-  // Returns true if a last save was begun in this life of the servers, also if that save is over. A
-  // last save that ended without a try does not count.
+  // Returns true if the tries of a last save have begun in this life of the servers, even if that
+  // save is over.
   bool has_begun_last_save() const { return state_.checkpoints.last_save().is_begun(); }
   std::string Unsaved() const { return UnsavedText(state_); }
   std::string Lost() const { return LostText(state_); }
@@ -410,8 +417,8 @@ class Coordinator {
     if (!state_.comparison.refusal.ok()) return state_.comparison.refusal;
     return state_.ending.should_exit() ? std::optional(state_.ending.failure()) : std::nullopt;
   }
-  // Returns true if a server may not have heard of the outcome and still has time to connect again.
-  // If this process exited now, that server would look for it for ever.
+  // Returns true if a server may not know the outcome yet and still has time to connect again. If
+  // this process exited now, that server would try to reach it for ever.
   bool AwaitsServers(absl::Time now) const { return state_.ending.AwaitsServers(now); }
 
  private:
@@ -434,8 +441,8 @@ class Coordinator {
   // Lives of workers.
   absl::StatusOr<messages::Registration> Admit(const messages::RegisterCall& call, absl::Time now);
   void TellRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason);
-  // Refuses a worker that knows of a report that these servers lack. Raises an alarm and ends the
-  // worker's life. Has no other effect, because a single worker may be wrong. Returns
+  // Refuses a worker with an acknowledged report that these servers lack. Raises an alarm and ends
+  // the worker's life. The job itself goes on, because a single worker may be wrong. Returns
   // LacksReportStatus().
   absl::Status RefuseAcknowledged(const messages::RegisterCall& call, absl::Time now);
   // Makes the model and the settings of this client those of the job, if JobModel::Judge() accepts
@@ -447,8 +454,8 @@ class Coordinator {
   // Ends the life of the only member that others wait for, if its connections were closed and it
   // makes no new ones.
   void EndUnconnected(absl::Time now);
-  // Carries out the consequences of the end of `lives`. Also ends the lives of members that have to
-  // rest because they share a certificate with one of `lives`.
+  // Does what follows from the end of `lives`. Some members may have to rest because they share a
+  // certificate with one of `lives`. Their lives are ended, too.
   void EndLives(std::vector<membership::EndedLife> lives, absl::Time now);
   // Sends a command to all shards. Does nothing before the journals have been compared, because
   // shards may know more than this process until then. RepeatCommands() sends the commands
@@ -457,7 +464,8 @@ class Coordinator {
   void AnnounceMembers();
   shards::MembersCommand Members() const;
 
-  // Does all steps that are possible now. The functions below return true if anything has changed.
+  // Does all steps that are possible now. The other Advance functions do one step at most, and
+  // return true if anything has changed.
   void Advance(absl::Time now);
   bool AdvanceOnce(absl::Time now);
   bool AdvanceLoading(absl::Time now);
@@ -490,15 +498,15 @@ class Coordinator {
   // the log once, and names the flag that would help.
   void LookForStraggler();
   void DropLingering(absl::Time now);
-  // Returns the time at which a worker is dropped if it is still there after the end of the job.
+  // Returns the time after the end of the job at which the worker is dropped if it has not left.
   absl::Time LeavesBy(WorkerId worker) const;
 
-  // Returns true if the newest checkpoint is marked as complete, or is being published with that
-  // mark. No work may then be handed out yet. Emits the MarkTask that removes the mark if none is
-  // under way.
+  // Returns true if no work may be handed out yet, because a checkpoint is marked as complete. This
+  // is the newest checkpoint, or one that is being published. If the mark can be removed now, emits
+  // the MarkTask that removes it.
   bool AwaitsReopening();
   bool GrantNext(rounds::WorkLedger::Computes computes, absl::Time now);
-  // Must be called when the members of the roster were given `work`.
+  // Must be called after the members of the roster got their grants of `work`.
   void OnGiven(const rounds::WorkLedger::Work& work);
   // Ends the job with this error after a last save.
   void FailOnceSaved(const absl::Status& failure, absl::Time now);
@@ -521,8 +529,8 @@ class Coordinator {
   // Lets a server go on with its memory, and repeats the commands that it may have missed.
   absl::Status GoOnWith(const shards::Attachment& attachment, const shards::AttachVerdict& verdict,
                         absl::Time now);
-  // Lets all servers start over, because this server lacks, or has lost, the memory of this life of
-  // the servers.
+  // Makes all servers start over, because the server of this shard does not have the memory of this
+  // life of the servers.
   void StartOver(int shard, const shards::ShardLoss& loss, absl::Time now);
   // Ends a server that cannot load the weights of a job that was under way. The job waits for
   // another server of the shard.

@@ -59,9 +59,10 @@ class CoordinatorCertificatesTest : public ::testing::Test {
       cluster_->Ask(worker, CoordinatorHarness::ReportOf(*held.grant));
     }
   }
-  // Gives `holder` a round. The others have reported this round and wait for its end.
+  // Gives `holder` a grant of the open round. `others` have reported this round, so they wait for
+  // `holder`.
   void GiveRoundTo(const TestWorker& holder, const std::vector<TestWorker>& others) {
-    // An earlier round may be open for the others. They report it first, and `holder` asks again.
+    // `others` may first have to report an earlier round. Then `holder` asks a second time.
     for (int i = 0; i < 2; ++i) {
       const bool has_round = cluster_->Ask(holder).grant.has_value();
       for (const TestWorker& worker : others) {
@@ -173,7 +174,7 @@ TEST_F(CoordinatorCertificatesTest, NameWithACompletedRoundComesBackThoughItsCer
   const TestWorker known = Add("box.0");
   MakeRound({known});
   ASSERT_OK(cluster_->coordinator().Leave(known.life, "", {}, cluster_->now()));
-  // The completed round allows one more name.
+  // The job has completed one round. This allows the certificate one more name.
   for (int i = 1; i <= membership::Membership::kNamesPerCertificate + 1; ++i)
     Add(absl::StrCat("box.", i));
   EXPECT_THAT(RegisterAndJoin(New("box.99")), StatusIs(absl::StatusCode::kUnavailable));

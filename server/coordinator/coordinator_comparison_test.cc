@@ -51,7 +51,8 @@ class CoordinatorComparisonTest : public testing::Test {
         shard, 2, 70 + shard, memory_of, absl::StrCat("host:", shard), cluster_.now(), journal);
   }
 
-  // Returns the journal place of a server that has obeyed the coordinator's `record`.
+  // Returns the journal place of a server that has carried out the commands of the coordinator's
+  // records up to `record`.
   static shards::JournalPlace Follows(uint64_t record, int64_t highest_round) {
     return {.first_segment = 1,
             .end = 0,
@@ -82,7 +83,7 @@ TEST_F(CoordinatorComparisonTest, AnswersNoWorkerBeforeAllServersHaveAttached) {
   ASSERT_OK(Attach(0, Follows(50, 0)));
   ExpectNoWorkerIsAnswered();
   EXPECT_FALSE(cluster_.coordinator().Snapshot(cluster_.now()).open_round.has_value());
-  // A minute is longer than a lease. No worker can renew its lease in this time.
+  // A minute is longer than a lease. Before shard 1 attaches, no worker can renew its lease.
   cluster_.Pass(absl::Minutes(1));
   cluster_.sent().commands.clear();
   ASSERT_OK(Attach(1, Follows(49, 0)));
@@ -227,8 +228,8 @@ TEST_F(CoordinatorComparisonTest, ShardWithOlderMemoryTakesAllBackOnceAllAreComp
   EXPECT_THAT(cluster_.observer().alarms, Contains(HasSubstr("shard 1")));
 }
 
-// The shard tells its last record on disk together with the contribution, and not only with its
-// next sign of life.
+// When a shard acknowledges a contribution, it also names its last record on disk. It does not wait
+// for its next sign of life.
 TEST_F(CoordinatorComparisonTest, ShardThatLacksRecordOfCountedContributionTakesAllBack) {
   const messages::Grant grant = *cluster_.Ask(worker_).grant;
   cluster_.coordinator().NoteJournalEnd(1, 77);

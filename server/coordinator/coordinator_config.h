@@ -20,17 +20,18 @@ namespace lodestar::coordinator {
 
 struct CoordinatorConfig {
   job::JobSpec job;
-  // Names of the flags that the operator has given: see Settle(). For the model `client`, all other
-  // settings come from the first client, or from the checkpoint that the job goes on from.
+  // Names of the flags that the operator has given: see job::Settle(). For the model `client`, the
+  // values of all other flags come from the first client, or from the checkpoint that the job goes
+  // on from.
   std::set<std::string> given;
-  // Settings that the job chooses by itself instead of taking them from `job`. If
-  // open_settings.are_lengths_in_steps(), the lengths in `job`, such as the number of rounds, are
-  // in steps. See ExchangeTuning.
+  // Settings that the job chooses by itself. Their values in `job` are not used. If
+  // open_settings.are_lengths_in_steps(), all lengths in `job`, such as the number of rounds, are
+  // given in steps. See ExchangeTuning.
   job::OpenSettings open_settings;
   int num_shards = 1;
-  // Memory that the shard of this server may take. The coordinator assumes the same for all other
-  // shards. Zeros mean not known. Used only if a client brings the layout, because each server
-  // checks any other layout itself.
+  // Memory that the shard of this server may use. The coordinator assumes that every other shard
+  // may use as much. If all fields are 0, the memory is not known. Used only if a client brings the
+  // layout. Any other layout is checked by each server itself.
   machine::HostMemory memory = {};
   // Part of `memory` that incomplete pushes of contributions may take.
   int64_t staging_bytes = 0;

@@ -182,8 +182,8 @@ TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALo
   EXPECT_EQ(snapshot.state, "training");
   EXPECT_THAT(cluster_->observer().alarms, Contains(HasSubstr("rollback 1 of 5")));
 
-  // The run diverges again after the same checkpoint. Then the next checkpoint counts both
-  // roll-backs.
+  // The run diverges again after the same checkpoint. The next checkpoint then says that there were
+  // two rollbacks.
   Refuse(0, 4);
   RestoreLast();
   ComeBack(0);
@@ -209,7 +209,8 @@ TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNot
   EXPECT_THAT(cluster_->observer().alarms,
               Contains(HasSubstr("last good checkpoint: the one before ckpt/round-00000004")));
 
-  // If an update overflows, the weights before it were good. So the checkpoint of round 4 stays.
+  // An update overflows. The weights before it are good, so the checkpoint of round 4 is not marked
+  // as bad.
   workers_.clear();
   Start(RollingBack(Config(1)));
   Train(4);
@@ -426,7 +427,7 @@ TEST_F(CoordinatorDivergenceTest, OneSickWorkerIsDroppedAndTheOthersGoOn) {
     }
     EXPECT_EQ(Snapshot().state, "training");
     EXPECT_EQ(Snapshot().divergence, std::nullopt);
-    // With a quorum, this round was opened without c, because c was late in the previous round.
+    // With a quorum, c is not in this round, because c reported the previous round late.
     EXPECT_EQ(cluster_->observer().rounds.back().workers, quorum == 0 ? 2 : 1);
     const std::vector<WorkerSnapshot> shown = Snapshot().workers;
     EXPECT_EQ(shown[1].state, "dropped");

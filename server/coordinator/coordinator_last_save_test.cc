@@ -117,7 +117,8 @@ TEST_F(CoordinatorLastSaveTest, AStopByAnOperatorSavesTheCompleteRoundsAtOnceToo
   EXPECT_EQ(cluster_.sent().commands.back(), "save 1");
 }
 
-// A bucket of shard 0 had completed the open round before the command to save came.
+// One bucket of shard 0 has completed the open round before the SaveCommand comes. So the shard
+// cannot save the state before that round.
 TEST_F(CoordinatorLastSaveTest, AnOpenRoundThatComesMeanwhileIsNoFailure) {
   const TestWorker a = cluster_.Add("a");
   const messages::Grant open =
@@ -177,7 +178,8 @@ TEST_F(CoordinatorLastSaveTest, EveryServerThatStopsGetsTheSameOneInAnyOrder) {
   cluster_.Ask(a, CoordinatorHarness::ReportOf(open));
   cluster_.FinishSave();
   EXPECT_EQ(cluster_.sent().save_directories.size(), 2);
-  // The server of shard 1 exits. The checkpoint that the coordinator needs next is on disk already.
+  // The server of shard 1 exits. The coordinator then needs no new checkpoint for its own exit,
+  // because the newest checkpoint has everything.
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   BeginLastSave("the coordinator stops");
   ASSERT_EQ(Code(), absl::StatusCode::kOk) << Error();
@@ -222,7 +224,8 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerGoesOnFromItsJournalTheJobGo
   EXPECT_EQ(coordinator().server_incarnation(), life);
 }
 
-// A message of a process may arrive after another process has taken over its journal.
+// After another process has taken over a server's journal, a message of the old process may still
+// arrive.
 TEST_F(CoordinatorLastSaveTest, WhoseProcessAnotherHasFollowedIsNotHeard) {
   const uint64_t life = coordinator().server_incarnation();
   const auto attach = [&](uint64_t first_segment) {

@@ -45,8 +45,8 @@ absl::Status CheckSameJob(const CoordinatorMemory& memory, const job::JobSpec& j
   for (const job::JobSetting& setting : memory.model.settings)
     settings[setting.flag] = setting.value;
   for (const job::JobSetting& setting : job::JobSettings(job)) {
-    // A setting that the memory lacks was unknown to the release that wrote the memory, so it had
-    // no effect there.
+    // If the memory lacks a setting, an earlier release wrote the memory. That release did not know
+    // the setting, so the setting had no effect.
     const auto was = settings.find(setting.flag);
     if (was == settings.end() || IsOfCoordinatorOnly(setting.flag)) continue;
     compare(setting.flag, was->second, setting.value);

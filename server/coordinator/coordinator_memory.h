@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // All that a new coordinator process needs so that no worker, server or operator notices that the
-// previous process has ended. It has what they were promised and what they were told. A checkpoint
-// has less (coordinator_state.h): after a restart from a checkpoint, all workers begin a new life.
-// JSON form: coordinator_memory_json.h.
+// previous process has ended. A checkpoint has less (coordinator_state.h): after a restart from a
+// checkpoint, all workers begin a new life. JSON form: coordinator_memory_json.h.
 //
-// The memory lacks facts that come again by themselves or are only shown to operators: calls that
-// are held, what workers do at the moment and how fast, and requests for checkpoints. It also lacks
-// servers that wait to stop, alarms, and the WaitLog. Times are those of the coordinator's clock.
+// The memory lacks facts that come again by themselves or are only shown to operators:
+// - calls that are held, and requests for checkpoints;
+// - what workers do at the moment, and how fast;
+// - servers that wait to stop;
+// - alarms, and the WaitLog.
+//
+// Times are those of the coordinator's clock.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@
 #include "common/runtime/json.h"
 #include "common/runtime/status_macros.h"
 
-// How the types of the coordinator's memory are written.
+// Functions that read and write the types of the coordinator's memory, field by field.
 namespace lodestar::archive {
 
 template <typename Archive>

@@ -18,10 +18,11 @@
 
 namespace lodestar::coordinator {
 
-// Returns one JSON object, in which every number is exact. If `memory` is not set, the record says
-// that a later process has to start without a memory. `now` is the present time of the coordinator:
-// times are stored relative to it, and become relative to the time at which the memory is read.
-// `journal_id` is the ID of the journal that the record is for. 0 means that the ID is left out.
+// Returns `memory` as one JSON object, in which every number is exact. If `memory` is not set, the
+// object says that a later process has to start without a memory. `now` is the present time of the
+// coordinator. Each time is stored as its distance from `now`. The reader adds this distance to its
+// own present time. `journal_id` is the ID of the journal that the record is for. 0 means that the
+// ID is left out.
 std::string CoordinatorMemoryToJson(const std::optional<CoordinatorMemory>& memory, absl::Time now,
                                     uint64_t journal_id = 0);
 
@@ -35,7 +36,8 @@ class MemoryRecords {
   };
 
   // Returns the next record, with `memory` as it is at the coordinator's time `now`. The record is
-  // whole if `must_be_whole`, or if this record or the one before it has no memory.
+  // whole if `must_be_whole` is true, if `memory` is not set, or if the previous record has no
+  // memory.
   Record Next(std::optional<CoordinatorMemory> memory, absl::Time now, uint64_t journal_id,
               bool must_be_whole);
 
@@ -45,10 +47,11 @@ class MemoryRecords {
 };
 
 // Returns the memory as it was at the last of `records`. `records` must contain the last whole
-// record and all after it. Times are moved so that the last record seems to be written at `now`.
-// Unknown fields are ignored. Sets `journal_id`, if it is not null, to the ID in the last record; 0
-// means that there is none. Errors: DataLoss (a field is not JSON, missing, of another type or out
-// of range; or no record is whole); Unimplemented (written by a later version).
+// record and all records after it. Shifts all times, as if the last record had been written at
+// `now`. Ignores unknown fields. Sets `journal_id`, if it is not null, to the ID in the last
+// record. 0 means that the record has no ID. Errors:
+// - DataLoss: A field is not JSON, missing, of another type or out of range. Or no record is whole.
+// - Unimplemented: A later version wrote the records.
 absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorMemoryFromRecords(
     absl::Span<const std::string> records, absl::Time now, uint64_t* journal_id = nullptr);
 

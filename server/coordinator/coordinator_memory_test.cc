@@ -162,7 +162,8 @@ class History {
   }
 
   void Step() {
-    // Acknowledges the last round, as a recorder would do soon.
+    // Says that the summary of the last round is stored. In a real job this happens soon after a
+    // round.
     if (const auto& rounds = cluster.observer().rounds; !rounds.empty()) {
       cluster.coordinator().OnRecorded(rounds.back());
     }
@@ -479,7 +480,8 @@ TEST(CoordinatorMemoryTest, AServerWithAllOfItsJournalGoesOn) {
   Script script(&cluster);
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
   cluster.coordinator().OnJournalState(1, {.end = 60}, cluster.now());
-  // A call over an old connection arrives late, and its journal end is older.
+  // A call over an old connection arrives late. It names an older end of the journal, which must
+  // not count.
   EXPECT_OK(
       cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now(),
                                             shards::JournalPlace{.first_segment = 1, .end = 40}));
@@ -544,8 +546,8 @@ TEST(CoordinatorMemoryTest, WorkersFollowAServerToItsAddressWithTheirNextHeartbe
   call.map_version = answer.servers->map_version;
   ASSERT_OK_AND_ASSIGN(answer, cluster.coordinator().Heartbeat(call, cluster.now()));
   EXPECT_FALSE(answer.servers.has_value());
-  // A worker that does not accept addresses in answers to heartbeats must begin a new life. It
-  // learns the address from its registration.
+  // A heartbeat of a worker may not accept server addresses in its answer. Such a worker must
+  // register again to learn the new address.
   messages::HeartbeatCall plain;
   plain.life = old.life;
   EXPECT_THAT(cluster.coordinator().Heartbeat(plain, cluster.now()),

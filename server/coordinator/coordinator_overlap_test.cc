@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests of overlapped rounds: each round takes the samples that were computed on the previous
-// grant.
+// Tests of overlapped rounds. Each round takes the samples that workers have computed on the grant
+// before it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Returns the config of a job with windows of two steps per fragment, with 3 samples each.
+// Returns the config of a job in which the window of each fragment has two steps. A step has 3
+// samples.
 Coordinator::Config OverlapConfig(int min_workers = 1, int fragments = 1) {
   Coordinator::Config config = TestConfig(min_workers);
   job::JobSpec& job = config.job;
@@ -77,7 +78,7 @@ TEST(CoordinatorOverlapTest, WhatIsInHandIsUnderWayUntilARoundTakesLess) {
   EXPECT_EQ(untrained(), 0);
   const messages::Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
   EXPECT_EQ(untrained(), 0) << "a window is in hand, and another one is granted";
-  // The worker is told to stop in the window of the first grant. It computes nothing on the second
+  // The worker must stop while it computes on the first grant. It computes nothing on the second
   // grant.
   messages::RoundReport last = ReportOf(second, 2);
   last.leaves_nothing_in_hand = true;

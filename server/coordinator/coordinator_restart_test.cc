@@ -106,8 +106,8 @@ TEST(CoordinatorRestartTest, AServerThatGoesAwayWhileItLoadsIsWaitedForByName) {
   const absl::Status refused = cluster.Register(worker).status();
   EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
   EXPECT_THAT(Message(refused), HasSubstr("waits for the server of shard 1"));
-  // The server of shard 1 may report that it has loaded before it is back, or afterwards. It need
-  // not report twice.
+  // The server of shard 1 may report that it has loaded before it attaches again, or afterwards.
+  // One report is enough.
   cluster.LoadAll();
   EXPECT_EQ(coordinator.phase(), CoordinatorPhase::kLoading);
   ASSERT_TRUE(coordinator.OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now()).ok());

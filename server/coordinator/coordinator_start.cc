@@ -94,8 +94,8 @@ void Coordinator::CompareOnceAllAttached(absl::Time now) {
 void Coordinator::AcceptLoss(const shards::JournalLoss& loss, absl::Time now) {
   state_.comparison.is_over = true;
   state_.comparison.is_accepted = true;
-  // The journal gets a new ID: in the old one, new records would have the same numbers as the lost
-  // records.
+  // The journal gets a new ID. Under the old ID, new records would have the same numbers as the
+  // lost records.
   if (state_.journal_id != 0) state_.journal_id = state_.config.journal.new_journal_id;
   const std::string why =
       state_.config.journal.is_promoted
@@ -105,8 +105,8 @@ void Coordinator::AcceptLoss(const shards::JournalLoss& loss, absl::Time now) {
   outbox_.RaiseAlarm(absl::StrCat("all servers go back to the newest checkpoint, because ", why,
                                   ": ", JournalLossReason(state_.config.journal, loss)),
                      now);
-  // The memory of this process may be older than the checkpoint, so Restore() treats this process
-  // as new.
+  // This process may know less than the checkpoint. After ForgetIncarnation(), Restore() takes
+  // everything from the checkpoint, as in a new process.
   state_.shards.ForgetIncarnation();
   state_.rounds.DropOpen();
   BeginRestoring({.accepts_loss = true});
@@ -190,8 +190,8 @@ bool Coordinator::AwaitsReopening() {
 }
 
 void Coordinator::OnCheckpointMarked(bool is_complete, const absl::Status& status, absl::Time now) {
-  // A failure to set the mark needs no reaction: a later start without the journal then only raises
-  // an alarm.
+  // If the mark could not be set, nothing has to be done. The only effect is an alarm if a later
+  // start does not have the journal.
   if (is_complete) return;
   state_.checkpoints.OnReopened(status.ok(), now);
   if (status.ok()) return Advance(now);

@@ -77,8 +77,8 @@ TEST(CoordinatorStatusTest, ExposedCommunicationIsAMeanOfTheLastRounds) {
   EXPECT_NEAR(worker.communication_share, mean, 1e-9) << "rounds of a second";
 }
 
-// The first round takes long. A moving average that forgets a tenth per round would show this for
-// many rounds.
+// The first round takes long. The summary of the second round must not show this. A moving average
+// would show it for many rounds.
 TEST(CoordinatorStatusTest, ARoundIsSummedUpWithItsOwnTimesAlone) {
   CoordinatorHarness cluster(TestConfig(/*min_workers=*/2));
   cluster.Start();

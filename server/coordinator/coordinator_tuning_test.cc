@@ -33,7 +33,8 @@ Coordinator::Config AutoConfig() {
   return config;
 }
 
-// Runs the trial. A step takes 10 ms. The path has 10 Mbit/s and a round trip of 100 ms.
+// Runs the trial. A step takes 10 ms. The path from the workers to the servers has 10 Mbit/s and a
+// round trip of 100 ms.
 void RunTrial(CoordinatorHarness& cluster, const std::vector<TestWorker>& workers) {
   for (int round = 0; round < model::ExchangeTuning::kTrialRounds; ++round) {
     std::vector<messages::RoundReport> reports;
@@ -131,8 +132,8 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--local_steps")));
 }
 
-// Heartbeats with the measured path come every few seconds. Many rounds may pass before the first
-// of them.
+// Workers measure their path and report it in heartbeats, which come every few seconds. Many rounds
+// may pass before the first of these heartbeats.
 TEST(CoordinatorTuningTest, AJobThatIsShorterThanItsTrialIsNotOverWithIt) {
   Coordinator::Config config = AutoConfig();
   config.job.schedule.total_rounds = 2;
@@ -141,7 +142,7 @@ TEST(CoordinatorTuningTest, AJobThatIsShorterThanItsTrialIsNotOverWithIt) {
   CoordinatorHarness cluster(config);
   cluster.Start();
   const std::vector<TestWorker> workers = {cluster.Add("a"), cluster.Add("b")};
-  // A step has one sample, so the other worker never gets work.
+  // A round has one step of one sample, so the other worker never gets work.
   for (int round = 0; round < 2 * model::ExchangeTuning::kTrialRounds; ++round) {
     const GrantAnswer answer = cluster.Ask(workers[0]);
     ASSERT_TRUE(answer.grant.has_value()) << round;

@@ -579,7 +579,8 @@ class StalledWorkerTest : public testing::Test {
   // What a worker reports in each of its heartbeats.
   struct Beat {
     std::string activity = "push";
-    // Shard whose transfers move no bytes, from the first heartbeat that says so. -1 means none.
+    // Shard whose transfers stand still since the first heartbeat with this shard. -1 means that no
+    // transfers stand still.
     int still_shard = -1;
     bool moves = false;
   };
@@ -692,7 +693,7 @@ TEST_F(StalledWorkerTest, WhoWasDroppedBeforeItReportedGetsMoreTimeButLetsOthers
   come_back_after(600);
   lasts(600);
   come_back_after(600);
-  // After one report of the worker, the longer limits are forgotten.
+  // The limit has grown with each stall. A report of the worker resets it.
   FinishRound();
   lasts(11);
   come_back_after(0);
@@ -701,7 +702,7 @@ TEST_F(StalledWorkerTest, WhoWasDroppedBeforeItReportedGetsMoreTimeButLetsOthers
 
 TEST_F(StalledWorkerTest, OneThatComputesOrMovesBytesIsWaitedFor) {
   FinishRound();
-  // A standstill that was found before the worker computed says nothing about its present state.
+  // Worker a computes now. An earlier standstill of its transfers must not count against it.
   Pass(600, {{"compute", /*still_shard=*/1}, {}, {"pull", /*still_shard=*/-1, /*moves=*/true}});
   EXPECT_EQ(Alive(), "abc");
 }
@@ -773,7 +774,7 @@ TEST_F(StalledWorkerTest, AStandstillWhileThisProcessDidNotRunIsNobodysFault) {
   FinishRound();
   Pass(10, {{"wait"}, {"wait"}, {"push", /*still_shard=*/-1, /*moves=*/true}});
   cluster_.coordinator().OnGap(absl::Minutes(1), cluster_.now());
-  // The worker did run in the gap, so its standstill is as long as the gap.
+  // The worker has run during the gap, so it reports a standstill that is as long as the gap.
   still_since_[workers_[2].life.worker.value()] = cluster_.now() - absl::Minutes(1);
   Pass(11, {{"wait"}, {"wait"}, {"push", /*still_shard=*/0}});
   EXPECT_EQ(Alive(), "abc");
@@ -788,7 +789,7 @@ TEST_F(StalledWorkerTest, WorkerWithTwoStallsThatAreOverIsDroppedOnceInATick) {
     const messages::Grant held = *cluster_.Ask(workers_[i]).grant;
     cluster_.Ask(workers_[i], CoordinatorHarness::ReportOf(held));
   }
-  // In one second, the report is overdue. The transfer is overdue as soon as the worker reports its
+  // The report of c is overdue in one second. The transfer of c is overdue as soon as c reports the
   // standstill.
   Pass(619, {{"wait"}, {"wait"}, {"push"}});
   still_since_[workers_[2].life.worker.value()] = cluster_.now() - absl::Minutes(1);
@@ -1039,8 +1040,8 @@ class PushSpaceTest : public HeldRoundTest {
 };
 
 TEST_F(PushSpaceTest, WhoseTricklesOthersAreHeldByGoesAndTheyDoNot) {
-  // The limit is the sum of a minute, a sixteenth of the timeout, and the time that the few
-  // received bytes add.
+  // The limit is a minute, plus the share of --round_timeout for the bytes that have come. A
+  // sixteenth of the bucket came before. A few bytes come now.
   Send(3, absl::Seconds(286));
   EXPECT_EQ(Alive(), "abc");
   Send(3, absl::Seconds(6));
@@ -1060,8 +1061,8 @@ TEST_F(PushSpaceTest, WhoseTricklesOthersAreHeldByGoesAndTheyDoNot) {
   EXPECT_EQ(Alive(), "ab");
 }
 
-// The worker sends heartbeats. A slow push may take minutes, but a push that has stopped is dropped
-// after a lease.
+// The worker sends heartbeats all the time. A slow push may take minutes. If a push stops, its
+// worker is dropped after a lease.
 TEST_F(PushSpaceTest, DropsPushThatIsAbandonedForALease) {
   const auto pass = [this](absl::Duration duration) {
     for (; duration > absl::ZeroDuration(); duration -= absl::Seconds(2)) {
@@ -1247,7 +1248,8 @@ TEST_F(ShortLeasePushSpaceTest, AServerThatDoesNotRunForAMomentIsNotTheWorkersFa
     cluster_.silent_shard = runs ? -1 : 1;
     cluster_.Pass(absl::Milliseconds(500));
   };
-  // The limit is a minute plus 3.5 s for the received bytes.
+  // The limit is a minute plus 3.5 s. The 3.5 s are the share of --round_timeout for the 1024 bytes
+  // that have come.
   for (int i = 0; i < 122; ++i) step(true);
   for (int i = 0; i < 9; ++i) step(false);
   EXPECT_EQ(Alive(), "abc") << "it may be whole by now";

@@ -42,15 +42,16 @@ bool CheckpointManager::ServeRequestsWithNewest(const CheckpointFacts& facts) {
   return true;
 }
 
-// Returns the ledger after the last complete round. Not set means that this ledger is not known, or
-// that no early checkpoint of the complete rounds is needed.
+// Returns the ledger after the last complete round, for an early checkpoint. Not set means that
+// this ledger is not known, or that the job needs no early checkpoint.
 std::optional<LedgerState> CheckpointManager::CompleteRounds(const CheckpointFacts& facts) const {
-  // With a journal, no acknowledged report can be lost. The weights of a site are saved upstream.
+  // A job with a journal does not lose acknowledged reports. The servers upstream save the weights
+  // of a site. Both need no early checkpoint.
   if (config_.has_journal || config_.is_site) return std::nullopt;
   if (!facts.is_training || !facts.uses_rosters) return facts.ledger;
   std::optional<LedgerState> before = facts.before_open_round;
   if (!before.has_value()) return std::nullopt;
-  // Operators may have changed the learning rate since the round was opened.
+  // The learning rate is the present one: operators may have changed it since the round was opened.
   before->learning_rate_scale = facts.ledger.learning_rate_scale;
   before->scale_by_operators = facts.ledger.scale_by_operators;
   return before;
@@ -117,12 +118,13 @@ PublishedVerdict CheckpointManager::OnPublished(absl::string_view directory,
   return verdict;
 }
 
-// Assumes that a journal writes and syncs the contributions of all members at the speed at which
-// the checkpoint was written. Also assumes that even few bytes take as long as the checkpoint took.
+// Estimates the time that a journal takes to write and sync the contributions of all members. The
+// estimate assumes the speed at which the last checkpoint was written. If the contributions have
+// fewer bytes than that checkpoint, they count as taking just as long.
 std::optional<absl::Duration> CheckpointManager::JournalToSuggest(
     double round_bytes, absl::Duration usual_round) const {
-  // The suggestion is made once after each start, with the second checkpoint by time. By then,
-  // rounds have their usual length.
+  // The suggestion is made only once after each start: after the second checkpoint that was due by
+  // time. By then, rounds have their usual length.
   const bool is_due = schedule_.memory().pause == 2 * CheckpointSchedule::kFirstPause;
   if (!is_due || config_.has_journal || config_.is_site) return std::nullopt;
   const auto checkpoint_bytes = static_cast<double>(tracker_.last()->bytes);
@@ -135,7 +137,8 @@ std::optional<absl::Duration> CheckpointManager::JournalToSuggest(
 FailedVerdict CheckpointManager::OnFailed(absl::string_view directory, const absl::Status& error,
                                           absl::Time now) {
   if (directory == early_directory_) {
-    // No further try is needed for an early checkpoint, because the last save follows after it.
+    // An early checkpoint that has failed is not tried again. The last save follows and has the
+    // same rounds.
     return absl::IsFailedPrecondition(error) ? FailedVerdict::kOvertaken : FailedVerdict::kAlarm;
   }
   if (!last_save_.is_under_way()) return FailedVerdict::kAlarm;
@@ -144,8 +147,8 @@ FailedVerdict CheckpointManager::OnFailed(absl::string_view directory, const abs
 }
 
 bool CheckpointManager::OnShardAway(const absl::Status& error) {
-  // The next OnJournalSize() of a journal that is too long requests a checkpoint again. Callers
-  // whose request ends here may also make it again.
+  // If a shard's journal is still too long, its next OnJournalSize() requests the checkpoint again.
+  // Other callers may repeat their requests, too.
   long_journals_.clear();
   tracker_.EndRequests(error);
   return tracker_.is_active() && !tracker_.is_publishing();
@@ -167,8 +170,8 @@ std::optional<int64_t> CheckpointManager::OnJournalSize(int shard, int64_t bytes
     return std::nullopt;
   }
   const auto [asked, is_first] = long_journals_.emplace(shard, bytes);
-  // If a journal is shorter than at the last request, it was cut since then, and has grown beyond
-  // the limit again.
+  // If a journal is shorter than when its last checkpoint was requested, it was cut since then. It
+  // is beyond the limit once more.
   const bool has_outgrown = bytes < asked->second || bytes > asked->second + limit;
   if (!is_first && !has_outgrown) return std::nullopt;
   asked->second = bytes;
@@ -176,8 +179,8 @@ std::optional<int64_t> CheckpointManager::OnJournalSize(int shard, int64_t bytes
 }
 
 bool CheckpointManager::AwaitLast(const CheckpointFacts& facts, absl::Time now) {
-  // If the newest checkpoint lacks something, a new checkpoint is worth the wait for a server that
-  // has just gone away: the server may be back in time.
+  // A server that has just gone away may be back in time for a new checkpoint. Waiting for the
+  // server is useful only if the newest checkpoint lacks a part of the present state.
   const bool may_serve =
       facts.all_serving || (!facts.is_shard_long_away && !HoldsAll(facts.ledger, facts.orders));
   if (!facts.is_ready || !may_serve) return last_save_.outcome().has_value();
@@ -204,8 +207,8 @@ LastSaveEnd CheckpointManager::EndLast(const CheckpointFacts& facts, const absl:
   if (last_save_.outcome().has_value() && last_save_.outcome()->ok()) {
     return LastSaveEnd::kOverBefore;
   }
-  // Until the journals have been compared, there may be later rounds than this process knows. So
-  // the newest checkpoint may lack something.
+  // Before the journals have been compared, this process may not know the latest rounds. So it
+  // cannot say that the newest checkpoint has them.
   if (facts.is_comparing || !HoldsAll(facts.ledger, facts.orders)) {
     last_save_.End(error);
     return LastSaveEnd::kUnsaved;

@@ -92,8 +92,8 @@ enum class LastSaveEnd : uint8_t {
 
 // What to do if a checkpoint could not be written.
 enum class FailedVerdict : uint8_t {
-  // The open round was completed meanwhile, and is saved with the other complete rounds. Nothing is
-  // wrong.
+  // Some server has completed the open round, so it can no longer save the state before that round.
+  // The last save will have the open round, too. Nothing is wrong.
   kOvertaken,
   kAlarm,    // Raise an alarm. Another try follows, or none is needed.
   kLastTry,  // No try is left. The caller must call EndLast().
@@ -114,10 +114,11 @@ struct PublishedVerdict {
   friend bool operator==(const PublishedVerdict&, const PublishedVerdict&) = default;
 };
 
-// The state of the mark that a checkpoint is complete. If the newest checkpoint, or the checkpoint
-// that is being published, has the mark, the mark must be removed before work is handed out. kNone
-// means that there is no mark. kAwaited means that its removal is under way or not possible yet.
-// kBegin means that the caller must remove it.
+// What must be done with the mark of a checkpoint that it is complete. The newest checkpoint, or
+// the one that is being published, may have the mark. It must be removed before work is handed out.
+// - kNone: There is no mark.
+// - kAwaited: There is a mark. Its removal is under way or not possible yet.
+// - kBegin: There is a mark. The caller must remove it.
 enum class Reopening : uint8_t { kNone, kAwaited, kBegin };
 
 class CheckpointManager {
@@ -168,14 +169,15 @@ class CheckpointManager {
   // starts at `next_round`.
   void StartSchedule(Round next_round, absl::Time now) { schedule_.Restart(next_round, now); }
   // Returns whether the caller must call OnDue(). Call between two rounds. In modes without
-  // rosters, `next_round` counts grants, and `num_open` of these grants have no report yet.
+  // rosters, `next_round` is the number of all grants so far, and `num_open` is the number of
+  // grants without a report.
   bool IsDue(Round next_round, int64_t num_open, absl::Time now) const;
   // Decides about the checkpoint that is due. Requires: IsDue().
   DueVerdict OnDue(const CheckpointFacts& facts, absl::Time now);
-  // Call while rounds are open and no further work is handed out. Returns the checkpoint of the
-  // complete rounds that the caller must begin now, because the process may be killed before the
-  // open rounds are completed. Not set means that none is needed. Returns at most one checkpoint
-  // for each open round.
+  // Returns a checkpoint of the complete rounds that the caller must begin now. It is needed
+  // because the process may be killed before the open rounds are complete. Not set means that none
+  // is needed. Returns at most one checkpoint for each open round. Call while rounds are open and
+  // no further work is handed out.
   std::optional<CheckpointTry> SaveCompleteRounds(const CheckpointFacts& facts, absl::Time now);
   // Begins a checkpoint. `state` has everything but the ledger, which comes from `begun`. Returns
   // the temporary directory, which identifies the checkpoint in answers. The checkpoint answers all
@@ -194,8 +196,8 @@ class CheckpointManager {
   std::optional<absl::Duration> JournalToSuggest(double round_bytes,
                                                  absl::Duration usual_round) const;
   FailedVerdict OnFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
-  // Must be called when the server of a shard is away. Ends with `error` all requests that the
-  // checkpoint under way does not answer. Returns true if the checkpoint under way still needs the
+  // Must be called when the server of a shard is away. Ends requests with `error`, except those
+  // that the checkpoint under way answers. Returns true if the checkpoint under way still needs the
   // shard. The caller must then call GiveUp().
   bool OnShardAway(const absl::Status& error);
   // Ends the checkpoint under way, if any, and all requests with `error`. Returns the directory of
@@ -209,8 +211,9 @@ class CheckpointManager {
 
   // Begins the tries of the last save. See LastSave::Begin().
   void BeginLast(bool gives_up, absl::Time now) { last_save_.Begin(gives_up, now); }
-  // Call when a process waits for the last save. Begins its tries if the servers can save. Returns
-  // false if they cannot save and the last save has not ended. The caller must then call EndLast().
+  // Call when a process waits for the last save. If the servers can save, begins the tries of the
+  // last save and returns true. If they cannot, returns whether the last save has already ended. If
+  // false is returned, the caller must call EndLast().
   bool AwaitLast(const CheckpointFacts& facts, absl::Time now);
   LastSaveVerdict AdvanceLast(const CheckpointFacts& facts, absl::Time now);
   // Ends the last save when no try is left or none is possible. If the newest checkpoint has the
@@ -232,13 +235,15 @@ class CheckpointManager {
   // JournalManifest. An empty path means that it is not marked.
   void SetComplete(absl::string_view path) { complete_ = std::string(path); }
   const std::string& complete() const { return complete_; }
-  // Call before work is handed out. kBegin means that the caller must remove the mark of the
-  // checkpoint complete(), and then call OnReopened(). kAwaited means that no work may be handed
-  // out yet.
+  // Returns what must be done about the mark as complete before work is handed out:
+  // - kNone: Nothing.
+  // - kAwaited: No work may be handed out yet.
+  // - kBegin: The caller must remove the mark of the checkpoint complete(), and then call
+  //   OnReopened(). No work may be handed out before.
   Reopening AwaitReopening(uint64_t journal_id);
   void OnReopened(bool is_ok, absl::Time now);
-  // Returns true, only once, after the pause that follows a failed removal of the mark.
-  // AwaitReopening() can then return kBegin again.
+  // Returns true if the removal of the mark has failed and may now be tried again. Returns true
+  // only once after each failure. AwaitReopening() can then return kBegin again.
   bool TriesReopeningAgain(absl::Time now);
 
  private:
@@ -256,14 +261,15 @@ class CheckpointManager {
   CheckpointTracker tracker_;
   CheckpointSchedule schedule_;
   LastSave last_save_;
-  // Open round for which SaveCompleteRounds() has already decided. Not set means that it has not
-  // decided yet.
+  // The first round after the complete rounds that SaveCompleteRounds() has decided about. It
+  // decides only once about the same rounds. Not set means that it has not decided yet.
   std::optional<int64_t> saved_before_round_;
   std::string early_directory_;  // of the last early checkpoint; empty means none
   // For each shard whose journal is too long: its bytes when the last checkpoint was requested for
   // it.
   std::map<int, int64_t> long_journals_;
-  // True if the checkpoint that is being published has all that was acknowledged.
+  // True if the checkpoint that is being published has everything that the servers have
+  // acknowledged.
   bool has_everything_ = false;
   std::string complete_;       // path of the newest checkpoint if it is marked as complete
   bool is_reopening_ = false;  // True while the mark as complete is being removed.

@@ -26,8 +26,8 @@ struct CheckpointRecord {
   job::JobSpec job = {};
   params::Layout layout = {};
   std::vector<std::string> manifest_parts;  // by shard, as the shards reported them
-  // The process that carries out the task sets journal.record. It is the record of the
-  // coordinator's journal that caused the task.
+  // The process that carries out the task sets journal.record. It sets the number of the record of
+  // the coordinator's journal that caused the task.
   JournalManifest journal = {};
 };
 

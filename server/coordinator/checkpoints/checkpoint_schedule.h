@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CheckpointSchedule decides when the next checkpoint is due, by rounds or by time. By time,
-// checkpoints are made as long as writing them takes a small share of the time. After a start, the
-// first checkpoint by time is made after the first round. The pauses between the next checkpoints
-// double, up to the interval, so that a crash loses at most half of the work since the start. Pure;
-// the coordinator asks between rounds.
+// CheckpointSchedule decides when the next checkpoint is due. There are two ways, and both can be
+// used together:
+// - By rounds: A checkpoint is due after every Config::every_rounds rounds.
+// - By time: After a start, the first checkpoint is due after the first round. The pauses between
+//   the next ones double up to Config::interval, so that a crash loses at most half of the work
+//   since the start. If writing takes long, the pauses are longer: see Config::max_cost.
+// Pure; the coordinator asks between rounds.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +20,12 @@ class CheckpointSchedule {
  public:
   struct Config {
     int64_t every_rounds = 0;  // 0 means that rounds do not count.
-    // Maximum time from the begin of a checkpoint to the begin of the next, unless writing takes
-    // long. 0 means that time does not count.
+    // Maximum pause from the begin of a checkpoint to the begin of the next. If writing takes long,
+    // max_cost makes the pause longer. 0 means that no checkpoint is due by time.
     absl::Duration interval = absl::ZeroDuration();
-    // Maximum share of the time that is spent on writing checkpoints by time. With a slower disk,
-    // the interval is longer. Training goes on during a write, so training loses less than this
-    // share.
+    // Maximum share of the time that may go into writing checkpoints that are due by time. If
+    // writing takes more, the pause between checkpoints grows. Training goes on during a write, so
+    // it loses less than this share.
     double max_cost = 0.01;
   };
 
@@ -47,15 +49,15 @@ class CheckpointSchedule {
   // Starts the schedule again. All rounds before `round` are on disk, or the job starts at `round`.
   void Restart(Round round, absl::Time now);
   bool IsDueByRound(Round round) const;
-  // `complete` is the number of complete rounds.
+  // Returns whether a checkpoint is due by time. `complete` is the number of complete rounds.
   bool IsDueByTime(Round complete, absl::Time now) const;
   // Records that a checkpoint of `round` was begun or left out.
   void OnBegun(Round round, absl::Time now);
   void OnWritten(absl::Duration write_time) { memory_.write_time = write_time; }
 
-  // Returns the pause between the last checkpoint and the next, counted from when they begin. The
-  // pause is longer if writing the last checkpoint took long. 0 means that time does not count, or
-  // that the first checkpoint follows the next round.
+  // Returns the pause from the begin of the last checkpoint to the begin of the next one by time.
+  // It grows with the time that writing the last checkpoint took. 0 means that no checkpoint is due
+  // by time, or that the first one is due after the next round.
   absl::Duration interval() const;
   bool is_stretched() const { return interval() > config_.interval; }
 

@@ -54,8 +54,8 @@ std::string CheckpointTracker::Begin(absl::string_view folder, Round round,
   Active active;
   active.ticket = next_ticket_++;
   active.record.final_directory = absl::StrFormat("%s/round-%08d", folder, round.value());
-  // No other try, of any process, uses this name. So if shards write late for this try, they do not
-  // write into another checkpoint.
+  // No other try of any process uses this name. So a shard that writes too late cannot write into
+  // the folder of another checkpoint.
   active.record.directory = absl::StrFormat("%s.%d-%d.tmp", active.record.final_directory,
                                             state.server_incarnation, active.ticket);
   active.record.round = round;

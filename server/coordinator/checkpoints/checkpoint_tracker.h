@@ -78,14 +78,14 @@ class CheckpointTracker {
   void Abort(const absl::Status& reason);
   // Ends with the error `reason` only the requests that the checkpoint under way does not answer.
   void EndRequests(const absl::Status& reason);
-  // Returns true if `directory` is that of the last checkpoint that was given up before its
-  // publication.
+  // Returns true if `directory` is the temporary directory of the checkpoint that was given up
+  // last.
   bool IsGivenUp(absl::string_view directory) const {
     return !directory.empty() && directory == given_up_;
   }
 
-  // Makes the restored checkpoint, which was written at `written_at`, the last one. `ledger` and
-  // `orders` are those that the checkpoint contains.
+  // Records the checkpoint that was restored as the last checkpoint. It was written at `written_at`
+  // and contains `ledger` and `orders`.
   void SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger,
                const StandingOrders& orders, absl::Time written_at);
   void ForgetLast() { last_.reset(); }

@@ -19,8 +19,8 @@ namespace lodestar::checkpoints {
 
 // A data set and how far training has read it.
 struct DataSetState {
-  // The facts as the first worker with this data set reported them. own_partition is false for the
-  // data set that all workers with shared data have.
+  // The facts about the data set as the first worker with it reported them. All workers with shared
+  // data have the same data set. Its own_partition is false.
   messages::DatasetInfo info;
   int64_t next_sample = 0;  // position of the next sample to hand out
   // Name of the worker that reported `info`, for messages to operators. Empty means that it is not
@@ -29,16 +29,16 @@ struct DataSetState {
   friend bool operator==(const DataSetState&, const DataSetState&) = default;
 };
 
-// How far the data and the schedules have come. A checkpoint contains the ledger of a moment
-// between two rounds. In asynchronous jobs, grants may be without a report at that moment.
+// How much of the data and of the schedules is used up. A checkpoint contains the ledger as it was
+// between two rounds. In asynchronous jobs, reports of some grants may be missing at that moment.
 struct LedgerState {
   int64_t next_round = 0;  // number of rounds opened; of grants in asynchronous jobs
-  // Number of opened rounds that no worker has reported. The job makes one more round for each of
-  // them.
+  // Number of opened rounds that ended without a report of any worker. The job does one more round
+  // for each of them.
   int64_t lost_rounds = 0;
   int64_t next_sample = 0;      // samples handed out from all data sets together
   int64_t trained_samples = 0;  // samples that workers reported as trained
-  // Number of updates before the final evaluation. -1 means that the final evaluation is not done.
+  // Value of next_round when the final evaluation was done. -1 means that it was not done.
   int64_t final_evaluation_round = -1;
   std::vector<DataSetState> data_sets = {};  // those that samples were handed out from
   int64_t rollbacks = 0;                     // number since the job began

@@ -33,9 +33,10 @@ class LastSave {
 
   explicit LastSave(bool has_fallback) : has_fallback_(has_fallback) {}
 
-  // Begins the tries. If `gives_up` is true, a process waits to exit, and the last save ends after
-  // one lap. If it is false, laps follow each other until a try succeeds. If an earlier last save
-  // has ended with an error, the tries begin again.
+  // Begins the tries. `gives_up` says when the last save ends:
+  // - True: After one lap, because a process waits to exit.
+  // - False: When a try succeeds. Until then, laps follow each other.
+  // If an earlier last save has ended with an error, the tries begin again.
   void Begin(bool gives_up, absl::Time now);
   bool is_begun() const { return is_begun_; }
   bool is_under_way() const { return is_begun_ && !outcome_.has_value(); }
