@@ -22,7 +22,7 @@ namespace lodestar::coordinator {
 // announcements about them no longer count.
 struct RestoredPoint {
   Round next_round;
-  // Samples of the rounds before `next_round`, counted as in RoundSummary::total_samples.
+  // Number of samples of the rounds before `next_round`. See RoundSummary::total_samples.
   int64_t trained_samples = 0;
   // True means that the final evaluation was done after the round before `next_round`.
   bool is_evaluated = false;
@@ -32,8 +32,8 @@ struct RestoredPoint {
   // True means that a new process goes on from the journal. No worker and no server goes back to an
   // earlier round, and no round is trained again.
   bool is_from_journal = false;
-  // If is_from_journal, the last rounds that are over, in the order in which they ended. The
-  // previous process may have ended before it announced them.
+  // Summaries of the rounds that ended last, in the order in which they ended. Set only if
+  // is_from_journal: the previous process may have ended before it announced these rounds.
   std::vector<rounds::RoundSummary> last_rounds = {};
   // The newest training loss and held-out loss that are known before `next_round`.
   job::JobLoss loss = {};

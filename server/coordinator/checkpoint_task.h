@@ -40,7 +40,8 @@ struct SetAsideTask {
 struct MarkTask {
   std::string path;
   bool is_complete = false;
-  // The journal record whose command caused this task. The coordinator's owner sets it.
+  // The record of the coordinator's journal with the command that caused this task. The
+  // coordinator's owner sets it.
   shards::CoordinatorRecord follows = {};
 };
 
@@ -65,12 +66,12 @@ struct RestoreChoice {
   // at random. If the checkpoint has this incarnation or a larger one, the coordinator uses a
   // larger number.
   uint64_t server_incarnation = 0;
-  // Not empty means that the run starts from another checkpoint than expected, or from none. Says
-  // why.
+  // A message for operators that says why the run starts from another checkpoint than expected, or
+  // from none. Empty means that there is no reason for an alarm.
   std::string alarm = {};
   std::string note = {};  // says what the run starts from, and with which settings
-  // The checkpoint folder if a new process found no checkpoint in it and no other place to start
-  // from. Empty in all other cases.
+  // Path of the checkpoint folder, if a new process has found no checkpoint in it and also nothing
+  // else to start from. Otherwise empty.
   std::string empty_folder = {};
   std::optional<model::ResumeSnapshot> resumed = std::nullopt;  // of a checkpoint
   bool is_complete = false;                                     // See JournalManifest.

@@ -27,7 +27,7 @@
 
 namespace lodestar::coordinator {
 
-// What the coordinator has to do at once.
+// What the coordinator has to do because of a fault or an order.
 struct FaultVerdict {
   enum class Kind : uint8_t {
     kNothing,

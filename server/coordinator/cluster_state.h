@@ -55,7 +55,7 @@ struct StartComparison {
   // Set if the journal has lost records and --accept_loss does not accept that. The comparison then
   // never ends.
   std::optional<shards::JournalLoss> loss;
-  // The error if --accept_loss names another loss. This process then ends.
+  // The error if the round of --accept_loss is not the round of the loss. This process then ends.
   absl::Status refusal;
   bool is_accepted = false;  // The loss is accepted: all servers go back to a checkpoint.
   bool is_resumed = false;   // The coordinator's memory was in the journal.

@@ -60,7 +60,8 @@ absl::string_view ServerStateName(const shards::ShardFleet::Server& server) {
   return "unknown";
 }
 
-// Returns a text such as "shard 1 (missing for 3s)". If `age_at` is not set, the text has no age.
+// Returns a text such as "shard 1 (missing for 3s)". If `age_at` is not set, the text has no
+// duration.
 std::string ShardText(int shard, absl::string_view state, absl::Time since,
                       std::optional<absl::Time> age_at) {
   return absl::StrCat("shard ", shard, " (", state,
@@ -180,7 +181,7 @@ std::string TimeLeft(const ClusterState& state, absl::Span<const WorkerId> worke
 }
 
 // Returns a text such as "no bytes to shard 1 at host:port for 12s". Empty means that the worker
-// reports no stall of its path. If `age_at` is not set, the text has no age.
+// reports no stall of its path. If `age_at` is not set, the text has no duration.
 std::string PathStallText(const ClusterState& state, WorkerId worker,
                           std::optional<absl::Time> age_at) {
   const stragglers::WorkerActivity& activity = state.stragglers.Of(worker);
@@ -300,7 +301,8 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                       PathStallsText(state, age_at), SpaceKept(state, age_at));
 }
 
-// If a site has enough members and no order, says what it waits for. Otherwise empty.
+// If a site has enough members and no order, says what it waits for. Otherwise returns an empty
+// text.
 std::string WaitingForUpstream(const ClusterState& state, const rounds::ClusterView& view,
                                std::optional<absl::Time> age_at) {
   if (!state.rounds.is_site() || state.rounds.site().waiting() != nullptr) return "";
@@ -747,7 +749,8 @@ std::string ShutOutText(const faults::Quarantine::Entry& entry) {
 }
 
 std::string LearningRateHistoryText(const faults::FaultPolicy::Memory& faults) {
-  // A smaller difference from 1 is only the rounding error of several orders.
+  // `scale_by_operators` is the product of several changes. If they cancel out, a rounding error
+  // may remain.
   const bool has_order = std::abs(faults.scale_by_operators - 1.0) > 1e-9;
   std::vector<std::string> parts;
   if (faults.rollbacks > 0) {

@@ -39,8 +39,8 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages = Ag
 std::string WaitingForJournals(const ClusterState& state, Ages ages = Ages::kShown);
 // Names the servers that have not attached or are away. Empty means that there are none.
 std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
-// Says why this worker has no work although it has asked for work. The text has no ages, so that
-// the worker logs it only once.
+// Says why this worker has no work although it has asked for work. The text has no durations, so it
+// stays the same, and the worker logs it only once.
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now);
 // Says how rollbacks and operators have changed the learning rate, such as " (after 2 rollbacks,
 // with the learning rate times 0.4 by operators besides)". Empty means that it was not changed.
@@ -115,7 +115,7 @@ std::string ShardLossText(const ClusterState& state, const shards::ShardLoss& lo
 // Errors: those of Coordinator::OnShardAttached().
 absl::Status AttachRefusal(const ClusterState& state, const shards::Attachment& attachment,
                            shards::AttachVerdict::Kind kind);
-// Returns Aborted: see Coordinator::CheckNotFollowed().
+// Returns the Aborted error that Coordinator::CheckNotFollowed() returns.
 absl::Status FollowedStatus();
 
 // Says where the coordinator's journal ends, and which shards or checkpoints know of later rounds

@@ -241,7 +241,7 @@ absl::StatusOr<messages::HeartbeatAnswer> Coordinator::Heartbeat(
   const bool is_usual =
       !state_.rounds.open().empty() &&
       now - state_.rounds.open().begin()->second.opened_at() < state_.config.lease;
-  // The text has no ages, so that the worker logs it only once.
+  // The text has no durations, so it stays the same, and the worker logs it only once.
   if (!is_usual) answer.waiting_for = WaitingFor(state_, now, Ages::kLeftOut);
   return answer;
 }
@@ -385,8 +385,8 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(
         absl::StrCat("worker '", state_.NameOf(life.worker),
                      "' has registered but not joined; call Join first"));
   }
-  // While the servers are not ready, all rounds since the checkpoint are void, and so is the
-  // report.
+  // While the servers are not ready, the rounds since the checkpoint are lost. So the report does
+  // not count.
   if (state_.is_ready()) {
     if (report.has_value()) RETURN_IF_ERROR(CountReport(life.worker, *report, now));
     if (state_.rounds.AskForWork(life.worker)) outbox_.Remember();
@@ -1329,8 +1329,8 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   state_.ending.OnOver(now);
   if (!state_.Present().empty() || !state_.Returning(now).empty()) return false;
   if (state_.awaits_strangers(now) || !state_.membership.Callers(now).empty()) return false;
-  // If a server has been away for long, the others exit without waiting until the absent server
-  // knows of the end.
+  // An absent server may not know of the end. Once operators were told that it is away, the other
+  // servers exit without waiting for it.
   if (state_.is_shard_away() && !state_.shards.any_told()) return false;
   Exit("the job is over", now);
   return true;

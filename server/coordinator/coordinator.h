@@ -141,13 +141,14 @@ class Coordinator {
   // that the worker has to register again.
   absl::StatusOr<messages::Registration> Register(const messages::RegisterCall& call,
                                                   absl::Time now);
-  // Returns true if the process that makes this call goes on with a life that it has already.
+  // Returns true if the process that makes this call already has a life under its name. It then
+  // goes on with this life.
   bool GoesOn(const messages::RegisterCall& call) const { return state_.membership.GoesOn(call); }
-  // Returns the peer of the last call of the process that has the name of `call`. For callers that
-  // were refused because of that process. If the connection from this peer is closed, the caller
-  // may say so in a new call. The new call gets the name once the other process has been silent for
-  // longer than a heartbeat takes. Not set means that no other process has the name, or that it has
-  // not called this server process.
+  // Call if `call` was refused because another process has its name. Returns the peer of the last
+  // call of that process. If the connection from this peer is closed, the caller may say so in a
+  // new call. The new call gets the name once the other process has been silent for longer than a
+  // heartbeat takes. Not set means that no other process has the name, or that it has not called
+  // this server process.
   std::optional<std::string> PeerOfHolder(const messages::RegisterCall& call) const {
     return state_.membership.PeerOfHolder(call);
   }
@@ -161,7 +162,7 @@ class Coordinator {
     return state_.membership.TakeRegistration(peer, now);
   }
   bool IsMember(const messages::WorkerLife& life) const { return state_.membership.IsMember(life); }
-  // Checks that this life goes on. Errors: Aborted (the life is over, or was never given).
+  // Checks that this life has not ended. Errors: Aborted (the life has ended, or was never begun).
   absl::Status CheckLife(const messages::WorkerLife& life) const {
     return state_.membership.Check(life);
   }
@@ -240,16 +241,16 @@ class Coordinator {
   // - The life is that of the only member. No other member waits for it.
   // - The journals have not been compared. Nothing may be written into the journal until then.
   void OnProcessEnded(const messages::WorkerLife& life, absl::Time now);
-  // Call if a connection from `peer` has ended over which this life had made its StayConnected
-  // call. `by_peer` means that the worker's end closed the connection. ClosedConnections decides
-  // whether the life ends before its lease.
+  // Call if the connection has ended over which this life had made its StayConnected call. `peer`
+  // is the address of the worker's end. `by_peer` means that the worker's end closed the
+  // connection. ClosedConnections decides whether the life ends before its lease.
   void OnConnectionEnded(const messages::WorkerLife& life, const std::string& peer, bool by_peer,
                          absl::Time now);
   // Does what is due at `now`, such as ending lives whose leases are over. Call a few times per
   // lease.
   void Tick(absl::Time now);
-  // Call if this process did not run for `gap`. The times that the owner passes must not include
-  // the gap. Workers have waited for this server during the gap, and not for each other.
+  // Call if this process did not run for `gap`. The owner must leave the gap out of the times that
+  // it passes. Workers are not blamed for transfers that stood still during the gap.
   void OnGap(absl::Duration gap, absl::Time now);
 
   // Calls of shards. A server attaches when it connects, and is disconnected when the connection
@@ -378,16 +379,15 @@ class Coordinator {
   CoordinatorPhase phase() const { return state_.phase; }
   const job::JobSpec& job() const { return state_.model.job(); }
   uint64_t server_incarnation() const { return state_.shards.server_incarnation(); }
-  // Returns true if servers have loaded weights before. If a server of a shard above 0 cannot load
-  // its weights, the result says what follows. True means that the server is replaced. False means
-  // that the job ends.
+  // Says what follows if a server of a shard above 0 cannot load its weights. True means that the
+  // server is replaced, because servers have loaded weights before. False means that the job ends.
   bool replaces_servers() const { return state_.shards.has_loaded(); }
   const std::string& life_key() const { return state_.membership.life_key(); }
   std::shared_ptr<const messages::ClusterMap> map() const {
     return state_.model.map();
   }  // null before the layout is known
-  // Returns the instance ID of the server process of each shard. The processes recognize this
-  // coordinator by these IDs. 0 means that the server is not there.
+  // Returns the instance ID of the server process of each shard. 0 means that the server is not
+  // there. Server processes know these IDs, so they can recognize a message of this coordinator.
   std::vector<uint64_t> shard_instances() const;
   Round committed_round() const { return state_.rounds.committed_round(); }
   int64_t rounds_done() const { return state_.rounds.rounds_done(); }
@@ -438,7 +438,7 @@ class Coordinator {
   void TellWait(absl::Time now);
   void Enter(CoordinatorPhase phase);
 
-  // Lives of workers.
+  // Functions about the lives of workers.
   absl::StatusOr<messages::Registration> Admit(const messages::RegisterCall& call, absl::Time now);
   void TellRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason);
   // Refuses a worker with an acknowledged report that these servers lack. Raises an alarm and ends
@@ -470,8 +470,8 @@ class Coordinator {
   bool AdvanceOnce(absl::Time now);
   bool AdvanceLoading(absl::Time now);
   bool AdvanceTraining(absl::Time now);
-  // For a job that chooses settings itself: IsTrialOver() returns true if the trial of settings is
-  // over, and ChooseExchangeSettings() then starts the job over with the best.
+  // For a job that chooses settings itself. IsTrialOver() returns true if the trial of settings is
+  // over. ChooseExchangeSettings() then starts the job over with the best settings.
   bool IsTrialOver() const;
   bool ChooseExchangeSettings(absl::Time now);
   bool AdvanceEvaluation(absl::Time now);
@@ -479,7 +479,7 @@ class Coordinator {
   bool AdvanceDone(absl::Time now);
   bool AdvanceFailed(absl::Time now);
 
-  // Rounds and grants.
+  // Functions about rounds and grants.
   GrantAnswer AnswerFor(WorkerId worker) const;
   // Returns the reason, for workers, why the job has ended. Requires: kDone or kFailed.
   std::string ReasonOfEnd() const;
@@ -516,7 +516,7 @@ class Coordinator {
 
   void Follow(const FaultVerdict& verdict, absl::Time now);
 
-  // Servers.
+  // Functions about servers.
   absl::Status GoOnFrom(CoordinatorMemory memory, absl::Time now);
   absl::Status Restore(const RestoreChoice& choice, absl::Time now);
   absl::Status Assign(absl::Time now);

@@ -167,8 +167,8 @@ TEST(CoordinatorAsyncTest, RoundOfALostWorkerIsCountedAsLost) {
   EXPECT_EQ(snapshot.total_rounds, 5) << "another one is trained in its place";
 }
 
-// The servers may have acknowledged a push whose worker is then lost before it reports. So a
-// checkpoint from before the loss may lack this push.
+// A worker may be lost after the servers have acknowledged its push and before it reports the
+// round. A checkpoint from before the loss may lack this push.
 TEST(CoordinatorAsyncTest, ACheckpointFromBeforeAWorkerWasLostIsNotTheLast) {
   Coordinator::Config config = TestConfig();
   config.job.mode = job::Mode::kAsync;

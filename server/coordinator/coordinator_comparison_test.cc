@@ -331,7 +331,8 @@ TEST_F(CoordinatorComparisonTest, HandsOutNoWorkWhileACompleteCheckpointIsPublis
   }
   const checkpoints::CheckpointRecord record = cluster_.store().published.back();
   ASSERT_TRUE(record.journal.is_complete);
-  // A server waited for the last save before its exit. That server was started again.
+  // The old process of this server waited for the last save before its exit. Now a new process has
+  // loaded its memory.
   coordinator.OnShardEvent(
       1, shards::ShardLoaded{coordinator.server_incarnation(), absl::OkStatus()}, cluster_.now());
   EXPECT_FALSE(cluster_.Ask(worker_).grant.has_value());

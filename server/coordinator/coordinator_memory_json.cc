@@ -419,10 +419,11 @@ constexpr int64_t kChangesVersion = 2;
 
 static_assert(archive::Structure<CoordinatorMemory>);
 
-// Returns the style of a record that a coordinator writes or reads when its time is `now`.
+// Returns how a record is written as JSON. Its times are stored relative to `now`, which is the
+// coordinator's time.
 archive::JsonStyle StyleAt(absl::Time now) { return {.now = now, .has_special_numbers = true}; }
 
-// A record of the journal, whole or with changes.
+// A record of the journal as JSON. It is whole, or has only the changes since the record before it.
 struct ParsedRecord {
   Json json;
   uint64_t journal_id = 0;
@@ -449,7 +450,8 @@ absl::StatusOr<ParsedRecord> ParseRecord(absl::string_view text) {
   return record;
 }
 
-// Returns the error of a record for callers. It does not mention JSON.
+// Returns the error for callers if `status` says what is wrong with a record. Most errors become
+// DataLoss.
 absl::Status InMemory(const absl::Status& status) {
   if (absl::IsUnimplemented(status)) return status;
   return absl::DataLossError(

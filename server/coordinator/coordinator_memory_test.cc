@@ -83,7 +83,8 @@ class Script {
     return true;
   }
 
-  // Skips the answers to the saves so far, because the process that waits for them ends.
+  // Lets Step() answer none of the saves that were begun before. The process that waits for their
+  // answers ends.
   void GiveUpSave() { num_saves_ = cluster_->sent().save_directories.size(); }
 
   // Registers all workers again, as workers do after they lost the connection. They keep their
@@ -493,7 +494,8 @@ TEST(CoordinatorMemoryTest, AServerWithAllOfItsJournalGoesOn) {
   EXPECT_EQ(cluster.store().restores, 1);
 }
 
-// For example, the disk of the old process hung until a new process had taken over its folders.
+// An old process may run on for some time after a new process has taken over its folders. For
+// example, its disk may have hung until then.
 TEST(CoordinatorMemoryTest, AProcessWhoseJournalAnotherGoesOnWithIsLetInNoMore) {
   CoordinatorHarness cluster(PairConfig());
   Script script(&cluster);
@@ -546,7 +548,7 @@ TEST(CoordinatorMemoryTest, WorkersFollowAServerToItsAddressWithTheirNextHeartbe
   call.map_version = answer.servers->map_version;
   ASSERT_OK_AND_ASSIGN(answer, cluster.coordinator().Heartbeat(call, cluster.now()));
   EXPECT_FALSE(answer.servers.has_value());
-  // A heartbeat of a worker may not accept server addresses in its answer. Such a worker must
+  // Some workers do not accept server addresses in answers to heartbeats. Such a worker must
   // register again to learn the new address.
   messages::HeartbeatCall plain;
   plain.life = old.life;

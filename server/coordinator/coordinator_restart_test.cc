@@ -489,8 +489,8 @@ TEST(CoordinatorRestartTest, StopBeforeTheServersAreReadyEndsAtOnce) {
   EXPECT_TRUE(IsJobOver(unready.Register(worker).status()));
 }
 
-// Returns the choice of a checkpoint. In the job of the checkpoint, "a" was a worker and "b" had
-// left.
+// Returns a RestoreChoice with a checkpoint. In the job of the checkpoint, "a" was a worker and "b"
+// had left.
 RestoreChoice ChoiceWithA() {
   checkpoints::CheckpointRecord record;
   record.final_directory = "ckpt/round-00000000";
@@ -1002,8 +1002,8 @@ TEST(CoordinatorRestartTest, AClientThatGoesByTheJobsLayoutNeedsTheSameTensorsOn
     }
     cluster.Start(choice);
     const params::Layout job = cluster.coordinator().map()->layout;
-    // Register another client first, which will supply the weights if a client must. So the next
-    // client may bring another layout.
+    // Another client registers first. If a client has to supply the weights, it will be this one.
+    // So the next client may bring another layout.
     TestWorker first{"first", 7, {}};
     ASSERT_TRUE(cluster.Register(first).ok());
     std::vector<params::TensorSpec> tensors = job.tensors();

@@ -17,8 +17,8 @@
 namespace lodestar::coordinator {
 namespace {
 
-// A data set in a checkpoint of version 0.1.0. Such a checkpoint has the position of the cursor in
-// its ledger.
+// A data set in a checkpoint of version 0.1.0. In such a checkpoint, the position of its next
+// sample is a part of the ledger.
 struct InFirstVersion {
   template <typename Archive>
   static void Fields(Archive& archive, checkpoints::DataSetState& set) {
@@ -54,7 +54,7 @@ struct InManifest {
     archive.Optional("scale_by_operators",
                      archive::As<archive::AtLeast<0>>(ledger.scale_by_operators));
     // A checkpoint of version 0.1.0 has one data set, that of the worker that joined first. The
-    // cursor of this data set is the job's next_sample.
+    // position in this data set is next_sample of the ledger.
     std::optional<checkpoints::DataSetState> first;
     if (!archive.Legacy("dataset", archive::As<InFirstVersion>(first))) {
       archive("data_sets", archive::As<InManifest>(ledger.data_sets));

@@ -128,7 +128,7 @@ TEST(CoordinatorStatusTest, AWorkerTellsHowLongItTookUntilItsFirstContribution) 
   cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
   expect_start();
 
-  // A new life of the same process keeps this time. With a life of another process, the time is
+  // A new life of the same process keeps these two times. For a life of another process, they are
   // measured again.
   ASSERT_TRUE(cluster.coordinator().Leave(a.life, "gone", {}, cluster.now()).ok());
   call.process.age = std::nullopt;

@@ -147,8 +147,8 @@ TEST(CoordinatorWorkersTest, AnEmptyFolderBesideAWorkerThatRemembersAJobIsAnAlar
   }
 }
 
-// Fixture with a cluster that began from a checkpoint. The server incarnation 700 wrote the
-// checkpoint, and it contains the worker "known".
+// Fixture with a cluster that began from a checkpoint. The servers of incarnation 700 wrote the
+// checkpoint. It contains the worker "known".
 class OtherServersTest : public testing::Test {
  protected:
   OtherServersTest() : cluster_(TestConfig()) {

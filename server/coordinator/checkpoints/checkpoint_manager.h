@@ -81,7 +81,7 @@ struct LastSaveVerdict {
   friend bool operator==(const LastSaveVerdict&, const LastSaveVerdict&) = default;
 };
 
-// How the last save ended without another try.
+// Result of EndLast(): how the last save has ended.
 enum class LastSaveEnd : uint8_t {
   kOverBefore,  // An earlier try has succeeded.
   kUnsaved,
@@ -99,7 +99,7 @@ enum class FailedVerdict : uint8_t {
   kLastTry,  // No try is left. The caller must call EndLast().
 };
 
-// What to do after the task that publishes a CheckpointRecord has answered.
+// What to do after an attempt to publish a checkpoint.
 struct PublishedVerdict {
   enum class Kind : uint8_t {
     kOther,   // The answer belongs to another checkpoint.
@@ -114,8 +114,8 @@ struct PublishedVerdict {
   friend bool operator==(const PublishedVerdict&, const PublishedVerdict&) = default;
 };
 
-// What must be done with the mark of a checkpoint that it is complete. The newest checkpoint, or
-// the one that is being published, may have the mark. It must be removed before work is handed out.
+// Says what must be done before work is handed out. The newest checkpoint, or the checkpoint that
+// is being published, may be marked as complete. This mark must be removed first.
 // - kNone: There is no mark.
 // - kAwaited: There is a mark. Its removal is under way or not possible yet.
 // - kBegin: There is a mark. The caller must remove it.
@@ -138,13 +138,13 @@ class CheckpointManager {
     bool is_site = false;  // True if the weights come from upstream servers.
   };
 
-  // Default limit of a journal: kJournalLimitFactor times the weights of its shard, at least
-  // kLeastJournalLimit. A checkpoint with AdamW is three times as large as the weights. So with
-  // this limit, checkpoints add a tenth to the bytes that are written to the disk. A restart reads
-  // a journal of this length in seconds to a minute.
+  // Default limit of a journal: kJournalLimitFactor times the size of its shard's weights, at least
+  // kLeastJournalLimit. With AdamW, a checkpoint is three times as large as the weights. So for
+  // each 32 bytes of a journal, at most three bytes of a checkpoint are written. A restart reads a
+  // journal of this length in seconds to a minute.
   static constexpr int64_t kJournalLimitFactor = 32;
   static constexpr int64_t kLeastJournalLimit = 1'000'000'000;
-  // Maximum share by which a journal may lengthen rounds, so that it is suggested to operators.
+  // A journal is suggested to operators if it makes rounds longer by at most this share.
   static constexpr double kSmallShare = 0.01;
   // Pause before the removal of a checkpoint's mark as complete is tried again.
   static constexpr absl::Duration kReopenPause = absl::Seconds(1);
@@ -179,9 +179,10 @@ class CheckpointManager {
   // is needed. Returns at most one checkpoint for each open round. Call while rounds are open and
   // no further work is handed out.
   std::optional<CheckpointTry> SaveCompleteRounds(const CheckpointFacts& facts, absl::Time now);
-  // Begins a checkpoint. `state` has everything but the ledger, which comes from `begun`. Returns
-  // the temporary directory, which identifies the checkpoint in answers. The checkpoint answers all
-  // requests made so far. Requires: no checkpoint is under way.
+  // Begins a checkpoint with the ledger of `begun` and everything else of `state`. Returns the
+  // temporary directory of the checkpoint. Later calls name this directory, so that answers for
+  // other checkpoints are recognized. The checkpoint answers all requests made so far. Requires: no
+  // checkpoint is under way.
   std::string Begin(const CheckpointTry& begun, CoordinatorState state, absl::Time now);
 
   // See CheckpointTracker::OnSaved(). `facts` are those at the time of the shard's answer.
@@ -190,8 +191,9 @@ class CheckpointManager {
       const CheckpointFacts& facts);
   PublishedVerdict OnPublished(absl::string_view directory,
                                absl::StatusOr<PublishedCheckpoint> published, absl::Time now);
-  // Call after kPublished. If operators should be told to use a journal, returns the longest time
-  // by which a journal would delay a round. `round_bytes` is the size in fp32 of all contributions
+  // Decides whether operators should be told to use a journal. Call after OnPublished() has
+  // returned kPublished. Returns the longest time by which a journal would delay a round. Not set
+  // means that operators should not be told. `round_bytes` is the size in fp32 of all contributions
   // to a round. `usual_round` is the usual length of a round. 0 means that it is not known.
   std::optional<absl::Duration> JournalToSuggest(double round_bytes,
                                                  absl::Duration usual_round) const;
@@ -223,16 +225,16 @@ class CheckpointManager {
   // begin a new incarnation.
   void ForgetLast();
 
-  // Records that the servers begin a new incarnation from `checkpoint`, which was written at
-  // `written_at` under `orders`.
+  // Records that the servers begin a new incarnation from `checkpoint`, which has `ledger` and
+  // `orders`. It was written at `written_at`.
   void Restart(PublishedCheckpoint checkpoint, const LedgerState& ledger,
                const StandingOrders& orders, absl::Time written_at);
   // Forgets the newest checkpoint. Call if the servers do not start from a checkpoint, or if the
   // newest checkpoint is damaged.
   void ForgetNewest() { tracker_.ForgetLast(); }
 
-  // Stores the path of the newest checkpoint if the checkpoint is marked as complete, see
-  // JournalManifest. An empty path means that it is not marked.
+  // Records whether the newest checkpoint is marked as complete: see JournalManifest. If it is,
+  // `path` is its path. Empty means that it is not marked.
   void SetComplete(absl::string_view path) { complete_ = std::string(path); }
   const std::string& complete() const { return complete_; }
   // Returns what must be done about the mark as complete before work is handed out:
@@ -261,12 +263,12 @@ class CheckpointManager {
   CheckpointTracker tracker_;
   CheckpointSchedule schedule_;
   LastSave last_save_;
-  // The first round after the complete rounds that SaveCompleteRounds() has decided about. It
-  // decides only once about the same rounds. Not set means that it has not decided yet.
+  // The next round when SaveCompleteRounds() decided last. It decides again only when the next
+  // round is another one. Not set means that it has not decided yet.
   std::optional<int64_t> saved_before_round_;
   std::string early_directory_;  // of the last early checkpoint; empty means none
-  // For each shard whose journal is too long: its bytes when the last checkpoint was requested for
-  // it.
+  // By shard, for each journal that is too long: its bytes when a checkpoint was last requested
+  // because of it.
   std::map<int, int64_t> long_journals_;
   // True if the checkpoint that is being published has everything that the servers have
   // acknowledged.

@@ -294,7 +294,7 @@ TEST_F(CheckpointManagerTest, CheckpointThatCannotBePublishedHasFailed) {
 
 class JournalSuggestionTest : public CheckpointManagerTest {
  protected:
-  // Writes checkpoints by time. Each takes a second for 100 bytes.
+  // Writes checkpoints that are due by time. Each has 100 bytes and takes a second.
   void Write(int num_checkpoints = 2) {
     config_.schedule = {.interval = absl::Minutes(5), .max_cost = 1.0};
     Make();

@@ -16,8 +16,8 @@
 namespace lodestar::checkpoints {
 
 // A task for a checkpoint whose shards are all written and synced. The task writes the manifest,
-// renames the directory, verifies it, and deletes the checkpoints that are no longer to be kept.
-// Its answer is OnCheckpointPublished().
+// renames the directory and verifies it. Then it deletes old checkpoints. Its answer is
+// OnCheckpointPublished().
 struct CheckpointRecord {
   std::string directory;        // temporary; only this try uses it; ends in ".tmp"
   std::string final_directory;  // replaced if it exists
@@ -35,8 +35,8 @@ struct PublishedCheckpoint {
   std::string path;
   Round round;
   uint64_t bytes = 0;
-  // Not empty means that the checkpoint was published, but something else in its folder is wrong.
-  // Says what.
+  // A message that says what is wrong in the folder of the checkpoint, although the checkpoint was
+  // published. Empty means that nothing is wrong.
   std::string alarm = {};
   bool is_in_fallback = false;  // true means not in the usual checkpoint folder
   friend bool operator==(const PublishedCheckpoint&, const PublishedCheckpoint&) = default;

@@ -31,7 +31,7 @@ class CheckpointSchedule {
 
   static constexpr absl::Duration kFirstPause = absl::Seconds(10);
 
-  // The state besides the settings.
+  // What changes while the job runs. The settings do not change.
   struct Memory {
     Round last_round;
     absl::Time last_begun = absl::InfiniteFuture();

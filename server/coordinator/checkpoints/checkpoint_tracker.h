@@ -93,7 +93,8 @@ class CheckpointTracker {
   bool HoldsLast(const LedgerState& ledger, const StandingOrders& orders) const {
     return last_.has_value() && last_ledger_ == ledger && last_orders_ == orders;
   }
-  // Returns true if the last checkpoint contains other orders or another learning rate scale.
+  // Returns true if the last checkpoint has orders other than `orders`, or another learning rate
+  // scale.
   bool HasOther(const StandingOrders& orders, double learning_rate_scale) const {
     return last_.has_value() &&
            (last_orders_ != orders || last_ledger_.learning_rate_scale != learning_rate_scale);

@@ -47,7 +47,7 @@ struct LedgerState {
   friend bool operator==(const LedgerState&, const LedgerState&) = default;
 };
 
-// How training has gone, for the status.
+// What training has reached so far. The status shows it.
 struct ProgressState {
   job::JobLoss loss;
   absl::Duration trained_time;

@@ -44,8 +44,8 @@ class LastSave {
   // Returns where to try now. Not set means that a pause is not over, or that the last save has not
   // begun or is over.
   std::optional<Place> Due(absl::Time now) const;
-  // Records that a try has failed. If `gives_up` is set and this was the last try of the lap, the
-  // last save ends with `error`.
+  // Records that a try has failed. If Begin() was called with `gives_up` and this was the last try
+  // of the lap, the last save ends with `error`.
   void OnFailed(const absl::Status& error, absl::Time now);
   void End(const Outcome& outcome) { outcome_ = outcome; }
 
