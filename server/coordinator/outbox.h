@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Holds the effects of calls to a coordinator until the coordinator's owner takes them, and two
-// version numbers that show whether anything has changed. Pure.
+// Holds the effects of calls to a coordinator until its owner takes them. Also holds two version
+// numbers, which show whether the state or the memory has changed. Pure.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace lodestar::coordinator {
 
-// One effect of a call to the coordinator. The owner carries the effects out in order, before the
-// answer of the call is sent.
+// One effect of a call to the coordinator. The owner carries out the effects in order. It does so
+// before it answers the call.
 using Effect =
     std::variant<shards::ShardCommand, shards::RepeatedCommand, CheckpointTask, Announcement>;
 
@@ -30,7 +30,7 @@ class Outbox {
   explicit Outbox(AlarmBook* alarms) : alarms_(*alarms) {}
 
   void Command(shards::ShardCommand command);
-  // Sends the command to one server, which may have missed it.
+  // Sends the command to one server again, because the server may have missed it.
   void Repeat(int shard, shards::ShardCommand command);
   void Do(CheckpointTask task);
   void Announce(Announcement announcement);
@@ -41,7 +41,7 @@ class Outbox {
   // Ends the alarms of this subject. If `status` is an error, raises an alarm with its message.
   void SetAlarm(absl::string_view subject, const absl::Status& status, absl::Time now);
 
-  // Call if a call that is held may have a new answer now.
+  // Must be called if a call that waits for its answer may get another answer now.
   void Touch() {
     ++state_version_;
     Remember();

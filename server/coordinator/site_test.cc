@@ -124,7 +124,6 @@ TEST_F(SiteTest, RoundsGoOnAsLongAsThereAreOrders) {
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kRunning);
 }
 
-// The workers of this site make local steps.
 TEST_F(SiteTest, AnOrderMayHaveSeveralLocalSteps) {
   Coordinator::Config config = SiteConfig();
   config.job.mode = job::Mode::kLocalSgd;
@@ -173,7 +172,7 @@ TEST_F(SiteTest, EvaluatesPartsOfTheEvaluationSetInARoundThatNobodyContributesTo
   ASSERT_TRUE(outcome.has_value());
   ASSERT_OK(*outcome);
   EXPECT_EQ((*outcome)->heldout.predictions, 5);
-  // The next round is a round of training and has a new number.
+  // The next round is for training, and has a new number.
   Order(Training(0, 6, 0.1));
   EXPECT_EQ(harness_->Ask(a).grant->round, of_a.round + 1);
 }
@@ -256,7 +255,8 @@ TEST_F(SiteTest, SaysThatItLeavesItsUpstreamWhenAllElseIsOver) {
   EXPECT_EQ(coordinator().Snapshot(harness_->now()).waiting_for, "");
 }
 
-// The present order belongs to weights that differ from those of a checkpoint.
+// The site refuses a rollback, because its present order does not belong to the weights of the
+// checkpoint.
 TEST_F(SiteTest, GoesBackNowhereButUpstream) {
   Coordinator::Config config = SiteConfig(1);
   config.checkpoint_dir = "ckpt";
@@ -283,7 +283,8 @@ TEST_F(SiteTest, FailsAsItsUplinkDoes) {
   EXPECT_THAT(coordinator().Snapshot(harness_->now()).waiting_for, HasSubstr("other data"));
 }
 
-// The site's life as an upstream worker may end before its workers have finished the present order.
+// If the site is stopping, an error of its uplink does not make it fail. Its workers may still
+// finish the present order.
 TEST_F(SiteTest, AStoppedSiteDoesNotFailOfWhatItsUplinkHasLost) {
   Start(SiteConfig(1));
   const TestWorker a = harness_->Add("a");

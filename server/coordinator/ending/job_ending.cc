@@ -77,7 +77,8 @@ absl::Time JobEnding::LeavesBy(std::optional<absl::Time> report_due_at) const {
   const absl::Time by =
       std::max(over_since_ + kFarewellTime, report_due_at.value_or(absl::InfinitePast()));
   if (!stop_requested_at_.has_value()) return by;
-  // A stopped job waits less: a worker that asks for work hears of the end at once.
+  // After a stop, the wait for the worker is shorter. The worker hears of the end when it next asks
+  // for work.
   return std::min(by, std::max(StopDeadline(), over_since_ + config_.lease));
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// JobEnding decides whether and how a job ends. A job may be paused or stopped, it may hand out no
-// work while a process waits for the last save, or it may fail. In the end its servers exit.
-// JobEnding remembers the reasons, and decides how long workers and servers are waited for. The
-// caller passes facts in, writes the messages and carries out the verdicts.
+// JobEnding holds the state of the end of a job, and decides about it:
+// - whether the job is paused, stopped or failed, and why;
+// - whether work is handed out while a process waits for the last save;
+// - how long the job waits for workers and servers;
+// - when the servers exit.
+// The caller passes facts in, writes the messages and carries out the decisions.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,8 @@ struct JobPause {
   absl::Time since;  // when this process learned of the pause
 };
 
-// A worker that was dropped because the end of the job waited for its report of `round`.
+// A worker that was dropped because its report of `round` did not come in time. The last save or a
+// stop was waiting for the report.
 struct MissedReport {
   std::string worker;
   Round round;
@@ -35,26 +38,25 @@ struct MissedReport {
 class JobEnding {
  public:
   struct Config {
-    // How long workers of a stopped job have to report the rounds that they are computing.
+    // How long the workers of a stopped job have to report their present rounds.
     absl::Duration stop_timeout;
     absl::Duration lease;
   };
 
-  // The state that outlives the coordinator's process. The pause is not in it, but in
-  // StandingOrders.
+  // The state that outlives the coordinator's process. StandingOrders stores the pause.
   struct Memory {
     std::optional<std::string> stop_reason;
     std::optional<absl::Time> stop_requested_at;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
-  // How long workers have, after a server is back, to push again the contributions that it has not
-  // received.
+  // Time that workers get after a server is back. In this time, they push again the contributions
+  // that the server has not received.
   static constexpr absl::Duration kHandInTime = absl::Seconds(2);
-  // How long workers that compute no round have to leave after the job is over. They hear of the
-  // end within seconds.
+  // Time that workers without a round get to leave after the job is over. They hear of the end
+  // within seconds.
   static constexpr absl::Duration kFarewellTime = absl::Minutes(1);
-  // How long servers have to hear that they must exit. A server notices a dead connection within
+  // Time that servers get to hear that they must exit. A server notices a dead connection within
   // ten seconds, and connects again.
   static constexpr absl::Duration kExitTime = absl::Seconds(15);
 
@@ -67,15 +69,14 @@ class JobEnding {
   void Pause(absl::string_view reason, absl::Time now);
   void EndPause() { pause_.reset(); }
   const std::optional<JobPause>& pause() const { return pause_; }
-  // Returns true if the job is paused and is not stopping. A stop ends the pause.
+  // Returns true if the job is paused and is not stopping.
   bool is_paused() const { return pause_.has_value() && !is_stopping(); }
 
   // Records that an operator or the upstream job stops this job. Requires: !is_stopping().
   void RequestStop(absl::string_view reason, absl::Time now);
   bool is_stopping() const { return stop_reason_.has_value(); }
   const std::optional<std::string>& stop_reason() const { return stop_reason_; }
-  // Returns the time of the RequestStop() call. Not set means that there was none: the job goes on,
-  // or the run has diverged.
+  // Returns the time of the RequestStop() call. Not set means that RequestStop() was not called.
   std::optional<absl::Time> stop_requested_at() const { return stop_requested_at_; }
 
   // Fails the job because the servers cannot go on.
@@ -88,34 +89,37 @@ class JobEnding {
   bool FailOnceSaved(const absl::Status& failure);
   const absl::Status& failure_once_saved() const { return failure_once_saved_; }
 
-  // Records that the process `asker` waits for the last save before it exits, for at most
-  // `patience`. From now on no work is handed out. Returns false if the process waits already.
+  // Records that the process `asker` waits for the last save before it exits. It waits for at most
+  // `patience`. No work is handed out while a process waits. Returns false if `asker` was already
+  // waiting.
   bool AwaitSave(absl::string_view asker, absl::Duration patience, absl::Time now);
-  // Records that the process `asker` no longer waits. Returns true if no other process waits. Work
-  // is then handed out again.
+  // Records that the process `asker` no longer waits. If it was the last process that waited, work
+  // is handed out again, and the function returns true.
   bool ForgetAsker(absl::string_view asker);
   bool is_work_held() const { return !hold_reason_.empty(); }
   const std::string& hold_reason() const { return hold_reason_; }
-  // Returns whether the last save no longer waits for a server that is away.
+  // Returns true if the last save must not wait any longer for servers that are away.
   bool GivesUpServers(absl::Time now) const { return is_work_held() && now >= away_until_; }
 
-  // Returns whether the last save or a stop has waited for workers for as long as it may. Returns
-  // false while a server is away, and if neither a save nor a stop is in progress. `back_at` is
-  // when a server last came back.
+  // Returns true if workers whose reports are missing must be dropped, because the last save or a
+  // stop has waited long enough. Returns false in these cases:
+  // - Neither a save nor a stop is in progress.
+  // - A server is away.
+  // - A server came back at `back_at`, and kHandInTime is not over yet.
   bool IsHeldUp(bool is_saving, bool is_shard_away, absl::Time back_at, absl::Time now) const;
-  // Returns the time from which workers are dropped if the last save or a stop waits for their
-  // reports.
+  // Returns the time at which the last save or a stop has waited long enough for missing reports.
+  // Their workers are then dropped.
   absl::Time drop_missing_at() const { return drop_missing_at_; }
   // Records which workers were dropped because the last save or a stop waited for their reports.
   void OnDropped(const std::vector<MissedReport>& missed);
   const std::vector<MissedReport>& not_waited_for() const { return not_waited_for_; }
 
-  // Records that the job is over: nothing is awaited except that workers leave.
+  // Records that the job is over. From now on, the servers wait only for workers to leave.
   void OnOver(absl::Time now);
   absl::Time over_since() const { return over_since_; }
-  // Returns the time after which the servers no longer wait for a worker to leave. `report_due_at`
-  // is when the report of the worker's present round is due. Not set means that it computes no
-  // round.
+  // Returns the time by which the worker must have left. After that time, the servers exit without
+  // it. `report_due_at` is when the report of the worker's present round is due. Not set means that
+  // the worker computes no round.
   absl::Time LeavesBy(std::optional<absl::Time> report_due_at) const;
 
   // Records that the servers must exit. `untold` are the shards whose servers have not yet
@@ -124,7 +128,7 @@ class JobEnding {
   void OnExiting(int shard) { exit_untold_.erase(shard); }
   bool should_exit() const { return should_exit_; }
   const std::set<int>& exit_untold() const { return exit_untold_; }
-  // Returns whether a server has not confirmed its exit and still has time to connect again.
+  // Returns true if a server has not confirmed its exit and still has time to do so.
   bool AwaitsServers(absl::Time now) const { return !exit_untold_.empty() && now < exit_by_; }
 
   // Resets the state for a new incarnation of the servers.

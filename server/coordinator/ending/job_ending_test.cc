@@ -24,7 +24,7 @@ const absl::Status kFull = absl::ResourceExhaustedError("out of memory");
 
 class JobEndingTest : public testing::Test {
  protected:
-  // Returns IsHeldUp() at the time `now` if no server was ever away.
+  // Returns IsHeldUp() at the time `now`, for servers that were never away.
   bool IsHeldUp(absl::Time now, bool is_saving = true) const {
     return ending_.IsHeldUp(is_saving, /*is_shard_away=*/false, absl::InfinitePast(), now);
   }

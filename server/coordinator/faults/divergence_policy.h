@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// DivergencePolicy holds flags. They say what happens to a run or to a worker if its numbers are
-// not finite or are far too large. Plain data.
+// DivergencePolicy holds flags. They say what to do with a run or a worker if its numbers are not
+// finite or are far too large. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +20,25 @@ enum class DivergenceAction : uint8_t {
 
 struct DivergencePolicy {
   DivergenceAction action = DivergenceAction::kStop;
-  // kRollback multiplies the learning rate by this factor each time, at most max_rollbacks times.
+  // Each kRollback multiplies the learning rate by learning_rate_factor. There are at most
+  // max_rollbacks.
   double learning_rate_factor = 0.5;
   int max_rollbacks = 5;
-  // Maximum number of times in a row that a process may send numbers that are not finite. Only
-  // times at which the numbers of other workers are finite count.
+  // A process that has sent numbers that are not finite this many times in a row may not register
+  // again. A time counts only if the numbers of other workers are finite.
   int nonfinite_limit = 3;
-  // If a worker's contributions are far longer than those of the others in more than poison_limit
-  // of the last kPoisonWindow rounds, its name is shut out. A poison_limit of 0 means no limit.
+  // Number of last rounds in which it is counted how often a worker's contributions were far longer
+  // than those of the others.
   static constexpr int kPoisonWindow = 100;
-  // An alarm is raised if a worker's contributions are far too long in this number of the last
-  // kPoisonWindow rounds. Fewer rounds are normal: once a run has learned its data, a hard sample
-  // gives a contribution that is far longer than the rest.
+  // An alarm is raised if this count is kPoisonAlarm or more. A lower count is normal: once a run
+  // has learned its data, a hard sample gives a contribution that is far longer than the others.
   static constexpr int kPoisonAlarm = 20;
+  // The worker's name is shut out if this count is above poison_limit. 0 means no limit.
   int poison_limit = 50;
 };
 
-// Errors of all three functions: InvalidArgument, naming the flag, its value and the allowed
-// values.
+// All three functions return InvalidArgument on failure. The message has the flag, its value and
+// the allowed values.
 absl::StatusOr<DivergenceAction> ParseDivergenceAction(absl::string_view name);
 absl::Status ValidateDivergencePolicy(const DivergencePolicy& policy);
 // Checks that the job can use this policy.

@@ -12,8 +12,8 @@
 namespace lodestar::faults {
 namespace {
 
-// Returns the workers that count as one sender with `worker`: only itself, or all workers with its
-// certificate.
+// Returns all workers that count as the same sender as `worker`. These are the workers with its
+// certificate. Without a certificate, it is only `worker`.
 std::vector<Sender> SameSender(WorkerId worker, absl::Span<const Sender> senders) {
   const auto self = std::find_if(senders.begin(), senders.end(),
                                  [&](const Sender& other) { return other.worker == worker; });
@@ -30,9 +30,9 @@ bool Has(const std::vector<Sender>& senders, WorkerId worker) {
                      [&](const Sender& sender) { return sender.worker == worker; });
 }
 
-// Returns the certificate that at least two of the other members have, and at least half of them.
-// The workers of that certificate alone would define which contributions are usual. Empty means
-// that there is no such certificate.
+// Returns the certificate that at least half of the other members use, if at least two do. What
+// counts as a usual contribution then depends on the workers of that certificate. Empty means that
+// there is no such certificate.
 std::string LeadingIdentity(const std::vector<Sender>& accused, absl::Span<const Sender> senders) {
   std::map<absl::string_view, int> workers_of;
   int others = 0;
@@ -65,8 +65,8 @@ NotFiniteVerdict FaultPolicy::CountNotFinite(WorkerId worker, Incarnation incarn
       });
   if (!others_are_finite) return {.kind = NotFiniteVerdict::Kind::kDiverged};
   NotFiniteVerdict verdict = {.kind = NotFiniteVerdict::Kind::kDrop};
-  // The count for --nonfinite_limit starts again at 0 with each new process of the worker. The
-  // count of poisoned rounds belongs to the worker's name, so it goes on.
+  // Also counts the round as poisoned. A new process of the worker resets times_not_finite(), but
+  // not the number of poisoned rounds.
   if (faults.times_not_finite() > times_before) {
     verdict.sender = CountPoisoned(worker, round, senders);
   }
@@ -81,7 +81,7 @@ SenderVerdict FaultPolicy::CountPoisoned(WorkerId worker, Round round,
 
 SenderVerdict FaultPolicy::Judge(WorkerId worker, absl::Span<const Sender> senders) {
   const std::vector<Sender> accused = SameSender(worker, senders);
-  // A round counts once, even if several workers of the sender were at fault in it.
+  // A round counts once, even if several workers of the sender sent wrong contributions in it.
   std::set<Round> rounds;
   for (const Sender& sender : accused) {
     const std::vector<Round> of_worker = MemoryOf(sender.worker).poisoned_rounds;
@@ -117,7 +117,8 @@ bool FaultPolicy::OnDiverged(Divergence divergence, bool may_go) {
   }
   ++memory_.rollbacks;
   memory_.learning_rate_scale *= limits_.learning_rate_factor;
-  // From now on, the divergence is the reason why rounds are repeated, not the earlier setback.
+  // Rounds are now repeated because of this divergence, and no longer because of the earlier
+  // setback.
   setback_.reset();
   return true;
 }

@@ -25,37 +25,36 @@ namespace lodestar::faults {
 // A worker that has sent something to this incarnation of the servers.
 struct Sender {
   WorkerId worker;
-  // The name in the certificate of the worker. Empty means that the worker has no certificate.
-  // Workers with the same certificate are one sender, because one certificate may be used with many
-  // names.
+  // Name in the worker's certificate. Empty means that the worker has no certificate. Workers with
+  // the same certificate count as one sender, because many workers may use one certificate.
   absl::string_view identity = {};
   bool is_member = false;  // The worker is alive and has joined.
 };
 
-// What to do after a round in which a worker's contribution was far longer than those of the
-// others, or opposed them.
+// Decision about a sender, after one of its contributions was far longer than those of the other
+// members, or pointed in the opposite direction.
 struct SenderVerdict {
   enum class Kind : uint8_t {
     kRepeat,   // The round was counted before.
     kCounted,  // The round is counted, and nothing else follows.
-    // The sender's contributions were wrong in more rounds than the limit, so the sender must be
-    // shut out. The count starts again at 0.
+    // The sender must be shut out. Its contributions were wrong in more rounds than the limit. Its
+    // count of such rounds returns to 0.
     kShutOut,
-    // The sender's contributions were wrong in more rounds than the limit. But at least half of the
-    // other members, and at least two, use one certificate. These members may be the ones that are
-    // wrong, so nothing follows.
+    // The sender's contributions were wrong in more rounds than the limit, but it is not shut out.
+    // At least half of the other members, and at least two, use one certificate. They may be the
+    // wrong ones.
     kUndecided,
   };
   Kind kind = Kind::kRepeat;
   // Number of rounds in which the sender's contributions were wrong, among the last
   // DivergencePolicy::kPoisonWindow rounds.
   int times = 0;
-  // With kUndecided: the certificate that at least half of the other members use.
+  // Set only with kUndecided: the certificate that at least half of the other members use.
   std::string leading_identity = {};
   friend bool operator==(const SenderVerdict&, const SenderVerdict&) = default;
 };
 
-// What to do after a worker has sent numbers that are not finite.
+// Decision after a worker has sent numbers that are not finite.
 struct NotFiniteVerdict {
   enum class Kind : uint8_t {
     kRepeat,    // This life of the worker was recorded before.
@@ -63,16 +62,16 @@ struct NotFiniteVerdict {
     kDiverged,  // No member is left whose last numbers were finite or are still to come.
   };
   Kind kind = Kind::kRepeat;
-  // What to do about the sender if the round counts against it. The default means that nothing is
-  // to be done.
+  // Decision about the sender if the round was counted as poisoned. kRepeat means that it was not
+  // counted.
   SenderVerdict sender = {};
   friend bool operator==(const NotFiniteVerdict&, const NotFiniteVerdict&) = default;
 };
 
-// A return of all servers to a checkpoint, because a server lost its memory or an operator ordered
-// it.
+// A return of all servers to a checkpoint. The reason is that a server lost its memory, or that an
+// operator ordered the return.
 struct Setback {
-  // An order by psctl rollback.
+  // An order by `psctl rollback`.
   struct Order {
     int64_t most_rounds = 0;  // maximum number of rounds done after the return
     std::string reason;       // in the operator's words
@@ -80,8 +79,7 @@ struct Setback {
 
   int64_t rounds_done = 0;  // number of rounds done before the return
   std::string why;
-  // The operator's order, set until all servers have returned. Not set means that no operator has
-  // ordered the return.
+  // Set if an operator has ordered the return, until all servers have returned.
   std::optional<Order> order = std::nullopt;
 };
 
@@ -94,14 +92,14 @@ struct Divergence {
 
 class FaultPolicy {
  public:
-  // The state that outlives the coordinator's process, besides the shut-out names and the faults of
-  // workers.
+  // The state that outlives the coordinator's process. The names that are shut out and the faults
+  // of workers are stored separately.
   struct Memory {
     uint64_t finite_reports = 0;       // number from all workers
     int64_t rollbacks = 0;             // number of roll-backs after divergences
     double learning_rate_scale = 1.0;  // product of the changes by roll-backs and operators
-    // The operators' part of learning_rate_scale. The part of the roll-backs cannot be computed
-    // from their number, because their factor may have been changed by a restart with another flag.
+    // The part of learning_rate_scale that comes from operators. It cannot be computed from
+    // `rollbacks`, because a restart may have changed the factor of a roll-back.
     double scale_by_operators = 1.0;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
@@ -115,14 +113,15 @@ class FaultPolicy {
     workers_[worker].BeginLife(is_same_process);
   }
   void CountFinite(WorkerId worker);
-  // Records that the worker sent numbers that are not finite. Each life counts once. `senders` are
-  // all workers, also those whose lives have ended.
+  // Records that the worker sent numbers that are not finite. Further calls for the same life
+  // return kRepeat. `senders` are all workers, including workers whose lives have ended.
   NotFiniteVerdict CountNotFinite(WorkerId worker, Incarnation incarnation, Round round,
                                   absl::Span<const Sender> senders);
-  // Records that the worker's contribution in this round is far longer than those of the others, or
+  // Records that the worker's contribution to this round is far longer than those of the others, or
   // points in the opposite direction.
   SenderVerdict CountPoisoned(WorkerId worker, Round round, absl::Span<const Sender> senders);
-  // Returns how often in a row the worker's newest process has sent numbers that are not finite.
+  // Returns how many times in a row the worker's newest process has sent numbers that are not
+  // finite.
   int times_not_finite(WorkerId worker) const { return MemoryOf(worker).times_not_finite; }
   bool IsSick(WorkerId worker) const { return times_not_finite(worker) >= limits_.nonfinite_limit; }
   WorkerFaults::Memory MemoryOf(WorkerId worker) const;
@@ -149,12 +148,11 @@ class FaultPolicy {
   bool Readmit(absl::string_view name) { return quarantine_.Remove(name); }
   void Resume(Quarantine::Memory memory) { quarantine_ = Quarantine(std::move(memory)); }
 
-  // Records that the run has diverged. Returns true if the run must be rolled back, with a lower
-  // learning rate, and counts the roll-back. `may_go` is false if something else forbids a
-  // roll-back.
+  // Records that the run has diverged. Returns true if the run must be rolled back with a lower
+  // learning rate. The roll-back is then counted. Returns false if `may_go` is false.
   bool OnDiverged(Divergence divergence, bool may_go);
   const std::optional<Divergence>& last_divergence() const { return last_divergence_; }
-  // Multiplies the learning rate scale by `factor`, by an operator's order.
+  // Multiplies the learning rate scale by `factor`, because an operator has ordered it.
   void MultiplyLearningRateScale(double factor);
   void SetBack(Setback setback) { setback_ = std::move(setback); }
   const std::optional<Setback>& setback() const { return setback_; }  // the last setback

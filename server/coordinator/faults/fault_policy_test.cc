@@ -64,7 +64,8 @@ TEST_F(FaultPolicyTest, AFiniteReportOfTheWorkerEndsTheCount) {
   EXPECT_EQ(policy_.times_not_finite(kA), 0);
 }
 
-// As long as no other worker has sent finite numbers, the weights may be the cause.
+// If no finite numbers came since the first life, the weights may be the cause. The second life
+// then does not count.
 TEST_F(FaultPolicyTest, WithoutAFiniteReportInBetweenAFurtherLifeIsNoFurtherTime) {
   const std::vector<Sender> all = Members({kA, kB});
   policy_.CountNotFinite(kA, Incarnation(1), Round(0), all);

@@ -27,19 +27,20 @@ class WorkerFaults {
   const Memory& memory() const { return memory_; }
 
   void BeginLife(bool is_same_process);
-  // Records that the worker's numbers in this life are not finite. Counts at most once per life. If
-  // no worker has reported finite numbers since the last count, nothing is counted, because the
-  // fault may not be this worker's. `finite_reports` is the number of finite reports of all workers
-  // so far. Returns false if this life was recorded before.
+  // Records that the worker's numbers in this life are not finite. Returns false if this life was
+  // recorded before. `finite_reports` is the number of finite reports of all workers so far.
+  //
+  // times_not_finite() rises by one if it is 0, or if `finite_reports` has risen since the previous
+  // record. Otherwise the fault may not be this worker's.
   bool CountNotFinite(Incarnation incarnation, uint64_t finite_reports);
   void CountFinite() { memory_.times_not_finite = 0; }
-  // Returns how often in a row the newest process has sent numbers that are not finite. 0 means
-  // that its last numbers were finite, or that it has sent none yet.
+  // Returns how many times in a row the newest process has sent numbers that are not finite. 0
+  // means that its last numbers were finite, or that it has sent none yet.
   int times_not_finite() const { return memory_.times_not_finite; }
 
-  // Counts a round in which the worker's contribution was far longer than those of the others, or
-  // pointed in the opposite direction. Returns false if this round was counted before. Remembers
-  // only the counted rounds among the last kPoisonWindow rounds up to the newest counted round.
+  // Records a round in which the worker's contribution was far longer than those of the others, or
+  // pointed in the opposite direction. Returns false if the round was recorded before. Forgets
+  // rounds that are kPoisonWindow or more before the newest recorded round.
   bool CountPoisoned(Round round);
   void ForgetPoisoned() { memory_.poisoned_rounds.clear(); }
 

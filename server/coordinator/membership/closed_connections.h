@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ClosedConnections decides which worker's incarnation may be ended before its lease is over
-// because its connection to the coordinator was closed. A closed connection alone proves little: if
-// a proxy was restarted, the worker dials again. Therefore an incarnation is ended only if all of
-// the following is true. The other end closed the connection. No call of the worker came over
-// another connection for a while. No other worker lost a connection at about the same time. All
-// servers say that the worker's connections to them are closed as well. Else the lease decides.
-// Pure: it gets events and the time, and returns verdicts.
+// ClosedConnections decides whether a worker's incarnation may be ended before its lease is over,
+// because the worker's connection to the coordinator was closed. A closed connection alone proves
+// little: if a proxy was restarted, the worker connects again. So all of these conditions must
+// hold:
+// - The other end closed the connection.
+// - The worker has not called over another connection for a while.
+// - No other worker lost a connection at about the same time.
+// - All servers say that the worker's connections to them are closed.
 //
-// Only workers that hold a StayConnected call are known here. Sites hold none. Workers that have
-// not called since the coordinator's process began hold none either.
+// Pure: gets events and the time, and returns verdicts.
+//
+// Only workers with a StayConnected call are known here. Sites do not make this call. Workers that
+// have not called since the coordinator's process began have no such call yet.
 #pragma once
 
 #include <map>
@@ -37,11 +40,11 @@ class ClosedConnections {
   // timeout or this process ended the connection.
   void OnEnded(const messages::WorkerLife& life, const std::string& peer, bool by_peer,
                absl::Time now);
-  // Records that a call of `life` has come from `peer`. A late call over the connection that has
-  // ended does not show that the worker lives, and is ignored.
+  // Records that a call of `life` has come from `peer`. This shows that the worker lives, unless
+  // `peer` is the address of the closed connection. A late call over that connection is ignored.
   void OnHeard(const messages::WorkerLife& life, absl::string_view peer);
-  // Starts all waits again. Call after a time in which the coordinator did not run: calls that
-  // workers sent in that time are read only now.
+  // Treats all recorded connections as if they had been closed at `now`. Call after a time in which
+  // the coordinator did not run: calls that workers sent in that time are read only now.
   void OnGap(absl::Time now);
   // Records the answer of the server of `shard` about the connections of `life`. `are_closed` is
   // false if a connection of `life` to that server is open or may be open.
@@ -52,8 +55,8 @@ class ClosedConnections {
     kAsk,   // The caller must ask all servers. Returned once per closed connection.
     kEnd,
   };
-  // Returns whether the incarnation `awaited`, which others wait for, may be ended. `patience` is
-  // the time after which a worker that lives would have called over another connection.
+  // Returns whether the incarnation `awaited` may be ended. Other members are waiting for it.
+  // `patience` is how long a worker that lives may take to call over another connection.
   Verdict Judge(const messages::WorkerLife& awaited, absl::Duration patience, absl::Time now);
   // Returns how long ago the connection of `life` ended. Requires: Judge() has returned kEnd for
   // `life`.
@@ -67,14 +70,16 @@ class ClosedConnections {
     messages::WorkerLife life;
     std::string peer;
     absl::Time at;
-    // True if the other end closed the connection and the worker has not called since.
+    // True if the other end closed the connection, and nothing has shown since that the worker
+    // lives.
     bool is_evidence = false;
     bool is_asked = false;
-    // Shards whose servers have said that they have no open connection of this life.
+    // Shards whose servers have answered that this life has no open connection to them.
     std::set<int> closed_at;
   };
 
-  // Drops closings that are older than a lease. By then, the lease has decided.
+  // Forgets connections that were closed more than a lease ago. By then, the worker's lease has
+  // been renewed or is over.
   void Forget(absl::Time now);
 
   const Config config_;

@@ -12,8 +12,8 @@
 namespace lodestar::membership {
 namespace {
 
-// Maximum time that a worker may take to connect again: the longest of kLeastPatience, kRoundTrips
-// round trips, and the share kShareOfRound of a long round.
+// A worker may take this long to connect again: the maximum of kLeastPatience, of kRoundTrips round
+// trips on its network path, and of the share kShareOfRound of a long round.
 constexpr absl::Duration kLeastPatience = absl::Seconds(1);
 constexpr int kRoundTrips = 4;
 constexpr double kShareOfRound = 0.05;
@@ -116,7 +116,8 @@ bool Membership::LacksAcknowledged(const messages::RegisterCall& call,
   if (report.server_incarnation != known.server_incarnation) {
     return report.server_incarnation > known.server_incarnation;
   }
-  // Reports of the last evaluation have the number next_round, so only a higher number is wrong.
+  // The round of a report of the final evaluation is next_round. So only a higher round shows that
+  // these servers lack the report.
   if (report.round > known.next_round) return true;
   if (report.life > table_.last_incarnation()) return true;
   return is_held && record->incarnation == report.life &&
@@ -182,7 +183,7 @@ std::optional<WorkerId> Membership::GoneHolder(const messages::RegisterCall& cal
                                                absl::Time now) const {
   if (!call.holder_is_gone || !PeerOfHolder(call).has_value()) return std::nullopt;
   const WorkerRecord& holder = *table_.FindByName(call.name);
-  // A holder that lives sends its next heartbeat over another connection in this time.
+  // If the holder lives, it sends a heartbeat over another connection within this time.
   if (now - holder.renewed_at < heartbeat_interval() + kLateHeartbeat) return std::nullopt;
   return holder.id;
 }
@@ -214,10 +215,10 @@ std::optional<MemberAlarm> Membership::FindOtherServers(const messages::Register
       report.server_incarnation == beginning_->saved_by) {
     return std::nullopt;
   }
-  // A checkpoint names the workers whose contributions it contains, except workers that ended long
-  // ago.
+  // A checkpoint lists the workers whose contributions it contains. It leaves out workers whose
+  // lives ended long ago.
   const bool is_unknown = table_.FindByName(call.name) == nullptr;
-  // Servers that continued from this checkpoint, or from a later one, gave out no rounds before
+  // Servers that continued from this checkpoint, or from a later one, handed out no round below
   // next_round.
   const bool is_of_other_round = report.server_incarnation > beginning_->saved_by &&
                                  report.round.value() < beginning_->next_round;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Membership knows the workers of a job: which names live, which processes use these names, and the
-// addresses that these processes call from. It also knows which callers were turned away, and what
-// callers report of servers that this process does not know. Membership decides which workers may
-// come in, as far as only facts about members matter. The caller passes facts in, writes the
-// messages and carries out the verdicts. Pure: no lock, clock or thread.
+// addresses of these processes. It remembers the callers that were turned away, and what callers
+// report about other servers. It decides which workers may come in. For this, it uses only facts
+// about members. The caller passes facts in, writes the messages and carries out the verdicts.
+// Pure: no lock, clock or thread.
 //
-// The connection of a worker is remembered as long as the table knows the worker, and then until
-// ForgetGone(). So callers can still read the connections of lives that have just ended.
+// When the table forgets a worker, the worker's connection is still remembered until ForgetGone().
+// So callers can read the connection of a life that has just ended.
 #pragma once
 
 #include <cstdint>
@@ -59,38 +59,38 @@ struct MemberRefusal {
 // An alarm for operators about a worker that registers.
 struct MemberAlarm {
   enum class Kind : uint8_t {
-    // The worker has contributed to earlier servers of a job, but the present servers found their
-    // checkpoint folder `folder` empty. `folder` may be the wrong folder.
+    // The worker has contributed to earlier servers, but the present servers found their checkpoint
+    // folder `folder` empty. So `folder` may be the wrong folder.
     kFormerStart,
-    // The worker has contributed to servers whose job this run does not continue, as far as the
-    // checkpoint shows. The worker may belong to another job at the same address.
+    // The worker has contributed to servers whose job this run does not continue, according to the
+    // checkpoint. The worker may belong to another job at the same address.
     kOtherServers,
-    // The servers lack a report of the worker, although servers acknowledged the report.
+    // Servers have acknowledged a report of the worker that the present servers do not have.
     kLacksReport,
   };
   Kind kind = Kind::kFormerStart;
   std::string worker = {};
   Round round = {};  // last acknowledged round of the worker
   std::string folder = {};
-  // True if kMostNamed workers have already raised separate alarms of this kind. All later workers
-  // then share one alarm, so that workers that lie cannot displace all other alarms.
+  // True if kMostNamed workers already have alarms of this kind. All further workers share one
+  // alarm, so that lying workers cannot displace the alarms of other kinds.
   bool is_one_of_many = false;
   friend bool operator==(const MemberAlarm&, const MemberAlarm&) = default;
 };
 
-// What the servers know of acknowledged reports when a worker registers.
+// What the present servers know of acknowledged reports.
 struct KnownReports {
   uint64_t server_incarnation = 0;
   Round next_round = {};
   // Last round that the worker of this name has reported in its present life. -1 means that it has
-  // reported none, or that no worker of this name lives.
+  // reported none, or that no worker of this name is alive.
   int64_t last_reported = -1;
 };
 
 // What the coordinator knows of the workers that use one certificate.
 struct NameFacts {
   int64_t rounds_completed = 0;  // sum over all these workers and all their lives
-  // True if the worker that registers has completed a round.
+  // True if the worker that registers has completed a round, in any life.
   bool has_completed_round = false;
   int64_t workers_needed = 0;  // number of workers that the job waits for
 };
@@ -100,12 +100,13 @@ class Membership {
   struct Config {
     int num_shards = 1;
     absl::Duration lease = absl::Seconds(10);
-    // Maximum time until a worker that was told to call again does so.
+    // Maximum time until a worker calls again after it was told to call again.
     absl::Duration caller_patience = absl::Seconds(6);
     std::string life_key = {};  // see CoordinatorConfig
     RegistrationLimit::Config registrations = {};
   };
-  // The state that outlives the coordinator's process, besides the memory of each connection.
+  // The state that outlives the coordinator's process. WorkerConnection::Memory is stored
+  // separately.
   struct Memory {
     std::string life_key;  // empty if written by a release whose lives had no secrets
     MembershipTable::Memory table;
@@ -113,21 +114,21 @@ class Membership {
   };
   // How an incarnation of the servers begins.
   struct Start {
-    // Number of the incarnation. All incarnations of workers get higher numbers.
+    // Number of the incarnation. The incarnations of workers that begin from now on have higher
+    // numbers.
     uint64_t server_incarnation = 0;
-    // The checkpoint that the servers start from. Not set means that the starting checkpoint does
-    // not change.
+    // The checkpoint that the servers start from. Not set means that the previous value stays.
     std::optional<StartingCheckpoint> beginning = std::nullopt;
     std::string empty_folder = {};  // see RestoreChoice
   };
   struct Admitted {
     messages::WorkerLife life;
     bool is_new_life = false;
-    // True if the process of the worker's previous life begins this life.
+    // True if the worker's previous life was of the same process.
     bool is_same_process = false;
     std::optional<MemberAlarm> alarm = std::nullopt;
   };
-  // The verdict on the life that others wait for.
+  // The verdict of JudgeUnconnected(), and the life that it is about.
   struct Unconnected {
     ClosedConnections::Verdict verdict = ClosedConnections::Verdict::kWait;
     messages::WorkerLife life = {};
@@ -141,20 +142,21 @@ class Membership {
   static constexpr absl::Duration kRefusalsShownFor = absl::Hours(1);
   // Maximum number of workers with separate alarms of one kind.
   static constexpr int kMostNamed = 3;
-  // Maximum delay of a heartbeat after its interval. Covers the time on the network, and the time
-  // until its sender has another connection.
+  // Maximum delay of a heartbeat after its interval. It covers the time on the network, and the
+  // time in which the sender connects again.
   static constexpr absl::Duration kLateHeartbeat = absl::Milliseconds(500);
 
   explicit Membership(const Config& config);
   Memory memory() const { return {life_key_, table_.memory()}; }
-  // Continues from the memory of an earlier process. Errors: those of MembershipTable::Resume().
+  // Continues from the memory of an earlier process of the coordinator. Errors: those of
+  // MembershipTable::Resume().
   absl::Status Resume(Memory memory, absl::Time now);
   void Resume(WorkerId worker, WorkerConnection::Memory memory) {
     live_workers_.reset();
     connections_[worker] = WorkerConnection(std::move(memory));
   }
-  // Starts with the workers of a checkpoint. All workers must register again. Errors: those of
-  // MembershipTable::Restore().
+  // Starts with the workers that the checkpoint lists. All of them must register again. Errors:
+  // those of MembershipTable::Restore().
   absl::Status Restore(const MembershipState& state, Start start, absl::Time now);
 
   const MembershipTable& table() const { return table_; }
@@ -173,7 +175,7 @@ class Membership {
   messages::LiveWorkers live_workers() const;
   // Returns true if `worker` is the only member. Then no worker waits for it.
   bool IsLastMember(WorkerId worker) const;
-  // Returns true if the process that sends `call` already has a life under the name of `call`. Its
+  // Returns true if the process that sends `call` already has a life under this name. Its
   // registration then continues this life.
   bool GoesOn(const messages::RegisterCall& call) const;
   // Returns the address of the other process that holds the name of `call`. See
@@ -183,38 +185,40 @@ class Membership {
   // The next functions decide on a worker that registers. Call them in this order. Only the last
   // two change the state.
 
-  // Returns true if the worker knows of an acknowledged report that these servers lack. A
-  // coordinator acknowledges only reports that are in its journal. Without a journal, each process
-  // has another incarnation of the servers. So either all disks have gone back to an older state,
-  // or the worker is wrong. Returns false if another process holds the name, because then the
-  // registration is refused anyway.
+  // Returns true if the worker knows of an acknowledged report that these servers lack. Then all
+  // disks have gone back to an older state, or the worker is wrong. Returns false if another
+  // process holds the name, because the registration is then refused anyway.
   bool LacksAcknowledged(const messages::RegisterCall& call, const KnownReports& known) const;
-  // Returns a final refusal if another living worker has registered with another frozen_hash.
+  // Returns a final refusal if the frozen_hash of another living worker differs from that of
+  // `call`.
   std::optional<MemberRefusal> CheckFrozen(const messages::RegisterCall& call) const;
-  // Returns a refusal if there are `max_members` members or more besides `name`. A worker that has
-  // registered but has not joined does not count.
+  // Returns a refusal if the job has `max_members` or more members other than `name`. A worker that
+  // has registered but has not joined does not count.
   std::optional<MemberRefusal> CheckRoom(absl::string_view name, int64_t max_members) const;
-  // Returns the workers that used the certificate in their present life, or in their last life if
-  // they do not live. If `certificate` is empty, returns no workers.
+  // Returns the workers whose newest life used the certificate, even if that life has ended.
+  // Returns none if `certificate` is empty.
   std::vector<WorkerId> WorkersOf(absl::string_view certificate) const;
-  // Returns a refusal if the certificate of this caller may not have another name in the job. If
-  // the job waits for more workers than kNamesPerCertificate, it allows as many names as it waits
-  // for. A name that lives or has completed a round is always let in.
+  // Returns a refusal if the certificate of this caller already has as many other living names as
+  // it may have. This maximum is kNamesPerCertificate or facts.workers_needed, whichever is higher,
+  // plus facts.rounds_completed. A name that lives or has completed a round is never refused.
   std::optional<MemberRefusal> CheckNames(const messages::RegisterCall& call,
                                           const NameFacts& facts) const;
   // Returns the worker of this caller's name if another process holds the name and is gone. The
-  // process counts as gone if the caller says that its connection is closed, and it has not called
-  // for longer than a heartbeat takes. Else returns nothing.
+  // process is gone if both conditions hold:
+  // - The caller says that the connection of the process is closed.
+  // - The process has not renewed its lease for longer than a heartbeat may take.
+  // Otherwise returns nothing.
   std::optional<WorkerId> GoneHolder(const messages::RegisterCall& call, absl::Time now) const;
-  // Counts the caller as a worker whose report is lacking, and returns the alarm. Requires:
+  // Counts the caller among the workers with a missing report, and returns the alarm. Requires:
   // LacksAcknowledged() is true.
   MemberAlarm CountLacking(const messages::RegisterCall& call);
-  // Returns the alarm kFormerStart if it applies to this caller. Returns it at most once.
+  // Returns the alarm kFormerStart if it applies to this caller. Only the first such caller raises
+  // it.
   std::optional<MemberAlarm> TakeFormerStart(const messages::RegisterCall& call,
                                              uint64_t server_incarnation);
 
   // Begins a life, or continues the life that the caller has. `map_version` is the version of the
-  // map in the answer to the call. Errors: those of MembershipTable::Register().
+  // cluster map in the answer to the call. Errors: those of MembershipTable::Register().
   absl::StatusOr<Admitted> Register(const messages::RegisterCall& call, uint64_t map_version,
                                     absl::Time now);
   // Makes a registered worker a member. Repeats are harmless. Errors: Aborted (the life is over).
@@ -226,7 +230,8 @@ class Membership {
   // Gives full leases to all living workers. Call after a time in which the workers could not renew
   // their leases.
   void RenewAll(absl::Time now) { table_.RenewAll(now); }
-  // Counts a registration that begins a new life. Errors: those of RegistrationLimit::Take().
+  // Counts a registration against the limit of registrations that begin a new life. Errors: those
+  // of RegistrationLimit::Take().
   absl::Status TakeRegistration(absl::string_view peer, absl::Time now) {
     return registrations_.Take(peer, now);
   }
@@ -236,8 +241,8 @@ class Membership {
                                   absl::Time now) {
     return table_.Leave(life.worker, life.incarnation, reason, now);
   }
-  // Ends the life of a worker, even if the worker wants to stay. Not set means that the worker was
-  // not alive. Requires: the table knows the worker.
+  // Ends the life of a worker. Not set means that the worker was not alive. Requires: the table
+  // knows the worker.
   std::optional<EndedLife> Drop(WorkerId worker, absl::string_view reason, absl::Time now);
   // Drops the living workers for whose names `which` returns true. Returns them ascending by ID.
   std::vector<EndedLife> DropWhere(absl::FunctionRef<bool(absl::string_view name)> which,
@@ -250,11 +255,11 @@ class Membership {
   // Forgets the connections of workers that the table no longer knows. Returns these workers.
   std::vector<WorkerId> ForgetGone();
 
-  // Records that a call of this life has come from the address `peer`.
+  // Records that a call of this life came from the address `peer`.
   void OnHeard(const messages::WorkerLife& life, const std::string& peer);
-  // Records a heartbeat. Returns false if the worker does not know where the servers are, and the
-  // answer to this heartbeat cannot tell it. `map_version` is the version of the present map.
-  // Requires: the life has not ended.
+  // Records a heartbeat. Returns false and records nothing if the worker does not have the present
+  // map, and cannot take it from the answer to this heartbeat. `map_version` is the version of the
+  // present map. Requires: the life has not ended.
   bool OnHeartbeat(const messages::HeartbeatCall& call, uint64_t map_version);
   // See ClosedConnections for this function and the next three.
   void OnConnectionEnded(const messages::WorkerLife& life, const std::string& peer, bool by_peer,
@@ -264,17 +269,17 @@ class Membership {
   }
   void OnGap(absl::Time now) { closed_connections_.OnGap(now); }
   bool has_closed_connections() const { return !closed_connections_.is_empty(); }
-  // Returns whether the life of the member `awaited`, which others wait for, may be ended because
-  // its connections are closed. `long_round` is the usual length of a round. 0 means that rounds
-  // are short.
+  // Returns whether the life of the member `awaited` may be ended because its connections are
+  // closed. Other members wait for this member. `long_round` is the usual length of a round. 0
+  // means that rounds are short.
   Unconnected JudgeUnconnected(WorkerId awaited, absl::Duration long_round, absl::Time now);
 
-  // Notes how a registration was answered. Returns true if the answer is a final refusal whose
-  // reason differs from the last refusal of this name.
+  // Notes the answer to a registration. Returns true if the answer is a final refusal that does
+  // not repeat the last refusal of this name.
   bool NoteAnswer(absl::string_view name, absl::string_view peer, const absl::Status& answer,
                   absl::Time now);
-  // Notes why a worker that had registered is turned away. Returns true if the refusal is final and
-  // its reason differs from the last refusal of this name.
+  // Notes why a worker that had registered is turned away. Returns true if the refusal is final
+  // and does not repeat the last refusal of this name.
   bool NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
                    absl::Time now);
   // Notes that a worker was told to call again, and why.
@@ -292,7 +297,7 @@ class Membership {
   std::vector<RecentRefusals::Refusal> Callers(absl::Time now) const { return callers_.Shown(now); }
 
  private:
-  // Returns the lowest number from 0 that is the index of no living worker.
+  // Returns the lowest index, from 0, that no living worker has.
   uint32_t FreeIndex() const;
   // Returns the alarm kOtherServers if it applies to this caller. Call before the worker is entered
   // into the table.
@@ -313,11 +318,10 @@ class Membership {
   std::string empty_folder_;  // Empty also after its alarm was raised.
   // Number of CountLacking() calls in this process.
   int num_lacking_reports_ = 0;
-  // Number of lives that began in this process although their workers had contributed to other
-  // servers.
+  // Number of alarms kOtherServers that workers have raised in this process.
   int num_of_other_servers_ = 0;
-  // What live_workers() returned last, and MembershipTable::num_life_changes() then. Not set means
-  // that the table or an index has changed without a new life.
+  // Result of the last call of live_workers(), and MembershipTable::num_life_changes() at that
+  // time. Not set means that the result must be computed again.
   struct CountedWorkers {
     messages::LiveWorkers workers;
     int64_t num_life_changes = 0;

@@ -27,15 +27,14 @@ class RecentRefusals {
   // `shown_for` is how long Shown() returns a refusal.
   explicit RecentRefusals(absl::Duration shown_for) : shown_for_(shown_for) {}
 
-  // Notes a refusal. Keeps one entry per name, with the last reason. Beyond kMaxRefusals, the
-  // oldest entry is dropped. `name` and `peer` come from outside: bytes that are not printable text
-  // are escaped, and long names are cut. Returns true if there was no entry with this name and
-  // reason.
+  // Notes a refusal. Each name has one entry, with its last reason. Beyond kMaxRefusals entries,
+  // the oldest is dropped. `name` and `peer` come from outside: unprintable bytes are escaped, and
+  // long names are cut. Returns true if there was no entry with this name and reason.
   bool Note(absl::string_view name, absl::string_view peer, const absl::Status& reason,
             absl::Time now);
   // Removes the entry of a worker that was let in later.
   void Forget(absl::string_view name);
-  // Returns the refusals that are not older than `shown_for`, the latest last.
+  // Returns the refusals that are not older than `shown_for`, ascending by time.
   std::vector<Refusal> Shown(absl::Time now) const;
 
  private:

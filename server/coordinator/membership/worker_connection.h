@@ -21,7 +21,7 @@ class WorkerConnection {
     std::string identity;      // name in the worker's certificate. Empty means that it has none.
     uint64_t map_version = 0;  // version of the map in the answer to its registration
     std::string frozen_hash = {};  // frozen_hash of its RegisterCall
-    // See Registration::index. Not set means that an earlier release began this life.
+    // See Registration::index. Not set means that an earlier release of the server began this life.
     std::optional<uint32_t> index = {};
     friend bool operator==(const Memory&, const Memory&) = default;
   };
@@ -41,7 +41,7 @@ class WorkerConnection {
     return is_same_process;
   }
   void GiveIndex(uint32_t index) { memory_.index = index; }
-  // Records the answer to a registration.
+  // Records what the answer to a registration said.
   void OnRegistered(const std::string& peer, uint64_t map_version) {
     peer_ = peer;
     memory_.map_version = map_version;
@@ -51,8 +51,8 @@ class WorkerConnection {
 
   bool IsProcess(uint64_t instance_id) const { return memory_.instance_id == instance_id; }
   const std::string& identity() const { return memory_.identity; }
-  // Returns whether the worker has the present map of the servers, or accepts it in the answer to
-  // this heartbeat.
+  // Returns true if the worker has the present map of the servers, or can take it from the answer
+  // to this heartbeat.
   bool Follows(const messages::HeartbeatCall& call, uint64_t map_version) const {
     return call.map_version.has_value() || memory_.map_version == map_version;
   }

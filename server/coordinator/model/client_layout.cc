@@ -15,8 +15,8 @@ namespace lodestar::model {
 namespace {
 
 constexpr int64_t kMaxTensors = 1 << 16;
-// kMaxLayoutBytes is the maximum number of bytes for names, shapes and fixed fields: half of the
-// largest message. kMaxBucketsOfAMessage buckets take a quarter of the largest message.
+// Maximum number of bytes of the names, shapes and fixed fields of a layout: half of the largest
+// message. Up to kMaxBucketsOfAMessage buckets take another quarter.
 constexpr int64_t kMaxLayoutBytes = 4 << 20;
 constexpr int64_t kMaxBucketsOfAMessage = 1 << 16;
 

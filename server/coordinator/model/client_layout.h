@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks the layout that a client with the model `client` brings, before the servers use it. Pure.
+// Checks the layout of a client before the servers use it. Only for jobs with the model `client`.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +21,12 @@ struct ServerRoom {
   int64_t staging_bytes = 0;        // see CoordinatorConfig
 };
 
-// Returns why the servers cannot take the layout. Not set means that they can. A layout is refused
-// if it cannot be cut into shards or buckets, or if the part of one server does not fit into the
-// memory that servers may take. It is also refused if its tensors or buckets do not fit into a
-// registration, which is a single message to each later worker.
+// Returns why the servers cannot take the layout. Not set means that they can. They refuse a layout
+// in these cases:
+// - Its tensors or buckets do not fit into a registration, which is a single message to each later
+//   worker.
+// - It cannot be cut into shards or buckets.
+// - The largest shard does not fit into the memory that a server may take.
 std::optional<ModelRefusal> CheckClientLayout(const ServerRoom& room, const job::JobSpec& job,
                                               const params::Layout& layout);
 

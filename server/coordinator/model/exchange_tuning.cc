@@ -17,8 +17,8 @@
 namespace lodestar::model {
 namespace {
 
-// Returns text that says by how many points the forecast of a choice exceeds kMostLossPercent, or
-// that there is no forecast. Returns only a separator if the forecast does not exceed it.
+// Returns text about the forecast loss of a choice. The text says by how many percentage points the
+// loss exceeds kMostLossPercent, or that no forecast is known. Otherwise returns only a separator.
 std::string MissText(const plan::LossEstimate& loss) {
   if (!loss.percent.has_value()) return "; its effect on the loss is not known; ";
   if (*loss.percent <= plan::kMostLossPercent) return "; ";
@@ -60,8 +60,8 @@ void ExchangeTuning::OnReport(WorkerId worker, const messages::RoundReport& repo
                               int local_steps) {
   if (!is_measuring_ || report.num_samples <= 0 || local_steps < 1) return;
   Measured& measured = measured_[worker];
-  // The first round is left out: the first weights are sent whole, and new connections are still
-  // slow.
+  // Leaves out the first round. In it, the first weights are sent whole, and new connections are
+  // still slow.
   if (++measured.rounds > 1) measured.exchanges += report.communication + report.wait;
   measured.step = std::min(measured.step, report.compute / local_steps);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Chooses the settings of the exchange, or some of them (OpenSettings), for a job that is to choose
-// them itself. The first rounds of the members are a trial, which measures steps and transfers. The
-// choice is the least costly settings that let workers compute for most of the time. After the
-// trial, the job begins again with its first weights. Pure.
+// Chooses the exchange settings of a job that the operator has left open (OpenSettings). First, the
+// members carry out a few rounds as a trial, in which steps and transfers are measured. The choice
+// is the least costly settings with which workers compute for most of the time. After the trial,
+// the job begins again with its first weights. Pure.
 #pragma once
 
 #include <map>
@@ -23,8 +23,8 @@ namespace lodestar::model {
 
 class ExchangeTuning {
  public:
-  // Number of rounds that a member must report before its measurements are enough. In its first
-  // round a member may compile and connect.
+  // Number of rounds that a member must report before its measurements are enough. It needs
+  // several, because a member may compile and connect in its first round.
   static constexpr int kTrialRounds = 3;
 
   // Begins a trial: the job has not chosen its settings yet.
@@ -33,21 +33,23 @@ class ExchangeTuning {
   // settings these are, and why.
   void End(std::string text);
   bool is_measuring() const { return is_measuring_; }
-  // Returns a message for operators about the trial or the settings. Empty means that the operator
-  // has given all settings.
+  // Returns a message for operators about the trial or the chosen settings. Empty means that the
+  // operator has given all settings.
   const std::string& text() const { return text_; }
 
   // Adds a report of a round with `local_steps` steps to the measurements of the member.
   void OnReport(WorkerId worker, const messages::RoundReport& report, int local_steps);
   void OnHeartbeat(WorkerId worker, const messages::PathFacts& path);
   void OnEnded(WorkerId worker) { measured_.erase(worker); }
-  // Returns true if the worker has measured enough for a choice.
+  // Returns true if there are enough measurements of the worker for a choice.
   bool HasMeasured(WorkerId worker) const;
 
-  // Returns the slowest step and the slowest path of all members, because rounds wait for both. The
-  // servers' links may be of two kinds: all workers share a link as fast as the fastest worker's,
-  // or links have no limit. Assumes the kind that better explains how long exchanges took in the
-  // trial of `asked`. Requires: a member has done a round. Errors: those of PlanExchangeSizes().
+  // Returns the slowest step and the slowest network path of all members, because rounds wait for
+  // the slowest member. Also finds out whether workers share a link of the servers:
+  // - If they share it, the link is as fast as the path of the fastest worker.
+  // - If they do not, the links of the servers have no limit.
+  // Returns the case that better explains how long exchanges took in the trial of `asked`.
+  // Requires: a member has reported a round. Errors: those of PlanExchangeSizes().
   absl::StatusOr<plan::ExchangeFacts> Facts(const job::JobSpec& asked, const params::Layout& layout,
                                             int num_shards) const;
 
@@ -55,9 +57,10 @@ class ExchangeTuning {
     job::JobSpec job;
     std::string text;
   };
-  // Chooses among ModesToChooseFrom(). Lengths in `asked`, such as the number of rounds, are in
-  // steps if open.are_lengths_in_steps(). Lengths in the choice are in rounds. Errors: those of
-  // Facts(); those of ChooseExchange(), also if no choice is a valid job.
+  // Chooses the settings that `open` leaves open. Only the modes of ModesToChooseFrom() are
+  // possible. If open.are_lengths_in_steps(), lengths in `asked`, such as the number of rounds, are
+  // in steps. Lengths in the choice are in rounds. Errors: those of Facts() and ChooseExchange().
+  // It is also an error if no choice is a valid job.
   absl::StatusOr<Choice> Choose(const job::JobSpec& asked, const job::OpenSettings& open,
                                 const params::Layout& layout, int num_shards) const;
 
@@ -65,14 +68,14 @@ class ExchangeTuning {
   struct Measured {
     int rounds = 0;
     absl::Duration step = absl::InfiniteDuration();  // time of a step; shortest mean of a round
-    // Time for communication and waiting in all rounds after the first.
+    // Sum of the times for communication and waiting in all rounds after the first.
     absl::Duration exchanges;
     messages::PathFacts path;
     bool has_path = false;  // true after a heartbeat that came after enough rounds
   };
 
-  // Returns how long the exchange of a round takes. The result is the smallest of the members'
-  // means, because the member with the slowest steps does not wait for others.
+  // Returns how long an exchange takes without waiting for other members. This is the smallest mean
+  // of any member, because the slowest member waits for no other.
   absl::Duration MeanExchange() const;
 
   bool is_measuring_ = false;

@@ -111,8 +111,7 @@ TEST_F(ExchangeTuningTest, ChoosesWhatTheFormulaSays) {
                                      "Mbit/s, the round trip is 50 ms"));
 }
 
-// The choice is a valid job, whichever other settings the operator has given, and keeps these
-// settings.
+// Keeps the settings that the operator has given, and chooses the others so that the job is valid.
 TEST_F(ExchangeTuningTest, APartOfTheSettingsIsChosenBesideTheOthers) {
   tuning_.Begin();
   for (int worker = 1; worker <= 2; ++worker) {
@@ -131,7 +130,7 @@ TEST_F(ExchangeTuningTest, APartOfTheSettingsIsChosenBesideTheOthers) {
   EXPECT_FALSE(choice.job.overlap_rounds) << "not with an average";
   EXPECT_EQ(choice.job.outer_optimizer, job::OuterOptimizerKind::kAverage);
   EXPECT_NEAR(choice.job.schedule.total_rounds, 20'000.0 / choice.job.local_steps, 2);
-  // If the steps of a round are given, the number of rounds stays as it is.
+  // If the operator gives the number of local steps, the number of rounds stays as it is.
   asked.local_steps = 20;
   ASSERT_OK_AND_ASSIGN(choice, tuning_.Choose(asked, {.push_encoding = true}, layout, 1));
   EXPECT_EQ(choice.job.schedule.total_rounds, asked.schedule.total_rounds);
@@ -150,7 +149,7 @@ TEST_F(ExchangeTuningTest, OverAFastNetworkTheJobIsSynchronous) {
   EXPECT_EQ(choice.job.schedule.total_rounds, 20'000);
 }
 
-// The step is so short that the processors spend more than 5 % of the time on exchanges.
+// A step takes so little time that processors need more than 5 % of the time for exchanges.
 TEST_F(ExchangeTuningTest, OnOneMachineTheJobIsSynchronous) {
   tuning_.Begin();
   for (int worker = 1; worker <= 2; ++worker) {
@@ -204,7 +203,7 @@ TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {
   }
 }
 
-// The time of the exchanges in the trial shows whether workers share a link.
+// How long exchanges took in the trial shows whether workers share a link.
 TEST_F(ExchangeTuningTest, KnowsWhetherWorkersShareALink) {
   job::JobSpec asked = Asked();
   asked.model = *params::ModelPreset("gpt-nano");
@@ -240,7 +239,7 @@ TEST_F(ExchangeTuningTest, KnowsWhetherWorkersShareALink) {
 
 TEST_F(ExchangeTuningTest, TakesWhatTheJobAllows) {
   tuning_.Begin();
-  // Only top-k is fast enough, and a robust mean does not allow top-k.
+  // Only top-k would be fast enough, but top-k is not allowed with a robust mean.
   Measure(WorkerId(1), absl::Milliseconds(300),
           {.up_bytes_per_second = 0.1 * kMegabit,
            .down_bytes_per_second = 100 * kMegabit,

@@ -72,7 +72,7 @@ absl::Status JobModel::Resume(Memory memory, const std::vector<std::string>& add
   if (has_layout) layout_ = std::move(memory.layout);
   if (!layout_.has_value()) return absl::DataLossError("the layout of the model is missing");
   if (!has_layout && memory.layout_hash != layout_->hash()) {
-    // The rounds in the journals of the shards use the layout in which they were trained.
+    // The journals of the shards may be of an earlier release. Their rounds use its layout.
     ASSIGN_OR_RETURN(params::Layout earlier, params::BuildEarlierLayout(job_.model));
     if (!memory.layout_hash.empty() && memory.layout_hash != earlier.hash()) {
       return absl::DataLossError(absl::StrCat(
@@ -181,7 +181,8 @@ bool JobModel::IsTrialOver(const std::vector<WorkerId>& members, int64_t max_ros
       std::count_if(members.begin(), members.end(),
                     [this](WorkerId member) { return tuning_.HasMeasured(member); });
   const auto num_members = static_cast<int64_t>(members.size());
-  // If there are more members than a step has samples, some of them never get work.
+  // A round gives work to at most max_roster members. Any further members may have nothing to
+  // measure.
   return num_members >= job_.min_workers && num_measured >= std::min(num_members, max_roster);
 }
 
@@ -208,8 +209,8 @@ absl::Status JobModel::Restore(RestoredModel restored) {
     layout_ = std::move(restored.layout);
     return absl::OkStatus();
   }
-  // A job that has continued from a journal of an earlier release uses the layout of that release.
-  // From this restore on, the job uses the layout of this release.
+  // The present layout may be that of an earlier release, if the job has continued from a journal
+  // of that release. From now on, the job uses the layout of this release.
   ASSIGN_OR_RETURN(layout_, params::BuildLayout(job_.model));
   return params::TransposedBetween(*layout_, "the job", *restored.layout, "the weights on disk")
       .status();

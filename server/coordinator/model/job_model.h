@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// JobModel holds the model and the settings of a job: those in use, those that the operator asks
-// for, and which client has proposed them. It also holds the layout, which server has which part of
-// it, where the first weights come from, and the trial in which the job chooses its exchange
-// settings. No other code changes the job. JobModel decides what a client that registers may bring
-// and propose, as far as the model is concerned. The caller passes facts in, writes the messages
-// and carries out the verdicts. Pure: no lock, clock or thread.
+// JobModel holds what is known about the model and the settings of a job:
+// - the settings in use, those that the operator asks for, and the client that has proposed them;
+// - the layout, and which server has which part of it;
+// - where the first weights come from;
+// - the trial in which the job chooses its exchange settings.
+//
+// No other code changes the job. When a client registers, JobModel decides what the client may
+// propose for the model and the settings. The caller passes facts in, writes the messages and
+// carries out the verdicts. Pure: no lock, clock or thread.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +40,7 @@
 
 namespace lodestar::model {
 
-// How the model and the settings of a client that registers change the job.
+// The verdict on the model and the settings that a client brings when it registers.
 struct Proposal {
   enum class Kind : uint8_t {
     kNone,     // The proposal does not count: the job stays as it is.
@@ -51,7 +54,7 @@ struct Proposal {
   bool has_other_layout = false;  // for kAnother: true means that the job takes the client's layout
 };
 
-// What a new incarnation of the servers begins with.
+// What JobModel starts from in a new incarnation of the servers.
 struct RestoredModel {
   std::optional<job::JobSpec> job = std::nullopt;       // see RestoreChoice
   std::optional<params::Layout> layout = std::nullopt;  // see RestoreChoice
@@ -67,7 +70,7 @@ class JobModel {
     job::OpenSettings open_settings = {};
     faults::DivergencePolicy divergence = {};
     ServerRoom room = {};
-    // Maximum time until a client that was told to call again does so.
+    // Maximum time until a client calls again after it was told to call again.
     absl::Duration caller_patience = absl::Seconds(6);
   };
   // What survives the coordinator's process.
@@ -90,7 +93,7 @@ class JobModel {
   absl::Status Resume(Memory memory, const std::vector<std::string>& addresses, absl::Time now);
 
   const job::JobSpec& job() const { return job_; }
-  // Returns the layout. Not set means that no client has brought the layout of its model yet.
+  // Returns the layout. Not set means that no client has brought a layout yet.
   const std::optional<params::Layout>& layout() const { return layout_; }
   // Returns the cluster map. Null means that PlanMap() was not called.
   const std::shared_ptr<const messages::ClusterMap>& map() const { return map_; }
@@ -98,36 +101,35 @@ class JobModel {
   const WeightsSupply& supply() const { return supply_; }
   const ExchangeTuning& tuning() const { return tuning_; }
   const std::optional<ResumeSnapshot>& resumed() const { return resumed_; }
-  // Returns true if a client is to supply the first weights, and no client has claimed the supply
-  // yet.
+  // Returns true if a client must supply the first weights, and no client has begun to do so.
   bool lacks_supplier() const { return supply_.is_awaited() && !supply_.supplier().has_value(); }
 
   // The next four functions decide about a client that registers or joins. They change nothing.
   // CheckOffered() and CheckLayoutHash() require that the layout is set.
 
   // Returns kOtherTensors or kOtherLayout if the client's layout does not fit the job's. Not set
-  // means that it fits. Requires: the client brings a layout.
+  // means that the layout fits. Requires: the client brings a layout.
   std::optional<ModelRefusal> CheckOffered(const messages::RegisterCall& call) const;
-  // Returns kLayoutHash if `hash` is not the hash of the layout. Not set means that it is.
+  // Returns kLayoutHash if `hash` is not the hash of the layout. Otherwise returns nothing.
   std::optional<ModelRefusal> CheckLayoutHash(absl::string_view hash) const;
-  // Returns kEncoding if `known` lacks an encoding of the job. Not set means that `known` has both
-  // encodings.
+  // Returns kEncoding if the push or pull encoding of the job is not in `known`, the encodings that
+  // a client knows. Otherwise returns nothing.
   std::optional<ModelRefusal> CheckEncodings(
       const std::vector<params::Encoding::Kind>& known) const;
-  // Decides how the model and the settings of a client that registers change the job. Call only if
-  // the job has no layout or lacks_supplier(). If another client has proposed the job, this
-  // client's proposal counts only if the other client has not come back within caller_patience.
+  // Decides how a client that registers changes the model and the settings of the job. Call only if
+  // the job has no layout or lacks_supplier(). If another client has proposed the present job, it
+  // has caller_patience to come back. Until then, this client cannot change the job.
   Proposal Judge(const messages::RegisterCall& call, absl::Time now) const;
-  // Changes the job as the proposal says. Gives the client caller_patience to come back with the
-  // weights. Requires: the proposal is kSame or kAnother.
+  // Changes the job as `proposal` says. From now on, the client has caller_patience to come back
+  // with the weights. Requires: the proposal is kSame or kAnother.
   void Take(const messages::RegisterCall& call, const Proposal& proposal, absl::Time now);
 
-  // Lets the worker of this life supply the first weights, if they are awaited and no other life is
-  // to supply them. Returns true if this life is to supply them.
+  // Makes the worker of this life the supplier of the first weights, if they are awaited and there
+  // is no other supplier. Returns true if this life is the supplier.
   bool ClaimSupply(const messages::WorkerLife& life, absl::Time now);
   void OnJoined(const messages::WorkerLife& life) { supply_.OnJoined(life); }
-  // Must be called when a life has ended. Returns true if its worker was to supply the weights. The
-  // proposal of the next client then counts.
+  // Must be called when a life has ended. Returns true if it was to supply the weights. The next
+  // client that registers may then change the job.
   bool OnEnded(const messages::WorkerLife& life);
 
   // The trial of settings. See ExchangeTuning.
@@ -137,29 +139,29 @@ class JobModel {
   void OnHeartbeat(WorkerId worker, const messages::PathFacts& path) {
     tuning_.OnHeartbeat(worker, path);
   }
-  // Returns true if a trial runs and enough members have measured: all members, or `max_roster` of
-  // them. `max_roster` is the maximum number of members that a round gives work. Returns false if
-  // there are fewer members than the job's min_workers.
+  // Returns true if a trial is in progress and its measurements are enough. For this, there must be
+  // at least min_workers members. All members must have measured, or `max_roster` of them.
+  // `max_roster` is the maximum number of members that a round gives work.
   bool IsTrialOver(const std::vector<WorkerId>& members, int64_t max_roster) const;
-  // Gives the job the settings that follow from the trial. Returns the settings and the reason as a
-  // message for operators. Errors: those of ExchangeTuning::Choose().
+  // Ends the trial, and gives the job the settings that follow from it. Returns a message for
+  // operators with the settings and the reason. Errors: those of ExchangeTuning::Choose().
   absl::StatusOr<std::string> ChooseExchange();
 
-  // Begins an incarnation of the servers with this job. Begins a trial if the job is to choose
-  // settings, has not chosen them yet, and does not start from a checkpoint. Errors: those of
-  // BuildLayout() and TransposedBetween().
+  // Begins an incarnation of the servers with this job. Begins a trial if the operator has left
+  // settings open, they are not chosen yet, and the job does not start from a checkpoint. Errors:
+  // those of BuildLayout() and TransposedBetween().
   absl::Status Restore(RestoredModel restored);
   // Sets where the weights of the incarnation come from. `resumed` is not set if they do not come
   // from a checkpoint.
   void BeginFrom(shards::WeightsSource source, std::optional<ResumeSnapshot> resumed);
-  // Plans which server has which part of the layout, and cuts the parts into buckets. `addresses`
+  // Plans which part of the layout each server has, and cuts the parts into buckets. `addresses`
   // are those of the servers, by shard. Errors: those of PlanShards() and PlanBuckets(). Requires:
   // layout() is set.
   absl::Status PlanMap(uint64_t version, const std::vector<std::string>& addresses);
-  // Makes a map with other addresses and a higher version. Workers may hear of the new map by a
-  // heartbeat before the journal has it. Therefore the version contains the time. If the process is
-  // then started again without that record, it must not give the same version to a map with yet
-  // other addresses. Errors: those of PlanMap(). Requires: map() != nullptr.
+  // Makes a map with other addresses and a higher version. The version is at least the present time
+  // in milliseconds, because workers may get the map before it is in the journal. A later process
+  // without that record then gives its maps higher versions. Errors: those of PlanMap(). Requires:
+  // map() != nullptr.
   absl::Status MoveServers(const std::vector<std::string>& addresses, absl::Time now);
 
  private:
@@ -172,22 +174,22 @@ class JobModel {
 
   explicit JobModel(Config config);
   bool is_client_model() const;
-  // Returns the job with what this client proposes, as kAnother. Returns kRefused if this job is
-  // not valid, or does not fit the layout or the servers.
+  // Returns kAnother with the job that results from this client's proposal. Returns kRefused if
+  // that job is not valid, or does not fit the layout or the servers.
   Proposal SettleWith(const messages::RegisterCall& call, const params::Layout& layout) const;
-  // Ends the trial without a choice. `kept_by` names what the settings come from beside the flags,
-  // such as "journal".
+  // Ends the trial without a choice, because the settings are known already. They come from the
+  // flags and from `kept_by`, such as "journal".
   void EndTrial(absl::string_view kept_by);
 
   Config config_;
-  // The job with the settings that a client has proposed, that a checkpoint has, or that the job
-  // has chosen.
+  // The job in use. Its settings may be proposed by a client, stored in a checkpoint, or chosen in
+  // a trial.
   job::JobSpec job_;
-  // True means that the model is a client's, and the job takes the layout and the settings of the
-  // next client that registers.
+  // True means that the next client that registers decides on the layout and the settings. Only
+  // true if the job has the model `client`.
   bool awaits_settings_;
-  // The client that is expected back with the weights. Until proposer_->until, other clients cannot
-  // change the job. Not set means that the client has come back, or that no client is expected.
+  // The client that has proposed the job and must come back with the weights. Other clients cannot
+  // change the job until proposer_->until. Not set means that no client must come back.
   std::optional<Proposer> proposer_;
   std::optional<params::Layout> layout_;
   std::shared_ptr<const messages::ClusterMap> map_;
@@ -197,13 +199,13 @@ class JobModel {
   std::optional<ResumeSnapshot> resumed_;
 };
 
-// Returns the job that continues from the memory: `asked`, with settings of the memory where the
-// operator has given none. These are the settings that its client has proposed, or that the job has
-// chosen by measurement. See Settle() and WithOpenOf().
+// Returns the job of a process that continues from the memory. This is `asked`, but settings that
+// the operator has not given come from the memory. A client has proposed them, or the job has
+// chosen them in a trial. See Settle() and WithOpenOf().
 job::JobSpec JobOf(const JobModel::Memory& memory, const job::JobSpec& asked,
                    const std::set<std::string>& given, const job::OpenSettings& open);
-// Returns true if the journals of the memory use the layout that an earlier release built for this
-// model, and this release builds another.
+// Returns true if the memory has the layout that an earlier release built for this model, and the
+// layout of this release differs.
 bool IsOfEarlierLayout(const JobModel::Memory& memory, const job::JobSpec& job);
 
 }  // namespace lodestar::model

@@ -65,7 +65,8 @@ messages::WorkerLife LifeOf(uint64_t number) {
   return {WorkerId(number), Incarnation(100 + number)};
 }
 
-// Fixture with a job that client `a` has proposed with kMomentum. The weights are awaited.
+// Fixture with a job that client `a` has proposed, with kMomentum. The client has not supplied the
+// weights yet.
 class ClientModelTest : public ::testing::Test {
  protected:
   explicit ClientModelTest(JobModel::Config config = ConfigOf("client"))
@@ -136,7 +137,8 @@ TEST(JobModelTest, RefusesSettingsThatContradictTheOperators) {
 TEST(JobModelTest, RefusesLayoutThatServersCannotTakeWithTheOptimizerThatResults) {
   JobModel::Config config = ConfigOf("client");
   config.job.bucket_bytes = 32 * 4;
-  // Each server has 32 elements. The memory is just enough for weights, sums and staging.
+  // Each server has 32 elements. Its memory is just enough for weights, sums and staging, but not
+  // for the state of AdamW.
   config.room = {.num_shards = 2,
                  .memory = {.total_bytes = 720, .available_bytes = 720, .limited_by = "the test"},
                  .staging_bytes = 1};

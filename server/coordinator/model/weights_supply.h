@@ -12,36 +12,36 @@ namespace lodestar::model {
 
 class WeightsSupply {
  public:
-  // The whole state of this object, except others_since().
+  // The whole state of this object except others_since(), which starts again in Resume().
   struct Memory {
     bool is_awaited = false;
     std::optional<messages::WorkerLife> supplier;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
-  // Continues from the memory. The client that is to bring the weights has its full time again.
+  // Continues from the memory. The time since which others wait for the supplier starts again at
+  // `now`.
   void Resume(const Memory& memory, absl::Time now) {
     memory_ = memory;
     others_since_ = now;
   }
   const Memory& memory() const { return memory_; }
 
-  // Resets the state when the servers start. `is_by_client` means that a client is to supply the
-  // weights.
+  // Resets the state when the servers start. If `is_by_client`, a client must supply the weights.
   void Begin(bool is_by_client) {
     memory_.is_awaited = is_by_client;
     memory_.supplier.reset();
     others_since_.reset();
   }
   bool is_awaited() const { return memory_.is_awaited; }
-  // Returns the life that is to supply the weights. Not set means that no worker has claimed the
-  // supply, or that no client is needed.
+  // Returns the life that supplies the weights. Not set means that no life has claimed the supply.
   const std::optional<messages::WorkerLife>& supplier() const { return memory_.supplier; }
 
-  // Returns the time when another worker was first told that the supplier brings the weights. Not
-  // set means that no other worker has asked.
+  // Returns the time since which other workers wait for the supplier. Not set means that none has
+  // asked.
   std::optional<absl::Time> others_since() const { return others_since_; }
 
-  // Returns true if this life is to supply the weights. The first life that asks is to supply them.
+  // Returns true if this life is the supplier. The first life that calls becomes the supplier.
+  // Returns false if no weights are awaited from a client.
   bool Claim(const messages::WorkerLife& life, absl::Time now) {
     if (!memory_.is_awaited) return false;
     if (!memory_.supplier.has_value()) memory_.supplier = life;
@@ -54,8 +54,8 @@ class WeightsSupply {
     if (memory_.supplier.has_value() && memory_.supplier->incarnation == life.incarnation)
       memory_.is_awaited = false;
   }
-  // Must be called when a life has ended. Returns true if the weights are awaited and this life was
-  // to bring them.
+  // Must be called when a life has ended. Returns true if it was the supplier and the weights are
+  // still awaited. The next life that calls Claim() then becomes the supplier.
   bool OnEnded(Incarnation incarnation) {
     const bool is_lost = memory_.is_awaited && memory_.supplier.has_value() &&
                          memory_.supplier->incarnation == incarnation;

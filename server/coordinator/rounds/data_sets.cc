@@ -40,8 +40,9 @@ bool HaveSameData(const messages::DatasetInfo& a, const messages::DatasetInfo& b
          a.tokens_per_sample == b.tokens_per_sample;
 }
 
-// Returns true if two workers must have the same data. Without fingerprints, workers whose sizes
-// are known are compared by size, so that workers with shared data share one cursor.
+// Returns true if two workers must have the same data, and their data can be compared. If neither
+// worker sends a fingerprint, known sizes are compared. So workers with shared data share one
+// cursor.
 bool AreCompared(const messages::DatasetInfo& a, const messages::DatasetInfo& b) {
   if (a.own_partition || b.own_partition) return false;
   if (!a.fingerprint.empty() || !b.fingerprint.empty()) {
@@ -50,7 +51,7 @@ bool AreCompared(const messages::DatasetInfo& a, const messages::DatasetInfo& b)
   return a.num_train_samples > 0 && b.num_train_samples > 0;
 }
 
-// Advice for two data sets whose counts are equal.
+// Advice for two data sets that differ although they have the same numbers of samples.
 constexpr absl::string_view kHowToCompare =
     ". Both have the same number of samples, so compare `sha256sum *` of both folders. Files are "
     "read in the byte order of their names";
@@ -85,7 +86,7 @@ absl::Status DataSets::Admit(WorkerId worker, absl::string_view name,
     if (set == memory_.sets.size()) memory_.sets.emplace_back();
     memory_.sets[set] = std::move(admitted);
   } else {
-    // A worker with --data_partition=own may turn out to have the shared set.
+    // The data that a worker brings with --data_partition=own may be the shared data.
     memory_.sets[set].info.own_partition &= data.own_partition;
   }
   memory_.set_of[worker] = set;
@@ -97,8 +98,8 @@ absl::Status DataSets::CheckShared(absl::string_view name,
   for (Index set = 0; set < memory_.sets.size(); ++set) {
     const checkpoints::DataSetState& job = memory_.sets[set];
     if (!Counts(set) || !AreCompared(job.info, data) || HaveSameData(job.info, data)) continue;
-    // If the worker that brought the job's data has changed its own data, no other worker can be
-    // named.
+    // The set may have been brought by this worker itself, with data that has changed since. Then
+    // the message names no other worker.
     const bool is_other = !job.claimant.empty() && job.claimant != name;
     const std::string holder = absl::StrCat("worker '", job.claimant, "'");
     return absl::FailedPreconditionError(absl::StrCat(
@@ -145,7 +146,8 @@ double DataSets::Epoch() const {
   double samples = 0.0;
   const std::vector<Index> present = Present();
   for (Index set = 0; set < memory_.sets.size(); ++set) {
-    // The data of a worker that has left does not count, unless all workers have left.
+    // Only the sets that workers have count. If no worker has a set, all sets that samples were
+    // handed out of count.
     const bool is_there =
         present.empty() ? Counts(set) : std::binary_search(present.begin(), present.end(), set);
     if (!is_there || memory_.sets[set].info.num_train_samples == 0) continue;

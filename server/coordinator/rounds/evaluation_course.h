@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Holds the evaluations that have begun and have no result yet. Each data set that a worker has is
-// evaluated by the workers that have it, in their next round. The result has sums over the held-out
-// samples of all data sets, so that each sample has the same weight. If a round has all workers,
-// one round carries the whole evaluation. If workers have rounds of their own, several rounds carry
-// its parts. Pure.
+// Holds the evaluations that have begun and have no result yet. Pure.
+// - Workers evaluate the held-out samples of their own data set, in their next round.
+// - The result has sums over the held-out samples of all data sets. So all samples have the same
+//   weight.
+// - If all workers share a round, this round has all parts of the evaluation.
+// - If each worker has rounds of its own, several rounds have one part each.
 #pragma once
 
 #include <cstddef>
@@ -52,23 +53,23 @@ class EvaluationCourse {
   explicit EvaluationCourse(Memory memory) : memory_(std::move(memory)) {}
   const Memory& memory() const { return memory_; }
 
-  // Returns true if all parts of the newest evaluation were given to workers.
+  // Returns true if all parts of the newest evaluation have been handed out to workers.
   bool can_begin() const { return memory_.owed.empty(); }
   // Begins an evaluation with these parts. Requires: can_begin().
   void Begin(absl::Span<const Part> parts);
-  // Hands out the parts of these data sets that no worker has yet. They belong to `round` from now
-  // on.
+  // Hands out those parts of these data sets that were not handed out yet. They belong to `round`
+  // from now on.
   std::vector<Part> Take(Round round, absl::Span<const size_t> data_sets);
-  // Keeps only the parts of `data_sets`, which is ascending. Drops all other parts, because no
-  // worker has their data sets any more. Their evaluation is then incomplete.
+  // Drops all parts that were not handed out and are not of `data_sets`, because no worker has
+  // their data sets any more. The evaluation is then incomplete. `data_sets` is ascending.
   void KeepOnly(absl::Span<const size_t> data_sets);
 
-  // Must be called when a round has ended. `sums` are those of the parts that the round carried.
-  // Returns the result of an evaluation if all its parts are back and it has predictions. Not set
-  // means that there is none.
+  // Must be called when a round has ended. Adds `sums`, the sums of the parts of this round, to
+  // their evaluation. Returns the result of an evaluation whose parts have all been returned or
+  // lost, if it has predictions. Otherwise returns nothing.
   std::optional<HeldoutSums> Return(Round round, const HeldoutSums& sums);
-  // Marks the evaluation of the parts that this round carried as incomplete: the round was lost
-  // with its worker.
+  // Records that the parts of this round are lost with their worker. Their evaluation is then
+  // incomplete.
   void Lose(Round round);
 
  private:

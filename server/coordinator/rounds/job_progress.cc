@@ -38,8 +38,8 @@ void JobProgress::OnRound(const RoundSummary& summary) {
   NoteMetrics(summary);
   if (counted_until_.has_value()) trained_time_ += summary.completed_at - *counted_until_;
   counted_until_ = summary.completed_at;
-  // After a round that takes unusually long, for example because of an evaluation, usual_round_
-  // decreases over a few rounds.
+  // A long round raises usual_round_ at once. Afterwards usual_round_ falls by at most half per
+  // round.
   if (!summary.committed_short) usual_round_ = std::max(summary.duration, usual_round_ / 2);
   if (!summary.trained) return;
   if (summary.committed_short) ++rounds_committed_short_;

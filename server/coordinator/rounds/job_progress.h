@@ -18,7 +18,7 @@ namespace lodestar::rounds {
 
 class JobProgress {
  public:
-  // What is left to do.
+  // The work that is left.
   struct Outlook {
     int64_t remaining_rounds = 0;
     int64_t tokens_per_sample = 0;  // above 1 means that tokens are counted
@@ -47,35 +47,34 @@ class JobProgress {
   checkpoints::ProgressState Export() const { return {loss_, trained_time_}; }
 
   void OnOpened(absl::Time now);
-  // Leaves the time from now until the next round is opened out of trained_time().
+  // Makes trained_time() leave out the time from now until the next OnOpened().
   void OnStandstill() { counted_until_.reset(); }
   void OnRound(const RoundSummary& summary);
-  // Counts a round that is over without a report of any worker.
+  // Counts a round that has ended without any report.
   void OnRoundLost() { ++rounds_committed_short_; }
 
   const job::JobLoss& loss() const { return loss_; }
-  // Returns the time from the opening of the job's first round to the end of its last round,
-  // without the time that the servers were away.
+  // Returns the time from the opening of the job's first round to the end of its last round. Leaves
+  // out pauses (see OnStandstill()) and the time in which the servers were away.
   absl::Duration trained_time() const { return trained_time_; }
-  // Returns how long recent rounds were open, from the opening to the last report.
+  // Returns the usual time from the opening of a round to its last report.
   absl::Duration usual_round() const { return usual_round_; }
-  // Returns the newest value of each metric that programs have reported, by name.
+  // Returns the newest value of each metric that workers have reported, by name.
   const std::map<std::string, MetricSnapshot>& metrics() const { return metrics_; }
   int64_t metrics_dropped() const { return metrics_dropped_; }
-  // Returns the number of rounds that were committed without all of their workers.
+  // Returns the number of rounds that ended without the reports of some of their workers.
   uint64_t rounds_committed_short() const { return rounds_committed_short_; }
   Pace PaceOf(const Outlook& outlook, absl::Time now) const;
 
  private:
-  // Adds the metrics of the round. Keeps at most kMaxMetricsOfRound names, those with the newest
-  // values.
+  // Stores the metrics of the round. Beyond kMaxMetricsOfRound names, removes the oldest values.
   void NoteMetrics(const RoundSummary& summary);
 
   job::JobLoss loss_;
   std::map<std::string, MetricSnapshot> metrics_;
   int64_t metrics_dropped_ = 0;
   absl::Duration trained_time_;
-  // trained_time_ includes the time until this point. Not set means that no time counts until the
+  // trained_time_ includes the time until this point. Not set means that time counts again from the
   // next OnOpened().
   std::optional<absl::Time> counted_until_;
   absl::Duration usual_round_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Says how many members there must be before any member gets work. Pure.
+// Says how many members are required before any member gets work. Pure.
 #pragma once
 
 #include "absl/time/time.h"
@@ -9,9 +9,9 @@
 
 namespace lodestar::rounds {
 
-// Until the first work is given out, --min_workers members are required. Afterwards --keep_workers
-// are enough. If the cluster starts anew, --min_workers are required again for the time of one
-// lease, so that the workers can come back.
+// --min_workers members are required until the first work is handed out. Later, --keep_workers
+// members are enough. If the cluster starts again, --min_workers members are required for one more
+// lease, so that the workers have time to come back.
 class MemberQuota {
  public:
   MemberQuota(const job::JobSpec& job, absl::Duration lease)
@@ -26,9 +26,10 @@ class MemberQuota {
   void Resume(const Memory& memory) { memory_ = memory; }
   const Memory& memory() const { return memory_; }
 
-  // Records that the cluster is ready for workers.
+  // Records that the cluster is ready for workers, and begins the lease in which they can come
+  // back.
   void OnReady(absl::Time now) { memory_.gathers_until = now + lease_; }
-  // Records that work was given out, so that enough members were there.
+  // Records that work was handed out, so enough members were there.
   void OnWork() {
     memory_.has_begun = true;
     memory_.gathers_until = absl::InfinitePast();

@@ -29,7 +29,7 @@ void OpenRound::Report(WorkerId worker, const messages::RoundReport& report, abs
   memory_.times.communication += std::max(report.communication, absl::ZeroDuration());
   memory_.times.wait += std::max(report.wait, absl::ZeroDuration());
   if (share->second.num_heldout_samples == 0) return;  // the worker was not asked for an evaluation
-  // A worker that was told to stop reports none of its held-out samples.
+  // A worker that was told to stop reports no held-out sums. The evaluation is then incomplete.
   memory_.heldout.Add({report.heldout_loss_sum, report.heldout_correct, report.heldout_predictions,
                        /*complete=*/report.heldout_predictions > 0});
 }

@@ -27,7 +27,7 @@ class OpenRound {
     int64_t num_heldout_samples = 0;
     friend bool operator==(const Share&, const Share&) = default;
   };
-  // The whole state of the round, except how long each member has been waited for.
+  // The state of the round that outlives the coordinator's process. Does not have front_since().
   struct Memory {
     sync::RoundPlan plan;
     bool is_evaluation = false;
@@ -63,13 +63,14 @@ class OpenRound {
   std::vector<WorkerId> Arrived() const { return InState(ShareState::kReported); }
   // Returns the workers that have neither reported nor been lost.
   std::vector<WorkerId> Missing() const { return InState(ShareState::kMissing); }
-  // Returns the time since which the same worker has been the first of Missing(). Sums have a fixed
-  // order, so the workers behind the first missing worker may have to wait for it.
+  // Returns the time since which the first worker of Missing() is the same. Contributions are
+  // summed in a fixed order, so the other workers may have to wait for this worker.
   absl::Time front_since() const { return front_since_; }
   bool was_lost_from() const { return !InState(ShareState::kLost).empty(); }
-  // Returns the summary without the totals of the job and without the result of an evaluation.
+  // Returns the summary of the round. It does not have the totals of the job or the result of an
+  // evaluation.
   RoundSummary Summarize(absl::Time now) const;
-  // Returns the sums over the parts of an evaluation that belong to this round.
+  // Returns the held-out sums of this round.
   HeldoutSums Heldout() const;
 
  private:

@@ -85,7 +85,7 @@ void RoundScheduler::EndLife(WorkerId worker, absl::Time now) {
 
 bool RoundScheduler::MayLeave(WorkerId worker, bool is_ready) const {
   const WorkerAssignment& assignment = Of(worker);
-  // A worker that waits may hold computed steps that the next round has to take.
+  // A worker that waits for its next grant may hold computed steps that the next round needs.
   const bool has_work =
       assignment.grant().has_value() || (assignment.is_waiting() && assignment.owes_contribution());
   return assignment.is_leaving() && !(is_ready && has_work);
@@ -309,7 +309,7 @@ std::optional<ClosedRound> RoundScheduler::EndEvaluation(absl::Time now) {
 
 void RoundScheduler::OnRecorded(const RoundSummary& summary) {
   const auto found = std::find(unrecorded_.begin(), unrecorded_.end(), summary);
-  // Rounds are recorded in order, so the rounds before this one are on record, too.
+  // Rounds are recorded in order. So the rounds before this one are recorded, too.
   if (found != unrecorded_.end()) unrecorded_.erase(unrecorded_.begin(), found + 1);
 }
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The rounds of a job: which members compute what, what they have reported, when a round is over,
-// and how the job goes. RoundScheduler remembers the data that was handed out, the open rounds, the
-// work of each worker, and the orders of a site. The caller passes facts in, writes the messages
-// and carries out the verdicts. Pure: no lock, clock or thread.
+// RoundScheduler decides on the rounds of a job: which members compute what, and when a round is
+// over. It remembers:
+// - the data that was handed out;
+// - the open rounds and their reports;
+// - the progress of the job;
+// - the assignment of each worker, until Forget();
+// - the orders of a site.
 //
-// The caller owns the job, which may change between rounds. Work is cut by the job that was given
-// to SetJob() or Restore() last.
-//
-// The assignment of a worker is remembered until Forget().
+// The caller owns the job, which may change between rounds. RoundScheduler uses the job of the last
+// SetJob() or Restore(). The caller passes facts in, writes the messages and carries out the
+// verdicts. Pure: no lock, clock or thread.
 #pragma once
 
 #include <cstddef>
@@ -42,8 +44,8 @@
 
 namespace lodestar::rounds {
 
-// A worker that lives and has joined, with the facts about it that the scheduler does not have
-// itself.
+// A living worker that has joined. Has the facts about the worker that the scheduler does not
+// store.
 struct RoundMember {
   WorkerId id;
   Incarnation incarnation;
@@ -52,7 +54,8 @@ struct RoundMember {
   std::optional<absl::Duration> usual_round = std::nullopt;
 };
 
-// The state of the cluster at one moment, for the policy. Owns what ClusterFacts points to.
+// The state of the cluster at one moment. The policy decides on the basis of it. The ClusterFacts
+// of this object point into it.
 struct ClusterView {
   sync::RequiredMembers required;
   std::vector<sync::MemberProgress> members;  // ascending by worker
@@ -75,8 +78,8 @@ struct ClusterView {
 struct ClosedRound {
   OpenRound round;
   RoundSummary summary;  // all fields are set if is_announced
-  // True means that no worker of the round has reported, and the round `replaced_by` takes its
-  // place. Never true for an evaluation.
+  // True means that no worker of the round has reported. The round `replaced_by` then replaces it.
+  // Always false for an evaluation.
   bool is_lost = false;
   Round replaced_by = {};
   bool is_announced = true;  // true means that the caller announces the summary
@@ -88,7 +91,7 @@ struct CountedReport {
   absl::Duration took;                   // from the grant to the report
 };
 
-// The state of an order of a site.
+// The state of an order to a site.
 struct OrderVerdict {
   enum class Kind : uint8_t {
     kUnderWay,
@@ -103,7 +106,7 @@ struct OrderVerdict {
 
 class RoundScheduler {
  public:
-  // What survives the coordinator's process, beside WorkerAssignment::Memory of each worker.
+  // What survives the coordinator's process. WorkerAssignment::Memory is stored separately.
   struct Memory {
     WorkLedger::Memory ledger;
     std::map<Round, OpenRound::Memory> open;
@@ -113,13 +116,12 @@ class RoundScheduler {
     std::vector<RoundSummary> last_rounds;  // rounds that may not be on record
   };
 
-  // Maximum number of rounds that are remembered until they are on record. If there are more, the
-  // oldest are dropped.
+  // Maximum number of rounds in unrecorded(). Beyond this number, the oldest are dropped.
   static constexpr size_t kMaxUnrecorded = 256;
 
-  // `upstream` is the HOST:PORT of the servers that order the rounds. Empty means that there are
-  // none, and this is no site. The mode and the required number of members are always those of
-  // `job`.
+  // `upstream` is the HOST:PORT of the servers whose orders this site carries out. Empty means that
+  // this is not a site. The mode and the required number of members always come from this `job`,
+  // even after SetJob() or Restore().
   RoundScheduler(const job::JobSpec& job, int num_shards, absl::Duration lease,
                  std::string upstream, absl::Time now);
   Memory memory() const;
@@ -129,8 +131,8 @@ class RoundScheduler {
   void Resume(WorkerId worker, WorkerAssignment::Memory memory, absl::Time now) {
     assignments_[worker] = WorkerAssignment(std::move(memory), now);
   }
-  // Continues from a checkpoint, with no worker. The required number of members and the orders do
-  // not change.
+  // Continues from a checkpoint. Forgets all workers and open rounds. The required number of
+  // members and the orders of a site do not change.
   void Restore(const job::JobSpec& job, const checkpoints::LedgerState& ledger,
                const checkpoints::ProgressState& progress);
   // Uses the settings of this job for all further rounds and grants.
@@ -143,8 +145,8 @@ class RoundScheduler {
   // Returns the open rounds. With rosters there is at most one. Without rosters there is one for
   // each grant that a worker holds.
   const std::map<Round, OpenRound>& open() const { return open_; }
-  // Returns the ledger as it was before the newest round with a roster was opened. Not set means
-  // not known.
+  // Returns the ledger before the newest round was opened, if rounds have rosters. Not set means
+  // that it is not known.
   const std::optional<checkpoints::LedgerState>& before_open_round() const {
     return before_open_round_;
   }
@@ -154,8 +156,8 @@ class RoundScheduler {
 
   // Functions about the required number of members.
 
-  // Records that the cluster is ready for workers. Workers that were members before get time to
-  // come back.
+  // Records that the cluster is ready for workers. Workers that were members before then have time
+  // to come back. See MemberQuota.
   void GatherMembers(absl::Time now) { quota_.OnReady(now); }
   bool IsGathering(absl::Time now) const { return quota_.IsGathering(now); }
   sync::RequiredMembers Required(absl::Time now) const { return quota_.Required(now); }
@@ -164,60 +166,64 @@ class RoundScheduler {
     return num_members > 0 && static_cast<int>(num_members) >= Required(now).count;
   }
 
-  // Workers.
+  // Functions about workers.
+  //
   // Begins a life of the worker, or continues it.
   void BeginLife(WorkerId worker, const messages::RegisterCall& call, bool is_same_process,
                  absl::Time now) {
     assignments_[worker].BeginLife(call, is_same_process, now);
   }
-  // Records the data of the worker. Errors: those of DataSets::Admit().
+  // Records that the worker has this data. Errors: those of DataSets::Admit().
   absl::Status Admit(WorkerId worker, absl::string_view name, const messages::DatasetInfo& data) {
     return ledger_.AdmitWorker(worker, name, data);
   }
-  // Sets the progress of the worker to that of the slowest of `others`, the members that it joins.
+  // Sets the progress of a worker that has joined to the progress of the slowest other member.
+  // `others` are all other members.
   void BeginMembership(WorkerId worker, absl::Span<const RoundMember> others, absl::Time now);
-  // Must be called when the life of the worker has ended. Open rounds continue without the worker.
+  // Must be called when a life of the worker has ended. Open rounds continue without the worker.
   void EndLife(WorkerId worker, absl::Time now);
   void Forget(WorkerId worker) { assignments_.erase(worker); }
 
-  // Records that the worker asks for work, and waits until it gets work. Returns true if the wait
+  // Records that the worker asks for work. It waits until it gets work. Returns true if the wait
   // begins with this call.
   bool AskForWork(WorkerId worker) { return assignments_[worker].SetWaiting(); }
   // Records that the worker wants no new work in this life.
   void BeginLeave(WorkerId worker) { assignments_[worker].BeginLeave(); }
-  // Returns true if the worker wants to leave and no round needs anything from the worker.
-  // `is_ready` means that the servers take contributions. If they do not, no round needs anything.
+  // Returns true if the worker may leave: it wants to leave, and no round needs anything more from
+  // it. If the servers take no contributions, `is_ready` is false, and no round needs anything.
   bool MayLeave(WorkerId worker, bool is_ready) const;
   ReportVerdict Classify(WorkerId worker, const messages::RoundReport& report,
                          const job::JobSpec& job) const {
     return Of(worker).Classify(report, job);
   }
-  // Counts the report in its round, and completes the grant. If the round is not open any more, the
-  // round was committed without this worker, and the report does not count in the round. Requires:
-  // the report is of the grant that the worker holds.
+  // Counts the report in its round, and completes the grant of the worker. If the round is over
+  // already, it has ended without this worker, and the report does not count in it. Requires: the
+  // report is of the grant that the worker holds.
   CountedReport Count(WorkerId worker, const messages::RoundReport& report, const job::JobSpec& job,
                       absl::Time now);
 
-  // Records that the server of `shard` has all of the worker's contribution to the round. Returns
-  // true if the report now waits for no other server.
+  // Records that the server of `shard` has the worker's whole contribution to the round. Returns
+  // true if the worker's report now needs to wait for no other server.
   bool OnContributed(int shard, WorkerId worker, Round round);
   bool AwaitsContribution(WorkerId worker, Round round) const {
     return Of(worker).AwaitsContribution(round, num_shards_);
   }
-  // Records that the server of `shard` has attached and has said where its journal ends.
+  // Records that the server of `shard` has attached and has said where its journal ends. The
+  // reports of grants given before no longer wait for this server.
   void OnServerAttached(int shard);
 
   // Rounds. `members` are all members, ascending by ID.
 
   ClusterView View(absl::Span<const RoundMember> members, absl::Time now) const;
-  // Returns true if the job, or the order of a site, has a next round.
+  // Returns true if the job has a next round. On a site, returns true if an order waits for its
+  // round.
   bool has_next_round() const {
     return is_site() ? site_->waiting() != nullptr : !ledger_.is_exhausted();
   }
-  // Returns true if a member holds computed steps that a later round has to take, and the job has a
-  // later round.
+  // Returns true if a member holds computed steps that must go into a later round, and the job has
+  // a later round.
   bool OwesContribution(absl::Span<const RoundMember> members) const;
-  // Returns the members of the next round. Empty means that the round is not to be opened now.
+  // Returns the members of the next round. Empty means that no round can be opened now.
   std::vector<sync::RosterMember> NextRoster(absl::Span<const RoundMember> members,
                                              absl::Time now) const;
   // Opens the next round in the view `view`. `roster` is the result of NextRoster(). Requires:
@@ -227,47 +233,46 @@ class RoundScheduler {
                             WorkLedger::Computes computes, absl::Time now);
   // Closes the rounds that are over. Returns them in ascending order.
   std::vector<ClosedRound> CloseOver(absl::Span<const RoundMember> members, absl::Time now);
-  // Returns the first round of training that is not over. Workers must pull weights that include
-  // all rounds before it. Without rosters returns 0, because workers may then compute on any
-  // weights.
+  // Returns the first round of training that is not over. The weights that workers pull must
+  // include all rounds before it. Without rosters, returns 0, because workers may then compute on
+  // any weights.
   Round committed_round() const;
-  // Returns the number of rounds that are over. The weights include them once the servers have
-  // applied all contributions.
+  // Returns the number of rounds that are over. The servers may not have applied all their
+  // contributions yet.
   int64_t rounds_done() const;
-  // Drops the open rounds without a result.
+  // Forgets the open rounds. They have no result.
   void DropOpen() { open_.clear(); }
 
-  // The final evaluation. It is the only open round, and is opened when no round of training
-  // follows.
+  // Functions about the final evaluation. It begins when no round of training follows. No other
+  // round is open then.
 
-  // Returns the workers with held-out samples whose data set no waiting member has. Without one of
-  // them, the evaluation would leave out held-out samples.
+  // Returns the workers that the final evaluation lacks. They have held-out samples, and no waiting
+  // member has the same data set.
   std::vector<WorkerId> LackingForEvaluation(absl::Span<const RoundMember> members) const {
     return ledger_.LackingFor(Waiting(members));
   }
-  // Returns the members of the final evaluation. Empty means that the evaluation is not to be
-  // opened now.
+  // Returns the members of the final evaluation. Empty means that the evaluation cannot be opened
+  // now.
   std::vector<sync::RosterMember> EvaluationRoster(absl::Span<const RoundMember> members) const;
   WorkLedger::Work OpenEvaluation(absl::Span<const sync::RosterMember> roster, ViewId view,
                                   absl::Time now);
-  // Ends the final evaluation. Not set means that a worker was lost during the evaluation, and that
-  // the evaluation must be repeated. Requires: the evaluation is open, and none of its workers is
-  // missing.
+  // Ends the final evaluation. Not set means that a worker was lost from it, and that it must be
+  // repeated. Requires: the evaluation is open, and none of its workers is missing.
   std::optional<ClosedRound> EndEvaluation(absl::Time now);
 
-  // Records.
-  // Forgets this round and the rounds before it, because they are on record.
+  // Forgets this round and all earlier rounds in unrecorded(), because they were recorded.
   void OnRecorded(const RoundSummary& summary);
-  // Returns the rounds that were announced and are not known to be on record.
+  // Returns the rounds that were announced but may not be recorded yet.
   const std::deque<RoundSummary>& unrecorded() const { return unrecorded_; }
-  // Ends a pause. If no round is open, the time of the pause is left out of the trained time.
+  // Must be called at the end of a pause. If no round is open, the pause does not count in the
+  // trained time.
   void EndStandstill() {
     if (open_.empty()) progress_.OnStandstill();
   }
   // See WorkLedger::MultiplyLearningRateScale().
   void MultiplyLearningRateScale(double factor) { ledger_.MultiplyLearningRateScale(factor); }
-  // Returns the number of samples that were handed out and are lost. Samples are not lost if they
-  // were trained on, if a worker may still report them, or if an open round has counted them.
+  // Returns the number of samples that were handed out and lost. A sample is not lost if training
+  // has used it, if a worker may still report it, or if an open round has its report.
   int64_t UntrainedSamples(const job::JobSpec& job) const;
 
   // Orders of a site. See SiteCourse. All functions but is_site() require is_site().
@@ -280,9 +285,10 @@ class RoundScheduler {
     return site_->TellUpstream(words, now);
   }
   // Returns the state of an order. `has_failed` means that the job has failed. `is_over` means that
-  // no work is handed out any more.
+  // no work is handed out any more. Requires: is_site().
   OrderVerdict JudgeOrder(uint64_t number, bool has_failed, bool is_over) const;
-  // Returns the data set of the members. Not set means that there are too few members.
+  // Returns the data set that the members share. Not set means that there are fewer members than
+  // required.
   std::optional<messages::DatasetInfo> SiteData(absl::Span<const RoundMember> members,
                                                 absl::Time now) const;
 
@@ -294,12 +300,12 @@ class RoundScheduler {
                                               absl::Time now) const;
   // Returns the members that wait for work.
   std::vector<sync::RosterMember> Waiting(absl::Span<const RoundMember> members) const;
-  // Returns the order to carry out next. Null means that there is no such order, or this is no
-  // site.
+  // Returns the order to carry out next. Null means that there is none, or that this is not a site.
   const SiteOrder* WaitingOrder() const { return is_site() ? site_->waiting() : nullptr; }
   // Returns the maximum number of members of the next round.
   int MaxRosterOfNext() const;
-  // Gives the grants of the work to its members, each with the losses of the job.
+  // Opens the round of this work. Adds the losses of the job to the grants, and gives them to the
+  // members.
   void Give(WorkLedger::Work& work, absl::Time now);
   ClosedRound Close(OpenRound round, absl::Time now);
 
@@ -317,8 +323,8 @@ class RoundScheduler {
   std::deque<RoundSummary> unrecorded_;
 };
 
-// Returns the plan of the round for the shards. The plan of an evaluation has no roster: no member
-// contributes to it.
+// Returns the plan of the round for the shards. For an evaluation, it has no roster, because no
+// member contributes.
 sync::RoundPlan PlanForShards(const WorkLedger::Work& work);
 
 }  // namespace lodestar::rounds

@@ -20,8 +20,8 @@ struct RoundTimes {
   friend bool operator==(const RoundTimes&, const RoundTimes&) = default;
 };
 
-// A round that is over. If it carries an evaluation, the result is of the weights that the round
-// started from. These weights have had `round` updates.
+// A round that is over. If it has the result of an evaluation, this is for the weights before the
+// round. These weights have had `round` updates.
 struct RoundSummary {
   Round round;
   bool trained = true;                 // false: the final evaluation

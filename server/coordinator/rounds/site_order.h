@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the servers upstream order a site to do, one round of the site at a time, and its outcome.
-// Plain data. A site is a server with its workers that together are one worker of another server.
+// An order of the upstream servers to a site, and its outcome. The site carries out each order as
+// one of its rounds. Plain data. A site is a server with workers. Together they are one worker of
+// the upstream servers.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +15,15 @@ namespace lodestar::rounds {
 struct SiteOrder {
   enum class Kind : uint8_t { kTrain, kEvaluate };
   Kind kind = Kind::kTrain;
-  // True means that the weights of the site have changed since the previous order. Weights that its
-  // workers have pulled meanwhile must not be used.
+  // True means that the weights of the site have changed since the previous order. Workers must not
+  // use weights that they pulled before this order.
   bool has_new_weights = false;
-  // For kTrain. The fields are as in Grant, for all members together.
+  // The next fields are for kTrain. They are as in Grant, but for all members together.
   int64_t first_sample = 0;
   int64_t first_position = 0;
   int64_t num_samples = 0;             // for all local steps together
   std::vector<double> learning_rates;  // one per local step
-  // For kEvaluate. The fields are as in Grant.
+  // The next fields are for kEvaluate. They are as in Grant, but for all members together.
   int64_t first_heldout_sample = 0;
   int64_t num_heldout_samples = 0;
   int64_t evaluation_set_size = 0;

@@ -11,7 +11,7 @@
 namespace lodestar::rounds {
 namespace {
 
-// Returns the mean of the speeds that are known, or 1 if none is.
+// Returns the mean of the known speeds. Returns 1 if none is known.
 double MeanOfKnown(absl::Span<const double> speeds) {
   double sum = 0.0;
   int known = 0;
@@ -34,8 +34,7 @@ int CutSteps(job::Balance balance, int steps, double speed, double fastest) {
   return balance == job::Balance::kSpeed ? StepsBySpeed(steps, speed, fastest) : steps;
 }
 
-// Uses the largest-remainder method. Then moves single samples so that each worker has at least
-// one.
+// Uses the largest-remainder method, but gives each worker at least one sample.
 std::vector<int64_t> CutBySpeed(int64_t total, absl::Span<const double> speeds) {
   const int count = static_cast<int>(speeds.size());
   LODESTAR_CHECK(count >= 1 && total >= count) << total << " samples for " << count;
@@ -54,9 +53,8 @@ std::vector<int64_t> CutBySpeed(int64_t total, absl::Span<const double> speeds) 
   }
   std::vector<int> order(count);
   std::iota(order.begin(), order.end(), 0);
-  // Sorts the workers in the order in which they get one sample more. Workers that got one sample
-  // instead of none may make the total too high. Then the last workers of the order get one sample
-  // less.
+  // `order` begins with the worker that is the first to get one more sample. If the minimum of one
+  // sample has made the sum too high, the last workers in `order` get one sample less.
   const auto by_remainder = [&](int a, int b) { return remainders[a] > remainders[b]; };
   std::stable_sort(order.begin(), order.end(), by_remainder);
   for (int next = 0; given < total; next = (next + 1) % count, ++given) ++parts[order[next]];

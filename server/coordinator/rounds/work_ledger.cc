@@ -28,7 +28,8 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const sync::Roste
   LODESTAR_CHECK(!is_exhausted() && !roster.empty()) << "round " << state_.next_round;
   const int64_t round = state_.next_round++;
   const bool is_deferred = job::DefersContributions(job_);
-  // Steps that are computed in the last round would be lost, because no later round takes them.
+  // No later round could take the steps that members compute in the last round. So the last round
+  // has none.
   const bool is_idle = is_deferred && (computes == Computes::kNo || is_exhausted());
   const int count = static_cast<int>(roster.size());
   std::vector<double> roster_speeds = speeds.roster;
@@ -68,8 +69,8 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const sync::Roste
   }
   if (is_evaluation_due_ && evaluations_.can_begin()) {
     is_evaluation_due_ = false;
-    // If the roster is as large as it can be, the batch has no samples for the other workers. Their
-    // data is not trained on, and so not evaluated.
+    // If the roster has its maximum size, the batch has no samples for other workers. Data sets
+    // that only other workers have are not trained on, so they are not evaluated.
     const bool is_full = static_cast<int>(roster.size()) == max_roster();
     evaluations_.Begin(EvaluationParts(is_full ? DataSetsOf(roster) : data_.Present()));
   }
@@ -78,7 +79,7 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const sync::Roste
 }
 
 int WorkLedger::max_roster_of(const SiteOrder& order) {
-  // Members may have no samples to evaluate, so an evaluation can have any number of members.
+  // In an evaluation, members may have no samples. So any number of members is possible.
   if (order.kind == SiteOrder::Kind::kEvaluate) return std::numeric_limits<int>::max();
   const auto steps = static_cast<int64_t>(order.learning_rates.size());
   return static_cast<int>(
@@ -103,8 +104,8 @@ WorkLedger::Work WorkLedger::OpenOrdered(const SiteOrder& order, ViewId view,
   grant.kind = is_training ? messages::Grant::Kind::kTrain : messages::Grant::Kind::kEvaluate;
   grant.round = round;
   grant.view = view;
-  // With new weights, min_round must differ from the min_round of weights that workers pulled ahead
-  // of the grant. Workers then discard those weights.
+  // Workers may already have pulled weights for this grant. If the weights are new, they must
+  // discard what they pulled. They do so if the min_round of the grant differs.
   grant.min_round = order.has_new_weights ? Round(0) : min_round;
   grant.total_rounds = total_rounds();
   if (!is_training) {
@@ -166,7 +167,7 @@ std::optional<HeldoutSums> WorkLedger::CloseRound(Round round, int64_t num_sampl
 }
 
 void WorkLedger::LoseRound(Round round) {
-  // An evaluation that was due with the lost round is due again with the round that takes its
+  // If an evaluation was due with the lost round, it is due again with the round that takes its
   // place.
   if (PlaceOf(round) == evaluated_place_) --evaluated_place_;
   ++state_.lost_rounds;
@@ -238,8 +239,8 @@ int64_t WorkLedger::HeldoutSamplesOf(absl::Span<const size_t> data_sets) const {
   return total;
 }
 
-// Cuts by size. The held-out samples of all sets are laid end to end, and the job's samples are
-// spread evenly over them. Each set gets the samples that fall into its range.
+// Cuts the evaluation set in proportion to the sizes of the data sets. Rounds the running sums, so
+// that the parts add up to the wanted number.
 std::vector<EvaluationCourse::Part> WorkLedger::EvaluationParts(
     absl::Span<const size_t> data_sets) const {
   const int64_t total = HeldoutSamplesOf(data_sets);

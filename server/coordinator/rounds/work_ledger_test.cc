@@ -110,8 +110,8 @@ TEST(WorkLedgerTest, BySpeedWhoHasRoundsOfItsOwnMakesFewerSteps) {
   EXPECT_EQ(slow.local_steps, 2);
   EXPECT_EQ(slow.num_samples, 10);
   ASSERT_EQ(slow.learning_rates.size(), 2u);
-  // The two steps of the slow worker span the same part of the schedule as the steps of the fast
-  // worker.
+  // The two steps of the slow worker together cover the same part of the schedule as all steps of
+  // the fast worker.
   EXPECT_NEAR(slow.learning_rates[0] - slow.learning_rates[1], 0.05, 1e-12);
   const messages::Grant next = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
   EXPECT_EQ(next.local_steps, 8);
@@ -144,7 +144,7 @@ TEST(WorkLedgerTest, ADeferredContributionStandsForWhatIsInHand) {
   const WorkLedger::Work work = ledger.OpenRound(ViewId(1), roster, Round(0));
   EXPECT_EQ(work.plan.roster[0].num_samples, 40);
   EXPECT_EQ(work.plan.roster[1].num_samples, 0);
-  // The first window has two of the five steps of a cycle.
+  // A cycle has five steps. The first round has two of them.
   EXPECT_EQ(work.grants[0].local_steps, 2);
   EXPECT_EQ(work.grants[0].num_samples, 16);
   EXPECT_EQ(work.grants[1].first_sample, 16);

@@ -10,15 +10,13 @@
 namespace lodestar::rounds {
 namespace {
 
-// Factor by which the times of earlier rounds are multiplied when a round is added. So about ten
+// Each round multiplies the times of the rounds before it by this factor. So about the last ten
 // rounds count.
 constexpr double kTimeMemory = 0.9;
-// Factor by which the sums of earlier rounds are multiplied when the speed of a round is added. So
-// about two rounds count.
+// Each round multiplies the sums for the speed by this factor. So about the last two rounds count.
 constexpr double kSpeedMemory = 0.5;
 
-// Maximum number of predictions in one report, so that the sum over any number of workers is
-// finite.
+// Maximum number of predictions in one report. It keeps sums over many workers finite.
 constexpr int64_t kMaxPredictions = int64_t{1} << 40;
 
 double NonNegativeSeconds(absl::Duration duration) {
@@ -44,7 +42,8 @@ void WorkerAssignment::BeginLife(const messages::RegisterCall& call, bool is_sam
     computed_samples_ = before.computed_samples_;
     computed_seconds_ = before.computed_seconds_;
   }
-  // These times are by this server's clock, so they leave out how long the registration travelled.
+  // Both times are by this server's clock. So they leave out the time that the registration needed
+  // to arrive.
   if (call.process.age.has_value() && !memory_.process_began_at.has_value() &&
       !memory_.start_to_contribution.has_value()) {
     memory_.process_began_at = now - *call.process.age;
@@ -147,7 +146,7 @@ void WorkerAssignment::Complete(const messages::RoundReport& report, const job::
     if (job::DefersContributions(job)) {
       std::vector<int64_t>& in_hand = memory_.samples_in_hand;
       in_hand.push_back(report.leaves_nothing_in_hand ? 0 : memory_.grant->num_samples);
-      // The contributions of older grants are in all fragments.
+      // The contributions of grants before these are in all fragments.
       if (static_cast<int>(in_hand.size()) > job.fragments) in_hand.erase(in_hand.begin());
     }
   }

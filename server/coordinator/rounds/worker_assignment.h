@@ -50,12 +50,12 @@ class WorkerAssignment {
     // Times from the start and from the registration of the process to its first contribution.
     std::optional<absl::Duration> start_to_contribution;
     std::optional<absl::Duration> registration_to_contribution;
-    // With DefersContributions(): number of samples of each grant of this life whose contribution
-    // is not in all fragments yet. The newest grant is last.
+    // Used with DefersContributions(). Has an entry for each grant of this life whose contribution
+    // is not in all fragments yet: the number of its samples. The newest grant is last.
     std::vector<int64_t> samples_in_hand;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
-  // Shares of the worker's time in recent rounds, by its reports.
+  // Speed of the worker in recent rounds, and how it spent its time, by its reports.
   struct Rates {
     double samples_per_second = 0.0;
     double compute_share = 0.0;
@@ -65,27 +65,30 @@ class WorkerAssignment {
   };
 
   WorkerAssignment() = default;
-  // Continues from the memory of an earlier process of the coordinator. Times start at `now`.
+  // Continues from the memory of an earlier process of the coordinator. given_at() and idle_since()
+  // are then `now`.
   WorkerAssignment(Memory memory, absl::Time now);
   const Memory& memory() const { return memory_; }
 
-  // Begins a life. Counts that cover all lives are not reset. Counts of the process are not reset
-  // if `is_same_process`.
+  // Begins a life. Continues the counts over all lives. If `is_same_process`, also continues the
+  // times and the speed of the process. Resets everything else.
   void BeginLife(const messages::RegisterCall& call, bool is_same_process, absl::Time now);
   void EndLife();
-  // Records that the worker has joined. `progress` is the number of rounds that the slowest member
-  // has completed.
+  // Records that the worker has joined. `progress` is the progress() of the slowest member.
   void BeginMembership(int64_t progress, absl::Time now);
 
-  // Records that the worker asks for a grant. From now on it waits for a grant, until its life
-  // ends. It does not wait if it holds a grant, or if it leaves and owes no contribution. Returns
-  // true if the wait begins with this call.
+  // Records that the worker asks for a grant. It then waits until it gets a grant or its life ends.
+  // It does not wait in these cases:
+  // - It holds a grant.
+  // - It leaves and owes no contribution.
+  // Returns true if the wait begins with this call.
   bool SetWaiting() {
     const bool was_waiting = memory_.is_waiting;
     memory_.is_waiting = !memory_.grant.has_value() && (!memory_.is_leaving || owes_contribution());
     return memory_.is_waiting != was_waiting;
   }
-  // Records that the worker wants no new work in this life.
+  // Records that the worker wants no new work in this life. It waits on only if it owes a
+  // contribution.
   void BeginLeave() {
     memory_.is_leaving = true;
     memory_.is_waiting = memory_.is_waiting && owes_contribution();
@@ -101,25 +104,27 @@ class WorkerAssignment {
   // Records that the server of `shard` has the whole contribution to the grant that the worker
   // holds.
   void OnContributed(int shard) { contributed_to_.insert(shard); }
-  // Returns true if the worker holds a grant of this round, and fewer than `num_shards` servers
-  // have all of its contribution.
+  // Returns true if the worker holds a grant of this round, and some of the `num_shards` servers
+  // lack its whole contribution.
   bool AwaitsContribution(Round round, int num_shards) const;
   // Records that the server of `shard` has attached and has said where its journal ends.
   void OnServerAttached(int shard) { attached_since_grant_.insert(shard); }
-  // Returns true if the worker holds a grant of this round for training, and its report must still
-  // wait for the server of `shard`. That is so if the server has neither attached since the grant
-  // nor reported that it has all of the contribution.
+  // Returns true if the report of this round must wait for the server of `shard`. This is so if the
+  // worker holds a grant of this round for training, and since the grant the server has done
+  // neither of the following:
+  // - It has attached.
+  // - It has reported that it has the whole contribution.
   bool AwaitsJournal(Round round, int shard) const;
   bool AwaitsJournals(Round round, int num_shards) const;
 
   ReportVerdict Classify(const messages::RoundReport& report, const job::JobSpec& job) const;
-  // Completes the grant that the worker holds.
+  // Completes the grant that the worker holds, as `report` says.
   void Complete(const messages::RoundReport& report, const job::JobSpec& job, absl::Time now);
-  // Returns the number of samples that the worker's contribution to the next round was computed on.
+  // Returns the number of samples that were used for the worker's contribution to the next round.
   int64_t SamplesInHand() const;
-  // Returns the number of samples that were handed out in this life and are in no report yet.
+  // Returns the number of samples that the worker got in this life and has not reported yet.
   int64_t UnreportedSamples(const job::JobSpec& job) const;
-  // Returns true if the worker computes, or has computed, steps that no round has taken yet.
+  // Returns true if the worker has computed steps that no round has taken yet.
   bool owes_contribution() const {
     return !memory_.samples_in_hand.empty() && memory_.samples_in_hand.back() > 0;
   }
@@ -127,11 +132,11 @@ class WorkerAssignment {
   bool has_completed_round() const { return memory_.rounds_completed > 0; }
   // Returns true if the worker has completed work in this life.
   bool has_reported() const { return memory_.last_reported >= 0; }
-  // Returns the number of rounds completed in this life, plus the progress that the slowest member
-  // had when the worker joined.
+  // Returns the progress of the worker: the number of rounds that it has completed in this life,
+  // plus the progress of the slowest member when it joined.
   int64_t progress() const { return memory_.progress; }
-  // Returns the samples per second that the worker computes, by its reports. 0 means that there is
-  // no report yet. The last round has half of the weight.
+  // Returns the speed of the worker in samples per second, by its reports. The last round has half
+  // of the weight. 0 means that it is not known yet.
   double compute_speed() const {
     return computed_seconds_ > 0.0 ? computed_samples_ / computed_seconds_ : 0.0;
   }
@@ -154,7 +159,7 @@ class WorkerAssignment {
   double compute_seconds_ = 0.0;  // fading sums over the last rounds
   double communication_seconds_ = 0.0;
   double wait_seconds_ = 0.0;
-  // Number of rounds in the three sums above. Earlier rounds count less, as in the sums.
+  // Number of rounds in the three sums above, with the same weights.
   double timed_rounds_ = 0.0;
 };
 

@@ -7,8 +7,8 @@
 namespace lodestar::shards {
 namespace {
 
-// Returns true if the newest checkpoint has all rounds that the shard knows. Used for a shard that
-// has carried out commands of another journal than this one.
+// Returns true if the newest checkpoint has all rounds of this shard. Used for a shard that has
+// carried out commands of another journal.
 bool HasRoundsOf(const std::optional<KnownCheckpoint>& checkpoint, const JournalPlace& shard) {
   if (!checkpoint.has_value()) return shard.highest_round < 0;
   const bool is_complete =
@@ -16,7 +16,8 @@ bool HasRoundsOf(const std::optional<KnownCheckpoint>& checkpoint, const Journal
   return is_complete || shard.highest_round < checkpoint->round.value();
 }
 
-// Returns what the shard knows and the journal lacks. Not set means that the journal lacks nothing.
+// Returns what the shard knows beyond the end of the journal. Not set means that it knows nothing
+// more.
 std::optional<LaterKnowledge> LaterIn(const ShardKnowledge& shard, const JournalFacts& facts,
                                       const std::optional<ResumedMemory>& resumed) {
   using Kind = LaterKnowledge::Kind;
@@ -29,7 +30,8 @@ std::optional<LaterKnowledge> LaterIn(const ShardKnowledge& shard, const Journal
       later.kind = Kind::kShardRecord;
       return later;
     }
-    // A granted round of an asynchronous mode has no command, so the rounds are compared as well.
+    // In an asynchronous mode, no command tells a shard of a granted round. So the rounds are
+    // compared, too.
     const bool has_later_round = resumed.has_value() &&
                                  shard.memory_of == resumed->server_incarnation &&
                                  shard.journal.highest_round >= resumed->next_round.value();
@@ -44,8 +46,8 @@ std::optional<LaterKnowledge> LaterIn(const ShardKnowledge& shard, const Journal
   return later;
 }
 
-// Returns what the newest checkpoint has and the journal lacks. Not set means that the journal
-// lacks nothing.
+// Returns what the newest checkpoint has beyond the end of the journal. Not set means that it has
+// nothing more.
 std::optional<LaterKnowledge> LaterIn(const KnownCheckpoint& checkpoint, const JournalFacts& facts,
                                       const std::optional<ResumedMemory>& resumed) {
   using Kind = LaterKnowledge::Kind;

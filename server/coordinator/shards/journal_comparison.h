@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Finds out whether the coordinator's journal is older than what shards and checkpoints know, for
-// example because its disk was restored from a snapshot. Also finds out whether the journal is
-// damaged or missing although it has acknowledged rounds. Pure. The caller compares once per
-// process, when all shards have attached and before it answers a worker.
+// Finds out whether the coordinator's journal has lost something. There are two cases:
+// - The journal is older than what shards and checkpoints know, for example because its disk was
+//   restored from a snapshot.
+// - The journal is damaged or missing, although it has acknowledged rounds.
+//
+// Pure. The caller compares once per process, when all shards have attached and before it answers a
+// worker.
 #pragma once
 
 #include <cstdint>
@@ -29,24 +32,24 @@ struct KnownCheckpoint {
 // What the coordinator's process found when it began.
 struct JournalFacts {
   std::string folder;  // folder of the coordinator's journal; empty means that there is no journal
-  // Last record of the journal. `number` without `journal_id` means that an earlier release wrote
-  // the journal.
+  // Last record of the journal. If an earlier release wrote the journal, it has a `number` but no
+  // `journal_id`.
   CoordinatorRecord end;
   // A message for operators that says why the journal cannot be read. Empty means that the journal
   // is not damaged. If it is damaged, all of `end` is 0.
   std::string damage;
-  // Random ID for the journal of this process, if the process begins a new journal.
+  // Random ID for a new journal, if this process begins one.
   uint64_t new_journal_id = 0;
   std::optional<KnownCheckpoint> newest;
-  // True means that the operator has chosen where to start from, so nothing counts as lost.
+  // True means that the operator has chosen what to start from. Then nothing counts as lost.
   bool is_excused = false;
   std::optional<Round> accepted_loss;  // --accept_loss
-  // True means that a replica takes the server's place. It may lack records, so their loss is
+  // True means that a replica has taken the server's place. It may lack records. Their loss is
   // accepted.
   bool is_promoted = false;
 };
 
-// Memory of a coordinator that continues from its journal.
+// What the journal says, if the coordinator continues from it.
 struct ResumedMemory {
   uint64_t server_incarnation = 0;
   Round next_round;  // rounds before it were opened or granted
@@ -59,7 +62,7 @@ struct ShardKnowledge {
   JournalPlace journal;
 };
 
-// Something that is later than the end of the journal.
+// Something that a shard or a checkpoint knows beyond the end of the journal.
 struct LaterKnowledge {
   enum class Kind : uint8_t {
     kShardRecord,             // `shard` has obeyed the later `record`, and knows `round`.
@@ -90,7 +93,7 @@ std::optional<JournalLoss> FindJournalLoss(const JournalFacts& facts,
                                            const std::optional<ResumedMemory>& resumed,
                                            absl::Span<const ShardKnowledge> shards);
 
-// Says whether the operator accepts a loss.
+// Whether the operator accepts a loss.
 enum class LossAcceptance : uint8_t {
   kNone,
   kAccepted,

@@ -48,7 +48,8 @@ TEST(JournalComparisonTest, FindsNothingWhereAllFollowWhatIsThere) {
   JournalFacts facts = Facts({kOurs, 100});
   facts.newest = Checkpoint(Round(200), kOurs, 100);
   EXPECT_FALSE(FindJournalLoss(facts, kMemory, {{Shard({kOurs, 100}, 300)}}).has_value());
-  // Servers of an earlier release and servers without a journal know no record of the coordinator.
+  // Servers of an earlier release, and servers without a journal, do not report a record of the
+  // coordinator's journal.
   EXPECT_FALSE(FindJournalLoss(facts, kMemory, {{Shard({}, 2001)}}).has_value());
   EXPECT_FALSE(FindJournalLoss(Facts({}), std::nullopt, {{Shard({}, -1, 0)}}).has_value());
 }
@@ -100,8 +101,7 @@ TEST(JournalComparisonTest, DamagedJournalIsLossUnlessCheckpointIsComplete) {
   EXPECT_FALSE(loss->next_round.has_value());
   facts.newest->journal.is_complete = true;
   EXPECT_FALSE(FindJournalLoss(facts, std::nullopt, {}).has_value());
-  // A checkpoint of an earlier release does not say what the journal had, and neither does a
-  // missing one.
+  // Neither a checkpoint of an earlier release nor a missing checkpoint says what the journal had.
   for (const auto& newest : {std::optional(Checkpoint(Round(2000), /*journal_id=*/0, 0)),
                              std::optional<KnownCheckpoint>()}) {
     facts.newest = newest;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The state of a server's journal. The server sends it with every sign of life.
+// JournalState is what a server reports about its journal with every sign of life. JournalPlace is
+// what it reports when it attaches.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ struct JournalState {
   int64_t bytes = 0;
   // Message that says why the server can acknowledge nothing at present. Empty means that it can.
   std::string trouble = "";
-  // Message that says where the journal's replica is, and what the replica has. Empty means that
+  // Message about the journal's replica: where it is and which records it has. Empty means that
   // there is no replica.
   std::string replica = "";
   // Number of the last record on disk. 0 means that there is no record.
@@ -29,15 +30,15 @@ struct CoordinatorRecord {
 
 // What a server reports about its journal when it attaches. All zeros mean that it has no journal.
 struct JournalPlace {
-  // Number of the first segment that this process writes. Each process that continues with a
-  // journal has a higher number than the processes before it.
+  // Number of the first segment that this process of the server writes. It is higher than those of
+  // earlier processes with this journal.
   uint64_t first_segment = 0;
   uint64_t end = 0;         // last record on disk
   uint64_t process_id = 0;  // random ID of this process; 0 means not known
   // Newest record of the coordinator's journal whose commands this server has carried out.
   CoordinatorRecord follows = {};
-  // Highest round, in this incarnation of the servers, that was opened on this server or has a
-  // contribution on it. -1 means none.
+  // Highest round of this incarnation of the servers that was opened on this server, or of which
+  // this server has a contribution. -1 means none.
   int64_t highest_round = -1;
 };
 

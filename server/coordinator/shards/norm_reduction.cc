@@ -7,8 +7,8 @@
 namespace lodestar::shards {
 namespace {
 
-// Number of rounds whose totals are stored. A shard is at most one round behind the others, so it
-// can have missed only the totals of the last two rounds.
+// Number of rounds whose totals are stored. A shard needs at most the last two totals, because it
+// is at most one round behind the others.
 constexpr size_t kKeptTotals = 4;
 
 }  // namespace

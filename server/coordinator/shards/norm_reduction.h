@@ -13,8 +13,8 @@
 
 namespace lodestar::shards {
 
-// Stores one vector of sums per shard for each open round. Also stores the totals of the last few
-// rounds, for shards that have not received them.
+// Stores the sums of each shard for each open round. Also stores the totals of the last few rounds,
+// for shards that have not received them.
 class NormReduction {
  public:
   // What this object knows beside the number of shards.
@@ -28,12 +28,12 @@ class NormReduction {
       : num_shards_(num_shards), memory_(std::move(memory)) {}
   const Memory& memory() const { return memory_; }
 
-  // Adds a shard's sums of squares of the averaged gradient, one per segment in the order of the
-  // parameter space. They replace earlier sums of this shard for the round. Returns true if the
-  // total of the round is known, also if it was known before.
+  // Adds a shard's sums of squares of the averaged gradient. There is one sum per segment, in the
+  // order of the parameter space. They replace earlier sums of this shard. Returns true if the
+  // total of the round is known now, or was known before.
   bool Add(Round round, int shard, std::vector<double> segment_sums);
-  // Returns the total of a round. Sums from left to right over the segments of shard 0, then those
-  // of shard 1, and so on. So the total is the same to the bit for any number of shards. Requires:
+  // Returns the total of a round. It adds up the segments of shard 0, then those of shard 1, and so
+  // on. Because of this order, the total is the same to the bit for any number of shards. Requires:
   // Add() has returned true for the round.
   double TotalOf(Round round) const { return memory_.totals.at(round); }
   const std::map<Round, double>& totals() const { return memory_.totals; }

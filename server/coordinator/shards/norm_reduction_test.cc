@@ -8,7 +8,7 @@ namespace lodestar::shards {
 namespace {
 
 TEST(NormReductionTest, SumsSegmentsInOrderOfShardWhateverTheOrderOfArrival) {
-  // 1e16 + 1 loses the 1, so the result depends on the order of the sum.
+  // 1e16 + 1 loses the 1, so the order of the sum matters.
   NormReduction norms(2);
   EXPECT_FALSE(norms.Add(Round(0), 1, {1.0, -1e16}));
   ASSERT_TRUE(norms.Add(Round(0), 0, {1e16}));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Commands of the coordinator to the shards. Each command goes to all shards. A shard obeys its
-// commands in their order. If a command comes twice, the second one changes nothing. Answers come
-// later, as events (shard_event.h).
+// Commands of the coordinator to the shards. Each command goes to all shards. A shard carries out
+// its commands in order. If it gets a command twice, the second one changes nothing. It answers
+// later, with events (shard_event.h).
 #pragma once
 
 #include <cstdint>
@@ -41,10 +41,10 @@ struct SharedFolder {
   uint64_t claim_id = 0;  // claim ID of the coordinator's FolderLock in the folder
 };
 
-// Makes a server discard everything and start from the source. Answer: ShardLoaded.
+// Makes a server discard everything and load weights from `source`. Answer: ShardLoaded.
 struct AssignCommand {
-  // Number of this incarnation of the servers. It is above the incarnations of all workers that
-  // began under earlier servers, and below those that begin from now on.
+  // Number of this incarnation of the servers. Incarnations of workers that began earlier are
+  // lower. Those that begin from now on are higher.
   uint64_t server_incarnation = 0;
   job::JobSpec job;  // its learning rate includes the changes by rollbacks
   std::shared_ptr<const messages::ClusterMap> map;
@@ -57,8 +57,8 @@ struct OpenRoundCommand {
   sync::RoundPlan plan;
 };
 
-// Closes the round. According to their reports, these members have sent their parts. Answer:
-// WorkerFault for each member whose part is missing.
+// Closes the round. `reported` are the members that have reported it, and so have sent their parts.
+// Answer: WorkerFault for each of them whose part is missing.
 struct CloseRoundCommand {
   Round round;
   std::vector<sync::RosterMember> reported;
@@ -75,21 +75,20 @@ struct DropCommand {
   std::string reason;
 };
 
-// Captures each bucket and writes it into `directory`, which is created if it does not exist.
-// Answer: ShardSaved.
+// Makes a server capture each of its buckets and write it into `directory`. The server creates the
+// directory if it does not exist. Answer: ShardSaved.
 struct SaveCommand {
   // Each bucket is captured when it is about to collect this round. Not set means that each bucket
-  // is captured as it is.
+  // is captured at once.
   std::optional<Round> round;
   std::string directory;
-  // Claim ID of the coordinator's SharedFolder now. It differs from the ID in AssignCommand if a
-  // new process of the coordinator continues the job. 0 means that the ID in AssignCommand is still
-  // valid.
+  // Present claim ID of the coordinator's SharedFolder. It differs from the ID in AssignCommand if
+  // a new process of the coordinator has continued the job. 0 means that the ID in AssignCommand is
+  // still valid.
   uint64_t folder_claim_id = 0;
 };
 
-// Reports that the files of a SaveCommand are now a checkpoint. A process that starts from it needs
-// no older data.
+// Reports that the files of a SaveCommand are now a checkpoint. Older data is not needed any more.
 struct PublishedCommand {
   std::string directory;  // directory of the SaveCommand
   std::string path;       // path of the checkpoint
@@ -111,8 +110,8 @@ struct AskConnectionsCommand {
 // Makes the servers exit.
 struct StopCommand {
   std::string failure;  // why the job or the server has failed; empty if neither has
-  // Instance of the only server that exits. The job then waits for another server of its shard. 0
-  // means that all servers exit.
+  // If not 0, only the server with this instance exits, and the job waits for another server of its
+  // shard. 0 means that all servers exit.
   uint64_t instance_id = 0;
 };
 
@@ -120,8 +119,8 @@ using ShardCommand = std::variant<AssignCommand, OpenRoundCommand, CloseRoundCom
                                   MembersCommand, DropCommand, SaveCommand, PublishedCommand,
                                   NormTotalCommand, AskConnectionsCommand, StopCommand>;
 
-// A command that is sent to one shard again, because its server may have missed the command while
-// it was not connected.
+// A command that is sent again to one shard. Its server may have missed the command while it was
+// not connected.
 struct RepeatedCommand {
   int shard = 0;
   ShardCommand command;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Events that a shard sends to the coordinator: answers to commands (shard_command.h), and what the
-// shard finds by itself. No event has an answer of its own. Acknowledged contributions are no
-// events, because they have an answer: they are calls of Coordinator::OnContributed().
+// Events that a shard sends to the coordinator. Some are answers to commands (shard_command.h).
+// Others report what the shard has found. The coordinator does not answer an event. A contribution
+// that a shard has acknowledged is not an event, because it needs an answer. It is a call of
+// Coordinator::OnContributed().
 #pragma once
 
 #include <cstdint>
@@ -33,22 +34,22 @@ struct ShardSaved {
   absl::StatusOr<std::string> manifest_part;  // text of FormatShardManifest()
 };
 
-// Carries the sums of squares of the averaged gradient, one per segment. The coordinator answers
-// with a NormTotalCommand.
+// Has the shard's sums of squares of the averaged gradient, one per segment. The coordinator
+// answers with a NormTotalCommand.
 struct ShardSquareSums {
   uint64_t server_incarnation = 0;
   Round round;
   std::vector<double> sums;
 };
 
-// Reports that the update of the round has made weights or optimizer state NaN or Inf.
+// Reports that the update of the round has made some weights or optimizer state NaN or Inf.
 struct ShardDiverged {
   uint64_t server_incarnation = 0;
   Round round;
   std::string text;
 };
 
-// Reports that the shard can still save what it has, but cannot continue. The job ends with this
+// Reports that the shard cannot continue, but can still save what it has. The job ends with this
 // error after a last checkpoint.
 struct ShardFailing {
   uint64_t server_incarnation = 0;
@@ -58,8 +59,8 @@ struct ShardFailing {
 // Answer to AskConnectionsCommand.
 struct ShardConnections {
   messages::WorkerLife life;
-  // True means that the other end has closed all connections over which this life has pushed or
-  // pulled.
+  // True means that the other end has closed all connections that this life has used to push or
+  // pull.
   bool are_closed = false;
 };
 
@@ -74,7 +75,7 @@ struct ShardAlarm {
   Ends ends = Ends::kWithJournalTrouble;
 };
 
-// Reports that the server was told to stop, and exits.
+// Reports that the server exits, because it was told to stop.
 struct ShardExiting {};
 
 using ShardEvent =

@@ -47,8 +47,8 @@ AttachVerdict ShardFleet::JudgeAttach(const Attachment& attachment,
   // Servers of an earlier release do not report their journals: first_segment is then 0.
   const bool lacks_records = journal.first_segment != 0 && HasLostRecords(shard, journal);
   // A journal that has gone back to an older state may begin with a lower segment than before. The
-  // process that attaches holds the folder of the journal. So no server that is away can continue
-  // with this journal.
+  // process that attaches has the folder of the journal. So a server that is away cannot be using
+  // this journal.
   const bool may_be_followed = !lacks_records || !server.is_away();
   if (may_be_followed && IsHeldBy(shard, instance_id) && IsFollowed(shard, journal.first_segment)) {
     return {.kind = AttachVerdict::Kind::kFollowed};
@@ -67,7 +67,8 @@ AttachVerdict ShardFleet::JudgeNewMemory(const Attachment& attachment, const Att
                                        ? AttachVerdict::Kind::kLosesUntold
                                        : AttachVerdict::Kind::kLoses};
   if (IsHeldBy(attachment.shard, attachment.instance_id)) {
-    // The process has already loaded. This call has come late, over an earlier connection.
+    // The process has loaded since it made this call. The call comes late, over an earlier
+    // connection.
     if (server.state == State::kServing && attachment.memory_of < server_incarnation_ &&
         !facts.is_comparing) {
       return {.kind = AttachVerdict::Kind::kLate};

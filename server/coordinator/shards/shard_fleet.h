@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Holds the state of the servers of the shards: which server has which shard, whether the server is
-// there and ready, what it knows of rounds and records, and the sums over all servers. The fleet
-// decides and remembers. The caller passes facts in, writes the messages and carries out the
-// verdicts. Pure.
+// Holds the state of the servers of the shards: which server has which shard, whether it is
+// connected and ready, and what it knows of rounds and records. Also holds the sums over all
+// servers. The fleet decides and remembers. The caller passes facts in, writes the messages and
+// carries out the verdicts. Pure.
 //
 //   kMissing --Attach--> kAttached --MarkLoading--> kLoading --MarkServing--> kServing
 //      ^                     |                          |                        |
 //      +------- Lose --------+--------------------------+------------------------+
 //
-// A server is lost if its memory is lost. A server that is not connected or not heard of is only
-// away: it can continue where it was.
+// A server is lost if its memory is lost. A server that is not connected or is silent is only away:
+// it can continue with its memory.
 #pragma once
 
 #include <cstdint>
@@ -48,12 +48,11 @@ struct AttachFacts {
   bool is_comparing = false;  // journals have not been compared yet
   bool is_resumed = false;    // the coordinator's memory was in its journal
   bool is_ready = false;      // the servers have weights
-  // Address at which workers look for the server of the shard. Not set means that workers have no
-  // address.
+  // Address that the cluster map has for the shard. Not set means that there is no map yet.
   std::optional<absl::string_view> address_in_map = std::nullopt;
 };
 
-// Says how the server of a shard has lost its memory.
+// Why the memory of a shard's server is lost.
 struct ShardLoss {
   enum class Kind : uint8_t {
     kCutOff,            // The server had no memory: it was cut off before its assignment.
@@ -72,7 +71,7 @@ struct ShardLoss {
   friend bool operator==(const ShardLoss&, const ShardLoss&) = default;
 };
 
-// Says what to do about a server that attaches.
+// The verdict on a server that attaches.
 struct AttachVerdict {
   enum class Kind : uint8_t {
     kGoesOn,       // The server still has its memory. Call ShardFleet::GoOn().
@@ -103,10 +102,11 @@ class ShardFleet {
     absl::Time since;  // time when `state` was reached
     bool is_connected = false;
     absl::Time heard_at;  // time of the last sign of life
-    // Time since which the server is not connected, or silent. Not set means not away.
+    // Time since which the server is away, because it is not connected or is silent. Not set means
+    // that it is not away.
     std::optional<absl::Time> away_since = std::nullopt;
     bool is_told = false;  // operators were told that the server is away
-    // Time since which the server has run without a gap, by its signs of life.
+    // Time since which the server has run without a gap. Known from its signs of life.
     absl::Time runs_since = absl::InfinitePast();
     JournalState journal = {};   // from the last sign of life
     uint64_t journal_end = 0;    // highest end that was reported
@@ -133,12 +133,11 @@ class ShardFleet {
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
-  // The patience with servers is `lease`, but at least 5 seconds. A server that is silent for
-  // longer than the patience counts as away. If it stays away for longer than the patience,
-  // operators are told.
+  // The patience is `lease`, but at least kLeastPatience. A server that is silent for longer than
+  // this counts as away. Operators are told if it stays away for longer than this again.
   ShardFleet(int num_shards, absl::Duration lease, absl::Time now);
   Memory memory() const;
-  // Continues from the memory. Its servers serve, and are away until they attach.
+  // Continues from the memory. All its servers count as serving. They are away until they attach.
   void Resume(Memory memory, absl::Time now);
 
   bool Has(int shard) const { return shard >= 0 && shard < static_cast<int>(servers_.size()); }
@@ -149,26 +148,29 @@ class ShardFleet {
   // Functions for servers that attach or are lost. Functions with a parameter `shard` require
   // Has(shard), unless they say otherwise.
 
-  // Decides what to do about a server that attaches. Changes nothing. If the shard's memory is
-  // lost, handle the loss before Attach(). Handle the end of the server's former connection before
-  // GoOn().
+  // Decides what to do about a server that attaches. Changes nothing. The caller must then do the
+  // following:
+  // - If the shard's memory is lost, handle the loss before Attach().
+  // - Handle the end of the server's former connection before GoOn().
   AttachVerdict JudgeAttach(const Attachment& attachment, const AttachFacts& facts) const;
-  // Gives the shard to the server. Requires: no server holds the shard any more.
+  // Gives the shard to the server that attaches. Requires: no other server holds the shard any
+  // more.
   void Attach(const Attachment& attachment, absl::Time now);
-  // Lets the server continue where it was, over another connection.
+  // Lets the server continue with its memory over a new connection.
   void GoOn(const Attachment& attachment, absl::Time now);
   bool IsHeldBy(int shard, uint64_t instance_id) const;
-  // Returns true if a server that attaches with these values still has its memory. It then
-  // continues, unless its journal lacks records.
+  // Returns true if a server that attaches with these values still has its memory. It may then
+  // continue, unless its journal lacks records.
   bool GoesOn(int shard, uint64_t instance_id, uint64_t memory_of, bool has_memory) const {
     return IsHeldBy(shard, instance_id) && memory_of == server_incarnation_ && has_memory;
   }
-  // Returns true if a later process continues with the journal of the server that reports
-  // `first_segment`. Returns false if the fleet does not have the shard.
+  // Returns true if another process continues with the server's journal. Its first segment is then
+  // higher than `first_segment`, which the server reports. Returns false if the fleet does not have
+  // the shard.
   bool IsFollowed(int shard, uint64_t first_segment) const;
   void Lose(int shard, absl::Time now);
-  // Records, before journals are compared, that the memory of the shard is lost. The loss is stored
-  // for untold_losses(), because its consequences are known only after the comparison.
+  // Records that the memory of the shard is lost, before the journals are compared. untold_losses()
+  // has the loss, because only the comparison shows what follows from it.
   void LoseUntold(int shard, const ShardLoss& loss, absl::Time now);
   const std::map<int, ShardLoss>& untold_losses() const { return untold_losses_; }
   // Records that the server is not connected. Returns true if it was not away before. Requires:
@@ -176,58 +178,60 @@ class ShardFleet {
   bool Disconnect(int shard, absl::Time now);
   // Records a sign of life. Returns true if the server was away and is now back.
   bool Hear(int shard, uint64_t instance_id, absl::Time now);
-  // Records that the coordinator's own server runs again.
+  // Sets back_at() to `now`, because the coordinator's own server runs again.
   void NoteBack(absl::Time now) { back_at_ = now; }
-  // Marks as away the servers above shard 0 that were silent for longer than the patience. Returns
-  // the shards whose servers have become away.
+  // Marks servers as away that were silent for longer than the patience. Leaves out shard 0.
+  // Returns the shards of the servers that it has marked.
   std::vector<int> MarkSilent(absl::Time now);
   // Returns the shards whose servers have been away for at least the patience.
   std::vector<int> StillAway(absl::Time now) const;
-  // Records that operators are told that the server is away. Returns false if they were told
-  // before.
+  // Records that operators are told that the server is away. Returns false if they have been told
+  // already.
   bool MarkTold(int shard);
 
   // Loading.
   void MarkLoading(absl::Time now);
   void MarkServing(int shard, absl::Time now);
-  // If all servers serve and none is away, records that all servers have loaded, and returns true.
+  // Returns true if all servers serve and none is away. Then also records for has_loaded() that all
+  // servers have loaded.
   bool FinishLoading();
-  // Returns true if all servers have loaded once, in this process or in the earlier process whose
-  // memory it continues.
+  // Returns true if all servers have ever loaded in this job, even if only an earlier process of
+  // the coordinator saw it.
   bool has_loaded() const { return has_loaded_; }
-  // Returns true if only the server of the shard ends when it cannot load, and not the job. Returns
-  // false at the first loading, because the operator is then at hand. Returns false for shard 0,
-  // whose server is the coordinator's own.
+  // Returns true if only the server of the shard ends when it cannot load, while the job goes on.
+  // Returns false at the first loading, because the operator is still there to see the error.
+  // Returns false for shard 0, because its server is the coordinator's own.
   bool IsReplaceable(int shard) const { return has_loaded_ && shard > 0; }
 
   // Functions about the journals of the servers.
   void SetJournal(int shard, JournalState journal);
   void NoteJournalEnd(int shard, uint64_t end);
-  // Returns true if all servers keep journals and have reported where these end.
+  // Returns true if all servers have journals and have reported them.
   bool all_keep_journals() const;
   // Compares what the attached servers know with the coordinator's journal. Returns what the
-  // journal has lost. Not set means that nothing is lost. `next_round` is that of ResumedMemory. If
-  // `next_round` is not set, the journal has no memory.
+  // journal has lost. Not set means that nothing is lost. `next_round` is that of ResumedMemory. It
+  // is not set if the journal has no memory.
   std::optional<JournalLoss> Compare(const JournalFacts& facts, std::optional<Round> next_round);
 
-  // Returns the number of this incarnation of the servers. 0 means that this process knows of none.
+  // Returns the number of this incarnation of the servers. 0 means that the number is not known.
   uint64_t server_incarnation() const { return server_incarnation_; }
-  // Returns true if an event of a shard counts, because it is of this incarnation of the servers.
+  // Returns true if an event of a shard is of this incarnation of the servers. Other events are
+  // ignored.
   bool Counts(int shard, uint64_t server_incarnation) const {
     return server_incarnation == server_incarnation_ && Has(shard);
   }
-  // Begins a new incarnation of the servers. Its number is at least `at_least`. It is above all
-  // numbers that the servers, the newest checkpoint and the journal know of.
+  // Begins a new incarnation of the servers. Its number is at least `at_least`, and is above all
+  // numbers that the servers, the newest checkpoint and the journal have.
   void BeginIncarnation(uint64_t at_least);
-  // Forgets the incarnation: the memory of this process is older than the checkpoint that all
-  // servers return to.
+  // Forgets the incarnation, because the memory of this process is too old: all servers return to a
+  // newer checkpoint.
   void ForgetIncarnation() { server_incarnation_ = 0; }
 
-  // Functions about data that servers may have missed in this incarnation while they were not
+  // Functions about data of this incarnation that a server may have missed while it was not
   // connected.
 
-  // Adds the sums of a shard. Returns the total of the round. Not set means that sums of other
-  // shards are missing. See NormReduction.
+  // Adds the sums of a shard. Returns the total of the round. Not set means that the sums of other
+  // shards are still missing. See NormReduction.
   std::optional<double> AddSquareSums(int shard, Round round, std::vector<double> sums);
   const std::map<Round, double>& norm_totals() const { return norms_.totals(); }
   void OnPublished(PublishedCommand published) { published_ = std::move(published); }
@@ -240,35 +244,37 @@ class ShardFleet {
   // Returns true if all servers have loaded, also while a server is away.
   bool all_loaded() const { return Lacking(State::kServing).empty(); }
   bool any_away() const { return !Away().empty(); }
-  // Returns true if operators were told of a server that is away.
+  // Returns true if operators were told that a server is away, and it still is.
   bool any_told() const;
-  // Returns the servers above shard 0 that can be expected to receive commands. Leaves out servers
-  // that operators were told are away. Leaves out servers whose memory was lost longer ago than the
-  // patience.
+  // Returns the servers above shard 0 that can be expected to receive commands. Leaves out these
+  // servers:
+  // - servers that operators were told are away;
+  // - servers whose memory was lost longer ago than the patience.
   std::set<int> Reachable(absl::Time now) const;
-  // Returns the last time at which a server was back, or at which the coordinator's own server ran
+  // Returns the last time at which a server came back, or at which the coordinator's own server ran
   // again.
   absl::Time back_at() const { return back_at_; }
   std::vector<int> Away() const;
   // Returns the shards that have not reached the state `wanted`.
   std::vector<int> Lacking(State wanted) const;
-  // Returns the shards whose servers are there, but can acknowledge nothing because of their
-  // journals.
+  // Returns the shards whose servers are there, but cannot acknowledge anything because of trouble
+  // with their journals.
   std::vector<int> WithJournalTrouble() const;
 
  private:
-  // Maximum silence of a server that is sure to run. Servers give a sign of life every second.
-  // After a longer silence, the server may not have run.
+  // Servers give a sign of life every second. If a server is silent for longer than kQuiet, it may
+  // not have run in that time.
   static constexpr absl::Duration kQuiet = absl::Seconds(3);
-  // Minimum of the patience. Several signs of life may be late or lost, even if the lease is short.
+  // Minimum of the patience. If the lease is short, several signs of life may be late or lost
+  // within it.
   static constexpr absl::Duration kLeastPatience = absl::Seconds(5);
 
-  // Returns true if a server that comes back with this journal has lost a part of it. A process
-  // that runs on has lost nothing: its report may only be older than an earlier report. If a server
-  // does not report its process ID, it counts as the same process while its connection is open.
+  // Returns true if a server comes back with a journal that has lost records. The same process has
+  // lost none: its report is only older than an earlier report. If process IDs are not known, a
+  // server counts as the same process while its connection is open.
   bool HasLostRecords(int shard, const JournalPlace& journal) const;
-  // Decides about a server that does not continue with its memory. `has_lost_records` means that it
-  // would continue if its journal did not lack records.
+  // Decides about a server that does not continue with its memory. `has_lost_records` means that
+  // the only reason is that its journal lacks records.
   AttachVerdict JudgeNewMemory(const Attachment& attachment, const AttachFacts& facts,
                                bool has_lost_records) const;
   void NoteKnowledge(const Attachment& attachment);

@@ -57,7 +57,7 @@ class ShardFleetTest : public testing::Test {
   Kind KindOf(const Attachment& attachment) const {
     return fleet_.JudgeAttach(attachment, facts_).kind;
   }
-  // Expects that the server takes its shard, and that the memory is lost for the reason `loss`.
+  // Expects that the server takes its shard, and that the memory is lost because of `loss`.
   void ExpectLoss(const Attachment& attachment, Loss loss) const {
     const AttachVerdict verdict = fleet_.JudgeAttach(attachment, facts_);
     EXPECT_EQ(verdict.kind, Kind::kLoses);
@@ -117,7 +117,7 @@ TEST_F(ShardFleetTest, RefusesSecondServerUnlessFirstIsAwayOrLost) {
 
 TEST_F(ShardFleetTest, RefusesCallThatIsOlderThanWhatItsServerHasLoaded) {
   EXPECT_EQ(KindOf(WithMemoryOf(From(1), 0)), Kind::kLate);
-  // The call is not old if its memory belongs to a later incarnation of the servers.
+  // If the call's memory is of a later incarnation of the servers, the call is not late.
   ExpectLoss(WithMemoryOf(From(1), kLife + 1), Loss::kMissedAssignment);
   fleet_.MarkLoading(now_);
   ExpectLoss(WithMemoryOf(From(1), 0), Loss::kMissedAssignment);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Holds what the servers report of a member's pushes. For each server: the push that has space and
-// is incomplete, since when it is so, and whether other members wait for that space. Also says
-// whether a server holds the member's pushes until other members have finished. Pure: the caller
-// passes in the servers' signs of life and the time.
+// Holds what the servers report about the pushes of a member. Pure: the caller passes in the
+// servers' reports and the time. For each server:
+// - the incomplete push that has space there, and the time since which it is incomplete;
+// - whether other members wait for that space;
+// - whether the server makes pushes of the member wait until other members have finished.
 #pragma once
 
 #include <compare>
@@ -18,39 +19,39 @@
 
 namespace lodestar::stragglers {
 
-// Time does not count while a server holds the member's pushes and the member has no space there.
-// `since` and `space_kept_since` then move later by that time.
+// If a server makes the member's pushes wait and the member has no space there, this time does not
+// count. `since` and `space_kept_since` are then moved forward by it.
 class MemberPushes {
  public:
   struct Unfinished {
     int shard = 0;
     uint32_t bucket = 0;
-    // Maximum of the bytes received in any call for this push. If a call is cut, the push begins
-    // anew, and the maximum stays.
+    // Maximum of the numbers of bytes that the calls for this push have delivered. If a call is
+    // cut, the push begins again, but this maximum stays.
     int64_t received_bytes = 0;
     int64_t total_bytes = 0;
     absl::Time since;          // time of the first report of this push, over all its calls
     bool others_wait = false;  // true means that other members wait for its space
-    // Time since which others have waited for space at this server that the member occupies. Only
-    // space for the member's present work counts. Infinite future means that no member has waited.
+    // Time since which other members wait for the space that the member occupies at this server.
+    // Counts only space for the member's present work. Infinite future means that none has waited.
     absl::Time space_kept_since = absl::InfiniteFuture();
-    // Time since which no byte of any of the member's pushes to this server has come, although the
-    // server was reading. Infinite future means that one of the pushes moves.
+    // Time since which this server has received no byte of the member's pushes, although it was
+    // reading. Infinite future means that bytes of one of the pushes arrive.
     absl::Time silent_since = absl::InfiniteFuture();
     absl::Time told_at;  // time of the server's last report
   };
 
-  // Records a sign of life of the server of `shard`, which replaces its previous one. `member` is
-  // the member that this object is about.
+  // Records a report of the server of `shard`, which replaces its previous report. `member` is the
+  // member that this object is about.
   void OnSpace(int shard, const sync::PushSpace& space, const sync::Pusher& member, absl::Time now);
-  // Records that the member has new work. A later push of the same bucket is then a new push, not a
-  // repetition.
+  // Records that the member has new work. A later push of the same bucket is then a new push, and
+  // no repetition.
   void OnGrant();
 
   // Returns the unfinished pushes, ascending by shard.
   std::vector<Unfinished> unfinished() const;
   bool is_held() const;
-  // Returns the last time at which a server reported that it holds the member's pushes.
+  // Returns the last time at which a server reported that it makes the member's pushes wait.
   absl::Time held_at() const { return held_at_; }
   bool keeps_space() const;
 
@@ -73,8 +74,8 @@ class MemberPushes {
     absl::Time space_kept_since = absl::InfiniteFuture();
     absl::Time silent_since = absl::InfiniteFuture();
     std::map<Place, Course> courses = {};
-    // A push of the previous work. It was not whole in the server's last report before the new work
-    // was given, and may have become whole after that report.
+    // A push of the previous work that was incomplete in the last report before the member got new
+    // work. It may have been completed after that report.
     std::optional<Place> former = {};
   };
 

@@ -83,7 +83,7 @@ TEST_F(MemberPushesTest, GrantForgetsAllPushesButTheOneUnderWay) {
   EXPECT_EQ(Only().space_kept_since, now_) << "what was under way is whole";
 }
 
-// Servers report once a second, and a round may take less time.
+// Servers report once a second. A round may begin and end between two reports.
 TEST_F(MemberPushesTest, PushThatWasWholeBeforeTheGrantKeepsNoSpace) {
   Hear(PushOf(3, 1, 60), /*others_wait=*/true);
   now_ += absl::Milliseconds(200);  // meanwhile the push becomes whole and is reported
@@ -112,13 +112,13 @@ TEST_F(MemberPushesTest, TimeForWhichThePushIsHeldDoesNotCount) {
   Hear(PushOf(3, 1, 60), /*others_wait=*/true);
   EXPECT_EQ(Only().since, start_ + absl::Minutes(1));
   EXPECT_EQ(Only().space_kept_since, start_ + absl::Minutes(1));
-  // The member has space for one push while another of its pushes is held.
+  // The member has space for one push, while another of its pushes must wait.
   const sync::PushSpace both = {.unfinished = {PushOf(3, 1, 60)}, .held = {kMember}};
   pushes_.OnSpace(0, both, kMember, now_);
   now_ += absl::Minutes(9);
   pushes_.OnSpace(0, both, kMember, now_);
   EXPECT_EQ(Only().since, start_ + absl::Minutes(1));
-  // Another server holds a push of the member.
+  // Another server makes a push of the member wait.
   pushes_.OnSpace(1, held, kMember, now_);
   now_ += absl::Minutes(9);
   pushes_.OnSpace(1, held, kMember, now_);
