@@ -41,7 +41,7 @@ class Outbox {
   // Ends the alarms of this subject. If `status` is an error, raises an alarm with its message.
   void SetAlarm(absl::string_view subject, const absl::Status& status, absl::Time now);
 
-  // Must be called if a call that waits for its answer may get another answer now.
+  // Must be called after a change that may allow a waiting call to get its answer.
   void Touch() {
     ++state_version_;
     Remember();

@@ -20,20 +20,20 @@ enum class DivergenceAction : uint8_t {
 
 struct DivergencePolicy {
   DivergenceAction action = DivergenceAction::kStop;
-  // Each kRollback multiplies the learning rate by learning_rate_factor. There are at most
-  // max_rollbacks.
+  // Each rollback multiplies the learning rate by learning_rate_factor. The run is rolled back at
+  // most max_rollbacks times.
   double learning_rate_factor = 0.5;
   int max_rollbacks = 5;
   // A process that has sent numbers that are not finite this many times in a row may not register
   // again. A time counts only if the numbers of other workers are finite.
   int nonfinite_limit = 3;
-  // Number of last rounds in which it is counted how often a worker's contributions were far longer
-  // than those of the others.
+  // A worker's bad rounds are counted over this number of last rounds. In a bad round, its
+  // contribution was far longer than those of the others, or pointed in the opposite direction.
   static constexpr int kPoisonWindow = 100;
-  // An alarm is raised if this count is kPoisonAlarm or more. A lower count is normal: once a run
-  // has learned its data, a hard sample gives a contribution that is far longer than the others.
+  // Number of bad rounds that raises an alarm. Fewer bad rounds are normal: once a run has learned
+  // its data, a hard sample gives a contribution that is far longer than the others.
   static constexpr int kPoisonAlarm = 20;
-  // The worker's name is shut out if this count is above poison_limit. 0 means no limit.
+  // Maximum number of bad rounds, above which the worker's name is shut out. 0 means no limit.
   int poison_limit = 50;
 };
 

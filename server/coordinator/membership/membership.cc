@@ -116,7 +116,7 @@ bool Membership::LacksAcknowledged(const messages::RegisterCall& call,
   if (report.server_incarnation != known.server_incarnation) {
     return report.server_incarnation > known.server_incarnation;
   }
-  // The round of a report of the final evaluation is next_round. So only a higher round shows that
+  // Reports of the final evaluation are for the round next_round. So only a higher round shows that
   // these servers lack the report.
   if (report.round > known.next_round) return true;
   if (report.life > table_.last_incarnation()) return true;

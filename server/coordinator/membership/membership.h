@@ -73,7 +73,7 @@ struct MemberAlarm {
   Round round = {};  // last acknowledged round of the worker
   std::string folder = {};
   // True if kMostNamed workers already have alarms of this kind. All further workers share one
-  // alarm, so that lying workers cannot displace the alarms of other kinds.
+  // alarm, so that lying workers cannot displace all other alarms.
   bool is_one_of_many = false;
   friend bool operator==(const MemberAlarm&, const MemberAlarm&) = default;
 };
@@ -117,7 +117,8 @@ class Membership {
     // Number of the incarnation. The incarnations of workers that begin from now on have higher
     // numbers.
     uint64_t server_incarnation = 0;
-    // The checkpoint that the servers start from. Not set means that the previous value stays.
+    // The checkpoint that the servers start from. Not set means that the one of the previous Start
+    // stays.
     std::optional<StartingCheckpoint> beginning = std::nullopt;
     std::string empty_folder = {};  // see RestoreChoice
   };

@@ -98,8 +98,8 @@ absl::Status DataSets::CheckShared(absl::string_view name,
   for (Index set = 0; set < memory_.sets.size(); ++set) {
     const checkpoints::DataSetState& job = memory_.sets[set];
     if (!Counts(set) || !AreCompared(job.info, data) || HaveSameData(job.info, data)) continue;
-    // The set may have been brought by this worker itself, with data that has changed since. Then
-    // the message names no other worker.
+    // This worker may have brought the job's data itself, and then have changed its data. In that
+    // case, the message names no other worker.
     const bool is_other = !job.claimant.empty() && job.claimant != name;
     const std::string holder = absl::StrCat("worker '", job.claimant, "'");
     return absl::FailedPreconditionError(absl::StrCat(
@@ -146,8 +146,8 @@ double DataSets::Epoch() const {
   double samples = 0.0;
   const std::vector<Index> present = Present();
   for (Index set = 0; set < memory_.sets.size(); ++set) {
-    // Only the sets that workers have count. If no worker has a set, all sets that samples were
-    // handed out of count.
+    // Counts only the sets that workers have. If no worker has a set, counts all sets that samples
+    // were handed out of.
     const bool is_there =
         present.empty() ? Counts(set) : std::binary_search(present.begin(), present.end(), set);
     if (!is_there || memory_.sets[set].info.num_train_samples == 0) continue;

@@ -33,8 +33,8 @@ class DataSets {
   // real set has more.
   static constexpr int64_t kMaxSamples = int64_t{1} << 48;
 
-  // The index of a set. It is reused for another set if no worker has the set and no samples were
-  // handed out of it. Otherwise it does not change.
+  // The index of a set. It may be used for another set if no worker has this set and no samples
+  // were handed out of it. Otherwise it does not change.
   using Index = size_t;
 
   // The whole state of this object.
@@ -72,8 +72,8 @@ class DataSets {
   // there is no set yet.
   int64_t tokens_per_sample() const;
   // Returns the number of samples handed out so far, divided by the number of samples of the sets.
-  // Only sets that workers have count. If there are no workers, all sets that samples were handed
-  // out of count. 0 means not known.
+  // Counts only the sets that workers have. If there are no workers, counts all sets that samples
+  // were handed out of. 0 means not known.
   double Epoch() const;
   // Returns the sets that samples were handed out of. Only these sets survive a restart.
   std::vector<checkpoints::DataSetState> Export() const;

@@ -70,7 +70,7 @@ class OpenRound {
   // Returns the summary of the round. It does not have the totals of the job or the result of an
   // evaluation.
   RoundSummary Summarize(absl::Time now) const;
-  // Returns the held-out sums of this round.
+  // Returns the sums over the held-out samples that were evaluated in this round.
   HeldoutSums Heldout() const;
 
  private:

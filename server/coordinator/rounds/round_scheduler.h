@@ -54,8 +54,8 @@ struct RoundMember {
   std::optional<absl::Duration> usual_round = std::nullopt;
 };
 
-// The state of the cluster at one moment. The policy decides on the basis of it. The ClusterFacts
-// of this object point into it.
+// The state of the cluster at one moment, for the decisions of the policy. Owns the data that
+// Facts() points to.
 struct ClusterView {
   sync::RequiredMembers required;
   std::vector<sync::MemberProgress> members;  // ascending by worker
@@ -156,8 +156,8 @@ class RoundScheduler {
 
   // Functions about the required number of members.
 
-  // Records that the cluster is ready for workers. Workers that were members before then have time
-  // to come back. See MemberQuota.
+  // Records that the cluster is ready for workers. Earlier members then get time to come back. See
+  // MemberQuota.
   void GatherMembers(absl::Time now) { quota_.OnReady(now); }
   bool IsGathering(absl::Time now) const { return quota_.IsGathering(now); }
   sync::RequiredMembers Required(absl::Time now) const { return quota_.Required(now); }
@@ -189,8 +189,8 @@ class RoundScheduler {
   bool AskForWork(WorkerId worker) { return assignments_[worker].SetWaiting(); }
   // Records that the worker wants no new work in this life.
   void BeginLeave(WorkerId worker) { assignments_[worker].BeginLeave(); }
-  // Returns true if the worker may leave: it wants to leave, and no round needs anything more from
-  // it. If the servers take no contributions, `is_ready` is false, and no round needs anything.
+  // Returns true if the worker wants to leave, and no round needs anything more from it. `is_ready`
+  // means that the servers take contributions. If they do not, no round needs anything.
   bool MayLeave(WorkerId worker, bool is_ready) const;
   ReportVerdict Classify(WorkerId worker, const messages::RoundReport& report,
                          const job::JobSpec& job) const {
@@ -203,7 +203,7 @@ class RoundScheduler {
                       absl::Time now);
 
   // Records that the server of `shard` has the worker's whole contribution to the round. Returns
-  // true if the worker's report now needs to wait for no other server.
+  // true if the worker's report need not wait for any other server.
   bool OnContributed(int shard, WorkerId worker, Round round);
   bool AwaitsContribution(WorkerId worker, Round round) const {
     return Of(worker).AwaitsContribution(round, num_shards_);
@@ -212,7 +212,7 @@ class RoundScheduler {
   // reports of grants given before no longer wait for this server.
   void OnServerAttached(int shard);
 
-  // Rounds. `members` are all members, ascending by ID.
+  // Functions about rounds. `members` are all members, ascending by ID.
 
   ClusterView View(absl::Span<const RoundMember> members, absl::Time now) const;
   // Returns true if the job has a next round. On a site, returns true if an order waits for its
@@ -226,8 +226,8 @@ class RoundScheduler {
   // Returns the members of the next round. Empty means that no round can be opened now.
   std::vector<sync::RosterMember> NextRoster(absl::Span<const RoundMember> members,
                                              absl::Time now) const;
-  // Opens the next round in the view `view`. `roster` is the result of NextRoster(). Requires:
-  // has_next_round().
+  // Opens the next round. `roster` is the result of NextRoster(). `view` is the ID of the present
+  // view. Requires: has_next_round().
   WorkLedger::Work OpenNext(absl::Span<const sync::RosterMember> roster,
                             absl::Span<const RoundMember> members, ViewId view,
                             WorkLedger::Computes computes, absl::Time now);
@@ -275,7 +275,8 @@ class RoundScheduler {
   // has used it, if a worker may still report it, or if an open round has its report.
   int64_t UntrainedSamples(const job::JobSpec& job) const;
 
-  // Orders of a site. See SiteCourse. All functions but is_site() require is_site().
+  // Functions about the orders of a site. See SiteCourse. All of them except is_site() require
+  // is_site().
 
   bool is_site() const { return site_.has_value(); }
   const SiteCourse& site() const { return *site_; }

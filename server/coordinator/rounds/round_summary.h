@@ -20,8 +20,8 @@ struct RoundTimes {
   friend bool operator==(const RoundTimes&, const RoundTimes&) = default;
 };
 
-// A round that is over. If it has the result of an evaluation, this is for the weights before the
-// round. These weights have had `round` updates.
+// A round that is over. If it has the result of an evaluation, the weights at the beginning of the
+// round were evaluated. These weights have had `round` updates.
 struct RoundSummary {
   Round round;
   bool trained = true;                 // false: the final evaluation

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Holds the order that the members of a site carry out now or next, and its outcome. Pure. Each
-// order is one round of the site. If members of the round are lost:
+// order is one round of the site. Members may be lost during the round:
 // - If all members are lost, the order is given again to the members that are there then.
 // - If any member of an evaluation is lost, the order is given again, too.
 // - If some members of a round of training are lost, the contributions of the others count.

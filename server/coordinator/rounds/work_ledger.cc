@@ -239,8 +239,8 @@ int64_t WorkLedger::HeldoutSamplesOf(absl::Span<const size_t> data_sets) const {
   return total;
 }
 
-// Cuts the evaluation set in proportion to the sizes of the data sets. Rounds the running sums, so
-// that the parts add up to the wanted number.
+// Cuts the evaluation set in proportion to the sizes of the data sets. The parts add up to exactly
+// the wanted number of samples.
 std::vector<EvaluationCourse::Part> WorkLedger::EvaluationParts(
     absl::Span<const size_t> data_sets) const {
   const int64_t total = HeldoutSamplesOf(data_sets);

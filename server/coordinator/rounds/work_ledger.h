@@ -72,7 +72,7 @@ class WorkLedger {
   }
   void ReleaseWorker(WorkerId worker);
 
-  // Returns the maximum number of members of a round. Each member then gets at least one sample.
+  // Returns the maximum number of members of a round. With more members, some would get no sample.
   int max_roster() const;
   // Says whether members get samples to compute on. With kNo, they only contribute the steps of
   // earlier grants. kNo is only possible with DefersContributions().

@@ -146,7 +146,7 @@ void WorkerAssignment::Complete(const messages::RoundReport& report, const job::
     if (job::DefersContributions(job)) {
       std::vector<int64_t>& in_hand = memory_.samples_in_hand;
       in_hand.push_back(report.leaves_nothing_in_hand ? 0 : memory_.grant->num_samples);
-      // The contributions of grants before these are in all fragments.
+      // Drops the oldest grant, because its contribution is in all fragments.
       if (static_cast<int>(in_hand.size()) > job.fragments) in_hand.erase(in_hand.begin());
     }
   }

@@ -70,8 +70,8 @@ class WorkerAssignment {
   WorkerAssignment(Memory memory, absl::Time now);
   const Memory& memory() const { return memory_; }
 
-  // Begins a life. Continues the counts over all lives. If `is_same_process`, also continues the
-  // times and the speed of the process. Resets everything else.
+  // Begins a life. Resets everything except the counts over all lives. If `is_same_process`, does
+  // not reset the times and the speed of the process.
   void BeginLife(const messages::RegisterCall& call, bool is_same_process, absl::Time now);
   void EndLife();
   // Records that the worker has joined. `progress` is the progress() of the slowest member.
@@ -87,8 +87,8 @@ class WorkerAssignment {
     memory_.is_waiting = !memory_.grant.has_value() && (!memory_.is_leaving || owes_contribution());
     return memory_.is_waiting != was_waiting;
   }
-  // Records that the worker wants no new work in this life. It waits on only if it owes a
-  // contribution.
+  // Records that the worker wants no new work in this life. It stops waiting for a grant, unless it
+  // owes a contribution.
   void BeginLeave() {
     memory_.is_leaving = true;
     memory_.is_waiting = memory_.is_waiting && owes_contribution();

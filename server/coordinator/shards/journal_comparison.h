@@ -49,7 +49,7 @@ struct JournalFacts {
   bool is_promoted = false;
 };
 
-// What the journal says, if the coordinator continues from it.
+// What the coordinator has read from its journal, if it continues from the journal.
 struct ResumedMemory {
   uint64_t server_incarnation = 0;
   Round next_round;  // rounds before it were opened or granted
@@ -88,7 +88,7 @@ struct JournalLoss {
 };
 
 // Returns what the journal has lost. Not set means that nothing is lost. `resumed` is not set if
-// the journal has no memory.
+// the coordinator does not continue from its journal.
 std::optional<JournalLoss> FindJournalLoss(const JournalFacts& facts,
                                            const std::optional<ResumedMemory>& resumed,
                                            absl::Span<const ShardKnowledge> shards);

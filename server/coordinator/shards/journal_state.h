@@ -21,7 +21,7 @@ struct JournalState {
   uint64_t end = 0;
 };
 
-// Names a record of the coordinator's journal.
+// Identifies a record of the coordinator's journal.
 struct CoordinatorRecord {
   uint64_t journal_id = 0;  // random, one per journal; 0 means that there is no journal
   uint64_t number = 0;      // 0 means that the journal has no record

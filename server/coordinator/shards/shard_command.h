@@ -88,14 +88,15 @@ struct SaveCommand {
   uint64_t folder_claim_id = 0;
 };
 
-// Reports that the files of a SaveCommand are now a checkpoint. Older data is not needed any more.
+// Reports that the files of a SaveCommand are now a checkpoint. A process that starts from it needs
+// no older data.
 struct PublishedCommand {
   std::string directory;  // directory of the SaveCommand
   std::string path;       // path of the checkpoint
   Round round;
 };
 
-// Sends the total of the shards' sums of squares of the round. It is the answer to ShardSquareSums.
+// Has the total of the sums of squares of the round. Follows the ShardSquareSums of all shards.
 struct NormTotalCommand {
   Round round;
   double total_square_sum = 0.0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Events that a shard sends to the coordinator. Some are answers to commands (shard_command.h).
-// Others report what the shard has found. The coordinator does not answer an event. A contribution
-// that a shard has acknowledged is not an event, because it needs an answer. It is a call of
+// Others report what the shard has found. A shard gets no answer to an event. It gets one when it
+// reports that it has acknowledged a contribution. So this is not an event, but a call of
 // Coordinator::OnContributed().
 #pragma once
 
@@ -34,8 +34,8 @@ struct ShardSaved {
   absl::StatusOr<std::string> manifest_part;  // text of FormatShardManifest()
 };
 
-// Has the shard's sums of squares of the averaged gradient, one per segment. The coordinator
-// answers with a NormTotalCommand.
+// Has the shard's sums of squares of the averaged gradient, one per segment. When it has those of
+// all shards, the coordinator sends a NormTotalCommand.
 struct ShardSquareSums {
   uint64_t server_incarnation = 0;
   Round round;

@@ -134,7 +134,7 @@ class ShardFleet {
   };
 
   // The patience is `lease`, but at least kLeastPatience. A server that is silent for longer than
-  // this counts as away. Operators are told if it stays away for longer than this again.
+  // the patience counts as away. If it then stays away for the patience, operators are told.
   ShardFleet(int num_shards, absl::Duration lease, absl::Time now);
   Memory memory() const;
   // Continues from the memory. All its servers count as serving. They are away until they attach.
@@ -189,7 +189,7 @@ class ShardFleet {
   // already.
   bool MarkTold(int shard);
 
-  // Loading.
+  // Functions about the loading of weights.
   void MarkLoading(absl::Time now);
   void MarkServing(int shard, absl::Time now);
   // Returns true if all servers serve and none is away. Then also records for has_loaded() that all
@@ -210,7 +210,7 @@ class ShardFleet {
   bool all_keep_journals() const;
   // Compares what the attached servers know with the coordinator's journal. Returns what the
   // journal has lost. Not set means that nothing is lost. `next_round` is that of ResumedMemory. It
-  // is not set if the journal has no memory.
+  // is not set if the coordinator does not continue from its journal.
   std::optional<JournalLoss> Compare(const JournalFacts& facts, std::optional<Round> next_round);
 
   // Returns the number of this incarnation of the servers. 0 means that the number is not known.
@@ -265,8 +265,8 @@ class ShardFleet {
   // Servers give a sign of life every second. If a server is silent for longer than kQuiet, it may
   // not have run in that time.
   static constexpr absl::Duration kQuiet = absl::Seconds(3);
-  // Minimum of the patience. If the lease is short, several signs of life may be late or lost
-  // within it.
+  // Minimum of the patience. If the lease is short, a server must not count as away because a few
+  // signs of life are late or lost.
   static constexpr absl::Duration kLeastPatience = absl::Seconds(5);
 
   // Returns true if a server comes back with a journal that has lost records. The same process has
