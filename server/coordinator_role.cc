@@ -54,9 +54,9 @@ uint64_t RandomJournalId() {
 
 // Interval at which leases and held calls are checked.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
-// Interval at which the newest checkpoint is checked, because another program may have removed it.
+// Interval at which the newest checkpoint is checked. Another program may have removed it.
 constexpr absl::Duration kCheckpointLook = absl::Seconds(10);
-// Additional time that SaveBeforeStop() waits after `patience`, until the journal has the outcome.
+// How long SaveBeforeStop() waits after `patience` for the journal to record the outcome.
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
 // How long SaveWithoutWorkers() waits until all servers are attached and serve.
 constexpr absl::Duration kAttachPatience = absl::Minutes(1);
@@ -67,8 +67,7 @@ CoordinatorRole::Deps WithDisks(CoordinatorRole::Deps deps) {
   return deps;
 }
 
-// Logs a command that opens or ends a round, for debugging. Together with the log lines about calls
-// and contributions, it shows each round from its opening to its end.
+// Logs a command that opens or ends a round, for debugging.
 void LogRound(const shards::ShardCommand& command) {
   if (const auto* open = std::get_if<shards::OpenRoundCommand>(&command); open != nullptr) {
     logging::LogDebug("round opened round={} view={} workers={}", open->plan.round, open->plan.view,
@@ -226,8 +225,8 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
   deps.clock = deps_.clock;
   deps.is_interrupted = deps_.is_interrupted;
   deps.confirm_leader = deps_.confirm_leader;
-  // The lock needs to know whether the folder holds checkpoints. A journal does not count: in a new
-  // folder, the journal is written before the first checkpoint.
+  // Tells the lock which files are checkpoints. A journal is not one of them: in a new folder, it
+  // is written before the first checkpoint.
   deps.is_content = [folder](absl::string_view name) {
     const auto entry = checkpoints::ParseCheckpointName(folder, std::string(name));
     return entry.has_value() && entry->suffix != checkpoints::kTemporarySuffix;
@@ -350,8 +349,8 @@ absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> CoordinatorRole::MakeC
   if (memory.has_value()) {
     ASSIGN_OR_RETURN(const uint64_t last, checkpoints_->LastServerIncarnation());
     ASSIGN_OR_RETURN(const std::optional<shards::KnownCheckpoint> newest, checkpoints_->Newest());
-    // If the newest checkpoint does not include all of its journal, the state from this journal is
-    // not dropped here. The later comparison of the journals finds what is wrong.
+    // If the newest checkpoint ends within its journal, the state is kept here. ReadJournalFacts()
+    // later compares the journals.
     const bool is_compared =
         newest.has_value() && newest->journal.journal_id != 0 && !newest->journal.is_complete;
     if (last > memory->shards.server_incarnation && !is_compared) {
@@ -362,7 +361,7 @@ absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> CoordinatorRole::MakeC
       memory.reset();
     }
   }
-  // If --resume says where to start, the journal is not used.
+  // Unless --resume is `latest`, it says where to start, and the journal is not used.
   const bool is_wanted = config_.durability.resume == ResumePolicy::kLatest;
   if (memory.has_value() && !is_wanted && !coordinator::IsAllInCheckpoint(*memory)) {
     alarms_.push_back(absl::StrCat("starts from the checkpoint of --resume. The journal ",
@@ -471,9 +470,10 @@ absl::Status CoordinatorRole::BeginJournal(journal::JournalEnd end, const absl::
   ASSIGN_OR_RETURN(journal_,
                    host::CoordinatorJournal::Create({.folder = folder,
                                                      .end = std::move(end),
-                                                     // The journal may be older than what the
-                                                     // servers have. Then it is replaced before
-                                                     // anything is written.
+                                                     // The journal may turn out to be older than
+                                                     // the servers' state. It is then replaced, so
+                                                     // nothing is written to it before that is
+                                                     // known.
                                                      .defers_writing = true,
                                                      .replaces_damaged = !damage.ok()},
                                                     std::move(deps)));
@@ -568,10 +568,12 @@ absl::Status CoordinatorRole::Start(host::ShardHost* local,
 absl::Status CoordinatorRole::StartPages() {
   const bool is_plain = deps_.security->transport().is_plain();
   const bool is_remote = config_.has_remote_pages();
-  // Without TLS, every program that reaches the server's port may give orders, so programs that
-  // reach the pages may give orders too. With TLS, it matters which machines reach the pages. If
-  // only this machine reaches them, pages need no credentials, but orders need this key. If other
-  // machines reach them, both need credentials.
+  // Orders are requests that change the job, such as a stop. The pages accept them as follows:
+  // - Without TLS: from every program, because the server's port accepts them from every program
+  //   too.
+  // - With TLS, if only this machine reaches the pages: only with this key.
+  // - With TLS, if other machines reach the pages: only with credentials, which all pages then
+  //   need.
   const std::string order_key = is_plain || is_remote ? "" : security::RandomHex(16);
   http::HttpServer::Config config;
   config.address = *config_.network.http;
@@ -678,8 +680,8 @@ void CoordinatorRole::OnConnectionEnded(const messages::WorkerLife& life, const 
 
 void CoordinatorRole::OnStats(const shard::ShardStats& stats) {
   shards::JournalState journal = rpc::JournalOf(stats);
-  // While the coordinator cannot write its journal, this server acknowledges nothing. So the
-  // trouble is reported for this server's shard too.
+  // While the coordinator cannot write its journal, this server does not acknowledge contributions.
+  // So this trouble is also reported as trouble of shard 0.
   if (journal.trouble.empty() && journal_ != nullptr) {
     journal.trouble = std::string(journal_->trouble().message());
   }
@@ -704,8 +706,8 @@ std::optional<absl::Status> CoordinatorRole::outcome() {
   std::optional<absl::Status> outcome =
       strand_.Run([](coordinator::Coordinator& coordinator,
                      absl::Time) -> std::optional<absl::Status> { return coordinator.outcome(); });
-  // While the journal is not written, workers and servers have not been told the outcome, so it
-  // does not count yet.
+  // The outcome counts only when it is in the journal, because workers and servers are told it only
+  // then.
   if (strand_.awaits_journal()) outcome.reset();
   return outcome;
 }
@@ -777,7 +779,7 @@ void CoordinatorRole::SaveAndGoOn() {
 
 absl::StatusOr<checkpoints::PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
     absl::Duration patience, const std::function<bool()>& is_interrupted) {
-  // The outcome is shared, because the strand may deliver it after this function has returned.
+  // Shared, because the strand may set it after this function has returned.
   struct Outcome {
     absl::Notification known;
     absl::StatusOr<checkpoints::PublishedCheckpoint> published = absl::UnknownError("");
@@ -805,7 +807,7 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> CoordinatorRole::SaveBeforeStop
 absl::Status CoordinatorRole::AwaitAllServing(const std::function<bool()>& is_interrupted) {
   const absl::Time until = deps_.clock->Now() + kAttachPatience;
   while (true) {
-    // If the job is over, everything has been saved, and no server needs to serve.
+    // If the job is over, everything has been saved already.
     if (const std::optional<absl::Status> ended = outcome(); ended.has_value()) return *ended;
     const absl::Status serving =
         strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
@@ -823,7 +825,7 @@ absl::Status CoordinatorRole::AwaitAllServing(const std::function<bool()>& is_in
 
 absl::StatusOr<checkpoints::PublishedCheckpoint> CoordinatorRole::SaveWithoutWorkers(
     const std::function<bool()>& is_interrupted) {
-  // All weights may have to be written to a slow disk, so the patience is long.
+  // The time is long, because all weights may have to be written to a slow disk.
   constexpr absl::Duration kPatience = absl::Hours(24);
   BeginDrain();
   RETURN_IF_ERROR(AwaitAllServing(is_interrupted));
@@ -840,8 +842,8 @@ absl::Status CoordinatorRole::FinishCheckpointCommand(absl::Duration patience,
   return checkpoint_command_->Finish(patience, is_interrupted);
 }
 
-// Returns the status with which the streams to the other servers end. Those servers wait until this
-// server is back. If they are told to stop while they wait, the text tells them what is saved.
+// Returns the status with which the streams to the other servers end. Its text says what is saved.
+// The other servers show it if they are stopped before this server is back.
 absl::Status CoordinatorRole::Farewell() {
   std::string text = "the coordinator is stopping";
   if (shards_ == nullptr) return absl::AbortedError(text);
@@ -856,7 +858,7 @@ absl::Status CoordinatorRole::Farewell() {
 
 void CoordinatorRole::Stop() {
   FinishCheckpointCommand(absl::ZeroDuration(), [] { return true; }).IgnoreError();
-  // Start() has failed, so no other program knows this server.
+  // If there is no ClusterRpc, Start() has failed, and no other program has connected.
   if (cluster_rpc_ == nullptr) return;
   strand_.Stop();
   if (held_connections_ != nullptr) held_connections_->EndAll();
@@ -869,8 +871,7 @@ void CoordinatorRole::Stop() {
 }
 
 void CoordinatorRole::OnEvent(shards::ShardEvent event) {
-  // For operators, the coordinator logs the fault once for all buckets of a round. This line is for
-  // debugging.
+  // The coordinator logs the fault for operators, once per round. This line has each bucket.
   if (const auto* fault = std::get_if<sync::WorkerFault>(&event))
     logging::LogDebug("shard=0 {}", fault->text);
   strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {

@@ -52,17 +52,17 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   struct Deps {
     Clock* clock = &Clock::Real();
     storage::FileSystem* disk = &storage::FileSystem::Real();
-    // Disks for the journal and for the checkpoints. If there is a replica, their writes are also
-    // copied to it. Null means `disk`.
+    // Disks to which the journal and the checkpoints are written. They also write to the replica if
+    // there is one. Null means `disk`.
     storage::FileSystem* journal_disk = nullptr;
     storage::FileSystem* checkpoint_disk = nullptr;
-    // Confirms that no other server has taken over from this server. Called after each write of the
-    // journal, before any other program is told of what was written.
+    // Checks that no other server has taken over from this server. Called after each write to the
+    // journal, before the written state is used or acknowledged.
     std::function<absl::Status()> confirm_in_charge = [] { return absl::OkStatus(); };
-    // Called now and then during long tasks. If it returns true, the task ends with Cancelled.
+    // Asked repeatedly during long tasks. If it returns true, the task ends with Cancelled.
     std::function<bool()> is_interrupted = [] { return false; };
-    // Returns the memory that the shard of this process may use. Zeros mean that the memory is not
-    // known, and not checked.
+    // Returns how much memory this process may use for its shard. If the values are 0, the memory
+    // is not known, and not checked.
     std::function<machine::HostMemory()> read_memory = [] { return machine::HostMemory{}; };
     std::function<firewall::ConnectionCounts()> read_connections = [] {
       return firewall::ConnectionCounts{};
@@ -82,28 +82,28 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   };
 
   // Checks that memory and disk are sufficient, locks the folders for checkpoints, and opens
-  // --metrics_out. May block for FolderLock::kPatience. Errors: those of Coordinator::Create();
-  // those of the folders and files that it opens; ResourceExhausted (too little memory or disk);
-  // Cancelled (interrupted).
+  // --metrics_out. Blocks for at most FolderLock::kPatience if a folder is locked. Errors: those of
+  // Coordinator::Create(); those of the folders and files; ResourceExhausted (too little memory or
+  // disk); Cancelled (interrupted).
   static absl::StatusOr<std::unique_ptr<CoordinatorRole>> Create(const ServerConfig& config,
                                                                  const Deps& deps);
   ~CoordinatorRole() override;
 
-  // Builds the services around the local shard, which must live until this object is destroyed or
-  // Stop() was called. `read_local` returns the present measurements of the local shard. Errors
+  // Creates the services. `local` is the shard of this server. It must live until Stop() was called
+  // or this object is destroyed. `read_local` returns the shard's current measurements. Errors
   // also: those of HttpServer::Start().
   absl::Status Start(host::ShardHost* local, std::function<status::ShardReading()> read_local);
   // Takes over a connection that begins with firewall::kEnrollmentWord. `descriptor` is its socket.
   void TakeEnrollment(int descriptor, std::string peer);
-  // Adds the services. Must follow Start().
+  // Registers the services with `builder`. Must be called after Start().
   void AddServices(grpc::ServerBuilder& builder);
   // Returns a text such as "complete after all 20 rounds" or "stopped after 7 of 20 rounds". It is
   // empty before the end.
   std::string ending();
   // See LostText().
   std::string lost_rounds();
-  // Tells the coordinator that workers reach the local shard at `address`. The job can begin once
-  // all shards are attached.
+  // Reports to the coordinator that the local shard is ready, and that workers reach it at
+  // `address`. The job can begin once all shards are attached.
   absl::Status AttachLocalShard(const host::ShardHost& local, const std::string& address);
   void RaiseAlarm(const std::string& text, coordinator::AlarmKind kind);
   // Must be called when the process of a worker on this machine has ended. `life` is the worker's
@@ -112,22 +112,22 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // Passes the statistics of the local shard to the coordinator. Must be called about once a
   // second.
   void OnStats(const shard::ShardStats& stats);
-  // Checks now and then that the newest checkpoint exists. Must be called about once a second, from
-  // one thread.
+  // Checks that the newest checkpoint exists, at most once in some seconds. Must be called about
+  // once a second, from one thread.
   void LookAtCheckpoint();
   // See CoordinatorStrand.
   void TryJournalAgain() { strand_.TryJournalAgain(); }
-  // Returns true if the journal belongs to this job with another number of servers, and has rounds
-  // that are in no checkpoint. May be called after Start() has failed.
+  // Returns true in this case: the journal belongs to this job with another number of servers, and
+  // has rounds that are in no checkpoint. May be called after Start() has failed.
   bool is_of_former_division() const { return is_of_former_division_; }
   // Returns the site for the uplink, after Start(). Null means that this server is no site.
   site::Site* site() { return site_.get(); }
 
-  // Returns nothing while the job goes on. Returns OK when the job is over and every participant
-  // has been told. Otherwise returns why the job failed.
+  // Returns nothing while the job goes on. Returns OK if the job is over and all participants have
+  // been told. Otherwise returns why the job has failed.
   std::optional<absl::Status> outcome() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns true if the job is over, another server may not have heard of it, and there is still
-  // time to tell that server.
+  // Returns true if the job is over and this server should still wait until another server has
+  // heard it.
   bool AwaitsServers();
   bool is_job_done();
 
@@ -135,19 +135,19 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   void SaveAndGoOn();
   // Refuses new workers from now on.
   void BeginDrain();
-  // Takes a checkpoint of everything that was done, because this server was told to stop or the job
-  // is over. Blocks until it is published, for at most `patience`. Errors: those of
-  // TakeLastCheckpoint(); Cancelled (`is_interrupted`; the text says what is in no checkpoint).
+  // Takes the last checkpoint, because this server must stop or the job is over. Blocks until the
+  // checkpoint is published, for at most `patience`. Errors: those of TakeLastCheckpoint();
+  // Cancelled (`is_interrupted`; the text says what is in no checkpoint).
   absl::StatusOr<checkpoints::PublishedCheckpoint> SaveBeforeStop(
       absl::Duration patience, const std::function<bool()>& is_interrupted);
   // See Server::SaveWithoutWorkers().
   absl::StatusOr<checkpoints::PublishedCheckpoint> SaveWithoutWorkers(
       const std::function<bool()>& is_interrupted);
-  // Blocks until --on_checkpoint is done with all checkpoints: see CheckpointCommand::Finish().
+  // Blocks until --on_checkpoint has handled all checkpoints: see CheckpointCommand::Finish().
   absl::Status FinishCheckpointCommand(absl::Duration patience,
                                        const std::function<bool()>& is_interrupted);
-  // Ends --on_checkpoint, and answers every held call. Afterwards this object makes no call to the
-  // local shard.
+  // Ends --on_checkpoint and answers every held call. After it, this object does not use the local
+  // shard.
   void Stop();
 
   void OnEvent(shards::ShardEvent event) override;
@@ -163,29 +163,30 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   void OnCheckpointGone(const std::string& path) override;
 
  private:
-  // Called when the connection of the incarnation `life` has ended. The connection is the one on
-  // which that worker held its call of StayConnected.
+  // Called when the connection on which the incarnation `life` held its call of StayConnected has
+  // ended.
   void OnConnectionEnded(const messages::WorkerLife& life, const std::string& peer,
                          firewall::ConnectionState end);
   CoordinatorRole(const ServerConfig& config, Deps deps);
   // Checks that memory and disk are sufficient. If a client brings the layout of its model, the
-  // sizes are not known yet, so only the folders are checked.
+  // sizes are not known yet. Then only the folders are checked.
   absl::Status CheckResources();
-  // Starts the pages of --http.
+  // Starts the server of the pages of --http.
   absl::Status StartPages();
   absl::Status OpenFolders(int64_t checkpoint_bytes);
   absl::Status OpenFolder(absl::string_view flag, const std::string& folder,
                           int64_t checkpoint_bytes, int num_checkpoints);
   std::string JournalFolder() const;
-  // Makes a coordinator that goes on from the journal, or a new one. Errors: FailedPrecondition
+  // Returns a coordinator that resumes from the journal, or a new one. Errors: FailedPrecondition
   // (the journal belongs to a job with other settings); those of files, of
   // CoordinatorMemoryFromRecords() and Create().
   absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> MakeCoordinator(
       const host::ShardHost& local);
-  // Opens the journal, and returns the coordinator's state from it. A damaged journal is moved
-  // aside, with an alarm.
+  // Opens the journal and returns the coordinator's state from it. If the journal is damaged,
+  // renames its files and raises an alarm.
   absl::StatusOr<std::optional<coordinator::CoordinatorMemory>> OpenJournal(absl::Time now);
-  // Creates the journal's writer. If `damage` is not OK, what is in the folder is not used.
+  // Creates the journal's writer. If `damage` is not OK, the writer replaces the journal in the
+  // folder.
   absl::Status BeginJournal(journal::JournalEnd end, const absl::Status& damage);
   // Blocks until all servers have attached and serve the state in their journals. Errors: see
   // SaveWithoutWorkers().
@@ -194,12 +195,12 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   host::CheckpointKeeper::Config KeeperSettings() const;
   void MakeAuthorityRpc();
   void MakeCheckpointCommand();
-  // If newer checkpoints were set aside, runs --on_checkpoint with the checkpoint from which the
-  // servers go on.
+  // Runs --on_checkpoint with the checkpoint from which the servers resume, if newer checkpoints
+  // were renamed because of that.
   void TellCommandOfSetAside(const shards::WeightsSource& source);
   void CarryOut(coordinator::Effect effect, const shards::CoordinatorRecord& follows);
-  // Reads the facts that the coordinator compares with the servers' journals. Blocks for the disk.
-  // Errors: those of files.
+  // Reads from the checkpoints and the journal what the coordinator compares with the servers'
+  // journals. Blocks for the disk. Errors: those of files.
   absl::StatusOr<shards::JournalFacts> ReadJournalFacts() const;
   v1::ClusterStatus ReadStatus();
   absl::Status Farewell();
@@ -209,7 +210,7 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   std::vector<std::string> warnings_;  // shown in the status once there is a status
   std::vector<std::string> alarms_;    // shown in the status once there is a status
   absl::Mutex mutex_;
-  // Address at which other programs reach this server. Empty at first.
+  // Address at which other programs reach this server. Empty until it is known.
   std::string address_ ABSL_GUARDED_BY(mutex_);
   absl::Status lost_lock_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<storage::FolderLock>>
@@ -233,20 +234,20 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
       history_keeper_;  // null means that there is no --checkpoint_dir
   std::unique_ptr<rpc::CommandedShards> shards_;
   std::unique_ptr<site::ServedSite> site_;
-  // The command. Null means that there is no --on_checkpoint.
+  // Runs the command of --on_checkpoint. Null means that this flag is not given.
   std::unique_ptr<host::CheckpointCommand> checkpoint_command_;
   std::unique_ptr<ThreadPool> command_thread_;  // runs the command's tasks; destroyed first
   std::unique_ptr<host::CheckpointKeeper> checkpoints_;
   absl::Time looks_at_ = absl::InfinitePast();  // time of LookAtCheckpoint()'s next check
-  // Thread of the keeper's tasks. It is declared after the keeper, so that it is destroyed first.
+  // Runs the tasks of checkpoints_. Declared after it, so that the thread is destroyed first.
   ThreadPool checkpoint_thread_{1, "checkpoints"};
-  // Holds the calls of StayConnected. Null means that no call is held, so the coordinator does not
-  // learn when connections end.
+  // Holds the calls of StayConnected. Null means that no such call is held, and that the
+  // coordinator is not told of ended connections.
   std::unique_ptr<rpc::HeldConnections> held_connections_;
   std::unique_ptr<rpc::ClusterRpc> cluster_rpc_;
   std::unique_ptr<rpc::StatusRpc> status_rpc_;
   std::unique_ptr<rpc::AdminRpc> admin_rpc_;
-  // The service of the authority. Null means that this server has no authority of its own.
+  // Serves the requests to the cluster's authority. Null means that this server has no authority.
   std::unique_ptr<rpc::AuthorityRpc> authority_rpc_;
   std::unique_ptr<http::HttpServer> http_;  // null means that --http is not given
   std::string dashboard_url_;               // see AdminRpc; empty means that there is none

@@ -34,8 +34,8 @@ std::string JournalFolder(const DurabilityConfig& durability, int shard) {
   return absl::StrCat(durability.journal_dir, "/shard-", shard);
 }
 
-// Returns the coordinator's state in its journal. The result is not set if there is no journal, or
-// if it is empty.
+// Returns the coordinator's state from its journal. Not set means that there is no journal, or that
+// it is empty.
 absl::StatusOr<std::optional<coordinator::CoordinatorMemory>> ReadMemory(
     storage::FileSystem& disk, const DurabilityConfig& durability) {
   ASSIGN_OR_RETURN(
@@ -65,9 +65,8 @@ absl::Status CheckJournalsAreFree(storage::FileSystem& disk, const DurabilityCon
   return absl::OkStatus();
 }
 
-// Checks that the journal of a shard belongs to the coordinator's last run, and has all records
-// that the coordinator knows to be on disk. If the check fails, the cluster could only go back to a
-// checkpoint.
+// Checks that the journal of a shard is that of the coordinator's last run, and has all records
+// that the coordinator knows to be on disk. Without them, only a checkpoint could be used.
 absl::Status CheckIsOf(const coordinator::CoordinatorMemory& memory, int shard,
                        const host::ShardHost& recovered) {
   const shards::ShardFleet::Holder& holder = memory.shards.servers[shard];
@@ -82,8 +81,8 @@ absl::Status CheckIsOf(const coordinator::CoordinatorMemory& memory, int shard,
       end, ", but the last run had record ", holder.journal_end, " on disk"));
 }
 
-// Returns the config of the server of one former shard. The server is reached only on loopback, at
-// a port that no worker and no operator knows.
+// Returns the config for the server of one former shard. It listens only on loopback, at a port
+// that only this process knows.
 ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   ServerConfig former = config;
   former.network.listen = {"127.0.0.1", 0};
@@ -91,8 +90,8 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   former.network.port_file.clear();
   former.network.http.reset();
   former.network.http_names.clear();
-  // By default, servers on loopback use plain text. If the job's servers use TLS, these servers use
-  // it too, which keeps other users of this machine out.
+  // If the job uses TLS, these servers use it too, although they listen only on loopback. So other
+  // users of this machine cannot connect.
   former.security.tls = config.uses_tls();
   former.security.flags.insecure &= !former.security.tls;
   former.cluster.shard = shard;
@@ -100,9 +99,8 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   former.output.trace_path.clear();
   former.exit_when_done = false;
   DurabilityConfig& durability = former.durability;
-  // A loss of rounds that an operator has accepted must stay visible as an alarm in the status. The
-  // servers here end soon, so they accept no loss. It can be accepted by a cluster with the former
-  // number of servers.
+  // An accepted loss of rounds must stay visible in the status of a running server. These servers
+  // end soon, so they accept none. An operator can accept it with the former number of servers.
   durability.accepted_loss = -1;
   if (shard == 0) return former;
   former.cluster.leader_lease.clear();
@@ -112,15 +110,16 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   return former;
 }
 
-// FormerServers runs the servers of the former division in this process, and has the state that
-// they go on from.
+// FormerServers runs all servers of the former number of shards in this process. It holds the
+// coordinator state from which they resume.
 class FormerServers {
  public:
   FormerServers(const ServerConfig& config, const Server::Deps& deps,
                 coordinator::CoordinatorMemory memory)
       : config_(config), deps_(deps), memory_(std::move(memory)) {}
 
-  // The coordinator ends last, because the other servers would try to reconnect to it.
+  // The coordinator is destroyed last. Otherwise the other servers would try to connect to it
+  // again.
   ~FormerServers() {
     while (!servers_.empty()) servers_.pop_back();
   }
@@ -145,13 +144,13 @@ class FormerServers {
     };
     if (shard == 0) {
       deps.leader = deps_.leader;
-      // The process is alive, but the server that `deps_` belongs to does not serve yet.
+      // This process lives, but the server for which `deps_` was made does not serve yet.
       deps.on_alive = [on_alive = deps_.on_alive](bool) { on_alive(false); };
     } else {
       config.cluster.coordinator = servers_[0]->address();
       ASSIGN_OR_RETURN(const std::optional<replica::ReplicationMark> mark,
                        replica::ReadReplicationMark(disk, JournalFolder(config.durability, shard)));
-      // If the former journal was not replicated, no replica is filled now.
+      // If the former journal has no replica, none is filled now.
       if (!mark.has_value()) config.durability.journal_replica.clear();
     }
     ASSIGN_OR_RETURN(servers_.emplace_back(), Server::Create(config, deps));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Decides when the log reports what the cluster waits for: once per wait, after the wait has lasted
-// for some time. Pure.
+// Decides when the log says what the cluster waits for: once per wait, if the wait lasts. Pure.
 #pragma once
 
 #include <string>
@@ -15,13 +14,13 @@ class WaitLog {
  public:
   static constexpr absl::Duration kLookInterval = absl::Seconds(1);
 
-  // Returns true if Look() should be called now: at most once per kLookInterval.
+  // Returns true if Look() is due. It is due at most once per kLookInterval.
   bool IsDue(absl::Time now);
-  // Notes what the cluster waits for now. `wait` is a text without ages. Empty means that the
-  // cluster waits for nothing. Returns true, once per wait, if the wait has lasted for `patience`
-  // and the log has to report it.
+  // Records what the cluster waits for now. `wait` is a text without times, so that it stays the
+  // same during a wait. Empty means that the cluster does not wait. Returns true, once per wait, if
+  // the wait has lasted for `patience` and must be logged.
   bool Look(absl::string_view wait, absl::Duration patience, absl::Time now);
-  // Returns true if `wait` has been reported and still goes on.
+  // Returns true if Look() has returned true for this wait, and the wait goes on.
   bool IsTold(absl::string_view wait) const { return is_told_ && wait == wait_; }
 
  private:

@@ -18,7 +18,7 @@ constexpr size_t kVersionAndRandomBytes = 2 + 32;
 constexpr uint32_t kSupportedVersions = 0x002b;
 constexpr uint32_t kTls13 = 0x0304;
 
-// Reads the fields of a message, one after the other. The result is not set if a field is
+// Reads the fields of a message, one after another. A function returns nothing if its field is
 // incomplete.
 class Fields {
  public:
@@ -39,7 +39,7 @@ class Fields {
     bytes_.remove_prefix(num_bytes);
     return field;
   }
-  // Reads a vector that follows its length.
+  // Reads a length of `length_bytes` bytes, and then as many bytes as it says.
   std::optional<absl::string_view> Vector(size_t length_bytes) {
     const std::optional<uint32_t> length = Number(length_bytes);
     return length.has_value() ? Bytes(*length) : std::nullopt;
@@ -89,7 +89,7 @@ ClientHello ClassifyClientHello(absl::string_view bytes) {
   const ClientHello unless_more_comes =
       bytes.size() < kMaxClientHelloBytes ? ClientHello::kIncomplete : ClientHello::kMalformed;
   bytes = bytes.substr(0, kMaxClientHelloBytes);
-  // The message may be cut into several records.
+  // A client may send one message in several records.
   std::string message;
   Fields records(bytes);
   while (true) {

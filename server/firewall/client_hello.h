@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks whether the first message of a TLS client offers TLS 1.3. gRPC 1.51 accepts older
-// versions, and has no setting against it. It does no I/O.
+// Finds out whether a TLS client offers TLS 1.3 in its first message. The check is needed because
+// gRPC 1.51 accepts older versions and has no setting against that. Does no I/O.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace lodestar::firewall {
 
-// Maximum number of bytes that ClassifyClientHello() looks at. Even messages with post-quantum keys
-// are shorter than 2 KiB.
+// Maximum number of bytes that ClassifyClientHello() reads. Real messages are shorter than 2 KiB,
+// even with post-quantum keys.
 inline constexpr size_t kMaxClientHelloBytes = 16 << 10;
 
 enum class ClientHello : uint8_t {
@@ -22,8 +22,8 @@ enum class ClientHello : uint8_t {
   kMalformed,  // no ClientHello, or a ClientHello that is too long
 };
 
-// Returns what kind of ClientHello a client has sent. `bytes` are all bytes that have come on the
-// connection. The first two are those of a TLS handshake (first_bytes.h).
+// Returns the kind of ClientHello that `bytes` begin with. `bytes` must be all bytes received on
+// the connection, and must begin with the two bytes of a TLS handshake (first_bytes.h).
 ClientHello ClassifyClientHello(absl::string_view bytes);
 
 }  // namespace lodestar::firewall

@@ -12,7 +12,7 @@
 namespace lodestar::firewall {
 namespace {
 
-// Returns the first bytes that OpenSSL sends.
+// Returns the ClientHello that OpenSSL sends.
 std::string HelloOfOpenssl(int min_version, int max_version) {
   SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
   SSL_CTX_set_min_proto_version(context, min_version);
@@ -102,7 +102,7 @@ TEST(ClientHelloTest, EverythingElseIsRefused) {
   EXPECT_EQ(ClassifyClientHello(Record(Message(Extensions("x")))), ClientHello::kMalformed);
   EXPECT_EQ(ClassifyClientHello(Record(Message(Extensions(Extension(0x2b, "\x03\x03\x04"))))),
             ClientHello::kMalformed);
-  // The message is longer than any real client's.
+  // A real client's message is never as long as this one says.
   EXPECT_EQ(ClassifyClientHello(Record(absl::StrCat(Number(1, 1), Number(1 << 20, 3)))),
             ClientHello::kMalformed);
   const std::string endless = Record(std::string(1, '\1'));

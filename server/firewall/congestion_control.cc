@@ -15,9 +15,9 @@
 namespace lodestar::firewall {
 namespace {
 
-// If the round trip is longer than this, losses may be caused by the path itself.
+// Above this round trip, bytes may be sent again because the path itself loses packets.
 constexpr absl::Duration kShortPath = absl::Milliseconds(2);
-// Minimum number of bytes sent before losses are judged.
+// Minimum number of bytes sent before IsMisjudged() returns true.
 constexpr uint64_t kLeastBytes = 500'000;
 constexpr double kMostAgain = 0.05;
 constexpr absl::string_view kCubic = "cubic";
@@ -26,8 +26,7 @@ std::optional<SentBytes> BytesOf(int socket) {
   tcp_info info = {};
   socklen_t size = sizeof(info);
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  // Older kernels report fewer fields. If there is no round trip yet, nothing was sent yet. In both
-  // cases nothing is judged.
+  // Older kernels report fewer fields. Without a round trip, nothing was sent yet.
   const size_t needed = offsetof(tcp_info, tcpi_bytes_retrans) + sizeof(info.tcpi_bytes_retrans);
   if (size < needed || info.tcpi_min_rtt == 0 || info.tcpi_min_rtt == UINT32_MAX) {
     return std::nullopt;

@@ -33,21 +33,21 @@
 namespace lodestar::firewall {
 namespace {
 
-// Maximum number of connections that are accepted before the acceptor handles existing connections
-// again.
+// Maximum number of connections that are accepted in a row. Then events of other connections are
+// handled.
 constexpr int kMaxAccepts = 64;
-// Maximum number of events per wait. Events beyond this number are returned by the next wait.
+// Maximum number of events that one wait returns. The next wait returns the rest.
 constexpr int kMaxEvents = 512;
-// Pause of the acceptor when the process has no free file descriptor, not even one to accept a
-// connection and refuse it.
+// How long the acceptor stops if the process has no free file descriptor at all. Even a refusal
+// needs one.
 constexpr absl::Duration kPauseWithoutFiles = absl::Milliseconds(100);
 constexpr absl::Duration kSweepInterval = absl::Seconds(5);
 constexpr absl::Duration kPathInterval = absl::Seconds(1);
 constexpr absl::Duration kLogInterval = absl::Seconds(1);
-// How long a peer has to close its side after the last answer was sent to it.
+// How long a peer has to close its side after it was sent the last answer.
 constexpr absl::Duration kLeavingPatience = absl::Seconds(1);
-// Time that a connection lives after its first refused call. The client then tries again and may
-// get a place.
+// How long a connection stays open after its first refused call. The client then connects again,
+// and may be accepted.
 constexpr absl::Duration kRefusedLife = absl::Seconds(1);
 constexpr size_t kMaxBytesIgnored = 256 << 10;
 
@@ -61,8 +61,8 @@ bool WasClosedByPeer(const ConnectionTable::FileIdentity& file) {
   return http2::WasEndedByPeer(file.inode);
 }
 
-// Returns true if both sides are open. While a call is held, gRPC keeps the descriptor open even if
-// the peer has closed the connection.
+// Returns true if neither side has closed the connection. gRPC's descriptor alone does not show
+// that: during a held call, gRPC keeps it open after the peer has closed.
 bool IsEstablished(int fd) {
   tcp_info info{};
   socklen_t size = sizeof(info);
@@ -70,7 +70,7 @@ bool IsEstablished(int fd) {
   return info.tcpi_state == TCP_ESTABLISHED;
 }
 
-// Returns how many files this process may have open now. The limit is not raised here.
+// Returns the limit of open files of this process.
 int64_t MaxFiles() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
@@ -89,8 +89,7 @@ ConnectionLimits LimitToThisProcess(const ConnectionLimits& wanted) {
   return limits;
 }
 
-// Returns the address of a peer. An IPv4 address is returned as IPv4, even if it came to a socket
-// for both families.
+// Returns the address of a peer. An IPv4 address that an IPv6 socket reports is returned as IPv4.
 net::HostPort HostPortOf(const sockaddr_storage& storage) {
   char text[INET6_ADDRSTRLEN] = {};
   if (storage.ss_family == AF_INET) {
@@ -108,9 +107,8 @@ net::HostPort HostPortOf(const sockaddr_storage& storage) {
   return {text, ntohs(address.sin6_port)};
 }
 
-// Parses "ipv4:10.0.0.1:4242" or "ipv6:[2001:db8::1]:4242", whose brackets gRPC may write as "%5B"
-// and "%5D". The result is not set for other texts, and for addresses with a zone, which this file
-// does not use.
+// Parses a gRPC peer such as "ipv4:10.0.0.1:4242" or "ipv6:[2001:db8::1]:4242". gRPC may write the
+// brackets as "%5B" and "%5D". Returns nothing for other texts, and for addresses with a zone.
 std::optional<net::HostPort> HostPortOfGrpc(absl::string_view peer) {
   const bool is_ipv6 = absl::ConsumePrefix(&peer, "ipv6:");
   if (!is_ipv6 && !absl::ConsumePrefix(&peer, "ipv4:")) return std::nullopt;
@@ -123,13 +121,14 @@ std::optional<net::HostPort> HostPortOfGrpc(absl::string_view peer) {
 
 int OpenSpare() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
-// Tries to send all bytes, without waiting for a peer that does not read.
+// Sends all bytes without blocking. Returns false if the socket did not accept all of them.
 bool SendAll(int fd, const std::string& bytes) {
   return bytes.empty() || send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) ==
                               static_cast<ssize_t>(bytes.size());
 }
 
-// Returns a text such as "12 silent, 3 too many", with what `counts` has more than `before`.
+// Returns a text such as "12 silent, 3 too many" about the refusals in `counts` that are not in
+// `before`.
 std::string RefusalsText(const ConnectionCounts& counts, const ConnectionCounts& before) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < kNumRefusals; ++i) {
@@ -218,7 +217,7 @@ std::optional<uint64_t> ConnectionAcceptor::BytesReceived(absl::string_view peer
   const std::optional<int> fd = table_.Find(*address);
   if (!fd.has_value()) return std::nullopt;
   const std::optional<uint64_t> bytes = ReceivedBytesOf(*fd);
-  // gRPC may have closed the descriptor while the bytes were being counted.
+  // gRPC may have closed the descriptor meanwhile. The bytes are then those of another connection.
   return table_.Find(*address) == fd ? bytes : std::nullopt;
 }
 
@@ -246,8 +245,8 @@ void ConnectionAcceptor::Run() {
         ready_listeners.push_back(fd);
       }
     }
-    // New connections are accepted only after all events are handled. A connection that was closed
-    // above may still have an event, and a new connection may get its file number.
+    // Events are handled before new connections are accepted. Otherwise an event of a closed
+    // connection could reach a new one that has got the same descriptor.
     for (const FileDescriptor& socket : sockets_.sockets) {
       if (std::count(ready_listeners.begin(), ready_listeners.end(), socket.get()) > 0) {
         Accept(socket.get());
@@ -316,9 +315,9 @@ void ConnectionAcceptor::SetAccepting(bool is_accepting) {
 }
 
 void ConnectionAcceptor::Accept(int listener) {
-  // If the maximum number of connections wait, each new connection takes the place of one of them.
-  // So only one is accepted at a time. In between, waiting connections that have sent something are
-  // let in, and do not lose their place as silent ones.
+  // If max_waiting connections wait, each new one displaces one of them. So only one is accepted at
+  // a time. Between two of them, waiting connections that have sent something are let in, and are
+  // not displaced.
   for (int i = 0; i < kMaxAccepts && (i == 0 || waiting_.size() < config_.limits.max_waiting);
        ++i) {
     sockaddr_storage storage{};
@@ -334,8 +333,7 @@ void ConnectionAcceptor::Accept(int listener) {
     } else if ((errno == EMFILE || errno == ENFILE) && !MakeRoom(listener)) {
       return SetAccepting(false);
     }
-    // Any other error means that the connection has ended before it was accepted. The loop tries
-    // the next one.
+    // After any other error, this connection has already ended, and the next one is tried.
   }
 }
 
@@ -406,7 +404,7 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
   char bytes[kMaxFirstBytes];
   const ssize_t num_bytes = recv(fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
   if (num_bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  // The peer has closed the connection. Programs that only test whether a port is open do so.
+  // The peer has closed the connection, like a program that only tests whether the port is open.
   if (num_bytes <= 0) return Close(fd);
   const bool wants_tls = config_.transport == Transport::kTls;
   switch (ClassifyFirstBytes({bytes, static_cast<size_t>(num_bytes)})) {
@@ -414,7 +412,8 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
       return;
     case FirstBytes::kTls:
       if (wants_tls) return OnClientHello(fd, waiting);
-      // psctl on this machine first tries which protocol the port speaks, so this is not counted.
+      // psctl on this machine tries TLS first to find out what the port accepts. That is not
+      // counted.
       if (!waiting.is_of_this_machine) Count(RefusalReason::kWrongSecurity, waiting.peer);
       return Leave(fd, waiting, TlsRefusal(TlsAlert::kProtocolVersion));
     case FirstBytes::kHttp2:
@@ -434,8 +433,8 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
 void ConnectionAcceptor::OnClientHello(int fd, Waiting& waiting) {
   hello_.resize(kMaxClientHelloBytes);
   const ssize_t num_bytes = recv(fd, hello_.data(), hello_.size(), MSG_PEEK | MSG_DONTWAIT);
-  // The ClientHello has begun to arrive, and was left unread. If it cannot be read now, the peer is
-  // gone.
+  // Some bytes of the ClientHello have come and are still unread. If they cannot be read, the
+  // connection has ended.
   if (num_bytes <= 0) return Close(fd);
   switch (ClassifyClientHello({hello_.data(), static_cast<size_t>(num_bytes)})) {
     case ClientHello::kIncomplete:
@@ -526,8 +525,8 @@ void ConnectionAcceptor::Leave(int fd, Waiting& waiting, const std::string& answ
 }
 
 void ConnectionAcceptor::OnLeaving(int fd, Waiting& waiting) {
-  // The bytes are read, because closing a socket with unread bytes resets the connection. Its peer
-  // could then lose what it was sent.
+  // The peer's bytes are read and dropped. If unread bytes are left at close(), the connection is
+  // reset, and the peer may lose the answer.
   char bytes[4096];
   ssize_t num_bytes;
   while ((num_bytes = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0) {

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ConnectionAcceptor is the port of a server. It accepts connections, sees by their first bytes
-// what they are, and hands them to gRPC or, for an enrolment, to `enroll`. gRPC's own listener is
-// not used: it stops for good when the process runs out of file descriptors (CVE-2023-4785), and it
-// keeps clients that connect and send nothing.
+// ConnectionAcceptor is the port of a server. It accepts connections and finds out by their first
+// bytes what they are. It hands them to gRPC or, if they ask for enrollment, to `enroll`. gRPC's
+// own listener is not used for two reasons:
+// - It stops for good if the process has no free file descriptor (CVE-2023-4785).
+// - It keeps clients that connect and send nothing.
+//
+// A connection goes through these states:
 //
 //   accepted -> silent -> let in: gRPC's, or the enrollment's
 //                 |  \--> held: gRPC's, but Serve() was not called yet --> let in
 //                 |         |
 //                 v         v
-//               closed    being told that it is refused, in its own protocol --> closed
+//               closed    refused: gets the reason in its own protocol --> closed
 //
-// The acceptor has one thread of its own, which never blocks on a peer.
+// The acceptor has one thread, which never waits for a peer.
 #pragma once
 
 #include <grpcpp/server_builder.h>
@@ -45,44 +48,44 @@ class ConnectionAcceptor {
   struct Config {
     net::HostPort listen;  // port 0 means that the system chooses a port
     Transport transport = Transport::kPlain;
-    // Limits, lowered to what the process's limit of open files allows.
+    // Limits for connections. Listen() lowers them if this process may not open so many files.
     ConnectionLimits limits;
-    // How long a gRPC client waits for Serve() to be called, before it is told that the server is
+    // How long a gRPC client waits for Serve(). After that, the client is told that the server is
     // starting.
     absl::Duration start_patience = absl::Seconds(1);
-    // Called with each connection that begins with kEnrollmentWord. The function owns the
-    // connection, which is non-blocking and of which nothing has been read. `peer` is HOST:PORT.
-    // Called by the acceptor's thread, from Listen() on, and must not block. Null means that
-    // enrolments are refused.
+    // Called by the acceptor's thread with each connection that begins with kEnrollmentWord. Calls
+    // begin during Listen(). The function must not block, and owns `fd`. The socket is
+    // non-blocking, and none of its bytes has been read. `peer` is HOST:PORT. Null means that
+    // enrollments are refused.
     std::function<void(int fd, std::string peer)> enroll;
     Clock* clock = &Clock::Real();
   };
 
-  // Opens the port and takes connections. Those for gRPC wait for Serve(). Errors: those of
-  // Listen() in listening_sockets.h; ResourceExhausted (no free file).
+  // Opens the port and accepts connections. gRPC connections wait until Serve() is called. Errors:
+  // those of Listen() in listening_sockets.h; ResourceExhausted (no free file descriptor).
   static absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> Listen(Config config);
   ~ConnectionAcceptor();  // calls Stop()
 
   int port() const { return port_; }
   // See ListeningSockets.
   const std::vector<std::string>& loopback_only() const { return sockets_.loopback_only; }
-  // Hands connections over to gRPC from now on. `grpc` is the result of
-  // ServerBuilder::experimental().AddExternalConnectionAcceptor() for a server that is running now.
+  // From now on, hands connections to gRPC. `grpc` is the result of
+  // ServerBuilder::experimental().AddExternalConnectionAcceptor() for a server that is running.
   // Must be called at most once, before Stop().
   void Serve(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc);
   // Thread-safe.
   ConnectionCounts counts() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns true if gRPC's connection from `peer` is open, or if `peer` is no TCP address. `peer`
-  // has the form of grpc::ServerContext::peer(). Thread-safe.
+  // Returns true if gRPC's connection from `peer` is open. Also returns true if `peer` is not a TCP
+  // address. `peer` has the form of grpc::ServerContext::peer(). Thread-safe.
   bool IsOpen(absl::string_view peer) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the state of gRPC's newest connection from `peer`. Thread-safe.
   ConnectionState StateOf(absl::string_view peer) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns how many bytes have come on gRPC's newest connection from `peer`. The result is not set
-  // if that connection is not known or not open. Thread-safe.
+  // Returns the number of bytes received on gRPC's connection from `peer`. Not set means that there
+  // is no such open connection, or that the system does not count the bytes. Thread-safe.
   std::optional<uint64_t> BytesReceived(absl::string_view peer) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Closes the port and all connections that were not let in. Connections that were let in stay
-  // open. Must be called before grpc::Server::Shutdown(). Blocks until the acceptor's thread has
-  // ended, which never waits for a peer. May be called repeatedly.
+  // Closes the port and all connections that were not let in. Must be called before
+  // grpc::Server::Shutdown(). Blocks until the acceptor's thread has ended, which takes no longer
+  // than a moment. May be called repeatedly.
   void Stop();
 
  private:
@@ -92,7 +95,7 @@ class ConnectionAcceptor {
     kRefused,  // HTTP/2: every call is answered with the refusal
     kLeaving,  // has its answer; waits until the peer has read it and closes
   };
-  // A Waiting connection has not been let in.
+  // A connection that has not been let in.
   struct Waiting {
     int listener = -1;
     std::string peer;
@@ -105,21 +108,21 @@ class ConnectionAcceptor {
   ConnectionAcceptor(Config config, net::ListeningSockets sockets);
   absl::Status Start();
   void Run();
-  // Returns how long to wait for events until something is due.
+  // Returns how long to wait for events, in milliseconds. -1 means without limit.
   int Timeout();
   void OnTime();
-  // Checks the paths of gRPC's connections: see MendCongestionControl().
+  // Calls MendCongestionControl() for each of gRPC's connections.
   void LookAtPaths(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Starts or stops accepting. The acceptor stops while the process has no free file descriptor,
-  // not even one to accept a connection and refuse it.
+  // Starts accepting, or stops it for kPauseWithoutFiles. It is stopped if the process has no free
+  // file descriptor, not even for a refusal.
   void SetAccepting(bool is_accepting);
   void Accept(int listener);
-  // Closes one connection, because the process may not open another file. Returns true if another
-  // connection may be accepted now.
+  // Closes a waiting connection or, if there is none, the newest one. Called if the process has no
+  // free file descriptor. Returns true if another connection may be accepted now.
   bool MakeRoom(int listener);
   void Add(int fd, int listener, const net::HostPort& peer);
   void OnEvent(int fd, uint32_t events);
-  // Each of these functions may close `fd`, which destroys `waiting`.
+  // Each of these functions may close `fd`. `waiting` is then destroyed.
   void OnFirstBytes(int fd, Waiting& waiting);
   void OnClientHello(int fd, Waiting& waiting);
   void OnRefused(int fd, Waiting& waiting);
@@ -128,16 +131,16 @@ class ConnectionAcceptor {
   void LetInToGrpc(int fd, Waiting& waiting);
   void LetInToEnrollment(int fd, Waiting& waiting);
   void RefuseHttp2(int fd, Waiting& waiting, RefusalReason refusal);
-  // Sends the last `answer`, and closes the connection when the peer has received it.
+  // Sends `answer` as the last bytes. Closes the connection when the peer has closed it too.
   void Leave(int fd, Waiting& waiting, const std::string& answer);
   void CloseForAnother(int fd);
   void Close(int fd) ABSL_LOCKS_EXCLUDED(mutex_);
 
   std::optional<RefusalReason> LetIn(int fd) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Marks the connection as refused. Its peer has `at_most` to read the refusal.
+  // Marks the connection as refused. It is closed after `at_most`.
   void RefuseFor(int fd, absl::Duration at_most) ABSL_LOCKS_EXCLUDED(mutex_);
   void Count(RefusalReason refusal, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the status that a gRPC client gets for this refusal.
+  // Returns the status that a gRPC client gets if it is refused for this reason.
   absl::Status StatusOf(RefusalReason refusal) ABSL_LOCKS_EXCLUDED(mutex_);
   void LogRefusals(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -154,8 +157,8 @@ class ConnectionAcceptor {
   // Only the acceptor's thread uses the members below.
   net::ListeningSockets sockets_;
   FileDescriptor epoll_;
-  // A spare descriptor. If no other is free, it is closed, so that one connection can be accepted
-  // and refused.
+  // A descriptor in reserve. If no other is free, it is closed, so that one connection can be
+  // accepted and refused.
   FileDescriptor spare_;
   std::map<int, Waiting> waiting_;
   std::vector<char> hello_;  // buffer for a connection's ClientHello

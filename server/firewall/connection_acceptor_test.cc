@@ -45,7 +45,7 @@ sockaddr_in LoopbackAddress(int port) {
   return address;
 }
 
-// RawClient is a peer that sends and receives bytes.
+// RawClient is a client that sends and receives any bytes.
 class RawClient {
  public:
   RawClient() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -62,11 +62,11 @@ class RawClient {
   void Send(absl::string_view bytes) {
     EXPECT_EQ(send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), bytes.size());
   }
-  // Sends bytes, which the server may refuse while they arrive.
+  // Sends bytes. The server may close the connection meanwhile.
   void SendUnlessClosed(absl::string_view bytes) {
     send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  // Returns all bytes until the server closes the connection.
+  // Returns all bytes that come until the server closes the connection.
   std::string ReadAll() {
     std::string all;
     char bytes[4096];
@@ -113,7 +113,7 @@ class GrpcClient {
   grpc::GenericStub stub_;
 };
 
-// Matches the answer of a gRPC server without services to any call.
+// Matches the status of any call to a gRPC server without services.
 MATCHER(IsAnsweredByGrpc, "") {
   *result_listener << arg.error_code() << " " << arg.error_message();
   return arg.error_code() == grpc::StatusCode::UNIMPLEMENTED;
@@ -186,8 +186,7 @@ class ConnectionAcceptorTest : public ::testing::Test {
     limit.rlim_cur = max_files;
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   }
-  // Makes calls over an open connection, then expects that the connection is known to be gone after
-  // it was closed.
+  // Makes a call, closes the connection, and waits until IsOpen() returns false for it.
   void CallAndClose(absl::string_view host) {
     ASSERT_NO_FATAL_FAILURE(ListenAndServe());
     auto client = std::make_unique<GrpcClient>(port(), /*has_tls=*/false, host);
@@ -283,7 +282,7 @@ TEST_F(ConnectionAcceptorTest, ClientWithoutTlsLearnsThatTheServerWantsIt) {
 TEST_F(ConnectionAcceptorTest, TlsGoesToGrpcWhereItIsWanted) {
   config_.transport = ConnectionAcceptor::Transport::kTls;
   ListenAndServe();
-  // The server of this test speaks no TLS, and closes the connection.
+  // The acceptor lets the connection in. gRPC's server in this test has no TLS, so the call fails.
   EXPECT_THAT(GrpcClient(port(), /*has_tls=*/true).Call(),
               Fails(grpc::StatusCode::UNAVAILABLE, ""));
   EXPECT_GT(acceptor_->counts().accepted, 0);
@@ -356,10 +355,11 @@ TEST_F(ConnectionAcceptorTest, SilentOnesAreClosedInTheEnd) {
   config_.clock = &clock_;
   ListenAndServe();
   RawClient silent(port());
-  // This connection was accepted after the silent one.
+  // When this call is answered, the server has accepted the silent connection too.
   EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());
   clock_.AdvanceTime(config_.limits.patience);
-  // When another connection comes, the server checks all waiting connections.
+  // The new connection wakes the server, which then closes connections that have waited for too
+  // long.
   EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());
   EXPECT_EQ(silent.ReadAll(), "");
   EXPECT_EQ(Refused(RefusalReason::kSilent), 1);
@@ -454,8 +454,8 @@ TEST_F(ConnectionAcceptorTest, TwoThousandIdleOnesDoNotKeepACallOut) {
   int ready[2], release[2];
   ASSERT_EQ(pipe(ready), 0);
   ASSERT_EQ(pipe(release), 0);
-  // The child process has the other ends of the connections. It makes only system calls, because
-  // this process has threads.
+  // The child process opens the idle connections, because this process may not open so many files.
+  // After fork() it makes only system calls, because this process has threads.
   const pid_t child = fork();
   if (child == 0) {
     close(release[1]);
@@ -512,8 +512,8 @@ TEST_F(ConnectionAcceptorTest, GoesOnWhenThereAreFilesAgain) {
   char byte;
   EXPECT_EQ(recv(client.fd(), &byte, 1, MSG_DONTWAIT), -1);
   LimitFiles(file_limit_.rlim_cur);
-  // The server may find a free descriptor at this moment. Then it answers the client. Otherwise it
-  // has closed the connection without an answer.
+  // The server answers if it finds a free descriptor by now. Otherwise it closes the connection
+  // without an answer.
   const std::string answer = client.ReadAll();
   if (answer.empty()) {
     EXPECT_EQ(Refused(RefusalReason::kNoFile), 1);
@@ -544,7 +544,7 @@ TEST_F(ConnectionAcceptorTest, FloodsOfHttp2AreEndedBeforeGrpcReadsThem) {
   RawClient client(port());
   client.Send(
       absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", std::string("\0\0\0\4\0\0\0\0\0", 9)));
-  // The header block has no end, so gRPC would keep all of it in memory.
+  // The frames of this header block never end, so gRPC would keep more and more of it in memory.
   client.Send(std::string("\0\0\1\1\0\0\0\0\1\0", 10));
   for (int i = 0; i < 3; ++i) {
     client.SendUnlessClosed(std::string("\0\x40\0\x09\0\0\0\0\1", 9) + std::string(16 << 10, 'x'));

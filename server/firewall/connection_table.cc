@@ -12,13 +12,13 @@
 namespace lodestar::firewall {
 namespace {
 
-// Minimum time between sweeps. A sweep asks the system about every connection, and many connections
-// may come while a limit is reached.
+// Minimum time between two sweeps in LetIn(). Each sweep asks the system about every connection, so
+// many refused connections in a row must not each cause one.
 constexpr absl::Duration kSweepPause = absl::Milliseconds(10);
-// Maximum number of remembered connections that the other end has closed.
+// Maximum size of `closed_`.
 constexpr size_t kMaxClosed = 4096;
-// Number of files that a server needs beside connections: journals, checkpoints, memory shared with
-// workers.
+// Number of files that a server needs apart from connections: for journals, checkpoints and memory
+// that it shares with workers.
 constexpr int64_t kFilesForOthers = 512;
 
 bool IsLoopback(absl::string_view address) {
@@ -69,7 +69,7 @@ ConnectionTable::ConnectionTable(const ConnectionLimits& limits, Identify identi
     : limits_(limits), identify_(std::move(identify)), was_closed_(std::move(was_closed)) {}
 
 std::optional<int> ConnectionTable::OnAccepted(int fd, net::HostPort peer, absl::Time now) {
-  // If an earlier connection had the same file descriptor, that connection has ended.
+  // A descriptor is used again only after its earlier connection has ended.
   if (const auto former = let_in_.find(fd); former != let_in_.end()) Erase(former);
   std::optional<int> leaving;
   if (waiting_.size() >= static_cast<size_t>(limits_.max_waiting)) {
@@ -82,7 +82,7 @@ std::optional<int> ConnectionTable::OnAccepted(int fd, net::HostPort peer, absl:
 }
 
 ConnectionTable::WaitingMap::iterator ConnectionTable::Dispensable() {
-  // Number of waiting connections per address, without those that are held.
+  // Number of waiting connections per address. Held ones are not counted.
   absl::flat_hash_map<absl::string_view, int> num_of_address;
   for (const auto& [fd, waiting] : waiting_) {
     if (waiting.state != State::kHeld) ++num_of_address[waiting.peer.host];
@@ -160,8 +160,8 @@ ConnectionState ConnectionTable::StateOf(const net::HostPort& peer) const {
     const bool was_closed = was_closed_(let_in_.at(*open).identity);
     return was_closed ? ConnectionState::kClosed : ConnectionState::kOpen;
   }
-  // No connection of the peer is open. If the other end has closed the last one, let_in_ has it
-  // until the next sweep, and closed_ has the peer afterwards.
+  // No open connection of the peer is known. The last one may still be in let_in_, until the next
+  // sweep. If the other end had closed it, the peer is in `closed_` after that.
   const bool was_closed =
       std::any_of(let_in_.begin(), let_in_.end(),
                   [&](const auto& it) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ConnectionTable holds the connections of a port, and decides how many there may be. A waiting
-// connection has not sent enough bytes, or is being told that it is refused. All others were let
-// in. The class does no I/O: the time is passed in, and a function returns the identity of a
-// descriptor's file.
+// ConnectionTable holds the connections of a port, and limits their number. A connection first
+// waits: it has not sent enough bytes, or is being refused. Then it is let in or closed. The class
+// does no I/O: the caller passes in the time and functions that ask the system.
 #pragma once
 
 #include <array>
@@ -23,7 +22,7 @@
 
 namespace lodestar::firewall {
 
-// Why a connection was refused.
+// Reason for which a connection was refused.
 enum class RefusalReason : uint8_t {
   kSilent,            // sent nothing or too little for too long, or while others needed its place
   kTooMany,           // too many connections in all
@@ -37,7 +36,7 @@ enum class RefusalReason : uint8_t {
 };
 inline constexpr size_t kNumRefusals = 9;
 
-// Returns a name such as "silent" or "too many".
+// Returns a name such as "silent" or "too many" for the log.
 absl::string_view RefusalName(RefusalReason refusal);
 
 struct ConnectionCounts {
@@ -55,26 +54,26 @@ struct ConnectionLimits {
   int max_connections = 4096;  // maximum number of connections that are let in
   // Maximum number of connections from one remote IP address. 0 means max_connections / 4.
   int max_per_address = 0;
-  // Maximum number of connections that wait to be let in. If one more comes, it takes the place of
-  // one of them: see OnAccepted().
+  // Maximum number of waiting connections. If one more comes, another one must be closed: see
+  // OnAccepted().
   int max_waiting = 256;
   absl::Duration patience = absl::Seconds(10);  // how long a connection may wait
-  // Part of max_connections that only programs on this machine may use.
+  // Number of max_connections that are reserved for programs on this machine.
   int kept_for_this_machine = 0;
-  // Maximum number of new connections that one remote address may make at once, and how many more
-  // per minute after that. The limit exists because a client whose connection was ended for
-  // flooding could otherwise open another one at once.
+  // A remote address may make `max_new_per_address` new connections at once, and then
+  // `new_per_minute` per minute. Without this limit, a client whose connection was ended for
+  // flooding could come back at once.
   int max_new_per_address = 256;
   int new_per_minute = 600;
 
   int per_address() const;
 };
 
-// Returns `limits`, lowered so that a process that may have `max_files` open files has enough files
-// for its other needs.
+// Returns `limits`, lowered if needed: of `max_files` open files, enough must be left for journals
+// and other files.
 ConnectionLimits LimitToFiles(ConnectionLimits limits, int64_t max_files);
 
-// ConnectionState says what has become of a connection that was let in.
+// State of a connection that was let in.
 enum class ConnectionState : uint8_t {
   kUnknown,  // never let in, ended by this process or a timeout, or ended long ago
   kOpen,
@@ -83,53 +82,55 @@ enum class ConnectionState : uint8_t {
 
 class ConnectionTable {
  public:
-  // Identity of an open file. If a file number is used again, the new file has another identity.
+  // Identity of an open file. If a descriptor is used again, its new file has another identity.
   struct FileIdentity {
     uint64_t device = 0;
     uint64_t inode = 0;
     friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
   };
-  // Returns the identity of a descriptor's file. It is not set if the descriptor is not open.
+  // Returns the identity of the file behind `fd`. Not set means that `fd` is not open.
   using Identify = std::function<std::optional<FileIdentity>(int fd)>;
-  // Returns true if the other end has closed or reset the connection whose file has, or had, this
-  // identity.
+  // Returns true if the other end has closed or reset the connection with this identity. The
+  // connection may have been closed here too.
   using WasClosed = std::function<bool(const FileIdentity&)>;
 
   ConnectionTable(const ConnectionLimits& limits, Identify identify, WasClosed was_closed);
 
-  // Adds a new connection, which waits. If too many connections wait, forgets one of them and
-  // returns it: the caller must close it. Held connections and those from this machine are chosen
-  // last. Among the others, a connection from the address with the most connections is chosen, so
-  // that many connections from one address make room only for each other. From that address,
-  // refused connections are chosen first, then silent ones, the oldest first.
+  // Adds a new connection, which waits. If max_waiting connections wait already, forgets one of
+  // them and returns it. The caller must close it. The rules for the choice, the first one first:
+  // - Held connections are chosen last.
+  // - Connections from this machine are chosen after those from other machines.
+  // - Connections from the address with the most waiting connections are chosen first. So many
+  //   connections from one address displace only each other.
+  // - Refused connections are chosen before silent ones, and older ones before newer ones.
   std::optional<int> OnAccepted(int fd, net::HostPort peer, absl::Time now);
-  // Forgets the connection that OnAccepted() would choose, and returns it: the caller must close
-  // it. Returns nothing if only held connections wait.
+  // Forgets a waiting connection, chosen as in OnAccepted(), and returns it. The caller must close
+  // it. Returns nothing if all waiting connections are held.
   std::optional<int> MakeRoom();
-  // Must be called when a gRPC client has made the connection and waits until `deadline` for the
-  // server to serve.
+  // Must be called when a connection for gRPC has to wait until the server serves, at most until
+  // `deadline`.
   void OnHeld(int fd, absl::Time deadline);
-  // Must be called when the connection is refused. Its peer has until `deadline` to read the
-  // refusal.
+  // Must be called when the connection is refused. It stays open until `deadline` at most, so that
+  // its peer can read the refusal.
   void OnRefused(int fd, absl::Time deadline);
   // Must be called when a waiting connection is closed.
   void Forget(int fd);
-  // Lets in a connection that waits. Returns the reason if a limit is reached; then the connection
-  // goes on waiting.
+  // Lets in a waiting connection. If a limit is reached, returns the reason, and the connection
+  // still waits.
   std::optional<RefusalReason> LetIn(int fd, absl::Time now);
   // Returns the open connection of `peer` that was let in.
   std::optional<int> Find(const net::HostPort& peer) const;
-  // Returns the state of the newest connection of `peer`. It is also kOpen if the other end is gone
-  // and gRPC has not noticed it yet.
+  // Returns the state of the newest connection of `peer`. If the other end is gone and gRPC has not
+  // noticed that yet, the state is kOpen.
   ConnectionState StateOf(const net::HostPort& peer) const;
 
-  // Returns the connections that have waited for too long.
+  // Returns the waiting connections whose deadline has passed.
   std::vector<int> Overdue(absl::Time now) const;
   absl::Time next_deadline() const;
-  // Forgets the connections that were let in and have ended.
+  // Forgets the connections that were let in and are closed now.
   void Sweep(absl::Time now);
   absl::Time last_sweep() const { return last_sweep_; }
-  // Visits the connections that were let in and were open at the last sweep.
+  // Visits the connections that were let in and were still open at the last sweep.
   void ForEachLetIn(absl::FunctionRef<void(int fd, const std::string& address)> visit) const {
     for (const auto& [fd, connection] : let_in_) visit(fd, connection.peer.host);
   }
@@ -139,7 +140,7 @@ class ConnectionTable {
   size_t num_let_in() const { return let_in_.size(); }
 
  private:
-  // The states are in the order in which waiting connections make room for others.
+  // Waiting connections are displaced in the order of these states.
   enum class State : uint8_t { kRefused, kSilent, kHeld };
   struct Waiting {
     net::HostPort peer;
@@ -154,10 +155,10 @@ class ConnectionTable {
   };
   using LetInMap = std::map<int, LetInConnection>;
 
-  // Returns the connection that makes room for another.
+  // Returns the waiting connection that must be closed if room is needed: see OnAccepted().
   WaitingMap::iterator Dispensable();
   void SetState(int fd, State state, absl::Time deadline);
-  // A Pace is the number of new connections that an address may still make.
+  // A Pace says how many new connections an address may still make: `left` at the time `as_of`.
   struct Pace {
     double left = 0.0;
     absl::Time as_of;
@@ -165,7 +166,8 @@ class ConnectionTable {
 
   std::optional<RefusalReason> Judge(const std::string& address) const;
   double NewOnesLeft(const Pace& pace, absl::Time now) const;
-  // Returns true if the address may make another connection now, and counts it.
+  // Counts a new connection of the address. Returns false, without counting, if the address has
+  // made too many.
   bool TakeNew(const std::string& address, absl::Time now);
   LetInMap::iterator Erase(LetInMap::iterator connection);
 

@@ -66,8 +66,8 @@ TEST_F(ConnectionTableTest, HeldOnesGiveWayLast) {
   EXPECT_EQ(Accept(table, 8, "10.0.0.1"), 5);
 }
 
-// A refused connection makes room before a silent one. The silent one may have come just now, and
-// had no time to send anything.
+// A refused connection is displaced before a silent one, because a new connection is silent at
+// first.
 TEST_F(ConnectionTableTest, RefusedOnesGiveWayToSilentOnes) {
   ConnectionTable table = NewTable(10, 2);
   Accept(table, 5, "10.0.0.1");
@@ -162,14 +162,13 @@ TEST_F(ConnectionTableTest, OneThatHasEndedMakesRoom) {
   LetIn(table, 6, "10.0.0.1");
   files_.erase(5);
   EXPECT_EQ(LetIn(table, 7, "10.0.0.1"), std::nullopt);
-  // Descriptor 6 now stands for another file, with inode 7.
+  // Descriptor 6 now belongs to another file, with inode 7.
   files_[6] = 7;
   table.Sweep(clock_.Now());
   EXPECT_EQ(table.num_let_in(), 1);
 }
 
-// If a client connects again and again and is refused each time, the server does not check all
-// connections each time.
+// Many refused connections in a short time do not cause a sweep each.
 TEST_F(ConnectionTableTest, DoesNotLookForEndedOnesAllTheTime) {
   ConnectionTable table = NewTable(1, 10);
   Accept(table, 5, "127.0.0.1");

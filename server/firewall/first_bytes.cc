@@ -60,8 +60,7 @@ std::string Http1Refusal() {
 std::string TlsRefusal(TlsAlert alert) {
   constexpr char kAlertRecord = 21;
   constexpr char kFatal = 2;
-  // Format: [type | version, as in the first record of every handshake | length, 2 bytes | level |
-  // alert]
+  // Format: [type | version 3.1 | length, 2 bytes | level | alert]
   return {kAlertRecord, 3, 1, 0, 2, kFatal, static_cast<char>(alert)};
 }
 

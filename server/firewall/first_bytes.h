@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Finds out which kind of client a connection is from, by its first bytes. If a client cannot use a
-// gRPC port, it gets an answer in its own protocol. The functions do no I/O.
+// Finds out by the first bytes of a connection which kind of client has made it. Also has answers
+// for clients that cannot use a gRPC port, each in the client's own protocol. Does no I/O.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace lodestar::firewall {
 
-// Maximum number of bytes that ClassifyFirstBytes() looks at.
+// Maximum number of bytes that ClassifyFirstBytes() reads.
 inline constexpr size_t kMaxFirstBytes = 24;
 // First bytes of a connection that asks to be let into the cluster.
 inline constexpr absl::string_view kEnrollmentWord = "LODESTAR";
@@ -26,8 +26,9 @@ enum class FirstBytes : uint8_t {
   kOther,
 };
 
-// Returns what kind of client has sent these bytes. `bytes` are all bytes that have come. If there
-// are none, the result is kIncomplete. Three bytes are enough for HTTP/2, two for TLS.
+// Returns which kind of client has sent `bytes`, which must be all bytes received on the
+// connection. Three bytes are enough for HTTP/2, two for TLS. Returns kIncomplete if there are no
+// bytes.
 FirstBytes ClassifyFirstBytes(absl::string_view bytes);
 
 // Returns the answer to an HTTP/1 request: 400, with a text for the user.
@@ -38,7 +39,7 @@ enum class TlsAlert : uint8_t {
   kInternalError = 80,    // the server cannot serve the connection now
 };
 
-// Returns the record that ends a TLS handshake.
+// Returns a TLS record with a fatal alert. It ends the handshake.
 std::string TlsRefusal(TlsAlert alert);
 
 }  // namespace lodestar::firewall

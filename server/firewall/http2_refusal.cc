@@ -10,8 +10,8 @@ namespace lodestar::firewall {
 namespace {
 
 constexpr size_t kFrameHeaderBytes = 9;
-// Maximum number of bytes that a client may send in a frame, and in all. The server never enlarges
-// HTTP/2's flow-control windows, so a correct client sends no more.
+// Maximum number of bytes that a client may send in one frame, and in all. This server never
+// enlarges the flow-control windows of HTTP/2. So a correct client stays below these limits.
 constexpr size_t kMaxFrameBytes = 16 << 10;
 constexpr size_t kMaxBytes = 256 << 10;
 
@@ -34,7 +34,7 @@ std::string Frame(FrameType type, uint8_t flags, uint32_t stream, absl::string_v
   return absl::StrCat(frame, payload);
 }
 
-// Appends a string of HPACK (RFC 7541, 5.2), without Huffman coding.
+// Appends a string in the format of HPACK (RFC 7541, 5.2), without Huffman coding.
 void AppendString(std::string& block, absl::string_view text) {
   constexpr size_t kInPrefix = 127;
   size_t length = text.size();

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Http2Refusal is a minimal HTTP/2 server that tells a gRPC client why it is refused: every call on
-// the connection fails with the same status. A GOAWAY alone is not enough. gRPC 1.51 does not pass
-// its text to the caller, and after an early GOAWAY the client connects again without any pause.
-// The class does no I/O: bytes go in, bytes come out.
+// Http2Refusal is a minimal HTTP/2 server that tells a gRPC client why it is refused: each call on
+// the connection fails with the same status. A GOAWAY frame alone is not enough for two reasons:
+// - gRPC 1.51 does not pass its text to the caller.
+// - After an early GOAWAY, the client connects again without a pause.
+//
+// Does no I/O: the client's bytes go in, the answers come out.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +20,7 @@ namespace lodestar::firewall {
 
 class Http2Refusal {
  public:
-  // HTTP/2 code of the GOAWAY at the end.
+  // HTTP/2 code in the GOAWAY frame that ends the connection.
   enum class GoAwayCode : uint32_t {
     kNoError = 0x0,
     kEnhanceYourCalm = 0xb,
@@ -28,13 +30,14 @@ class Http2Refusal {
   // `status` must not be OK, and its text must be printable ASCII.
   Http2Refusal(absl::Status status, GoAwayCode code) : status_(std::move(status)), code_(code) {}
 
-  // Must be called with the bytes that the client sends, from its first byte on, in pieces of any
-  // size. Returns the bytes to send to the client.
+  // Must be called with all bytes from the client, in order, in blocks of any size. Returns the
+  // bytes that must be sent to the client.
   std::string OnBytes(absl::string_view bytes);
-  // Returns the last frame to send.
+  // Returns the GOAWAY frame, which must be sent last.
   std::string GoAway() const;
 
-  // Returns true if the bytes are not HTTP/2, or more than a refused client needs.
+  // Returns true if the client has sent something other than HTTP/2, or too many bytes. The
+  // connection must then be closed.
   bool is_broken() const { return is_broken_; }
   int num_calls() const { return num_calls_; }  // number of calls that were refused
 

@@ -19,7 +19,7 @@ constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const std::string kEmptySettings("\0\0\0\4\0\0\0\0\0", 9);
 const std::string kSettingsAck("\0\0\0\4\1\0\0\0\0", 9);
 
-// Returns a HEADERS frame with an empty block.
+// Returns a HEADERS frame for a new call. Its header block is empty.
 std::string Call(char stream) { return std::string("\0\0\0\1\5\0\0\0", 8) + stream; }
 
 Http2Refusal NewRefusal(const std::string& text = "too many") {
@@ -53,7 +53,7 @@ TEST(Http2RefusalTest, PiecesMayBeOfAnySize) {
   EXPECT_EQ(pieces, answer);
 }
 
-// If a length is 127 or more, the length itself takes several bytes.
+// HPACK writes a length of 127 or more in several bytes.
 TEST(Http2RefusalTest, TextsMayBeLong) {
   const std::string text(300, 'x');
   Http2Refusal refusal = NewRefusal(text);
@@ -77,7 +77,7 @@ TEST(Http2RefusalTest, AnyBytesAreTaken) {
       bytes.push_back(static_cast<char>(random() % 4 == 0 ? random() : random() % 8));
     }
     const std::string answer = refusal.OnBytes(bytes);
-    // A frame of nine bytes may be a call. Its answer is less than ten times as long.
+    // Nine bytes are enough for a call. The answer to them is less than ten times as long.
     EXPECT_LE(answer.size(), 10 * bytes.size());
   }
 }

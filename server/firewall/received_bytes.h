@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Counts the bytes that the kernel has received on a connection (TCP_INFO in tcp(7)). The function
-// has a file of its own, because <linux/tcp.h>, which has the count, and <netinet/tcp.h> define the
-// same names.
+// Counts the bytes that the kernel has received on a connection (TCP_INFO in tcp(7)). Other files
+// cannot do it themselves: <linux/tcp.h> has the count, but conflicts with <netinet/tcp.h>.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +9,8 @@
 
 namespace lodestar::firewall {
 
-// Returns the number of bytes since the connection began. The result is not set if `socket` is no
-// TCP connection or if the kernel does not count the bytes.
+// Returns the number of bytes received since the connection began. Not set means that `socket` is
+// not a TCP connection, or that the kernel does not count.
 std::optional<uint64_t> ReceivedBytesOf(int socket);
 
 }  // namespace lodestar::firewall

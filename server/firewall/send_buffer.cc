@@ -9,8 +9,8 @@
 namespace lodestar::firewall {
 namespace {
 
-// Maximum round trip of a TCP handshake within one machine. The kernel answers handshakes, so no
-// program adds a delay.
+// Maximum round trip of the handshake between two sockets of one machine. No program takes part in
+// a handshake, so a longer one comes from an emulated network.
 constexpr absl::Duration kLongestWithinMachine = absl::Milliseconds(1);
 
 std::optional<absl::Duration> RoundTripOf(int socket) {

@@ -21,7 +21,8 @@ int SendBufferOf(const FileDescriptor& socket) {
   return bytes;
 }
 
-// Returns the accepting end of a connection over loopback. `other` is the other end.
+// Returns the accepted socket of a new connection over loopback. `other` is set to the connecting
+// socket.
 FileDescriptor Accepted(FileDescriptor& other) {
   const FileDescriptor listener(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address = {};
@@ -57,13 +58,13 @@ absl::Duration RoundTripOf(const FileDescriptor& socket) {
 TEST(SendBufferTest, AConnectionOverLoopbackIsLimited) {
   FileDescriptor other;
   FileDescriptor accepted = Accepted(other);
-  // A busy machine may delay a handshake, so this is tried repeatedly.
+  // On a busy machine, a handshake may take too long, so it is tried until it is fast enough.
   while (!LimitsSendBuffer(true, RoundTripOf(accepted), 1)) accepted = Accepted(other);
   const int before = SendBufferOf(accepted);
   LimitSendBufferWithinMachine(accepted.get(), /*is_loopback=*/false, 1);
   EXPECT_EQ(SendBufferOf(accepted), before);
   LimitSendBufferWithinMachine(accepted.get(), /*is_loopback=*/true, 1);
-  // The buffer is smaller if the system allows less (net.core.wmem_max).
+  // The system may allow less than kLocalSendBufferBytes (net.core.wmem_max).
   EXPECT_NE(SendBufferOf(accepted), before);
   EXPECT_LE(SendBufferOf(accepted), 2 * kLocalSendBufferBytes);
 }

@@ -9,20 +9,20 @@
 namespace lodestar::stragglers {
 namespace {
 
-// A pause that is longer than this many times the usual pause is a slowdown.
+// A pause is a slowdown if it is longer than this many usual pauses between two amounts.
 constexpr double kUsualPauses = 2.0;
-// A pause that is longer than this many times the usual pause, and longer than RateMeter::kMemory,
-// is a standstill.
+// A pause is a standstill if it is longer than this many usual pauses between two amounts, and
+// longer than RateMeter::kMemory.
 constexpr double kUsualPausesOfAStandstill = 10.0;
 
-// Returns the factor by which earlier amounts and times count after `seconds`.
+// Returns the weight of amounts that are `seconds` old. The weight of a new amount is 1.
 double KeptAfter(double seconds) {
   return std::exp(-seconds / absl::ToDoubleSeconds(RateMeter::kMemory));
 }
 
 }  // namespace
 
-// The first amount only starts the clock, because the time before it is not known.
+// The first amount itself is not counted, because the time in which it came is not known.
 void RateMeter::Add(double amount, absl::Time now) {
   if (!has_started_) {
     has_started_ = true;
@@ -41,8 +41,7 @@ double RateMeter::PerSecond(absl::Time now) const {
   if (seconds_ <= 0.0) return 0.0;
   const double elapsed = SecondsSinceLast(now);
   if (elapsed > LongestPause()) return 0.0;
-  // A pause of about the usual length is no slowdown yet. A longer pause counts as time without an
-  // amount.
+  // If the present pause is longer than kUsualPauses usual pauses, it lowers the result.
   if (elapsed * count_ <= kUsualPauses * seconds_) return amount_ / seconds_;
   const double kept = KeptAfter(elapsed);
   return amount_ * kept / (seconds_ * kept + elapsed);

@@ -13,14 +13,13 @@ class RateMeter {
   static constexpr absl::Duration kMemory = absl::Seconds(15);  // after it, an amount counts 1/e
 
   void Add(double amount, absl::Time now);
-  // Returns the amount per second. It is 0 before the second Add(), and if nothing was added for
-  // longer than LongestPause().
+  // Returns the amount per second. Returns 0 before the second Add(). Also returns 0 if the last
+  // Add() was more than LongestPause() ago.
   double PerSecond(absl::Time now) const;
 
  private:
   double SecondsSinceLast(absl::Time now) const;
-  // Returns the maximum length of a pause in seconds. A longer time without an amount is a
-  // standstill.
+  // Returns the number of seconds without an Add() after which the amount per second is 0.
   double LongestPause() const;
 
   bool has_started_ = false;

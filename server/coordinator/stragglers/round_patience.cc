@@ -11,8 +11,8 @@ namespace {
 constexpr int kTimesUsual = 10;
 constexpr int kTimesUsualOfOthers = 100;
 constexpr int kCreditFactor = 4;
-// Minimum times that a member has for its work: kShortest if its usual time is known, otherwise
-// kShortestForNewcomers. A path that works may stand still for kShortest.
+// Minimum time that a member has for its work: kShortest if its usual time is known, otherwise
+// kShortestForNewcomers.
 constexpr absl::Duration kShortest = RoundPatience::kForNewPath;
 constexpr absl::Duration kShortestForNewcomers = absl::Minutes(15);
 // Maximum time for a message: the default of --message_timeout.
@@ -75,7 +75,7 @@ absl::Duration RoundPatience::ForPath(absl::Duration usual_round, bool has_repor
                                       int times_dropped) const {
   absl::Duration patience = lease_ + usual_round;
   if (has_reported) return patience;
-  // Only a report shows how slow a worker's path is. Until its first report, the worker has more
+  // A path's speed is known only after the worker's first report. Until then the worker has more
   // time.
   for (int i = 0; i <= times_dropped && patience < kForNewPath; ++i) {
     patience = std::min(kCreditFactor * patience, kForNewPath);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Says how long a round waits for one of its members, whatever the member's heartbeats say. A
-// process that hangs or lies may keep reporting that it computes. Only the time that it needed for
-// earlier rounds distinguishes it from a slow process. Pure.
+// Says how long a round waits for one of its members. The member's heartbeats do not matter,
+// because a process that hangs may still report that it computes. Only the times that the member
+// needed for earlier rounds matter. Pure.
 #pragma once
 
 #include <array>
@@ -14,18 +14,18 @@
 
 namespace lodestar::stragglers {
 
-// Times that a worker recently needed from a grant to its report, as the coordinator has measured
-// them. Rounds with an evaluation may take hours and other rounds a second, so each kind of round
-// has its own times.
+// Holds the times that a worker recently needed from a grant to its report, as measured by the
+// coordinator. It has times of its own for each Kind of round, because a round with an evaluation
+// may take hours and another round a second.
 class MemberPace {
  public:
   void OnRound(const messages::Grant& grant, absl::Duration took);
-  // Returns the usual time for the samples of this grant. Not set means that no grant of its kind
-  // was reported yet.
+  // Returns the time that the worker usually needs for as many samples as `grant` has. Not set
+  // means that the worker has not reported a grant of this Kind yet.
   std::optional<absl::Duration> UsualFor(const messages::Grant& grant) const;
-  // Returns the expected time of a round that trains on `num_samples` without an evaluation. Uses
-  // the faster of the last two rounds, so that one slow round does not count. Not set means not
-  // known.
+  // Returns the expected time of a round that trains on `num_samples` without an evaluation. The
+  // speed is that of the faster of the last two rounds, so that one slow round has no effect. Not
+  // set means not known.
   std::optional<absl::Duration> LatelyFor(int64_t num_samples) const;
 
  private:
@@ -44,45 +44,44 @@ class MemberPace {
 
 class RoundPatience {
  public:
-  // Maximum time without a moving byte for a worker that has not reported yet. A chunk of 64 KiB in
-  // that time is 0.1 kB/s, and no path worth training over is as slow.
+  // Maximum time that a worker's path may move no byte before the worker's first report. A path
+  // that moves one chunk of 64 KiB in that time has 0.1 kB/s and is too slow for training.
   static constexpr absl::Duration kForNewPath = absl::Minutes(10);
 
-  // `timeout` is --round_timeout, the maximum of every result.
+  // `timeout` is --round_timeout. It is the maximum of all results except ForSilence() and
+  // ForPath().
   RoundPatience(absl::Duration lease, absl::Duration timeout) : lease_(lease), timeout_(timeout) {}
 
-  // Returns the time from when a member was given work until it must have reported. `times_dropped`
-  // is the number of times in a row that it was dropped because it was late. Each drop makes the
-  // time four times as long, so that a slow worker that is not stuck succeeds in the end.
-  // `usual_round` is the recent time of the cluster's rounds. 0 means not known.
+  // Returns the time that a member has from a grant to its report:
+  // - If the usual time of this member is known: 10 * `usual`, at least 10 minutes, and two leases.
+  // - Otherwise, if `usual_round` is known: 100 * `usual_round`, at least 15 minutes, and two
+  //   leases.
+  // - Otherwise: --round_timeout.
   //
-  // A worker with a known usual time `usual` has ten times that time, at least ten minutes: it may
-  // have been suspended, swapped out, throttled or compiling. Any other worker has a hundred times
-  // `usual_round`, at least 15 minutes. Both have two leases in addition. If `usual_round` is not
-  // known either, the result is --round_timeout.
+  // `usual_round` is the recent time of the cluster's rounds. 0 means not known. `times_dropped` is
+  // how often in a row the member was dropped because it was late. Each drop makes the first two
+  // times four times as long, so that a slow worker succeeds in the end.
   absl::Duration ForWork(std::optional<absl::Duration> usual, absl::Duration usual_round,
                          int times_dropped) const;
-  // Returns `for_work`, or the time until two leases after `moved` if that is later, but at most
-  // `timeout`. So a member whose transfers go on is not dropped before `timeout`. `moved` is the
-  // time from when the member was given its work until its transfers last moved a byte.
+  // Returns `for_work`, or `moved` plus two leases if that is longer, but at most `timeout`.
+  // `moved` is the time from the member's grant until its transfers last moved a byte. So a member
+  // whose transfers move is not dropped before `timeout`.
   absl::Duration ForTransfer(absl::Duration for_work, absl::Duration moved) const;
-  // Returns the time from a server's first report of a push until the push must be whole, or more
-  // than `received_bytes` of it must have come. A push must come at least so fast that it is whole
-  // after `timeout`. A slower trickle is not enough. Received bytes are counted in whole messages,
-  // each of which may take a minute. Therefore the result includes a minute more.
+  // Returns how long a push may stay at `received_bytes`, counted from the server's first report of
+  // the push. A push must be fast enough to be whole after `timeout`. Bytes are counted in whole
+  // messages, and a message may take a minute, so the result includes one more minute.
   absl::Duration ForPush(int64_t received_bytes, int64_t total_bytes) const;
-  // Returns how long a server may read a push without receiving a byte. After this time the push
-  // counts as abandoned.
+  // Returns how long a server may read a push without receiving a byte. The push is then abandoned.
   absl::Duration ForSilence() const { return lease_; }
-  // Returns the time from when others began to wait for a member's space until the member must have
-  // pushed everything.
+  // Returns how long other members wait for the space that a member's pushes occupy at a server.
+  // Within that time the member must have pushed everything.
   absl::Duration ForSpace() const { return timeout_; }
-  // Returns the time from when a worker's transfers stopped until the worker is dropped. A worker
-  // that has not reported in this incarnation has four times as long, and four times more after
-  // each drop, at most kForNewPath. So a slow path that works succeeds in the end, and a path that
-  // does not work costs the others little.
+  // Returns how long a worker's transfers may stand still before the worker is dropped:
+  // - If the worker has reported in this incarnation: a lease and `usual_round`.
+  // - Otherwise: four times as long, and four times longer again after each drop. These factors
+  //   raise the result to at most kForNewPath.
   absl::Duration ForPath(absl::Duration usual_round, bool has_reported, int times_dropped) const;
-  // Returns the time from when a member could ask for work until it must have asked.
+  // Returns how long a member that has no work may take to ask for work.
   absl::Duration ForAsking(int times_dropped) const;
 
  private:

@@ -122,7 +122,7 @@ TEST(RoundPatienceTest, ForPushGrowsWithThePartThatHasCome) {
   EXPECT_EQ(RoundPatience(kLease, absl::Seconds(3)).ForPush(0, 1), absl::Seconds(3));
 }
 
-// Received bytes are counted in whole messages.
+// Received bytes are counted in whole messages, so they lag behind the bytes that have come.
 TEST(RoundPatienceTest, ForPushIsEnoughForAPushThatKeepsThePace) {
   const RoundPatience patience(kLease, kTimeout);
   constexpr int64_t kTotal = 64 << 20;
@@ -141,7 +141,7 @@ TEST(RoundPatienceTest, ForPushIsEnoughForTenMegabitsAndAnyUsualSize) {
     for (absl::Duration age;; age += absl::Seconds(1)) {
       const int64_t received = kHalfOfTheLine * absl::ToInt64Seconds(age);
       if (received >= total) break;
-      // Half a minute without a byte is within the patience, too.
+      // The push may stand still for half a minute.
       EXPECT_GT(patience.ForPush(received, total), age + absl::Seconds(30)) << total;
     }
   }

@@ -9,7 +9,7 @@
 namespace lodestar::stragglers {
 namespace {
 
-// Returns the open round `round`. Null means that the round is not open.
+// Returns the open round with this number. Null means that this round is not open.
 const StragglerFacts::OpenRound* FindRound(const StragglerFacts& facts, Round round) {
   const auto found = std::lower_bound(
       facts.rounds.begin(), facts.rounds.end(), round,
@@ -17,9 +17,9 @@ const StragglerFacts::OpenRound* FindRound(const StragglerFacts& facts, Round ro
   return found == facts.rounds.end() || found->round != round ? nullptr : &*found;
 }
 
-// Returns the time since which the server has run. A stall of the path to it is not the server's
-// fault from then on. Infinite future means that the server has given no sign of life since the
-// stall began.
+// Returns the time since which the server of `shard` has run without a gap. A stall before that
+// time may be the server's fault. Infinite future means that the server was not heard from since
+// `stalled_since`.
 absl::Time RunsSince(const StragglerFacts& facts, int shard, absl::Time stalled_since) {
   const StragglerFacts::Server& server = facts.servers[shard];
   return server.heard_at >= stalled_since ? server.runs_since : absl::InfiniteFuture();
@@ -64,7 +64,7 @@ std::vector<WorkerId> StragglerDetector::OnEnded(absl::Span<const WorkerFacts> e
       resting.push_back(member.id);
     }
   }
-  // If the members that do not rest are too few for a round, no member rests.
+  // If too few members for a round would be left, no member rests.
   const size_t others = facts.members.size() - resting.size();
   if (static_cast<int>(others) < facts.required_members) return {};
   for (const WorkerId worker : resting) workers_[worker].EndLife();
@@ -81,8 +81,8 @@ Rest StragglerDetector::RestOf(const WorkerFacts& worker, absl::Time now) const 
 
 absl::Duration StragglerDetector::RestWithCertificate(const WorkerFacts& worker,
                                                       absl::Time now) const {
-  // A worker does not rest because of other names of its certificate if it has completed a round,
-  // or if others have waited for the worker itself.
+  // Other names of a worker's certificate make the worker rest only if the worker itself is new: it
+  // has completed no round, and no other worker has waited for it.
   if (worker.has_completed_round || Of(worker.id).was_waited_for()) return absl::ZeroDuration();
   const auto rest = certificates_rest_until_.find(worker.certificate);
   if (rest == certificates_rest_until_.end()) return absl::ZeroDuration();
@@ -93,8 +93,8 @@ bool StragglerDetector::IsWaiting(const WorkerFacts& worker, const StragglerFact
   const WorkerActivity& activity = Of(worker.id);
   if (worker.is_waiting || activity.pushes().is_held()) return true;
   if (worker.grant == nullptr || !activity.may_wait_behind_others()) return false;
-  // If the member is not the first missing one, it may only be waiting for its turn in the
-  // summation.
+  // Members are summed in order. Unless this member is the first one missing, it may only be
+  // waiting for its turn.
   const StragglerFacts::OpenRound* const round = FindRound(facts, worker.grant->round);
   return round != nullptr && round->front != worker.id;
 }
@@ -115,7 +115,7 @@ absl::Time StragglerDetector::ReportDueAt(const WorkerFacts& worker, absl::Time 
 std::optional<Stall> StragglerDetector::WorkStall(const WorkerFacts& worker,
                                                   const StragglerFacts& facts) const {
   const WorkerActivity& activity = Of(worker.id);
-  // A worker could not make progress while a server held its pushes.
+  // Time does not count while a server held the worker's pushes.
   const absl::Time back_at = std::max(facts.back_at, activity.pushes().held_at());
   if (worker.grant == nullptr) {
     if (!facts.awaits_asking || worker.is_leaving) return std::nullopt;
@@ -128,7 +128,8 @@ std::optional<Stall> StragglerDetector::WorkStall(const WorkerFacts& worker,
   const StragglerFacts::OpenRound* const open = FindRound(facts, worker.grant->round);
   absl::Time since = std::max(worker.given_at, back_at);
   if (open == nullptr) {
-    // The round went on without this member. If no later round needs the member, it has no stall.
+    // The round is closed, so no member waits for this report. If no later round waits for the
+    // member either, the member has no stall.
     if (!facts.awaits_asking) return std::nullopt;
   } else if (activity.may_wait_behind_others()) {
     since = std::max(since, open->front_since);
@@ -155,8 +156,8 @@ std::optional<Stall> StragglerDetector::PushStall(WorkerId worker,
     const absl::Time runs_since = RunsSince(facts, push.shard, push.since);
     consider(Stall::Kind::kPush, std::max(push.since, runs_since),
              patience_.ForPush(push.received_bytes, push.total_bytes));
-    // A worker that reports a standstill is about to take another connection, so its push does not
-    // count as silent.
+    // A worker that reports a standstill is about to replace its connection. So this push is not
+    // reported as silent.
     if (push.silent_since < absl::InfiniteFuture() && !activity.path_stall().has_value()) {
       consider(Stall::Kind::kSilentPush, std::max(push.silent_since, runs_since),
                patience_.ForSilence());
@@ -223,14 +224,14 @@ std::optional<Stall> StragglerDetector::PathStall(const WorkerFacts& worker,
                  .kind = Stall::Kind::kPath,
                  .round = round->round,
                  .since = std::max(round->opened_at, facts.back_at)};
-  // A worker that has reported has shown how slow its path is, so it need not rest.
+  // A worker that has reported may come back at once. Its path works, and its speed is known.
   if (!worker.has_reported) stall.rest = patience;
   if (const auto& path_stall = activity.path_stall(); path_stall.has_value()) {
     stall.since = std::max(
         {stall.since, path_stall->since, RunsSince(facts, path_stall->shard, path_stall->since)});
   } else if (activity.is_pulling()) {
-    // Only pulls count. A worker may report pushed bytes only when a server has taken all of them,
-    // which takes long over a slow path.
+    // A pull without progress is a stall. A push is none here: a worker may report pushed bytes
+    // only when a server has received all of them.
     stall.since = std::max(stall.since, activity.same_since());
     patience = std::max(patience, RoundPatience::kForNewPath);
   } else {
@@ -252,8 +253,8 @@ std::vector<Stall> StragglerDetector::PathStalls(const StragglerFacts& facts,
       others_get_on |= !Of(member.id).path_stall().has_value();
     }
   }
-  // If no member makes progress, for example because the server cannot be reached, a drop helps no
-  // member. All members continue once they can.
+  // If no member makes progress, the cause may be a server that cannot be reached. To drop a member
+  // would then help no other member.
   if (!others_get_on) stalls.clear();
   return stalls;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Finds the workers that hold up the others, and says when they must be dropped and how long they
-// rest afterwards. The detector remembers what workers do and how long they take. The caller passes
-// facts in, writes the messages and carries out the verdicts.
+// Finds the workers that hold up other workers. Says when such a worker must be dropped, and how
+// long it must then rest before it may join again. The caller passes in facts, writes the messages
+// and drops the workers.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 
 namespace lodestar::stragglers {
 
-// The state of a worker in this incarnation.
+// State of a worker in its present incarnation.
 struct WorkerFacts {
   WorkerId id;
   const messages::Grant* grant = nullptr;        // null means that the worker holds no grant
@@ -37,7 +37,8 @@ struct WorkerFacts {
   absl::string_view certificate = {};  // empty means that the worker has no certificate
 };
 
-// The state of the cluster at one moment. Valid while the cluster does not change.
+// State of the cluster at one moment. It has pointers into the cluster, so it is valid only until
+// the cluster changes.
 struct StragglerFacts {
   struct Server {
     absl::Time heard_at = absl::InfiniteFuture();  // time of the last sign of life
@@ -49,7 +50,7 @@ struct StragglerFacts {
     WorkerId front;  // first worker in the order of summation that has not reported
     absl::Time front_since;
   };
-  // The worker that is to supply the first weights while other workers wait for them.
+  // A worker that has to supply the first weights, and for which other workers wait.
   struct Supplier {
     WorkerId worker;
     absl::Time others_since;
@@ -60,8 +61,8 @@ struct StragglerFacts {
   bool awaits_asking = false;  // true: the next round waits for idle members to ask for work
   int required_members = 1;    // members that a round needs
   absl::Duration usual_round;  // 0 means not known
-  // Last time at which a server came back after an absence. Waits before this time were due to a
-  // server.
+  // Time at which a server last came back after an absence. Until that time, workers waited for the
+  // server. So that time does not count against a worker.
   absl::Time back_at = absl::InfinitePast();
   std::vector<Server> servers = {};       // by shard
   std::vector<OpenRound> rounds = {};     // ascending
@@ -86,21 +87,21 @@ struct Stall {
   std::optional<absl::Duration> usually = {};  // usual time of this worker for the round
   std::optional<MemberPushes::Unfinished> push = {};
   absl::Time since;
-  // Time when the worker is dropped, whatever its heartbeats say. See RoundPatience. Infinite
-  // future means that it is not dropped, because a drop would help no other worker.
+  // Time when the worker is dropped, even if its heartbeats go on (see RoundPatience). Infinite
+  // future means that it is not dropped, because that would help no other worker.
   absl::Time until = absl::InfiniteFuture();
-  // Time for which the worker rests if it is dropped now. Not set means that it may come back at
+  // How long the worker must rest if it is dropped now. Not set means that it may join again at
   // once.
   std::optional<absl::Duration> rest = {};
 
-  // Returns true if the time of the worker is over. For a push, the server must have reported after
-  // `until`, so that it is known how much has come.
+  // Returns true if `until` has passed. For a push, the server must also have reported since
+  // `until`, so that the received bytes are known.
   bool IsOver(absl::Time now) const {
     return now >= until && (!push.has_value() || push->told_at >= until);
   }
 };
 
-// How long a worker must still wait before it may join, because others have waited for it.
+// How long a worker must still wait before it may join again, because other workers had to wait.
 struct Rest {
   enum class Kind : uint8_t {
     kNone,
@@ -130,7 +131,7 @@ class StragglerDetector {
   void OnHeartbeat(const messages::HeartbeatCall& call, absl::Time now) {
     workers_[call.life.worker].OnHeartbeat(call, now);
   }
-  // Records a sign of life of the server of `shard`.
+  // Records the server's report about the space for pushes of `worker`.
   void OnPushSpace(int shard, const sync::PushSpace& space, const sync::Pusher& worker,
                    absl::Time now) {
     workers_[worker.worker].pushes().OnSpace(shard, space, worker, now);
@@ -142,15 +143,18 @@ class StragglerDetector {
   }
   // Records that the worker of `stall` is about to be dropped because of the stall.
   void OnDropped(const Stall& stall, absl::Time now);
-  // Must be called when the incarnations of `ended` have ended. facts.members must not contain them
-  // any more. If others have waited for one of them, new names of its certificate rest as long as
-  // the others have waited, because anyone with the certificate can make new names. Returns the
-  // members without a grant that rest from now on, ascending. The caller drops them, so that they
-  // do not hold up the others one after another. Returns no member if the rest would be too few for
-  // a round.
+  // Must be called after the incarnations in `ended` have ended and were removed from
+  // facts.members.
+  //
+  // If other members have waited for an ended incarnation, its certificate rests for as long as
+  // they have waited: no new name with this certificate may join. Without this rule, a worker could
+  // come back under a new name at once.
+  //
+  // Returns the members, ascending, that have no grant and rest because of their certificate. The
+  // caller must drop them. If too few members for a round would be left, returns no member.
   std::vector<WorkerId> OnEnded(absl::Span<const WorkerFacts> ended, const StragglerFacts& facts,
                                 absl::Time now);
-  // Returns the activity of the worker. It is empty if the worker is not known.
+  // Returns the activity of the worker. Returns an empty activity if the worker is not known.
   const WorkerActivity& Of(WorkerId worker) const;
   void Resume(WorkerId worker, const WorkerActivity::Memory& memory) {
     workers_[worker] = WorkerActivity(memory);
@@ -158,32 +162,33 @@ class StragglerDetector {
   void Forget(WorkerId worker) { workers_.erase(worker); }
   void ForgetWorkers() { workers_.clear(); }
 
-  // Stalls.
-  // Returns the stalls of all kinds but kPath, ascending by worker. If a member has several stalls,
-  // only the one that ends first is returned. Empty if no member waits, because a drop would help
-  // no member.
+  // Stalls. Returns the stalls of all kinds except kPath, ascending by worker. If a member has
+  // several stalls, returns only the one that ends first. If a worker has to supply the first
+  // weights, returns only its stall, of kind kWeights. Otherwise returns no stall if no member
+  // waits.
   //
-  // If the heartbeats of a member say that it has pushed, it may be waiting for the members before
-  // it in the order of summation. Its time begins when these have reported. If a server holds a
-  // member's push, its time begins when the server has space for the push. A push that is not whole
-  // must make progress, however slow other members are. If no member makes progress, no push runs
-  // out of time, because the cause is rather a server that cannot be reached.
+  // - If a member pushes, it may wait until the members before it in the order of summation have
+  //   reported. Its time for the report begins then.
+  // - If a server holds a member's push, the member's time begins when the server has space for it.
+  // - If no member makes progress, pushes have no time limit, because the cause may be a server
+  //   that cannot be reached.
   std::vector<Stall> Stalls(const StragglerFacts& facts, absl::Time now) const;
-  // Returns the stalls of kind kPath whose time is over, ascending by worker. A round has then
-  // waited long for a worker whose heartbeats come, but whose transfers do not move. Empty if no
-  // other member makes progress, or if members have rounds of their own and no member waits.
+  // Returns the stalls of kind kPath whose time is over, ascending by worker. The heartbeats of
+  // such a worker arrive, but its transfers do not move. Returns no stall in two cases:
+  // - No other member makes progress.
+  // - Each member has rounds of its own, and no member waits.
   std::vector<Stall> PathStalls(const StragglerFacts& facts, absl::Time now) const;
-  // Returns the only member with a stall. Not set means that no member or several members have a
-  // stall, or that the stall is kWeights.
+  // Returns the member with a stall if exactly one member has one. Otherwise, and if the stall is
+  // kWeights, the result is not set.
   std::optional<WorkerId> OnlyStalled(const StragglerFacts& facts, absl::Time now) const;
-  // Returns the time by which the worker must have reported its grant. `since` is the time since
-  // which it could work on the grant.
+  // Returns the time by which the worker must have reported its grant. The worker could begin to
+  // work on the grant at `since`.
   absl::Time ReportDueAt(const WorkerFacts& worker, absl::Time since,
                          absl::Duration usual_round) const;
 
-  // Rests.
-  // Returns how long the worker, which is about to join, must still rest. A name also rests with
-  // its certificate, unless it has completed a round or others have waited for the name itself.
+  // Rests. Returns how long the worker must still rest before it may join. It may also rest because
+  // of its certificate. This does not apply if the name has completed a round, or if other workers
+  // have waited for this name.
   Rest RestOf(const WorkerFacts& worker, absl::Time now) const;
 
   // Counts a round that waited for all of these members. See StragglerWatch.
@@ -193,15 +198,15 @@ class StragglerDetector {
 
  private:
   absl::Duration RestWithCertificate(const WorkerFacts& worker, absl::Time now) const;
-  // Returns true if the member waits for other members or for work.
+  // Returns true if the member waits for other members, for space at a server, or for work.
   bool IsWaiting(const WorkerFacts& worker, const StragglerFacts& facts) const;
   bool IsAnyoneWaiting(const StragglerFacts& facts) const;
-  // Returns the stall of a member that does not wait for other members.
+  // Returns the stall of a member for which IsWaiting() is false.
   std::optional<Stall> WorkStall(const WorkerFacts& worker, const StragglerFacts& facts) const;
   // Returns the stall that ends first among those of the worker's unfinished pushes.
   std::optional<Stall> PushStall(WorkerId worker, const StragglerFacts& facts) const;
-  // Returns the stall of a worker that holds a grant of an open round and whose transfers do not
-  // move.
+  // Returns the stall of a worker that has a grant of an open round, if its pulls or its path do
+  // not move.
   std::optional<Stall> PathStall(const WorkerFacts& worker, const StragglerFacts& facts) const;
 
   const RoundPatience patience_;

@@ -58,13 +58,13 @@ class StragglerDetectorTest : public testing::Test {
     return *std::find_if(facts_.members.begin(), facts_.members.end(),
                          [id](const WorkerFacts& member) { return member.id == id; });
   }
-  // Lets the worker ask for work. It then waits and holds no grant.
+  // Makes the worker wait for work. It then holds no grant.
   static void Await(WorkerFacts& worker) {
     worker.grant = nullptr;
     worker.is_waiting = true;
   }
-  // Sends a heartbeat at `now_`. If `stalled_shard` is set, no byte has moved on the path to that
-  // shard for `age`.
+  // Sends a heartbeat at `now_`. If `stalled_shard` is set, the heartbeat says that the path to
+  // that shard has moved no byte for `age`.
   void Beat(WorkerId id, const std::string& activity, std::optional<int> stalled_shard = {},
             absl::Duration age = {}) {
     messages::HeartbeatCall call{.life = {id, Incarnation(1)}, .activity = activity};
@@ -94,14 +94,14 @@ class StragglerDetectorTest : public testing::Test {
     for (const Stall& stall : detector_.PathStalls(facts_, now_)) workers.push_back(stall.worker);
     return workers;
   }
-  // Lets B push. From `start_` until `later` after it, no byte moves to shard 1.
+  // Lets B push at `start_`. `later` after that, B reports that no byte has moved to shard 1 since.
   void StallPath(absl::Duration later) {
     now_ = start_;
     Beat(kB, "push");
     now_ = start_ + later;
     Beat(kB, "push", 1, later);
   }
-  // Ends the incarnation of the worker, which still holds its grant. Returns the members that rest
+  // Ends the incarnation of the worker while it holds its grant. Returns the members that rest
   // then.
   std::vector<WorkerId> End(WorkerId id) {
     const WorkerFacts ended = Of(id);
@@ -238,7 +238,7 @@ TEST_F(StragglerDetectorTest, SilentPushIsOverAfterALeaseUnlessItsWorkerTellsOfA
 TEST_F(StragglerDetectorTest, SpaceThatOthersWaitForIsOverAfterTheTimeout) {
   HearPush(0, /*others_wait=*/true);
   now_ = start_ + absl::Minutes(30);
-  // B pushes another bucket, whose own time begins only now.
+  // B pushes another bucket. The time for this push begins only now.
   sync::PushSpace space;
   space.unfinished = {{{kB, Incarnation(1)}, kRound, 4, kBucketBytes / 2, kBucketBytes}};
   space.held = {{kA, Incarnation(1)}};

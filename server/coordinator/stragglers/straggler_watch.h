@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Finds the worker that computes so slowly, round after round, that the others wait for it. Pure.
+// Finds the worker that was the slowest, and far slower than the others, in many rounds in a row.
+// Pure.
 #pragma once
 
 #include <set>
@@ -23,13 +24,13 @@ class StragglerWatch {
     double usual_speed = 0.0;  // median of the other members
   };
 
-  // Maximum speed of a straggler, as a share of the median of the other members.
+  // A member is a straggler if its speed is at most this share of the other members' median speed.
   static constexpr double kShare = 0.67;
   // Number of rounds in a row after which a straggler is reported.
   static constexpr int kRounds = 10;
 
-  // Counts a round of these members. Returns the slowest member if it has been a straggler for
-  // kRounds rounds in a row, and an empty name otherwise. Returns each name only once.
+  // Counts a round with these members. Returns the slowest member if it was a straggler in kRounds
+  // rounds in a row. Otherwise returns an empty name. A name is returned at most once.
   Straggler OnRound(absl::Span<const Member> members);
 
  private:

@@ -9,7 +9,7 @@ namespace {
 
 using Members = std::vector<StragglerWatch::Member>;
 
-// Makes `count` rounds. Returns the name that the last round reports.
+// Counts `count` rounds. Returns the name that the last of them reports.
 std::string After(StragglerWatch& watch, int count, const Members& members) {
   std::string name;
   for (int i = 0; i < count; ++i) name = watch.OnRound(members).name;

@@ -38,7 +38,7 @@ void WorkerActivity::OnHeartbeat(const messages::HeartbeatCall& call, absl::Time
   if (activity_ != call.activity) active_since_ = now;
   activity_ = call.activity;
   path_stall_.reset();
-  // While the worker computes, it is not known whether bytes could move again on its path.
+  // A computing worker moves no bytes, so its reported standstill may be out of date.
   if (call.standstill.has_value() && (is_delivering() || is_pulling())) {
     path_stall_ = {call.standstill->shard, std::max(now - call.standstill->age, active_since_)};
   }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Holds what a worker does at the moment, according to its heartbeats and to the servers' reports
-// of its pushes. Also holds how long it usually takes, and whether it was dropped for holding up
-// the others. Pure data.
+// Holds what a worker is doing, according to its heartbeats and to the servers' reports of its
+// pushes. Also holds how long its rounds usually take, and how often it was dropped. Pure data.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ class WorkerActivity {
     bool kept_space = false;  // true: other processes of this name must rest as well
     friend bool operator==(const Memory&, const Memory&) = default;
   };
-  // The path between a worker and a server that the worker waits for. No byte moves on it.
+  // A path on which no byte moves. It leads from the worker to a server for which the worker waits.
   struct PathStall {
     int shard = 0;
     absl::Time since;
@@ -47,22 +46,21 @@ class WorkerActivity {
   // Returns what the worker does, by its last heartbeat. Empty means that this incarnation has sent
   // no heartbeat.
   const std::string& activity() const { return activity_; }
-  // Returns true if, by the last heartbeat, a contribution was sent and is not acknowledged yet.
+  // Returns true if the last heartbeat says that the worker pushes: the contribution is not
+  // acknowledged yet.
   bool is_delivering() const { return activity_ == "push"; }
   bool is_pulling() const { return activity_ == "pull"; }
-  // Returns true if the worker may be waiting for its turn in the summation: it pushes, or it is a
-  // client of another maker that does not report what it does. Returns false while it computes,
-  // pulls or waits.
+  // Returns true if the worker may be waiting for its turn in the summation. This is so if it
+  // pushes, or if its client does not report an activity.
   bool may_wait_behind_others() const {
     return activity_ != "compute" && activity_ != "pull" && activity_ != "wait";
   }
-  // Returns the time of the last heartbeat with another activity, or with more bytes pushed or
-  // pulled.
+  // Returns the time of the last heartbeat that showed a change: another activity, or more bytes
+  // pushed or pulled.
   absl::Time same_since() const { return same_since_; }
-  // Returns the time of the last heartbeat with more bytes pushed or pulled.
+  // Returns the time of the last heartbeat that reported more bytes pushed or pulled.
   absl::Time moved_at() const { return moved_at_; }
-  // Returns what servers report of the worker's pushes in this incarnation. Heartbeats do not
-  // change it.
+  // Returns what the servers have reported of the worker's pushes in this incarnation.
   MemberPushes& pushes() { return pushes_; }
   const MemberPushes& pushes() const { return pushes_; }
   // Returns the path on which no bytes move, according to the last heartbeat. Not set means that
@@ -71,24 +69,25 @@ class WorkerActivity {
   double push_bytes_per_second(absl::Time now) const { return push_bytes_.PerSecond(now); }
   double pull_bytes_per_second(absl::Time now) const { return pull_bytes_.PerSecond(now); }
 
-  // Returns the pace of the worker's process, over all its incarnations.
+  // Returns the pace of the worker's process. It includes all incarnations of that process.
   const MemberPace& pace() const { return pace_; }
-  // Returns how long a round of `grant` takes, by recent rounds. If the worker holds no grant, uses
-  // the size of its last reported grant. Not set if the grant has an evaluation, or if the time is
-  // not known.
+  // Returns the expected time of a round with `grant`, calculated from recent rounds. If there is
+  // no grant, uses the size of the last reported grant. Not set means that the grant has an
+  // evaluation, or that the time is not known.
   std::optional<absl::Duration> UsualRound(const std::optional<messages::Grant>& grant) const;
 
-  // Records that the worker is dropped because it holds up the others. It rests for `rest`. If it
-  // lacked time, its next incarnation has more time for its work. If not, any other process of its
-  // name rests as well, because it would occupy the same space over the same path.
+  // Records that the worker is dropped because it holds up other workers. It must rest for `rest`.
+  // - `lacks_time` is true: the next incarnation of this process gets more time for its work.
+  // - `lacks_time` is false: a new process of this name must rest too, because its pushes would
+  //   occupy the same space.
   void OnDropped(absl::Duration rest, bool lacks_time, absl::Time now);
   // Returns how often in a row incarnations of this process were dropped because they lacked time.
   // A report sets the number to 0.
   int times_dropped() const { return memory_.times_dropped; }
-  // Returns the time until which the others are to continue without the worker.
+  // Returns the time until which the worker must rest: it may not join before.
   absl::Time rests_until() const { return memory_.rests_until; }
-  // Records that an incarnation of this name has ended without finishing its round, and that others
-  // have waited for it.
+  // Records that other workers have waited for an incarnation of this name that has ended without
+  // finishing its round.
   void NoteWaitedFor() { was_waited_for_ = true; }
   // Returns true if NoteWaitedFor() was called since the coordinator's process began.
   bool was_waited_for() const { return was_waited_for_; }

@@ -16,8 +16,8 @@
 
 namespace lodestar::coordinator {
 
-// The commands of the coordinator so far. `commands` has one line for each command, in their order.
-// Commands of some kinds are also stored as a whole.
+// The commands that the coordinator has sent. `commands` has one line for each command, in the
+// order of sending. The other members have the contents of some kinds of commands.
 struct RecordedCommands {
   std::vector<std::string> commands;
   std::vector<shards::AssignCommand> assignments;
@@ -67,34 +67,36 @@ class CoordinatorHarness {
                                             .server_incarnation = 1000});
   void AttachAll();
   void LoadAll();
-  // DetachAll() disconnects all servers. AttachAgain() connects them again with the memory that
-  // they had.
+  // DetachAll() disconnects all servers. AttachAgain() connects them again as the same processes,
+  // whose memory is not lost.
   void DetachAll();
   void AttachAgain();
-  // Replaces the coordinator by a new process that continues from the memory of the old one, with a
-  // clock one hour behind. All servers are away. The test fails if there is no memory.
+  // Replaces the coordinator by a new process that resumes from the old one's saved state. The
+  // clock of the new process is one hour behind. No server is attached then. The test fails if
+  // there is no saved state.
   void Restart();
-  // Answers the newest Save command for all shards, and then the publication of the checkpoint.
+  // Reports that all shards have carried out the newest Save command, and that the checkpoint is
+  // published.
   void FinishSave();
 
   absl::StatusOr<messages::Registration> Register(TestWorker& worker);
   absl::Status Join(const TestWorker& worker, const messages::DatasetInfo& dataset = TestDataset());
-  // Registers a worker and joins. The test fails if one of them fails.
+  // Registers the worker and lets it join. The test fails if either call fails.
   TestWorker Add(const std::string& name, const messages::DatasetInfo& dataset = TestDataset(),
                  const std::string& certificate = "");
-  // Requests work. Returns an answer with a grant, or without a grant and with `pending_reason`.
-  // The test fails on errors.
+  // Requests work. Returns a grant, or `pending_reason` if there is no work. The test fails on
+  // errors.
   GrantAnswer Ask(const TestWorker& worker,
                   const std::optional<messages::RoundReport>& report = {});
   void Heartbeat(const TestWorker& worker);
-  // Advances the time by `duration`. Then the workers `beating` send heartbeats, all servers except
-  // that of silent_shard are heard from, and Tick() is called.
+  // Advances the time by `duration`. Then the workers in `beating` send heartbeats, the servers
+  // report (except that of silent_shard), and Tick() is called.
   void Pass(absl::Duration duration, const std::vector<TestWorker>& beating = {});
-  // Returns a report of the whole grant. The loss is 2 per sample, and 3 per held-out sample. Half
-  // of the held-out samples are predicted correctly.
+  // Returns a report that all samples of the grant are done. The loss is 2 per sample, and 3 per
+  // held-out sample. Half of the held-out samples are predicted correctly.
   static messages::RoundReport ReportOf(const messages::Grant& grant);
-  // Lets all workers request work and report until all of them get DONE. Returns the grants, sorted
-  // by round and first sample.
+  // Lets all workers request work and report it until each of them gets DONE. Returns the grants,
+  // sorted by round and first sample.
   std::vector<messages::Grant> RunToEnd(const std::vector<TestWorker>& workers);
 
   Coordinator& coordinator() { return *coordinator_; }

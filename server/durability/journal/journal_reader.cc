@@ -14,7 +14,7 @@
 namespace lodestar::journal {
 namespace {
 
-// Returns the number of the segment's first record, or 0 if no record is complete.
+// Returns the number of the first record in the segment. Returns 0 if no record in it is complete.
 absl::StatusOr<uint64_t> FirstSequence(storage::FileSystem& file_system, const std::string& path) {
   uint64_t first = 0;
   JournalParser parser;
@@ -29,8 +29,7 @@ absl::StatusOr<uint64_t> FirstSequence(storage::FileSystem& file_system, const s
   return first;
 }
 
-// Returns the number of the last record that is on disk according to the watermark. 0 means that
-// there is no watermark.
+// Returns the `durable` of the watermark file. Returns 0 if there is no watermark.
 absl::StatusOr<uint64_t> ReadWatermark(storage::FileSystem& file_system,
                                        const std::string& folder) {
   const std::string path = JournalWatermarkPath(folder);
@@ -62,14 +61,14 @@ absl::StatusOr<JournalEnd> ReadJournal(
                      FirstSequence(file_system, JournalSegmentPath(folder, number)));
     end.segments.push_back({number, first});
   }
-  // `durable` is a record's number: all records up to it were on disk. `broken_at` says where the
-  // first missing record was expected.
+  // `durable` is the highest record number up to which all records were once on disk. `broken_at`
+  // says where the first missing record was expected.
   ASSIGN_OR_RETURN(uint64_t durable, ReadWatermark(file_system, folder));
   std::string broken_at;
   std::deque<UnprovenRecord> unproven;
   for (auto segment = end.segments.begin(); segment != end.segments.end(); ++segment) {
     const std::string path = JournalSegmentPath(folder, segment->number);
-    // Records from this number on are read from a later segment.
+    // From this record number on, a later segment has the records.
     uint64_t limit = std::numeric_limits<uint64_t>::max();
     for (auto later = segment + 1; later != end.segments.end(); ++later) {
       if (later->first_sequence != 0) limit = std::min(limit, later->first_sequence);

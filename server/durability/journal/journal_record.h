@@ -2,8 +2,8 @@
 
 // The format of records in the segments of a journal.
 //
-// A segment is a file of records, one after the other, each filled up to a multiple of 8 bytes. A
-// record is a head of kHeadBytes, a text and a payload:
+// A segment is a file of records. A record is a head of kJournalHeadBytes, a text and a payload. It
+// is filled up with zeros to a multiple of 8 bytes. The head:
 //
 //   offset  0  4 bytes  kMagic, which names the format's version
 //           4  4        crc32c of bytes 8 to 47
@@ -14,9 +14,10 @@
 //          32  8        bytes of the payload
 //          40  8        0
 //
-// All numbers are little-endian. `durable` tells damage from a crash. If a later record calls a
-// missing record durable, that is damage. If no later record does, a crash may have cut the end
-// off, and the missing record was not acknowledged.
+// All numbers are little-endian. If a record is missing at the end, `durable` of the records after
+// it shows why:
+// - A later record has a `durable` at or above its number: the file is damaged.
+// - There is no such record: a crash may have cut the file. The record was never acknowledged.
 #pragma once
 
 #include <cstddef>
@@ -38,30 +39,30 @@ struct JournalRecord {
 };
 
 inline constexpr size_t kJournalHeadBytes = 48;
-// Maximum sizes that a head may announce. A reader allocates as much memory as the head says, so
-// damaged heads must not announce more.
+// Maximum sizes in a head. A reader allocates as much memory as the head says, so a damaged head
+// must not be able to ask for more.
 inline constexpr uint32_t kMaxJournalTextBytes = 1 << 30;
 inline constexpr uint64_t kMaxJournalPayloadBytes = uint64_t{1} << 34;
 
-// Returns head and text. The payload and JournalPadding() must be appended. Requires sizes within
-// the limits.
+// Returns the head and the text. The caller must append the payload and JournalPadding(). Requires
+// that the sizes are within the limits above.
 std::string FormatJournalHead(const JournalRecord& record);
-// Returns the zeros that follow the record.
+// Returns the zeros that must follow the payload.
 absl::string_view JournalPadding(const JournalRecord& record);
 
-// JournalParser reads one segment from front to back, in blocks of any size. It needs memory for
-// one record.
+// JournalParser reads one segment from front to back, in blocks of any size. It keeps at most one
+// record and one block in memory.
 class JournalParser {
  public:
-  // If the callback returns an error, reading ends.
+  // Receives a record. If it returns an error, reading ends.
   using Take = absl::FunctionRef<absl::Status(const JournalRecord& record)>;
 
-  // Passes complete records to `take`. If bytes are no record, no later record is passed, but later
-  // heads are still read for their `durable`. Errors: the first error of `take`.
+  // Passes complete records to `take`. After the first bytes that are not a record, passes no more
+  // records and only reads `durable` of later heads. Errors: the first error of `take`.
   absl::Status Feed(absl::string_view block, Take take);
 
-  // Returns the position of the first bytes that are no record, or the number of bytes fed if all
-  // are records.
+  // Returns the position in the segment of the first bytes that are not a record. If all bytes are
+  // records, returns their number.
   int64_t sound_bytes() const { return sound_bytes_; }
   // Returns true if all bytes fed so far are complete records.
   bool is_whole() const { return !is_broken_ && buffer_.empty(); }
@@ -69,7 +70,8 @@ class JournalParser {
   uint64_t durable() const { return durable_; }
 
  private:
-  // Takes a record or a bad byte from the buffer. Returns false if it took nothing.
+  // Removes one record from the buffer, or kAlignment bytes that begin no record. Returns false if
+  // more bytes are needed.
   bool TakeOne(Take take, absl::Status* status);
 
   std::string buffer_;

@@ -73,7 +73,8 @@ absl::Status RemoveSetAside(storage::FileSystem& file_system, const std::string&
 
 absl::Status SetJournalAside(storage::FileSystem& file_system, const std::string& folder) {
   RETURN_IF_ERROR(RemoveSetAside(file_system, folder));
-  // The watermark is removed first, because it does not belong to the journal that follows.
+  // The watermark is removed first. It must not be read together with the next journal in this
+  // folder.
   RETURN_IF_ERROR(file_system.RemoveAll(JournalWatermarkPath(folder)));
   RETURN_IF_ERROR(file_system.SyncDirectory(folder));
   ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, ListJournalSegments(file_system, folder));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The files of a journal: its segments, named by their numbers, and the watermark. The watermark is
-// a record without text. It says up to which record the journal was durable when the watermark was
-// written. So a missing end is noticed, even if no later record shows it.
+// a record without text whose `durable` says how many records were on disk. It shows that records
+// at the end are missing, even if no later record shows it.
 #pragma once
 
 #include <cstdint>
@@ -26,23 +26,24 @@ std::string JournalSegmentPath(absl::string_view folder, uint64_t number);
 std::string JournalWatermarkPath(absl::string_view folder);
 // Returns true if the name of the file is that of a segment.
 bool IsJournalSegment(absl::string_view path);
-// Returns the numbers of the segments in the folder, ascending. Ignores other files. Returns an
-// empty list if there is no such folder. Errors: those of the disk.
+// Returns the numbers of the segments in the folder, ascending. Ignores other files. If the folder
+// does not exist, returns an empty list. Errors: those of the disk.
 absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(storage::FileSystem& file_system,
                                                           const std::string& folder);
 
-// Removes a segment. RemoveSegment() and SetSegmentAside() change one name each. The change is on
-// disk when they return. A segment that does not exist is no error. Errors: those of the disk.
+// Removes one segment, if it exists. The change is on disk when the function returns. Errors: those
+// of the disk.
 absl::Status RemoveSegment(storage::FileSystem& file_system, const std::string& folder,
                            uint64_t number);
-// Renames the segment, so that it no longer belongs to the journal.
+// Renames one segment, if it exists, so that it no longer belongs to the journal. The change is on
+// disk when the function returns. Errors: those of the disk.
 absl::Status SetSegmentAside(storage::FileSystem& file_system, const std::string& folder,
                              uint64_t number);
 
-// Removes all segments that were set aside. Errors: those of the disk.
+// Removes all segments that SetSegmentAside() has renamed. Errors: those of the disk.
 absl::Status RemoveSetAside(storage::FileSystem& file_system, const std::string& folder);
-// Sets all segments aside, oldest first, so that the folder holds an empty journal. Segments that
-// were set aside before are removed. Errors: those of the disk.
+// Renames all segments, oldest first, so that the folder holds an empty journal. Removes segments
+// that were renamed earlier. Errors: those of the disk.
 absl::Status SetJournalAside(storage::FileSystem& file_system, const std::string& folder);
 
 }  // namespace lodestar::journal

@@ -35,8 +35,8 @@ using ::testing::UnorderedElementsAreArray;
 
 constexpr char kFolder[] = "/journal";
 
-// Returns a payload. The sizes are below and above the largest payload that the writer copies, and
-// not all multiples of 8.
+// Returns a payload. The writer copies small payloads only, and some payloads here are larger. Some
+// sizes are not multiples of 8.
 std::string PayloadOf(uint64_t number) {
   return std::string(number % 5 == 0 ? 100'003 : 7 * number, static_cast<char>('a' + number % 26));
 }
@@ -59,7 +59,7 @@ class JournalTest : public ::testing::Test {
     });
   }
 
-  // Opens the journal as a starting process does.
+  // Opens the journal in the same way as a server that starts.
   void Open() {
     const absl::StatusOr<JournalEnd> end = Read();
     ASSERT_OK(end.status());
@@ -135,7 +135,8 @@ TEST_F(JournalTest, RecordsAreDurableTogetherAndReadInOrderByTheNextProcesses) {
   const absl::StatusOr<JournalEnd> end = Read();
   ASSERT_OK(end.status());
   EXPECT_EQ(end->last_sequence, 6);
-  // Each process first writes again the records that are not proven to be on disk.
+  // Segments 2 and 3 begin with records that were written again, because it was not known whether
+  // they were on disk.
   EXPECT_THAT(end->segments,
               ElementsAre(JournalSegment{1, 1}, JournalSegment{2, 1}, JournalSegment{3, 3}));
   EXPECT_EQ(end->torn, "");
@@ -160,7 +161,7 @@ TEST_F(JournalTest, SegmentsThatNobodyNeedsAreRemoved) {
   EXPECT_THAT(read_, ElementsAre("record 3", "record 4"));
 }
 
-// After a crash, any part of the bytes that were not synced may be left.
+// After a crash, the file may end at any byte that was not synced.
 TEST_F(JournalTest, AnEndThatIsTornAnywhereIsLeftOut) {
   Open();
   Append();
@@ -191,7 +192,7 @@ TEST_F(JournalTest, WhatWasDurableOnceAndIsNotSoundIsAnError) {
     executor_.RunAll();
   }
   const std::string whole = ContentsOf(1);
-  // A changed bit in the padding has no effect. Elsewhere every bit counts.
+  // A changed bit in the padding has no effect. Any other changed bit is found.
   const size_t last_batch = whole.rfind("record 5") - kJournalHeadBytes;
   const size_t in_payload = whole.find("record 3") + 12;
   for (const size_t at : {size_t{0}, size_t{9}, size_t{17}, size_t{33}, size_t{50}, in_payload}) {
@@ -215,7 +216,7 @@ TEST_F(JournalTest, WhatWasDurableOnceAndIsNotSoundIsAnError) {
   EXPECT_THAT(read_, SizeIs(4));
 }
 
-// A disk repair may cut the end off. No record after the end shows that it is missing.
+// A disk repair may remove the last records. No later record shows that they are missing.
 TEST_F(JournalTest, AnEndThatIsCutOffIsAnErrorOnceAWatermarkTellsOfIt) {
   Open();
   Append();
@@ -383,8 +384,8 @@ TEST_F(JournalTest, SegmentsOfNoUseStayBesideUntilOthersDo) {
   }
 }
 
-// While the disk hangs, another server may take the folder over and read it. It would not see what
-// is written afterwards.
+// A server whose disk hangs may have lost the folder to another server. That server would not see
+// writes that are completed later.
 TEST_F(JournalTest, ADiskThatHangsIsTrouble) {
   SimulatedClock clock;
   const auto writer =
@@ -435,8 +436,8 @@ TEST_F(JournalTest, NothingIsDurableInAFolderThatIsAnothersByNow) {
       << "what the other has, and nothing that would count before it";
 }
 
-// The first process was frozen while another process took the journal over. It must not remove or
-// replace the other's segments.
+// The first process was frozen, and another process has taken over the journal. The first process
+// must not remove or replace the other's segments.
 TEST_F(JournalTest, TheSegmentsOfWhoHasTakenItOverStay) {
   Open();
   Append();
@@ -522,15 +523,15 @@ TEST_F(JournalTest, NothingIsDurableWhileTheDiskRefusesAndAllOfItOnceItTakesIt) 
   }
 }
 
-// The disk refuses and loses operations at random times. Afterwards every record that was called
-// durable must be there, all records before it too, and nothing else than what was appended.
+// Disk operations fail at random, and crashes lose writes that were not synced. All records up to
+// the last durable one must survive. No record may appear that was not appended.
 TEST_F(JournalTest, WhatIsDurableSurvivesEveryCrash) {
   std::mt19937_64 chance(7);
   const auto with_odds = [&](uint64_t one_of) { return chance() % one_of == 0; };
   uint64_t removed_before = 1;
   int num_torn = 0;
   for (int process = 0; process < 300; ++process) {
-    // If a process cannot begin, another one is started.
+    // Some processes fail at the start, and then another one is started.
     for (uint64_t failures = chance() % 3; failures > 0; --failures) {
       uint64_t operations = chance() % 6;
       disk_.SetFaultHook([&](FileOperation operation, const std::string&) {
@@ -565,7 +566,7 @@ TEST_F(JournalTest, WhatIsDurableSurvivesEveryCrash) {
       if (with_odds(2)) writer_->Tick();
       if (!with_odds(3)) executor_.RunAll();
       if (durable_.empty() || !with_odds(12)) continue;
-      // Another program removes a segment, and the machine runs on.
+      // Another program removes a segment while the machine runs.
       disk_.SetFaultHook(nullptr);
       const absl::StatusOr<std::vector<uint64_t>> segments = ListJournalSegments(disk_, kFolder);
       ASSERT_OK(segments.status());
@@ -577,7 +578,7 @@ TEST_F(JournalTest, WhatIsDurableSurvivesEveryCrash) {
       }
     }
     if (durable_.empty()) durable_.push_back(known);
-    // Power is lost after the writer has made a random number of disk operations.
+    // After a random number of disk operations the process ends and the machine loses power.
     uint64_t left = chance() % 20;
     disk_.SetFaultHook([&](FileOperation operation, const std::string&) {
       if (operation == FileOperation::kRead) return absl::OkStatus();

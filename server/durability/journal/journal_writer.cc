@@ -12,7 +12,8 @@
 namespace lodestar::journal {
 namespace {
 
-// Maximum size of a payload that is copied, so that the record is written in one call.
+// Maximum size of a payload that is copied behind its head, so that one call writes the whole
+// record.
 constexpr size_t kCopiedBytes = 64 << 10;
 // Suffix of a segment file that is incomplete.
 constexpr absl::string_view kUnfinished = ".unfinished";
@@ -26,7 +27,7 @@ JournalWriter::JournalWriter(Config config, Deps deps)
       must_set_aside_(config_.replaces_damaged),
       segments_(config_.end.segments),
       durable_(config_.end.last_sequence) {
-  // A segment without a complete record gets a first_sequence too: that of the segment after it.
+  // A segment without a complete record gets the first_sequence of the segment after it.
   uint64_t follows = next_sequence_;
   for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) {
     if (segment->first_sequence == 0) segment->first_sequence = follows;
@@ -63,8 +64,8 @@ absl::StatusOr<std::unique_ptr<JournalWriter>> JournalWriter::Create(Config conf
 
 absl::Status JournalWriter::Rewrite(const std::vector<Item>& items) {
   if (items.empty()) return absl::OkStatus();
-  // The new segment replaces the records that it copies as soon as it has its final name. So it
-  // gets that name only when it is complete.
+  // The new segment replaces the copied records as soon as it has its final name. So it is renamed
+  // only when it is complete.
   const JournalSegment segment = {segments_.empty() ? 1 : segments_.back().number + 1,
                                   items.front().sequence};
   const uint64_t durable_before = durable_;
@@ -95,8 +96,7 @@ absl::Status JournalWriter::PrepareFolder() {
     has_set_aside_ = true;
   }
   if (unproven_.empty()) return absl::OkStatus();
-  // Rewrite() makes a new file. If another process has taken the folder over and made a file of the
-  // same name, the new file would replace it.
+  // If another process has taken over the folder, Rewrite() could replace one of its files.
   RETURN_IF_ERROR(deps_.confirm());
   RETURN_IF_ERROR(Rewrite(unproven_));
   unproven_.clear();
@@ -189,7 +189,7 @@ void JournalWriter::Work() {
     if (written.ok()) {
       unwritten_since_ = queue_.empty() ? absl::InfiniteFuture() : deps_.clock->Now();
     }
-    // If records have come while others were written, Work() writes them next.
+    // Records that were appended during this write are written next.
     if (written.ok() && !queue_.empty()) Kick();
   }
   const bool has_trouble_changed = before.ok() != written.ok();
@@ -240,8 +240,8 @@ absl::Status JournalWriter::Write(const std::vector<Item>& items) {
 }
 
 absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
-  // If another server has taken the folder over, a segment with a later number would take
-  // precedence over that server's segments.
+  // If another server has taken over the folder, a reader would prefer this later segment to that
+  // server's segments.
   RETURN_IF_ERROR(deps_.confirm());
   if (file_ != nullptr) {
     // The records in the file are not durable without Sync().
@@ -249,13 +249,13 @@ absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
     RETURN_IF_ERROR(file_->Close());
     file_.reset();
   }
-  // If a segment cannot be made, its number is not used again, because its file may exist.
+  // The number is used up even if Create() fails, because a file of that name may exist.
   const uint64_t number = segments_.empty() ? 1 : segments_.back().number + 1;
   segments_.push_back({number, first_sequence});
   ASSIGN_OR_RETURN(file_, deps_.file_system->Create(JournalSegmentPath(config_.folder, number),
                                                     storage::FileSystem::IfExists::kFail));
   made_.push_back(number);
-  // The newest segment is always kept open.
+  // If too many segments are open, the newest earlier one is closed in favor of this one.
   if (held_.size() >= kMaxHeld) held_.erase(std::prev(held_.end()));
   RETURN_IF_ERROR(HoldSegment(number));
   return deps_.file_system->SyncDirectory(config_.folder);
@@ -307,8 +307,8 @@ absl::Status JournalWriter::PutBack(uint64_t number, storage::HeldFile& held) {
 }
 
 void JournalWriter::RemoveMade() {
-  // If the file existed already, it may belong to another writer, which has taken the folder over.
-  // made_ has only files that this writer created.
+  // Only files that this writer has created are removed. A file that existed before may belong to
+  // another server that has taken over the folder.
   while (!made_.empty() && segments_.back().number == made_.back() &&
          RemoveSegment(*deps_.file_system, config_.folder, made_.back()).ok()) {
     held_.erase(made_.back());
@@ -317,8 +317,7 @@ void JournalWriter::RemoveMade() {
   }
 }
 
-// Writes the watermark. It is not synced: after a crash of the machine it may be older, or
-// incomplete.
+// Writes the watermark without a sync. So it may be old or incomplete after a crash of the machine.
 void JournalWriter::WriteWatermark(uint64_t durable) {
   const absl::StatusOr<std::unique_ptr<storage::WritableFile>> file = deps_.file_system->Create(
       JournalWatermarkPath(config_.folder), storage::FileSystem::IfExists::kTruncate);
@@ -332,9 +331,9 @@ void JournalWriter::Retire(const Retired& retired) {
   const auto lies_before = [this](uint64_t end, uint64_t sequence) {
     return sequence <= durable_ && end <= sequence;
   };
-  // The segment that holds a record is the last that begins at or before the record. Segments are
-  // removed one by one: after a crash, an old segment must not come back without those that
-  // followed it. If the disk refuses, the removal is tried again with the next records.
+  // A segment is removed only if the next segment begins at or before the first record that is
+  // needed. Each removal is on disk before the next one, so that a crash cannot bring back an old
+  // segment alone. If a removal fails, the next Work() tries it again.
   while (segments_.size() > 1) {
     const uint64_t number = segments_[0].number;
     const uint64_t end = segments_[1].first_sequence;

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// JournalWriter appends records to a journal, and reports when they are on disk. If something must
-// survive the process or the machine, it may be acknowledged only after that report.
+// JournalWriter appends records to a journal, and reports when they are on disk (durable). Before
+// that report, no program may rely on them.
 //
-// Records that come while others are written are written together and synced once (group commit).
-// After a disk error, all records that are not durable yet must be written into a new segment.
-// Until then no further record becomes durable. Every Tick() tries to write such a segment. A file
-// whose sync has failed once cannot be trusted, because the system may have dropped its unwritten
-// data.
-//
-// Segments stay open for reading. If another program removes or replaces a segment, no record
-// becomes durable, as after an error, until the next Tick() has written that segment again from the
-// open file.
+// - Group commit: records that are appended during a write are written together next, with one
+//   sync.
+// - Disk error: no record becomes durable until all records that are not durable are written into a
+//   new segment. Every Tick() tries that. The old file is not used any more, because the system may
+//   have dropped its data after a failed sync.
+// - Missing segment: segments stay open for reading. If another program removes or replaces one, no
+//   record becomes durable until a Tick() has written the segment again from the open file.
 #pragma once
 
 #include <atomic>
@@ -38,35 +36,36 @@
 
 namespace lodestar::journal {
 
-// The class is thread-safe. Callbacks are called without a lock, in the order of the appends.
+// JournalWriter is thread-safe. Callbacks are called without a lock, in the order of the appends.
 class JournalWriter {
  public:
   struct Config {
     std::string folder;  // must exist, and no other process may use it
-    // End of the existing records. The writer goes on after them.
+    // End of the existing records. New records follow it.
     JournalEnd end;
-    // True: Create() writes nothing. Records that are not proven to be on disk are written again
-    // before the first new record. Until then nothing that was read may be relied on.
+    // True means that Create() writes nothing. Records that may not be on disk are then written
+    // again before the first new record. Until then, no program may rely on the records that were
+    // read.
     bool defers_writing = false;
-    // True: the folder has a damaged journal, about which `end` says nothing. Its files are set
-    // aside before the first record is written, and are not changed until then.
+    // True means that the folder has a damaged journal, and that `end` is empty. The files of the
+    // damaged journal are renamed before the first record is written.
     bool replaces_damaged = false;
   };
   // The pointers are not owned, and their objects must outlive the writer.
   struct Deps {
     storage::FileSystem* file_system = nullptr;
     Clock* clock = &Clock::Real();
-    // Executor that writes the files. It must run one task at a time, first in, first out. It must
-    // finish the writer's tasks before the writer is destroyed.
+    // Executor that writes the files. It must run one task at a time, in order. All tasks of the
+    // writer must be done before the writer is destroyed.
     Executor* executor = nullptr;
-    // Checks that the folder still belongs to this writer. Called before each segment and after
-    // each write. An error counts as an error of the disk.
+    // Checks that no other server has taken over the folder. Called before each new segment and
+    // after each write. An error is handled like an error of the disk.
     std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
-    // Makes the folder again, and locks it, if it was removed with its segments. Called before
-    // removed segments are written again. An error counts as an error of the disk.
+    // Creates the folder again and locks it, if another program has removed it. Called before
+    // missing segments are written again. An error is handled like an error of the disk.
     std::function<absl::Status()> reclaim = [] { return absl::OkStatus(); };
-    // Called with the error when the journal can no longer be written to the disk, and with OK when
-    // it can be written again.
+    // Called with the error when the disk no longer accepts the journal, and with OK when it does
+    // again.
     std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
   };
   struct Record {
@@ -77,13 +76,13 @@ class JournalWriter {
   using Durable = absl::AnyInvocable<void() &&>;
 
   static constexpr absl::Duration kLongestWrite = absl::Seconds(3);
-  // Maximum number of segments that are kept open. Further segments are not written again if they
-  // are removed. A journal has more segments only if no checkpoint has succeeded for a long time.
+  // Maximum number of segments that stay open. Other segments cannot be written again if another
+  // program removes them. More segments exist only if no checkpoint has succeeded for long.
   static constexpr size_t kMaxHeld = 64;
 
-  // Creates a writer. Writes the records again that may not be on disk, because readers have relied
-  // on them. Blocks for the disk. After an error the journal is as it was before. Errors: those of
-  // the disk.
+  // Creates a writer. Unless `defers_writing` is true, writes the records again that may not be on
+  // disk, because readers already rely on them. Blocks for the disk. If Create() fails, the journal
+  // is unchanged. Errors: those of the disk.
   static absl::StatusOr<std::unique_ptr<JournalWriter>> Create(Config config, Deps deps);
 
   // Appends a record. Returns the record's number at once. `durable` is called when the record is
@@ -91,16 +90,17 @@ class JournalWriter {
   uint64_t Append(Record record, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
   // Does the same as Append(), but the record is the first of a new segment.
   uint64_t BeginSegment(Record first, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Removes, once record `sequence` is durable, the segments that hold only records before it.
+  // Removes the segments that have only records before `sequence`. Does so once record `sequence`
+  // is durable.
   void RemoveBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Does the same as RemoveBefore(), but keeps the segments in the folder for operators. Segments
-  // that were set aside before are removed.
+  // Does the same as RemoveBefore(), but renames the segments instead, so that operators can keep
+  // them. Segments that were renamed earlier are removed.
   void SetAsideBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tries the writes again that the disk has refused. If this process has written a record, checks
-  // that the segments still exist. Must be called about once a second.
+  // Tries failed writes again. If this process has written a record, also checks that the segments
+  // still exist. Must be called about once a second.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends the callbacks. Blocks until a callback that is running has returned. Must not be called
-  // from a callback. Tasks that are left on the executor may block on the disk for long.
+  // Makes no more callbacks. Blocks until a running callback has returned, so it must not be called
+  // from a callback. Tasks of the writer may still wait for the disk afterwards.
   void EndCallbacks() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Returns OK, or why no record becomes durable at present: a disk error, or a disk that has not
@@ -120,8 +120,8 @@ class JournalWriter {
   };
 
   uint64_t Enqueue(bool begins_segment, Record record, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Says which records are no longer needed. They are removed, or set aside, when the records after
-  // them are durable.
+  // Record numbers below which segments may be removed, or renamed. This is done when those records
+  // are durable.
   struct Retired {
     uint64_t removed_before = 0;
     uint64_t set_aside_before = 0;
@@ -130,11 +130,10 @@ class JournalWriter {
   void Kick() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Write(const std::vector<Item>& items);
-  // Must be called if the last Write() has failed. Removes the segments that it made. So a full
-  // disk does not fill up with empty segments, and another server that has taken the folder over
-  // finds only its own segments.
+  // Removes the segments that a failed Write() has created. A full disk then does not collect empty
+  // segments. Also, another server that has taken over the folder finds no segments of this writer.
   void RemoveMade();
-  // Writes `items` into a new segment, as its first records.
+  // Writes `items` into a new segment.
   absl::Status Rewrite(const std::vector<Item>& items);
   // Prepares the folder before this process writes its first record.
   absl::Status PrepareFolder();
@@ -164,14 +163,14 @@ class JournalWriter {
   bool is_scheduled_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_calling_back_ ABSL_GUARDED_BY(mutex_) = false;
   bool calls_nobody_ ABSL_GUARDED_BY(mutex_) = false;
-  // True once this process has a record to write. Before that, operators may still bring a journal
-  // back.
+  // True once this process had a record to write. Until then, a missing segment is not written
+  // again, so that an operator may still replace the journal.
   bool has_written_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
-  // Time since which data waits to be written. InfiniteFuture means that no data waits.
+  // Time since which records wait to be written. Infinite future means that no record waits.
   absl::Time unwritten_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 
-  // The members below are used by Work() only.
+  // Only Work() uses the members below.
   bool must_set_aside_;         // see Config::replaces_damaged
   std::vector<Item> unproven_;  // records that must be written again
   std::vector<Item> refused_;   // records that the disk refused and that are not durable yet

@@ -9,7 +9,7 @@
 namespace lodestar::lease {
 namespace {
 
-// Maximum delay of an action after it is due. It is far below the margin of a lease.
+// Interval at which due actions are looked for. It is far shorter than the unused part of a lease.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 constexpr absl::Duration kSayAgain = absl::Seconds(10);
 

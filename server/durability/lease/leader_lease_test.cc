@@ -25,8 +25,8 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kTheirs = 100;
 
-// SharedKey is the key and its leases as the store has them. The stores of several processes share
-// it. Its leases end only by being revoked.
+// SharedKey is the key and the leases in a store. The stores of several processes share it. A lease
+// ends only when it is revoked.
 class SharedKey {
  public:
   LeaseAnswer Call(const LeaseCall& call) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -51,7 +51,7 @@ class SharedKey {
     return {};
   }
 
-  // Sets the key. Returns how often the key was read before.
+  // Sets the key. Returns how often it has been read so far.
   int Put(std::optional<LeaseKey> key) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     key_ = std::move(key);
@@ -69,15 +69,15 @@ class SharedKey {
     absl::MutexLock lock(&mutex_);
     return num_reads_;
   }
-  // Blocks until the key was read `count` times, for at most `patience` of real time. Returns false
-  // if it was read less often.
+  // Blocks until the key has been read `count` times in all, for at most `patience` of real time.
+  // Returns false if that time is over first.
   bool AwaitReads(int count, absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     const auto has_come = [&]()
                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_reads_ >= count; };
     return mutex_.AwaitWithTimeout(absl::Condition(&has_come), patience);
   }
-  // If `hangs`, calls neither fail nor return.
+  // If `hangs` is true, calls block until SetHanging(false).
   void SetHanging(bool hangs) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     hangs_ = hangs;
@@ -141,9 +141,8 @@ TEST_F(LeaderLeaseTest, TakesWhatIsFreeKeepsItAndGivesItBack) {
   EXPECT_FALSE(key_.is_free());
   for (int renewals = 1; renewals <= 10; ++renewals) {
     clock_.AdvanceTime(absl::Milliseconds(1700));
-    // A read follows after each renewal. The lease's thread may have begun its wait just after the
-    // time was advanced, so the time is advanced again. It must not advance too fast, or the lease
-    // is lost.
+    // Each renewal is followed by a read. The lease's thread may begin to wait only after the clock
+    // was advanced. So the clock is advanced again, in steps that are too small to lose the lease.
     while (!key_.AwaitReads(1 + renewals, absl::Milliseconds(100))) {
       clock_.AdvanceTime(absl::Milliseconds(50));
     }

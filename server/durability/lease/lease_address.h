@@ -18,12 +18,12 @@ struct LeaseAddress {
   std::vector<std::string> endpoints;  // each is HOST:PORT
   std::string key;
 
-  // Returns the address as the operator wrote it.
+  // Returns the address in the form that ParseLeaseAddress() accepts.
   std::string ToString() const;
 };
 
-// Parses SCHEME://HOST:PORT[,HOST:PORT...]/KEY. Errors: InvalidArgument, naming the flag, the value
-// and what is allowed.
+// Parses SCHEME://HOST:PORT[,HOST:PORT...]/KEY. Errors: InvalidArgument (names the flag, the value
+// and the allowed form).
 absl::StatusOr<LeaseAddress> ParseLeaseAddress(absl::string_view value);
 
 }  // namespace lodestar::lease

@@ -11,13 +11,13 @@
 namespace lodestar::lease {
 namespace {
 
-// A lease is used for 1/kMarginParts less than its duration, because clocks differ.
+// The last 1/kMarginParts of a lease is not used, because clocks differ.
 constexpr int kMarginParts = 10;
 constexpr int kRenewalsPerLease = 3;
-// If a claim takes longer than 1/kClaimParts of the lease, it is given up and begun again with
-// another lease.
+// A claim must succeed within 1/kClaimParts of the lease. Otherwise the lease is revoked, and the
+// next claim uses a new lease.
 constexpr int kClaimParts = 2;
-// Number of attempts to give the lease back, in addition to one per endpoint.
+// To give a lease back, each endpoint is tried once, and this many calls are added.
 constexpr int kExtraReleases = 1;
 constexpr size_t kMaxShownBytes = 80;
 
@@ -64,8 +64,8 @@ std::optional<LeaseCall> LeaseCourse::Wanted(absl::Time now) {
     if (now < lease_->sent + lease_->ttl / kRenewalsPerLease) return std::nullopt;
     return LeaseCall{.kind = Kind::kKeepAlive, .lease = lease_->id};
   }
-  // A claim whose answer did not come may have made the key. If so, the key is free once that lease
-  // has ended.
+  // If the answer to a claim was lost, the claim may have made the key. The key is free again when
+  // this lease has been revoked or has ended.
   if (lease_.has_value() && now >= lease_->sent + lease_->ttl / kClaimParts) {
     Abandon();
     return LeaseCall{.kind = Kind::kRevoke, .lease = abandoned_};
@@ -79,7 +79,7 @@ std::optional<LeaseCall> LeaseCourse::Wanted(absl::Time now) {
 
 void LeaseCourse::OnAnswer(const LeaseAnswer& answer, absl::Time now) {
   const Sent call = *std::exchange(under_way_, std::nullopt);
-  // A renewal that is answered too late renews nothing, even if the answer says OK.
+  // If the deadline has passed, the answer no longer counts, even if it is OK.
   CheckDeadline(now);
   if (state_ == State::kLost) return;
   const bool is_gone = call.kind == LeaseCall::Kind::kRevoke && absl::IsNotFound(answer.status);
@@ -113,7 +113,7 @@ void LeaseCourse::OnFailure(const Sent& call, const absl::Status& status, absl::
   }
   next_call_ = now + (state_ == State::kHeld ? config_.retry_pause : config_.look_interval);
   if (state_ == State::kHeld) return;
-  // After a failed call, this process does not know which process holds the lease.
+  // The failed call has not said which process holds the lease.
   holder_.clear();
   if (call.kind == LeaseCall::Kind::kRevoke) abandoned_ = 0;
   if (call.kind == LeaseCall::Kind::kClaim && absl::IsNotFound(status)) {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// LeaseCourse decides how one process gets a leader lease, keeps it and loses it. It does no I/O:
-// the time and the answers of a store go in, calls to the store come out. Of all processes that use
-// this class with one key, at most one holds the lease at any time. Messages may be lost or late,
-// and processes may be frozen. The conditions are:
-//   The store ends no lease before its time to live is over, counted from when the lease was asked
-//   for.
-//   Clocks, including the store's, run at most 5 % too fast or too slow.
-//   No other program deletes or overwrites the key, or revokes the lease, of a process that lives.
-//   (That process notices it within a third of the time to live.)
+// LeaseCourse decides how a process gets a leader lease, keeps it and loses it. It does no I/O: the
+// time and the store's answers go in, calls to the store come out. Of all processes that use this
+// class with one key, at most one holds the lease at any time. This also holds if messages are lost
+// or late, or if processes are frozen. The conditions are:
+// - The store does not end a lease before its time to live is over. That time begins at the request
+//   for the lease.
+// - All clocks, including the store's, are at most 5 % too fast or too slow.
+// - No other program changes the key of a running process, or revokes its lease. (That process
+//   notices it within a third of the time to live.)
 //
-//   seeking: read --free--> grant --> claim --ours--> held --(no answer in time, or not ours)-->
-//   lost
+//   seeking: read --free--> grant --> claim --ours--> held --(not renewed, or key changed)--> lost
 //             ^  held by another         |
 //             +-----------<--------------+
 //
-// A lease counts from the moment at which the call was sent that granted or renewed it, because the
-// store cannot have received the call earlier. A tenth of the lease is not used, because clocks
-// differ. A renewal counts only after the same endpoint has shown that the key still exists. An
-// etcd member that is no longer the leader, and has not noticed because its disk hangs, renews
-// leases that have ended for the other members (https://github.com/etcd-io/etcd/issues/15247). But
-// such a member cannot read.
+// The time of a lease begins when the process sends the call that grants or renews it. The last
+// tenth of it is not used, because clocks differ.
+//
+// After a renewal, the same endpoint must show that the key still exists. Otherwise the renewal
+// does not count. Reason: an etcd member that hangs on its disk, and is no longer the leader, still
+// renews leases that have ended (https://github.com/etcd-io/etcd/issues/15247). Such a member
+// cannot read.
 #pragma once
 
 #include <cstdint>
@@ -41,49 +41,47 @@ class LeaseCourse {
     std::string key = "";  // name of the key in the store
     LeaderClaim claim;     // claim of this process
     int num_endpoints = 1;
-    // Duration of the lease. After the holder is gone, another process takes over within this time
-    // and the store's own delay. A longer duration needs fewer calls, and tolerates longer failures
-    // of the store.
+    // Duration of the lease. If the holder is gone, another process takes over after this time at
+    // the latest, plus the store's own delay. A longer duration needs fewer calls, and tolerates
+    // longer failures of the store.
     absl::Duration ttl = absl::Seconds(5);
     // Interval between reads of a key that another process holds.
     absl::Duration look_interval = absl::Milliseconds(500);
-    // Pause of a holder before it retries a call that got no answer.
+    // If the holder's call fails, the pause before the next call.
     absl::Duration retry_pause = absl::Milliseconds(200);
     absl::Duration call_timeout = absl::Seconds(1);
   };
 
   explicit LeaseCourse(Config config);
 
-  // Returns the call to send at `now`, which then is under way. Returns nothing while another call
-  // is under way, or if no call is due. Ask again after every answer and every few milliseconds.
+  // Returns the call that must be sent now. Returns nothing if no call is due, or if an earlier
+  // call is not answered yet. Must be called after every answer, and every few milliseconds.
   std::optional<LeaseCall> Next(absl::Time now);
-  // Must be called with the answer to the call under way. `now` is the present time, not the time
-  // of the answer's arrival.
+  // Must be called with the answer to the last call. `now` is the time of OnAnswer(), not the time
+  // at which the answer arrived.
   void OnAnswer(const LeaseAnswer& answer, absl::Time now);
-  // Gives up the lease. The next calls give it back, if the store answers.
+  // Ends the use of the lease. Next() then returns calls that give it back to the store.
   void Release(absl::Time now);
 
-  // Returns LeaseKey::revision of the key that this process has made, or 0 before it holds the
-  // lease.
+  // Returns LeaseKey::revision of this process's key. Returns 0 before the lease is held.
   int64_t revision() const { return revision_; }
   bool IsHeld(absl::Time now) const { return state_ == State::kHeld && now < deadline(); }
   // Checks that this process holds the lease. Errors: FailedPrecondition (not held yet); Aborted
   // (lost).
   absl::Status CheckHeld(absl::Time now) const;
-  // Returns OK before and while the lease is held. Once the lease is lost, returns Aborted with the
-  // cause, for good.
+  // Returns OK until the lease is lost. Then returns Aborted with the cause, from then on.
   absl::Status lost() const { return lost_; }
-  // Returns OK while waiting for the lease makes sense. Errors: FailedPrecondition (the key belongs
-  // to another role).
+  // Returns OK if waiting for the lease makes sense. Errors: FailedPrecondition (the key belongs to
+  // a process with another role, so this process will never get it).
   absl::Status refusal() const { return refusal_; }
-  // Returns a message for operators: which process holds the lease instead, or that the store does
-  // not answer. Otherwise it is empty.
+  // Returns a message for operators if another process holds the lease, or if the store does not
+  // answer. Otherwise returns an empty string.
   std::string notice() const;
   bool is_store_away() const {
     return (state_ == State::kSeeking || state_ == State::kHeld) && !last_error_.ok();
   }
-  // Returns true if the lease was given back after Release(), or if all attempts to do so have
-  // failed.
+  // Returns true if no call is left to make: the lease is lost, or was given back after Release(),
+  // or all attempts to give it back have failed.
   bool is_over() const;
 
  private:
@@ -105,9 +103,9 @@ class LeaseCourse {
   void OnOwnKeySeen(const std::optional<LeaseKey>& key);
   void OnKeySeen(const std::optional<LeaseKey>& key, absl::Time now);
   void OnClaimed(const std::optional<LeaseKey>& key, absl::Time now);
-  // Records that another process holds the key, and plans the next read of the key.
+  // Records that another process holds the key. The key is read again after look_interval.
   void StandBy(const LeaseKey& key, absl::Time now);
-  // Gives up the current lease. It is revoked with the next call.
+  // Drops the current lease. The next call revokes it.
   void Abandon();
   void CheckDeadline(absl::Time now);
   void Lose(std::string why);

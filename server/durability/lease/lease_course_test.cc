@@ -42,7 +42,7 @@ class LeaseCourseTest : public testing::Test {
   const LeaseCourse::Config config_ = {
       .name = "the lease k", .claim = ClaimOf("here"), .num_endpoints = 2};
 
-  // Returns the call that is due, and expects it to be of this kind.
+  // Returns the call that is due. Expects that it is of this kind.
   LeaseCall Expect(Kind kind) {
     const auto call = course_->Next(now_);
     EXPECT_TRUE(call.has_value());
@@ -66,7 +66,7 @@ class LeaseCourseTest : public testing::Test {
     Answer({.lease = kOurs, .ttl = ttl});
   }
   LeaseKey OurKey() const { return {FormatLeaderClaim(ClaimOf("here")), kOurs, kOurRevision}; }
-  // Takes the lease at now_, the time from which the lease counts.
+  // Takes the lease. Its time begins at now_.
   void Take(absl::Duration ttl = kTtl) {
     Grant(ttl);
     EXPECT_EQ(Expect(Kind::kClaim).lease, kOurs);
@@ -238,7 +238,7 @@ TEST_F(LeaseCourseTest, AKeyOfALeaseThatThisProcessHadBeforeIsNotItsOwn) {
   Grant();
   Expect(Kind::kClaim);
   Fail();
-  // Too little time of the lease is left for another claim.
+  // The rest of the lease is too short for another claim.
   Advance(kTtl / 2);
   EXPECT_EQ(Expect(Kind::kRevoke).lease, kOurs);
   Fail();
@@ -341,11 +341,10 @@ TEST_F(LeaseCourseTest, ReleaseEndsWithoutAnswersAndInTheMiddleOfEverything) {
   EXPECT_EQ(Expect(Kind::kRevoke).lease, kOurs);
 }
 
-// RandomStore is a store with one key and its leases. Tests make its network and its clock
-// misbehave at random.
+// RandomStore is a store with one key and its leases, for RandomLeases.
 class RandomStore {
  public:
-  // Carries out a call. The store's own clock may be wrong too.
+  // Carries out a call at `now`, the time of the store's own clock.
   LeaseAnswer Carry(const LeaseCall& call, absl::Time now) {
     for (auto lease = leases_.begin(); lease != leases_.end();) {
       lease = lease->second <= now ? End(lease) : std::next(lease);
@@ -377,8 +376,8 @@ class RandomStore {
     return {};
   }
 
-  // If `is_stale`, endpoint 1 is a member of the store that is no longer the leader and has not
-  // noticed it.
+  // If `is_stale`, endpoint 1 behaves like a member of the store that is no longer the leader and
+  // does not know it.
   void SetOneStale(bool is_stale) { is_one_stale_ = is_stale; }
 
  private:
@@ -393,9 +392,8 @@ class RandomStore {
   bool is_one_stale_ = false;
 };
 
-// RandomLeases runs several processes with one key, each with a clock of its own. Calls and answers
-// are lost, or arrive late, even long after their process has given them up. Processes freeze, end,
-// and start again.
+// RandomLeases runs several processes with one key. At random, calls and answers are lost or late,
+// and processes freeze, end and start again. Each process has its own clock, which may be wrong.
 class RandomLeases {
  public:
   static constexpr int kProcesses = 3;
@@ -421,7 +419,7 @@ class RandomLeases {
     }
   }
 
-  // Returns the processes that hold the lease by their own clocks, frozen or not.
+  // Returns the processes, frozen or not, that hold the lease according to their own clocks.
   std::vector<int> Holders() const {
     std::vector<int> holders;
     for (const Process& process : processes_) {

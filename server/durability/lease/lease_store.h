@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// LeaseStore is a service of several machines that agree with each other (such as etcd), reduced to
-// what a leader lease needs. It grants leases that end by themselves, and holds one key that is
-// bound to a lease.
+// LeaseStore is the part of a replicated service (such as etcd) that a leader lease needs. The
+// service grants leases, which end by themselves, and holds one key that is bound to a lease.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,8 @@ namespace lodestar::lease {
 struct LeaseKey {
   std::string value;
   int64_t lease = 0;  // the key ends with this lease; 0 means that the key has no lease
-  // Number of the store's change that made the key. If a key is made later, its revision is higher.
+  // Number of the change in the store that created the key. A key that is created later has a
+  // higher number.
   int64_t revision = 0;
 };
 
@@ -40,9 +40,9 @@ struct LeaseCall {
 };
 
 struct LeaseAnswer {
-  // Status of the call. An error means that the call may have been carried out, or may still be
-  // carried out later. NotFound from kClaim means that it was not carried out, because the lease
-  // does not exist.
+  // Status of the call. After an error, the call may still have been carried out, or may be carried
+  // out later. Exception: after NotFound from kClaim it was not carried out, because the lease does
+  // not exist.
   absl::Status status = absl::OkStatus();
   int64_t lease = 0;                           // answer to kGrant
   absl::Duration ttl = absl::ZeroDuration();   // of kGrant, kKeepAlive; 0 means no such lease
@@ -53,8 +53,8 @@ class LeaseStore {
  public:
   virtual ~LeaseStore() = default;
   virtual int num_endpoints() const = 0;
-  // Sends a call and blocks until the answer comes, at most a little longer than the call's
-  // timeout. Must not be called while another call runs.
+  // Sends the call. Blocks until its answer has come, or until shortly after the call's timeout.
+  // Only one call may run at a time.
   virtual LeaseAnswer Call(const LeaseCall& call) = 0;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A FileChange is one change that a server makes to its files, so that a replica can make the same
-// change.
+// A FileChange is one change to a server's files. A replica makes the same change to its copies.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace lodestar::replica {
 
-// The folders that a replica has a copy of. Their paths may differ on the two machines.
+// The folders that a replica copies. Their paths may differ between server and replica.
 enum class MirroredFolder { kJournal, kCheckpoints };
 
 // A file or directory in a mirrored folder.
@@ -21,12 +20,12 @@ struct MirroredPath {
   friend auto operator<=>(const MirroredPath&, const MirroredPath&) = default;
 };
 
-// A number stands for an open file. No number is used twice.
+// `file` is a number that later changes use for the opened file. Each number is used once.
 struct CreateFileChange {
   uint64_t file = 0;
   MirroredPath path;
-  // True means that appended bytes follow the bytes that the file already has. False means that the
-  // file is emptied first.
+  // True means that new bytes are appended to the existing file. False means that the file is first
+  // emptied.
   bool goes_on = false;
 };
 struct AppendChange {
@@ -52,7 +51,7 @@ struct RemoveChange {
 struct SyncDirectoryChange {
   MirroredPath path;
 };
-// Says that from here on the replica has all that the server has.
+// Says that the replica now has everything that the server has.
 struct CopyIsWholeChange {};
 
 using FileChange = std::variant<CreateFileChange, AppendChange, SyncFileChange, CloseFileChange,

@@ -19,8 +19,8 @@
 namespace lodestar::replica {
 namespace {
 
-// Suffix of a file that is still arriving. When all of it has arrived, it replaces the replica's
-// file of that name, which differs.
+// Suffix of a file that is being received. It is renamed when it is complete, and then replaces the
+// old file.
 constexpr char kArriving[] = ".arriving";
 
 struct Transfer {
@@ -65,7 +65,7 @@ class Sending {
       transfers.push_back(*transfer);
       progress_.all_bytes += entry.num_bytes - transfer->from;
     }
-    // Manifests are sent last, because a checkpoint counts once it has a manifest.
+    // A manifest makes a checkpoint valid, so manifests are sent last.
     std::stable_partition(transfers.begin(), transfers.end(),
                           [](const Transfer& transfer) { return !IsManifest(transfer.entry); });
     for (const Transfer& transfer : transfers) RETURN_IF_ERROR(Send(transfer));
@@ -82,8 +82,8 @@ class Sending {
     return lane_.Send(CreateDirectoriesChange{path});
   }
 
-  // Plans how to bring the file `entry` to the replica. `there` is the replica's file of the same
-  // name, or null. Returns nothing if the replica has the same file already.
+  // Returns how to send the file `entry`. Returns nothing if the replica has the same file. `there`
+  // is the replica's file of the same name. Null means that there is none.
   absl::StatusOr<std::optional<Transfer>> PlanTransfer(const FileEntry& entry,
                                                        const FileEntry* there) {
     if (there == nullptr) return Transfer{entry};
@@ -147,8 +147,8 @@ class Sending {
     return absl::OkStatus();
   }
 
-  // Removes what only the replica has, oldest first. Each removal is on disk before the next one. A
-  // crash must not bring back an old segment of a journal without those that followed it.
+  // Removes the files that only the replica has, oldest first. Each removal is on disk before the
+  // next one, so that a crash cannot bring back an old segment of a journal alone.
   absl::Status RemoveOthers(const std::vector<FileEntry>& ours,
                             const std::vector<FileEntry>& theirs) {
     std::set<MirroredPath> here;
@@ -166,7 +166,7 @@ class Sending {
     return lane_.Send(RemoveChange{path});
   }
 
-  // Returns true if a directory that holds `path` was removed.
+  // Returns true if a folder above `path` was removed.
   bool IsRemoved(const MirroredPath& path) const {
     return std::any_of(removed_.begin(), removed_.end(), [&](const MirroredPath& removed) {
       return removed.folder == path.folder && absl::StartsWith(path.path, removed.path + "/");
@@ -189,7 +189,8 @@ class Sending {
   std::vector<MirroredPath> removed_;
 };
 
-// Sets aside the checkpoints that the replica lacks, so that only the replica's checkpoints count.
+// Renames the checkpoints that differ from the replica's, or that the replica lacks. They are then
+// no longer used.
 absl::Status SetOthersAside(storage::FileSystem& disk, const MirroredFolders& folders, int shard,
                             const std::vector<FileEntry>& ours,
                             const std::vector<FileEntry>& theirs,
@@ -209,7 +210,7 @@ absl::Status SetOthersAside(storage::FileSystem& disk, const MirroredFolders& fo
   for (const std::string& checkpoint : others) {
     ASSIGN_OR_RETURN(const std::string located,
                      folders.Locate(shard, {MirroredFolder::kCheckpoints, checkpoint}));
-    // An incomplete checkpoint, such as an interrupted fetch leaves, replaces no other.
+    // Removes an incomplete checkpoint, such as one that an interrupted fetch has left.
     if (!disk.Exists(absl::StrCat(located, "/", checkpoints::kManifestName))) {
       RETURN_IF_ERROR(disk.RemoveAll(located));
       continue;
@@ -250,14 +251,14 @@ absl::Status FetchFile(storage::FileSystem& disk, const std::string& located,
       file.crc32c(), ", but the replica says ", entry.num_bytes, " bytes and ", entry.crc32c));
 }
 
-// The files of one checkpoint on one of the two sides.
+// The files of one checkpoint, either here or on the replica.
 struct CheckpointFiles {
   Round round;
   std::vector<FileEntry> files;
   bool has_manifest = false;
 };
 
-// Returns the checkpoints by name, without those that are incomplete or set aside.
+// Returns the checkpoints by name, including incomplete ones. Renamed checkpoints are left out.
 std::map<std::string, CheckpointFiles> CheckpointsIn(const std::vector<FileEntry>& entries) {
   std::map<std::string, CheckpointFiles> checkpoints;
   for (const FileEntry& entry : entries) {
@@ -281,8 +282,7 @@ bool AreSame(const CheckpointFiles& ours, const CheckpointFiles& theirs) {
       [](const FileEntry& a, const FileEntry& b) { return a.path == b.path && IsSame(a, b); });
 }
 
-// Returns the rounds that have a complete checkpoint here, including checkpoints that were replaced
-// or set aside.
+// Returns the rounds that have a complete checkpoint here. Renamed checkpoints count too.
 std::set<Round> RoundsHere(const std::vector<FileEntry>& ours) {
   std::set<Round> rounds;
   for (const FileEntry& entry : ours) {
@@ -314,8 +314,8 @@ class LostCheckpoints {
       const auto same_name = here.find(name);
       std::string why;
       if (same_name == here.end()) {
-        // Checkpoints older than all that are here were removed by this server itself, so they are
-        // not lost.
+        // This server removes old checkpoints itself. So a checkpoint that is older than all others
+        // here is not lost.
         const bool is_old = !rounds.empty() && there.round < *rounds.begin();
         if (is_old || rounds.count(there.round) > 0) continue;
         why = "is missing on this machine";
@@ -332,7 +332,7 @@ class LostCheckpoints {
   }
 
  private:
-  // Returns why the checkpoint here is damaged. Empty means that it is not damaged.
+  // Returns why the checkpoint on this machine is damaged. Empty means that it is not damaged.
   absl::StatusOr<std::string> WhyDamaged(const std::string& name) const {
     ASSIGN_OR_RETURN(const std::string located, Locate(name));
     const absl::Status verified = checkpoints::VerifyCheckpoint(disk_, located).status();
@@ -349,7 +349,7 @@ class LostCheckpoints {
     return folders_.Locate(shard_, {MirroredFolder::kCheckpoints, name});
   }
 
-  // Fetches a checkpoint from the replica. Returns false if it does not verify.
+  // Fetches a checkpoint from the replica. Returns false if the fetched checkpoint is damaged.
   absl::StatusOr<bool> Take(const std::string& name, const CheckpointFiles& there) {
     ASSIGN_OR_RETURN(const std::string located, Locate(name));
     const std::string arriving = absl::StrCat(located, ".fetched", checkpoints::kTemporarySuffix);
@@ -406,7 +406,7 @@ absl::Status FetchAll(SummedFileSystem& disk, const MirroredFolders& folders, in
                       absl::FunctionRef<void(const std::string& text)> tell) {
   ASSIGN_OR_RETURN(const std::vector<FileEntry> ours, folders.List(disk, shard));
   ASSIGN_OR_RETURN(std::vector<FileEntry> theirs, connection.ListFiles());
-  // Manifests are fetched last, because a checkpoint counts once it has a manifest.
+  // A manifest makes a checkpoint valid, so manifests are fetched last.
   std::stable_partition(theirs.begin(), theirs.end(),
                         [](const FileEntry& entry) { return !IsManifest(entry); });
   RETURN_IF_ERROR(RemoveJournals(disk, folders, shard, ours));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Makes the folders of a server and its replica equal again, whichever side lacks files.
+// Makes the files of a server and of its replica equal, by sending or by fetching.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,36 @@
 
 namespace lodestar::replica {
 
-// Progress of a copy, reported now and then while files are copied.
+// Progress of a copy, reported repeatedly while it runs.
 struct CopyProgress {
   int64_t done_bytes = 0;
   int64_t all_bytes = 0;  // bytes that must be copied in all
 };
 using OnCopyProgress = std::function<void(const CopyProgress& progress)>;
 
-// Fetches the checkpoints that this machine has lost and the replica has. A checkpoint is lost if
-// the one here does not verify. It is also lost if no checkpoint here is of its round, unless all
-// checkpoints here are newer. `tell` gets a line for each. If the replica's checkpoint does not
-// verify either, the one here stays as it is. Errors: those of the connection and of the disk.
+// Fetches complete checkpoints from the replica that are lost here. A checkpoint is lost in two
+// cases:
+// - The checkpoint here is damaged.
+// - No checkpoint here is of its round, and it is not older than all checkpoints here.
+//
+// `tell` gets a line for each. If the replica's checkpoint is damaged too, nothing changes here.
+// Errors: those of the connection and of the disk.
 absl::Status FetchLostCheckpoints(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
                                   const std::vector<FileEntry>& theirs,
                                   ReplicaConnection& connection, const OnCopyProgress& on_progress,
                                   absl::FunctionRef<void(const std::string& text)> tell);
 
-// Sends what the replica lacks, and returns once the replica has all of it on disk. Then removes
-// the files that only the replica has. If the replica could be promoted before, it can be promoted
-// at every moment of this copy. Errors: those of the lane and of the disk.
+// Sends what the replica lacks. Then removes the files that only the replica has. When it returns,
+// the replica has made all changes. If the replica could be promoted before, it can be promoted at
+// any time during the copy. Errors: those of the lane and of the disk.
 absl::Status SendDifferences(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
                              const std::vector<FileEntry>& theirs, ReplicaLane& lane,
                              const OnCopyProgress& on_progress);
 
-// Fetches all that the replica has. There must be no journal here, except for what an interrupted
-// fetch has left. Checkpoints that the replica lacks are renamed to *.abandoned; `tell` gets a line
-// for each. The files are on disk when it returns. Errors: those of the connection and of the disk;
-// DataLoss (bytes were damaged on their way).
+// Fetches everything that the replica has. There must be no journal here, or only a part that an
+// interrupted fetch has left. Checkpoints here that are not the replica's are renamed to
+// *.abandoned, and `tell` gets a line for each. When it returns, the files are on disk. Errors:
+// those of the connection and of the disk; DataLoss (bytes were changed during the transfer).
 absl::Status FetchAll(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
                       ReplicaConnection& connection, const OnCopyProgress& on_progress,
                       absl::FunctionRef<void(const std::string& text)> tell);

@@ -21,8 +21,8 @@ constexpr char kCheckpointPrefix[] = "round-";
 
 std::string ShardFolder(int shard) { return absl::StrCat(kShardPrefix, shard); }
 
-// Returns true if the file is copied. Locks and marks are not copied: they are about one machine.
-// Operators' own files beside the checkpoints are not copied either.
+// Returns true if a replica copies the file. Locks and replication marks belong to one machine, so
+// they are not copied. Operators' own files next to the checkpoints are not copied either.
 bool IsCopied(MirroredFolder folder, absl::Span<const std::string> names) {
   if (names.empty()) return true;
   const absl::string_view first = names.front();
@@ -52,7 +52,7 @@ std::string MirroredFolders::Root(MirroredFolder folder) const {
 
 std::vector<MirroredPath> MirroredFolders::OfShard(int shard) const {
   std::vector<MirroredPath> paths;
-  // The checkpoints come before the journals, because a journal goes on from a checkpoint.
+  // A journal begins from a checkpoint, so the checkpoints are first.
   if (shard == 0 && !checkpoint_dir_.empty()) paths.push_back({MirroredFolder::kCheckpoints, ""});
   paths.push_back({MirroredFolder::kJournal, ShardFolder(shard)});
   if (shard == 0) paths.push_back({MirroredFolder::kJournal, kCoordinator});
@@ -93,7 +93,7 @@ absl::StatusOr<std::string> MirroredFolders::LocateBelow(int shard,
 }
 
 std::optional<MirroredPath> MirroredFolders::Find(const std::string& path) const {
-  // The journal's folder is looked at first, because it may lie within the checkpoints' folder.
+  // The journals' folder may lie in the checkpoints' folder, so it is checked first.
   for (const MirroredFolder folder : {MirroredFolder::kJournal, MirroredFolder::kCheckpoints}) {
     absl::string_view rest = path;
     const std::string root = Root(folder);

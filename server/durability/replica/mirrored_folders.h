@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// MirroredFolders knows where the folders that a replica copies are on this machine, and lists
-// their files.
+// MirroredFolders has the paths, on this machine, of the folders that a replica copies. It also
+// lists their files.
 #pragma once
 
 #include <cstdint>
@@ -26,27 +26,26 @@ struct FileEntry {
 
 class MirroredFolders {
  public:
-  // If `checkpoint_dir` is empty, only journals are mirrored. The journals' folder may lie in
-  // `checkpoint_dir`.
+  // Empty `checkpoint_dir` means that only journals are copied. `journal_dir` may lie in it.
   MirroredFolders(std::string journal_dir, std::string checkpoint_dir);
 
   const std::string& journal_dir() const { return journal_dir_; }
   const std::string& checkpoint_dir() const { return checkpoint_dir_; }
 
-  // Returns the folders of one shard's server: its journals and, for the coordinator, the
-  // checkpoints.
+  // Returns the folders of the server of `shard`: its journals and, for shard 0, the checkpoints.
   std::vector<MirroredPath> OfShard(int shard) const;
 
-  // Returns where `path` is on this machine. The path may come from a peer, so it is checked.
-  // Errors: InvalidArgument (the path leads out of the folders of the shard, or is no copied file).
+  // Returns the path of `path` on this machine. Checks it, because it may come from a peer. Errors:
+  // InvalidArgument (it is outside the shard's folders, or is not a copied file).
   absl::StatusOr<std::string> Locate(int shard, const MirroredPath& path) const;
   // Does the same as Locate(), but also refuses the shard's folders themselves.
   absl::StatusOr<std::string> LocateBelow(int shard, const MirroredPath& path) const;
-  // Returns the path of `path` on a replica, or nothing if the replica has no copy of it.
+  // Returns where a replica has the file `path` of this machine. Returns nothing if it is not
+  // copied.
   std::optional<MirroredPath> Find(const std::string& path) const;
 
-  // Lists all that is in the folders of a shard: directories before their contents, in the order of
-  // names. Reads every file whose checksum `disk` does not know. Errors: those of the disk.
+  // Lists the contents of a shard's folders. A directory precedes its contents, and names are
+  // sorted. Reads each file whose checksum is not known to `disk`. Errors: those of the disk.
   absl::StatusOr<std::vector<FileEntry>> List(SummedFileSystem& disk, int shard) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The calls that a server makes to its replica, over a network or, in tests, without a network.
+// The calls that a server makes to its replica. In tests they need no network.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,18 @@ struct TermGrant {
   bool keeps_checkpoints = false;  // false: the replica keeps only journals
 };
 
-// A ReplicaLane carries changes in order. Changes of two lanes have no order among each other. It
-// is thread-safe. After an error this lane brings no further change to the replica.
+// A ReplicaLane carries changes to the replica in the order of sending. Two lanes have no common
+// order. After an error, the lane carries no further change. Thread-safe.
 class ReplicaLane {
  public:
   virtual ~ReplicaLane() = default;
-  // Sends a change. May return before the replica has made the change. Blocks while the replica
-  // accepts no further change.
+  // Sends a change. May return before the replica has made the change. Blocks while the replica is
+  // too busy to accept it.
   virtual absl::Status Send(FileChange change) = 0;
-  // Asks the replica to report when all changes that were sent before are done. Returns a number
-  // for Await().
+  // Asks the replica to report when all changes sent before Ask() are done. Returns a number for
+  // Await().
   virtual absl::StatusOr<uint64_t> Ask() = 0;
-  // Blocks until the changes before `question` are done.
+  // Blocks until all changes are done that were sent before Ask() returned `question`.
   virtual absl::Status Await(uint64_t question) = 0;
 };
 
@@ -43,18 +43,18 @@ class ReplicaLane {
 class ReplicaConnection {
  public:
   virtual ~ReplicaConnection() = default;
-  // Begins a term, and ends earlier terms and their connections. Must be called first. Errors also:
+  // Begins a term, and ends all earlier terms and connections. Must be called first. Errors also:
   // those of JudgeTerm(); InvalidArgument (the two sides have different settings); AlreadyExists
   // (another process uses the replica's folders).
   virtual absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) = 0;
-  // Checks that the term goes on. Returns soon, even if the disk hangs.
+  // Checks that the term of this connection has not ended. Returns soon, even if the disk hangs.
   virtual absl::Status CheckTerm() = 0;
   // Lists the files of the term's shard. See MirroredFolders::List().
   virtual absl::StatusOr<std::vector<FileEntry>> ListFiles() = 0;
   virtual absl::Status ReadFile(const MirroredPath& path,
                                 absl::FunctionRef<absl::Status(absl::string_view block)> take) = 0;
   virtual absl::StatusOr<std::unique_ptr<ReplicaLane>> OpenLane() = 0;
-  // Makes the calls under way and all later ones return Unavailable. Thread-safe.
+  // Makes all running and later calls return Unavailable. Thread-safe.
   virtual void Cancel() = 0;
 };
 

@@ -17,15 +17,14 @@
 namespace lodestar::replica {
 namespace {
 
-// Maximum number of open files of a lane. One segment and the files of one checkpoint are fewer
-// files than this.
+// Maximum number of open files of a lane. A lane needs fewer: a segment and the files of one
+// checkpoint.
 constexpr size_t kMaxOpenFiles = 64;
-// Limits of what a mark may hold: bytes of each text in a request, and number of earlier terms in a
-// request.
+// Limits of a request to begin a term: bytes of the server's name, and number of previous terms.
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxPrevious = 10'000;
-// If nothing was heard from a server for this long, we assume that it no longer writes. Then a
-// server without a journal may begin a term. A running server calls once a second.
+// A server that has not called for this time is taken as ended, and a server without a journal may
+// begin a term. A running server calls once a second.
 constexpr absl::Duration kSilence = absl::Seconds(5);
 
 }  // namespace
@@ -62,7 +61,8 @@ std::shared_ptr<ReplicaStore::Member> ReplicaStore::FindMember(int shard) const 
 }
 
 std::vector<ReplicaStore::Copy> ReplicaStore::copies() const {
-  // The members are copied and used without the lock, because a member may wait for its disk.
+  // A member may be locked for long, because it waits for its disk. So `mutex_` is not held while
+  // the members are read.
   std::vector<std::pair<int, Member*>> members;
   {
     absl::MutexLock lock(&mutex_);
@@ -136,9 +136,8 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   Member& member = MemberOf(request.shard);
   absl::MutexLock lock(&member.mutex);
   RETURN_IF_ERROR(Claim(request.shard, member));
-  // A server with a journal holds the journal's lock, so the earlier server has ended and the new
-  // term may begin. A server without files may be any server, even of another job. It may begin a
-  // term only if no other server writes.
+  // A server with a journal holds that journal's lock, so the earlier server has ended. A server
+  // without files may belong to another job. It may begin a term only if no other server writes.
   if (request.has_nothing && member.mark.has_value() && member.mark->term != request.term) {
     RETURN_IF_ERROR(CheckIsIdle(member));
   }
@@ -150,7 +149,8 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   mark.peer = request.server;
   mark.since = deps_.now();
   const absl::Status written = WriteReplicationMark(disk_, JournalFolder(request.shard), mark);
-  // The folder may be missing because its disk is no longer mounted.
+  // The folder may be missing because its disk is not mounted. The server must then try again
+  // later.
   if (absl::IsNotFound(written)) return absl::UnavailableError(written.message());
   RETURN_IF_ERROR(written);
   member.mark = std::move(mark);
@@ -195,7 +195,7 @@ absl::Status ReplicaStore::CheckTerm(Term term) {
   return absl::OkStatus();
 }
 
-// No lock is held, so another term may begin while files are listed.
+// No lock is held, so another term may begin during ListFiles().
 absl::StatusOr<std::vector<FileEntry>> ReplicaStore::ListFiles(Term term) {
   RETURN_IF_ERROR(CheckTerm(term));
   ASSIGN_OR_RETURN(std::vector<FileEntry> entries, folders_.List(disk_, term.shard));
@@ -252,7 +252,7 @@ absl::Status ReplicaStore::Lane::Carry(const FileChange& change) {
 
 template <typename Change>
 absl::Status ReplicaStore::Lane::DoInTerm(const Change& change) {
-  // A new term waits until the changes of this term that have begun are done.
+  // BeginTerm() waits until this change is done, because it takes this mutex exclusively.
   absl::ReaderMutexLock lock(&member_->mutex);
   RETURN_IF_ERROR(store_->Check(*member_, term_));
   return Do(change);
@@ -306,8 +306,7 @@ absl::Status ReplicaStore::Lane::Do(const AppendChange& append) {
 absl::Status ReplicaStore::Lane::Do(const SyncFileChange& sync) {
   ASSIGN_OR_RETURN(OpenFile* const open, FindOpen(sync.file));
   RETURN_IF_ERROR(open->file->Sync());
-  // If the file has no name any more, its contents are lost, because no server can go on from a
-  // file without a name.
+  // If another program has removed the file, its contents are lost to a later server.
   if (disk().Exists(open->path)) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat(open->path, " is gone: another program removed it while it was written"));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ReplicaStore is the replica's side. It holds copies of the journals, and perhaps of the
-// checkpoints, of the servers that write to it. The copies are files that a server can be started
-// on.
+// ReplicaStore does the work of a replica. It has copies of the journals of the servers that write
+// to it, and optionally of their checkpoints. A server can be started with the copies as its files.
 #pragma once
 
 #include <atomic>
@@ -29,7 +28,7 @@
 
 namespace lodestar::replica {
 
-// The class is thread-safe. All calls block for the disk.
+// ReplicaStore is thread-safe. All calls block for the disk.
 class ReplicaStore {
   struct Member;
 
@@ -38,14 +37,14 @@ class ReplicaStore {
   struct Deps {
     storage::FileSystem* disk = nullptr;
     Clock* clock = &Clock::Real();
-    // Claims an existing folder until the returned lock is destroyed.
+    // Locks an existing folder until the returned object is destroyed.
     using Lock = std::shared_ptr<void>;
     std::function<absl::StatusOr<Lock>(const std::string& folder)> lock =
         [](const std::string&) -> absl::StatusOr<Lock> { return Lock(); };
     std::function<std::string()> now = [] { return std::string(); };  // time as text, for operators
   };
 
-  // A Term names the server connection whose changes are accepted.
+  // A Term names one connection of one server. Only changes that come over it are accepted.
   struct Term {
     int shard = 0;
     uint64_t id = 0;
@@ -59,8 +58,8 @@ class ReplicaStore {
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
 
-    // Carries out a change. After an error no further change is carried out. Errors: Aborted (the
-    // term is over); InvalidArgument (a change that no Lodestar server sends); those of the disk.
+    // Makes a change. After an error, no further change is made. Errors: Aborted (the term is
+    // over); InvalidArgument (no Lodestar server sends such a change); those of the disk.
     absl::Status Carry(const FileChange& change);
 
    private:
@@ -101,16 +100,16 @@ class ReplicaStore {
   ReplicaStore(MirroredFolders folders, Deps deps)
       : folders_(std::move(folders)), deps_(std::move(deps)), disk_(deps_.disk) {}
 
-  // Claims the folders of all shards that are in the journal folder, so that no other process uses
-  // them. Errors: AlreadyExists, naming the process that uses one; FailedPrecondition (a server,
-  // not a replica, has used one).
+  // Locks the folders of all shards that the journal folder has copies of. Errors: AlreadyExists
+  // (names the process that uses a folder); FailedPrecondition (the files are a server's, not a
+  // replica's).
   absl::Status Open();
 
   // Begins a term: see ReplicaConnection::BeginTerm(). Errors also: Unavailable (a server without a
   // journal asks while another server writes).
   absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The calls from here to OpenLane() have the errors Aborted (the term is over) and Unavailable
-  // (its server has connected anew).
+  // The next four functions have these errors: Aborted (the term is over); Unavailable (the replica
+  // has restarted, or the server has a newer connection).
   absl::Status CheckTerm(Term term);
   absl::StatusOr<std::vector<FileEntry>> ListFiles(Term term);
   absl::Status ReadFile(Term term, const MirroredPath& path,
@@ -118,35 +117,36 @@ class ReplicaStore {
   absl::StatusOr<std::unique_ptr<Lane>> OpenLane(Term term);
 
   std::vector<Copy> copies() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns true if a server of that shard could go on from its copy.
+  // Returns true if the copy of this shard is complete, so that a server could resume from it.
   bool HasWhole(int shard) const;
-  // Returns true if HasWhole(), and if this process knows that no server has gone on without this
-  // copy.
+  // Returns true if HasWhole(), and a server has begun a term since this process started. So no
+  // server has written without this copy.
   bool HasLatest(int shard) const;
 
  private:
-  // Syncs all files: the files of an earlier connection may not be on disk yet.
+  // Syncs the files that may not be on disk yet, for example those of an earlier connection.
   absl::Status SyncAll(int shard, const std::vector<FileEntry>& entries);
 
-  // A Member is the state of one shard. A change holds the mutex shared, and the begin of a term
-  // holds it exclusively.
+  // A Member is the state of one shard. BeginTerm() and CopyIsWholeChange hold `mutex` exclusively.
+  // All other changes hold it shared.
   struct Member {
     std::atomic<int> num_lanes = 0;  // number of lanes of all terms
-    // Time at which the server of the term was last heard, in nanoseconds since the epoch.
+    // Time of the last call of the term's server, in nanoseconds since the epoch.
     std::atomic<int64_t> heard_at_ns = 0;
     absl::Mutex mutex;
     std::optional<ReplicationMark> mark ABSL_GUARDED_BY(mutex);
-    // Connection whose changes are accepted. 0 means that there was none since the start.
+    // Connection whose changes are accepted. 0 means that no term was begun since this process
+    // started.
     uint64_t connection ABSL_GUARDED_BY(mutex) = 0;
     std::vector<Deps::Lock> locks ABSL_GUARDED_BY(mutex);
   };
 
   Member& MemberOf(int shard) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns null if no call has asked for the shard yet.
+  // Returns the state of the shard. Returns null if no call has named the shard yet.
   std::shared_ptr<Member> FindMember(int shard) const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Claim(int shard, Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(member.mutex);
-  // Checks that the server of the current term does not write at this moment. Errors: Unavailable,
-  // naming that server.
+  // Checks that the server of the current term is not writing. Errors: Unavailable (names that
+  // server).
   absl::Status CheckIsIdle(const Member& member) const ABSL_SHARED_LOCKS_REQUIRED(member.mutex);
   absl::Status Check(const Member& member, Term term) const
       ABSL_SHARED_LOCKS_REQUIRED(member.mutex);

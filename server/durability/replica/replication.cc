@@ -15,17 +15,18 @@
 namespace lodestar::replica {
 namespace {
 
-// Interval at which the replica is checked.
+// Interval at which Watch() checks that the replica answers.
 constexpr absl::Duration kLook = absl::Seconds(1);
-// Minimum time between two attempts to connect, because each attempt compares the two sides.
+// Minimum time between two attempts to connect. Each attempt compares all files of the two sides.
 constexpr absl::Duration kTryAgain = absl::Milliseconds(200);
-// Time after which an answer counts as lost. It is long, because a disk may be slow with gigabytes.
+// Time after which the replica counts as lost if it has not answered. A disk may need long to sync
+// gigabytes.
 constexpr absl::Duration kLongestAnswer = absl::Seconds(30);
-// Maximum size of a watermark file that is read. Real ones are smaller.
+// Maximum size of a watermark file that is read. A valid one is smaller.
 constexpr int64_t kMaxWatermarkBytes = 4096;
 
-// Returns the number of the last record that was on the disks of both sides, according to the
-// replica's journal. 0 means that the replica's journal names no such record.
+// Returns the number up to which both sides had all records on disk, as the replica's watermark
+// says. Returns 0 if the replica has no watermark.
 absl::StatusOr<uint64_t> DurableAt(ReplicaConnection& connection,
                                    const std::vector<FileEntry>& files,
                                    const MirroredPath& watermark) {
@@ -82,8 +83,7 @@ absl::Status Replication::Pass::Do(FileChange change) {
   return Await(question);
 }
 
-// A File writes to this disk and to the replica. Each call does both at the same time, because both
-// take time.
+// A File writes to this server's disk and to the replica. Sync() waits for both at the same time.
 class Replication::File final : public storage::WritableFile {
  public:
   File(Disk* disk, std::unique_ptr<storage::WritableFile> here, uint64_t number,
@@ -103,8 +103,8 @@ class Replication::File final : public storage::WritableFile {
   Disk* const disk_;
   const std::unique_ptr<storage::WritableFile> here_;
   const uint64_t number_;
-  // Lane over which the file was created. If the replica has been lost since, the current lane is
-  // another one.
+  // Lane that was used to create the file. If the replica was lost since then, its files are
+  // closed, and this File must not be written any more.
   const std::shared_ptr<ReplicaLane> lane_;
   bool is_closed_ = false;
 };
@@ -277,14 +277,14 @@ void Replication::Lose(uint64_t connection, const absl::Status& why) {
     was_lost_ = true;
     lost = connection_;
   }
-  // Threads that wait for an answer of the lost connection go on with an error.
+  // Threads that wait for an answer over the lost connection get an error.
   lost->Cancel();
   deps_.on_change(state());
 }
 
 absl::Status Replication::OfReplica(const absl::Status& status) const {
-  // If bytes were damaged on their way, they can be sent again, because the data on this disk is
-  // not damaged.
+  // If bytes were changed during the transfer, they can be sent again: the data on this disk is
+  // intact.
   const bool may_retry = absl::IsDataLoss(status);
   return absl::Status(may_retry ? absl::StatusCode::kUnavailable : status.code(),
                       absl::StrCat("replica ", config_.replica, ": ", status.message()));
@@ -340,8 +340,8 @@ absl::Status Replication::Connect() {
       absl::MutexLock lock(&mutex_);
       is_superseded_ = true;
     }
-    // If the replica refuses this server, every later attempt fails in the same way until an
-    // operator changes something.
+    // If the replica has refused this server, each later attempt fails too. Only a new reason is
+    // reported.
     const bool is_refused = absl::IsAborted(equal) || absl::IsFailedPrecondition(equal);
     if (has_begun_ && is_refused && equal != refused_) deps_.on_change(equal);
     refused_ = equal;
@@ -384,11 +384,11 @@ absl::Status Replication::CheckJournals(const MirroredFolders& folders,
 }
 
 absl::Status Replication::CheckJournal(const std::string& folder, uint64_t durable_there) const {
-  // Once the term has begun, this process has read or written all segments. So only their names are
-  // checked.
+  // After the term has begun, this process knows all segments. So it only checks that they still
+  // exist.
   if (has_begun_) {
     std::vector<std::string> gone = here_.Gone(folder);
-    // Operators may remove files that were set aside for them.
+    // Operators may remove files that are not segments.
     std::erase_if(gone, [](const std::string& path) { return !journal::IsJournalSegment(path); });
     if (gone.empty()) return absl::OkStatus();
     return absl::DataLossError(
@@ -419,8 +419,8 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   request.num_shards = config_.num_shards;
   request.checkpoint_dir = config_.checkpoint_dir;
   request.server = config_.server;
-  // The mark is written before this server asks the replica for the term. If this process ends
-  // before it has the answer, the next server on this folder accepts either term.
+  // The mark is written before the replica is asked for the term. If this process ends before the
+  // answer comes, a later process can resume from either term.
   if (!has_begun_) {
     RETURN_IF_ERROR(WriteMark(/*has_begun=*/false, /*is_whole=*/!request.has_nothing));
   }
@@ -459,8 +459,7 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLane> lane, connection.OpenLane());
   RETURN_IF_ERROR(SendDifferences(here_, *folders, config_.shard, theirs, *lane,
                                   tell("the replica is brought up to date")));
-  // The mark, which says that there is a copy, is written before another server may go on from that
-  // copy.
+  // The mark names the term before another server may resume from the copy.
   if (!has_begun_) RETURN_IF_ERROR(WriteMark(/*has_begun=*/true, /*is_whole=*/true));
   has_begun_ = true;
   RETURN_IF_ERROR(lane->Send(CopyIsWholeChange{}));

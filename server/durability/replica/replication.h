@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Replication is the server's side of a replicated journal. What the server writes is on its own
-// disk and on the replica's before the server acknowledges it to any program. While the replica
-// does not answer, nothing is written. Once it answers again, it gets what it lacks, and the server
-// goes on.
+// Replication is the server's side of a replicated journal. Everything that the server writes is on
+// its own disk and on the replica's disk before the server acknowledges it. If the replica does not
+// answer, all writes fail. When it answers again, it first gets what it lacks.
 #pragma once
 
 #include <atomic>
@@ -32,14 +31,13 @@
 
 namespace lodestar::replica {
 
-// The class is thread-safe.
+// Replication is thread-safe.
 class Replication {
  public:
   struct Config {
     int shard = 0;
     int num_shards = 1;
-    // Folder of the journals. The shard's folders in it must exist, and no other process may use
-    // them.
+    // Folder of the journals. It must have the shard's folders, and no other process may use them.
     std::string journal_dir;
     std::string checkpoint_dir;  // copied if the replica keeps checkpoints
     std::string replica;         // HOST:PORT of the replica, for messages
@@ -53,46 +51,47 @@ class Replication {
     Clock* clock = &Clock::Real();
     std::function<std::unique_ptr<ReplicaConnection>()> connect;
     std::function<uint64_t()> random_id;  // must never return 0
-    // Confirms that the folders still belong to this server. Called before the server connects
-    // again.
+    // Checks that the folders still belong to this server. Called before each new connection of the
+    // term.
     std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
-    // Returns the time as a text for operators.
+    // Returns the current time as a text for operators.
     std::function<std::string()> now = [] { return std::string(); };
-    // Called from any thread with the reason when the replica is lost, and with OK when the replica
-    // has everything again. FailedPrecondition means that an operator must first repair something.
-    // Aborted means that another server has gone on from the replica, and that this server can
-    // never write again.
+    // Called from any thread if the replica is lost or cannot be used, with the reason. Called with
+    // OK when the replica has everything again. Reasons:
+    // - FailedPrecondition: an operator must first repair something.
+    // - Aborted: another server has resumed from the replica. This server can never write again.
     std::function<void(const absl::Status&)> on_change = [](const absl::Status&) {};
   };
 
   Replication(Config config, Deps deps);
   ~Replication();
 
-  // Connects, and makes both sides equal if they differ. Blocks for both disks and the network.
-  // Only one thread may call it at a time. Errors: see ReplicaConnection; those of the disk.
+  // Connects, and makes both sides equal. Blocks for both disks and the network. Only one thread
+  // may call it at a time. Errors: see ReplicaConnection; those of the disk.
   absl::Status Connect() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Connects if the replica is lost. Otherwise checks that it still answers. Errors: state().
+  // Connects if the replica is lost. Otherwise checks that the replica answers. Errors: state().
   absl::Status Look();
-  // Starts a thread that calls Look() every second, and soon after the replica was lost.
+  // Starts a thread that calls Look() every second, and sooner if the replica was lost.
   void KeepConnected();
-  // Makes all threads that wait for the replica return Cancelled, and all later calls too. Blocks
-  // while both sides are being compared. Only one thread may call it.
+  // Makes waiting threads return Cancelled, and all later calls too. Blocks while Connect()
+  // compares the two sides. Only one thread may call it.
   void Shutdown() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns OK while the replica has everything. Otherwise says why not, or how far the copy is.
+  // Returns OK while the replica has everything. Otherwise returns the reason, or the progress of
+  // the copy.
   absl::Status state() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns a disk for files that must be on both sides. Files that the replica does not copy are
-  // changed on this disk only. Each such disk keeps only the order of its own changes, so every
-  // writing thread needs one. Must not be called after KeepConnected(). The disk lives as long as
-  // the replication.
+  // Returns a disk whose changes are made on both sides. Files that a replica does not copy are
+  // changed on this side only. The order of changes is kept only within one disk, so each writing
+  // thread needs a disk of its own. Must not be called after KeepConnected(). The disk lives as
+  // long as this object.
   storage::FileSystem* AddDisk();
 
  private:
   class Disk;
   class File;
 
-  // Every change that is under way holds a Pass. The two sides are not compared while a Pass
+  // Each change holds a Pass until it is done. Connect() compares the two sides only when no Pass
   // exists.
   class Pass {
    public:
@@ -105,8 +104,8 @@ class Replication {
     Pass& operator=(Pass&&) = delete;
     ~Pass();
     const std::shared_ptr<ReplicaLane>& lane() const { return lane_; }
-    // Sends to the replica a change that was made on this disk. If sending fails, the replica
-    // counts as lost.
+    // Sends a change to the replica after it was made on this server's disk. If sending fails, the
+    // replica counts as lost.
     absl::Status Send(FileChange change);
     // Does the same as Send(), and waits until the replica has made the change.
     absl::Status Do(FileChange change);
@@ -121,26 +120,26 @@ class Replication {
     std::shared_ptr<ReplicaLane> lane_;
   };
 
-  // Begins a change on the disk with the number `disk`. Errors: state().
+  // Begins a change on disks_[disk]. Errors: state().
   absl::StatusOr<Pass> Enter(size_t disk) ABSL_LOCKS_EXCLUDED(mutex_);
   void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Marks the replica as lost, unless `connection` has been replaced since.
+  // Marks the replica as lost, unless a newer connection has replaced `connection`.
   void Lose(uint64_t connection, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns `status` with the name of the replica.
+  // Returns `status` with the name of the replica in its text.
   absl::Status OfReplica(const absl::Status& status) const;
-  // Returns the path of `path` on the replica, or nothing if the replica has no copy of it.
+  // Returns where the replica has the file `path`. Returns nothing if the replica does not copy it.
   std::optional<MirroredPath> Find(const std::string& path) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Checks the journals here: a journal that is damaged, older or missing must not replace the
-  // replica's. Errors: FailedPrecondition, saying what to do.
+  // Checks that no journal of this server is damaged, older than the replica's copy, or incomplete.
+  // Such a journal must not replace the copy. Errors: FailedPrecondition (says what to do).
   absl::Status CheckJournals(const MirroredFolders& folders, ReplicaConnection& connection,
                              const std::vector<FileEntry>& theirs) const;
   absl::Status CheckJournal(const std::string& folder, uint64_t durable_there) const;
   absl::Status Equalise(ReplicaConnection& connection) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Writes the mark, which says that the term has begun or was asked for.
+  // Writes the mark. `has_begun` says whether the term has begun or was only asked for.
   absl::Status WriteMark(bool has_begun, bool is_whole);
   void SetState(absl::Status state) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Checks that no pass has waited for its answer for too long. A lost answer never comes, even if
-  // the connection seems to work. Errors: Unavailable.
+  // Checks that no pass has waited for longer than kLongestAnswer. An answer may be lost although
+  // the connection works. Errors: Unavailable.
   absl::Status CheckAnswers() const ABSL_LOCKS_EXCLUDED(mutex_);
   void Watch() ABSL_LOCKS_EXCLUDED(mutex_);
   std::string JournalFolder() const;
@@ -159,16 +158,16 @@ class Replication {
   std::shared_ptr<const MirroredFolders> folders_ ABSL_GUARDED_BY(mutex_);
   absl::Status state_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_connections_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The current connection, or the last one.
+  // The latest connection. It may be lost.
   std::shared_ptr<ReplicaConnection> connection_ ABSL_GUARDED_BY(mutex_);
   // One lane for each disk.
   std::vector<std::shared_ptr<ReplicaLane>> lanes_ ABSL_GUARDED_BY(mutex_);
   int num_passes_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Time since which each pass waits for an answer.
+  // For each pass that waits for an answer: the time since which it waits.
   std::map<const Pass*, absl::Time> awaited_since_ ABSL_GUARDED_BY(mutex_);
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
-  // True: another server has gone on from the replica. It stays true, because the replica may be
-  // empty when it is asked again.
+  // True means that another server has resumed from the replica. It stays true, because the next
+  // replica at this address may be empty and would not show it.
   bool is_superseded_ ABSL_GUARDED_BY(mutex_) = false;
   bool was_lost_ ABSL_GUARDED_BY(mutex_) = false;  // true: lost since Watch() looked last
   std::atomic<uint64_t> last_file_ = 0;

@@ -127,10 +127,10 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
     plan.previous = {mark.term};
     plan.previous.insert(plan.previous.end(), mark.asked_for.begin(), mark.asked_for.end());
     plan.has_nothing = !mark.is_whole;
-    // Before the first term there was no replica, so no other server can have gone on from one.
+    // Before the first term, this server had no replica from which another server could resume.
     plan.may_begin_copy = start.may_promote || mark.term == 0;
-    // The folder may hold only a part of another replica's files. A new replica must not get that
-    // part as if it were everything.
+    // This folder may be an incomplete copy of another replica. It must not be copied as if it were
+    // complete.
     if (!mark.is_whole && start.has_journal) plan.may_begin_copy = false;
     return plan;
   }

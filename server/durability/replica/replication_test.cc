@@ -40,7 +40,7 @@ constexpr char kJournals[] = "/run/journal";
 constexpr char kJournal[] = "/run/journal/shard-0";
 constexpr char kCheckpoints[] = "/run";
 
-// Fixture with a server and its replica, each on a machine with a disk of its own.
+// Fixture with a server and a replica on two machines. Each machine has its own disk.
 class ReplicationTest : public testing::Test {
  protected:
   ReplicationTest() { StartReplica(); }
@@ -55,7 +55,7 @@ class ReplicationTest : public testing::Test {
     ASSERT_OK(store_->Open());
   }
 
-  // Starts a server process with the files that are in the folder.
+  // Starts a server process with the files that are on its disk.
   absl::Status StartServer(bool may_promote = false) {
     server_.reset();
     for (const char* const folder : {kJournal, "/run/journal/coordinator"}) {
@@ -125,7 +125,7 @@ class ReplicationTest : public testing::Test {
     return file->Close();
   }
 
-  // Maps the path of each copied file to its contents.
+  // Returns the contents of all copied files, by path.
   static std::map<std::string, std::string> Contents(storage::FileSystem& disk) {
     const MirroredFolders folders(kJournals, kCheckpoints);
     SummedFileSystem summed(&disk);
@@ -230,14 +230,14 @@ TEST_F(ReplicationTest, ACutCostsNoReadingOfWhatBothSidesHaveWritten) {
   EXPECT_EQ(Contents(*there_), Contents(*here_));
 }
 
-// A connection that loses the answers of its lanes, while all other calls work.
+// A connection in which only the answers on its lanes are lost.
 class DeafConnection final : public ReplicaConnection {
  public:
   explicit DeafConnection(std::unique_ptr<ReplicaConnection> connection)
       : connection_(std::move(connection)) {}
 
   void LoseAnswers() { state_->loses_answers = true; }
-  // Blocks until a thread waits for one of the lost answers.
+  // Blocks until a thread waits for an answer that is lost.
   void AwaitWaiting() { state_->is_waiting.WaitForNotification(); }
 
   absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) override {
@@ -330,7 +330,7 @@ TEST_F(ReplicationTest, DifferencesOfEveryKindAreMended) {
   ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000004.journal", "goes"));
   ASSERT_OK(disk_->CreateDirectories("/run/round-00000001"));
   ASSERT_OK(Write(*disk_, "/run/round-00000001/weights", "old"));
-  // The server's files change while the replica is not connected.
+  // These changes are made on the server's disk only.
   ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000002.journal", "begins so and goes on"));
   ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000003.journal", "changed"));
   ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000005.journal", "new"));
@@ -368,7 +368,7 @@ TEST_F(ReplicationTest, CheckpointsOfOthersStayBeside) {
   ASSERT_OK(Write(*here_, "/run/round-00000007/MANIFEST.json", "whole"));
   ASSERT_OK(here_->CreateDirectories("/run/round-00000007.abandoned"));
   ASSERT_OK(Write(*here_, "/run/round-00000007.abandoned/weights", "set aside before"));
-  // The connection is cut after each number of calls in turn.
+  // Each attempt is cut after a different number of calls.
   for (int calls = 0; calls < 8; ++calls) {
     int left = calls;
     link_ = [&left] { return left-- > 0 ? absl::OkStatus() : absl::UnavailableError("cut"); };
@@ -401,8 +401,8 @@ TEST_F(ReplicationTest, FetchingIsBegunAnewWhereItWasCutShort) {
 TEST_F(ReplicationTest, StartsThatWereCutShortAreNoReasonNotToStart) {
   ASSERT_OK(here_->CreateDirectories(kJournal));
   ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000001.journal", "records"));
-  // The connection is cut before the replica has recorded the new term, or after. Each server
-  // remembers all earlier terms.
+  // Each attempt is cut at another place, before or after the replica has recorded the term. A
+  // server remembers the terms of all earlier attempts.
   for (const int calls : {0, 0, 3, 0, 5, 0, 9, 1}) {
     int left = calls;
     link_ = [&left] { return left-- > 0 ? absl::OkStatus() : absl::UnavailableError("cut"); };
@@ -429,10 +429,10 @@ TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) 
   EXPECT_EQ(Write(*disk_, "/run/journal/shard-0/00000003.journal", "late").code(),
             absl::StatusCode::kAborted);
   EXPECT_FALSE(there_->Exists("/run/journal/shard-0/00000003.journal"));
-  // The server is told that it can never write again.
+  // This server gets to know that it can never write again.
   EXPECT_EQ(server_->Look().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(last_change_.code(), absl::StatusCode::kAborted);
-  // The answer is the same if the replica is empty.
+  // The error stays the same if the replica is now empty.
   store_.reset();
   std::swap(there_, emptied);
   StartReplica();
@@ -443,7 +443,7 @@ TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) 
   StartReplica();
   ASSERT_TRUE(absl::IsUnavailable(other->Look()));
   ASSERT_OK(other->Connect());
-  // A restart of the server does not help, although it has all its files.
+  // A restart does not help, although this server has all its files.
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(started.message(), HasSubstr("has continued without this server"));
@@ -462,7 +462,7 @@ TEST_F(ReplicationTest, ACopyThatWasNeverWholeIsNotGoneOnFrom) {
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(started.message(), HasSubstr("incomplete copy"));
-  // A replica that never had everything cannot be promoted either.
+  // An incomplete copy cannot be promoted either.
   std::swap(here_, there_);
   const absl::Status promoted = StartServer(/*may_promote=*/true);
   EXPECT_EQ(promoted.code(), absl::StatusCode::kFailedPrecondition);
@@ -480,12 +480,12 @@ TEST_F(ReplicationTest, AReplicaBecomesTheServerOnlyIfToldSo) {
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(started.message(), HasSubstr("--promote"));
-  // The server may also start if a lease says that no other server runs.
+  // A lease also permits the start, because it says that no other server runs.
   ReplicationStart start;
   start.mark = *ReadReplicationMark(*here_, kJournal);
   start.is_leader = true;
   EXPECT_OK(JudgeStart(start).status());
-  // The promoted server may use a new replica at once.
+  // The promoted server may fill a new replica at once.
   ASSERT_OK(StartServer(/*may_promote=*/true));
   EXPECT_EQ(Contents(*here_), before);
   EXPECT_EQ(Contents(*there_), before);
@@ -497,8 +497,8 @@ TEST_F(ReplicationTest, AnEmptyReplicaIsFilledByWhoMayHaveNoOther) {
   store_.reset();
   there_ = std::make_unique<SimulatedFileSystem>();
   StartReplica();
-  // The server has not stopped since it lost the replica. So no other server has gone on, and this
-  // server may fill the empty replica.
+  // This process has run all the time since it lost the replica. So no other server has resumed
+  // from the replica, and the empty one may be filled.
   server_->Connect().IgnoreError();
   EXPECT_FALSE(Write(*disk_, "/run/journal/shard-0/00000002.journal", "more").ok());
   ASSERT_OK(server_->Connect());
@@ -578,7 +578,7 @@ TEST_F(ReplicationTest, WhatIsDamagedHereDoesNotTakeThePlaceOfTheCopy) {
   EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(started.message(), HasSubstr("is damaged"));
   EXPECT_EQ(Contents(*there_), before);
-  // The lines below do what the error message advises.
+  // The error message advises this: move the journal away and start again.
   LoseDiskHere();
   ASSERT_OK(StartServer());
   EXPECT_EQ(Contents(*here_), before);
@@ -586,7 +586,7 @@ TEST_F(ReplicationTest, WhatIsDamagedHereDoesNotTakeThePlaceOfTheCopy) {
 
 class ReplicatedRecordsTest : public ReplicationTest {
  protected:
-  // Writes records, each in a segment of its own and on both disks.
+  // Writes `count` records on both sides, each in its own segment.
   void WriteRecords(int count) {
     ASSERT_OK(StartServer());
     QueueExecutor executor;
@@ -599,7 +599,7 @@ class ReplicatedRecordsTest : public ReplicationTest {
       after_.push_back(Contents(*here_));
     }
   }
-  // Changes this disk without the replica, like a return to an earlier snapshot of the disk.
+  // Restores earlier contents on the server's disk only, like a return to a snapshot.
   void GoBackTo(const std::map<std::string, std::string>& contents) {
     server_.reset();
     ASSERT_OK(here_->RemoveAll(journal::JournalSegmentPath(kJournal, 3)));
@@ -614,7 +614,7 @@ class ReplicatedRecordsTest : public ReplicationTest {
     EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition) << started;
     EXPECT_THAT(started.message(), HasSubstr(words));
     EXPECT_EQ(Contents(*there_), before);
-    // The lines below do what the error message advises.
+    // The error message advises this: move the journal away and start again.
     LoseDiskHere();
     ASSERT_OK(StartServer());
     EXPECT_EQ(Contents(*here_), before);
@@ -675,7 +675,8 @@ TEST_F(ReplicationTest, LostAndDamagedCheckpointsAreTakenFromTheReplica) {
   EXPECT_EQ(Contents(*here_), before);
   EXPECT_EQ(Contents(*there_), before);
   server_.reset();
-  // A checkpoint that the server was removing itself when it was stopped is not fetched again.
+  // If the server was stopped while it removed its oldest checkpoint, the checkpoint is not fetched
+  // again.
   ASSERT_OK(here_->RemoveAll("/run/round-00000001"));
   ASSERT_OK(StartServer());
   EXPECT_FALSE(here_->Exists("/run/round-00000001"));
@@ -716,8 +717,8 @@ TEST_F(ReplicationTest, AServerWithoutAJournalWaitsUntilTheOtherHasEnded) {
   ASSERT_OK(stranger->Connect());
 }
 
-// If another server has taken the folders over, that server may have filled the replica that is
-// empty now.
+// If another server has taken over the folders, it may have used this replica before the replica
+// was emptied.
 TEST_F(ReplicationTest, WhoHasLostItsFoldersFillsNoReplica) {
   ASSERT_OK(StartServer());
   store_.reset();
@@ -731,7 +732,7 @@ TEST_F(ReplicationTest, WhoHasLostItsFoldersFillsNoReplica) {
   ASSERT_OK(server_->Connect());
 }
 
-// The silent server's connection is still open, as if its machine had lost power.
+// The connection of the silent server is still open, as after a power loss of its machine.
 TEST_F(ReplicationTest, WhoHasBeenSilentForLongIsWaitedForNoMore) {
   ASSERT_OK(StartServer());
   SimulatedFileSystem other;
@@ -783,7 +784,7 @@ TEST_F(ReplicationTest, WhatIsRemovedUnderTheReplicaIsSentAgain) {
     ASSERT_OK(file.status());
     ASSERT_OK((*file)->Append("records"));
     ASSERT_OK((*file)->Sync());
-    // If the server itself renames a file, the file does not count as missing on the replica.
+    // A file that the server itself has renamed is not missing on the replica.
     ASSERT_OK(disk_->Rename(path, path + ".other"));
     ASSERT_OK((*file)->Sync());
     ASSERT_OK(disk_->Rename(path + ".other", path));
@@ -834,8 +835,7 @@ TEST_F(ReplicationTest, FoldersOfAServerAreNoReplicas) {
   EXPECT_EQ(store.Open().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// Tests a journal whose records are numbers, under all failures of either machine and of the
-// network between them.
+// Tests a replicated journal while the server, the replica and the network fail at random.
 class ReplicatedJournalTest : public ReplicationTest, public testing::WithParamInterface<uint64_t> {
  protected:
   ReplicatedJournalTest() : chance_(GetParam()) {}
@@ -843,11 +843,11 @@ class ReplicatedJournalTest : public ReplicationTest, public testing::WithParamI
 
   bool OneIn(int n) { return chance_() % n == 0; }
 
-  // Opens the journal. All durable records must be there, and no record that was never appended.
+  // Opens the journal. Expects all durable records, and no record that was not appended.
   void Open() {
     writer_.reset();
     executor_ = std::make_unique<QueueExecutor>();
-    // The start may be cut short repeatedly, but succeeds in the end.
+    // Some attempts to start fail. In the end one succeeds.
     while (!StartServer().ok()) {
       if (!OneIn(10)) continue;
       link_ = nullptr;

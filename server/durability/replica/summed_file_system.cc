@@ -11,7 +11,7 @@
 
 namespace lodestar::replica {
 
-// A File sums up what one writer appends.
+// A File calculates the checksum of what one writer appends.
 class SummedFileSystem::File final : public storage::WritableFile {
  public:
   File(SummedFileSystem* owner, std::string path, uint64_t writer, std::optional<FileSum> before,
@@ -51,7 +51,7 @@ void SummedFileSystem::SetSum(const std::string& path, uint64_t writer,
                               const std::optional<FileSum>& sum) {
   absl::MutexLock lock(&mutex_);
   const auto entry = entries_.find(path);
-  // If the file was renamed or removed since, the name belongs to another file now.
+  // If the writer is another one, the name now belongs to another file.
   if (entry != entries_.end() && entry->second.writer == writer) entry->second.sum = sum;
 }
 
@@ -77,7 +77,8 @@ absl::StatusOr<FileSum> SummedFileSystem::Sum(const std::string& path) {
     return absl::OkStatus();
   }));
   absl::MutexLock lock(&mutex_);
-  // If another thread has opened the file for writing meanwhile, this sum is not stored.
+  // If another thread has opened the file for writing during the read, the sum may be wrong. It is
+  // then not stored.
   entries_.try_emplace(path, Entry{.writer = 0, .sum = sum});
   return sum;
 }
@@ -104,8 +105,8 @@ std::vector<std::string> SummedFileSystem::Gone(const std::string& folder) {
 
 absl::StatusOr<std::unique_ptr<storage::WritableFile>> SummedFileSystem::Create(
     const std::string& path, IfExists if_exists) {
-  // The entry is replaced first, so that no other thread stores a sum of the old contents in
-  // between.
+  // The entry is replaced before the file is opened. So no other thread stores a sum of the old
+  // contents.
   std::optional<FileSum> before;
   uint64_t writer = 0;
   {
@@ -123,8 +124,8 @@ absl::StatusOr<std::unique_ptr<storage::WritableFile>> SummedFileSystem::Create(
   return std::make_unique<File>(this, path, writer, before, std::move(file));
 }
 
-// A file that replaces another is read again, because a crash may bring the other file back. If a
-// directory is renamed, everything in it gets another path.
+// The sum of a renamed file is forgotten, because a crash may undo the rename. Files in a renamed
+// directory keep their sums under their new paths.
 absl::Status SummedFileSystem::Rename(const std::string& from, const std::string& to) {
   const absl::Status renamed = disk().Rename(from, to);
   absl::MutexLock lock(&mutex_);

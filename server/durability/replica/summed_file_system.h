@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// SummedFileSystem is a disk that knows the checksums of files written through it. So two sides can
-// be compared after a lost connection without reading gigabytes of checkpoints again.
+// SummedFileSystem is a disk that remembers the checksums of the files written through it. So a
+// server and its replica can be compared without reading all files again.
 #pragma once
 
 #include <cstdint>
@@ -26,22 +26,21 @@ struct FileSum {
   friend bool operator==(const FileSum&, const FileSum&) = default;
 };
 
-// The class is thread-safe if the disk below is. Files that are summed up must be written only
-// through this class.
+// SummedFileSystem is thread-safe if the wrapped disk is. Files whose sums are asked for must be
+// written only through it.
 class SummedFileSystem final : public storage::ForwardingFileSystem {
  public:
   // `disk` is not owned.
   explicit SummedFileSystem(storage::FileSystem* disk) : storage::ForwardingFileSystem(disk) {}
 
-  // Returns the sum of a whole file. Reads the file, unless the sum is known: all of the file was
-  // written through this disk and synced, or it existed before and has been read. Errors: those of
-  // the disk.
+  // Returns the checksum of a file. Reads the file unless the sum is known. It is known if the file
+  // was read before, or was written as a whole through this disk and synced. Errors: those of the
+  // disk.
   absl::StatusOr<FileSum> Sum(const std::string& path) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns true if the file was written and synced through this disk, so that the disk below has
-  // all of it for good.
+  // Returns true if the file was written through this disk and is synced.
   bool IsSynced(const std::string& path) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns files below `folder` that are missing although they were not removed through this disk.
-  // Only files that were written and synced through it, or read, are known.
+  // Returns the files below `folder` that are missing, although this disk has not removed them.
+  // Only files whose sums are known can be found.
   std::vector<std::string> Gone(const std::string& folder) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::StatusOr<std::unique_ptr<storage::WritableFile>> Create(const std::string& path,
@@ -53,9 +52,9 @@ class SummedFileSystem final : public storage::ForwardingFileSystem {
   class File;
 
   struct Entry {
-    // Writer that has opened the file last. 0 means that the file was only read.
+    // Number of the writer that opened the file last. 0 means that the file was only read.
     uint64_t writer = 0;
-    // Sum of the contents that the disk has for good. Not set means that the file must be read.
+    // Checksum of the synced contents. Not set means that it is not known.
     std::optional<FileSum> sum;
   };
 

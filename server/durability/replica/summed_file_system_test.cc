@@ -40,7 +40,8 @@ class SummedFileSystemTest : public testing::Test {
     return {static_cast<int64_t>(text.size()), crc32c::Crc32c(text.data(), text.size())};
   }
 
-  // Expects the sum of `text`. Expects that the file was read for it if and only if `is_read`.
+  // Expects the sum of `text`. Expects that the file is read if `is_read`, and is not read
+  // otherwise.
   void ExpectSum(const std::string& path, absl::string_view text, bool is_read) {
     const int before = num_reads_;
     const absl::StatusOr<FileSum> sum = summed_.Sum(path);
@@ -128,7 +129,7 @@ TEST_F(SummedFileSystemTest, NamesThatAreGoneOrAnothersHaveNoSum) {
   ExpectSum("/a", "second", /*is_read=*/true);
 }
 
-// Other writers have replaced the file while this writer still had the old file open.
+// The first writer still has a file open whose name now belongs to another file.
 TEST_F(SummedFileSystemTest, AWriterSaysNothingOfAFileThatHasTakenTheName) {
   const auto old = summed_.Create("/a", storage::FileSystem::IfExists::kFail);
   ASSERT_OK(old.status());

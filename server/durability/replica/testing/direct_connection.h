@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A ReplicaConnection to a ReplicaStore in the same process, without a network. A test can cut or
-// end the connection.
+// DirectConnection connects to a ReplicaStore in the same process. A test can cut the connection.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,8 @@
 
 namespace lodestar::replica {
 
-// Called before each call and each change. If it returns an error, the call gets that error, and
-// the connection ends.
+// Called before each call and each change. After an error, the connection no longer works, and all
+// calls return that error.
 using LinkHook = std::function<absl::Status()>;
 
 class DirectConnection final : public ReplicaConnection {
@@ -37,7 +36,7 @@ class DirectConnection final : public ReplicaConnection {
     RETURN_IF_ERROR(link_->Pass());
     term_ = {request.shard, request.term, request.connection};
     absl::StatusOr<TermGrant> grant = store_->BeginTerm(request);
-    // The call was made, but its answer may be lost too. So the hook is asked again.
+    // The replica has begun the term, but the answer may be lost on its way.
     RETURN_IF_ERROR(link_->Pass());
     return grant;
   }
