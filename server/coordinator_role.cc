@@ -349,8 +349,8 @@ absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> CoordinatorRole::MakeC
   if (memory.has_value()) {
     ASSIGN_OR_RETURN(const uint64_t last, checkpoints_->LastServerIncarnation());
     ASSIGN_OR_RETURN(const std::optional<shards::KnownCheckpoint> newest, checkpoints_->Newest());
-    // If the newest checkpoint ends within its journal, the state is kept here. ReadJournalFacts()
-    // later compares the journals.
+    // If the newest checkpoint does not include all of its journal, this journal may have more. So
+    // the state is kept here. The coordinator compares the journals later.
     const bool is_compared =
         newest.has_value() && newest->journal.journal_id != 0 && !newest->journal.is_complete;
     if (last > memory->shards.server_incarnation && !is_compared) {
@@ -470,10 +470,9 @@ absl::Status CoordinatorRole::BeginJournal(journal::JournalEnd end, const absl::
   ASSIGN_OR_RETURN(journal_,
                    host::CoordinatorJournal::Create({.folder = folder,
                                                      .end = std::move(end),
-                                                     // The journal may turn out to be older than
-                                                     // the servers' state. It is then replaced, so
-                                                     // nothing is written to it before that is
-                                                     // known.
+                                                     // The servers may have a newer state than this
+                                                     // journal. It is then replaced, so nothing may
+                                                     // be written to it yet.
                                                      .defers_writing = true,
                                                      .replaces_damaged = !damage.ok()},
                                                     std::move(deps)));

@@ -126,8 +126,8 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // Returns nothing while the job goes on. Returns OK if the job is over and all participants have
   // been told. Otherwise returns why the job has failed.
   std::optional<absl::Status> outcome() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns true if the job is over and this server should still wait until another server has
-  // heard it.
+  // Returns true if the job is over and this server should wait until other servers have heard of
+  // it.
   bool AwaitsServers();
   bool is_job_done();
 
@@ -146,8 +146,8 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // Blocks until --on_checkpoint has handled all checkpoints: see CheckpointCommand::Finish().
   absl::Status FinishCheckpointCommand(absl::Duration patience,
                                        const std::function<bool()>& is_interrupted);
-  // Ends --on_checkpoint and answers every held call. After it, this object does not use the local
-  // shard.
+  // Ends --on_checkpoint and answers every held call. After Stop(), this object does not use the
+  // local shard.
   void Stop();
 
   void OnEvent(shards::ShardEvent event) override;

@@ -100,7 +100,8 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   former.exit_when_done = false;
   DurabilityConfig& durability = former.durability;
   // An accepted loss of rounds must stay visible in the status of a running server. These servers
-  // end soon, so they accept none. An operator can accept it with the former number of servers.
+  // end soon, so they accept none. An operator who accepts a loss must start the former number of
+  // servers.
   durability.accepted_loss = -1;
   if (shard == 0) return former;
   former.cluster.leader_lease.clear();
@@ -150,7 +151,7 @@ class FormerServers {
       config.cluster.coordinator = servers_[0]->address();
       ASSIGN_OR_RETURN(const std::optional<replica::ReplicationMark> mark,
                        replica::ReadReplicationMark(disk, JournalFolder(config.durability, shard)));
-      // If the former journal has no replica, none is filled now.
+      // If the former journal has no replica, this server must not fill one.
       if (!mark.has_value()) config.durability.journal_replica.clear();
     }
     ASSIGN_OR_RETURN(servers_.emplace_back(), Server::Create(config, deps));

@@ -26,7 +26,7 @@ std::optional<SentBytes> BytesOf(int socket) {
   tcp_info info = {};
   socklen_t size = sizeof(info);
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  // Older kernels report fewer fields. Without a round trip, nothing was sent yet.
+  // Older kernels report too few fields. If there is no round trip, nothing was sent yet.
   const size_t needed = offsetof(tcp_info, tcpi_bytes_retrans) + sizeof(info.tcpi_bytes_retrans);
   if (size < needed || info.tcpi_min_rtt == 0 || info.tcpi_min_rtt == UINT32_MAX) {
     return std::nullopt;

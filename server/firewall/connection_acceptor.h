@@ -84,8 +84,8 @@ class ConnectionAcceptor {
   // is no such open connection, or that the system does not count the bytes. Thread-safe.
   std::optional<uint64_t> BytesReceived(absl::string_view peer) ABSL_LOCKS_EXCLUDED(mutex_);
   // Closes the port and all connections that were not let in. Must be called before
-  // grpc::Server::Shutdown(). Blocks until the acceptor's thread has ended, which takes no longer
-  // than a moment. May be called repeatedly.
+  // grpc::Server::Shutdown(). Blocks until the acceptor's thread, which never waits for a peer, has
+  // ended. May be called repeatedly.
   void Stop();
 
  private:
@@ -117,8 +117,9 @@ class ConnectionAcceptor {
   // file descriptor, not even for a refusal.
   void SetAccepting(bool is_accepting);
   void Accept(int listener);
-  // Closes a waiting connection or, if there is none, the newest one. Called if the process has no
-  // free file descriptor. Returns true if another connection may be accepted now.
+  // Must be called if the process has no free file descriptor. Closes a waiting connection. If none
+  // may be closed, accepts a new connection and closes it. Returns true if another connection may
+  // be accepted now.
   bool MakeRoom(int listener);
   void Add(int fd, int listener, const net::HostPort& peer);
   void OnEvent(int fd, uint32_t events);

@@ -15,7 +15,7 @@ namespace {
 // Minimum time between two sweeps in LetIn(). Each sweep asks the system about every connection, so
 // many refused connections in a row must not each cause one.
 constexpr absl::Duration kSweepPause = absl::Milliseconds(10);
-// Maximum size of `closed_`.
+// Maximum number of peers in closed_.
 constexpr size_t kMaxClosed = 4096;
 // Number of files that a server needs apart from connections: for journals, checkpoints and memory
 // that it shares with workers.
@@ -69,7 +69,7 @@ ConnectionTable::ConnectionTable(const ConnectionLimits& limits, Identify identi
     : limits_(limits), identify_(std::move(identify)), was_closed_(std::move(was_closed)) {}
 
 std::optional<int> ConnectionTable::OnAccepted(int fd, net::HostPort peer, absl::Time now) {
-  // A descriptor is used again only after its earlier connection has ended.
+  // If `fd` is in let_in_, the earlier connection with this descriptor has ended.
   if (const auto former = let_in_.find(fd); former != let_in_.end()) Erase(former);
   std::optional<int> leaving;
   if (waiting_.size() >= static_cast<size_t>(limits_.max_waiting)) {

@@ -58,7 +58,7 @@ struct ConnectionLimits {
   // OnAccepted().
   int max_waiting = 256;
   absl::Duration patience = absl::Seconds(10);  // how long a connection may wait
-  // Number of max_connections that are reserved for programs on this machine.
+  // Part of max_connections that is reserved for programs on this machine.
   int kept_for_this_machine = 0;
   // A remote address may make `max_new_per_address` new connections at once, and then
   // `new_per_minute` per minute. Without this limit, a client whose connection was ended for
@@ -90,14 +90,15 @@ class ConnectionTable {
   };
   // Returns the identity of the file behind `fd`. Not set means that `fd` is not open.
   using Identify = std::function<std::optional<FileIdentity>(int fd)>;
-  // Returns true if the other end has closed or reset the connection with this identity. The
-  // connection may have been closed here too.
+  // Returns true if the other end has closed or reset the connection with this identity. This
+  // process may have closed it too by now.
   using WasClosed = std::function<bool(const FileIdentity&)>;
 
   ConnectionTable(const ConnectionLimits& limits, Identify identify, WasClosed was_closed);
 
   // Adds a new connection, which waits. If max_waiting connections wait already, forgets one of
-  // them and returns it. The caller must close it. The rules for the choice, the first one first:
+  // them and returns it. The caller must close it. The choice follows these rules, the most
+  // important one first:
   // - Held connections are chosen last.
   // - Connections from this machine are chosen after those from other machines.
   // - Connections from the address with the most waiting connections are chosen first. So many
@@ -140,7 +141,8 @@ class ConnectionTable {
   size_t num_let_in() const { return let_in_.size(); }
 
  private:
-  // Waiting connections are displaced in the order of these states.
+  // The order matters: of two connections from one address, the one in the earlier state must make
+  // room first.
   enum class State : uint8_t { kRefused, kSilent, kHeld };
   struct Waiting {
     net::HostPort peer;

@@ -168,7 +168,7 @@ TEST_F(ConnectionTableTest, OneThatHasEndedMakesRoom) {
   EXPECT_EQ(table.num_let_in(), 1);
 }
 
-// Many refused connections in a short time do not cause a sweep each.
+// If many connections are refused in a short time, the table does not sweep for each of them.
 TEST_F(ConnectionTableTest, DoesNotLookForEndedOnesAllTheTime) {
   ConnectionTable table = NewTable(1, 10);
   Accept(table, 5, "127.0.0.1");

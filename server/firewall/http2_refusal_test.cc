@@ -77,7 +77,7 @@ TEST(Http2RefusalTest, AnyBytesAreTaken) {
       bytes.push_back(static_cast<char>(random() % 4 == 0 ? random() : random() % 8));
     }
     const std::string answer = refusal.OnBytes(bytes);
-    // Nine bytes are enough for a call. The answer to them is less than ten times as long.
+    // The shortest call is a frame of nine bytes. Its answer is less than ten times as long.
     EXPECT_LE(answer.size(), 10 * bytes.size());
   }
 }

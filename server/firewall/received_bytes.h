@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Counts the bytes that the kernel has received on a connection (TCP_INFO in tcp(7)). Other files
-// cannot do it themselves: <linux/tcp.h> has the count, but conflicts with <netinet/tcp.h>.
+// Counts the bytes that the kernel has received on a connection (TCP_INFO in tcp(7)). The function
+// has a file of its own: <linux/tcp.h> has the count, but conflicts with <netinet/tcp.h>.
 #pragma once
 
 #include <cstdint>

@@ -24,9 +24,8 @@ inline constexpr int kLocalSendBufferBytes = 256 << 10;
 inline constexpr size_t kFewConnections = 16;
 
 // Returns true if the send buffer should be limited: the connection is within this machine, there
-// are few connections, and the round trip is short. Not set `round_trip` means not known, and
-// returns false. The round trip is checked because an emulated network delays loopback too. Does no
-// I/O.
+// are few connections, and the round trip is known and short. A long round trip shows an emulated
+// network, which delays loopback too. Does no I/O.
 bool LimitsSendBuffer(bool is_loopback, std::optional<absl::Duration> round_trip,
                       size_t num_connections);
 

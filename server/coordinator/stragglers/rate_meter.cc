@@ -9,10 +9,11 @@
 namespace lodestar::stragglers {
 namespace {
 
-// A pause is a slowdown if it is longer than this many usual pauses between two amounts.
+// If the time since the last amount is longer than this many usual times between two amounts,
+// PerSecond() falls.
 constexpr double kUsualPauses = 2.0;
-// A pause is a standstill if it is longer than this many usual pauses between two amounts, and
-// longer than RateMeter::kMemory.
+// If the time since the last amount is longer than this many usual times between two amounts, and
+// longer than RateMeter::kMemory, PerSecond() is 0.
 constexpr double kUsualPausesOfAStandstill = 10.0;
 
 // Returns the weight of amounts that are `seconds` old. The weight of a new amount is 1.
@@ -41,7 +42,7 @@ double RateMeter::PerSecond(absl::Time now) const {
   if (seconds_ <= 0.0) return 0.0;
   const double elapsed = SecondsSinceLast(now);
   if (elapsed > LongestPause()) return 0.0;
-  // If the present pause is longer than kUsualPauses usual pauses, it lowers the result.
+  // The time since the last amount lowers the result only if it is much longer than usual.
   if (elapsed * count_ <= kUsualPauses * seconds_) return amount_ / seconds_;
   const double kept = KeptAfter(elapsed);
   return amount_ * kept / (seconds_ * kept + elapsed);

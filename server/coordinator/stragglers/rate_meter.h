@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Measures an amount per second over the recent past. Old amounts, and the time in which they came,
-// count less and less. Pure.
+// Measures how much per second was added recently. The older an amount is, the less it counts.
+// Pure.
 #pragma once
 
 #include "absl/time/time.h"

@@ -67,9 +67,10 @@ class RoundPatience {
   // `moved` is the time from the member's grant until its transfers last moved a byte. So a member
   // whose transfers move is not dropped before `timeout`.
   absl::Duration ForTransfer(absl::Duration for_work, absl::Duration moved) const;
-  // Returns how long a push may stay at `received_bytes`, counted from the server's first report of
-  // the push. A push must be fast enough to be whole after `timeout`. Bytes are counted in whole
-  // messages, and a message may take a minute, so the result includes one more minute.
+  // Returns how long a push may take to get beyond `received_bytes`, counted from the server's
+  // first report of the push. A push must be fast enough to be whole after `timeout`. Bytes are
+  // counted in whole messages, and a message may take a minute, so the result includes one more
+  // minute.
   absl::Duration ForPush(int64_t received_bytes, int64_t total_bytes) const;
   // Returns how long a server may read a push without receiving a byte. The push is then abandoned.
   absl::Duration ForSilence() const { return lease_; }

@@ -93,8 +93,8 @@ bool StragglerDetector::IsWaiting(const WorkerFacts& worker, const StragglerFact
   const WorkerActivity& activity = Of(worker.id);
   if (worker.is_waiting || activity.pushes().is_held()) return true;
   if (worker.grant == nullptr || !activity.may_wait_behind_others()) return false;
-  // Members are summed in order. Unless this member is the first one missing, it may only be
-  // waiting for its turn.
+  // The members' contributions are summed in order. Unless this member is the first one missing, it
+  // may only be waiting for its turn.
   const StragglerFacts::OpenRound* const round = FindRound(facts, worker.grant->round);
   return round != nullptr && round->front != worker.id;
 }
@@ -115,7 +115,7 @@ absl::Time StragglerDetector::ReportDueAt(const WorkerFacts& worker, absl::Time 
 std::optional<Stall> StragglerDetector::WorkStall(const WorkerFacts& worker,
                                                   const StragglerFacts& facts) const {
   const WorkerActivity& activity = Of(worker.id);
-  // Time does not count while a server held the worker's pushes.
+  // The time in which a server held the worker's pushes does not count.
   const absl::Time back_at = std::max(facts.back_at, activity.pushes().held_at());
   if (worker.grant == nullptr) {
     if (!facts.awaits_asking || worker.is_leaving) return std::nullopt;
@@ -128,8 +128,8 @@ std::optional<Stall> StragglerDetector::WorkStall(const WorkerFacts& worker,
   const StragglerFacts::OpenRound* const open = FindRound(facts, worker.grant->round);
   absl::Time since = std::max(worker.given_at, back_at);
   if (open == nullptr) {
-    // The round is closed, so no member waits for this report. If no later round waits for the
-    // member either, the member has no stall.
+    // No open round waits for this report. If no later round waits for the member either, it has no
+    // stall.
     if (!facts.awaits_asking) return std::nullopt;
   } else if (activity.may_wait_behind_others()) {
     since = std::max(since, open->front_since);
@@ -230,8 +230,8 @@ std::optional<Stall> StragglerDetector::PathStall(const WorkerFacts& worker,
     stall.since = std::max(
         {stall.since, path_stall->since, RunsSince(facts, path_stall->shard, path_stall->since)});
   } else if (activity.is_pulling()) {
-    // A pull without progress is a stall. A push is none here: a worker may report pushed bytes
-    // only when a server has received all of them.
+    // A pull without progress is a stall. A push without progress is not: a worker may report
+    // pushed bytes only when a server has received all of them.
     stall.since = std::max(stall.since, activity.same_since());
     patience = std::max(patience, RoundPatience::kForNewPath);
   } else {

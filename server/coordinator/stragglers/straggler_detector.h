@@ -61,8 +61,8 @@ struct StragglerFacts {
   bool awaits_asking = false;  // true: the next round waits for idle members to ask for work
   int required_members = 1;    // members that a round needs
   absl::Duration usual_round;  // 0 means not known
-  // Time at which a server last came back after an absence. Until that time, workers waited for the
-  // server. So that time does not count against a worker.
+  // Time at which a server last came back after an absence. The time before it does not count
+  // against workers, because they waited for the server.
   absl::Time back_at = absl::InfinitePast();
   std::vector<Server> servers = {};       // by shard
   std::vector<OpenRound> rounds = {};     // ascending
@@ -124,7 +124,6 @@ class StragglerDetector {
   explicit StragglerDetector(const Limits& limits)
       : patience_(limits.lease, limits.round_timeout), supplier_rest_(limits.supplier_rest) {}
 
-  // Workers.
   void BeginLife(WorkerId worker, bool is_same_process) {
     workers_[worker].BeginLife(is_same_process);
   }
@@ -162,10 +161,9 @@ class StragglerDetector {
   void Forget(WorkerId worker) { workers_.erase(worker); }
   void ForgetWorkers() { workers_.clear(); }
 
-  // Stalls. Returns the stalls of all kinds except kPath, ascending by worker. If a member has
-  // several stalls, returns only the one that ends first. If a worker has to supply the first
-  // weights, returns only its stall, of kind kWeights. Otherwise returns no stall if no member
-  // waits.
+  // Returns the stalls of all kinds except kPath, ascending by worker. If a member has several
+  // stalls, returns only the one that ends first. If a worker has to supply the first weights,
+  // returns only its stall, of kind kWeights. Otherwise returns no stall if no member waits.
   //
   // - If a member pushes, it may wait until the members before it in the order of summation have
   //   reported. Its time for the report begins then.
@@ -173,8 +171,8 @@ class StragglerDetector {
   // - If no member makes progress, pushes have no time limit, because the cause may be a server
   //   that cannot be reached.
   std::vector<Stall> Stalls(const StragglerFacts& facts, absl::Time now) const;
-  // Returns the stalls of kind kPath whose time is over, ascending by worker. The heartbeats of
-  // such a worker arrive, but its transfers do not move. Returns no stall in two cases:
+  // Returns the stalls of kind kPath whose `until` has passed, ascending by worker. The heartbeats
+  // of such a worker arrive, but its transfers do not move. Returns no stall in two cases:
   // - No other member makes progress.
   // - Each member has rounds of its own, and no member waits.
   std::vector<Stall> PathStalls(const StragglerFacts& facts, absl::Time now) const;
@@ -186,9 +184,8 @@ class StragglerDetector {
   absl::Time ReportDueAt(const WorkerFacts& worker, absl::Time since,
                          absl::Duration usual_round) const;
 
-  // Rests. Returns how long the worker must still rest before it may join. It may also rest because
-  // of its certificate. This does not apply if the name has completed a round, or if other workers
-  // have waited for this name.
+  // Returns how long the worker must still rest before it may join. A rest of its certificate
+  // counts too, unless this name has completed a round or other workers have waited for this name.
   Rest RestOf(const WorkerFacts& worker, absl::Time now) const;
 
   // Counts a round that waited for all of these members. See StragglerWatch.
@@ -213,7 +210,8 @@ class StragglerDetector {
   const absl::Duration supplier_rest_;
   const WorkerActivity unknown_;
   std::map<WorkerId, WorkerActivity> workers_;
-  // Time until which new names of a certificate rest. OnEnded() removes times that are over.
+  // Time until which no new name of a certificate may join. OnEnded() removes times that have
+  // passed.
   std::map<std::string, absl::Time, std::less<>> certificates_rest_until_;
   StragglerWatch watch_;
 };

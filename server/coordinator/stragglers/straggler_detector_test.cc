@@ -71,7 +71,7 @@ class StragglerDetectorTest : public testing::Test {
     if (stalled_shard.has_value()) call.standstill = messages::Standstill{*stalled_shard, age};
     detector_.OnHeartbeat(call, now_);
   }
-  // Sends a report of shard 1 at `now_`: `received` bytes of B's push have come.
+  // Makes the server of shard 1 report at `now_` that `received` bytes of B's push have come.
   void HearPush(int64_t received, bool others_wait = false, absl::Duration silence = {}) {
     sync::PushSpace space;
     space.unfinished = {{{kB, Incarnation(1)}, kRound, 3, received, kBucketBytes, silence}};

@@ -18,7 +18,7 @@ namespace lodestar::stragglers {
 
 class WorkerActivity {
  public:
-  // What survives the coordinator's process.
+  // Values that are saved and survive a restart of the coordinator.
   struct Memory {
     int times_dropped = 0;
     absl::Time rests_until = absl::InfinitePast();

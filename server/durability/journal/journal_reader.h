@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Reads what a journal holds after its process has ended, normally or not.
+// Reads a journal after the process that wrote it has ended or crashed.
 #pragma once
 
 #include <cstdint>

@@ -14,10 +14,10 @@
 //          32  8        bytes of the payload
 //          40  8        0
 //
-// All numbers are little-endian. If a record is missing at the end, `durable` of the records after
-// it shows why:
-// - A later record has a `durable` at or above its number: the file is damaged.
-// - There is no such record: a crash may have cut the file. The record was never acknowledged.
+// All numbers are little-endian. If a record is missing, the heads that were written later show
+// why:
+// - One of them has a `durable` at or above the record's number: the file is damaged.
+// - None of them has: a crash may have cut the file. The record was never acknowledged.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,8 @@ struct JournalRecord {
 };
 
 inline constexpr size_t kJournalHeadBytes = 48;
-// Maximum sizes in a head. A reader allocates as much memory as the head says, so a damaged head
-// must not be able to ask for more.
+// Maximum sizes that a valid head may have. They limit the memory that a reader allocates because
+// of a damaged head.
 inline constexpr uint32_t kMaxJournalTextBytes = 1 << 30;
 inline constexpr uint64_t kMaxJournalPayloadBytes = uint64_t{1} << 34;
 
@@ -61,8 +61,8 @@ class JournalParser {
   // records and only reads `durable` of later heads. Errors: the first error of `take`.
   absl::Status Feed(absl::string_view block, Take take);
 
-  // Returns the position in the segment of the first bytes that are not a record. If all bytes are
-  // records, returns their number.
+  // Returns the position in the segment of the first bytes that are not a record. If all bytes so
+  // far are records, returns the number of bytes.
   int64_t sound_bytes() const { return sound_bytes_; }
   // Returns true if all bytes fed so far are complete records.
   bool is_whole() const { return !is_broken_ && buffer_.empty(); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The files of a journal: its segments, named by their numbers, and the watermark. The watermark is
-// a record without text whose `durable` says how many records were on disk. It shows that records
-// at the end are missing, even if no later record shows it.
+// a record without text. Its `durable` says up to which record the journal was on disk. So a
+// missing end is found even if no later record shows it.
 #pragma once
 
 #include <cstdint>

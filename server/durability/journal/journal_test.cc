@@ -35,8 +35,8 @@ using ::testing::UnorderedElementsAreArray;
 
 constexpr char kFolder[] = "/journal";
 
-// Returns a payload. The writer copies small payloads only, and some payloads here are larger. Some
-// sizes are not multiples of 8.
+// Returns a payload. Some payloads are too large for the writer to copy them, and some sizes are
+// not multiples of 8.
 std::string PayloadOf(uint64_t number) {
   return std::string(number % 5 == 0 ? 100'003 : 7 * number, static_cast<char>('a' + number % 26));
 }

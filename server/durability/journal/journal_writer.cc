@@ -255,7 +255,7 @@ absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
   ASSIGN_OR_RETURN(file_, deps_.file_system->Create(JournalSegmentPath(config_.folder, number),
                                                     storage::FileSystem::IfExists::kFail));
   made_.push_back(number);
-  // If too many segments are open, the newest earlier one is closed in favor of this one.
+  // If too many segments are open, the newest of them is closed before this one is opened.
   if (held_.size() >= kMaxHeld) held_.erase(std::prev(held_.end()));
   RETURN_IF_ERROR(HoldSegment(number));
   return deps_.file_system->SyncDirectory(config_.folder);

@@ -90,8 +90,8 @@ class JournalWriter {
   uint64_t Append(Record record, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
   // Does the same as Append(), but the record is the first of a new segment.
   uint64_t BeginSegment(Record first, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Removes the segments that have only records before `sequence`. Does so once record `sequence`
-  // is durable.
+  // Removes the segments that have only records before `sequence`, as soon as record `sequence` is
+  // durable.
   void RemoveBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
   // Does the same as RemoveBefore(), but renames the segments instead, so that operators can keep
   // them. Segments that were renamed earlier are removed.
@@ -120,8 +120,8 @@ class JournalWriter {
   };
 
   uint64_t Enqueue(bool begins_segment, Record record, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Record numbers below which segments may be removed, or renamed. This is done when those records
-  // are durable.
+  // Segments that have only records below these numbers may be removed, or renamed. This is done
+  // once the record of that number is durable.
   struct Retired {
     uint64_t removed_before = 0;
     uint64_t set_aside_before = 0;
@@ -135,7 +135,8 @@ class JournalWriter {
   void RemoveMade();
   // Writes `items` into a new segment.
   absl::Status Rewrite(const std::vector<Item>& items);
-  // Prepares the folder before this process writes its first record.
+  // Renames a damaged journal, and writes the records in unproven_ again. Must be called before new
+  // records are written.
   absl::Status PrepareFolder();
   absl::Status WriteUnderOtherName(const JournalSegment& segment, const std::vector<Item>& items);
   absl::Status OpenSegment(uint64_t first_sequence);

@@ -9,7 +9,8 @@
 namespace lodestar::lease {
 namespace {
 
-// Interval at which due actions are looked for. It is far shorter than the unused part of a lease.
+// Interval at which Watch() checks whether an action is due. It is far shorter than the unused part
+// of a lease.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 constexpr absl::Duration kSayAgain = absl::Seconds(10);
 

@@ -141,8 +141,9 @@ TEST_F(LeaderLeaseTest, TakesWhatIsFreeKeepsItAndGivesItBack) {
   EXPECT_FALSE(key_.is_free());
   for (int renewals = 1; renewals <= 10; ++renewals) {
     clock_.AdvanceTime(absl::Milliseconds(1700));
-    // Each renewal is followed by a read. The lease's thread may begin to wait only after the clock
-    // was advanced. So the clock is advanced again, in steps that are too small to lose the lease.
+    // Each renewal is followed by a read. The lease's thread may not have been waiting when the
+    // clock was advanced. So the clock is advanced again, in steps that are too small to lose the
+    // lease.
     while (!key_.AwaitReads(1 + renewals, absl::Milliseconds(100))) {
       clock_.AdvanceTime(absl::Milliseconds(50));
     }

@@ -47,7 +47,7 @@ class LeaseCourse {
     absl::Duration ttl = absl::Seconds(5);
     // Interval between reads of a key that another process holds.
     absl::Duration look_interval = absl::Milliseconds(500);
-    // If the holder's call fails, the pause before the next call.
+    // Pause after a failed call of the holder.
     absl::Duration retry_pause = absl::Milliseconds(200);
     absl::Duration call_timeout = absl::Seconds(1);
   };
@@ -57,8 +57,8 @@ class LeaseCourse {
   // Returns the call that must be sent now. Returns nothing if no call is due, or if an earlier
   // call is not answered yet. Must be called after every answer, and every few milliseconds.
   std::optional<LeaseCall> Next(absl::Time now);
-  // Must be called with the answer to the last call. `now` is the time of OnAnswer(), not the time
-  // at which the answer arrived.
+  // Must be called with the answer to the call that Next() returned. `now` is the present time, not
+  // the time at which the answer arrived.
   void OnAnswer(const LeaseAnswer& answer, absl::Time now);
   // Ends the use of the lease. Next() then returns calls that give it back to the store.
   void Release(absl::Time now);
@@ -72,7 +72,7 @@ class LeaseCourse {
   // Returns OK until the lease is lost. Then returns Aborted with the cause, from then on.
   absl::Status lost() const { return lost_; }
   // Returns OK if waiting for the lease makes sense. Errors: FailedPrecondition (the key belongs to
-  // a process with another role, so this process will never get it).
+  // a process with another role).
   absl::Status refusal() const { return refusal_; }
   // Returns a message for operators if another process holds the lease, or if the store does not
   // answer. Otherwise returns an empty string.

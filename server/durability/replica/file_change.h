@@ -20,7 +20,7 @@ struct MirroredPath {
   friend auto operator<=>(const MirroredPath&, const MirroredPath&) = default;
 };
 
-// `file` is a number that later changes use for the opened file. Each number is used once.
+// Opens a file. Later changes name the file by the number `file`. No number is used twice.
 struct CreateFileChange {
   uint64_t file = 0;
   MirroredPath path;

@@ -148,7 +148,8 @@ class Sending {
   }
 
   // Removes the files that only the replica has, oldest first. Each removal is on disk before the
-  // next one, so that a crash cannot bring back an old segment of a journal alone.
+  // next one. So a crash cannot bring back an old segment of a journal without the segments after
+  // it.
   absl::Status RemoveOthers(const std::vector<FileEntry>& ours,
                             const std::vector<FileEntry>& theirs) {
     std::set<MirroredPath> here;

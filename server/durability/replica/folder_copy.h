@@ -35,8 +35,8 @@ absl::Status FetchLostCheckpoints(SummedFileSystem& disk, const MirroredFolders&
                                   ReplicaConnection& connection, const OnCopyProgress& on_progress,
                                   absl::FunctionRef<void(const std::string& text)> tell);
 
-// Sends what the replica lacks. Then removes the files that only the replica has. When it returns,
-// the replica has made all changes. If the replica could be promoted before, it can be promoted at
+// Sends what the replica lacks. Then removes the files that only the replica has. Returns when all
+// changes are on the replica's disk. If the replica could be promoted before, it can be promoted at
 // any time during the copy. Errors: those of the lane and of the disk.
 absl::Status SendDifferences(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
                              const std::vector<FileEntry>& theirs, ReplicaLane& lane,

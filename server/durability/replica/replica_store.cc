@@ -23,8 +23,8 @@ constexpr size_t kMaxOpenFiles = 64;
 // Limits of a request to begin a term: bytes of the server's name, and number of previous terms.
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxPrevious = 10'000;
-// A server that has not called for this time is taken as ended, and a server without a journal may
-// begin a term. A running server calls once a second.
+// If a server has not called for this time, it is assumed to have ended. A server without a journal
+// may then begin a term. A running server calls once a second.
 constexpr absl::Duration kSilence = absl::Seconds(5);
 
 }  // namespace
@@ -306,7 +306,7 @@ absl::Status ReplicaStore::Lane::Do(const AppendChange& append) {
 absl::Status ReplicaStore::Lane::Do(const SyncFileChange& sync) {
   ASSIGN_OR_RETURN(OpenFile* const open, FindOpen(sync.file));
   RETURN_IF_ERROR(open->file->Sync());
-  // If another program has removed the file, its contents are lost to a later server.
+  // If another program has removed the file, a later server could not read its contents.
   if (disk().Exists(open->path)) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat(open->path, " is gone: another program removed it while it was written"));

@@ -388,7 +388,7 @@ absl::Status Replication::CheckJournal(const std::string& folder, uint64_t durab
   // exist.
   if (has_begun_) {
     std::vector<std::string> gone = here_.Gone(folder);
-    // Operators may remove files that are not segments.
+    // Only segments must exist. Operators may remove other files.
     std::erase_if(gone, [](const std::string& path) { return !journal::IsJournalSegment(path); });
     if (gone.empty()) return absl::OkStatus();
     return absl::DataLossError(
@@ -459,7 +459,8 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLane> lane, connection.OpenLane());
   RETURN_IF_ERROR(SendDifferences(here_, *folders, config_.shard, theirs, *lane,
                                   tell("the replica is brought up to date")));
-  // The mark names the term before another server may resume from the copy.
+  // The mark must name this term before the copy is declared whole. From then on, another server
+  // may resume from the copy.
   if (!has_begun_) RETURN_IF_ERROR(WriteMark(/*has_begun=*/true, /*is_whole=*/true));
   has_begun_ = true;
   RETURN_IF_ERROR(lane->Send(CopyIsWholeChange{}));

@@ -429,7 +429,7 @@ TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) 
   EXPECT_EQ(Write(*disk_, "/run/journal/shard-0/00000003.journal", "late").code(),
             absl::StatusCode::kAborted);
   EXPECT_FALSE(there_->Exists("/run/journal/shard-0/00000003.journal"));
-  // This server gets to know that it can never write again.
+  // This server is told that it can never write again.
   EXPECT_EQ(server_->Look().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(last_change_.code(), absl::StatusCode::kAborted);
   // The error stays the same if the replica is now empty.
@@ -784,7 +784,7 @@ TEST_F(ReplicationTest, WhatIsRemovedUnderTheReplicaIsSentAgain) {
     ASSERT_OK(file.status());
     ASSERT_OK((*file)->Append("records"));
     ASSERT_OK((*file)->Sync());
-    // A file that the server itself has renamed is not missing on the replica.
+    // If the server itself renames a file, the file does not count as missing on the replica.
     ASSERT_OK(disk_->Rename(path, path + ".other"));
     ASSERT_OK((*file)->Sync());
     ASSERT_OK(disk_->Rename(path + ".other", path));

@@ -51,7 +51,7 @@ void SummedFileSystem::SetSum(const std::string& path, uint64_t writer,
                               const std::optional<FileSum>& sum) {
   absl::MutexLock lock(&mutex_);
   const auto entry = entries_.find(path);
-  // If the writer is another one, the name now belongs to another file.
+  // If another writer has opened this path since then, the sum belongs to another file.
   if (entry != entries_.end() && entry->second.writer == writer) entry->second.sum = sum;
 }
 

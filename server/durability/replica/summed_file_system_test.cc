@@ -129,7 +129,7 @@ TEST_F(SummedFileSystemTest, NamesThatAreGoneOrAnothersHaveNoSum) {
   ExpectSum("/a", "second", /*is_read=*/true);
 }
 
-// The first writer still has a file open whose name now belongs to another file.
+// The first writer still has its file open, but the file's name now belongs to another file.
 TEST_F(SummedFileSystemTest, AWriterSaysNothingOfAFileThatHasTakenTheName) {
   const auto old = summed_.Create("/a", storage::FileSystem::IfExists::kFail);
   ASSERT_OK(old.status());
