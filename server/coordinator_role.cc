@@ -225,8 +225,8 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
   deps.clock = deps_.clock;
   deps.is_interrupted = deps_.is_interrupted;
   deps.confirm_leader = deps_.confirm_leader;
-  // Tells the lock which files are checkpoints. A journal is not one of them: in a new folder, it
-  // is written before the first checkpoint.
+  // Only a checkpoint shows the lock that another run uses the folder. A journal does not show it,
+  // because a new folder gets its journal before its first checkpoint.
   deps.is_content = [folder](absl::string_view name) {
     const auto entry = checkpoints::ParseCheckpointName(folder, std::string(name));
     return entry.has_value() && entry->suffix != checkpoints::kTemporarySuffix;
@@ -349,8 +349,8 @@ absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> CoordinatorRole::MakeC
   if (memory.has_value()) {
     ASSIGN_OR_RETURN(const uint64_t last, checkpoints_->LastServerIncarnation());
     ASSIGN_OR_RETURN(const std::optional<shards::KnownCheckpoint> newest, checkpoints_->Newest());
-    // If the newest checkpoint does not include all of its journal, this journal may have more. So
-    // the state is kept here. The coordinator compares the journals later.
+    // The newest checkpoint belongs to a journal that may have more rounds than the checkpoint. The
+    // coordinator later compares that journal with this one, so the state is kept here.
     const bool is_compared =
         newest.has_value() && newest->journal.journal_id != 0 && !newest->journal.is_complete;
     if (last > memory->shards.server_incarnation && !is_compared) {

@@ -112,13 +112,13 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // Passes the statistics of the local shard to the coordinator. Must be called about once a
   // second.
   void OnStats(const shard::ShardStats& stats);
-  // Checks that the newest checkpoint exists, at most once in some seconds. Must be called about
-  // once a second, from one thread.
+  // Checks that the newest checkpoint exists, once per kCheckpointLook. Must be called about once a
+  // second, from one thread.
   void LookAtCheckpoint();
   // See CoordinatorStrand.
   void TryJournalAgain() { strand_.TryJournalAgain(); }
-  // Returns true in this case: the journal belongs to this job with another number of servers, and
-  // has rounds that are in no checkpoint. May be called after Start() has failed.
+  // Returns true if the journal belongs to this job with another number of servers, and has rounds
+  // that are in no checkpoint. May be called after Start() has failed.
   bool is_of_former_division() const { return is_of_former_division_; }
   // Returns the site for the uplink, after Start(). Null means that this server is no site.
   site::Site* site() { return site_.get(); }
@@ -182,8 +182,8 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // CoordinatorMemoryFromRecords() and Create().
   absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> MakeCoordinator(
       const host::ShardHost& local);
-  // Opens the journal and returns the coordinator's state from it. If the journal is damaged,
-  // renames its files and raises an alarm.
+  // Opens the journal and returns the coordinator's state from it. Returns nothing if the journal
+  // is empty or damaged. A damaged journal is replaced when the first record is written.
   absl::StatusOr<std::optional<coordinator::CoordinatorMemory>> OpenJournal(absl::Time now);
   // Creates the journal's writer. If `damage` is not OK, the writer replaces the journal in the
   // folder.

@@ -65,8 +65,9 @@ absl::Status CheckJournalsAreFree(storage::FileSystem& disk, const DurabilityCon
   return absl::OkStatus();
 }
 
-// Checks that the journal of a shard is that of the coordinator's last run, and has all records
-// that the coordinator knows to be on disk. Without them, only a checkpoint could be used.
+// Checks that the journal of a shard is that of the coordinator's last run. It must have all
+// records that the coordinator knows to be on disk. Otherwise, the cluster could only resume from a
+// checkpoint.
 absl::Status CheckIsOf(const coordinator::CoordinatorMemory& memory, int shard,
                        const host::ShardHost& recovered) {
   const shards::ShardFleet::Holder& holder = memory.shards.servers[shard];
@@ -81,8 +82,8 @@ absl::Status CheckIsOf(const coordinator::CoordinatorMemory& memory, int shard,
       end, ", but the last run had record ", holder.journal_end, " on disk"));
 }
 
-// Returns the config for the server of one former shard. It listens only on loopback, at a port
-// that only this process knows.
+// Returns the config for the server of one former shard. The server listens only on loopback, at a
+// port that only this process knows.
 ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   ServerConfig former = config;
   former.network.listen = {"127.0.0.1", 0};

@@ -544,7 +544,8 @@ TEST_F(ConnectionAcceptorTest, FloodsOfHttp2AreEndedBeforeGrpcReadsThem) {
   RawClient client(port());
   client.Send(
       absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", std::string("\0\0\0\4\0\0\0\0\0", 9)));
-  // The frames of this header block never end, so gRPC would keep more and more of it in memory.
+  // This header block has no end, because no frame has the flag END_HEADERS. gRPC would keep all of
+  // it in memory.
   client.Send(std::string("\0\0\1\1\0\0\0\0\1\0", 10));
   for (int i = 0; i < 3; ++i) {
     client.SendUnlessClosed(std::string("\0\x40\0\x09\0\0\0\0\1", 9) + std::string(16 << 10, 'x'));

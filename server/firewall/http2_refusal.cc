@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kFrameHeaderBytes = 9;
 // Maximum number of bytes that a client may send in one frame, and in all. A correct client stays
-// below, because this server never enlarges the flow-control windows of HTTP/2.
+// below these limits, because this server never enlarges the flow-control windows of HTTP/2.
 constexpr size_t kMaxFrameBytes = 16 << 10;
 constexpr size_t kMaxBytes = 256 << 10;
 

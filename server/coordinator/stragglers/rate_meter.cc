@@ -23,7 +23,7 @@ double KeptAfter(double seconds) {
 
 }  // namespace
 
-// The first amount itself is not counted, because the time in which it came is not known.
+// The first amount is not counted, because the time before it is not known.
 void RateMeter::Add(double amount, absl::Time now) {
   if (!has_started_) {
     has_started_ = true;

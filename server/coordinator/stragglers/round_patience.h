@@ -53,14 +53,15 @@ class RoundPatience {
   RoundPatience(absl::Duration lease, absl::Duration timeout) : lease_(lease), timeout_(timeout) {}
 
   // Returns the time that a member has from a grant to its report:
-  // - If the usual time of this member is known: 10 * `usual`, at least 10 minutes, and two leases.
-  // - Otherwise, if `usual_round` is known: 100 * `usual_round`, at least 15 minutes, and two
+  // - If the usual time of this member is known: 10 * `usual`, at least 10 minutes, plus two
+  //   leases.
+  // - Otherwise, if `usual_round` is known: 100 * `usual_round`, at least 15 minutes, plus two
   //   leases.
   // - Otherwise: --round_timeout.
   //
   // `usual_round` is the recent time of the cluster's rounds. 0 means not known. `times_dropped` is
-  // how often in a row the member was dropped because it was late. Each drop makes the first two
-  // times four times as long, so that a slow worker succeeds in the end.
+  // how often in a row the member was dropped because it was late. Each drop multiplies the first
+  // two results by four, so that a slow worker succeeds in the end.
   absl::Duration ForWork(std::optional<absl::Duration> usual, absl::Duration usual_round,
                          int times_dropped) const;
   // Returns `for_work`, or `moved` plus two leases if that is longer, but at most `timeout`.
@@ -78,7 +79,7 @@ class RoundPatience {
   // Within that time the member must have pushed everything.
   absl::Duration ForSpace() const { return timeout_; }
   // Returns how long a worker's transfers may stand still before the worker is dropped:
-  // - If the worker has reported in this incarnation: a lease and `usual_round`.
+  // - If the worker has reported in this incarnation: one lease plus `usual_round`.
   // - Otherwise: four times as long, and four times longer again after each drop. These factors
   //   raise the result to at most kForNewPath.
   absl::Duration ForPath(absl::Duration usual_round, bool has_reported, int times_dropped) const;

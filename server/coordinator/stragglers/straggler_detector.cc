@@ -81,8 +81,8 @@ Rest StragglerDetector::RestOf(const WorkerFacts& worker, absl::Time now) const 
 
 absl::Duration StragglerDetector::RestWithCertificate(const WorkerFacts& worker,
                                                       absl::Time now) const {
-  // Other names of a worker's certificate make the worker rest only if the worker itself is new: it
-  // has completed no round, and no other worker has waited for it.
+  // A rest of the worker's certificate applies only if the worker is new: it has completed no
+  // round, and no other worker has waited for it.
   if (worker.has_completed_round || Of(worker.id).was_waited_for()) return absl::ZeroDuration();
   const auto rest = certificates_rest_until_.find(worker.certificate);
   if (rest == certificates_rest_until_.end()) return absl::ZeroDuration();
@@ -93,7 +93,7 @@ bool StragglerDetector::IsWaiting(const WorkerFacts& worker, const StragglerFact
   const WorkerActivity& activity = Of(worker.id);
   if (worker.is_waiting || activity.pushes().is_held()) return true;
   if (worker.grant == nullptr || !activity.may_wait_behind_others()) return false;
-  // The members' contributions are summed in order. Unless this member is the first one missing, it
+  // The members' contributions are summed in order. If this member is not the first missing one, it
   // may only be waiting for its turn.
   const StragglerFacts::OpenRound* const round = FindRound(facts, worker.grant->round);
   return round != nullptr && round->front != worker.id;
@@ -156,8 +156,8 @@ std::optional<Stall> StragglerDetector::PushStall(WorkerId worker,
     const absl::Time runs_since = RunsSince(facts, push.shard, push.since);
     consider(Stall::Kind::kPush, std::max(push.since, runs_since),
              patience_.ForPush(push.received_bytes, push.total_bytes));
-    // A worker that reports a standstill is about to replace its connection. So this push is not
-    // reported as silent.
+    // A worker that reports a standstill is about to replace its connection and push again. So this
+    // push must not count as silent.
     if (push.silent_since < absl::InfiniteFuture() && !activity.path_stall().has_value()) {
       consider(Stall::Kind::kSilentPush, std::max(push.silent_since, runs_since),
                patience_.ForSilence());

@@ -135,8 +135,7 @@ TEST_F(JournalTest, RecordsAreDurableTogetherAndReadInOrderByTheNextProcesses) {
   const absl::StatusOr<JournalEnd> end = Read();
   ASSERT_OK(end.status());
   EXPECT_EQ(end->last_sequence, 6);
-  // Segments 2 and 3 begin with records that were written again, because it was not known whether
-  // they were on disk.
+  // Each later process first writes again, into a new segment, the records that may not be on disk.
   EXPECT_THAT(end->segments,
               ElementsAre(JournalSegment{1, 1}, JournalSegment{2, 1}, JournalSegment{3, 3}));
   EXPECT_EQ(end->torn, "");

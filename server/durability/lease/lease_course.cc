@@ -64,8 +64,8 @@ std::optional<LeaseCall> LeaseCourse::Wanted(absl::Time now) {
     if (now < lease_->sent + lease_->ttl / kRenewalsPerLease) return std::nullopt;
     return LeaseCall{.kind = Kind::kKeepAlive, .lease = lease_->id};
   }
-  // If the answer to a claim was lost, the claim may have made the key. The key is free again when
-  // this lease has been revoked or has ended.
+  // The answer to a claim may be lost although the claim has made the key. The key is free again
+  // when this lease has been revoked or has ended.
   if (lease_.has_value() && now >= lease_->sent + lease_->ttl / kClaimParts) {
     Abandon();
     return LeaseCall{.kind = Kind::kRevoke, .lease = abandoned_};

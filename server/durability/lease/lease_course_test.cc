@@ -341,7 +341,7 @@ TEST_F(LeaseCourseTest, ReleaseEndsWithoutAnswersAndInTheMiddleOfEverything) {
   EXPECT_EQ(Expect(Kind::kRevoke).lease, kOurs);
 }
 
-// RandomStore is a store with one key and its leases, for RandomLeases.
+// RandomStore is a store with one key and its leases. RandomLeases uses it.
 class RandomStore {
  public:
   // Carries out a call at `now`, the time of the store's own clock.

@@ -103,8 +103,8 @@ class Replication::File final : public storage::WritableFile {
   Disk* const disk_;
   const std::unique_ptr<storage::WritableFile> here_;
   const uint64_t number_;
-  // Lane that was used to create the file. If the replica was lost since then, its files are
-  // closed, and this File must not be written any more.
+  // Lane that was used to create the file. If the replica was lost since then, the current lane is
+  // another one, and writes to this File fail.
   const std::shared_ptr<ReplicaLane> lane_;
   bool is_closed_ = false;
 };

@@ -73,8 +73,8 @@ class Replication {
   absl::Status Look();
   // Starts a thread that calls Look() every second, and sooner if the replica was lost.
   void KeepConnected();
-  // Makes all waiting and later calls return Cancelled. Blocks while Connect() compares the two
-  // sides. Only one thread may call it.
+  // Makes later calls return Cancelled, and waiting calls return an error. Blocks while Connect()
+  // compares the two sides. Only one thread may call it.
   void Shutdown() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Returns OK while the replica has everything. Otherwise returns the reason, or the progress of

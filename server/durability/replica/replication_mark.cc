@@ -127,7 +127,8 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
     plan.previous = {mark.term};
     plan.previous.insert(plan.previous.end(), mark.asked_for.begin(), mark.asked_for.end());
     plan.has_nothing = !mark.is_whole;
-    // Before the first term, this server had no replica from which another server could resume.
+    // If there was no term before, no other server can have resumed from a replica of this server.
+    // So an empty replica may be filled.
     plan.may_begin_copy = start.may_promote || mark.term == 0;
     // This folder may be an incomplete copy of another replica. It must not be copied as if it were
     // complete.

@@ -401,8 +401,8 @@ TEST_F(ReplicationTest, FetchingIsBegunAnewWhereItWasCutShort) {
 TEST_F(ReplicationTest, StartsThatWereCutShortAreNoReasonNotToStart) {
   ASSERT_OK(here_->CreateDirectories(kJournal));
   ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000001.journal", "records"));
-  // Each attempt is cut at another place, before or after the replica has recorded the term. A
-  // server remembers the terms of all earlier attempts.
+  // Each attempt is cut after this many calls: some before the replica has recorded the term, some
+  // after. A server remembers the terms of all earlier attempts.
   for (const int calls : {0, 0, 3, 0, 5, 0, 9, 1}) {
     int left = calls;
     link_ = [&left] { return left-- > 0 ? absl::OkStatus() : absl::UnavailableError("cut"); };
@@ -675,8 +675,8 @@ TEST_F(ReplicationTest, LostAndDamagedCheckpointsAreTakenFromTheReplica) {
   EXPECT_EQ(Contents(*here_), before);
   EXPECT_EQ(Contents(*there_), before);
   server_.reset();
-  // If the server was stopped while it removed its oldest checkpoint, the checkpoint is not fetched
-  // again.
+  // The replica has a checkpoint that is older than all checkpoints here. It is not fetched: the
+  // server may have been stopped while it removed this checkpoint.
   ASSERT_OK(here_->RemoveAll("/run/round-00000001"));
   ASSERT_OK(StartServer());
   EXPECT_FALSE(here_->Exists("/run/round-00000001"));
@@ -732,7 +732,8 @@ TEST_F(ReplicationTest, WhoHasLostItsFoldersFillsNoReplica) {
   ASSERT_OK(server_->Connect());
 }
 
-// The connection of the silent server is still open, as after a power loss of its machine.
+// The silent server sends nothing more, but its connection stays open, as after a power loss of its
+// machine.
 TEST_F(ReplicationTest, WhoHasBeenSilentForLongIsWaitedForNoMore) {
   ASSERT_OK(StartServer());
   SimulatedFileSystem other;
