@@ -141,7 +141,7 @@ TEST(RoundPatienceTest, ForPushIsEnoughForTenMegabitsAndAnyUsualSize) {
     for (absl::Duration age;; age += absl::Seconds(1)) {
       const int64_t received = kHalfOfTheLine * absl::ToInt64Seconds(age);
       if (received >= total) break;
-      // The push may stand still for half a minute.
+      // The push has at least half a minute left to send more bytes.
       EXPECT_GT(patience.ForPush(received, total), age + absl::Seconds(30)) << total;
     }
   }

@@ -94,7 +94,8 @@ class StragglerDetectorTest : public testing::Test {
     for (const Stall& stall : detector_.PathStalls(facts_, now_)) workers.push_back(stall.worker);
     return workers;
   }
-  // Lets B push at `start_`. `later` after that, B reports that no byte has moved to shard 1 since.
+  // Lets B push at `start_`. Lets B report, `later` after that, that its path to shard 1 has moved
+  // no byte in this time.
   void StallPath(absl::Duration later) {
     now_ = start_;
     Beat(kB, "push");

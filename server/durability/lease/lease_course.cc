@@ -17,7 +17,7 @@ constexpr int kRenewalsPerLease = 3;
 // A claim must succeed within 1/kClaimParts of the lease. Otherwise the lease is revoked, and the
 // next claim uses a new lease.
 constexpr int kClaimParts = 2;
-// A lease is given back with at most one call for each endpoint, and this many more.
+// Number of calls that try to give a lease back, in addition to one call for each endpoint.
 constexpr int kExtraReleases = 1;
 constexpr size_t kMaxShownBytes = 80;
 
