@@ -11,7 +11,7 @@ namespace lodestar::host {
 namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(50);
-// If a command has run for this long when another checkpoint is finished, an alarm is raised.
+// If a command has run for this long, Add() reports it as late.
 constexpr absl::Duration kLongRun = absl::Minutes(1);
 
 }  // namespace

@@ -37,9 +37,10 @@ class CheckpointCommand {
   // Queues the command for the checkpoint in `folder`, after all commands that wait.
   void Add(std::string folder) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Blocks until all queued commands are done, for at most `patience` or until `is_interrupted`.
-  // Then ends the running command and drops the others. Errors: those of the last command;
-  // DeadlineExceeded or Cancelled, naming the folder and the number of commands that are left.
+  // Blocks until all queued commands are done, `patience` is over or `is_interrupted` returns true.
+  // In the last two cases, ends the running command and drops the queued ones. Errors: the error of
+  // the last command; DeadlineExceeded (`patience` is over) or Cancelled (interrupted), naming the
+  // folder and the number of commands that are not done.
   absl::Status Finish(absl::Duration patience, const std::function<bool()>& is_interrupted)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

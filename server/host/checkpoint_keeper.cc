@@ -55,8 +55,8 @@ std::string AgeText(std::optional<absl::Duration> age) {
   return absl::StrCat(", written ", absl::FormatDuration(shown), " ago");
 }
 
-// If rollbacks or an operator have changed the learning rate, adds a note about it to `changes`. In
-// this case --learning_rate alone does not give the rate.
+// Adds a note to `changes` if rollbacks or an operator have changed the learning rate, because
+// --learning_rate alone does not give the rate then.
 void NameLearningRateScale(const checkpoints::LedgerState& ledger, const job::JobSpec& job,
                            std::vector<checkpoint::SettingChange>& changes) {
   if (ledger.learning_rate_scale == 1.0) return;
@@ -199,7 +199,8 @@ void CheckpointKeeper::Look() {
         deps_.file_system->Exists(absl::StrCat(watched_path_, "/", checkpoints::kManifestName));
     is_looking_ = false;
     if (is_there) return;
-    // If the folder belongs to another server now, that server may have removed the checkpoint.
+    // If the folder belongs to another server now, that server may have removed the checkpoint. So
+    // nothing is reported.
     const absl::Status may_touch = CheckMayTouch(watched_path_);
     if (!may_touch.ok() && !absl::IsNotFound(may_touch)) return;
     deps_.reports->OnCheckpointGone(watched_path_);
@@ -328,7 +329,7 @@ absl::Status CheckpointKeeper::CheckInitFrom() const {
                                                      "or the folder of a GPT-2 of Hugging Face"));
     }
   }
-  // Only safetensors files are checked now. To check a checkpoint, all of it would have to be read.
+  // Only a safetensors file is checked now. The check of a checkpoint would read all of its data.
   if (!absl::EndsWith(path, ".safetensors")) return absl::OkStatus();
   const absl::Status fits = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const params::Layout layout, params::BuildLayout(config_.job.model));
@@ -353,7 +354,7 @@ absl::StatusOr<job::JobSpec> CheckpointKeeper::JobFrom(const checkpoints::Manife
   if (is_client) {
     const job::JobSpec job =
         job::Settle(config_.job, config_.given, job::ProposedBySaved(saved)).job;
-    // If the settings of `job` contradict each other, they cannot be those of the saved job. Then
+    // If the settings of `job` contradict each other, the saved job did not have all of them. Then
     // the caller compares the checkpoint with the job that the operator asked for.
     return job::ValidateJobSpec(job).ok() ? job : config_.job;
   }
@@ -368,13 +369,13 @@ absl::StatusOr<job::JobSpec> CheckpointKeeper::JobFrom(const checkpoints::Manife
   const absl::StatusOr<job::JobSpec> chosen = job::WithExchangeOf(saved, config_.job);
   if (!chosen.ok()) return contradicts(chosen.status());
   const std::vector<job::Mode> modes = job::ModesToChooseFrom();
-  // If the saved run has a mode that the job cannot choose, the job is left as asked for, and the
-  // comparison of settings then refuses it.
+  // If the saved job has a mode that `auto` cannot choose, the job stays as the operator asked for
+  // it. The comparison of settings then refuses the checkpoint.
   if (std::count(modes.begin(), modes.end(), chosen->mode) == 0) return config_.job;
   const job::JobSpec job = job::InRounds(job::WithOpenOf(*chosen, config_.job, open), open);
   if (const absl::Status valid = job::ValidateJobSpec(job); !valid.ok()) return contradicts(valid);
-  // --rounds counts rounds. If a round had another number of steps now, the rounds that are done
-  // would count wrongly.
+  // The rounds that are done count towards --rounds, so a round must still have as many steps as
+  // before.
   if (open.are_lengths_in_steps() && job::StepsPerRound(job) != job::StepsPerRound(*chosen)) {
     return contradicts(absl::FailedPreconditionError(
         absl::StrCat("its rounds have ", job::StepsPerRound(*chosen),
@@ -413,7 +414,8 @@ absl::StatusOr<std::vector<checkpoint::SettingChange>> CheckpointKeeper::Compare
 void CheckpointKeeper::Carry(const coordinator::SetAsideTask& task) {
   set_aside_ = absl::OkStatus();
   watched_path_.clear();  // a rollback chooses another checkpoint next
-  // If the run does not start from its folders, the checkpoints in them belong to other runs.
+  // If the run does not start from its folders, the checkpoints there belong to other runs and
+  // stay.
   if (!StartsFromFolders()) return;
   is_path_left_behind_ |= RoundOfResumePath() >= task.first_bad;
   const Round last_good(task.first_bad.value() - 1);
@@ -598,8 +600,7 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> CheckpointKeeper::NewestUpTo(Ro
   absl::Notification done;
   deps_.executor->Schedule([&] {
     found = FindUpTo(round);
-    // If another checkpoint is published before the caller uses this one, this one must not be
-    // removed.
+    // If another checkpoint is published before the caller uses this one, this one must stay.
     if (found.ok()) awaited_path_ = found->path;
     done.Notify();
   });
@@ -657,7 +658,7 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> CheckpointKeeper::FindUpTo(Roun
       damages.push_back(absl::StrCat(entry.path, " cannot be used: ", verified.message()));
       continue;
     }
-    // Another complete checkpoint of the same round is equally good.
+    // If an intact checkpoint has the same round as the newest one, no damage of others matters.
     if (entry.round == entries.front().round)
       return checkpoints::PublishedCheckpoint{entry.path, entry.round};
     return absl::DataLossError(

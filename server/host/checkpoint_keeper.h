@@ -97,9 +97,9 @@ class CheckpointKeeper {
   absl::Status CheckSettings() const;
 
   // Makes the revision of this server's claim on the folders higher than the revisions in all
-  // checkpoints there. So this server's checkpoints take precedence. Must be called once, before
-  // anything is published, and only while this server holds the folders. Confirm afterwards that
-  // the server still holds them. Blocks for the disk. Errors: those of files.
+  // checkpoints there, so that this server's checkpoints take precedence. Must be called once,
+  // before anything is published. The caller must hold the folders, and must check after the call
+  // that it still holds them. Blocks for the disk. Errors: those of files.
   absl::Status OutrankCheckpoints();
 
   // Returns the last incarnation of the servers that has left a checkpoint in the folders. 0 means
@@ -110,15 +110,16 @@ class CheckpointKeeper {
   // Blocks for the disk. Errors: those of files.
   absl::StatusOr<std::optional<shards::KnownCheckpoint>> Newest() const;
 
-  // Returns the checkpoint with the most rounds up to `round`, which a rollback would go to. The
-  // checkpoint is verified. It is not removed, even if Config::retention would remove it, until the
-  // cluster is restored or NewestUpTo() is called again. Blocks for queued tasks and for the disk.
-  // Errors: NotFound, naming the oldest checkpoint; DataLoss (it does not verify; the text names
-  // the newest older checkpoint that does); those of files.
+  // Returns the checkpoint that a rollback to `round` goes back to: the newest one of at most
+  // `round` rounds. Verifies the checkpoint. It is not removed until the cluster is restored or
+  // NewestUpTo() is called again. Blocks for queued tasks and for the disk. Errors:
+  // - NotFound: there is no such checkpoint; the text names the round of the oldest one
+  // - DataLoss: the checkpoint is damaged; the text names the newest intact one before it
+  // - those of files
   absl::StatusOr<checkpoints::PublishedCheckpoint> NewestUpTo(Round round);
 
-  // Queues a task that makes `path` the checkpoint to watch: the one that the journal of this
-  // process begins from.
+  // Queues a task that makes `path` the checkpoint that Look() checks. `path` is the checkpoint
+  // from which the journal of this process begins.
   void Watch(std::string path);
   // Queues a check that the checkpoint that was last published, chosen or watched still exists.
   // Must be called every ten seconds or so. Does nothing while the last check waits for the disk.
@@ -137,30 +138,33 @@ class CheckpointKeeper {
   void Carry(const coordinator::ChooseRestoreTask& task);
   absl::StatusOr<checkpoints::PublishedCheckpoint> Publish(
       const checkpoints::CheckpointRecord& record);
-  // Removes the files that are no longer needed after the checkpoint `published`. Returns an alarm
-  // if a checkpoint that stays may later be taken for the newest one.
+  // Removes the files that are no longer needed after the checkpoint `published`, and renames
+  // checkpoints of later rounds. If such a checkpoint cannot be renamed, a restart would resume
+  // from it. Then returns the text of an alarm, else an empty text.
   std::string TidyUp(const std::string& published, Round round) const;
-  // Checks that this server may move or remove what is at `path`. Errors: those of
-  // Config::confirm_folder; Aborted (a later leader has written it).
+  // Checks that this server may move or remove what is at `path`. Errors: Aborted (a later leader
+  // has written it); FailedPrecondition (it belongs to another run); those of
+  // Config::confirm_folder.
   absl::Status CheckMayTouch(const std::string& path) const;
   bool IsInFallback(const std::string& path) const;
-  // Returns the --checkpoint_dir of the run that has saved the checkpoint at `path`, if that is
-  // another run and its folder still exists. Otherwise returns an empty text. (If that folder does
-  // not exist, it may have been moved, and may be this run's folder.)
+  // Returns the --checkpoint_dir of the other run that has saved the checkpoint at `path` in
+  // --fallback_dir. Returns an empty text if that run may be this run. It may be if its folder does
+  // not exist, because the folder may have been moved.
   std::string OtherRunOf(const std::string& path) const;
   // Returns the checkpoints of other runs in --fallback_dir.
   std::vector<std::string> OfOtherRuns() const;
   // Returns `paths` together with OfOtherRuns().
   std::vector<std::string> WithOthers(std::vector<std::string> paths) const;
-  // Returns the job that goes on from this checkpoint. That is the job that was asked for, with the
-  // settings that a client had proposed to the saved job. If the operator leaves a setting open,
-  // the job takes the value that the saved job had chosen.
+  // Returns the job that goes on from this checkpoint. It is the job that the operator asked for,
+  // with values of the saved job for two kinds of settings:
+  // - settings that a client had proposed to the saved job
+  // - settings that the operator leaves open, and that the saved job had chosen
   absl::StatusOr<job::JobSpec> JobFrom(const checkpoints::Manifest& manifest,
                                        const std::string& path) const;
   absl::StatusOr<std::vector<checkpoint::SettingChange>> Compare(
       const checkpoints::Manifest& manifest, const std::string& path, bool may_rate_rise) const;
-  // Returns true if the cluster starts from what is in the folders, and not from where the flags
-  // say.
+  // Returns true if the cluster starts from the newest checkpoint in the folders. Otherwise it
+  // starts from the path in --resume, or anew with --resume=never.
   bool StartsFromFolders() const;
   absl::Status CheckInitFrom() const;
   absl::StatusOr<coordinator::RestoreChoice> Choose();
@@ -169,8 +173,8 @@ class CheckpointKeeper {
   // Returns the round of the checkpoint that --resume=PATH names. The result is not set if there is
   // no such flag, or if the round cannot be read.
   std::optional<Round> RoundOfResumePath() const;
-  // Returns the checkpoint of --resume=PATH if the job went back to a round before it. That
-  // checkpoint is not renamed, and must not count as the newest.
+  // Returns the path in --resume if the job has gone back to a round before the checkpoint there,
+  // else nothing. That checkpoint is not renamed, so a search for the newest one must skip it.
   std::vector<std::string> LeftBehind() const;
   absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> FindNewest() const;
   absl::StatusOr<checkpoints::PublishedCheckpoint> FindUpTo(Round round) const;
@@ -188,16 +192,16 @@ class CheckpointKeeper {
   const std::vector<std::string> folders_;  // the root and the fallback, if they are given
   const Deps deps_;
   int64_t lease_revision_;
-  // True: this process has published a checkpoint. Then a restart of the cluster goes back to it,
-  // whatever the flags say about the start. The members from here to watched_path_ are used by the
-  // executor's tasks only.
+  // True: this process has published a checkpoint. Then a restart of the cluster starts from the
+  // folders, whatever --resume says. Only the executor's tasks use the members from here to
+  // watched_path_.
   bool has_published_ = false;
   bool has_chosen_ = false;
-  // True: the job went back to a round before that of Config::resume_path. The checkpoint there is
-  // never renamed, so it must be ignored instead.
+  // True: the job has gone back to a round before the checkpoint at Config::resume_path. See
+  // LeftBehind().
   bool is_path_left_behind_ = false;
   absl::Status set_aside_;  // the result of the last SetAsideTask
-  // Path that NewestUpTo() has returned last. Empty means that no caller needs it.
+  // Path that NewestUpTo() has returned last, until the cluster is restored. Empty means none.
   std::string awaited_path_;
   std::string watched_path_;  // see Look(); empty means that there is none
   std::atomic<bool> is_looking_ = false;

@@ -295,8 +295,8 @@ TEST_F(CheckpointKeeperTest, MarksCheckpointAsCompleteAndTakesThatBack) {
   journal_ = {.journal_id = 11, .record = 80, .shard_records = {}, .is_complete = true};
   Save(2);
   EXPECT_TRUE(Choose().is_complete);
-  // The mark is changed to "not complete". It then names another journal, because a new journal may
-  // have begun since.
+  // Withdraws the mark. The task names another journal, because a new one may have begun since the
+  // save.
   keeper_->Do(
       coordinator::MarkTask{Path(2), /*is_complete=*/false, {.journal_id = 12, .number = 3}});
   EXPECT_OK(marked_);
@@ -761,8 +761,8 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
     // Number of the checkpoint that a new process starts from once `act` has succeeded. 0 means
     // that there is no checkpoint.
     int newest;
-    // Numbers of other checkpoints that a new process may start from if `act` is cut short. The
-    // newest one of the step before is always possible too.
+    // Numbers of the checkpoints that a new process may start from if `act` fails, in addition to
+    // those that were possible before `act`.
     std::set<int> meanwhile;
   };
 
@@ -811,9 +811,9 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
     };
   }
 
-  // Does all steps on a new disk, with a fault at its change number `fault_at`. Returns the numbers
-  // of the checkpoints that a process may start from afterwards. Returns an empty set if the steps
-  // made fewer changes than that.
+  // Does the steps on a new disk, of which change number `fault_at` fails, counted from 0. Returns
+  // the numbers of the checkpoints that a process may start from afterwards. Returns an empty set
+  // if the steps make at most `fault_at` changes.
   std::set<int> Run(const std::vector<Step>& steps, Fault fault, int64_t fault_at) {
     disk_ = std::make_unique<SimulatedFileSystem>();
     bool is_killed = false;
@@ -872,8 +872,9 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
     return absl::StrJoin(disk_->List(root_).value_or(std::vector<std::string>()), " ");
   }
 
-  // Tries every fault. After each fault the process ends, and `num_crashes` times the power fails
-  // as well. With Fault::kAllFrom each fault is also tried once without a power failure.
+  // Lets each change of the disk fail in turn. After each fault the process ends, and the power
+  // fails, in `num_crashes` different ways. With Fault::kAllFrom, also tries each fault without a
+  // power failure.
   void TryEvery(Fault fault, uint64_t num_crashes) {
     const std::vector<Step> steps = Steps();
     int64_t fault_at = 0;

@@ -47,7 +47,7 @@ uint64_t CoordinatorJournal::Keep(std::string record, bool is_whole,
   const uint64_t number = begins_segment
                               ? writer_->BeginSegment(std::move(entry), std::move(durable))
                               : writer_->Append(std::move(entry), std::move(durable));
-  // This also removes the segments of earlier processes.
+  // Also removes the segments of earlier processes.
   if (is_whole) writer_->RemoveBefore(number);
   return number;
 }

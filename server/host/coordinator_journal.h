@@ -22,9 +22,9 @@ namespace lodestar::host {
 // The class is thread-safe.
 class CoordinatorJournal {
  public:
-  // A new segment is begun once the current one is larger than kSegmentBytes, and larger than
-  // kWholesPerSegment times its first record. So whole records are a small part of what is written.
-  // Segments before the last whole record are removed.
+  // A new segment begins once the current one is larger than both kSegmentBytes and
+  // kWholesPerSegment times the last whole record. So whole records are a small part of all bytes
+  // that are written. Segments before the last whole record are removed.
   static constexpr int64_t kSegmentBytes = 4 << 20;
   static constexpr int64_t kWholesPerSegment = 4;
 

@@ -115,8 +115,8 @@ absl::Status FolderFence::CheckSource(const shards::WeightsSource& source) const
   if (file == nullptr) return absl::OkStatus();
   std::error_code error;
   if (fs::is_directory(file->path, error)) {
-    // The files of a model in Hugging Face's cache are links. They are allowed here, because this
-    // server's operator has named the folder.
+    // If this server's operator has named this very folder, links in it are allowed: the files of a
+    // model in Hugging Face's cache are links.
     if (IsNamed(file->path, /*itself=*/true)) return CheckForm(file->path);
     return CheckCheckpoint(file->path);
   }

@@ -5,11 +5,13 @@
 // program that takes the coordinator's place could name any file of this machine.
 //
 // If this server's operator has named folders and files, only these, and what is below them, may be
-// read and written. If none is named, paths must have the form of Lodestar's own paths:
-//   A save goes into "round-00001234.<try>.tmp" in a folder whose LOCK the coordinator holds.
-//   What is read is a checkpoint, "round-00001234", or a safetensors file.
-// Paths are absolute and without "..", and no link is followed at their end or within a checkpoint.
-// In a folder of weights that the operator has named itself, links are followed.
+// read and written. If the operator has named none, these rules hold instead:
+// - The coordinator must hold the LOCK of a folder for saves.
+// - Only checkpoints, with names like "round-00001234", and safetensors files are read.
+//
+// In both cases paths are absolute and without "..". A save goes into a directory with a name like
+// "round-00001234.<try>.tmp". A checkpoint has no links, unless the operator has named its folder
+// as one of weights to start from.
 #pragma once
 
 #include <string>
@@ -27,7 +29,8 @@ class FolderFence {
   // working directory.
   explicit FolderFence(std::vector<std::string> named);
 
-  // If a check fails, it returns FailedPrecondition, naming the path and what would be allowed.
+  // Checks the source of weights that an assignment names. If this or another check fails, it
+  // returns FailedPrecondition, naming the path and what would be allowed.
   absl::Status CheckSource(const shards::WeightsSource& source) const;
   // Checks the folder that an assignment names for saves.
   absl::Status CheckFolder(const shards::SharedFolder& folder) const;

@@ -44,8 +44,9 @@ std::vector<std::string> PlacesOf(const std::string& path, const JournalBase& ba
     if (std::count(places.begin(), places.end(), place) == 0) places.push_back(std::move(place));
   };
   const bool was_in_run = WasInRun(path, base);
-  // If the checkpoint came from elsewhere and the journal has no checksum, a checkpoint of the same
-  // name may be a different one.
+  // A checkpoint of the same name in the folders of the run may be a different one. So these
+  // folders are searched only if the checkpoint was in the run's folder, or if the checksum can be
+  // compared.
   if (was_in_run || base.checksum.has_value()) {
     for (const std::string& folder : {folders.checkpoint_dir, folders.fallback_dir}) {
       if (!folder.empty()) add(absl::StrCat(folder, "/", NameOf(path)));
@@ -124,8 +125,8 @@ absl::StatusOr<bool> IsJournalOfRun(storage::FileSystem& file_system, const Jour
   if (file_system.AreSame(named, folders.checkpoint_dir) || !file_system.Exists(named)) return true;
   const auto* checkpoint = std::get_if<shards::CheckpointSource>(&base.source);
   if (checkpoint != nullptr) {
-    // Two runs with the same settings and data begin with equal checkpoints. So a copy in the
-    // folder of this run counts only if the checkpoint has left the folder that the journal names.
+    // Two runs with the same settings and data begin with equal checkpoints. So a copy in this
+    // run's folder counts only if the checkpoint is no longer in the folder that the journal names.
     const absl::StatusOr<checkpoints::Manifest> manifest =
         checkpoints::ReadManifest(file_system, checkpoint->directory);
     if (manifest.ok() && manifest->journal.is_complete) return false;

@@ -27,8 +27,7 @@ struct JournalBase {
   shards::WeightsSource source;
   // --checkpoint_dir at the time when the journal named the source. Empty means not known.
   std::string run_folder;
-  // ContentChecksum() of the checkpoint. Not set means that the release that wrote the journal had
-  // none.
+  // ContentChecksum() of the checkpoint. Not set means that the journal has none.
   std::optional<uint32_t> checksum;
 };
 
@@ -45,19 +44,25 @@ std::optional<uint32_t> ChecksumOf(storage::FileSystem& file_system,
 std::string PathAfterMove(const std::string& path, const std::string& from, const std::string& to);
 
 // Returns true if this run may go on from the journal. Returns false if the journal belongs to
-// another run whose checkpoint includes all of the journal. A journal belongs to the run whose
-// folder it names. If that folder is gone, or lacks the checkpoint that the journal goes on from,
-// we assume that the folder was moved. Blocks for the disk. Errors: FailedPrecondition (the journal
-// has rounds of another run that may be in no checkpoint).
+// another run and a checkpoint includes all of it. The journal belongs to this run in these cases:
+// - The journal lies in the folder of this run.
+// - The journal names the folder of this run, or a folder that is gone, because it was moved.
+// - The folder that the journal names lacks the checkpoint that the journal goes on from, and this
+//   run has that checkpoint.
+// - The journal names no folder, or this run has none.
+//
+// Blocks for the disk. Errors: FailedPrecondition (the journal belongs to another run, and may have
+// rounds that are in no checkpoint).
 absl::StatusOr<bool> IsJournalOfRun(storage::FileSystem& file_system, const JournalBase& base,
                                     const RunFolders& folders);
 
-// Returns the base's source with its present path: under its name in the folders of the run, or
-// where the journal says. If the journal names a checkpoint inside of the run, only the run's
-// folders are searched: a copied run never reads the folder that it was copied from. Verifies all
-// of a checkpoint. Blocks for the disk. Errors: Unavailable, naming the paths (the source is not
-// found, which an operator may repair); NotFound (the run has other checkpoints but not this one);
-// those of VerifyCheckpoint().
+// Returns the base's source with its present path. Looks in the folders of the run, and at the path
+// that the journal names. If the journal names a checkpoint inside of the run, looks only in the
+// run's folders, so that a copied run never reads the folder that it was copied from. Verifies all
+// of a checkpoint. Errors:
+// - Unavailable: the source is not found, but an operator may bring it back; names the paths
+// - NotFound: the folder has other checkpoints, but not this one
+// - those of VerifyCheckpoint()
 absl::StatusOr<shards::WeightsSource> FindBase(storage::FileSystem& file_system,
                                                const JournalBase& base, const RunFolders& folders);
 

@@ -91,8 +91,8 @@ TEST_F(JournalBaseTest, NeverReadsTheFolderThatARunWasCopiedFrom) {
   EXPECT_THAT(found.status().message(), Not(HasSubstr("journal away")));
 }
 
-// The fallback folder has a checkpoint, but the folder of the run is empty. Its disk may not be
-// mounted, so the journal must not be given up.
+// The folder of the run is empty, perhaps because its disk is not mounted. So the journal must not
+// be given up, although the fallback folder has a checkpoint.
 TEST_F(JournalBaseTest, AnEmptyRunFolderIsAnOperatorsMatterWhateverTheFallbackHas) {
   Write("/a", "weights!");
   const JournalBase base = BaseIn("/a");

@@ -173,8 +173,8 @@ ShardHost::ShardHost(int shard, const Deps& deps)
 ShardHost::~ShardHost() {
   Shutdown(absl::UnavailableError("the server stops"));
   commands_thread_.reset();
-  // A round that waits for its norm holds a reference to the shard, and the shard holds the relay
-  // in which the round waits. End() breaks this cycle.
+  // Breaks a reference cycle: a round that waits for its norm holds the shard, and the shard holds
+  // the relay with the waiting round.
   if (norms_ != nullptr) norms_->End();
 }
 
@@ -254,8 +254,8 @@ absl::StatusOr<bool> ShardHost::Recover() {
 }
 
 void ShardHost::GoOn() {
-  // ShardLoaded names the incarnation of the servers in the journal. If a newer assignment has come
-  // meanwhile, that assignment does not count as loaded.
+  // The event names the incarnation of the servers in the journal. If a newer assignment has come
+  // meanwhile, the event does not report that assignment as loaded.
   deps_.reports->OnEvent(
       shards::ShardLoaded{deps_.log->beginning()->assignment.server_incarnation, absl::OkStatus()});
   recovered_observer_->Begin();
@@ -369,9 +369,9 @@ void ShardHost::Assign(const shards::AssignCommand& command) {
     server_incarnation_ = command.server_incarnation;
     if (!is_shut_down_) std::swap(current_, current);
   }
-  // The old shard is destroyed later, on another thread, because its destructor waits for its
-  // updates. If such an update has just diverged, it reports that to the coordinator, and waits for
-  // the coordinator's lock. The coordinator holds that lock while it calls this function.
+  // Destroys the old shard later, on another thread. Its destructor waits for its updates, and an
+  // update that diverges waits for the coordinator's lock. The coordinator holds that lock during
+  // this call.
   commands_->Schedule([this, assignment = command, old = std::move(current)]() mutable {
     if (old.ok()) (*old)->Shutdown(absl::AbortedError("the servers start again; register again"));
     old = absl::UnavailableError("ended");  // frees the memory before another shard is built
@@ -462,8 +462,8 @@ absl::StatusOr<int64_t> ShardHost::CheckResources(const shards::AssignCommand& a
   // If the shard took more than the machine or the control group has, the system would end this
   // process.
   const int64_t max_bytes = host.total_bytes;
-  // This is checked only once: later, the available memory no longer includes what this process has
-  // taken and will use again.
+  // The estimate is compared with the available memory only once. Later, the available memory no
+  // longer includes what this process has taken and will use again.
   if (std::exchange(has_checked_resources_, true)) return max_bytes;
   const plan::ShardMemory memory =
       plan::EstimateShardMemory(assignment.job, num_elements, deps_.staging_bytes);
@@ -497,7 +497,7 @@ void ShardHost::Save(const shards::SaveCommand& command) {
       if (log == nullptr) return write(std::move(state));
       log->OnCaptured([write, state = std::move(state)] { write(state); });
     };
-    // Contributions to the rounds before the save are over. This server must be told, because it
+    // All contributions to the rounds before the save are over. This server may not know that: it
     // may have missed the command that opened the last of these rounds, or the loss of that round's
     // last worker.
     if (command.round.has_value()) (*current)->EndRoundsBefore(*command.round);

@@ -87,16 +87,15 @@ class ShardHost {
   // all calls on its shards.
   struct Deps {
     Executor* executor = nullptr;
-    // Executors that obey the commands and write the files. Each must run one task at a time, first
-    // in, first out, and must have run the host's tasks before the host is destroyed. Null means a
-    // thread of the host's own.
+    // `commands` obeys the commands, and `writer` writes the files. Each must run one task at a
+    // time, first in, first out, and must have run the host's tasks before the host is destroyed.
+    // Null means that the host starts a thread of its own.
     Executor* commands = nullptr;
     Executor* writer = nullptr;
     ShardReports* reports = nullptr;
     process::TraceRecorder* trace = nullptr;  // null means that nothing is traced
     storage::FileSystem* file_system = &storage::FileSystem::Real();
-    // Number by which the coordinator recognizes the state of this shard: a new number for a new
-    // process, or the number of the earlier process whose journal this process goes on with.
+    // Number of this process: a new one for each process.
     uint64_t instance_id = 0;
     ShardLog* log = nullptr;  // null means that nothing is written down
     RunFolders folders = {};  // folders in which the source of a journal is searched
@@ -117,24 +116,24 @@ class ShardHost {
   // Returns true if the log belongs to the run in Deps::folders (see host::IsJournalOfRun()), or is
   // empty.
   absl::StatusOr<bool> IsJournalOfRun() const;
-  // Takes over the state that the log has of an earlier process. Must be called before all other
-  // methods, unless IsJournalOfRun() says that the log belongs to another run. Blocks while it
-  // loads. Returns false if the log has no state, or an incomplete one. If it is incomplete, a
-  // notice is reported, and the shard begins with its first AssignCommand. Errors: those that
-  // another try or an operator may repair.
+  // Takes over the state of an earlier process from the log. Must be called before all other
+  // methods but IsJournalOfRun(), and not if that returns false. Blocks while it loads. Returns
+  // false if the log has no state, or if data is lost. If data is lost, reports a notice. In both
+  // cases the shard begins with its first AssignCommand. Errors: those that another try or an
+  // operator may repair.
   absl::StatusOr<bool> Recover() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns why Recover() found nothing complete, as a message for operators. It is empty if
   // Recover() succeeded, or if there was nothing.
   const std::string& journal_refusal() const { return journal_refusal_; }
 
-  // Goes on with what was under way, and reports the shard as loaded, because the earlier process
-  // may not have done so. Call it after Recover() has returned true, once Deps::reports is ready
-  // for calls. Before GoOn(), only notices are reported.
+  // Resumes what was under way when the earlier process ended. Also reports the shard as loaded,
+  // because the earlier process may not have done so. Must be called after Recover() has returned
+  // true, once Deps::reports is ready for calls. Before this call only notices are reported.
   void GoOn();
 
-  // Queues a command. After an AssignCommand, shard() is Unavailable until the shard has loaded.
-  // StopCommand does nothing here, because the owner of the process obeys it. `follows` is the
-  // record that the coordinator wrote to its journal for the decision that led to this command.
+  // Queues a command. `follows` is the record in the coordinator's journal of the decision that led
+  // to the command. After an AssignCommand, shard() is Unavailable until the new shard has loaded.
+  // StopCommand does nothing here, because the owner of the process obeys it.
   void Obey(const shards::ShardCommand& command, const shards::CoordinatorRecord& follows = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -142,7 +141,8 @@ class ShardHost {
   void ReplaceWeights(Round round, absl::Span<const float> weights,
                       std::function<void(const absl::Status&)> done);
 
-  // Returns the incarnation of the servers in the last AssignCommand. 0 means that there was none.
+  // Returns the number by which the coordinator recognizes the state of this shard. After Recover()
+  // it is that of the earlier process whose state goes on, otherwise Deps::instance_id.
   uint64_t server_incarnation() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns Deps::instance_id. If it stays the same over a restart, the coordinator knows that the
   // state of the shard has stayed the same too.

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kFormat = 1;
 constexpr absl::string_view kBegin = "begin";  // begins a segment
-// Record that the buckets of a save are captured. All records that the checkpoint needs come before
+// Record that marks the end of a save's captures. All records that the checkpoint needs come before
 // it.
 constexpr absl::string_view kCaptured = "captured";
 constexpr absl::string_view kBase = "base";  // a checkpoint is published
@@ -49,8 +49,8 @@ absl::StatusOr<std::optional<shard::ShardRecord>> ParseRecord(absl::string_view 
   return ShardRecordFromJson(json);
 }
 
-// Returns the round of the record's plan or contribution. The coordinator must have opened or
-// granted that round. -1 means that the record names no such round.
+// Returns the round of a plan or a contribution: its record proves that the coordinator has opened
+// or granted the round. -1 means that the record proves no round.
 int64_t RoundOf(const shard::ShardRecord& record) {
   if (const auto* plan = std::get_if<sync::RoundPlan>(&record)) return plan->round.value();
   const auto* step = std::get_if<shard::StepRecord>(&record);
@@ -136,7 +136,7 @@ absl::Status ShardLog::NoteBeginning(const journal::JournalRecord& record) {
     ASSIGN_OR_RETURN(base_, GetString(json, "directory"));
     RETURN_IF_ERROR(NoteBase(json));
     ASSIGN_OR_RETURN(needed_from_, GetUint64(json, "needed_from"));
-    // The name of a save's directory is the name of the checkpoint and a suffix.
+    // A save is written into a directory with the name of the later checkpoint and a suffix.
     for (const Mark& mark : marks_) {
       if (absl::StartsWith(mark.directory, base_ + ".")) checkpoint_bytes_ = mark.num_bytes;
     }
@@ -330,9 +330,10 @@ void ShardLog::AppendOwn(Json json, std::function<void()> durable) {
 }
 
 void ShardLog::OnPublished(const shards::PublishedCommand& published) {
-  // Records that the checkpoint includes are no longer needed. With rosters, a round that was under
-  // way during the checkpoint's save may have begun before it. So records are kept from the last
-  // save of an earlier round on. Without rosters, they are kept from the checkpoint's own save on.
+  // Records that the checkpoint includes are no longer needed. The others are kept:
+  // - With rounds, a round that was under way during the checkpoint's save may have begun before
+  //   it. So records are kept from the last save of an earlier round on.
+  // - Without rounds, records are kept from the checkpoint's own save on.
   const Mark* oldest_needed = nullptr;
   for (const Mark& mark : marks_) {
     const bool is_enough = mark.round.has_value() ? *mark.round < published.round

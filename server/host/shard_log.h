@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // ShardLog is the journal of one shard as files. It records the assignment that the shard began
-// with and what the shard has done since. It also records which records a checkpoint makes
-// unnecessary.
+// with, and what the shard has done since. Once a checkpoint is published, the records that it
+// includes are removed.
 //
 // Every segment begins with a copy of the assignment, so that older segments can be removed. A save
-// begins a segment. The records after the checkpoint are in that segment. If a round was under way
-// during the save, the earlier part of the round is in the segment before.
+// begins a segment, so all later records are in this segment or later ones. If a round was under
+// way during the save, the records of its earlier part are in older segments.
 #pragma once
 
 #include <atomic>
@@ -57,8 +57,8 @@ class ShardLog final : public shard::ShardJournal {
     std::string run_folder = {};
   };
 
-  // A Beginning is the state that an earlier process began with. This process may begin with it
-  // too.
+  // A Beginning is the state that an earlier process began with, and from which this process can go
+  // on.
   struct Beginning {
     uint64_t instance_id = 0;          // number of that process
     shards::AssignCommand assignment;  // its source is that of `base`
@@ -71,8 +71,8 @@ class ShardLog final : public shard::ShardJournal {
   // Errors: DataLoss (records are missing); Unimplemented (another release of the program has
   // written records); those of the disk.
   static absl::StatusOr<std::unique_ptr<ShardLog>> Open(const std::string& folder, Deps deps);
-  // Opens a log after Open() has found damage. No process goes on from the old files, and the first
-  // Begin() renames them to *.damaged. Errors: those of the disk.
+  // Opens a log in a folder whose files Open() has found to be damaged. No process goes on from
+  // these files. The first Begin() renames them to *.damaged. Errors: those of the disk.
   static absl::StatusOr<std::unique_ptr<ShardLog>> OpenBesideDamaged(const std::string& folder,
                                                                      Deps deps);
 
@@ -82,23 +82,23 @@ class ShardLog final : public shard::ShardJournal {
   const std::string& torn() const { return torn_; }
   using TakeRecord = absl::FunctionRef<absl::Status(const shard::ShardRecord& record,
                                                     absl::Span<const std::byte> payload)>;
-  // Passes all that was done since the beginning to `take`, in order, for ParameterShard::Replay().
-  // Returns the number of records. Errors: those of Open() and of `take`.
+  // Passes all records of the shard since the last Begin() to `take`, in order, for
+  // ParameterShard::Replay(). Returns the number of records. Errors: those of Open() and of `take`.
   absl::StatusOr<int64_t> Replay(TakeRecord take) const;
   // Must be called if no shard can go on from the journal. The next Begin() then renames the
   // journal's files to *.damaged.
   void Refuse() { is_refused_ = true; }
 
-  // Must be called before each command is obeyed. `record` is the coordinator's journal record that
-  // led to the command. The next records that are written here name the newest such record, so that
-  // a later process knows which commands were carried out. Thread-safe.
+  // Must be called before each command is obeyed. `record` is the record in the coordinator's
+  // journal that led to the command. The next records here name the newest `record`, so that a
+  // later process knows which commands this process was given. Thread-safe.
   void Follow(const shards::CoordinatorRecord& record) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
-  // Must be called after obeying a command that writes no record here. Writes a record that names
-  // the newest coordinator record of Follow(), unless an earlier record has named it.
+  // Must be called after a command for which the shard writes no record. Writes a record that names
+  // the newest `record` of Follow(), unless a record here names it already.
   void OnFollowed() ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
-  // follows() returns the newest coordinator record whose commands this shard has carried out.
-  // highest_round() returns the highest round in the records of this incarnation of the servers; -1
-  // means that there is none.
+  // follows() returns the newest record of the coordinator that was passed to Follow(), in this or
+  // an earlier process. highest_round() returns the highest round in the records of this
+  // incarnation of the servers; -1 means that there is none.
   shards::CoordinatorRecord follows() const ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
   int64_t highest_round() const ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
 
@@ -108,9 +108,9 @@ class ShardLog final : public shard::ShardJournal {
              std::function<void()> durable);
   // Begins a segment for a save. Must be called before the buckets are captured.
   void OnSave(const shards::SaveCommand& save);
-  // Must be called when the buckets are captured. The checkpoint must not count before `durable` is
-  // called: a process that goes on from the checkpoint also needs the records that were written
-  // together with the captures.
+  // Must be called once the buckets are captured. The checkpoint must not count before `durable` is
+  // called. A process that goes on from the checkpoint also needs the records that were written
+  // during the captures, and `durable` is called once they are on disk.
   void OnCaptured(std::function<void()> durable);
   // Must be called when a checkpoint is published. Removes the records that are no longer needed.
   void OnPublished(const shards::PublishedCommand& published);
@@ -125,8 +125,9 @@ class ShardLog final : public shard::ShardJournal {
   uint64_t durable() const { return writer_->durable(); }
   // Returns the number of the first segment that this process writes.
   uint64_t first_segment() const { return first_segment_; }
-  // Returns the number of bytes that were written after the newest checkpoint. A restart reads
-  // these bytes. It also reads the part of a round that was under way at the checkpoint.
+  // Returns the number of bytes that were written since the save of the newest checkpoint. A
+  // restart reads these bytes, and also the earlier part of a round that was under way during that
+  // save.
   int64_t bytes_since_checkpoint() const { return num_bytes_ - checkpoint_bytes_; }
 
  private:

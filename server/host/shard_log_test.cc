@@ -453,7 +453,8 @@ TEST_F(ShardLogTest, NamesTheCheckpointSoThatItIsFoundAfterAMove) {
   const std::optional<uint32_t> checksum =
       ChecksumOf(disk_, shards::CheckpointSource{"/checkpoints/round-00000001"});
   ASSERT_TRUE(checksum.has_value());
-  // The segment that the second save began also names the checkpoint that the log goes on from.
+  // The save at the end of this loop is not published. Its segment, too, must name the checkpoint
+  // that the log goes on from.
   for (int process = 0; process < 2; ++process) {
     EXPECT_FALSE(Start(5, "/moved").ok()) << "the moved folder is empty";
     ASSERT_TRUE(process_->log->beginning().has_value());
