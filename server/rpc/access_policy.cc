@@ -49,7 +49,7 @@ absl::Status CheckAccess(const security::Identity& caller, absl::string_view met
       if (role == caller.role) return absl::OkStatus();
       absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", security::RoleName(role));
     }
-    // A viewer is a person, and may ask an operator to make the call.
+    // Only a viewer is a person, who may ask an operator for more rights.
     const bool may_ask =
         caller.role == kViewer && absl::StrContains(allowed, security::RoleName(kOperator));
     return absl::PermissionDeniedError(absl::StrCat(

@@ -23,8 +23,8 @@ namespace {
 
 constexpr size_t kMaxReasonBytes = 256;
 
-// Maximum time to set checkpoints aside, and to read and verify the checkpoint that the job goes
-// back to.
+// Maximum time of a rollback: to set checkpoints aside, and to read and verify the one to go back
+// to.
 constexpr absl::Duration kRollBackPatience = absl::Minutes(30);
 
 constexpr absl::Duration kCheckpointPatience = absl::Minutes(10);
@@ -45,13 +45,14 @@ v1::StopReply ReplyOf(const coordinator::JobOutcome& ending, const std::string& 
     reply.set_saved_path(ending.saved->path);
   } else {
     reply.set_not_saved(std::string(ending.saved.status().message()));
-    // FailedPrecondition means that there was nothing to save, or no place to save it to.
+    // If the save has failed with FailedPrecondition, there was nothing to save, or no place to
+    // save to.
     reply.set_is_lost(!absl::IsFailedPrecondition(ending.saved.status()));
   }
   return reply;
 }
 
-// Waits for the end of the job, and answers the call with it.
+// Returns an attempt that answers the call of Stop once the job has ended.
 CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUnaryReactor* reactor,
                                        v1::StopReply* reply) {
   return [=](coordinator::Coordinator& coordinator, absl::Time now,
@@ -329,8 +330,8 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
                                              v1::RollBackReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   disk_.Schedule([this, reactor, request, reply, who = WhoCalls(*context)] {
-    // The check comes before the search, because a checkpoint that was found is protected from
-    // removal until the job has gone back to it.
+    // Checks this before the search: a checkpoint that the search has found is not removed until
+    // the job has gone back to it.
     const absl::Status may = CheckMayRollBack(*request);
     if (!may.ok()) return reactor->Finish(wire::ToGrpcStatus(may));
     const absl::StatusOr<checkpoints::PublishedCheckpoint> found =

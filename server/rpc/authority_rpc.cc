@@ -39,7 +39,7 @@ absl::Status CheckRequestSize(const std::string& request) {
                                                  " bytes; allowed are at most ", kMaxRequestBytes));
 }
 
-// Returns when the requested certificate begins. `Request` is EnrollRequest or RenewRequest.
+// Returns from when the requested certificate is valid. `Request` is EnrollRequest or RenewRequest.
 template <typename Request>
 authority::CertificateAuthority::Beginning BeginningFor(const Request& request) {
   return request.begins_early() ? authority::CertificateAuthority::Beginning::kWithAuthority

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// BulkCalls knows the state of the bulk calls under way, for clients that ask because they have
-// seen no progress. A client gives its call a number in the metadata
-// (proto/parameter_service.proto). A call without a number, or with a number that is in use, is not
-// known here.
+// Registers a call that begins. StateOf() returns its state until the call ends or the returned
+// object is destroyed.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -24,7 +22,7 @@ class BulkCall {
  public:
   void set_phase(v1::CallState::Phase phase) { phase_.store(phase, std::memory_order_relaxed); }
   void AddBytes(uint64_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
-  // Ends the call. From now on state() is empty, whatever other code does with this object.
+  // Ends the call: from now on state() is empty, even if the phase or the bytes still change.
   void End() { is_over_.store(true, std::memory_order_relaxed); }
   v1::CallState state() const {
     v1::CallState state;

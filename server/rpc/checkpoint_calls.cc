@@ -15,7 +15,8 @@ namespace {
 using Occasion = CoordinatorStrand::Occasion;
 using Outcome = std::optional<absl::StatusOr<checkpoints::PublishedCheckpoint>>;
 
-// Delivers the outcome. If there is no outcome and the call is over, delivers the reason instead.
+// Returns the delivery of the outcome. If there is no outcome yet, returns null for kChange, and
+// the delivery of an error for the other occasions.
 CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& outcome,
                                     Occasion occasion, const std::string& unfinished) {
   const auto finish = [done](const absl::StatusOr<checkpoints::PublishedCheckpoint>& answer) {
@@ -35,8 +36,9 @@ CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& o
   return finish(absl::UnavailableError("the coordinator is stopping"));
 }
 
-// Returns the checkpoint that the job has gone back to. `rounds_done` is the number of rounds that
-// were done before.
+// Returns the checkpoint that the job has gone back to. `rounds_done` is the number of rounds
+// before the rollback. Errors: DataLoss (the job has not gone back to a checkpoint of at most
+// `round` rounds).
 absl::StatusOr<RolledBack> WhereItIsBack(const coordinator::Coordinator& coordinator, Round round,
                                          int64_t rounds_done, absl::Time now) {
   const std::optional<model::ResumeSnapshot> resumed = coordinator.Snapshot(now).resumed;
@@ -75,16 +77,16 @@ void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, Checkpoi
 
 void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::string& reason,
                         absl::Duration patience, CheckpointDone done) {
-  // The save gets the rest of `patience`, which counts from the first attempt.
+  // The save gets what is left of `patience` since the first attempt.
   strand.Await(
       asker, patience,
       [=, until = absl::InfiniteFuture(), begun_in = uint64_t{0}](
           coordinator::Coordinator& coordinator, absl::Time now, Occasion occasion) mutable {
         const bool is_first = until == absl::InfiniteFuture();
-        // If the servers have gone back to a checkpoint since the save was begun, the coordinator
-        // has forgotten the save, and it is begun again. If they have not, but the save is
-        // forgotten, another process has replaced the server that asked. Then the save is not begun
-        // again.
+        // Begins the save at the first attempt. If the servers have gone back to a checkpoint
+        // since, the coordinator has forgotten the save, so begins it again. If the save is
+        // forgotten for another reason, another process has replaced the server that asked, so does
+        // not begin it again.
         const uint64_t life = coordinator.server_incarnation();
         if (occasion == Occasion::kChange &&
             (is_first || (life != begun_in && !coordinator.has_begun_last_save()))) {

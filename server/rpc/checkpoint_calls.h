@@ -23,10 +23,11 @@ using CheckpointDone = std::function<void(const absl::StatusOr<checkpoints::Publ
 void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, CheckpointDone done);
 
 // Takes the checkpoint after which no worker gets work any more: see Coordinator::BeginLastSave().
-// `asker` is a server that may ask again; only its last call is answered. 0 means that the caller
-// asks only once. Errors: those of Coordinator::LastSaveOutcome(); DeadlineExceeded (after
-// `patience`; the text says what is in no checkpoint); Unavailable (the strand has stopped without
-// a checkpoint, or the asker has asked again).
+// `asker` is the number of a server that may ask again: its later call replaces its earlier one. 0
+// means that the caller asks only once. Errors:
+// - DeadlineExceeded: `patience` is over; the text says what is in no checkpoint
+// - Unavailable: the strand has stopped without a checkpoint, or a later call has replaced this one
+// - those of Coordinator::LastSaveOutcome()
 void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::string& reason,
                         absl::Duration patience, CheckpointDone done);
 
@@ -38,12 +39,14 @@ struct RolledBack {
 };
 using RollBackDone = std::function<void(const absl::StatusOr<RolledBack>&)>;
 
-// Rolls the job back: see Coordinator::RollBack(), with its errors. `done` is called once. On
-// success it is called when the roll-back is on disk, so that no later process can go on from the
-// undone rounds. Errors also: FailedPrecondition (the job has failed or was stopped meanwhile);
-// DataLoss (the job has not gone back to a checkpoint of at most `round` rounds); DeadlineExceeded
-// (after `patience`); Unavailable (the strand stops meanwhile); those of
-// CoordinatorStrand::RunOrder(). After an error of RunOrder() the job may still go back later.
+// Rolls the job back: see Coordinator::RollBack(). Calls `done` once. On success, the rollback is
+// then on disk, so that no later process can go on from the undone rounds. Errors:
+// - FailedPrecondition: the job has failed or was stopped meanwhile
+// - DataLoss: the job has not gone back to a checkpoint of at most `round` rounds
+// - DeadlineExceeded: `patience` is over
+// - Unavailable: the strand has stopped meanwhile
+// - those of Coordinator::RollBack()
+// - those of CoordinatorStrand::RunOrder(); after such an error the job may still go back
 void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
               absl::Duration patience, RollBackDone done);
 

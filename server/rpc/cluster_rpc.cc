@@ -35,7 +35,7 @@ constexpr absl::Duration kDefaultHold = absl::Seconds(10);
 // After this time the client is told why they are not ready.
 constexpr absl::Duration kRegisterHold = absl::Seconds(3);
 constexpr absl::Duration kMaxHold = absl::Minutes(1);
-// Maximum number of registrations that wait for servers to load, or whose clients have not read the
+// Maximum number of registrations that are not answered yet, or whose clients have not read the
 // answer: in all, and of one origin.
 constexpr limits::OriginPlaces::Config kMaxHeldRegistrations = {.in_all = 1024, .of_origin = 256};
 constexpr limits::OriginPlaces::Config kMaxHeldConnections = {.in_all = 16'384, .of_origin = 4096};
@@ -129,10 +129,9 @@ bool HasRound(const messages::Grant& grant) {
          grant.kind == messages::Grant::Kind::kEvaluate;
 }
 
-// Asks the coordinator for a grant and answers the held call with it. Only the first attempt counts
-// as a sign of life, because the worker may have died before later attempts. If `is_ahead`, the
-// coordinator is asked only once all servers have the report's contribution. That attempt counts as
-// a sign of life too.
+// Returns an attempt that asks the coordinator for a grant, and answers the held call with it. Only
+// the first question counts as a sign of life, because the worker may have died before a later one.
+// If `is_ahead`, asks only once all servers have the contribution of `report`.
 CoordinatorStrand::Attempt GrantAttempt(messages::WorkerLife life,
                                         std::optional<messages::RoundReport> report,
                                         bool is_leaving, bool is_ahead, CallTrace trace,
@@ -210,7 +209,8 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
   return deps_.strand->Run(
       [&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::Status {
         // After a restart with an older journal, the coordinator may not know this incarnation and
-        // the key of its secret. Then this check returns an error before the secret is checked.
+        // the key of its secret yet. Then CheckCompared() returns an error, and the secret is not
+        // checked.
         RETURN_IF_ERROR(coordinator.CheckCompared(now));
         // If there is no such worker, the name is empty. The coordinator returns the error later.
         const std::string name = coordinator.WorkerName(life.worker);
@@ -221,8 +221,8 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
           coordinator.NoteConnection(life, context.peer());
           return claimed;
         }
-        // If the incarnation is over, that is the error that the caller must get. Its secret may
-        // have been made with another key, so a wrong secret proves nothing.
+        // If the incarnation is over, the caller must be told that instead. The secret may have
+        // been made with an older key, so a wrong one proves nothing.
         RETURN_IF_ERROR(coordinator.CheckLife(life));
         return claimed;
       });
@@ -299,9 +299,9 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
     deps_.refusals->Count(limits::LimitReached::kDeniedCalls);
     call = speaks;
   }
-  // If the registration continues an incarnation, it is accepted even while the server is being
-  // stopped. Such a worker only lost its connection, and may still hand in its work before the last
-  // checkpoint.
+  // A registration that continues an incarnation is accepted even while the server is being
+  // stopped. The worker has only lost its connection, and may still hand in its work before the
+  // last checkpoint.
   bool goes_on = false;
   const absl::Status taken =
       deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::Status {
@@ -334,7 +334,8 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   v1::RegisterRequest facts;  // facts for the log of a refusal
   facts.set_name(request->name().substr(0, membership::MembershipTable::kMaxNameBytes + 1));
   if (request->has_layout()) facts.mutable_layout();
-  // The place for large registrations is free once the call is answered and its layout is deleted.
+  // The last function below holds `large`, the place for a large registration, until the call is
+  // answered.
   auto* const reactor = new PlacedCall(std::move(held));
   deps_.strand->Await(0, kRegisterHold,
                       RegisterAttempt(*std::move(call), *std::move(claim), std::move(trace),
@@ -377,8 +378,8 @@ grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* con
   if (const absl::Status speaks = CheckSpeaksFor(*context, call->life, trace); !speaks.ok()) {
     return Answer(context, trace, speaks);
   }
-  // The heartbeat does not wait for the journal: a worker that waits for a slow disk is alive, and
-  // the answer promises nothing.
+  // The answer to a heartbeat promises nothing, so it does not wait for the journal. The worker
+  // stays alive even if the disk is slow.
   const absl::StatusOr<messages::HeartbeatAnswer> answer =
       deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
         return coordinator.Heartbeat(*call, now);
@@ -494,9 +495,9 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
   std::shared_ptr<ShardStream> old;
   const absl::Status status =
       deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::Status {
-        // While the coordinator is being stopped, a server may attach only if the same process was
-        // attached before: the last checkpoint needs that server. With a new process, the job would
-        // start over from a checkpoint.
+        // While the coordinator is being stopped, only a server process that was attached before
+        // may attach: the last checkpoint needs it. A new process would make the job go back to a
+        // checkpoint.
         const bool goes_on = coordinator.GoesOn(request.shard(), request.instance_id(),
                                                 request.server_incarnation());
         if (!goes_on) RETURN_IF_ERROR(CheckNotDraining());
@@ -520,7 +521,7 @@ void ClusterRpc::OnStreamDone(int shard, uint64_t instance_id, const ShardStream
   });
 }
 
-// The answer does not wait for the journal, because it promises nothing.
+// The call is answered without waiting for the journal, because its answer promises nothing.
 void ClusterRpc::TakeContributed(const v1::ShardReport& report) {
   deps_.strand->ReportTo([&](coordinator::Coordinator& coordinator, absl::Time) {
     std::vector<uint64_t> answerable;
@@ -563,8 +564,8 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
     TakeContributed(*request);
     return Answer(context, absl::OkStatus());
   }
-  // This call is a sign of life. The answer does not wait for the journal, because it promises
-  // nothing.
+  // A report of statistics is a sign of life. It is answered without waiting for the journal,
+  // because the answer promises nothing.
   if (request->has_stats()) {
     deps_.strand->Run([&, stats = FromProto(request->stats())](
                           coordinator::Coordinator& coordinator, absl::Time now) {

@@ -47,8 +47,8 @@ class ClusterRpc final
     // gRPC server.
     HeldConnections* held_connections = nullptr;
     Clock* clock = &Clock::Real();  // for the log
-    // True: the address of shard 0 is only this machine's host name, so workers keep the address
-    // that they have used.
+    // True: the address of shard 0 is only this machine's host name, which other machines may not
+    // know. Workers then keep the address that they have used for the registration.
     bool is_address_guessed = false;
   };
 

@@ -68,8 +68,8 @@ v1::AttachShardRequest Shard1() {
   return request;
 }
 
-// The stream and the server must be given up in one step. Otherwise the server could attach again
-// between two steps, and would be given up with its old connection.
+// The coordinator must give up the stream and the server in one step. Otherwise the server could
+// attach again in between, and its new connection would be given up, too.
 TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
   TellingClock clock;
   CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
@@ -407,9 +407,10 @@ TEST(ClusterRpcTest, StayConnectedIsAnsweredAtOnceWhereNothingFollowsFromConnect
   EXPECT_EQ(held.Await(), grpc::StatusCode::OK);
 }
 
-// There may be no command for long, for example while a client has not supplied the weights. But a
-// server that does not know that it is attached gives no sign of life. And a server that has missed
-// the last command would notice it only with the next one.
+// A command may not come for long, for example while no client has supplied the weights. So a
+// stream also carries answers that are no commands, for two reasons:
+// - Until a server knows that it is attached, it gives no sign of life.
+// - A server that has missed a command notices it by the next number.
 TEST(ClusterRpcTest, AnAttachAndEverySignOfLifeAreAnsweredOnTheStream) {
   ServedCluster cluster(TwoServers());
   grpc::ClientContext context;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // CoordinatorStrand serializes all calls of the Coordinator, which has no lock. It gives the
-// coordinator the time (RunningTime), has its effects carried out in order, and holds the calls
-// that wait for a change of its state. It has one mutex and one timer thread.
+// coordinator the time (RunningTime), and has its effects carried out in order. It keeps calls
+// whose answer must wait for a change of the coordinator's state. It has one mutex and one timer
+// thread.
 //
 // With a journal, effects and answers are held until the state that led to them is on disk. One
 // record at a time is written. Effects and answers that arise meanwhile are held until the next
@@ -35,11 +36,11 @@ class CoordinatorStrand {
  public:
   // Why a waiting call is tried again.
   enum class Occasion { kChange, kPatienceOver, kReplaced, kStopping };
-  // Sends an answer. Called once, without the lock. If `kept` is not OK, it is Unavailable and must
-  // be sent instead of the answer. This happens if the process ends before the state that led to
-  // the answer is on disk, or if an order has waited too long.
+  // Sends an answer. Called once, without the lock. If `kept` is OK, the state that led to the
+  // answer is on disk. Otherwise `kept` is Unavailable, and must be sent instead of the answer: the
+  // process ends before that, or an order has waited too long.
   using Delivery = std::function<void(const absl::Status& kept)>;
-  // Tries to find an answer. Called with the lock. Returns null to go on waiting, which is allowed
+  // Tries to find an answer. Called with the lock. Returns null to go on waiting. That is allowed
   // only if the occasion is kChange.
   using Attempt = std::function<Delivery(coordinator::Coordinator&, absl::Time now, Occasion)>;
 
@@ -55,8 +56,9 @@ class CoordinatorStrand {
   ~CoordinatorStrand();
 
   // Starts the strand. Must be called before any other method. It is separate from the constructor
-  // because answers to effects call this object. `journal` must not call back from within its
-  // calls, and must outlive all calls but Stop(). If `journal` is null, nothing is written.
+  // because answers to effects call this object. If `journal` is null, nothing is written.
+  // `journal` must outlive all calls but Stop(). Its methods must not call `durable` before they
+  // return.
   void Start(std::unique_ptr<coordinator::Coordinator> coordinator, CarryOut carry_out,
              host::CoordinatorJournal* journal = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -97,15 +99,16 @@ class CoordinatorStrand {
   // calls.
   static constexpr absl::Duration kOrderPatience = absl::Seconds(3);
 
-  // Returns Unavailable, with the journal and what is wrong with it, if an order would have to wait
-  // for the journal now.
+  // Returns Unavailable if the journal cannot be written now and `unwritable` is kRefuse. The text
+  // says what is wrong with the journal.
   absl::Status CheckCanOrder(Unwritable unwritable = Unwritable::kRefuse) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Does the same as RunAndTell(), for an operator's order, which must not wait long for a disk.
-  // Unavailable names the journal and what is wrong with it. With kRefuse it means that nothing was
-  // ordered. With kTake it means that the order was accepted, but was not on disk after
-  // kOrderPatience. Errors of `call` are returned as they are.
+  // Errors of `call` are returned as they are. Unavailable has these causes, which the text names:
+  // - The journal cannot be written, and nothing was ordered. Only with kRefuse.
+  // - The order was accepted, but was not on disk after kOrderPatience.
+  // - The strand was stopped.
   template <typename Call, typename Deliver>
   void RunOrder(Call&& call, Deliver deliver, Unwritable unwritable = Unwritable::kRefuse) {
     using Result = std::invoke_result_t<Call, coordinator::Coordinator&, absl::Time>;
@@ -132,9 +135,9 @@ class CoordinatorStrand {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Calls `attempt` at once, then after every change, and a last time when `patience` is over.
-  // Patience is measured by the clock and not by RunningTime, because the caller goes on while this
-  // process does not run. A later call with the same key replaces this one, so that a client that
-  // reconnects leaves nothing behind. Key 0 is never replaced.
+  // Patience is measured by the clock and not by RunningTime, because the client's time goes on
+  // while this process does not run. A later call with the same key replaces this one, so that the
+  // old call of a client that reconnects does not stay. Key 0 is never replaced.
   void Await(uint64_t key, absl::Duration patience, Attempt attempt) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Checks leases and patience at the present time.
@@ -145,9 +148,9 @@ class CoordinatorStrand {
   // Returns true if effects or answers are held back until the journal is on disk.
   bool awaits_journal() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Answers all waiting calls with kStopping, and every later Await() too. Ticks end and nothing is
-  // written any more: effects that wait for the journal are dropped. Joins the timer thread, so
-  // must not be called from an attempt or a delivery. Repeats are harmless.
+  // Answers all waiting calls, and every later Await(), with kStopping. Ends ticks and writes.
+  // Drops effects that wait for the journal. Joins the timer thread, so must not be called from an
+  // attempt or a delivery. Repeats are harmless.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -36,8 +36,8 @@ using ::testing::StartsWith;
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 
-// Fixture with a coordinator with a lease of 2 s, a server of shard 1 and a worker, in a process
-// that can stop running.
+// Fixture with a coordinator, a server of shard 1 and a worker. The lease is 2 s. Freeze() stands
+// for a time in which the process does not run.
 class CoordinatorStrandTest : public testing::Test {
  protected:
   CoordinatorStrandTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {
@@ -103,8 +103,8 @@ class CoordinatorStrandTest : public testing::Test {
 TEST_F(CoordinatorStrandTest, NobodyIsSilentBecauseThisProcessDidNotRun) {
   Run(absl::Seconds(1));
   Freeze(absl::Minutes(1));
-  // After the pause, a tick may come first, as here, or a call of a worker, as below. The result
-  // must be the same.
+  // After the pause, either a tick or a call of a worker may come first, with the same result. Here
+  // it is a tick.
   strand_.Tick();
   EXPECT_EQ(WorkerState(), "registered");
   EXPECT_EQ(Snapshot().shards.at(1).state, "serving");
@@ -139,7 +139,7 @@ TEST_F(CoordinatorStrandTest, ABusyProcessThatLooksLateCountsAllTime) {
   EXPECT_THAT(events_, Not(Contains(HasSubstr("did not run"))));
 }
 
-// Server 0 is told to stop, and asks for a last save. Meanwhile a new process replaces the server
+// Server 0 is being stopped, and asks for a last save. Meanwhile a new process replaces the server
 // of shard 1, so all servers go back to a checkpoint. The last save must still be answered.
 TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
   absl::StatusOr<checkpoints::PublishedCheckpoint> saved = absl::UnknownError("not answered");
@@ -162,7 +162,7 @@ TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
 }
 
 // The first process of server 1 has asked for a last save and was stopped. A second process goes on
-// with its state. The old request must not stop the job any more.
+// with the state of the first. The request of the first process must not stop the job any more.
 TEST_F(CoordinatorStrandTest, AServerThatIsBackIsNotHeldUpByTheStopOfTheProcessBefore) {
   strand_.Run([](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardDisconnected(1, 71, now);

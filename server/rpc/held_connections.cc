@@ -66,7 +66,7 @@ void HeldConnections::OnCancelled(Call& call) {
   if (!Release(call)) return;
   const messages::WorkerLife life = call.life();
   const std::string peer = call.peer();
-  // The state is read before Finish(), after which gRPC may close the file that shows the state.
+  // Reads the state before Finish(), because gRPC may then close the socket that shows the state.
   const firewall::ConnectionState state = deps_.state_of(peer);
   call.Finish(grpc::Status::CANCELLED);
   if (state != firewall::ConnectionState::kOpen) deps_.on_ended(life, peer, state);

@@ -10,11 +10,11 @@
 namespace lodestar::rpc {
 namespace {
 
-// Time that is added to a call's deadline. The coordinator answers when the patience is over, and
-// its answer says more than an exceeded deadline.
+// Time that is added to a call's deadline, so that the coordinator can answer when the patience is
+// over. Its answer says more than an exceeded deadline.
 constexpr absl::Duration kAnswerGrace = absl::Seconds(2);
 
-// Returns true if the error is only about the connection, so that another try may succeed.
+// Returns true if another call may succeed, because the connection or the attachment has failed.
 bool MayComeOtherwise(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsAborted(status) ||  // not attached, or not yet
          RemedyFor(status) == Remedy::kReconnect;
@@ -41,8 +41,8 @@ std::optional<LastSaveCalls::Outcome> LastSaveCalls::OnAnswer(const Outcome& ans
   const bool is_timed_out = absl::IsDeadlineExceeded(answer.status());
   if (is_of_now && !is_timed_out && !MayComeOtherwise(answer.status())) return answer;
   if (now < until_) return std::nullopt;
-  // If the call failed with DeadlineExceeded before its own deadline, the error is the
-  // coordinator's answer: the coordinator could not finish the save in time.
+  // A DeadlineExceeded before the call's own deadline is the coordinator's answer: it could not
+  // finish the save in time.
   if (is_of_now && is_timed_out && now - called_at_ < call_->deadline) return answer;
   return NotAnswered(is_of_now || is_timed_out
                          ? answer.status().message()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// LastSaveCalls decides how a server that was told to stop asks the coordinator for the last
-// checkpoint: it repeats the call until an answer counts. It does no I/O: its owner makes the calls
+// LastSaveCalls decides how a server that is being stopped asks the coordinator for the last
+// checkpoint. It repeats the call until an answer counts. It does no I/O: its owner makes the calls
 // and passes the time.
 #pragma once
 
@@ -20,8 +20,8 @@ class LastSaveCalls {
  public:
   using Outcome = absl::StatusOr<checkpoints::PublishedCheckpoint>;
 
-  // Maximum length of one call. A connection can lose a call without breaking. So after this time
-  // the server asks again, and the coordinator continues the save that it has begun.
+  // Maximum length of one call. A connection can lose a call without breaking, so the server then
+  // asks again. The coordinator continues the save that it has begun.
   static constexpr absl::Duration kLongestCall = absl::Seconds(10);
   // Pause between two attempts.
   static constexpr absl::Duration kPause = absl::Milliseconds(50);
@@ -39,15 +39,15 @@ class LastSaveCalls {
   Call Next(uint64_t server_incarnation, absl::Time now);
 
   // Must be called with the answer to a call. Returns the outcome of the save. If the result is not
-  // set, another attempt is due after a pause. An answer counts only if this server is still in the
-  // incarnation of the servers in which it made the call. Errors: those of the coordinator;
-  // DataLoss (no answer has come in time).
+  // set, the caller makes the next call after kPause. An answer counts only if this server still
+  // has the incarnation of the servers in which it made the call. Errors: those of the coordinator;
+  // DataLoss (no answer that counts has come in time).
   std::optional<Outcome> OnAnswer(const Outcome& answer, uint64_t server_incarnation,
                                   absl::Time now);
-  // Must be called instead of OnAnswer() if there is no connection to call over. `connection` is
-  // the reason: Aborted means that the coordinator has given up this server. The result is as in
-  // OnAnswer(). A server that has loaded nothing has nothing to save, and gets `connection` at
-  // once.
+  // Must be called instead of OnAnswer() if there is no connection. `connection` says why: Aborted
+  // means that the coordinator has given up this server. The result is as in OnAnswer(), except in
+  // two cases, which return `connection` at once: after Aborted, and if this server has loaded
+  // nothing and so has nothing to save.
   std::optional<Outcome> OnDisconnected(const absl::Status& connection, uint64_t server_incarnation,
                                         absl::Time now) const;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// LateRefusal refuses a call after a pause. Some callers repeat calls that no server needs:
-// requests far too large, or calls in the name of incarnations that are not the caller's. A caller
-// can have only a limited number of calls open at a time. So the pause limits how many answers it
-// gets per second.
+// LateRefusal refuses a call after a pause. Some callers repeat calls that are always refused:
+// requests far too large, or calls in the name of incarnations that are not the caller's. The
+// number of open calls per caller is limited. So the pause limits how many refusals a caller gets
+// per second.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -21,9 +21,8 @@ namespace lodestar::rpc {
 
 inline constexpr absl::Duration kRefusalPause = absl::Seconds(1);
 
-// A Pause calls a function once: when the pause is over, or earlier if it is cut. The function is
-// kept until the pause is destroyed, also after it was called. So the function must not own the
-// pause.
+// A Pause calls a function once: when the pause is over, or soon after Cut(). The Pause owns the
+// function until it is destroyed, so the function must not own the Pause.
 class Pause {
  public:
   void Start(absl::Duration length, std::function<void()> then) {
