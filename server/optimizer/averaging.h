@@ -17,7 +17,8 @@ namespace lodestar::optimizer {
 class Averaging final : public Optimizer {
  public:
   // `state_names` are those of the job's optimizer, so that all buckets of a shard have the same
-  // state vectors. `rule` has the same state vectors, or none: then the state stays zeros.
+  // state vectors. `rule` must have the same state vectors, or none. If it has none, the vectors
+  // stay zeros.
   Averaging(std::unique_ptr<Optimizer> rule, std::vector<std::string> state_names)
       : rule_(std::move(rule)), state_names_(std::move(state_names)) {}
 

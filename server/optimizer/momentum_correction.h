@@ -2,9 +2,9 @@
 
 // MomentumCorrection corrects a contribution that opposes the outer momentum, or hardly agrees with
 // it, before the contribution is applied. This is HeLoCo (arXiv:2606.00271), for contributions that
-// are late and computed on unlike data. The formulas are those of a reader of the paper
-// (github.com/junaidaliop/zij, docs/math/heloco.md). The paper's own text and settings were not
-// available, and may differ.
+// are late and computed on unlike data. The formulas come from notes about the paper
+// (github.com/junaidaliop/zij, docs/math/heloco.md). The paper itself was not available, so its
+// formulas and settings may differ.
 //
 // For each part of the vector, let d be the contribution, m the momentum, and c the cosine between
 // them. The confidence in d is k = |d| / (|d| + kappa * (1 - momentum) * |m|). The result is:
@@ -14,10 +14,10 @@
 //   0 <= c < keep_cosine:  |d| * u / |u|,  u = (1 - t) * d / |d| + t * m / |m|,
 //                          t = min(turn * (1 - c) * k, 1)
 //
-// (1 - momentum) * |m| is the length of a mean: in the paper momentum is a mean of contributions,
-// and here it is their sum (OuterNesterov). least_momentum is an addition of ours: if that length
-// is less than least_momentum * |d|, d stays as it is. If momentum has cancelled out, its direction
-// is only rounding.
+// The factor 1 - momentum is there because momentum is a mean of contributions in the paper, and
+// their sum here (OuterNesterov). One rule is not in the notes: if (1 - momentum) * |m| is less
+// than least_momentum * |d|, d stays as it is. The direction of such a short momentum may be only
+// rounding.
 #pragma once
 
 #include <vector>

@@ -44,7 +44,8 @@ TEST(MomentumCorrectionTest, OfWhatOpposesItThePartAlongItShrinks) {
     EXPECT_NEAR(corrected.across, 2.0 * std::sqrt(1.0 - cosine * cosine), 1e-12) << cosine;
     EXPECT_NEAR(corrected.along, 2.0 * cosine * (1.0 + cosine * 0.5), 1e-12) << cosine;
   }
-  // If the momentum is short, little is left of a contribution that opposes it.
+  // If the momentum is short, the confidence is almost 1. Then almost all of a contribution that
+  // opposes it is removed.
   const Corrected opposite = Correct(config, 1.0, -1.0, 0.01);
   EXPECT_NEAR(opposite.along, -1.0 + 1.0 / 1.005, 1e-12);
 }

@@ -14,8 +14,8 @@
 
 namespace lodestar::optimizer {
 
-// A StepPart describes one part of a step that is made in parts: see DelayedStep. Each call of
-// Apply() then gets one contribution to the mean of the step.
+// A step can be made in parts (see DelayedStep). Then each call of Apply() gets one contribution to
+// the mean of the step, and a StepPart describes the part.
 struct StepPart {
   bool is_first = true;
   bool is_last = true;

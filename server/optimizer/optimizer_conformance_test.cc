@@ -60,7 +60,7 @@ void AdamWReference(const OptimizerCall& call, double g, bool decays, ReferenceE
 }
 
 // Returns the reference for averaging. The optimizer ignores the scale of gradients, so the
-// reference divides by that scale.
+// reference divides `scaled` by that scale.
 ReferenceStep AveragingReference(bool is_of_changes) {
   return [is_of_changes](const OptimizerCall& call, double scaled, bool, ReferenceElement& e) {
     const double mean = scaled / call.gradient_scale;
@@ -165,7 +165,8 @@ std::vector<Case> Cases() {
 float Gradient(int step, int i) { return std::sin(0.7f * i + 1.3f * step) + 0.1f; }
 float Weight(int i) { return std::cos(0.3f * i); }
 
-// Returns the call of a step. Steps 2 and 3 are parts of one step, for optimizers that know parts.
+// Returns the arguments of update number `step`. Optimizers that know parts make one step of
+// updates 2 and 3.
 OptimizerCall CallOf(int step) {
   return {
       .step = step,

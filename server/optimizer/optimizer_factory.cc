@@ -23,9 +23,11 @@ std::unique_ptr<Optimizer> MakeOuterSgd(const job::JobSpec& job, double learning
   return std::make_unique<OuterSgd>(learning_rate);
 }
 
-// Returns the optimizer that makes the weights the mean of what the workers of this job send. If
-// the workers send changes, it adds the mean change. If contributions are applied one by one, a
-// worker's weights arrive here as a change too.
+// Returns the optimizer that makes the weights the mean of what the workers of this job send:
+// - If the workers send changes, it adds their mean.
+// - If contributions are applied one by one, it does the same: a worker's weights arrive as a
+//   change.
+// - Otherwise it replaces the weights by the mean of the workers' weights.
 std::unique_ptr<Optimizer> MakeMean(const job::JobSpec& job) {
   if (messages::RoundContributionKind(job) == messages::ContributionKind::kPseudoGradient ||
       job::IsAnchoredAtServer(job)) {

@@ -21,11 +21,10 @@ class OuterAverage final : public Optimizer {
              absl::Span<const params::ElementRange> decay) const override;
 };
 
-// OuterSgd makes a step along the mean d of pseudo-gradients, which are the weights that a worker
-// started from minus its new weights: w -= lr * d. With a rate of 1 the weights become the mean of
-// the workers' weights. If the servers have made changes that the workers did not know, these
-// changes stay in the weights too. It is also the servers' part of elastic averaging: see
-// IsElastic().
+// OuterSgd makes a step along the mean d of pseudo-gradients: w -= lr * d. A pseudo-gradient is the
+// weights that a worker started from minus its new weights. With a rate of 1 the weights become the
+// mean of the workers' weights, plus changes that the servers made and the workers did not know. It
+// is also the servers' part of elastic averaging: see IsElastic().
 class OuterSgd final : public Optimizer {
  public:
   explicit OuterSgd(double learning_rate) : learning_rate_(learning_rate) {}
@@ -60,9 +59,11 @@ class OuterNesterov final : public Optimizer {
 // OuterDelayedNesterov is delayed Nesterov (arXiv:2401.09135, algorithm 3 with c = 0). It makes the
 // step of OuterNesterov along the mean of several pseudo-gradients, but in parts: each
 // pseudo-gradient changes the weights when it comes. The anchor is the weights before the first
-// part. While parts are missing, w = anchor - lr * sum. With the last part, m = momentum * m + mean
-// and w = anchor - lr * (mean + momentum * m). Every bit of the result is the same as with
-// OuterNesterov from the anchor.
+// part.
+// - Every part but the last: w = anchor - lr * sum
+// - The last part: m = momentum * m + mean; w = anchor - lr * (mean + momentum * m)
+//
+// Every bit of the result is the same as with OuterNesterov from the anchor.
 class OuterDelayedNesterov final : public Optimizer {
  public:
   explicit OuterDelayedNesterov(const OuterNesterov::Config& config) : config_(config) {}
