@@ -206,7 +206,7 @@ absl::StatusOr<EndedLife> MembershipTable::Drop(WorkerId id, Incarnation incarna
 }
 
 std::vector<EndedLife> MembershipTable::EndAll(absl::string_view reason, absl::Time now) {
-  // The ids are collected first, because ending a worker may forget others.
+  // Collects the ids first, because EndLife() may remove other workers from workers_.
   std::vector<WorkerId> alive;
   for (const auto& [id, worker] : workers_) {
     if (worker.is_alive()) alive.push_back(id);
@@ -221,7 +221,7 @@ std::vector<EndedLife> MembershipTable::EndAll(absl::string_view reason, absl::T
 }
 
 std::vector<EndedLife> MembershipTable::Expire(absl::Time now) {
-  // The ids are collected first, because ending a worker may forget others.
+  // Collects the ids first, because EndLife() may remove other workers from workers_.
   std::vector<WorkerId> silent;
   for (const auto& [id, worker] : workers_) {
     if (worker.is_alive() && now - worker.renewed_at > config_.lease) silent.push_back(id);

@@ -13,14 +13,15 @@
 //                     |   Drop: it must go     |
 //                     +------> kDropped <------+
 //
-// If a worker registers again with the same name and instance during an incarnation, that is a
-// reconnect and changes nothing. The view changes exactly when the set of members does. A name
-// keeps its id as long as it is remembered. Of the workers whose incarnation has ended, the last
-// kMaxEnded are remembered.
+// If a worker registers again with the same name and instance during its incarnation, it reconnects
+// and nothing changes. The view changes exactly when the set of members does. A name keeps its id
+// as long as the table remembers the name. Of the workers whose incarnation has ended, the table
+// remembers the last kMaxEnded.
 //
-// Strangers are names that have never joined since this process knows them. They cannot use up the
-// places of other workers. Of the living strangers, the kMaxWaiting that registered last may go on.
-// Of those that have ended, the last kMaxEndedStrangers are remembered.
+// Strangers are workers with new names that have never joined. They cannot use up the places of
+// other workers, because the table keeps only:
+// - the kMaxWaiting living strangers that registered last
+// - the last kMaxEndedStrangers of those whose incarnation has ended
 #pragma once
 
 #include <cstdint>
@@ -109,13 +110,13 @@ class MembershipTable {
 
   explicit MembershipTable(const Config& config) : config_(config) {}
   // Returns a table that knows the names of `state`, without living workers: all must register
-  // again. New incarnations start above `floor`. `floor` must not be below any incarnation that was
-  // ever given, even after the checkpoint was written. Errors: InvalidArgument (repeated names, or
-  // ids that do not ascend).
+  // again. New incarnations are higher than `floor`. So `floor` must be at least the highest
+  // incarnation that was ever given, also after the checkpoint was written. Errors: InvalidArgument
+  // (repeated names, or ids that do not ascend).
   static absl::StatusOr<MembershipTable> Restore(const Config& config, const MembershipState& state,
                                                  Incarnation floor, absl::Time now);
-  // Takes over from `former` which workers have ended. `former` is newer than the restored state.
-  // The job does not wait for these workers to come back.
+  // Copies from `former` which workers have ended, because `former` is newer than the restored
+  // state. So the job does not wait for these workers to come back.
   void RememberEnds(const MembershipTable& former);
   MembershipState Export() const;
   // Returns the highest incarnation that was given to a worker.
@@ -156,8 +157,8 @@ class MembershipTable {
   // Ends the incarnation even if the worker does not want to leave. Errors: Aborted.
   absl::StatusOr<EndedLife> Drop(WorkerId id, Incarnation incarnation, absl::string_view reason,
                                  absl::Time now);
-  // Ends all incarnations, because the servers' state is lost and nothing replaces it. Returns them
-  // ascending by id.
+  // Ends all incarnations, because the servers have lost their state. All these workers count as
+  // away until they register again. Returns the ended incarnations, ascending by id.
   std::vector<EndedLife> EndAll(absl::string_view reason, absl::Time now);
   // Ends the incarnations whose lease is over, and those of surplus strangers. Returns them
   // ascending by id.
@@ -166,7 +167,7 @@ class MembershipTable {
   // Checks that this incarnation goes on. Errors: Aborted.
   absl::Status Check(WorkerId id, Incarnation incarnation) const;
   ViewId view() const { return view_; }
-  // Returns how many lives have begun and ended in this table.
+  // Returns the number of lives that have begun in this table plus the number that have ended.
   int64_t num_life_changes() const { return num_life_changes_; }
   // Both functions return null if there is no such worker.
   const WorkerRecord* Find(WorkerId id) const;

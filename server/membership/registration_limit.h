@@ -22,9 +22,9 @@ std::string PeerOrigin(absl::string_view peer);
 
 class RegistrationLimit {
  public:
-  // Maximum numbers of registrations per minute. After a minute without any, all of them may come
-  // at once. If a large fleet behind one address starts together, its last worker is registered
-  // after some minutes.
+  // Maximum numbers of registrations per minute. An origin that was silent for a minute may use its
+  // whole number at once. If a large fleet behind one address starts together, its last worker is
+  // registered after some minutes.
   struct Config {
     double per_origin = 600;
     double from_loopback = 6000;
