@@ -13,20 +13,23 @@
 
 namespace lodestar::server {
 
-// Returns true if --journal_dir has a journal of the coordinator for another number of servers. If
-// so, this server cannot go on from its own journal, and the server of shard 0 may still need that
-// journal. Blocks for the disk. Errors: those of files; those of the journal's format, which may be
-// temporary while another process writes the journal.
+// Returns true if the coordinator's journal in --journal_dir is for another number of servers than
+// `config`. The journal of this server's shard must then stay as it is, because the server of shard
+// 0 may still need it. Blocks for the disk. Errors: those of files and of the journal's format. An
+// error of the format may be temporary while another process writes the journal.
 absl::StatusOr<bool> IsBesideOtherDivision(storage::FileSystem& disk, const ServerConfig& config);
 
-// Saves what the journals of the former servers have as a checkpoint, from which any number of
-// servers can go on. Starts the former servers within this process, on loopback, without workers,
-// and then ends them, the coordinator last. They use the folders of `config`, which no other
-// running server may use. If the process is killed meanwhile, the next process can do the same
-// again. `refusal` says why the servers of `config` cannot go on from the journals. Blocks until
-// the checkpoint is published. Errors, each with `refusal`: FailedPrecondition (not all journals
-// are in --journal_dir); AlreadyExists (a running server holds a journal); those of
-// Server::Create() and Server::SaveWithoutWorkers(); Cancelled (interrupted).
+// Saves a checkpoint of all that the journals of the former servers have. Any number of servers can
+// go on from it. For that, starts the former servers within this process, on loopback and without
+// workers, and ends them again. No other running server may use the folders of `config`. If the
+// process is killed meanwhile, the next process can call this again. `refusal` says why the servers
+// of `config` cannot go on from the journals. Blocks until the checkpoint is published. Errors,
+// with `refusal` except for Cancelled:
+// - FailedPrecondition: a journal is missing in --journal_dir, or is not that of the last run
+// - AlreadyExists: a running server holds a journal
+// - DataLoss: the former servers have gone back to an earlier round
+// - Cancelled: the call was interrupted
+// - those of Server::Create() and Server::SaveWithoutWorkers()
 absl::Status SaveFormerDivision(const ServerConfig& config, const Server::Deps& deps,
                                 const absl::Status& refusal);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Finds flags that were given to a server and have no effect, because of what other flags say. An
-// operator who gives a flag wants an effect. Therefore the server refuses to start, instead of
-// training another job than the operator meant. Does no I/O.
+// Finds flags that were given to a server and have no effect because of other flags. If there is
+// such a flag, the server refuses to start, because it would train another job than the operator
+// meant. Does no I/O.
 #pragma once
 
 #include <set>
@@ -13,10 +13,9 @@
 
 namespace lodestar::server {
 
-// Checks that every given flag has an effect. `given` has the names of the flags that were given,
-// whatever their values. On a server that is not the coordinator, flags that only the coordinator
-// reads are ignored. Errors: InvalidArgument, naming each flag that has no effect in `config`, and
-// which flags would give it one.
+// Checks that every flag in `given` has an effect, whatever its value. On a server that is not the
+// coordinator, does not check flags that only the coordinator reads. Errors: InvalidArgument,
+// naming each flag that has no effect in `config`, and which flags would give it one.
 absl::Status CheckNoneIsIdle(const std::set<std::string>& given, const ServerConfig& config);
 
 }  // namespace lodestar::server

@@ -19,7 +19,7 @@ namespace lodestar::server {
 
 class PageAccess {
  public:
-  // Method that stands for all orders: callers that may call it may give every order.
+  // Method that stands for all orders: a caller that may call this method may give every order.
   static constexpr char kOrderMethod[] = "/lodestar.v1.AdminService/Pause";
 
   struct Deps {
@@ -39,9 +39,10 @@ class PageAccess {
 
   explicit PageAccess(Deps deps) : deps_(std::move(deps)) {}
 
-  // Returns the caller if it may do `deed`. A token takes precedence over a certificate, because
-  // browsers show certificates without being asked. `shown.token` is a join string, or the part
-  // after its hash: ID.SECRET. For the errors see HttpAccess.
+  // Returns the caller if it may do `deed`: look at the pages, or give an order. If both a token
+  // and a certificate are shown, the token counts, because browsers show certificates without being
+  // asked. `shown.token` is a join string, or the part after its hash: ID.SECRET. For the errors
+  // see HttpAccess.
   absl::StatusOr<http::HttpCaller> Judge(const http::HttpCredentials& shown,
                                          http::HttpDeed deed) const;
 

@@ -24,8 +24,9 @@ namespace {
 
 constexpr size_t kMaxTextBytes = 256;
 
-// Checks that the form has no fields but `fields`, and no long texts. Otherwise an order with a
-// misspelt field would be obeyed without that field. Errors: InvalidArgument, naming the field.
+// Checks that the form has only fields of `fields`, with at most kMaxTextBytes each. Otherwise an
+// order with a misspelt field would be obeyed without that field. Errors: InvalidArgument, naming
+// the field.
 absl::Status CheckForm(const http::HttpQuery& form, const std::vector<std::string>& fields) {
   for (const auto& [name, value] : form) {
     const std::string shown = PeerText(name, kMaxTextBytes);

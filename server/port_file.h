@@ -20,9 +20,11 @@ namespace lodestar::server {
 // The file of this process. It is removed with this object. The class is not thread-safe.
 class PortFile {
  public:
-  // Removes what an earlier process has left at `path`. The file of a running process stays,
-  // because this process may be a standby with the same flags. An empty file stays too. An empty
-  // path does nothing. Errors: InvalidArgument (the existing file holds no port); those of
+  // Removes the file that an ended process has left at `path`. These files stay:
+  // - the file of a running process, because this process may be a standby with the same flags
+  // - an empty file
+  //
+  // An empty path does nothing. Errors: InvalidArgument (the file holds no port); those of
   // CheckOutput(). All of them name the flag and the path.
   static absl::Status Clear(const std::string& path);
   // Writes `port` and a line end. Readers see either no file or the complete file. An empty path

@@ -67,7 +67,7 @@ TEST_F(PortFileTest, IsThereAsLongAsItsProcessRunsInOrder) {
 }
 
 TEST_F(PortFileTest, KeepsTheFileOfAProcessThatRuns) {
-  // A lock belongs to an open file, and not to a process. So this process can stand for two.
+  // A lock belongs to an open file, and not to a process. So this test can play two processes.
   ASSERT_OK_AND_ASSIGN(std::optional<PortFile> server, PortFile::Write(path_, 4711));
   EXPECT_OK(PortFile::Clear(path_));
   EXPECT_THAT(Text(), IsOkAndHolds("4711\n"));

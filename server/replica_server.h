@@ -36,9 +36,12 @@ class ReplicaServer {
     std::function<bool()> is_interrupted = [] { return false; };
   };
 
-  // Opens the port and serves from now on. Errors: InvalidArgument (config); Unavailable (the
-  // port); AlreadyExists (another process uses a folder); FailedPrecondition (a server, not a
-  // replica, has used a folder); those of files and of PortFile.
+  // Opens the port and begins to serve. Errors:
+  // - InvalidArgument: the config is bad
+  // - Unavailable: the port cannot be opened
+  // - AlreadyExists: another process uses a folder
+  // - FailedPrecondition: a folder was used by a server, and not by a replica
+  // - those of files and of PortFile
   static absl::StatusOr<std::unique_ptr<ReplicaServer>> Create(const ServerConfig& config,
                                                                const Deps& deps);
   ~ReplicaServer();
@@ -56,8 +59,8 @@ class ReplicaServer {
   absl::Status Start();
   absl::StatusOr<replica::ReplicaStore::Deps::Lock> Lock(const std::string& folder);
   void Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns Unavailable, saying that this process is a replica and no server. With a leader lease,
-  // it may become a server later.
+  // Returns the error for calls that only a server answers. It is Unavailable, because with a
+  // leader lease this process may become a server later.
   absl::Status NoServer() const;
 
   const ServerConfig config_;

@@ -72,7 +72,8 @@ class EventSource {
   uint64_t sent_version_ = ~uint64_t{0};
 };
 
-// RecentReadiness answers callers that have shown no token and no certificate. It is thread-safe.
+// RecentReadiness gives probes without credentials an answer that is at most a second old. It is
+// thread-safe.
 class RecentReadiness {
  public:
   RecentReadiness(std::function<v1::ClusterStatus()> read_status, Clock* clock)

@@ -31,10 +31,10 @@ namespace lodestar::http {
 using JobOrders = std::map<std::string, std::function<absl::StatusOr<std::string>(
                                             const HttpQuery&, const std::string& caller)>>;
 
-// Returns the routes. `history` must outlive them. `read_status` is called from any thread. For
-// `order_key` see HttpRoutes. /healthz and /readyz are open to callers without credentials, such as
-// probes. Their answers give no reason. They use a status that is read at most once a second of
-// `clock`, however many callers ask.
+// Returns the routes of the pages. `history` must outlive them. `read_status` is called from any
+// thread. For `order_key` see HttpRoutes. /healthz and /readyz are open to callers without
+// credentials, such as probes. Such a caller is not told why workers cannot train. The status for
+// these callers is read at most once a second of `clock`.
 HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
                        const status::HistoryRecorder* history, const JobOrders& orders = {},
                        const std::string& order_key = "", Clock* clock = &Clock::Real());

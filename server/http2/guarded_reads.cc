@@ -87,7 +87,7 @@ class GuardedSockets {
     return found == sockets_.end() ? nullptr : found->second;
   }
 
-  // Returns false if the file that was guarded has been closed, and another file has its number.
+  // Returns false if the guarded file has been closed, and `fd` is now the number of another file.
   static bool IsSame(int fd, const Socket& socket) {
     struct stat now = {};
     return fstat(fd, &now) == 0 && now.st_dev == socket.identity.st_dev &&
@@ -117,8 +117,8 @@ class EndedConnections {
     if (fstat(fd, &status) != 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
       return;
     }
-    // TCP_CLOSE here means that the peer has reset the connection, or that retransmissions or
-    // probes have failed. In the latter case the counters are not 0.
+    // TCP_CLOSE means that the peer has reset the connection, or that retransmissions or probes
+    // have failed. If they have failed, their counter is not 0.
     const bool was_reset =
         info.tcpi_state == TCP_CLOSE && info.tcpi_retransmits == 0 && info.tcpi_probes == 0;
     absl::MutexLock lock(&mutex_);
@@ -186,8 +186,8 @@ class HandshakeCounter {
   FailedHandshakes failed_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Returns the text of the last error of OpenSSL. If the peer's certificate is bad, OpenSSL's result
-// for the certificate is clearer than the error, which only says that it could not be verified.
+// Returns the reason for a failed handshake. If the peer's certificate is bad, returns OpenSSL's
+// result for the certificate. OpenSSL's last error would only say that it could not be verified.
 [[maybe_unused]] absl::string_view HandshakeError(const SSL* ssl) {
   const int64_t verified = SSL_get_verify_result(ssl);
   if (verified != X509_V_OK) return X509_verify_cert_error_string(verified);
@@ -233,8 +233,8 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message, 
   return num_bytes;
 }
 
-// gRPC calls shutdown() as soon as it knows that a connection is over. Only then it ends the calls
-// of the connection.
+// gRPC calls shutdown() as soon as it knows that a connection is over, and ends the calls of the
+// connection only afterwards. So WasEndedByPeer() knows the connection when its calls end.
 __attribute__((visibility("default"))) int shutdown(int fd, int how) {
   static auto* const real = lodestar::http2::OfTheSystem<int(int, int)>("shutdown");
   lodestar::http2::EndedConnections::Instance().OnShutdown(fd);

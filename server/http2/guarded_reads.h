@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Puts an Http2Guard before what gRPC reads from its clients, notices failed TLS handshakes of
-// clients, and records which connections the other end has closed. gRPC 1.51 has no hook for that,
-// and neither its own limits nor any later code sees what the guard looks for. So this file defines
-// recvmsg(), shutdown(), SSL_read() and SSL_do_handshake(), which the gRPC library calls, and calls
-// the system's functions from them. Nothing changes for connections that are not guarded: plain
-// ones without GuardSocket(), TLS connections of clients, and those without HTTP/2. Sanitizers
-// replace the same functions, so nothing is guarded in builds with sanitizers.
+// Watches what gRPC reads from its clients, because gRPC 1.51 has no hook for that:
+// - Checks the bytes with an Http2Guard before gRPC reads them.
+// - Counts failed TLS handshakes of clients.
+// - Records which connections the other end has closed.
+//
+// For this, defines recvmsg(), shutdown(), SSL_read() and SSL_do_handshake(), which the gRPC
+// library calls, and calls the system's functions from them. Some connections are not guarded:
+// plain ones without GuardSocket(), TLS connections that this process has opened, and those without
+// HTTP/2. Sanitizers replace the same functions, so builds with sanitizers guard nothing.
 //
 // The state belongs to the process, because the library does not say for which server it calls.
 #pragma once

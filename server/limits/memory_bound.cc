@@ -15,7 +15,7 @@ constexpr int64_t kBytesPerTlsConnection = 192 << 10;
 // Memory that gRPC keeps for a call that is open and waits for its message. The number was
 // measured.
 constexpr int64_t kBytesPerCall = 12 << 10;
-// Memory of the registration's message, of its parsed form, and of a layout.
+// Memory of one large registration: its message, its parsed form and its layout.
 constexpr int64_t kBytesPerLargeRegistration = int64_t{48} << 20;
 // Memory of names, peers, devices and grants of all workers that the coordinator remembers.
 constexpr int64_t kWorkerBytes = int64_t{64} << 20;

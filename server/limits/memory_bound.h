@@ -25,8 +25,8 @@ struct MemoryBound {
   std::string Describe() const;
 };
 
-// Maximum number of large registrations at one time. Each may be parsed, and kept until servers
-// have loaded.
+// Maximum number of large registrations that are handled at one time. Their layouts may stay in
+// memory until the servers have loaded.
 inline constexpr int kMaxLargeRegistrations = 4;
 // Maximum size of a registration that counts as small. The number of small registrations is not
 // limited here, because they have no layout or a small one.

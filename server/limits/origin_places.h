@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // OriginPlaces limits how many things, such as open calls, may exist at a time: in all, and per
-// origin. An origin that takes all places that it can get leaves some places to other origins.
+// origin. So one origin cannot take all places.
 #pragma once
 
 #include <map>

@@ -16,11 +16,11 @@ namespace lodestar::limits {
 struct ServerLimits {
   int max_connections = 4096;
   int max_connections_per_address = 0;  // from one remote address; 0 means max_connections / 4
-  // Maximum number of new connections per minute from one remote address, in addition to 256 at
+  // Maximum number of new connections per minute from one remote address. 256 more may come at
   // once.
   int connections_per_minute = 600;
-  // Maximum number of registrations per minute from one remote address. In all, and from this
-  // machine, ten times as many are allowed.
+  // Maximum number of registrations per minute from one remote address. From this machine, and from
+  // all addresses together, ten times as many are allowed.
   int registrations_per_minute = 600;
   int streams_per_worker = 32;  // maximum number of open pushes and pulls of a worker
   // Size of the space for contributions that are arriving, in bytes. If it is less than two
@@ -32,11 +32,10 @@ struct ServerLimits {
   absl::Duration message_timeout = absl::Minutes(1);
 
   int connections_per_address() const;
-  // Returns how many of all connections are reserved for programs on this machine, so that psctl
-  // there has a place when others have filled the port.
+  // Returns how many of all connections are reserved for programs on this machine. So psctl can
+  // connect from here even if other machines hold all other connections.
   int connections_kept_for_this_machine() const;
-  // Returns the maximum number of open calls on one connection. A worker needs fewer calls than
-  // that.
+  // Returns the maximum number of open calls on one connection. It is more than a worker needs.
   int calls_per_connection() const { return streams_per_worker + 32; }
   int registrations_per_minute_in_all() const { return 10 * registrations_per_minute; }
 };
