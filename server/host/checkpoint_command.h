@@ -17,7 +17,8 @@
 
 namespace lodestar::host {
 
-// The class is thread-safe. The executor must have run all tasks before the object is destroyed.
+// The class is thread-safe. The executor must have run all tasks of the object before the object is
+// destroyed.
 class CheckpointCommand {
  public:
   struct Deps {
@@ -34,7 +35,7 @@ class CheckpointCommand {
 
   explicit CheckpointCommand(Deps deps) : deps_(std::move(deps)) {}
 
-  // Queues the command for the checkpoint in `folder`, after all commands that wait.
+  // Queues a run of the command for the checkpoint in `folder`.
   void Add(std::string folder) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Blocks until all queued commands are done, `patience` is over or `is_interrupted` returns true.

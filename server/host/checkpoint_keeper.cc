@@ -48,7 +48,7 @@ std::optional<absl::Duration> AgeOf(storage::FileSystem& file_system,
   return std::max(*age, absl::ZeroDuration());  // the clock of a file server may be ahead
 }
 
-// Returns a text such as "written 3m12s ago".
+// Returns a text such as ", written 3m12s ago", or an empty text if the age is not known.
 std::string AgeText(std::optional<absl::Duration> age) {
   if (!age.has_value()) return "";
   const absl::Duration shown = absl::Trunc(std::max(*age, absl::Seconds(1)), absl::Seconds(1));
@@ -293,7 +293,7 @@ absl::Status CheckpointKeeper::CheckSettings() const {
   if (!config_.resume) return CheckInitFrom();
   std::string newest_path;
   std::optional<checkpoints::Manifest> newest;
-  // The newest checkpoint that may be complete, although this process cannot read it.
+  // Newest of the checkpoints that this process cannot read, but that may be complete.
   std::optional<std::pair<Round, absl::Status>> unread;
   for (const std::string& folder : folders_) {
     ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries,
@@ -600,7 +600,7 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> CheckpointKeeper::NewestUpTo(Ro
   absl::Notification done;
   deps_.executor->Schedule([&] {
     found = FindUpTo(round);
-    // If another checkpoint is published before the caller uses this one, this one must stay.
+    // The checkpoint must stay until the caller uses it, even if another one is published before.
     if (found.ok()) awaited_path_ = found->path;
     done.Notify();
   });
@@ -658,7 +658,8 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> CheckpointKeeper::FindUpTo(Roun
       damages.push_back(absl::StrCat(entry.path, " cannot be used: ", verified.message()));
       continue;
     }
-    // If an intact checkpoint has the same round as the newest one, no damage of others matters.
+    // An intact checkpoint of the newest round will do, even if another one of that round is
+    // damaged.
     if (entry.round == entries.front().round)
       return checkpoints::PublishedCheckpoint{entry.path, entry.round};
     return absl::DataLossError(

@@ -32,8 +32,8 @@
 
 namespace lodestar::host {
 
-// CheckpointReports receives the results of tasks. Its methods are called from the keeper's
-// executor.
+// CheckpointReports receives the results of the keeper's tasks. Its methods are called from the
+// keeper's executor.
 class CheckpointReports {
  public:
   virtual ~CheckpointReports() = default;
@@ -47,7 +47,7 @@ class CheckpointReports {
   virtual void OnCheckpointGone(const std::string& path) = 0;
 };
 
-// The keeper works on an executor, one task after the other.
+// The keeper does its tasks on an executor, one after the other.
 class CheckpointKeeper {
  public:
   struct Config {
@@ -58,7 +58,8 @@ class CheckpointKeeper {
     // Path of one checkpoint. If it is given, the run resumes only from that checkpoint.
     std::string resume_path;
     std::string init_from;  // trained weights for a fresh start
-    // True: a resumed job may go on with a learning rate that is more than a tenth higher.
+    // True: the learning rate of a resumed job may be more than a tenth higher than that of the
+    // checkpoint.
     bool accepts_higher_rate = false;
     // Confirms that the folder that holds `checkpoint` still belongs to this server. Called before
     // the checkpoint gets its name, and before any other checkpoint is moved or removed.
@@ -106,8 +107,8 @@ class CheckpointKeeper {
   // that there is none. Blocks for the disk. Errors: those of files.
   absl::StatusOr<uint64_t> LastServerIncarnation() const;
 
-  // Returns the checkpoint that the cluster would be restored from, according to the manifests.
-  // Blocks for the disk. Errors: those of files.
+  // Returns the checkpoint that the cluster would be restored from. Reads only manifests. Blocks
+  // for the disk. Errors: those of files.
   absl::StatusOr<std::optional<shards::KnownCheckpoint>> Newest() const;
 
   // Returns the checkpoint that a rollback to `round` goes back to: the newest one of at most
@@ -129,7 +130,7 @@ class CheckpointKeeper {
   void Do(coordinator::CheckpointTask task);
 
  private:
-  // Returns a number that is made from the time and a random part.
+  // Returns the time in milliseconds, followed by 16 random bits.
   static uint64_t NewServerIncarnation();
   void Carry(const checkpoints::CheckpointRecord& record);
   void Carry(const coordinator::DiscardTask& task);
@@ -139,8 +140,8 @@ class CheckpointKeeper {
   absl::StatusOr<checkpoints::PublishedCheckpoint> Publish(
       const checkpoints::CheckpointRecord& record);
   // Removes the files that are no longer needed after the checkpoint `published`, and renames
-  // checkpoints of later rounds. If such a checkpoint cannot be renamed, a restart would resume
-  // from it. Then returns the text of an alarm, else an empty text.
+  // checkpoints of later rounds. If one of these cannot be renamed, returns the text of an alarm,
+  // because a restart would resume from it. Otherwise returns an empty text.
   std::string TidyUp(const std::string& published, Round round) const;
   // Checks that this server may move or remove what is at `path`. Errors: Aborted (a later leader
   // has written it); FailedPrecondition (it belongs to another run); those of
@@ -201,7 +202,8 @@ class CheckpointKeeper {
   // LeftBehind().
   bool is_path_left_behind_ = false;
   absl::Status set_aside_;  // the result of the last SetAsideTask
-  // Path that NewestUpTo() has returned last, until the cluster is restored. Empty means none.
+  // Path that NewestUpTo() has returned last. It is cleared when the cluster is restored. Empty
+  // means that there is none.
   std::string awaited_path_;
   std::string watched_path_;  // see Look(); empty means that there is none
   std::atomic<bool> is_looking_ = false;

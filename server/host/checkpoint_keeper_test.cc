@@ -121,8 +121,8 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     EXPECT_OK(choice_) << choice_.status();
     return choice_.value_or(coordinator::RestoreChoice());
   }
-  // Returns the checkpoint's directory. It is empty if the choice is to start with the first
-  // weights.
+  // Returns the directory of the checkpoint that `choice` restores, or an empty text if it restores
+  // none.
   static std::string SourceOf(const coordinator::RestoreChoice& choice) {
     const auto* const checkpoint = std::get_if<shards::CheckpointSource>(&choice.source);
     return checkpoint == nullptr ? "" : checkpoint->directory;
@@ -372,7 +372,7 @@ TEST_F(CheckpointKeeperTest, LeavesCheckpointsOfAnotherRunInFallbackAlone) {
   EXPECT_EQ(SourceOf(choice), Path(2));
   EXPECT_THAT(choice.alarm, AllOf(HasSubstr(others), HasSubstr("/other")));
   EXPECT_THAT(Choose().alarm, IsEmpty()) << "said once";
-  // If the folder of a run is gone, the run was moved.
+  // A run whose folder is gone counts as moved.
   ASSERT_OK(disk_->RemoveAll("/other"));
   StartProcess();
   EXPECT_EQ(SourceOf(Choose()), others);

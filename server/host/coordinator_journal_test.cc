@@ -65,7 +65,8 @@ TEST_F(CoordinatorJournalTest, FirstRecordOfEachProcessIsWholeAndReplacesThoseBe
     Keep("whole", /*is_whole=*/true);
     EXPECT_FALSE(journal_->wants_whole());
     Keep("change", /*is_whole=*/false);
-    // A record that was not proven to be on disk is written again first.
+    // From the second process on, the first record is one of the process before. It is written
+    // again, because it may not be on disk.
     const std::vector<std::string> records = Records();
     ASSERT_THAT(records, SizeIs(process == 0 ? 2 : 3));
     EXPECT_EQ(records.end()[-2], "whole");

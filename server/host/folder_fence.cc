@@ -58,7 +58,7 @@ absl::Status CheckIsNoLink(const std::string& path) {
                                                          : absl::OkStatus();
 }
 
-// Checks that a checkpoint has only regular files.
+// Checks that neither the checkpoint nor an entry of its directory is a link.
 absl::Status CheckHasNoLinks(const std::string& directory) {
   RETURN_IF_ERROR(CheckIsNoLink(directory));
   std::error_code error;

@@ -10,8 +10,8 @@
 // - Only checkpoints, with names like "round-00001234", and safetensors files are read.
 //
 // In both cases paths are absolute and without "..". A save goes into a directory with a name like
-// "round-00001234.<try>.tmp". A checkpoint has no links, unless the operator has named its folder
-// as one of weights to start from.
+// "round-00001234.<try>.tmp". Neither a checkpoint nor a file in it may be a link. Links are
+// allowed only in a folder of weights that the operator has named itself.
 #pragma once
 
 #include <string>
@@ -39,7 +39,8 @@ class FolderFence {
   absl::Status CheckPublished(const std::string& path) const;
 
  private:
-  // Returns true if `path` is a named path or, unless `itself`, lies below a named path.
+  // Returns true if `path` is a named path. If `itself` is false, also returns true if `path` lies
+  // below a named path.
   bool IsNamed(const std::string& path, bool itself) const;
   absl::Status CheckNamed(const std::string& path) const;
   absl::Status CheckCheckpoint(const std::string& path) const;

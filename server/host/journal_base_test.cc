@@ -28,7 +28,7 @@ class JournalBaseTest : public testing::Test {
   void Write(const std::string& folder, const std::string& bytes) {
     WriteCheckpoint(disk_, absl::StrCat(folder, "/", kName), 50, bytes);
   }
-  // Returns what a journal of the run in `folder` names, once the checkpoint exists.
+  // Returns the base of a journal of the run in `folder`. The checkpoint must exist.
   JournalBase BaseIn(const std::string& folder) {
     JournalBase base;
     base.source = shards::CheckpointSource{absl::StrCat(folder, "/", kName)};
@@ -105,7 +105,7 @@ TEST_F(JournalBaseTest, AnEmptyRunFolderIsAnOperatorsMatterWhateverTheFallbackHa
               StatusIs(absl::StatusCode::kNotFound));
 }
 
-// The journal is on a disk of its own, and --checkpoint_dir names another folder.
+// --checkpoint_dir names another folder than the journal, which is on a disk of its own.
 TEST_F(JournalBaseTest, RefusesJournalOfAnotherRun) {
   Write("/a", "weights!");
   JournalBase base = BaseIn("/a");

@@ -78,9 +78,9 @@ class NormRelay final : public shard::NormExchange {
   std::map<Round, DoneCallback> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The class is thread-safe. Commands return at once, even if the caller holds locks. They are
-// obeyed in the order given, one at a time. Files are written by another executor, so that rounds
-// go on meanwhile.
+// The class is thread-safe. Methods that take commands return at once, even if the caller holds
+// locks. Commands are obeyed in the order given, one at a time. Another executor writes the files,
+// so that rounds go on while files are written.
 class ShardHost {
  public:
   // The pointers are not owned. Their objects must outlive the host, and `executor` must outlive
@@ -122,8 +122,8 @@ class ShardHost {
   // cases the shard begins with its first AssignCommand. Errors: those that another try or an
   // operator may repair.
   absl::StatusOr<bool> Recover() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns why Recover() found nothing complete, as a message for operators. It is empty if
-  // Recover() succeeded, or if there was nothing.
+  // Returns a message for operators that says why Recover() has not taken over the state of the
+  // journal. It is empty if Recover() succeeded, or if the journal had no state.
   const std::string& journal_refusal() const { return journal_refusal_; }
 
   // Resumes what was under way when the earlier process ended. Also reports the shard as loaded,
@@ -141,11 +141,10 @@ class ShardHost {
   void ReplaceWeights(Round round, absl::Span<const float> weights,
                       std::function<void(const absl::Status&)> done);
 
-  // Returns the number by which the coordinator recognizes the state of this shard. After Recover()
-  // it is that of the earlier process whose state goes on, otherwise Deps::instance_id.
+  // Returns the incarnation of the servers in the last AssignCommand. 0 means that there was none.
   uint64_t server_incarnation() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns Deps::instance_id. If it stays the same over a restart, the coordinator knows that the
-  // state of the shard has stayed the same too.
+  // Returns the number by which the coordinator recognizes the state of this shard. After Recover()
+  // it is the number of the earlier process whose state goes on, otherwise Deps::instance_id.
   uint64_t instance_id() const { return instance_id_; }
   // Returns the current shard. Errors: Unavailable (there is no shard yet; the text says why).
   absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -182,8 +182,8 @@ TEST(ShardHostTest, ARoundThatWasNeverOpenedHereDoesNotHoldUpTheCheckpointBehind
   EXPECT_THAT(reports.saved, ElementsAre("ckpt/round-00000001.tmp"));
 }
 
-// The new process of the coordinator goes on with the same job, but holds the folder under another
-// claim.
+// A new process of the coordinator goes on with the same job, but its claim on the folder has a new
+// number. The shard must save under the new claim.
 TEST(ShardHostTest, SavesGoOnUnderACoordinatorThatWasStartedAgain) {
   InlineExecutor executor;
   RecordedReports reports;

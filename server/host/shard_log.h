@@ -77,8 +77,8 @@ class ShardLog final : public shard::ShardJournal {
                                                                      Deps deps);
 
   const std::optional<Beginning>& beginning() const { return beginning_; }
-  // Returns a message for operators about an incomplete record at the end of the journal, which was
-  // left out. Empty means that there was none.
+  // Returns a message for operators if the last record of the journal was incomplete and was left
+  // out. Empty means that it was complete.
   const std::string& torn() const { return torn_; }
   using TakeRecord = absl::FunctionRef<absl::Status(const shard::ShardRecord& record,
                                                     absl::Span<const std::byte> payload)>;
@@ -147,7 +147,7 @@ class ShardLog final : public shard::ShardJournal {
   absl::Status NoteBase(const Json& json);
   // Adds to `json` the values that NoteBase() reads.
   void DescribeBase(Json& json) const;
-  // Begins a segment. If `save` is not null, the first record has this mark.
+  // Begins a segment. If `save` is not null, the first record of the segment names that save.
   uint64_t BeginSegment(const Mark* save, std::function<void()> durable);
   // Writes a record that ShardLog itself needs, and that is no record of the shard.
   void AppendOwn(Json json, std::function<void()> durable);

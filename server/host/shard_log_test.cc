@@ -421,7 +421,7 @@ TEST_F(ShardLogTest, DamagedFilesStayAsTheyAreUntilANewLifeBeginsAndBesideItThen
   EXPECT_THAT(Start(), IsOkAndHolds(true));
 }
 
-// Memory may be short for loading, or for replaying.
+// Memory may be too short to load the checkpoint, or to replay the journal.
 TEST_F(ShardLogTest, TooLittleMemoryIsNoReasonToGiveUpTheJournal) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   Assign();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Converts the records that a shard writes to text and back. The numbers of contributions are
-// stored beside the text.
+// Converts the records that a shard writes to JSON and back. The elements of contributions are
+// stored outside of the JSON.
 #pragma once
 
 #include <string>
