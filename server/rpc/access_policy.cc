@@ -49,7 +49,8 @@ absl::Status CheckAccess(const security::Identity& caller, absl::string_view met
       if (role == caller.role) return absl::OkStatus();
       absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", security::RoleName(role));
     }
-    // Only a viewer is a person, who may ask an operator for more rights.
+    // A viewer is a person, who may ask an operator for more rights. Servers and workers are
+    // programs.
     const bool may_ask =
         caller.role == kViewer && absl::StrContains(allowed, security::RoleName(kOperator));
     return absl::PermissionDeniedError(absl::StrCat(

@@ -45,8 +45,7 @@ v1::StopReply ReplyOf(const coordinator::JobOutcome& ending, const std::string& 
     reply.set_saved_path(ending.saved->path);
   } else {
     reply.set_not_saved(std::string(ending.saved.status().message()));
-    // If the save has failed with FailedPrecondition, there was nothing to save, or no place to
-    // save to.
+    // If the error is FailedPrecondition, there was nothing to save, or no place to save to.
     reply.set_is_lost(!absl::IsFailedPrecondition(ending.saved.status()));
   }
   return reply;
@@ -109,8 +108,8 @@ class PlacedAnswer final : public grpc::ServerUnaryReactor {
   const limits::OriginPlaces::Place place_;
 };
 
-// Returns the worker's id in the form in which calls name workers. The id is empty if there is no
-// worker of that name.
+// Returns the worker's id as text, as calls of operators name workers. The text is empty if there
+// is no worker of that name.
 std::string WorkerIdOf(CoordinatorStrand& strand, absl::string_view name) {
   return strand.Run([name](coordinator::Coordinator& coordinator, absl::Time now) -> std::string {
     for (const coordinator::WorkerSnapshot& worker : coordinator.Snapshot(now).workers) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Registers a call that begins. StateOf() returns its state until the call ends or the returned
-// object is destroyed.
+// BulkCalls knows the state of the bulk calls under way, for clients that ask because they have
+// seen no progress. A client gives its call a number in the metadata
+// (proto/parameter_service.proto). A call without a number, or with a number that is in use, is not
+// known here.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -41,7 +43,7 @@ class BulkCall {
 // The class is thread-safe.
 class BulkCalls : public std::enable_shared_from_this<BulkCalls> {
  public:
-  // Registers a call that begins. Its state can be asked for until End(), or until the returned
+  // Registers a call that begins. StateOf() returns its state until the call ends or the returned
   // object is destroyed.
   std::shared_ptr<BulkCall> Begin(const grpc::CallbackServerContext& context)
       ABSL_LOCKS_EXCLUDED(mutex_);

@@ -19,8 +19,8 @@ namespace lodestar::rpc {
 // A CallRefusal gets the calls of services that its server has not registered.
 class CallRefusal final : public grpc::CallbackGenericService {
  public:
-  // Services whose calls are refused, and a function that returns the reason. It may be called from
-  // any thread.
+  // Services whose calls are refused, and a function that returns the reason. The function may be
+  // called from any thread.
   struct Services {
     std::vector<std::string> names;  // such as "lodestar.v1.AdminService"
     std::function<absl::Status()> reason;
@@ -32,7 +32,7 @@ class CallRefusal final : public grpc::CallbackGenericService {
       grpc::GenericCallbackServerContext* context) override;
 
  private:
-  // Returns the status to answer with. It is Unimplemented for services that are not in the list.
+  // Returns the status to answer with. It is Unimplemented for services that no Services names.
   absl::Status AnswerTo(absl::string_view method) const;
 
   const std::vector<Services> services_;
@@ -47,7 +47,8 @@ std::string BulkService();
 // Returns the service that only a replica has.
 std::string ReplicaService();
 
-// Returns FailedPrecondition with WithCoordinator(), for the server of a shard above 0.
+// Returns the error of the server of a shard above 0 that is asked for the coordinator's services:
+// FailedPrecondition with WithCoordinator().
 absl::Status NotTheCoordinator(int shard, const std::string& coordinator);
 
 }  // namespace lodestar::rpc

@@ -12,8 +12,8 @@
 
 namespace lodestar::rpc {
 
-// Copies belong to the same call. One of them must call End() before the call is finished, while
-// `context` exists. The class is not thread-safe.
+// A copy of a CallTrace belongs to the same call. One of the copies must call End() before the call
+// is finished, while `context` exists. The class is not thread-safe.
 class CallTrace {
  public:
   // `log` and `context` must outlive the call. `call` is the name of its method.

@@ -123,7 +123,7 @@ CoordinatorStrand::Attempt RegisterAttempt(messages::RegisterCall call, LifeClai
   };
 }
 
-// Returns true if the log entry of this grant belongs to a round.
+// Returns true if the grant is for a round.
 bool HasRound(const messages::Grant& grant) {
   return grant.kind == messages::Grant::Kind::kTrain ||
          grant.kind == messages::Grant::Kind::kEvaluate;

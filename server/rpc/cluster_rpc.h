@@ -54,7 +54,7 @@ class ClusterRpc final
 
   explicit ClusterRpc(const Deps& deps);
 
-  // Begins the stop of the server: from now on workers and servers that would begin anew get
+  // Begins the stop of the server. From now on new workers and new server processes get
   // Unavailable.
   void BeginDrain() { is_draining_ = true; }
 
@@ -86,16 +86,17 @@ class ClusterRpc final
 
  private:
   absl::Status CheckNotDraining() const;
-  // Takes a place for a registration of the size of `bytes`, and parses it. Errors also:
-  // ResourceExhausted with RetryAfter (no place is free); InvalidArgument (the bytes exceed the
-  // maximum of any registration).
+  // Parses a registration, and takes a place for it if it is large. Errors:
+  // - ResourceExhausted with RetryAfter: no place is free
+  // - InvalidArgument: the registration has too many bytes or tensors
+  // - DataLoss: `bytes` are no legal registration
   absl::StatusOr<v1::RegisterRequest> ParseRegistration(const grpc::ByteBuffer& bytes,
                                                         const std::string& origin,
                                                         limits::OriginPlaces::Place& place);
   // Counts the refusal of a registration, under the limit that was reached.
   void CountRefusal(const v1::RegisterRequest& request, const absl::Status& refusal);
   // Checks that the caller may speak for this worker, and adds the worker to `trace`. Errors:
-  // PermissionDenied, Unauthenticated.
+  // PermissionDenied; Unauthenticated; those of Coordinator::CheckCompared() and CheckLife().
   absl::Status CheckSpeaksFor(const grpc::CallbackServerContext& context,
                               const messages::WorkerLife& life, CallTrace& trace) const;
   absl::Status DoAttach(const v1::AttachShardRequest& request,

@@ -508,7 +508,8 @@ TEST(ClusterRpcTest, RegistrationsAreRefusedBeforeTheyTakeMemoryAndCounted) {
   EXPECT_EQ(refused(limits::LimitReached::kRegistrations), 1);
 }
 
-// The layouts of registrations stay in memory until the servers have loaded.
+// The layout of a registration stays in memory until the servers have loaded. So only a few large
+// registrations may wait.
 TEST(ClusterRpcTest, FewLargeRegistrationsWaitAtATime) {
   coordinator::CoordinatorConfig config = TwoServers();
   config.job.model = *params::ModelPreset("client");
@@ -562,7 +563,8 @@ TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoStillHaveARoundToHandIn) {
   EXPECT_EQ(cluster.Register(worker, &reply).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
-// Ids and incarnations prove nothing, because every program that reads the status knows them.
+// Ids and incarnations prove nothing, because every program that reads the status knows them. So a
+// call must also have the secret of the worker.
 TEST(ClusterRpcTest, NobodyLeavesInTheNameOfAnother) {
   coordinator::CoordinatorConfig config = TwoServers();
   config.num_shards = 1;

@@ -187,7 +187,8 @@ class CoordinatorStrand {
   // their record. Returns the answers that may be delivered now.
   std::vector<Answer> Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Answer> CarryOutAll(Batch batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Removes and returns the answers whose time limit is over while they wait for the journal.
+  // Removes and returns the answers that have waited too long for the journal: see
+  // Answer::not_after.
   std::vector<Answer> TakeOverdue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Keep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnKept() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -14,7 +14,8 @@ namespace {
 // over. Its answer says more than an exceeded deadline.
 constexpr absl::Duration kAnswerGrace = absl::Seconds(2);
 
-// Returns true if another call may succeed, because the connection or the attachment has failed.
+// Returns true if the next call may succeed: the connection has failed, or the server is not
+// attached.
 bool MayComeOtherwise(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsAborted(status) ||  // not attached, or not yet
          RemedyFor(status) == Remedy::kReconnect;

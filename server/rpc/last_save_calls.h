@@ -46,8 +46,10 @@ class LastSaveCalls {
                                   absl::Time now);
   // Must be called instead of OnAnswer() if there is no connection. `connection` says why: Aborted
   // means that the coordinator has given up this server. The result is as in OnAnswer(), except in
-  // two cases, which return `connection` at once: after Aborted, and if this server has loaded
-  // nothing and so has nothing to save.
+  // these cases, in which it is `connection`:
+  // - at once after Aborted
+  // - at once if this server has loaded nothing, and so has nothing to save
+  // - after the patience if no call could be made
   std::optional<Outcome> OnDisconnected(const absl::Status& connection, uint64_t server_incarnation,
                                         absl::Time now) const;
 
