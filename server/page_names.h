@@ -11,9 +11,12 @@
 
 namespace lodestar::server {
 
-// Returns the names of the pages, except those that only this machine uses. They are the names in
-// --http_names, the hosts of --http and of --advertise, `host_name`, which is this machine's, and
-// kServerHostName. Each name is listed once. Names that a certificate cannot contain are left out.
+// Returns the names of the pages, except those that only this machine uses. Each name is listed
+// once. Names that a certificate cannot contain are left out. The names are:
+// - those in --http_names
+// - the hosts of --http and of --advertise
+// - `host_name`, which is this machine's
+// - kServerHostName
 std::vector<std::string> PageNames(const NetworkConfig& network, const std::string& host_name);
 
 // Returns the names for the certificate of these pages. They are the names of PageNames() and those

@@ -8,12 +8,16 @@
 
 namespace lodestar::server {
 
-// Returns the orders by name. Fields of their forms: `pause` and `stop` take `reason`; `evict`
-// takes `worker` and `reason`; `readmit` takes `worker`; `set-learning-rate` takes `rate`; `resume`
-// and `checkpoint` take nothing. Each field has at most 256 bytes. Each order returns once the
-// coordinator has accepted it, before it has an effect. Each order is logged. `strand` must outlive
-// the orders. Errors of each: InvalidArgument (another field, or a long one); those of the
-// coordinator.
+// Returns the orders by name, each with these fields in its form:
+// - `pause` and `stop`: `reason`
+// - `evict`: `worker` and `reason`
+// - `readmit`: `worker`
+// - `set-learning-rate`: `rate`
+// - `resume` and `checkpoint`: none
+//
+// Each field has at most 256 bytes. Each order is logged. It returns once the coordinator has
+// accepted it, before it has an effect. `strand` must outlive the orders. Errors of each:
+// InvalidArgument (another field, or a long one); those of the coordinator.
 http::JobOrders PageOrders(rpc::CoordinatorStrand* strand);
 
 }  // namespace lodestar::server

@@ -16,7 +16,7 @@ struct MemoryBound {
   int64_t shard = 0;        // weights, optimizer state, sums, staging, and copies for a checkpoint
   int64_t messages = 0;     // messages on their way: --message_memory
   int64_t connections = 0;  // --max_connections, and the open calls on them
-  // Large registrations that are being handled, and workers that are remembered.
+  // Memory of large registrations that are being handled, and of workers that are remembered.
   int64_t registrations = 0;
   int64_t program = 0;  // code, threads, and memory that the allocator leaves unused
 
@@ -31,8 +31,8 @@ inline constexpr int kMaxLargeRegistrations = 4;
 // Maximum size of a registration that counts as small. The number of small registrations is not
 // limited here, because they have no layout or a small one.
 inline constexpr int64_t kSmallRegistrationBytes = 16 << 10;
-// Maximum size of a registration: twice the maximum size of a layout's names and shapes. Larger
-// ones are refused unread.
+// Maximum size of a registration. It is twice the maximum size of the names and shapes in a layout.
+// Larger registrations are refused unread.
 inline constexpr int64_t kMaxRegistrationBytes = int64_t{5} << 20;
 // Maximum number of tensors in a layout that a client brings.
 inline constexpr int kMaxClientTensors = 1 << 16;

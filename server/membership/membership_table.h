@@ -53,8 +53,8 @@ struct WorkerRecord {
   int64_t times_renewed = 0;                   // number of renewals since it registered
   absl::Time ended_at = absl::InfinitePast();  // set if its incarnation has ended
   std::string end_reason;
-  // True: its incarnation ended because the servers lost their state, and the worker has not come
-  // back yet.
+  // True: Restore() or EndAll() has ended the worker's incarnation, and the worker has not
+  // registered again yet.
   bool is_away = false;
 
   friend bool operator==(const WorkerRecord&, const WorkerRecord&) = default;
@@ -111,8 +111,8 @@ class MembershipTable {
   explicit MembershipTable(const Config& config) : config_(config) {}
   // Returns a table that knows the names of `state`, without living workers: all must register
   // again. New incarnations are higher than `floor`. So `floor` must be at least the highest
-  // incarnation that was ever given, also after the checkpoint was written. Errors: InvalidArgument
-  // (repeated names, or ids that do not ascend).
+  // incarnation that was ever given, even if it was given after the checkpoint was written. Errors:
+  // InvalidArgument (repeated names, or ids that do not ascend).
   static absl::StatusOr<MembershipTable> Restore(const Config& config, const MembershipState& state,
                                                  Incarnation floor, absl::Time now);
   // Copies from `former` which workers have ended, because `former` is newer than the restored
@@ -157,11 +157,11 @@ class MembershipTable {
   // Ends the incarnation even if the worker does not want to leave. Errors: Aborted.
   absl::StatusOr<EndedLife> Drop(WorkerId id, Incarnation incarnation, absl::string_view reason,
                                  absl::Time now);
-  // Ends all incarnations, because the servers have lost their state. All these workers count as
-  // away until they register again. Returns the ended incarnations, ascending by id.
+  // Ends all incarnations. Their workers count as away until they register again. Returns the ended
+  // incarnations, ascending by id.
   std::vector<EndedLife> EndAll(absl::string_view reason, absl::Time now);
-  // Ends the incarnations whose lease is over, and those of surplus strangers. Returns them
-  // ascending by id.
+  // Ends the incarnations whose lease is over, and those of living strangers beyond kMaxWaiting.
+  // Returns the ended incarnations, ascending by id.
   std::vector<EndedLife> Expire(absl::Time now);
 
   // Checks that this incarnation goes on. Errors: Aborted.
@@ -180,7 +180,7 @@ class MembershipTable {
 
  private:
   void BeginLife(WorkerRecord& worker, uint64_t instance_id, absl::Time now);
-  // Returns the strangers that must make room for newer strangers.
+  // Returns the living strangers beyond the kMaxWaiting that have registered last.
   std::vector<WorkerId> WaitingTooMany() const;
   // Forgets the worker `id`, whose incarnation has ended.
   void Forget(WorkerId id);

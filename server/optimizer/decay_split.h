@@ -15,9 +15,9 @@ namespace lodestar::optimizer {
 // Returns the elements `range` of every vector.
 OptimizerVectors SubVectors(const OptimizerVectors& vectors, params::ElementRange range);
 
-// Calls `apply` for every piece in order, with each element in one piece. `decays` says whether the
-// piece lies in a decay range. Empty pieces are left out. Returns true if `apply` returned true for
-// all pieces.
+// Calls `apply` for every piece that is not empty, in order. Each element is in one piece. `decays`
+// says whether the piece lies in a decay range. Returns true if `apply` returned true for all
+// pieces.
 bool ForEachDecayPiece(const OptimizerVectors& vectors,
                        absl::Span<const params::ElementRange> decay,
                        absl::FunctionRef<bool(const OptimizerVectors& piece, bool decays)> apply);

@@ -21,8 +21,8 @@ MomentumCorrection::Factors MomentumCorrection::FactorsOf(double length, double 
   if (length < kLeastLength || mean_length < kLeastLength) return {};
   if (mean_length < config_.least_momentum * length) return {};
   const double cosine = product / (length * momentum_length);
-  // If the cosine is NaN, nothing is corrected either. The bad numbers are found when the
-  // contribution is applied.
+  // If the cosine is NaN, nothing is corrected. The bad numbers are found when the contribution is
+  // applied.
   if (!(cosine < config_.keep_cosine || cosine < 0.0)) return {};
   const double confidence = length / (length + config_.kappa * mean_length);
   if (cosine < 0.0) {

@@ -14,8 +14,8 @@ namespace {
 
 // Returns an optimizer that makes steps along mean pseudo-gradients, without momentum.
 std::unique_ptr<Optimizer> MakeOuterSgd(const job::JobSpec& job, double learning_rate) {
-  // If each contribution is one part of a step, the parts may have different weights. Then the
-  // divisor of their mean is known only when the last part has come.
+  // In this mode a contribution may be one part of a step. The divisor of the mean is known only
+  // with the last part, and OuterDelayedNesterov applies it then.
   if (job.mode == job::Mode::kAsyncLocalSgd) {
     return std::make_unique<OuterDelayedNesterov>(
         OuterNesterov::Config{.learning_rate = learning_rate, .momentum = 0.0});

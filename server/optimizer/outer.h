@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Outer optimizers: what the servers do with the result of whole rounds of local steps. They ignore
-// the call's learning rate, which is the workers' inner rate, and weight decay.
+// weight decay. They also ignore the call's learning rate, because it is the workers' inner rate.
 #pragma once
 
 #include <string>
