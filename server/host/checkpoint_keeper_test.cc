@@ -372,7 +372,8 @@ TEST_F(CheckpointKeeperTest, LeavesCheckpointsOfAnotherRunInFallbackAlone) {
   EXPECT_EQ(SourceOf(choice), Path(2));
   EXPECT_THAT(choice.alarm, AllOf(HasSubstr(others), HasSubstr("/other")));
   EXPECT_THAT(Choose().alarm, IsEmpty()) << "said once";
-  // A run whose folder is gone counts as moved.
+  // If the folder of a run is gone, the run counts as moved, and its checkpoints as those of this
+  // run.
   ASSERT_OK(disk_->RemoveAll("/other"));
   StartProcess();
   EXPECT_EQ(SourceOf(Choose()), others);

@@ -60,7 +60,7 @@ absl::StatusOr<bool> IsJournalOfRun(storage::FileSystem& file_system, const Jour
 // that the journal names. If the journal names a checkpoint inside of the run, looks only in the
 // run's folders, so that a copied run never reads the folder that it was copied from. Verifies all
 // of a checkpoint. Errors:
-// - Unavailable: the source is not found, but an operator may bring it back; names the paths
+// - Unavailable: the source is not at any of the paths, but an operator may bring it back
 // - NotFound: the folder has other checkpoints, but not this one
 // - those of VerifyCheckpoint()
 absl::StatusOr<shards::WeightsSource> FindBase(storage::FileSystem& file_system,

@@ -151,7 +151,7 @@ class ShardLog final : public shard::ShardJournal {
   uint64_t BeginSegment(const Mark* save, std::function<void()> durable);
   // Writes a record that ShardLog itself needs, and that is no record of the shard.
   void AppendOwn(Json json, std::function<void()> durable);
-  // Adds to `json` the newest coordinator record of Follow().
+  // Adds to `json` the newest record of the coordinator that Follow() was given.
   void StampFollowed(Json& json) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
   // Reads what StampFollowed() has added. Errors: InvalidArgument.
   absl::Status NoteFollowed(const Json& json) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
@@ -166,18 +166,19 @@ class ShardLog final : public shard::ShardJournal {
   // Number of the record with which the incarnation of the servers begins. 0 means that this record
   // has been removed.
   uint64_t began_at_ = 0;
-  // Number of the oldest record that is needed. 0 means that there is none.
+  // Number of the oldest record that a later process needs. 0 means that there is none.
   uint64_t needed_from_ = 0;
   std::string assignment_;  // the assignment as text
   uint64_t instance_id_ = 0;
-  // Newest checkpoint that was published since the beginning. Empty means that there is none.
+  // Newest checkpoint that was published since the last Begin(). Empty means that there is none.
   std::string base_;
-  // Values of JournalBase for `base_` or, if `base_` is empty, for the assignment's source.
+  // JournalBase::run_folder and JournalBase::checksum of the checkpoint `base_`. If `base_` is
+  // empty, they are those of the assignment's source.
   std::string run_folder_;
   std::optional<uint32_t> base_checksum_;
   std::vector<Mark> marks_;
   std::atomic<int64_t> num_bytes_ = 0;  // bytes of the records that were read and written here
-  // Value of num_bytes_ at the newest checkpoint.
+  // Value of num_bytes_ when the save of the newest checkpoint began, or at the last Begin().
   std::atomic<int64_t> checkpoint_bytes_ = 0;
   uint64_t first_segment_ = 0;
   mutable absl::Mutex knowledge_mutex_;  // a leaf: no other lock is taken under it
