@@ -23,8 +23,8 @@
 namespace lodestar::rpc {
 namespace {
 
-// Number of threads for enrolments. A thread may be held up by a peer that sends nothing. One
-// origin cannot hold up all of them.
+// Number of threads for enrolments. A peer that sends nothing can hold up its thread for
+// kEnrollmentTimeout. One origin cannot hold up all threads: see kMaxEnrolling.
 constexpr int kEnrollmentThreads = 32;
 // Maximum number of enrolments that wait for a thread or have one: in all, and of one origin.
 constexpr limits::OriginPlaces::Config kMaxEnrolling = {.in_all = 64, .of_origin = 8};

@@ -27,7 +27,8 @@ class AuthorityRpc final : public v1::AuthorityService::CallbackService {
     // Certificate files of this server, and the address at which other programs reach it.
     security::CredentialFiles own;
     std::function<std::string()> address;
-    // Ends the incarnations of the workers of an identity. Returns how many there were.
+    // Ends the incarnations of the workers of an identity. Returns the number of incarnations that
+    // it has ended.
     std::function<int(absl::string_view identity, absl::string_view reason)> evict;
     std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
   };

@@ -32,7 +32,8 @@ class CallRefusal final : public grpc::CallbackGenericService {
       grpc::GenericCallbackServerContext* context) override;
 
  private:
-  // Returns the status to answer with. It is Unimplemented for services that no Services names.
+  // Returns the status to answer a call of `method` with. It is Unimplemented if the service of
+  // `method` is in no Services::names.
   absl::Status AnswerTo(absl::string_view method) const;
 
   const std::vector<Services> services_;

@@ -19,7 +19,7 @@ class CallTrace {
   // `log` and `context` must outlive the call. `call` is the name of its method.
   CallTrace(messages::CallLog* log, grpc::CallbackServerContext* context, absl::string_view call);
 
-  // Returns the facts about the caller that the log entry will have. The handler adds what it
+  // Returns the facts that the log entry will have. The handler of the call sets those that it
   // knows.
   messages::CallFacts& facts() { return facts_; }
 

@@ -221,8 +221,8 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
           coordinator.NoteConnection(life, context.peer());
           return claimed;
         }
-        // If the incarnation is over, the caller must be told that instead. The secret may have
-        // been made with an older key, so a wrong one proves nothing.
+        // If the incarnation is over, the caller gets that error instead. The secret may have been
+        // made with an older key, so a wrong one proves nothing.
         RETURN_IF_ERROR(coordinator.CheckLife(life));
         return claimed;
       });
@@ -378,8 +378,8 @@ grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* con
   if (const absl::Status speaks = CheckSpeaksFor(*context, call->life, trace); !speaks.ok()) {
     return Answer(context, trace, speaks);
   }
-  // The answer to a heartbeat promises nothing, so it does not wait for the journal. The worker
-  // stays alive even if the disk is slow.
+  // A heartbeat is answered without waiting for the journal: a worker stays alive even if the disk
+  // is slow.
   const absl::StatusOr<messages::HeartbeatAnswer> answer =
       deps_.strand->Run([&](coordinator::Coordinator& coordinator, absl::Time now) {
         return coordinator.Heartbeat(*call, now);
@@ -521,7 +521,8 @@ void ClusterRpc::OnStreamDone(int shard, uint64_t instance_id, const ShardStream
   });
 }
 
-// The call is answered without waiting for the journal, because its answer promises nothing.
+// The answer to a report of contributions says nothing about the coordinator's state. So it is sent
+// without waiting for the journal.
 void ClusterRpc::TakeContributed(const v1::ShardReport& report) {
   deps_.strand->ReportTo([&](coordinator::Coordinator& coordinator, absl::Time) {
     std::vector<uint64_t> answerable;
@@ -564,8 +565,8 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
     TakeContributed(*request);
     return Answer(context, absl::OkStatus());
   }
-  // A report of statistics is a sign of life. It is answered without waiting for the journal,
-  // because the answer promises nothing.
+  // A report of statistics is a sign of life. Its answer says nothing about the coordinator's
+  // state, so it is sent without waiting for the journal.
   if (request->has_stats()) {
     deps_.strand->Run([&, stats = FromProto(request->stats())](
                           coordinator::Coordinator& coordinator, absl::Time now) {

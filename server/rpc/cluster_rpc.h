@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // ClusterRpc serves ClusterService (proto/cluster_service.proto) with the coordinator: it converts
-// requests, calls the coordinator and converts answers. It holds NextGrant until there is a grant,
-// and Register while the servers load. It never blocks a gRPC thread.
+// requests, calls the coordinator and converts answers. It delays the answer to NextGrant until
+// there is a grant, and to Register while the servers load. It never blocks a gRPC thread.
 #pragma once
 
 #include <atomic>
@@ -71,7 +71,7 @@ class ClusterRpc final
   grpc::ServerUnaryReactor* StayConnected(grpc::CallbackServerContext* context,
                                           const v1::StayConnectedRequest* request,
                                           v1::StayConnectedReply* reply) override;
-  // Returns the key of the worker's call of NextGrant(), under which the call waits in the strand.
+  // Returns the key under which the worker's call of NextGrant() waits in the strand.
   static uint64_t KeyOf(const messages::WorkerLife& life) { return life.incarnation.value(); }
   grpc::ServerUnaryReactor* NextGrant(grpc::CallbackServerContext* context,
                                       const v1::GrantRequest* request, v1::Grant* reply) override;

@@ -407,10 +407,10 @@ TEST(ClusterRpcTest, StayConnectedIsAnsweredAtOnceWhereNothingFollowsFromConnect
   EXPECT_EQ(held.Await(), grpc::StatusCode::OK);
 }
 
-// A command may not come for long, for example while no client has supplied the weights. So a
-// stream also carries answers that are no commands, for two reasons:
-// - Until a server knows that it is attached, it gives no sign of life.
-// - A server that has missed a command notices it by the next number.
+// A command may not come for long, for example while no client has supplied the weights. So the
+// stream also carries numbers without a command. Without these numbers:
+// - A server would not know that it is attached, and would give no sign of life.
+// - A server that has missed the last command would notice it only with the next one.
 TEST(ClusterRpcTest, AnAttachAndEverySignOfLifeAreAnsweredOnTheStream) {
   ServedCluster cluster(TwoServers());
   grpc::ClientContext context;

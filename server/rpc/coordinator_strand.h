@@ -37,8 +37,9 @@ class CoordinatorStrand {
   // Why a waiting call is tried again.
   enum class Occasion { kChange, kPatienceOver, kReplaced, kStopping };
   // Sends an answer. Called once, without the lock. If `kept` is OK, the state that led to the
-  // answer is on disk. Otherwise `kept` is Unavailable, and must be sent instead of the answer: the
-  // process ends before that, or an order has waited too long.
+  // answer is on disk. Otherwise `kept` is Unavailable, and must be sent instead of the answer.
+  // This happens if the process ends before the state is on disk, or if an order has waited too
+  // long.
   using Delivery = std::function<void(const absl::Status& kept)>;
   // Tries to find an answer. Called with the lock. Returns null to go on waiting. That is allowed
   // only if the occasion is kChange.
@@ -203,7 +204,8 @@ class CoordinatorStrand {
   std::vector<Answer> answered_ ABSL_GUARDED_BY(mutex_);  // answers of the call that runs
   uint64_t asked_at_version_ ABSL_GUARDED_BY(mutex_) = 0;
   host::CoordinatorJournal* journal_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // True: the strand is stopped. Nothing is written any more, and no effect is carried out.
+  // True: the strand had a journal and is stopped. Nothing is written any more, and no effect but
+  // alarms is carried out.
   bool has_left_journal_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time journal_ticked_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   coordinator::MemoryRecords records_ ABSL_GUARDED_BY(mutex_);

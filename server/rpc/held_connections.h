@@ -53,7 +53,8 @@ class HeldConnections {
 
   // Handles the end of the call's connection, or the cancellation of the call by its client.
   void OnCancelled(Call& call) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Releases the call. Returns true if it was still held.
+  // Stops holding the call. Returns false if it was not held any more, because another call has
+  // replaced it or EndAll() has ended it.
   bool Release(Call& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Deps deps_;
