@@ -183,8 +183,8 @@ http::JobOrders PageOrders(rpc::CoordinatorStrand* strand) {
                                                const std::string& caller) {
     const std::string reason = ReasonIn(form);
     logging::LogInfo("audit: {} orders the job to stop: {}", WhoOrders(caller), reason);
-    // This order is accepted even while the disk is full, so that the job can end without freeing
-    // space first.
+    // This order is accepted even while the disk is full, so that an operator can end the job
+    // without freeing space first.
     return Give(
         *strand, caller,
         [&](coordinator::Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {

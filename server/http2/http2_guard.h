@@ -45,7 +45,7 @@ class Http2Guard {
   bool Allows(absl::string_view bytes, absl::Time now);
 
  private:
-  // An Allowance is what is left of a Pace.
+  // An Allowance counts the frames that a Pace still allows.
   struct Allowance {
     explicit Allowance(const Pace& the_pace) : pace(the_pace), left(the_pace.burst) {}
     bool Take(absl::Time now);

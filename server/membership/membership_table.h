@@ -115,8 +115,8 @@ class MembershipTable {
   // InvalidArgument (repeated names, or ids that do not ascend).
   static absl::StatusOr<MembershipTable> Restore(const Config& config, const MembershipState& state,
                                                  Incarnation floor, absl::Time now);
-  // Copies from `former` which workers have ended, because `former` is newer than the restored
-  // state. So the job does not wait for these workers to come back.
+  // Marks the workers as ended whose incarnation has ended in `former`. `former` is newer than the
+  // restored state. So the job does not wait for these workers to come back.
   void RememberEnds(const MembershipTable& former);
   MembershipState Export() const;
   // Returns the highest incarnation that was given to a worker.

@@ -10,7 +10,7 @@
 namespace lodestar::optimizer {
 namespace {
 
-// A vector that is shorter than this counts as zero, and has no direction.
+// A vector with a smaller norm than this counts as zero, and has no direction.
 constexpr double kLeastLength = 1e-30;
 
 }  // namespace
