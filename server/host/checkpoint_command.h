@@ -39,9 +39,12 @@ class CheckpointCommand {
   void Add(std::string folder) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Blocks until all queued commands are done, `patience` is over or `is_interrupted` returns true.
-  // In the last two cases, ends the running command and drops the queued ones. Errors: the error of
-  // the last command; DeadlineExceeded (`patience` is over) or Cancelled (interrupted), naming the
-  // folder and the number of commands that are not done.
+  // In the last two cases, ends the running command and drops the queued ones. Errors:
+  // - DeadlineExceeded: `patience` is over
+  // - Cancelled: `is_interrupted` has returned true
+  // - the error of the last command
+  //
+  // The first two name the folder and the number of commands that are not done.
   absl::Status Finish(absl::Duration patience, const std::function<bool()>& is_interrupted)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

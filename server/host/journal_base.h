@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The base of a shard's journal is what the journal goes on from: a checkpoint or a file of
-// weights. The functions here find where it is now: the folder of a run may have been moved, copied
-// or mounted elsewhere since the journal named it.
+// weights. The functions here find where the base is now. The folder of a run may have been moved,
+// copied or mounted elsewhere since the journal named it.
 #pragma once
 
 #include <cstdint>
@@ -56,10 +56,10 @@ std::string PathAfterMove(const std::string& path, const std::string& from, cons
 absl::StatusOr<bool> IsJournalOfRun(storage::FileSystem& file_system, const JournalBase& base,
                                     const RunFolders& folders);
 
-// Returns the base's source with its present path. Looks in the folders of the run, and at the path
-// that the journal names. If the journal names a checkpoint inside of the run, looks only in the
-// run's folders, so that a copied run never reads the folder that it was copied from. Verifies all
-// of a checkpoint. Errors:
+// Returns the base's source with its present path. Verifies all of a checkpoint. Looks in the
+// folders of the run, and at the path that the journal names. There is one exception: if the
+// journal names a checkpoint inside of the run, looks only in the run's folders. So a copied run
+// never reads the folder that it was copied from. Errors:
 // - Unavailable: the source is not at any of the paths, but an operator may bring it back
 // - NotFound: the folder has other checkpoints, but not this one
 // - those of VerifyCheckpoint()

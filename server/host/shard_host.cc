@@ -497,9 +497,10 @@ void ShardHost::Save(const shards::SaveCommand& command) {
       if (log == nullptr) return write(std::move(state));
       log->OnCaptured([write, state = std::move(state)] { write(state); });
     };
-    // All contributions to the rounds before the save are over. This server may not know that: it
-    // may have missed the command that opened the last of these rounds, or the loss of that round's
-    // last worker.
+    // All contributions to the rounds before the save are over. This server may not know that,
+    // because it may have missed one of two things:
+    // - the command that opened the last of these rounds
+    // - the loss of that round's last worker
     if (command.round.has_value()) (*current)->EndRoundsBefore(*command.round);
     if (deps_.log != nullptr) deps_.log->OnSave(command);
     (*current)->Snapshot(command.round, on_captured);

@@ -118,9 +118,11 @@ class ShardHost {
   absl::StatusOr<bool> IsJournalOfRun() const;
   // Takes over the state of an earlier process from the log. Must be called before all other
   // methods but IsJournalOfRun(), and not if that returns false. Blocks while it loads. Returns
-  // false if the log has no state, or if data is lost. If data is lost, reports a notice. In both
-  // cases the shard begins with its first AssignCommand. Errors: those that another try or an
-  // operator may repair.
+  // false in two cases, in which the shard begins with its first AssignCommand:
+  // - The log has no state.
+  // - Data is lost, so that the state cannot be restored. Then a notice is reported, too.
+  //
+  // Errors: those that another try or an operator may repair.
   absl::StatusOr<bool> Recover() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns a message for operators that says why Recover() has not taken over the state of the
   // journal. It is empty if Recover() succeeded, or if the journal had no state.

@@ -109,8 +109,8 @@ class ShardLog final : public shard::ShardJournal {
   // Begins a segment for a save. Must be called before the buckets are captured.
   void OnSave(const shards::SaveCommand& save);
   // Must be called once the buckets are captured. The checkpoint must not count before `durable` is
-  // called. A process that goes on from the checkpoint also needs the records that were written
-  // during the captures, and `durable` is called once they are on disk.
+  // called. `durable` is called once all records up to now are on disk. A process that goes on from
+  // the checkpoint also needs those that were written during the captures.
   void OnCaptured(std::function<void()> durable);
   // Must be called when a checkpoint is published. Removes the records that are no longer needed.
   void OnPublished(const shards::PublishedCommand& published);
@@ -118,7 +118,7 @@ class ShardLog final : public shard::ShardJournal {
   void Append(shard::ShardRecord record, absl::Span<const std::byte> payload,
               std::shared_ptr<const void> payload_owner, std::function<void()> durable) override;
   void Tick() { writer_->Tick(); }
-  // Ends callbacks: see JournalWriter.
+  // Ends the calls of `durable`: see JournalWriter::EndCallbacks().
   void EndCallbacks() { writer_->EndCallbacks(); }
   // Returns OK, or why nothing is acknowledged at present.
   absl::Status trouble() const { return writer_->trouble(); }
