@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CoordinatorStrand serializes all calls of the Coordinator, which has no lock. It gives the
-// coordinator the time (RunningTime), and has its effects carried out in order. It keeps calls
-// whose answer must wait for a change of the coordinator's state. It has one mutex and one timer
-// thread.
+// CoordinatorStrand calls the Coordinator, which has no lock, for one caller at a time. It has one
+// mutex and one timer thread. Its tasks are:
+// - It gives the coordinator the time (RunningTime).
+// - It has the coordinator's effects carried out in order.
+// - It keeps calls whose answers must wait for a change of the coordinator's state.
 //
 // With a journal, effects and answers are held until the state that led to them is on disk. One
 // record at a time is written. Effects and answers that arise meanwhile are held until the next
@@ -137,11 +138,11 @@ class CoordinatorStrand {
 
   // Calls `attempt` at once, then after every change, and a last time when `patience` is over.
   // Patience is measured by the clock and not by RunningTime, because the client's time goes on
-  // while this process does not run. A later call with the same key replaces this one, so that the
-  // old call of a client that reconnects does not stay. Key 0 is never replaced.
+  // while this process does not run. A later call of Await() with the same key replaces this one,
+  // because its client has connected again. Key 0 is never replaced.
   void Await(uint64_t key, absl::Duration patience, Attempt attempt) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Checks leases and patience at the present time.
+  // Ends the leases, and the waiting calls, whose time is over.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
   // Tries the refused writes of the journal at once, instead of after a second.
   void TryJournalAgain() ABSL_LOCKS_EXCLUDED(mutex_);

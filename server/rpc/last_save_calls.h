@@ -40,8 +40,9 @@ class LastSaveCalls {
 
   // Must be called with the answer to a call. Returns the outcome of the save. If the result is not
   // set, the caller makes the next call after kPause. An answer counts only if this server still
-  // has the incarnation of the servers in which it made the call. Errors: those of the coordinator;
-  // DataLoss (no answer that counts has come in time).
+  // has the incarnation of the servers in which it made the call. Errors:
+  // - DataLoss: no answer that counts has come in time
+  // - those of the coordinator
   std::optional<Outcome> OnAnswer(const Outcome& answer, uint64_t server_incarnation,
                                   absl::Time now);
   // Must be called instead of OnAnswer() if there is no connection. `connection` says why: Aborted
