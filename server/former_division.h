@@ -15,8 +15,9 @@ namespace lodestar::server {
 
 // Returns true if the coordinator's journal in --journal_dir is for another number of servers than
 // `config`. The journal of this server's shard must then stay as it is, because the server of shard
-// 0 may still need it. Blocks for the disk. Errors: those of files and of the journal's format. An
-// error of the format may be temporary while another process writes the journal.
+// 0 may still need it. Blocks for the disk. Errors:
+// - those of files
+// - those of the journal's format, which may be temporary while another process writes the journal
 absl::StatusOr<bool> IsBesideOtherDivision(storage::FileSystem& disk, const ServerConfig& config);
 
 // Saves a checkpoint of all that the journals of the former servers have. Any number of servers can

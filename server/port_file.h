@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// PortFile is the file of --port_file: it has the port at which a server listens, for scripts that
+// PortFile is the file of --port_file. It has the port at which a server listens, for scripts that
 // wait for the server.
 //
 // An existing file belongs to a server that listens, or to one that was killed. So a process
-// removes the file of an earlier process before it waits for anything, and its own file when it
-// ends normally.
+// removes the file of an earlier process before it waits for anything. When it ends normally, it
+// also removes its own file.
 #pragma once
 
 #include <string>

@@ -30,7 +30,7 @@ namespace {
 
 std::atomic<uint64_t> num_floods_ended = 0;
 
-// GuardedSockets holds the plain connections, by file descriptor.
+// GuardedSockets has the guards of plain connections, by file descriptor.
 class GuardedSockets {
  public:
   static GuardedSockets& Instance() {

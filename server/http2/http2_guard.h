@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Http2Guard checks what one client sends on an HTTP/2 connection, frame by frame before gRPC reads
-// it. gRPC 1.51 keeps a header of any length until it is complete. It also accepts any number of
-// calls that are begun and cut off at once (CVE-2023-33953, CVE-2023-44487). Both cost a server
-// unlimited memory and many times the client's work. Payloads are skipped, not checked. The class
-// does no I/O: the time is passed in.
+// it. Payloads are skipped, not checked. The class does no I/O: the time is passed in.
+//
+// gRPC 1.51 accepts two things that cost a server unlimited memory, and far more work than the
+// client (CVE-2023-33953, CVE-2023-44487):
+// - It keeps a header of any length until the header is complete.
+// - It accepts any number of calls that are begun and cut off at once.
 #pragma once
 
 #include <cstddef>

@@ -23,8 +23,8 @@ class OuterAverage final : public Optimizer {
 
 // OuterSgd makes a step along the mean d of pseudo-gradients: w -= lr * d. A pseudo-gradient is the
 // weights that a worker started from minus its new weights. With a rate of 1 the weights become the
-// mean of the workers' weights, plus changes that the servers made and the workers did not know. It
-// is also the servers' part of elastic averaging: see IsElastic().
+// mean of the workers' weights. Changes that the servers made, and that the workers did not know,
+// stay in the weights. OuterSgd is also the servers' part of elastic averaging: see IsElastic().
 class OuterSgd final : public Optimizer {
  public:
   explicit OuterSgd(double learning_rate) : learning_rate_(learning_rate) {}
