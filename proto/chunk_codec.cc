@@ -24,9 +24,8 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// Maximum size of a chunk's header: fifteen fields. Each has a tag of one byte and at most ten more
-// bytes.
-constexpr size_t kMaxHeaderBytes = 15 * 11;
+// Maximum size of a chunk's header: sixteen fields. Each has at most eleven bytes with its tag.
+constexpr size_t kMaxHeaderBytes = 16 * 11;
 
 // Maximum number of payload bytes that are copied between two calls of `arrived`. They fit into a
 // second-level cache.
@@ -49,6 +48,12 @@ class HeaderWriter {
     if (value == 0) return;
     Tag(field, WireFormatLite::WIRETYPE_FIXED64);
     end_ = CodedOutputStream::WriteLittleEndian64ToArray(value, end_);
+  }
+  // Writes a number that has presence, also if it is 0.
+  void Double(int field, std::optional<double> value) {
+    if (!value.has_value()) return;
+    Tag(field, WireFormatLite::WIRETYPE_FIXED64);
+    end_ = CodedOutputStream::WriteLittleEndian64ToArray(std::bit_cast<uint64_t>(*value), end_);
   }
   void Fixed32(int field, uint32_t value) {
     if (value == 0) return;
@@ -92,19 +97,29 @@ constexpr int ChecksumField(const PushChunkHeader&) { return v1::PushChunk::kCrc
 constexpr int ChecksumField(const PullChunkHeader&) { return v1::PullChunk::kCrc32CFieldNumber; }
 
 // Returns the checksum of the fields. Callers pass the fields in the order of their numbers.
+// `before` is the checksum of what precedes them.
 template <typename... Fields>
-uint32_t CrcOfFields(Fields... fields) {
+uint32_t ExtendCrc(uint32_t before, Fields... fields) {
   uint8_t bytes[sizeof...(fields) * sizeof(uint64_t)];
   uint8_t* end = bytes;
   ((end = CodedOutputStream::WriteLittleEndian64ToArray(static_cast<uint64_t>(fields), end)), ...);
-  return crc32c::Crc32c(bytes, end - bytes);
+  return crc32c::Crc32c(bytes, end - bytes, before);
+}
+
+template <typename... Fields>
+uint32_t CrcOfFields(Fields... fields) {
+  return ExtendCrc(0, fields...);
 }
 
 uint32_t CrcOf(const PushChunkHeader& header, size_t data_bytes) {
-  return CrcOfFields(header.worker.value(), header.incarnation.value(), header.round.value(),
-                     header.base_version.value(), header.bucket, header.offset, header.encoding,
-                     header.kind, std::bit_cast<uint32_t>(header.scale), header.place.region,
-                     header.place.offset, header.place.bytes, header.num_samples, data_bytes);
+  const uint32_t crc32c =
+      CrcOfFields(header.worker.value(), header.incarnation.value(), header.round.value(),
+                  header.base_version.value(), header.bucket, header.offset, header.encoding,
+                  header.kind, std::bit_cast<uint32_t>(header.scale), header.place.region,
+                  header.place.offset, header.place.bytes, header.num_samples, data_bytes);
+  // Clients that do not know the field leave it out.
+  if (!header.learning_rate.has_value()) return crc32c;
+  return ExtendCrc(crc32c, std::bit_cast<uint64_t>(*header.learning_rate));
 }
 
 uint32_t CrcOf(const PullChunkHeader& header, size_t data_bytes) {
@@ -135,6 +150,7 @@ int WireTypeOf(const PushChunkHeader&, int field) {
     case v1::PushChunk::kNumSamplesFieldNumber:
       return WireFormatLite::WIRETYPE_VARINT;
     case v1::PushChunk::kCrc32CFieldNumber:
+    case v1::PushChunk::kLearningRateFieldNumber:
       return WireFormatLite::WIRETYPE_FIXED64;
     case v1::PushChunk::kScaleFieldNumber:
       return WireFormatLite::WIRETYPE_FIXED32;
@@ -208,6 +224,9 @@ void SetField(PushChunkHeader& header, int field, FieldValue value) {
       break;
     case v1::PushChunk::kNumSamplesFieldNumber:
       header.num_samples = static_cast<int64_t>(value.varint);
+      break;
+    case v1::PushChunk::kLearningRateFieldNumber:
+      header.learning_rate = std::bit_cast<double>(value.fixed64);
       break;
   }
 }
@@ -316,6 +335,7 @@ HeaderWriter WriteHeader(const PushChunkHeader& header, size_t data_bytes = 0) {
   writer.Varint(v1::PushChunk::kSharedOffsetFieldNumber, header.place.offset);
   writer.Varint(v1::PushChunk::kSharedBytesFieldNumber, header.place.bytes);
   writer.Varint(v1::PushChunk::kNumSamplesFieldNumber, header.num_samples);
+  writer.Double(v1::PushChunk::kLearningRateFieldNumber, header.learning_rate);
   return writer;
 }
 

@@ -54,6 +54,7 @@ struct PushChunkHeader {
   // Number of samples that the contribution was computed on. 0 means all samples of the grant.
   // kSkippedSamples means that there is no payload.
   int64_t num_samples = 0;
+  std::optional<double> learning_rate = {};  // of the program's optimizer
 
   friend bool operator==(const PushChunkHeader&, const PushChunkHeader&) = default;
 };

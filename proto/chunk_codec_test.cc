@@ -174,6 +174,23 @@ TEST(ChunkCodecTest, ExtremeValuesAreEncodedAsGeneratedCodeDoes) {
   EXPECT_EQ(parsed.header, HeaderOf(chunk));
 }
 
+// Generated code writes the rate behind the data, where it is refused.
+TEST(ChunkCodecTest, LearningRateComesBeforeDataAndIsInTheChecksumIfThereIsOne) {
+  const PushChunkHeader without = HeaderOf(SomePush());
+  PushChunkHeader header = without;
+  for (const double rate : {0.0, 0.1, std::numeric_limits<double>::max()}) {
+    header.learning_rate = rate;
+    EXPECT_NE(ChecksumOf(header, 1), ChecksumOf(without, 1)) << rate;
+    const std::string sent = Bytes(EncodePushChunk(header, "x", 1, nullptr));
+    ASSERT_OK_AND_ASSIGN(const Parsed parsed, Parse(Buffer(sent)));
+    EXPECT_EQ(parsed.header, header);
+    v1::PushChunk read;
+    ASSERT_TRUE(read.ParseFromString(sent));
+    EXPECT_EQ(read.learning_rate(), rate);
+    EXPECT_THAT(Parse(Buffer(read.SerializeAsString())), StatusIs(absl::StatusCode::kDataLoss));
+  }
+}
+
 TEST(ChunkCodecTest, AChunkOfASkippedStepHasNoData) {
   v1::PushChunk chunk = SomePush();
   chunk.set_num_samples(messages::kSkippedSamples);

@@ -28,7 +28,6 @@ constexpr size_t kMaxReasonBytes = 2048;
 constexpr int64_t kMaxRound = int64_t{1} << 60;
 // Maximum number of samples of all workers, or of one data set.
 constexpr int64_t kMaxSamples = int64_t{1} << 60;
-constexpr double kMaxLearningRate = 1e6;
 // Maximum length of a round in seconds, some thirty years. absl::Duration can hold this many
 // seconds.
 constexpr double kMaxSeconds = 1e9;
@@ -126,9 +125,9 @@ absl::Status CheckNumbers(const messages::Grant& grant) {
   RETURN_IF_ERROR(CheckRange("grant.num_heldout_samples", grant.num_heldout_samples, 0,
                              grant.evaluation_set_size - grant.first_heldout_sample));
   for (const double rate : grant.learning_rates) {
-    if (rate >= 0.0 && rate <= kMaxLearningRate) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("grant.learning_rates has ", rate, "; allowed are 0 to ", kMaxLearningRate));
+    if (rate >= 0.0 && rate <= job::kMaxLearningRate) continue;
+    return absl::InvalidArgumentError(absl::StrCat("grant.learning_rates has ", rate,
+                                                   "; allowed are 0 to ", job::kMaxLearningRate));
   }
   return absl::OkStatus();
 }

@@ -124,6 +124,7 @@ v1::ProposedSettings ToProto(const job::ProposedSettings& proposed) {
   if (proposed.learning_rate) proto.set_learning_rate(*proposed.learning_rate);
   if (proposed.clip_norm) proto.set_clip_norm(*proposed.clip_norm);
   if (proposed.batch_size) proto.set_batch_size(*proposed.batch_size);
+  proto.set_has_program_rates(proposed.has_program_rates);
   return proto;
 }
 
@@ -141,6 +142,7 @@ absl::StatusOr<job::ProposedSettings> FromProto(const v1::ProposedSettings& prot
   if (proto.has_learning_rate()) proposed.learning_rate = proto.learning_rate();
   if (proto.has_clip_norm()) proposed.clip_norm = proto.clip_norm();
   if (proto.has_batch_size()) proposed.batch_size = proto.batch_size();
+  proposed.has_program_rates = proto.has_program_rates();
   return proposed;
 }
 

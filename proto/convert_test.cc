@@ -513,7 +513,8 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
                    .weight_decay = 0.5,
                    .learning_rate = 0.6,
                    .clip_norm = 0.0,  // an explicit 0 is not the same as no value
-                   .batch_size = 8};
+                   .batch_size = 8,
+                   .has_program_rates = true};
   call.process.age = absl::Milliseconds(1500);
   call.process.acknowledged = {.server_incarnation = 5, .life = Incarnation(6), .round = Round(7)};
   v1::RegisterRequest wire = ToProto(call);

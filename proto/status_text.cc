@@ -152,7 +152,9 @@ std::string LossesText(const v1::ClusterStatus& status) {
   const double scale = status.learning_rate_scale();
   return absl::StrCat(
       parts.empty() ? "none yet" : absl::StrJoin(parts, ", "),
-      absl::StrFormat("; learning rate %.3g", status.learning_rate()),
+      status.job().schedule().kind() == v1::SCHEDULE_KIND_PROGRAM
+          ? "; learning rates of the programs"
+          : absl::StrFormat("; learning rate %.3g", status.learning_rate()),
       scale == 0.0 || scale == 1.0 ? "" : absl::StrFormat(" (the schedule times %.3g)", scale));
 }
 

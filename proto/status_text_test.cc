@@ -362,6 +362,9 @@ TEST(StatusTextTest, SaysWhyAWorkerIsGoneAndThatTheRunHasDiverged) {
   EXPECT_THAT(text, HasSubstr("\nb  1m30s ago: dropped: it has sent NaN\n"));
   EXPECT_THAT(text, HasSubstr("\ndiverged  5s ago: diverged at round 20; rollbacks: 2\n"));
   EXPECT_THAT(text, HasSubstr(" (the schedule times 0.25)\n"));
+  status.mutable_job()->mutable_schedule()->set_kind(v1::SCHEDULE_KIND_PROGRAM);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("; learning rates of the programs (the schedule times 0.25)\n"));
 }
 
 TEST(StatusTextTest, SaysForHowLongAndWhyTheJobIsPaused) {

@@ -30,7 +30,7 @@ constexpr int64_t kMaxRounds = int64_t{1} << 48;
 constexpr int kMaxWorkers = 1 << 16;
 constexpr int64_t kMaxBucketBytes = int64_t{1} << 30;
 // Limits far above useful values. Products of them still fit into fp32.
-constexpr double kMaxRate = 1e6;
+constexpr double kMaxRate = kMaxLearningRate;
 constexpr double kMaxNorm = 1e30;
 // Minimum of --norm_limit, unless it is 0 (no limit). Norms of contributions from workers without
 // faults may differ by this factor.
@@ -242,15 +242,17 @@ constexpr JobField kFields[] = {
     Row<&JobSpec::schedule, &LearningRateSchedule::minimum>({
         .name = "min_learning_rate", .group = kOptimizerGroup, .range = Real(0, kMaxRate),
         .wire = "schedule.minimum",
-        .counts = [](const JobSpec& job) { return job.schedule.kind != ScheduleKind::kConstant; },
+        .counts = [](const JobSpec& job) { return job.schedule.falls(); },
         .counts_with = "--lr_schedule=cosine or linear", .is_planned = true,
         .help = "Learning rate at the end of the job, 0 to 1e6. Only with --lr_schedule=cosine "
                 "or linear."}),
     Row<&JobSpec::schedule, &LearningRateSchedule::kind>({
         .name = "lr_schedule", .group = kOptimizerGroup, .wire = "schedule.kind",
         .absent = Absent::kIsRefused, .is_planned = true,
-        .help = "Course of the learning rate after warm-up: constant, cosine or linear. With "
-                "cosine and linear it falls to --min_learning_rate."}),
+        .help = "Course of the learning rate after warm-up: constant, cosine, linear or program. With "
+                "cosine and linear it falls to --min_learning_rate. With program (--model=client) "
+                "the rates of the programs' optimizers hold. That is the default of PyTorch "
+                "programs if no flag of the learning rate is given."}),
     Row<&JobSpec::schedule, &LearningRateSchedule::warmup_rounds>({
         .name = "warmup_rounds", .group = kOptimizerGroup, .range = Whole(0, kMaxRounds),
         .wire = "schedule.warmup_rounds",

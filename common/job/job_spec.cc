@@ -2,6 +2,8 @@
 
 #include "common/job/job_spec.h"
 
+#include <variant>
+
 #include "absl/strings/str_cat.h"
 #include "common/job/job_fields.h"
 #include "common/runtime/check.h"
@@ -280,7 +282,18 @@ absl::Status CheckReduce(const JobSpec& job) {
       "be any"));
 }
 
-absl::Status CheckSchedule(const LearningRateSchedule& schedule) {
+absl::Status CheckSchedule(const JobSpec& job) {
+  const LearningRateSchedule& schedule = job.schedule;
+  if (schedule.kind == ScheduleKind::kProgram && !CanTakeProgramRates(job)) {
+    return Refuse("lr_schedule", "program",
+                  "needs --model=client, and any mode but async, in which each server has the "
+                  "schedule; give constant, cosine or linear");
+  }
+  if (schedule.kind == ScheduleKind::kProgram && !(schedule.peak > 0.0)) {
+    return Refuse("learning_rate", absl::StrCat(schedule.peak),
+                  "contradicts --lr_schedule=program, whose rates are multiples of it; leave it "
+                  "out");
+  }
   if (schedule.warmup_rounds > schedule.total_rounds) {
     return Refuse("warmup_rounds", absl::StrCat(schedule.warmup_rounds),
                   absl::StrCat("exceeds --rounds=", schedule.total_rounds));
@@ -349,6 +362,16 @@ bool IsElastic(const JobSpec& job) {
 
 bool ReducesOnly(const JobSpec& job) { return job.optimizer.kind == OptimizerKind::kReduce; }
 
+bool CanTakeProgramRates(const JobSpec& job) {
+  return job.mode != Mode::kAsync &&
+         std::holds_alternative<params::ClientModelSpec>(job.model.architecture);
+}
+
+bool TakesProgramRates(const JobSpec& job) {
+  return job.schedule.kind == ScheduleKind::kProgram && job.mode == Mode::kSync &&
+         !ReducesOnly(job);
+}
+
 bool DividesBySenders(const JobSpec& job) {
   return job.push_encoding.is_topk() && job.topk_divisor == TopKDivisor::kSenders &&
          HasRosters(job);
@@ -373,7 +396,7 @@ absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(CheckMomentumCorrection(job));
   RETURN_IF_ERROR(CheckAnchor(job));
   RETURN_IF_ERROR(CheckReduce(job));
-  RETURN_IF_ERROR(CheckSchedule(job.schedule));
+  RETURN_IF_ERROR(CheckSchedule(job));
   return CheckBatch(job);
 }
 

@@ -220,6 +220,12 @@ bool DefersContributions(const JobSpec& job);
 // Returns true if the servers only combine gradients, for programs that make the steps themselves.
 // The servers' "weights" after a round are then the mean of the round's gradients.
 bool ReducesOnly(const JobSpec& job);
+// Returns true if the rates of the programs' own optimizers can hold: programs bring the model, and
+// either make the steps themselves, or send the rate of a round's step with its contributions.
+bool CanTakeProgramRates(const JobSpec& job);
+// Returns true if the servers make the steps, with the rates that contributions bring.
+bool TakesProgramRates(const JobSpec& job);
+
 // Returns true if the mean of an element is taken over the contributions that sent the element.
 bool DividesBySenders(const JobSpec& job);
 

@@ -142,6 +142,28 @@ TEST(ValidateJobSpecTest, ReduceIsForRoundsOfProgramsThatGetTheWholeMean) {
   }
 }
 
+TEST(ValidateJobSpecTest, RatesOfProgramsAreForProgramsThatBringTheModel) {
+  JobSpec job = ValidJob();
+  job.schedule.kind = ScheduleKind::kProgram;
+  const auto refusal = [&] { return std::string(ValidateJobSpec(job).message()); };
+  EXPECT_THAT(refusal(), HasSubstr("--lr_schedule=program"));
+  job.model = {"client", params::ClientModelSpec{}};
+  EXPECT_OK(ValidateJobSpec(job));
+  EXPECT_TRUE(TakesProgramRates(job));
+  job.optimizer.kind = OptimizerKind::kReduce;
+  EXPECT_OK(ValidateJobSpec(job));
+  EXPECT_FALSE(TakesProgramRates(job)) << "programs make the steps";
+  job.optimizer.kind = OptimizerKind::kAdamW;
+  job.mode = Mode::kLocalSgd;
+  EXPECT_OK(ValidateJobSpec(job));
+  EXPECT_FALSE(TakesProgramRates(job)) << "programs make the steps";
+  job.mode = Mode::kAsync;
+  EXPECT_THAT(refusal(), HasSubstr("--lr_schedule=program"));
+  job.mode = Mode::kSync;
+  job.schedule.peak = 0.0;
+  EXPECT_THAT(refusal(), HasSubstr("--learning_rate=0"));
+}
+
 TEST(ValidateJobSpecTest, ARobustMeanNeedsRoundsOfEnoughAndNotTooMany) {
   JobSpec job = ValidJob();
   job.robust_mean = {RobustMean::Kind::kTrimmed, 1};

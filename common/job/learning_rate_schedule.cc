@@ -13,7 +13,7 @@ double LearningRateSchedule::At(double progress, double step) const {
   const double total = static_cast<double>(total_rounds);
   progress = std::max(progress, 0.0);
   if (progress < warmup) return peak * (progress + step) / (warmup + step);
-  if (kind == ScheduleKind::kConstant) return peak;
+  if (!falls()) return peak;
   if (progress >= total) return minimum;
   const double decayed = (progress - warmup) / (total - warmup);
   const double share = kind == ScheduleKind::kCosine

@@ -10,11 +10,16 @@
 
 namespace lodestar::job {
 
-enum class ScheduleKind : uint8_t { kConstant, kCosine, kLinear };
+// The largest learning rate of a job, a grant or a contribution.
+inline constexpr double kMaxLearningRate = 1e6;
+
+// kProgram: the rates of the programs' own optimizers hold, see TakesProgramRates().
+enum class ScheduleKind : uint8_t { kConstant, kCosine, kLinear, kProgram };
 constexpr auto KindNames(ScheduleKind) {
   return TableOf<ScheduleKind>("lr_schedule", {{ScheduleKind::kConstant, "constant"},
                                                {ScheduleKind::kCosine, "cosine"},
-                                               {ScheduleKind::kLinear, "linear"}});
+                                               {ScheduleKind::kLinear, "linear"},
+                                               {ScheduleKind::kProgram, "program"}});
 }
 
 struct LearningRateSchedule {
@@ -24,10 +29,13 @@ struct LearningRateSchedule {
   int64_t warmup_rounds = 0;
   int64_t total_rounds = 1;
 
+  // Returns true if the rate falls to `minimum`.
+  bool falls() const { return kind == ScheduleKind::kCosine || kind == ScheduleKind::kLinear; }
+
   // Returns the learning rate of the step that begins at `progress` and has the length `step`. Both
   // are in rounds, because a round may have many local steps. During warm-up the rate rises
   // linearly, as in nanoGPT: peak * (progress + step) / (warmup_rounds + step). After total_rounds
-  // the rate is the minimum, unless the schedule is constant.
+  // the rate is the minimum if the rate falls.
   double At(double progress, double step = 1.0) const;
 };
 

@@ -62,7 +62,7 @@ TEST(LearningRateScheduleTest, WarmUpOfTheWholeJobDividesByNothing) {
 }
 
 TEST(LearningRateScheduleTest, NamesGoBothWays) {
-  for (const char* name : {"constant", "cosine", "linear"}) {
+  for (const char* name : {"constant", "cosine", "linear", "program"}) {
     ASSERT_OK_AND_ASSIGN(const ScheduleKind kind, ParseKind<ScheduleKind>(name));
     EXPECT_EQ(NameOf(kind), name);
   }

@@ -2,6 +2,9 @@
 
 #include "common/job/proposed_settings.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +16,9 @@ namespace {
 
 constexpr char kOptimizer[] = "optimizer";
 constexpr char kBatchSize[] = "batch_size";
+constexpr char kSchedule[] = "lr_schedule";
+constexpr const char* kScheduleFlags[] = {"learning_rate", "min_learning_rate", kSchedule,
+                                          "warmup_rounds"};
 
 // A setting that is a number, with its members in ProposedSettings and in JobSpec.
 struct Number {
@@ -48,6 +54,7 @@ std::string AllNames() {
   std::vector<std::string> names = {kOptimizer};
   for (const Number& number : kNumbers) names.emplace_back(number.flag);
   names.emplace_back(kBatchSize);
+  names.emplace_back(kSchedule);
   return absl::StrJoin(names, ", ");
 }
 
@@ -63,6 +70,14 @@ absl::Status SetProposed(absl::string_view setting, absl::string_view value,
     int64_t samples = 0;
     if (!absl::SimpleAtoi(value, &samples)) return BadValue(setting, value, "whole number");
     proposed.batch_size = samples;
+    return absl::OkStatus();
+  }
+  if (setting == kSchedule) {
+    ASSIGN_OR_RETURN(const ScheduleKind kind, ParseKind<ScheduleKind>(value));
+    if (kind != ScheduleKind::kProgram) {
+      return BadValue(setting, value, "schedule that a program may propose; that is program");
+    }
+    proposed.has_program_rates = true;
     return absl::OkStatus();
   }
   for (const Number& number : kNumbers) {
@@ -112,6 +127,14 @@ SettledJob Settle(const JobSpec& job, const std::set<std::string>& given,
     wanted.batch_size = *proposed.batch_size;
     const bool is_given = given.contains(kBatchSize) || job.global_batch_size > 0;
     if (note(kBatchSize, is_given)) settled.job.batch_size = *proposed.batch_size;
+  }
+  if (proposed.has_program_rates) {
+    wanted.schedule.kind = ScheduleKind::kProgram;
+    const bool is_given = std::any_of(std::begin(kScheduleFlags), std::end(kScheduleFlags),
+                                      [&given](const char* flag) { return given.contains(flag); });
+    if (note(kSchedule, is_given || !CanTakeProgramRates(job))) {
+      settled.job.schedule.kind = ScheduleKind::kProgram;
+    }
   }
   for (const JobSetting& setting : JobSettings(wanted)) {
     if (open.contains(setting.flag)) settled.taken.push_back(setting);

@@ -29,6 +29,7 @@ struct ProposedSettings {
   std::optional<double> learning_rate = std::nullopt;
   std::optional<double> clip_norm = std::nullopt;
   std::optional<int64_t> batch_size = std::nullopt;
+  bool has_program_rates = false;  // --lr_schedule=program, the only schedule to propose
   friend bool operator==(const ProposedSettings&, const ProposedSettings&) = default;
 
   bool is_empty() const { return *this == ProposedSettings(); }
@@ -55,7 +56,8 @@ struct SettledJob {
 // Applies a proposal to `job`. `given` has the flags of the operator's command line. If the
 // operator has given --optimizer, all its settings (momentum, beta1, beta2, epsilon, weight_decay)
 // count as given. If the operator has given a global batch size, the batch size counts as given
-// also. The result is not validated.
+// also. If the operator has given any flag of the schedule, or the job does not take the rates of
+// programs, its schedule holds. The result is not validated.
 SettledJob Settle(const JobSpec& job, const std::set<std::string>& given,
                   const ProposedSettings& proposed);
 

@@ -31,10 +31,11 @@ ProposedSettings Proposed(const std::vector<JobSetting>& settings) {
   return proposed;
 }
 
-const std::vector<JobSetting> kAll = {
-    {"optimizer", "momentum"}, {"learning_rate", "0.5"}, {"weight_decay", "0.25"},
-    {"momentum", "0.75"},      {"beta1", "0.5"},         {"beta2", "0.625"},
-    {"epsilon", "0.125"},      {"clip_norm", "2"},       {"batch_size", "7"}};
+const std::vector<JobSetting> kAll = {{"optimizer", "momentum"}, {"learning_rate", "0.5"},
+                                      {"weight_decay", "0.25"},  {"momentum", "0.75"},
+                                      {"beta1", "0.5"},          {"beta2", "0.625"},
+                                      {"epsilon", "0.125"},      {"clip_norm", "2"},
+                                      {"batch_size", "7"},       {"lr_schedule", "program"}};
 
 TEST(ProposedSettingsTest, WhatNobodyHasGivenIsTaken) {
   const SettledJob settled = Settle(ClientJob(), {}, Proposed(kAll));
@@ -45,6 +46,7 @@ TEST(ProposedSettingsTest, WhatNobodyHasGivenIsTaken) {
                                                       .epsilon = 0.125,
                                                       .weight_decay = 0.25}));
   EXPECT_EQ(settled.job.schedule.peak, 0.5);
+  EXPECT_EQ(settled.job.schedule.kind, ScheduleKind::kProgram);
   EXPECT_EQ(settled.job.clip_norm, 2.0);
   EXPECT_EQ(settled.job.batch_size, 7);
   EXPECT_EQ(settled.taken.size(), kAll.size());
@@ -62,13 +64,31 @@ TEST(ProposedSettingsTest, TheOperatorDecidesWhatItGives) {
   EXPECT_EQ(settled.job.optimizer.momentum, ClientJob().optimizer.momentum);
   EXPECT_EQ(settled.job.schedule.peak, ClientJob().schedule.peak);
   EXPECT_EQ(settled.job.batch_size, 12);
-  EXPECT_EQ(SettingsText(settled.not_taken), "batch_size=7, learning_rate=0.5, momentum=0.75");
+  EXPECT_EQ(SettingsText(settled.not_taken),
+            "batch_size=7, learning_rate=0.5, lr_schedule=program, momentum=0.75");
 }
 
 TEST(ProposedSettingsTest, WhoGivesTheOptimizerDecidesAllThatBelongsToIt) {
   const SettledJob settled = Settle(ClientJob(), {"optimizer"}, Proposed(kAll));
   EXPECT_EQ(settled.job.optimizer, ClientJob().optimizer);
-  EXPECT_EQ(SettingsText(settled.taken), "batch_size=7, learning_rate=0.5, clip_norm=2");
+  EXPECT_EQ(SettingsText(settled.taken),
+            "batch_size=7, learning_rate=0.5, lr_schedule=program, clip_norm=2");
+}
+
+TEST(ProposedSettingsTest, ScheduleOfTheJobHoldsIfAFlagOfItIsGivenOrTheJobTakesNoOther) {
+  const ProposedSettings proposed = Proposed({{"lr_schedule", "program"}});
+  for (const char* flag : {"learning_rate", "min_learning_rate", "lr_schedule", "warmup_rounds"}) {
+    const SettledJob settled = Settle(ClientJob(), {flag}, proposed);
+    EXPECT_EQ(settled.job.schedule.kind, ScheduleKind::kConstant) << flag;
+    EXPECT_EQ(SettingsText(settled.not_taken), "lr_schedule=program") << flag;
+  }
+  JobSpec job = ClientJob();
+  for (const Mode mode : {Mode::kSync, Mode::kLocalSgd, Mode::kAsyncLocalSgd}) {
+    job.mode = mode;
+    EXPECT_EQ(Settle(job, {}, proposed).job.schedule.kind, ScheduleKind::kProgram);
+  }
+  job.mode = Mode::kAsync;
+  EXPECT_EQ(Settle(job, {}, proposed).job.schedule.kind, ScheduleKind::kConstant);
 }
 
 TEST(ProposedSettingsTest, AGlobalBatchSizeIsTheOperatorsBatchSize) {
@@ -90,9 +110,10 @@ TEST(ProposedSettingsTest, WhatIsNoSettingOrNoValueIsNamed) {
   EXPECT_THAT(refusal("rounds", "7"), HasSubstr("'rounds' is not a setting that a program may"));
   EXPECT_THAT(refusal("rounds", "7"), HasSubstr("optimizer, momentum, beta1, beta2, epsilon, "
                                                 "weight_decay, learning_rate, clip_norm, "
-                                                "batch_size"));
+                                                "batch_size, lr_schedule"));
   EXPECT_THAT(refusal("optimizer", "lion"), HasSubstr("--optimizer=lion is unknown; allowed: sgd"));
   EXPECT_THAT(refusal("momentum", "much"), HasSubstr("--momentum=much is no number"));
+  EXPECT_THAT(refusal("lr_schedule", "cosine"), HasSubstr("--lr_schedule=cosine is no schedule"));
   EXPECT_THAT(refusal("batch_size", "1.5"), HasSubstr("--batch_size=1.5 is no whole number"));
   EXPECT_TRUE(proposed.is_empty());
 }
@@ -122,6 +143,7 @@ TEST(ProposedSettingsTest, WhatWasSavedIsProposedAgainToTheBit) {
   const JobSpec again = Settle(ClientJob(), {}, ProposedBySaved(JobSettings(saved))).job;
   EXPECT_EQ(again.optimizer, saved.optimizer);
   EXPECT_EQ(again.schedule.peak, saved.schedule.peak);
+  EXPECT_EQ(again.schedule.kind, ScheduleKind::kProgram);
   EXPECT_EQ(again.batch_size, 7);
   EXPECT_EQ(again.mode, Mode::kSync) << "of which programs have no say";
   EXPECT_TRUE(

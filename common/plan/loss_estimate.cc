@@ -137,8 +137,7 @@ LossEstimate OfGradients(const job::JobSpec& job) {
 }
 
 bool Decays(const job::LearningRateSchedule& schedule) {
-  return schedule.kind != job::ScheduleKind::kConstant &&
-         schedule.minimum <= kDecayedRate * schedule.peak;
+  return schedule.falls() && schedule.minimum <= kDecayedRate * schedule.peak;
 }
 
 double Doublings(double value, double base) { return std::log2(std::max(value, 1e-9) / base); }

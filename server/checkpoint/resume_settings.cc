@@ -166,7 +166,7 @@ std::string SavedScheduleFlags(const std::vector<SettingChange>& changes,
   static constexpr absl::string_view kFlags[] = {"rounds", "learning_rate", "min_learning_rate",
                                                  "lr_schedule", "warmup_rounds"};
   const std::optional<job::LearningRateSchedule> saved = SavedSchedule(manifest);
-  const bool is_constant = saved.has_value() && saved->kind == job::ScheduleKind::kConstant;
+  const bool is_constant = saved.has_value() && !saved->falls();
   std::vector<std::string> flags;
   for (const SettingChange& change : changes) {
     if (is_constant && change.flag == "rounds") continue;

@@ -12,11 +12,7 @@
 #include "server/coordinator/cluster_words.h"
 
 namespace lodestar::coordinator {
-namespace {
-
-constexpr double kHighestLearningRate = 1e6;
-
-}  // namespace
+namespace {}  // namespace
 
 absl::Status ClusterOrders::CheckGoesOn(absl::Time now) const {
   RETURN_IF_ERROR(CheckKnowsOrders(state_, now));
@@ -90,10 +86,10 @@ absl::Status ClusterOrders::CheckHasLearningRate(absl::Time now) const {
 absl::StatusOr<LearningRateChange> ClusterOrders::SetLearningRate(double learning_rate,
                                                                   absl::Time now) {
   if (!std::isfinite(learning_rate) || learning_rate <= 0.0 ||
-      learning_rate > kHighestLearningRate) {
+      learning_rate > job::kMaxLearningRate) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the learning rate ", learning_rate,
-        " is out of range; allowed is more than 0 and at most ", kHighestLearningRate));
+        " is out of range; allowed is more than 0 and at most ", job::kMaxLearningRate));
   }
   RETURN_IF_ERROR(CheckHasLearningRate(now));
   const double before =

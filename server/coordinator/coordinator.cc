@@ -1136,9 +1136,12 @@ absl::Status Coordinator::Assign(absl::Time now) {
       .source = state_.model.source(),
       .folder = {state_.config.checkpoint_dir, state_.config.folder_claim_id},
       .life_key = state_.membership.life_key()};
-  const double learning_rate_scale = state_.rounds.ledger().state().learning_rate_scale;
-  command.job.schedule.peak *= learning_rate_scale;
-  command.job.schedule.minimum *= learning_rate_scale;
+  // With rates of programs the plan of a round has the scale, relative to the peak.
+  if (command.job.schedule.kind != job::ScheduleKind::kProgram) {
+    const double learning_rate_scale = state_.rounds.ledger().state().learning_rate_scale;
+    command.job.schedule.peak *= learning_rate_scale;
+    command.job.schedule.minimum *= learning_rate_scale;
+  }
   outbox_.Command(std::move(command));
   return absl::OkStatus();
 }

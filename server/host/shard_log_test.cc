@@ -520,7 +520,8 @@ TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
               .kind = messages::ContributionKind::kPseudoGradient,
               .scale = 1e-30f,
               .encoding = params::Encoding::kInt8,
-              .num_samples = 17};
+              .num_samples = 17,
+              .learning_rate = 0.1 / 7};
   shard::StepRecord update;
   update.step = {.kind = shard::BucketStep::Kind::kApply,
                  .round = Round(41),
@@ -548,6 +549,7 @@ TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
   EXPECT_EQ(same.key.incarnation, step.key.incarnation);
   EXPECT_EQ(same.key.kind, step.key.kind);
   EXPECT_EQ(same.key.scale, step.key.scale);
+  EXPECT_EQ(same.key.learning_rate, step.key.learning_rate);
 }
 
 TEST(ShardRecordJsonTest, NumbersThatNoFloatHoldsAreRefused) {

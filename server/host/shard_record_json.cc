@@ -68,6 +68,7 @@ struct InJournal {
     archive("scale", key.scale);
     archive("encoding", archive::As<messages::EncodingForm>(key.encoding));
     archive("num_samples", key.num_samples);
+    archive.Sparse("learning_rate", key.learning_rate);
   }
 
   template <typename Archive>

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/learning_rate_schedule.h"
 #include "common/messages/contribution.h"
 #include "common/params/encoding.h"
 #include "common/runtime/status_macros.h"
@@ -63,14 +64,24 @@ absl::StatusOr<shard::ContributionKey> KeyOf(const wire::PushChunkHeader& header
     return refuse("num_samples is ", header.num_samples, "; it must be at least 0, or ",
                   messages::kSkippedSamples, " for a skipped step");
   }
+  if (header.learning_rate.has_value() &&
+      !(*header.learning_rate >= 0 && *header.learning_rate <= job::kMaxLearningRate)) {
+    return refuse("learning_rate is ", *header.learning_rate, ", wanted is 0 to ",
+                  job::kMaxLearningRate);
+  }
   absl::StatusOr<params::Encoding> encoding = EncodingOf(header, of_job);
   if (!encoding.ok()) return refuse(encoding.status().message());
   absl::StatusOr<messages::ContributionKind> kind = wire::FromProto(header.kind);
   if (!kind.ok()) return refuse(kind.status().message());
-  return shard::ContributionKey{header.worker, header.incarnation,
-                                header.round,  header.base_version,
-                                *kind,         header.scale == 0 ? 1.0f : header.scale,
-                                *encoding,     header.num_samples};
+  return shard::ContributionKey{header.worker,
+                                header.incarnation,
+                                header.round,
+                                header.base_version,
+                                *kind,
+                                header.scale == 0 ? 1.0f : header.scale,
+                                *encoding,
+                                header.num_samples,
+                                header.learning_rate};
 }
 
 // Returns true if two chunks belong to the same bucket of the same contribution.

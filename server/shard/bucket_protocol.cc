@@ -3,6 +3,7 @@
 #include "server/shard/bucket_protocol.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <limits>
 
@@ -17,6 +18,9 @@ namespace {
 
 using Effect = BucketEffect::Kind;
 using Step = BucketStep::Kind;
+
+// Rates that differ by less, relatively, are the same: libraries of mathematics round differently.
+constexpr double kSameRate = 1e-6;
 
 absl::Status StatusOf(const sync::Decision& refusal) {
   return absl::Status(refusal.code, refusal.reason);
@@ -375,7 +379,7 @@ BucketStep BucketProtocol::StepOfPhase() {
   };
   if (step.has_update) {
     LODESTAR_CHECK(now_.plan != nullptr) << "round " << round_ << " updates without a plan";
-    step.call = {.step = version_.value() + 1, .learning_rate = now_.plan->learning_rate};
+    step.call = {.step = version_.value() + 1, .learning_rate = LearningRate()};
     const int64_t planned = now_.plan->total_weight();
     if (!is_rescaled_ && !config_.divides_by_senders && arrived_weight_ != planned) {
       step.rescale = static_cast<float>(static_cast<double>(planned) / arrived_weight_);
@@ -416,7 +420,12 @@ BucketStep BucketProtocol::StepOfHeld() {
       continue;
     }
     it = held_.erase(it);
-    if (decision.counts()) return Count(held, decision);
+    if (decision.counts()) {
+      const absl::Status same_rate = CheckRate(held.key);
+      if (same_rate.ok()) return Count(held, decision);
+      Answer(held.call, same_rate);
+      continue;
+    }
     Answer(held.call, decision.action == sync::Action::kReject
                           ? absl::StatusOr<PushOutcome>(StatusOf(decision))
                           : OutcomeOf(decision));
@@ -484,11 +493,30 @@ BucketStep BucketProtocol::Count(const Held& held, const sync::Decision& decisio
   LODESTAR_CHECK(now_.plan != nullptr) << "round " << round_ << " counts without a plan";
   step.weight = now_.plan->WeightOf(key.worker, key.num_samples);
   AddContributor(key.worker, step.weight);
+  if (!program_rate_.has_value()) program_rate_ = key.learning_rate;
   step.factor = static_cast<float>(static_cast<double>(step.weight) / now_.plan->total_weight());
   // If contributions are weights, their change is clipped, and not the weights.
   if (key.kind != messages::ContributionKind::kWeights) step.factor *= key.scale * step.clip;
   if (decision.action == sync::Action::kApply) EndCollecting();
   return step;
+}
+
+absl::Status BucketProtocol::CheckRate(const ContributionKey& key) const {
+  if (!program_rate_.has_value() || !key.learning_rate.has_value() || key.is_skipped() ||
+      std::abs(*key.learning_rate - *program_rate_) <= kSameRate * *program_rate_) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "worker %d has the learning rate %.9g for round %d, and the workers before it have %.9g: all "
+      "programs need one schedule, counted by the job's rounds (attach(..., schedulers=[...]) "
+      "or ps.round), or give ps_server --learning_rate and --lr_schedule",
+      key.worker.value(), *key.learning_rate, key.round.value(), *program_rate_));
+}
+
+double BucketProtocol::LearningRate() const {
+  const double of_job = now_.plan->learning_rate;
+  if (!program_rate_.has_value()) return of_job;
+  return *program_rate_ * (of_job / config_.job->schedule.peak);
 }
 
 void BucketProtocol::ApplyAlone(const ContributionKey& key, int64_t staleness, BucketStep& step) {
@@ -602,6 +630,9 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
     } else {
       AddContributor(key.worker, step.weight);
     }
+    if (step.kind == Step::kAccumulate && !program_rate_.has_value()) {
+      program_rate_ = key.learning_rate;
+    }
     if (step.norm.has_value()) watch_.Count(key.worker, key.incarnation, key.round, *step.norm);
   }
   switch (step.kind) {
@@ -657,6 +688,7 @@ void BucketProtocol::OnUpdated() {
   }
   contributed_.clear();
   arrived_weight_ = 0;
+  program_rate_.reset();
   is_rescaled_ = false;
   counted_.MarkPublished();
   needs_review_ = true;

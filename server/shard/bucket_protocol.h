@@ -276,6 +276,11 @@ class BucketProtocol {
   BucketStep StepOfHeld();
   BucketStep TakeWeights(const Held& held);
   BucketStep Count(const Held& held, const sync::Decision& decision);
+  // Checks that the program's rate is that of the round's earlier contributions. Errors:
+  // FailedPrecondition with both rates.
+  absl::Status CheckRate(const ContributionKey& key) const;
+  // Returns the rate of the round's step.
+  double LearningRate() const;
   // Completes a step that applies the contribution alone.
   void ApplyAlone(const ContributionKey& key, int64_t staleness, BucketStep& step);
   BucketStep Skip(const Held& held, const sync::Decision& decision);
@@ -304,6 +309,8 @@ class BucketProtocol {
   RoundFacts next_;                    // facts of round_ + 1, in phases other than kCollecting
   std::vector<WorkerId> contributed_;  // workers that contributed to this round, ascending
   int64_t arrived_weight_ = 0;
+  // Rate of the round's step, of its first contribution that has one.
+  std::optional<double> program_rate_;
   bool is_rescaled_ = false;  // the sum is already the mean of the contributions that came
   float clip_scale_ = 1.0f;
   std::string norm_error_;

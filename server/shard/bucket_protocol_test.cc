@@ -159,6 +159,7 @@ class BucketProtocolTest : public ::testing::Test {
       const BucketStep step = bucket_->NextStep();
       take_effects();
       if (step.kind == Step::kNone) return words;
+      last_step_ = step;
       words.push_back(Text(step));
       if (step.kind == Step::kApplyAlone || step.kind == Step::kApply) {
         if (holds_update_) return words;
@@ -173,6 +174,7 @@ class BucketProtocolTest : public ::testing::Test {
   std::unique_ptr<const sync::BucketPolicy> policy_;
   ShardRoster roster_;
   std::optional<BucketProtocol> bucket_;
+  BucketStep last_step_;
   bool holds_update_ = false;  // updates are under way until the test calls OnUpdated()
 };
 
@@ -193,6 +195,71 @@ TEST_F(BucketProtocolTest, SumsInOrderOfWorkersWeighedBySamples) {
                                    "update 1 for round 0"));
   EXPECT_EQ(bucket_->round(), Round(1));
   EXPECT_EQ(bucket_->version(), Version(1));
+}
+
+// A sync job whose programs bring the rates of its steps. Its own rate is 0.5.
+job::JobSpec JobOfProgramRates() {
+  job::JobSpec job = JobOf(job::Mode::kSync);
+  job.model = {"client", params::ClientModelSpec{}};
+  job.schedule.kind = job::ScheduleKind::kProgram;
+  return job;
+}
+
+ContributionKey KeyWithRate(int worker, int64_t round, double rate) {
+  ContributionKey key = Key(worker, round);
+  key.learning_rate = rate;
+  return key;
+}
+
+TEST_F(BucketProtocolTest, RateOfTheFirstContributionHoldsTimesTheScaleOfTheJob) {
+  Start(JobOfProgramRates(), 3);
+  Open(0, {1, 1, 1});  // the plan has the rate 0.1: the scale is 0.2
+  bucket_->OnArrived(3, KeyWithRate(3, 0, 4.0 * (1 + 1e-9)));
+  bucket_->OnArrived(2, KeyWithRate(2, 0, 4.0));
+  bucket_->OnArrived(1, Key(1, 0));
+  holds_update_ = true;
+  EXPECT_THAT(Words(),
+              ElementsAre("counted 1", "add 1 times 0.333333", "counted 2", "add 2 times 0.333333",
+                          "counted 3", "add 3 times 0.333333", "update 1 for round 0"));
+  EXPECT_DOUBLE_EQ(last_step_.call.learning_rate, 0.8);
+  bucket_->OnUpdated();
+  Open(1, {1, 1, 1});
+  for (int worker = 1; worker <= 3; ++worker) bucket_->OnArrived(worker, Key(worker, 1));
+  Words();
+  EXPECT_EQ(last_step_.call.learning_rate, 0.1) << "no contribution has a rate";
+}
+
+TEST_F(BucketProtocolTest, ContributionWithAnotherRateIsRefusedBeforeItIsSummed) {
+  Start(JobOfProgramRates(), 3);
+  Open(0, {1, 1, 1});
+  ContributionKey skipped = KeyWithRate(1, 0, 7.0);
+  skipped.num_samples = messages::kSkippedSamples;
+  bucket_->OnArrived(1, skipped);
+  bucket_->OnArrived(2, KeyWithRate(2, 0, 0.0));
+  bucket_->OnArrived(3, KeyWithRate(3, 0, 1e-9));
+  EXPECT_THAT(Words(), ElementsAre("counted 1", "skip 1", "counted 2", "add 2 times 0.333333",
+                                   "refuse 3: FAILED_PRECONDITION"));
+  EXPECT_THAT(bucket_->Missing(), ElementsAre(WorkerId(3)));
+  holds_update_ = true;
+  Drop(3);
+  Words();
+  EXPECT_EQ(last_step_.call.learning_rate, 0.0);
+}
+
+TEST_F(BucketProtocolTest, RateOfAReplayedContributionHolds) {
+  Start(JobOfProgramRates(), 2);
+  Open(0, {1, 1});
+  bucket_->OnArrived(1, KeyWithRate(1, 0, 0.25));
+  EXPECT_THAT(Words(), ElementsAre("counted 1", "add 1 times 0.5"));
+  const BucketStep replayed = last_step_;
+  Start(JobOfProgramRates(), 2);
+  EXPECT_THAT(bucket_->Replay(replayed, KeyWithRate(1, 0, 0.25)), IsOkAndHolds(true));
+  Open(0, {1, 1});
+  bucket_->OnArrived(2, KeyWithRate(2, 0, 0.5));
+  EXPECT_THAT(Words(), ElementsAre("refuse 2: FAILED_PRECONDITION"));
+  Drop(2);
+  Words();
+  EXPECT_DOUBLE_EQ(last_step_.call.learning_rate, 0.05);
 }
 
 TEST_F(BucketProtocolTest, ThoseWhoAreLostLeaveTheRightDivisorAndWhatTheyBroughtStays) {

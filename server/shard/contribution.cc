@@ -62,6 +62,12 @@ absl::Status CheckForm(const ContributionKey& key, const params::Bucket& bucket,
             ? absl::StrCat(" for bucket ", bucket.index, ", which is averaged and not encoded")
             : "; use push_encoding of the registration"));
   }
+  if (key.learning_rate.has_value() && !job::TakesProgramRates(job)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", key.worker.value(), " sent the learning rate ", *key.learning_rate,
+                     ", and the job's own schedule holds; send none, or start the servers with "
+                     "--lr_schedule=program"));
+  }
   // If contributions are deferred, a worker that has just begun skips its first one, because it has
   // none yet.
   const bool may_be_skipped = key.kind == messages::ContributionKind::kGradient ||

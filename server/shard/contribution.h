@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -32,6 +33,9 @@ struct ContributionKey {
   // Number of samples that the contribution was computed on. 0 means all samples of the grant.
   // kSkippedSamples means that the contribution was skipped.
   int64_t num_samples = 0;
+
+  // Rate of the program's optimizer for the step, if the job takes the rates of programs.
+  std::optional<double> learning_rate = {};
 
   bool is_skipped() const { return num_samples == messages::kSkippedSamples; }
   // Returns the size of one bucket in the key's encoding.

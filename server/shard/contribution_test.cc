@@ -143,6 +143,22 @@ TEST(NumbersCheckOfFp32Test, NamesTheElementAndMeasuresTheScaledNorm) {
 }
 
 // Top-k encodings also contain positions. Positions are checked first, and all at once.
+TEST(CheckFormTest, RateIsForJobsThatTakeTheRatesOfPrograms) {
+  job::JobSpec job;
+  job.model = {"client", params::ClientModelSpec{}};
+  const params::Bucket bucket{.index = 0, .shard = 0, .block = 0, .range = {0, 1}};
+  const auto check = [&](const ContributionKey& key) {
+    return CheckForm(key, bucket, job, /*is_averaged=*/false, /*awaits_first_weights=*/false);
+  };
+  ContributionKey key;
+  key.worker = WorkerId(7);
+  EXPECT_OK(check(key));
+  key.learning_rate = 0.0;
+  EXPECT_THAT(check(key), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("worker 7")));
+  job.schedule.kind = job::ScheduleKind::kProgram;
+  EXPECT_OK(check(key));
+}
+
 INSTANTIATE_TEST_SUITE_P(Encodings, NumbersCheckTest,
                          ::testing::Values(params::Encoding::kFp32, params::Encoding::kBf16,
                                            params::Encoding::kFp16, params::Encoding::kInt8,

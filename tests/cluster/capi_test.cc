@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -101,6 +102,8 @@ class Program {
   // Returns true if the steps of a round are to be skipped.
   std::function<bool(int64_t round)> skips_ = [](int64_t) { return false; };
 
+  std::optional<double> rate_;  // of each step, if the servers are told one
+
   // Trains until the job is done. `local_rate` is the learning rate of the program's own optimizer,
   // if the job has local steps. Returns the result of the last lodestar_next().
   int Train(float local_rate = 0.0f) {
@@ -123,6 +126,9 @@ class Program {
         samples_.insert(samples_.end(), step.samples, step.samples + step.num_samples);
         steps_.push_back(step.num_samples);
         for (int k = 0; k < kNumParameters; ++k) weights[k] -= local_rate * gradient[k];
+        if (rate_.has_value()) {
+          EXPECT_EQ(lodestar_set_learning_rate(handle(), *rate_), 0) << lodestar_last_error();
+        }
         EXPECT_EQ(lodestar_block_ready(handle(), 1), 0) << lodestar_last_error();
       } else {
         heldout_loss_ += loss;
@@ -190,6 +196,37 @@ TEST(CApiTest, GradientsTrainAsALoopOfOnesOwn) {
     EXPECT_NEAR(lodestar_parameters(program.handle())[k], alone[k], 1e-6);
   }
   EXPECT_STREQ(lodestar_state(program.handle()), "ended");
+}
+
+TEST(CApiTest, RateThatAProgramTellsIsThatOfTheServersSteps) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(RegressionJob(), 1));
+  Program program(cluster->address(), "alone");
+  EXPECT_EQ(lodestar_propose(program.handle(), "lr_schedule", "cosine"), 3);
+  EXPECT_EQ(lodestar_propose(program.handle(), "lr_schedule", "program"), 0);
+  EXPECT_EQ(lodestar_set_learning_rate(program.handle(), -0.5), 3);
+  EXPECT_EQ(lodestar_set_learning_rate(program.handle(), std::nan("")), 3);
+  EXPECT_EQ(lodestar_set_learning_rate(program.handle(), 0.5), 9) << "there is no step";
+  ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
+  EXPECT_STREQ(lodestar_job(program.handle(), "lr_schedule"), "program");
+  program.rate_ = 0.125;
+  ASSERT_EQ(program.Train(), 0) << lodestar_last_error();
+  const std::vector<float> alone = DescendAlone(program.samples_, program.steps_, 0.125f);
+  for (int k = 0; k < kNumParameters; ++k) {
+    EXPECT_NEAR(lodestar_parameters(program.handle())[k], alone[k], 1e-6);
+  }
+}
+
+TEST(CApiTest, RateThatIsToldWhereTheScheduleOfTheJobHoldsDoesNotCount) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(RegressionJob(), 1));
+  Program program(cluster->address(), "alone");
+  ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
+  EXPECT_STREQ(lodestar_job(program.handle(), "lr_schedule"), "constant");
+  program.rate_ = 0.125;
+  EXPECT_EQ(program.Train(), 0) << "the rate stays here";
+  const std::vector<float> alone = DescendAlone(program.samples_, program.steps_, 0.25f);
+  for (int k = 0; k < kNumParameters; ++k) {
+    EXPECT_NEAR(lodestar_parameters(program.handle())[k], alone[k], 1e-6);
+  }
 }
 
 TEST(CApiTest, EmbeddingsAreMarkedInTheJob) {
@@ -778,6 +815,7 @@ TEST(CApiTest, EveryFunctionRefusesANullWorker) {
   EXPECT_EQ(lodestar_next(nullptr, &step), 3);
   EXPECT_EQ(lodestar_expect(nullptr, 1, &step), 3);
   EXPECT_EQ(lodestar_weights_version(nullptr), -1);
+  EXPECT_EQ(lodestar_set_learning_rate(nullptr, 0.5), 3);
   EXPECT_EQ(lodestar_block_ready(nullptr, 0), 3);
   EXPECT_EQ(lodestar_log(nullptr, "a", 1.0), 3);
   EXPECT_EQ(lodestar_step_done(nullptr, 0.0, 0, 0), 3);

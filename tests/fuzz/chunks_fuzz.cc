@@ -58,7 +58,8 @@ wire::PushChunkHeader HeaderOf(const v1::PushChunk& chunk) {
           static_cast<uint32_t>(chunk.crc32c()),
           chunk.scale(),
           {chunk.shared_region(), chunk.shared_offset(), chunk.shared_bytes()},
-          chunk.num_samples()};
+          chunk.num_samples(),
+          chunk.has_learning_rate() ? std::optional(chunk.learning_rate()) : std::nullopt};
 }
 
 wire::PullChunkHeader HeaderOf(const v1::PullChunk& chunk) {

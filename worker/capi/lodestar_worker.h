@@ -90,8 +90,10 @@ LODESTAR_API int lodestar_set(lodestar_worker* worker, const char* setting, cons
    if this is the first program of a new job and the operator of the servers has not set the flag.
    The settings are optimizer, momentum, beta1, beta2, epsilon, weight_decay, learning_rate,
    clip_norm and batch_size, with the values of these flags of ps_server. If the operator has set
-   --optimizer, the servers also ignore proposals for the five settings after it. lodestar_job()
-   returns the resulting values. Errors: INVALID_ARGUMENT naming setting and value. */
+   --optimizer, the servers also ignore proposals for the five settings after it. lr_schedule may be
+   "program": then the learning rates of the programs' own optimizers are used. The servers ignore
+   it in async, and if the operator has set a flag of the learning rate. lodestar_job() returns the
+   resulting values. Errors: INVALID_ARGUMENT naming setting and value. */
 LODESTAR_API int lodestar_propose(lodestar_worker* worker, const char* setting, const char* value);
 /* Adds a tensor of `num_dimensions` sizes, each at least 1. Blocks are the units of transfer. Their
    numbers are 0, 1, 2, ... in the order in which forward uses them, and neighbouring tensors may
@@ -153,9 +155,9 @@ LODESTAR_API int lodestar_start(lodestar_worker* worker);
 /* Blocks until the worker has registered. Returns a setting of the job as a text: mode,
    has_local_steps ("0", "1"), local_steps, batch_size, global_batch_size, optimizer, learning_rate,
    momentum, beta1, beta2, epsilon, weight_decay, clip_norm, rounds, seed. Since minor 1 also:
-   model, which is its name, and layout_is_own ("0", "1"), which is "1" if programs bring the model,
-   as with --model=client. The text is valid until the next call of this thread. Null means that
-   there is no such setting, or that the worker has ended before it registered. */
+   lr_schedule; model, which is its name; and layout_is_own ("0", "1"), which is "1" if programs
+   bring the model, as with --model=client. The text is valid until the next call of this thread.
+   Null means that there is no such setting, or that the worker has ended before it registered. */
 LODESTAR_API const char* lodestar_job(lodestar_worker* worker, const char* setting);
 
 /* Since minor 1. Sets the place of this worker among the living workers of its job. `index` is the
@@ -221,6 +223,15 @@ LODESTAR_API int64_t lodestar_weights_version(lodestar_worker* worker);
    NaN if it is not known. Returns the number of updates that the weights had had. -1 means that
    there was no evaluation. In that case both values do not change. Neither pointer may be null. */
 LODESTAR_API int64_t lodestar_evaluation(lodestar_worker* worker, double* loss, double* accuracy);
+/* Since minor 1. Sets the learning rate, 0 to 1e6, that the program's optimizer has for the present
+   training step. Must be called before the first lodestar_block_ready() of the step. The rate has an
+   effect only if the servers make the steps and lodestar_job(worker, "lr_schedule") is "program".
+   The servers then make the step of the round with this rate, multiplied by the job's scale. A
+   worker whose rate differs from the rate of another worker in the round is refused. A step without
+   a rate takes the rate of the other workers or, if no worker has set one, the rate of the job.
+   Errors: INVALID_ARGUMENT (another number); FAILED_PRECONDITION (no training step, or a block of
+   the step is already ready). */
+LODESTAR_API int lodestar_set_learning_rate(lodestar_worker* worker, double learning_rate);
 /* May be called when the gradient of a block is complete, which may then be sent while other
    gradients are computed. All other blocks are sent when the step is done. */
 LODESTAR_API int lodestar_block_ready(lodestar_worker* worker, int block);

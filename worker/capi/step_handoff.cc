@@ -15,6 +15,7 @@ absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step,
   step_ = std::move(step);
   ready_blocks_.clear();
   has_ready_blocks_ = false;
+  learning_rate_.reset();
   // An evaluation, or the first step of training, begins a new round.
   if (!step_.is_training || step_.step.step == 0) metrics_.clear();
   state_ = State::kOffered;
@@ -132,6 +133,26 @@ absl::Status StepHandoff::BlockReady(int block) {
   ready_blocks_.push_back(block);
   has_ready_blocks_ = true;
   return absl::OkStatus();
+}
+
+absl::Status StepHandoff::SetLearningRate(double rate) {
+  absl::MutexLock lock(&mutex_);
+  if (state_ != State::kTaken || !step_.is_training) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("learning rate ", rate, " is set, and no step of training is at hand"));
+  }
+  if (has_ready_blocks_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("learning rate ", rate, " is set after a block of the gradient is ready, and ",
+                     "may have been sent; set it before the first one"));
+  }
+  learning_rate_ = rate;
+  return absl::OkStatus();
+}
+
+std::optional<double> StepHandoff::learning_rate() {
+  absl::MutexLock lock(&mutex_);
+  return learning_rate_;
 }
 
 absl::Status StepHandoff::Skip() {

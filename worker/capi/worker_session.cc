@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/checkpoints/same_tensors.h"
+#include "common/job/learning_rate_schedule.h"
 #include "common/logging/logging.h"
 #include "common/net/address_list.h"
 #include "common/net/connect_patience.h"
@@ -76,6 +77,7 @@ absl::StatusOr<std::string> SettingOf(const job::JobSpec& job, absl::string_view
   if (setting == "global_batch_size") return absl::StrCat(job.global_batch_size);
   if (setting == "optimizer") return std::string(NameOf(job.optimizer.kind));
   if (setting == "learning_rate") return NumberText(job.schedule.peak);
+  if (setting == "lr_schedule") return std::string(NameOf(job.schedule.kind));
   if (setting == "momentum") return NumberText(job.optimizer.momentum);
   if (setting == "beta1") return NumberText(job.optimizer.beta1);
   if (setting == "beta2") return NumberText(job.optimizer.beta2);
@@ -455,6 +457,14 @@ absl::Status WorkerSession::AwaitRegistration() {
 absl::Status WorkerSession::EndBeforeTheJob() const {
   if (!outcome_->ok()) return *outcome_;
   return absl::CancelledError("the worker was stopped on request before it knew the job");
+}
+
+absl::Status WorkerSession::SetLearningRate(double rate) {
+  if (!(rate >= 0.0 && rate <= job::kMaxLearningRate)) {
+    return absl::InvalidArgumentError(absl::StrCat("the learning rate of a step is ", rate,
+                                                   "; wanted is 0 to ", job::kMaxLearningRate));
+  }
+  return handoff_.SetLearningRate(rate);
 }
 
 absl::Status WorkerSession::BlockReady(int block) {

@@ -37,6 +37,7 @@ struct ContributionHeader {
   // Number of samples that the contribution was computed on. This is its weight. 0 means all
   // samples of the grant. kSkippedSamples means that buckets are added without data.
   int64_t num_samples = 0;
+  std::optional<double> learning_rate = {};  // see PushChunk.learning_rate
   friend bool operator==(const ContributionHeader&, const ContributionHeader&) = default;
 };
 

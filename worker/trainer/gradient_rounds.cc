@@ -2,17 +2,45 @@
 
 #include "worker/trainer/gradient_rounds.h"
 
+#include <functional>
+#include <utility>
+
 #include "common/messages/contribution.h"
 #include "common/runtime/status_macros.h"
 #include "worker/trainer/grant_samples.h"
 #include "worker/trainer/step_trace.h"
 
 namespace lodestar::trainer {
+namespace {
+
+// Starts a push with the first block, when the learning rate of the program is known.
+class PushWithRate final : public model::GradientSink {
+ public:
+  // `start` sets `push`, which outlives the object.
+  PushWithRate(std::function<void()> start, std::optional<ContributionPush>* push)
+      : start_(std::move(start)), push_(push) {}
+
+  absl::Status BlockReady(int block) override { return Started().BlockReady(block); }
+  absl::Status PartsReady(int block, absl::Span<const params::ElementRange> parts) override {
+    return Started().PartsReady(block, parts);
+  }
+
+ private:
+  ContributionPush& Started() {
+    if (!push_->has_value()) start_();
+    return **push_;
+  }
+
+  const std::function<void()> start_;
+  std::optional<ContributionPush>* const push_;
+};
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const job::JobSpec& job,
                                                                        const RoundRunnerDeps& deps,
                                                                        double client_clip_norm) {
-  auto rounds = std::unique_ptr<GradientRounds>(new GradientRounds(deps, client_clip_norm));
+  auto rounds = std::unique_ptr<GradientRounds>(new GradientRounds(job, deps, client_clip_norm));
   ASSIGN_OR_RETURN(
       rounds->exchange_,
       ExchangeState::Create(job, deps.model->layout(), deps.device, deps.model->parameters(),
@@ -37,11 +65,17 @@ absl::Status GradientRounds::Train(const LifeContext& life, const messages::Gran
   client::ContributionHeader header{.round = grant.round,
                                     .kind = messages::ContributionKind::kGradient};
   const auto start_push = [&](ContributionBytes* bytes) {
+    if (takes_program_rates_ && header.num_samples != messages::kSkippedSamples) {
+      header.learning_rate = deps_.model->learning_rate();
+    }
     push.emplace(*life.registration, header, bytes, &pull, life.transport, deps_.clock, deps_.trace,
                  leaves());
   };
-  if (!pushes_late()) start_push(exchange_->contribution());
-  StepTrace step(deps_.trace, &timeline_, &pull, push.has_value() ? &*push : nullptr);
+  PushWithRate with_rate([&] { start_push(exchange_->contribution()); }, &push);
+  if (!pushes_late() && !takes_program_rates_) start_push(exchange_->contribution());
+  model::GradientSink* const sink = push.has_value() ? &*push : nullptr;
+  StepTrace step(deps_.trace, &timeline_, &pull,
+                 takes_program_rates_ && !pushes_late() ? &with_rate : sink);
   ASSIGN_OR_RETURN(const model::BatchResult result, deps_.model->TrainStep(batch_, &step, &step));
   if (result.is_skipped) {
     header.num_samples = messages::kSkippedSamples;

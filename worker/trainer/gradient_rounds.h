@@ -24,14 +24,17 @@ class GradientRounds final : public PulledRounds {
                                                                 double client_clip_norm);
 
  private:
-  GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)
-      : PulledRounds(deps, PullsAhead::kBesideThePush), client_clip_norm_(client_clip_norm) {}
+  GradientRounds(const job::JobSpec& job, const RoundRunnerDeps& deps, double client_clip_norm)
+      : PulledRounds(deps, PullsAhead::kBesideThePush),
+        client_clip_norm_(client_clip_norm),
+        takes_program_rates_(job::TakesProgramRates(job)) {}
   absl::Status Train(const LifeContext& life, const messages::Grant& grant, WeightsPull& pull,
                      std::optional<ContributionPush>& push, messages::RoundReport* report) override;
   // Returns true if pushing has to wait for the end of backward.
   bool pushes_late() const { return client_clip_norm_ > 0.0 || !deps_.overlap; }
 
   const double client_clip_norm_;
+  const bool takes_program_rates_;
   std::optional<SkippedContribution> skipped_;  // Set by Create().
   std::unique_ptr<GradientClipper> clipper_;
   data::HostBatch batch_;
