@@ -55,8 +55,8 @@ def forget(address):
   del ballast
 
 
-def make_worker(name, model_name, optimizer_name):
-  """Model and optimizer of one."""
+def make_worker(name, model_name, optimizer_name, rate=123.0):
+  """Model and optimizer of one. Where the job's learning rate holds, `rate` does not count."""
   model = small_models.MODELS[model_name]()
   # What it has of its own does not count: the first worker's weights are the job's.
   if name != "a":
@@ -64,8 +64,7 @@ def make_worker(name, model_name, optimizer_name):
       for parameter in model.parameters():
         if parameter.requires_grad and optimizer_name != "head":
           parameter.zero_()
-  # The learning rate is the job's.
-  return model, small_models.OPTIMIZERS[optimizer_name](model, 123.0)
+  return model, small_models.OPTIMIZERS[optimizer_name](model, rate)
 
 
 def train(address, name, model_name, optimizer_name, *options, **loader_options):
@@ -290,3 +289,36 @@ def changing(address, name, model_name, optimizer_name, change, before=None, in_
       make_step(model, optimizer, indices)
       change(step, model, optimizer)
   return {"batches": batches, "weights": model.state_dict()}
+
+
+def scheduled(address, name, model_name, optimizer_name, rate, schedule, *, is_attached_first=False,
+              is_given=False, sets_late=False, on_step=None, ends_after=None, **options):
+  """With learning rates of its own. `schedule` takes the optimizer, and returns a scheduler and what
+  sets the rate of the step with a number. Returns the rates of the steps, too.
+
+  is_given: attach() gets the scheduler. sets_late: rates are set after backward. on_step: is called
+  with each number of a step. ends_after: so many steps."""
+  model, optimizer = make_worker(name, model_name, optimizer_name, rate)
+  batches, rates = [], []
+  with lodestar.join(address, name=name) as ps:
+    if is_attached_first:
+      ps.attach(model, optimizer, **options)
+      _, set_rate = schedule(optimizer)
+    else:
+      scheduler, set_rate = schedule(optimizer)
+      ps.attach(model, optimizer, schedulers=[scheduler] if is_given else [], **options)
+    for step, (indices, _, _) in enumerate(ps.loader(small_models.TRAIN, batch_size=8)):
+      if on_step is not None:
+        on_step(step)
+      batches.append(indices)
+      rates.append((ps.round, ps.learning_rate))
+      small_models.loss_of(model, indices).backward()
+      if sets_late:
+        set_rate(step + 1)
+      optimizer.step()
+      optimizer.zero_grad()
+      if not sets_late:
+        set_rate(step + 1)
+      if step + 1 == ends_after:
+        break
+  return {"batches": batches, "weights": model.state_dict(), "rates": rates}

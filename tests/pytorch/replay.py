@@ -50,13 +50,17 @@ class ReplayTestCase(cluster_processes.ClusterTestCase):
       torch.testing.assert_close(weights, wanted[name], atol=tolerance, rtol=0, msg=lambda text:
                                  f"{name}: {text}")
 
-  def replay_gradients(self, runs, model_name, optimizer_name, tolerance=1e-6, skipped=()):
+  def replay_gradients(self, runs, model_name, optimizer_name, tolerance=1e-6, skipped=(),
+                       set_rates=lambda _: lambda _: None):
     """Each batch of a program is a step of the job.
 
-    skipped: pairs of program and step."""
+    skipped: pairs of program and step. set_rates: takes the optimizer, and returns what is called
+    with the number of each step before it."""
     model = small_models.MODELS[model_name]()
     optimizer = small_models.OPTIMIZERS[optimizer_name](model, RATE)
+    set_rate = set_rates(optimizer)
     for step, batches in enumerate(zip(*(run["batches"] for run in runs))):
+      set_rate(step)
       counted = [batch for k, batch in enumerate(batches) if (k, step) not in skipped]
       optimizer.zero_grad()
       for batch in counted:
@@ -85,16 +89,19 @@ class ReplayTestCase(cluster_processes.ClusterTestCase):
       self.assert_close(run, models[0], 1e-6)
       self.assertEqual(run["weights"]["layers.1.num_batches_tracked"], 12)
 
-  def replay_local_steps(self, runs, model_name, optimizer_name, local_steps, skipped=()):
+  def replay_local_steps(self, runs, model_name, optimizer_name, local_steps, skipped=(),
+                         set_rates=lambda _: lambda _: None):
     """Weights are averaged after so many steps; each keeps its optimizer.
 
-    skipped: pairs of program and step."""
+    skipped: pairs of program and step. set_rates: as of replay_gradients()."""
     models = [small_models.MODELS[model_name]() for _ in runs]
     optimizers = [small_models.OPTIMIZERS[optimizer_name](model, RATE) for model in models]
+    setters = [set_rates(optimizer) for optimizer in optimizers]
     num_steps = len(runs[0]["batches"])
     for begin in range(0, num_steps, local_steps):
       for k, (run, model, optimizer) in enumerate(zip(runs, models, optimizers)):
         for step in range(begin, begin + local_steps):
+          setters[k](step)
           optimizer.zero_grad()
           small_models.loss_of(model, run["batches"][step]).backward()
           if (k, step) not in skipped:

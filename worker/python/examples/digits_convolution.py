@@ -7,7 +7,7 @@ ahead what will be granted, and a step is made of several batches. As one worker
 
     python3 digits_convolution.py --data=FOLDER [--address=HOST:PORT] [--name=NAME] [--compile=BACKEND]
 
-The job takes optimizer, learning rate and batch size from the first worker.
+The job takes optimizer and batch size from the first worker.
 """
 import argparse
 

@@ -7,7 +7,7 @@ host by FSDP2. All of them together are one worker of
 
     torchrun --nproc_per_node=2 fsdp.py --data=FOLDER [--address=HOST:PORT] [--name=NAME] [--out=FILE]
 
-The job takes optimizer, learning rate and batch size from the first worker.
+The job takes optimizer and batch size from the first worker.
 """
 import argparse
 import os

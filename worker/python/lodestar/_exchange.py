@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import torch
 
+from lodestar._learning_rates import LearningRates
 from lodestar._library import LodestarError
-from lodestar._optimizer_settings import (differing, first_state, settings_by_parameter,
-                                          settings_of)
+from lodestar._optimizer_settings import (Settings, differing, first_state,
+                                          settings_by_parameter)
 from lodestar._trained_tensors import TrainedTensor, TrainedTensors, checksum
 from lodestar.worker_api import Step, Worker
 
@@ -79,10 +80,11 @@ class Exchange:
 class _GradientSteps(Exchange):
     """Gradients leave, during backward or with the step."""
 
-    def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any,
-                 overlap: bool) -> None:
+    def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any, overlap: bool,
+                 rate: Callable[[], Optional[float]] = lambda: None) -> None:
+        """`rate` returns the learning rate that leaves with the gradients, if one does."""
         super().__init__(worker, tensors, optimizer)
-        self._sender = _GradientSender(worker, tensors, optimizer, overlap)
+        self._sender = _GradientSender(worker, tensors, optimizer, overlap, rate)
 
     def begin(self, is_last: bool) -> None:
         self._sender.begin(is_last)
@@ -105,8 +107,16 @@ class _GradientSteps(Exchange):
 class ServerSteps(_GradientSteps):
     """Gradients leave, and the servers make the step: sync and async."""
 
+    def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any, overlap: bool,
+                 rates: LearningRates, settings: Union[Settings, LodestarError]) -> None:
+        """`settings` are those of the optimizer with attach(), or why servers have none such."""
+        super().__init__(worker, tensors, optimizer, overlap, rates.of_all_groups)
+        self._settings = settings
+
     def check(self) -> None:
-        wanted = settings_of(self._optimizer)
+        wanted = self._settings
+        if isinstance(wanted, LodestarError):
+            raise wanted
         of_job = {name: self._worker.job(name) for name in wanted}
         others = differing(wanted, of_job)
         if others:
@@ -371,8 +381,10 @@ class _GradientSender:
     """Gradients into the worker's vector, and blocks on their way as soon as they are whole."""
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any,
-                 overlap: bool) -> None:
+                 overlap: bool, rate: Callable[[], Optional[float]]) -> None:
         self._worker = worker
+        self._rate = rate
+        self._told_rate: Optional[float] = None  # in this step
         self._all = tensors
         self._tensors = tensors.trained
         self._optimizer = optimizer
@@ -388,6 +400,7 @@ class _GradientSender:
         for tensor in self._tensors:
             self._num_missing[tensor.block] += 1
         self._taken = {}
+        self._told_rate = None
         self._is_open = is_last and self._overlap
 
     @torch.no_grad()
@@ -411,7 +424,22 @@ class _GradientSender:
         self._taken[id(tensor)] = (gradient, None)
         self._num_missing[tensor.block] -= 1
         if self._num_missing[tensor.block] == 0:
+            self._tell_rate()
             self._worker.block_ready(tensor.block)
+
+    def _tell_rate(self) -> None:
+        """Before the first block, because it leaves with each. Raises LodestarError
+        FAILED_PRECONDITION if it is another one by now."""
+        rate = self._rate()
+        if rate is None or rate == self._told_rate:
+            return
+        if self._told_rate is not None:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"the learning rate was set to {rate:g} after gradients may have been sent with "
+                f"{self._told_rate:g}: set it before backward, or attach(..., overlap=False)")
+        self._told_rate = rate
+        self._worker.set_learning_rate(rate)
 
     @staticmethod
     def _mark(gradient: Any) -> Tuple[Any, Any]:
@@ -469,6 +497,7 @@ class _GradientSender:
                     f"the gradient of {tensor.name} was changed after backward(), but may have "
                     "been sent before. To clip, give ps_server --clip_norm; for other changes use "
                     "attach(..., overlap=False)")
+        self._tell_rate()
 
 
 def _no_gradient() -> LodestarError:
@@ -481,7 +510,8 @@ def _dense(gradient: Any) -> Any:
 
 
 def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, overlap: bool,
-                  keep_weights: bool, has_hook: bool) -> Exchange:
+                  keep_weights: bool, has_hook: bool, rates: LearningRates,
+                  settings: Union[Settings, LodestarError]) -> Exchange:
     """That of the job, which the worker has registered for. Raises LodestarError
     FAILED_PRECONDITION for a comm_hook() in a job that does not reduce, and for a
     DistributedDataParallel without one."""
@@ -503,4 +533,4 @@ def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, ov
             "lodestar.comm_hook() and start ps_server with --optimizer=reduce")
     if worker.job("optimizer") == "reduce":
         return ReducedSteps(worker, tensors, optimizer, overlap, keep_weights)
-    return ServerSteps(worker, tensors, optimizer, overlap)
+    return ServerSteps(worker, tensors, optimizer, overlap, rates, settings)

@@ -2,7 +2,7 @@
 """The session of a rank, of several that are one worker."""
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Tuple, cast
+from typing import Any, Callable, Optional, Sequence, Tuple, cast
 
 from lodestar._library import LodestarError
 from lodestar._ranks import Ranks
@@ -25,10 +25,11 @@ class ShardedSession(Session):
         return ShardedTensors(self._worker, model, optimizer)
 
     def attach(self, model: Any, optimizer: Any, *, overlap: bool = True,
-               keep_weights: bool = False) -> Tuple[Any, Any]:
+               keep_weights: bool = False, schedulers: Sequence[Any] = ()) -> Tuple[Any, Any]:
         """As of Session, of a model that went through fully_shard(). Gradients leave with
         optimizer.step(), whatever `overlap` is."""
-        return super().attach(model, optimizer, overlap=False, keep_weights=keep_weights)
+        return super().attach(model, optimizer, overlap=False, keep_weights=keep_weights,
+                              schedulers=schedulers)
 
     def use_comm_hook(self) -> None:
         raise LodestarError("FAILED_PRECONDITION",

@@ -15,7 +15,7 @@ from lodestar.worker_api import Evaluation, Place, Step, Worker
 
 # The settings of a job that are known by name.
 _SETTINGS = ("mode", "has_local_steps", "local_steps", "batch_size", "global_batch_size",
-             "optimizer", "learning_rate", "momentum", "beta1", "beta2", "epsilon", "weight_decay",
+             "optimizer", "learning_rate", "lr_schedule", "momentum", "beta1", "beta2", "epsilon", "weight_decay",
              "clip_norm", "rounds", "seed", "model", "layout_is_own")
 
 
@@ -81,6 +81,7 @@ class ShardedWorker:
         self._expected: List[Optional[Step]] = []
         self._num_expected = 0  # how far ahead was asked
         self._metrics: Dict[str, float] = {}
+        self._rate: Optional[float] = None  # of the step at hand
 
     def set(self, setting: str, value: object) -> None:
         """As propose()."""
@@ -180,7 +181,7 @@ class ShardedWorker:
         self.weights_version, self.evaluation = given.weights_version, given.evaluation
         self._place = given.place
         self._step, self._expected = given.step, given.expected
-        self._metrics = {}
+        self._metrics, self._rate = {}, None
         self.has_step = given.step is not None
         self._is_over = given.step is None
         # Between local steps weights are the program's.
@@ -227,6 +228,10 @@ class ShardedWorker:
         self._num_expected = max(self._num_expected, ahead)
         step = self._expected[ahead - 1] if ahead <= len(self._expected) else None
         return self._part_of(step) if step is not None and self._is_cut(step) else None
+
+    def set_learning_rate(self, rate: float) -> None:
+        """That of rank 0 counts."""
+        self._rate = rate
 
     def block_ready(self, block: int) -> None:
         """Shards leave together, with step_done()."""
@@ -382,6 +387,8 @@ class Leader(ShardedWorker):
         if told[0].is_skipped:
             worker.step_skipped()
             return
+        if self._rate is not None:
+            worker.set_learning_rate(self._rate)
         for name in dict.fromkeys(name for rank in told for name in rank.metrics):
             values = [rank.metrics[name] for rank in told if name in rank.metrics]
             worker.log(name, sum(values) / len(values))

@@ -18,9 +18,9 @@ class Callback(TrainerCallback):
         Trainer(model, arguments, train_dataset=..., callbacks=[lodestar.hf.Callback(lodestar.join())])
 
     The Trainer goes over its own data, of which only the number of samples is counted: give each
-    worker other data, or another data seed. The job's learning rates hold instead of the Trainer's,
-    and the Trainer stops when the job is done; give it more steps than the job has rounds. The
-    model then has the weights of the job. Processes that the Trainer is started in (torchrun) are
+    worker other data, or another data seed. The Trainer's learning rates hold, and its max_steps are
+    their length. Where ps_server has a flag of the learning rate, the job's hold instead. The
+    Trainer stops when the job is done; give it more steps than the job has rounds. The model then has the weights of the job. Processes that the Trainer is started in (torchrun) are
     not taken together: one process for each worker.
 
     The Trainer clips gradients by itself before they leave (max_grad_norm); 0 leaves that to
@@ -35,7 +35,7 @@ class Callback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None,
                        optimizer: Any = None, train_dataloader: Any = None,
-                       **_: Any) -> None:
+                       lr_scheduler: Any = None, **_: Any) -> None:
         if args.world_size > 1 or args.n_gpu > 1:
             raise LodestarError(
                 "FAILED_PRECONDITION",
@@ -46,11 +46,13 @@ class Callback(TrainerCallback):
             raise LodestarError(
                 "FAILED_PRECONDITION", "fp16=True uses a GradScaler, which cannot be combined "
                                        "with this callback; use bf16=True")
+        self._session.ignore_schedulers()
         # accelerate wraps the optimizer.
-        self._session.attach(model, getattr(optimizer, "optimizer", optimizer), overlap=False)
+        self._session.attach(model, getattr(optimizer, "optimizer", optimizer), overlap=False,
+                             schedulers=[lr_scheduler] if hasattr(lr_scheduler, "last_epoch") and
+                             not hasattr(lr_scheduler, "patience") else [])
         self._hook = model.register_forward_hook(self._take_loss, with_kwargs=True)
         dataset = getattr(train_dataloader, "dataset", None)
-        self._session.ignore_schedulers()
         self._steps = self._session.steps(
             len(dataset) if hasattr(dataset, "__len__") else None,
             batch_size=args.per_device_train_batch_size * args.gradient_accumulation_steps)

@@ -21,8 +21,8 @@ class Callback(_LightningCallback):
         Trainer(callbacks=[lodestar.lightning.Callback(lodestar.join())], max_epochs=-1)
 
     The Trainer goes over its own data, of which only the number of samples is counted: give each
-    worker other data, or another order. The job's learning rates hold instead of the module's, and
-    the Trainer stops when the job is done. One process with one device for each worker, and
+    worker other data, or another order. The module's learning rates hold, unless ps_server has a flag
+    of the learning rate. The Trainer stops when the job is done. One process with one device for each worker, and
     automatic optimization.
     """
 
@@ -42,8 +42,11 @@ class Callback(_LightningCallback):
                 f"the module has {len(trainer.optimizers)} optimizers and "
                 f"automatic_optimization={pl_module.automatic_optimization}; it must have one "
                 "optimizer and automatic_optimization=True")
-        self._session.attach(pl_module, trainer.optimizers[0], overlap=False)
         self._session.ignore_schedulers()
+        self._session.attach(pl_module, trainer.optimizers[0], overlap=False,
+                             schedulers=[config.scheduler for config in trainer.lr_scheduler_configs
+                                         if config.interval == "step" and config.frequency == 1 and
+                                         not config.reduce_on_plateau])
         of_batch = getattr(trainer.train_dataloader, "batch_size", None)
         self._steps = self._session.steps(
             batch_size=of_batch and of_batch * trainer.accumulate_grad_batches)

@@ -14,8 +14,9 @@ from typing import (TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Opti
 
 from lodestar._batches import GrantedBatches, OwnBatches
 from lodestar._join_strings import is_join_setting
+from lodestar._learning_rates import JobSchedulers, LearningRates
 from lodestar._library import LodestarError
-from lodestar._optimizer_settings import settings_of
+from lodestar._optimizer_settings import Settings, settings_of
 from lodestar.worker_api import Evaluation, Place, Step, Worker
 
 if TYPE_CHECKING:  # they need PyTorch, and Worker does not
@@ -26,6 +27,8 @@ if TYPE_CHECKING:  # they need PyTorch, and Worker does not
 _EVALUATION_BATCH = 32
 # As servers limit them.
 _METRIC_NAME_BYTES = 64
+# Name of the metric that has the learning rate of a program's optimizer.
+_RATE_METRIC = "learning_rate"
 # Stands for the length of data that have none: passes over them say nothing.
 _ENDLESS = 1 << 40
 
@@ -129,15 +132,15 @@ class Session:
         self._has_gradients = False  # backward has given it some
         self._is_skipped = False  # a GradScaler has found Inf in it
         self._following: List[Optional[Step]] = []  # that came early; None: there is none
-        self._rates: Optional[List[float]] = None  # that were set last
-        self._warns_of_rates = True
+        self._ignores_schedulers = False
+        self._logs_rate = False  # the program tells one itself
         self._warned_of: Set[str] = set()  # subjects of metrics
         self._batch_samples = 0  # of the batch at hand
         self._is_last_batch = True
         self._loss: Tuple[float, int, int] = (0.0, 0, 0)
 
     def attach(self, model: Any, optimizer: Any, *, overlap: bool = True,
-               keep_weights: bool = False) -> Tuple[Any, Any]:
+               keep_weights: bool = False, schedulers: Sequence[Any] = ()) -> Tuple[Any, Any]:
         """Makes a model and its optimizer those of the job; returns both.
 
         The weights of the first worker of a job are those that it begins with, unless the servers
@@ -148,7 +151,12 @@ class Session:
         optimizer.step() hands the gradient over, and the servers make the step, as their flags say,
         or, where those say nothing, as the optimizer of the first worker does; with
         --optimizer=reduce it makes the step with the mean gradient; in local_sgd it makes the step
-        as ever, with the learning rate of the job's schedule.
+        as ever.
+
+        The learning rates of the optimizer hold, whatever sets them. In sync they leave with the
+        gradients: all workers of a round need the same, and all groups of parameters. If ps_server
+        has a flag of the learning rate, has a model of its own, or has --mode=async, the job's
+        schedule holds instead, and a change of a rate here raises an error.
 
         Args:
           model: torch.nn.Module, with f32, bf16 or f16 parameters on any device.
@@ -158,6 +166,8 @@ class Session:
             times for one batch.
           keep_weights: of a job with --optimizer=reduce: the weights here count, also where the job
             has begun; all workers have loaded the same.
+          schedulers: of learning rates, that the program steps once after each optimizer.step(). A
+            worker that joins later, or has missed rounds, gets them stepped to where the others are.
 
         Raises:
           LodestarError: FAILED_PRECONDITION if something was attached before; INVALID_ARGUMENT
@@ -174,10 +184,10 @@ class Session:
         self._tensors = self._make_tensors(model, optimizer)
         self._overlap, self._keep_weights = overlap, keep_weights
         self._worker.set("device", f"PyTorch on {next(iter(model.parameters())).device.type}")
-        rates = [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
-        largest = max(rates)
-        self._shares = [rate / largest if largest else 1.0 for rate in rates]  # of the job's rate
-        self._propose(optimizer, largest)
+        self._rates = LearningRates(optimizer)
+        self._rates.may_change = self._ignores_schedulers
+        self._schedulers = JobSchedulers(schedulers)
+        self._propose(optimizer)
         self._hooks = self._tensors.on_each_gradient(self._on_gradient)
         self._inner_step, self._inner_zero_grad = optimizer.step, optimizer.zero_grad
 
@@ -189,7 +199,8 @@ class Session:
             self._look_for_inf()
             return self._inner_zero_grad(*args, **kwargs)
 
-        # Methods, because schedulers of learning rates wrap step() as one.
+        # Schedulers of learning rates ask whether they have wrapped step(), and whether it was called.
+        setattr(step, "_wrapped_by_lr_sched", True)
         optimizer.step = types.MethodType(step, optimizer)
         optimizer.zero_grad = types.MethodType(zero_grad, optimizer)
         self._model, self._optimizer = model, optimizer
@@ -200,15 +211,16 @@ class Session:
 
         return TrainedTensors(self._worker, model, optimizer)
 
-    def _propose(self, optimizer: Any, learning_rate: float) -> None:
+    def _propose(self, optimizer: Any) -> None:
         """What counts if this is the first worker, and the servers were not told."""
+        self._settings: Union[Settings, LodestarError]
         try:
-            if learning_rate > 0:
-                self._worker.propose("learning_rate", learning_rate)
-            for name, value in settings_of(optimizer).items():
+            self._rates.propose(self._worker)
+            self._settings = settings_of(optimizer)
+            for name, value in self._settings.items():
                 self._worker.propose(name, value)
-        except LodestarError:
-            pass  # refused later, unless the job leaves the steps to the program
+        except LodestarError as error:
+            self._settings = error  # it counts unless the job leaves the steps to the program
 
     def loader(self, dataset: Any, batch_size: Optional[int] = None, *, accumulate: int = 1,
                heldout: Any = None, evaluate: Optional[Evaluate] = None, fingerprint: str = "",
@@ -418,7 +430,8 @@ class Session:
 
         self._exchange = make_exchange(self._worker, self._tensors, self._optimizer,
                                        overlap=self._overlap, keep_weights=self._keep_weights,
-                                       has_hook=self._has_comm_hook)
+                                       has_hook=self._has_comm_hook, rates=self._rates,
+                                       settings=self._settings)
         self._check_job()
         self._worker.allocate()
         self._tensors.place(self._worker, in_vector=self._exchange.in_vector)
@@ -426,6 +439,7 @@ class Session:
     def _check_job(self) -> None:
         """That program and job fit together."""
         assert self._exchange is not None
+        self._rates.take_job(self._worker)
         of_job = int(self._worker.job("batch_size"))
         if self._batch_size is not None and of_job not in (0, self._batch_size):
             raise LodestarError(
@@ -498,27 +512,19 @@ class Session:
             self._is_last_batch = True
             assert self._exchange is not None
             self._exchange.begin(is_last=False)
-            self._set_learning_rates(step.learning_rate)
+            if self._rates.are_own:
+                self._schedulers.follow(step, int(self._worker.job("local_steps")))
+            self._rates.begin_step(step.learning_rate)
             yield step
 
     def _close_source(self) -> None:
         if self._source is not None:
             self._source.close()
 
-    def _set_learning_rates(self, of_job: float) -> None:
-        groups = self._optimizer.param_groups
-        if self._rates is not None and self._warns_of_rates and self._rates != [
-                group["lr"] for group in groups]:
-            self._warns_of_rates = False
-            warnings.warn("the program sets learning rates, but this job uses those of the "
-                          "servers. Leave the scheduler out, and give ps_server --lr_schedule")
-        for group, share in zip(groups, self._shares):
-            group["lr"] = of_job * share
-        self._rates = [group["lr"] for group in groups]
-
     def ignore_schedulers(self) -> None:
-        """Without a warning of them: of Trainers, which have one always."""
-        self._warns_of_rates = False
+        """Before attach(): where the job's rates hold, they are set without an error instead of what
+        a scheduler has set. For Trainers, which always have one."""
+        self._ignores_schedulers = True
 
     def _check_is_made(self) -> None:
         self._look_for_inf()
@@ -621,7 +627,7 @@ class Session:
             if self._is_skipped and self._exchange.answers_in_step:
                 # Others may have made it.
                 self._await_answer()
-                self._exchange.finish(lambda _: self._inner_step())
+                self._exchange.finish(self._make_inner_step)
         self._hand_over()
         self._step = None
 
@@ -675,10 +681,12 @@ class Session:
         assert exchange is not None
 
         def make_step(closure: Optional[Callable[[], Any]]) -> Any:
-            return (self._inner_step(*args, **kwargs) if closure is None else
-                    self._inner_step(closure, *args, **kwargs))
+            return self._make_inner_step(closure, *args, **kwargs)
 
         try:
+            self._rates.check()
+            self._log_learning_rate()
+            self._optimizer._opt_called = True
             result = exchange.make(make_step, closure)
             self._is_made = True
             if exchange.answers_in_step:
@@ -688,6 +696,13 @@ class Session:
             self._fail(error)
             raise
         return result
+
+    def _make_inner_step(self, closure: Optional[Callable[[], Any]], *args: Any,
+                         **kwargs: Any) -> Any:
+        """The optimizer's own step."""
+        with self._rates.scaled():
+            return (self._inner_step(*args, **kwargs) if closure is None else
+                    self._inner_step(closure, *args, **kwargs))
 
     @property
     def share(self) -> float:
@@ -724,8 +739,15 @@ class Session:
         self._loss = (so_far[0] + _number(loss) * count, so_far[1] + int(num_correct),
                       so_far[2] + count)
 
+    def _log_learning_rate(self) -> None:
+        """Tells the program's own, unless it does: the servers know only their schedule."""
+        if self._rates.are_own and not (self._logs_rate or self._has_comm_hook):
+            with contextlib.suppress(LodestarError):  # beyond the limit of metrics
+                self._worker.log(_RATE_METRIC, self.learning_rate)
+
     def _log_metric(self, name: str, value: float) -> None:
         told = _metric_name(name)
+        self._logs_rate = self._logs_rate or told == _RATE_METRIC
         if told != name:
             self._warn_once(
                 "renamed", f"metric {name!r} is renamed to {told!r}, because names may have only "
@@ -822,8 +844,9 @@ class Session:
 
     @property
     def learning_rate(self) -> float:
-        """Of the job's schedule, for the batch at hand."""
-        return 0.0 if self._step is None else self._step.learning_rate
+        """The largest one of the optimizer's groups, for the batch at hand, with the scale that an
+        operator has set. 0 without a batch."""
+        return 0.0 if self._step is None else self._rates.now(self._step.learning_rate)
 
     @property
     def state(self) -> str:

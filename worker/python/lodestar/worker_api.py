@@ -137,8 +137,9 @@ class Worker:
     def propose(self, setting: str, value: object) -> None:
         """A setting of the job that counts if this is the first program of a new job, and where the
         operator of the servers has not given it: optimizer, momentum, beta1, beta2, epsilon,
-        weight_decay, learning_rate, clip_norm or batch_size, as the flags of ps_server. What came of
-        it job() tells."""
+        weight_decay, learning_rate, clip_norm or batch_size, as the flags of ps_server; or
+        lr_schedule as "program": the rates of programs' optimizers hold. What came of it job()
+        tells."""
         self._check(self._library.propose(self._handle, setting.encode(), str(value).encode()))
 
     def add_tensor(self, name: str, shape: Sequence[int], block: int = 0,
@@ -228,8 +229,8 @@ class Worker:
 
     def job(self, setting: str) -> str:
         """A setting of the job as text: mode, model, layout_is_own, has_local_steps ("0", "1"),
-        local_steps, batch_size, global_batch_size, optimizer, learning_rate, momentum, beta1, beta2,
-        epsilon, weight_decay, clip_norm, rounds or seed. Blocks until the worker has registered."""
+        local_steps, batch_size, global_batch_size, optimizer, learning_rate, lr_schedule, momentum,
+        beta1, beta2, epsilon, weight_decay, clip_norm, rounds or seed. Blocks until the worker has registered."""
         self._wait(for_job=True)
         value = self._library.job(self._handle, setting.encode())
         if value is None:
@@ -288,6 +289,12 @@ class Worker:
         """All that are left."""
         while (step := self.next()) is not None:
             yield step
+
+    def set_learning_rate(self, rate: float) -> None:
+        """That of the program's optimizer for the step of training at hand, before its first
+        block_ready(). In sync, and if job("lr_schedule") is "program", servers make the step with
+        it. A worker with another rate than others in the round is refused."""
+        self._check(self._library.set_learning_rate(self._handle, rate))
 
     def block_ready(self, block: int) -> None:
         """The gradient of a block is there: it may leave while the others are computed."""

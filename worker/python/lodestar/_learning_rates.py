@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which learning rates hold in a job: those of its own schedule, or those of programs' optimizers."""
+from __future__ import annotations
+
+import contextlib
+import copy
+import warnings
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+from lodestar._library import LodestarError
+from lodestar.worker_api import Step, Worker
+
+# What schedulers set in the groups of an optimizer.
+_SCHEDULED_KEYS = ("lr", "momentum", "betas")
+
+
+class LearningRates:
+    """Those of one optimizer.
+
+    Attributes:
+      largest: of the groups, as they began.
+      may_change: whether changes are overwritten without an error where the job's rates hold.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        rates = [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
+        self.largest = max(rates)
+        self._shares = [rate / self.largest if self.largest else 1.0 for rate in rates]
+        self._are_own = False
+        self._first_rate = 1.0  # of the job, where are_own
+        self._scale = 1.0  # of the job, by psctl and roll-backs
+        self._set: List[float] = []  # by begin_step(), where the job's hold
+        self.may_change = False
+
+    def propose(self, worker: Worker) -> None:
+        """Asks for these rates, in case that this is the first worker, and that no flag says others.
+        Raises LodestarError for a rate that is none."""
+        if self.largest > 0:
+            worker.propose("learning_rate", self.largest)
+        worker.propose("lr_schedule", "program")
+
+    def take_job(self, worker: Worker) -> None:
+        """Reads from the job which rates hold."""
+        self._are_own = worker.job("lr_schedule") == "program"
+        self._first_rate = float(worker.job("learning_rate"))
+
+    @property
+    def are_own(self) -> bool:
+        """Whether those of the optimizer hold."""
+        return self._are_own
+
+    def begin_step(self, of_job: float) -> None:
+        """`of_job` is the job's rate for the step. Raises LodestarError FAILED_PRECONDITION as
+        check()."""
+        if self._are_own:
+            self._scale = of_job / self._first_rate
+            return
+        self.check()
+        groups = self._optimizer.param_groups
+        for group, share in zip(groups, self._shares):
+            group["lr"] = of_job * share
+        self._set = [group["lr"] for group in groups]
+
+    def check(self) -> None:
+        """Raises LodestarError FAILED_PRECONDITION if the program has changed rates of the job."""
+        if self._are_own or self.may_change:
+            return
+        for number, (group, rate) in enumerate(zip(self._optimizer.param_groups, self._set)):
+            if group["lr"] != rate:
+                raise LodestarError(
+                    "FAILED_PRECONDITION",
+                    f"a scheduler, or the loop, has set the learning rate of group {number} to "
+                    f"{float(group['lr']):g}, and the job's own holds, which is {rate:g}: leave the "
+                    "scheduler out, and give ps_server --lr_schedule; or start a new job without "
+                    "flags of the learning rate, and not with --mode=async, so that the program's "
+                    "rates hold")
+
+    def now(self, of_job: float) -> float:
+        """Returns the largest rate with which the step at hand is made; `of_job` is the job's."""
+        if not self._are_own:
+            return of_job
+        return self._scale * max(float(group["lr"]) for group in self._optimizer.param_groups)
+
+    @contextlib.contextmanager
+    def scaled(self) -> Iterator[None]:
+        """Within it the optimizer's own step has the job's scale."""
+        if not self._are_own or self._scale == 1.0:
+            yield
+            return
+        groups = self._optimizer.param_groups
+        rates = [group["lr"] for group in groups]
+        for group in groups:
+            group["lr"] = group["lr"] * self._scale
+        try:
+            yield
+        finally:
+            for group, rate in zip(groups, rates):
+                group["lr"] = rate
+
+    def of_all_groups(self) -> Optional[float]:
+        """Returns the rate that servers are to make a step with. None: the job's own holds. Raises
+        LodestarError FAILED_PRECONDITION if groups have several."""
+        if not self._are_own:
+            return None
+        rates = {float(group["lr"]) for group in self._optimizer.param_groups}
+        if len(rates) > 1:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"groups of parameters have the learning rates {_text(rates)}, and servers that make "
+                "the steps have one for all: give all groups one rate, or start ps_server with "
+                "--mode=local_sgd or --optimizer=reduce, which keep the program's optimizer")
+        return rates.pop()
+
+
+class JobSchedulers:
+    """Schedulers that the program steps once after each step of the optimizer. They are moved to
+    where those of a program are that has made all steps of the job."""
+
+    def __init__(self, schedulers: Sequence[Any]) -> None:
+        """Raises LodestarError INVALID_ARGUMENT for one that cannot be moved."""
+        for scheduler in schedulers:
+            if not hasattr(scheduler, "last_epoch") or type(
+                    scheduler).__name__ == "ReduceLROnPlateau":
+                raise LodestarError(
+                    "INVALID_ARGUMENT",
+                    f"schedulers= has a {type(scheduler).__name__}, whose rate the number of steps "
+                    "does not decide: leave it out there")
+        self._schedulers = list(schedulers)
+        self._first = [copy.deepcopy(scheduler.state_dict()) for scheduler in schedulers]
+        self._first_groups = [self._scheduled(scheduler.optimizer) for scheduler in schedulers]
+        self._step: Optional[Step] = None  # the last one
+
+    @staticmethod
+    def _scheduled(optimizer: Any) -> List[Dict[str, Any]]:
+        return [{key: copy.deepcopy(group[key]) for key in _SCHEDULED_KEYS if key in group}
+                for group in optimizer.param_groups]
+
+    def follow(self, step: Step, local_steps: int) -> None:
+        """Comes before each step. Moves the schedulers if the step is not the next one of the last:
+        the worker has joined a job that has begun, has missed rounds, or servers have gone back. A
+        first state that is ahead of the job, because it was loaded, stays."""
+        before, self._step = self._step, step
+        if not self._schedulers:
+            return
+        number = step.round * local_steps + step.step
+        now = self._schedulers[0].last_epoch
+        if before is None:
+            self._move(max(number - now, 0))
+        elif (step.round, step.step) not in ((before.round, before.step + 1),
+                                             (before.round + 1, 0)):
+            self._move(number - (before.round * local_steps + before.step + 1))
+
+    def _move(self, steps: int) -> None:
+        if steps < 0:
+            steps += self._schedulers[0].last_epoch
+            for scheduler, state, groups in zip(self._schedulers, self._first, self._first_groups):
+                scheduler.load_state_dict(copy.deepcopy(state))
+                for group, scheduled in zip(scheduler.optimizer.param_groups, groups):
+                    group.update(copy.deepcopy(scheduled))
+            steps -= self._schedulers[0].last_epoch
+        with warnings.catch_warnings():
+            # That the optimizer has made no step yet.
+            warnings.simplefilter("ignore")
+            for _ in range(steps):
+                for scheduler in self._schedulers:
+                    scheduler.step()
+
+
+def _text(rates: Any) -> str:
+    return " and ".join(f"{rate:g}" for rate in sorted(rates))
