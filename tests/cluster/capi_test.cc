@@ -127,7 +127,7 @@ class Program {
         steps_.push_back(step.num_samples);
         for (int k = 0; k < kNumParameters; ++k) weights[k] -= local_rate * gradient[k];
         if (rate_.has_value()) {
-          EXPECT_EQ(lodestar_set_learning_rate(handle(), *rate_), 0) << lodestar_last_error();
+          EXPECT_EQ(lodestar_set_learning_rate(handle(), -1, *rate_), 0) << lodestar_last_error();
         }
         EXPECT_EQ(lodestar_block_ready(handle(), 1), 0) << lodestar_last_error();
       } else {
@@ -203,9 +203,10 @@ TEST(CApiTest, RateThatAProgramTellsIsThatOfTheServersSteps) {
   Program program(cluster->address(), "alone");
   EXPECT_EQ(lodestar_propose(program.handle(), "lr_schedule", "cosine"), 3);
   EXPECT_EQ(lodestar_propose(program.handle(), "lr_schedule", "program"), 0);
-  EXPECT_EQ(lodestar_set_learning_rate(program.handle(), -0.5), 3);
-  EXPECT_EQ(lodestar_set_learning_rate(program.handle(), std::nan("")), 3);
-  EXPECT_EQ(lodestar_set_learning_rate(program.handle(), 0.5), 9) << "there is no step";
+  EXPECT_EQ(lodestar_set_learning_rate(program.handle(), -1, -0.5), 3);
+  EXPECT_EQ(lodestar_set_learning_rate(program.handle(), 2, 0.5), 3) << "there are two blocks";
+  EXPECT_EQ(lodestar_set_learning_rate(program.handle(), 0, std::nan("")), 3);
+  EXPECT_EQ(lodestar_set_learning_rate(program.handle(), -1, 0.5), 9) << "there is no step";
   ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
   EXPECT_STREQ(lodestar_job(program.handle(), "lr_schedule"), "program");
   program.rate_ = 0.125;
@@ -815,7 +816,7 @@ TEST(CApiTest, EveryFunctionRefusesANullWorker) {
   EXPECT_EQ(lodestar_next(nullptr, &step), 3);
   EXPECT_EQ(lodestar_expect(nullptr, 1, &step), 3);
   EXPECT_EQ(lodestar_weights_version(nullptr), -1);
-  EXPECT_EQ(lodestar_set_learning_rate(nullptr, 0.5), 3);
+  EXPECT_EQ(lodestar_set_learning_rate(nullptr, -1, 0.5), 3);
   EXPECT_EQ(lodestar_block_ready(nullptr, 0), 3);
   EXPECT_EQ(lodestar_log(nullptr, "a", 1.0), 3);
   EXPECT_EQ(lodestar_step_done(nullptr, 0.0, 0, 0), 3);

@@ -193,7 +193,17 @@ class SchedulesTest(replay.ReplayTestCase):
     _, set_rate = WARM_UP(optimizer)
     return lambda step: set_rate(step + 1)
 
-  def test_rates_that_differ_between_groups_are_refused_where_servers_make_steps(self):
+  def test_groups_of_parameters_have_rates_of_their_own(self):
+    per_group = stepped(lambda optimizer: lr_scheduler.LambdaLR(
+        optimizer, [lambda k: 1 / (1 + k), lambda k: k / 4]))
+    for optimizer_name in ("two_rates", "rate_of_biases"):
+      with self.subTest(optimizer=optimizer_name):
+        runs = self.run_scheduled(per_group, optimizer_name, **SYNC)
+        self.replay_gradients(runs, "mlp", optimizer_name, set_rates=replayed(per_group))
+    self.assertIn("groups of parameters differ in lr (0.005, 0.05)",
+                  self.refusal(CONSTANT, "two_rates", **SYNC))
+
+  def test_rates_that_differ_within_a_block_are_refused(self):
 
     def warm_one_group_up(optimizer):
       optimizer.add_param_group({"params": [optimizer.param_groups[0]["params"].pop()]})
@@ -203,7 +213,7 @@ class SchedulesTest(replay.ReplayTestCase):
 
       return None, set_rate
 
-    self.assertIn("groups of parameters have the learning rates 0.025 and 0.05",
+    self.assertIn("2.bias has the learning rate 0.025, and 0.weight, which leaves with it, 0.05:",
                   self.refusal(warm_one_group_up, **{**SYNC, **OPEN}))
 
   def test_scale_of_the_job_multiplies_the_rates(self):

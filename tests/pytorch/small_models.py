@@ -60,6 +60,13 @@ OPTIMIZERS = {
     "adamw": lambda model, rate: torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01),
     "sgd": lambda model, rate: torch.optim.SGD(model.parameters(), lr=rate),
     "momentum": lambda model, rate: torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9),
+    "two_rates": lambda model, rate: torch.optim.AdamW(
+        [{"params": list(model[0].parameters()), "lr": rate / 10},
+         {"params": list(model[2].parameters())}], lr=rate, weight_decay=0.01),
+    # Weights and biases take turns.
+    "rate_of_biases": lambda model, rate: torch.optim.SGD(
+        [{"params": [model[0].weight, model[2].weight]},
+         {"params": [model[0].bias, model[2].bias], "lr": 4 * rate}], lr=rate, momentum=0.9),
     # It trains the last layer; the first one stays as it is.
     "head": lambda model, rate: torch.optim.SGD(list(model[2].parameters()), lr=rate, momentum=0.9),
     "dampened": lambda model, rate: torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9,

@@ -22,7 +22,7 @@ class CallerModel final : public model::Model {
   const params::Layout& layout() const override { return *layout_; }
   kernels::Buf parameters() override { return VectorOf(vectors_->parameters); }
   kernels::Buf gradients() override { return VectorOf(vectors_->gradients); }
-  std::optional<double> learning_rate() override { return handoff_->learning_rate(); }
+  std::optional<double> learning_rate(int block) override { return handoff_->learning_rate(block); }
 
   absl::StatusOr<model::BatchResult> TrainStep(const data::HostBatch& batch,
                                                model::WeightsGate* gate,

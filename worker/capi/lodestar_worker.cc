@@ -365,8 +365,8 @@ int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_step* step) {
   return Report(lodestar::capi::Expect(worker, ahead, step));
 }
 
-int lodestar_set_learning_rate(lodestar_worker* worker, double learning_rate) {
-  return Call(worker, &WorkerSession::SetLearningRate, learning_rate);
+int lodestar_set_learning_rate(lodestar_worker* worker, int block, double learning_rate) {
+  return Call(worker, &WorkerSession::SetLearningRate, block, learning_rate);
 }
 
 int lodestar_block_ready(lodestar_worker* worker, int block) {

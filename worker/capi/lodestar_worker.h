@@ -223,15 +223,17 @@ LODESTAR_API int64_t lodestar_weights_version(lodestar_worker* worker);
    NaN if it is not known. Returns the number of updates that the weights had had. -1 means that
    there was no evaluation. In that case both values do not change. Neither pointer may be null. */
 LODESTAR_API int64_t lodestar_evaluation(lodestar_worker* worker, double* loss, double* accuracy);
-/* Since minor 1. Sets the learning rate, 0 to 1e6, that the program's optimizer has for the present
-   training step. Must be called before the first lodestar_block_ready() of the step. The rate has an
-   effect only if the servers make the steps and lodestar_job(worker, "lr_schedule") is "program".
-   The servers then make the step of the round with this rate, multiplied by the job's scale. A
-   worker whose rate differs from the rate of another worker in the round is refused. A step without
-   a rate takes the rate of the other workers or, if no worker has set one, the rate of the job.
-   Errors: INVALID_ARGUMENT (another number); FAILED_PRECONDITION (no training step, or a block of
+/* Since minor 1. Sets the learning rate, 0 to 1e6, that the program's optimizer has for a block in
+   the present training step. Block -1 means all blocks that have no rate of their own. Must be
+   called before the first lodestar_block_ready() of the step. The rate has an effect only if the
+   servers make the steps and lodestar_job(worker, "lr_schedule") is "program". The servers then
+   make the step of the round with this rate, multiplied by the job's scale. A worker whose rate
+   differs from the rate of another worker in the round is refused. A block without a rate takes the
+   rate of the other workers or, if no worker has set one, the rate of the job. Errors:
+   INVALID_ARGUMENT (another number or block); FAILED_PRECONDITION (no training step, or a block of
    the step is already ready). */
-LODESTAR_API int lodestar_set_learning_rate(lodestar_worker* worker, double learning_rate);
+LODESTAR_API int lodestar_set_learning_rate(lodestar_worker* worker, int block,
+                                            double learning_rate);
 /* May be called when the gradient of a block is complete, which may then be sent while other
    gradients are computed. All other blocks are sent when the step is done. */
 LODESTAR_API int lodestar_block_ready(lodestar_worker* worker, int block);

@@ -15,7 +15,7 @@ absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step,
   step_ = std::move(step);
   ready_blocks_.clear();
   has_ready_blocks_ = false;
-  learning_rate_.reset();
+  learning_rates_.clear();
   // An evaluation, or the first step of training, begins a new round.
   if (!step_.is_training || step_.step.step == 0) metrics_.clear();
   state_ = State::kOffered;
@@ -135,7 +135,7 @@ absl::Status StepHandoff::BlockReady(int block) {
   return absl::OkStatus();
 }
 
-absl::Status StepHandoff::SetLearningRate(double rate) {
+absl::Status StepHandoff::SetLearningRate(int block, double rate) {
   absl::MutexLock lock(&mutex_);
   if (state_ != State::kTaken || !step_.is_training) {
     return absl::FailedPreconditionError(
@@ -146,13 +146,15 @@ absl::Status StepHandoff::SetLearningRate(double rate) {
         absl::StrCat("learning rate ", rate, " is set after a block of the gradient is ready, and ",
                      "may have been sent; set it before the first one"));
   }
-  learning_rate_ = rate;
+  learning_rates_[block] = rate;
   return absl::OkStatus();
 }
 
-std::optional<double> StepHandoff::learning_rate() {
+std::optional<double> StepHandoff::learning_rate(int block) {
   absl::MutexLock lock(&mutex_);
-  return learning_rate_;
+  auto rate = learning_rates_.find(block);
+  if (rate == learning_rates_.end()) rate = learning_rates_.find(-1);
+  return rate == learning_rates_.end() ? std::nullopt : std::optional(rate->second);
 }
 
 absl::Status StepHandoff::Skip() {

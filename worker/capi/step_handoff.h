@@ -67,12 +67,13 @@ class StepHandoff {
   // Reports that the gradient of the block will not change any more in this step. Finish() reports
   // all other blocks. Errors: FailedPrecondition (if the program has not taken a training step).
   absl::Status BlockReady(int block) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Stores the program's learning rate of this training step. Errors: FailedPrecondition (the
-  // program has not taken a training step, or a block of the step is already ready).
-  absl::Status SetLearningRate(double rate) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the stored learning rate. Not set means that the program has stored none for this step.
-  // The worker calls this while Compute() runs.
-  std::optional<double> learning_rate() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Stores the program's learning rate of this training step for a block. Block -1 means all blocks
+  // that have no rate of their own. Errors: FailedPrecondition (the program has not taken a training
+  // step, or a block of the step is already ready).
+  absl::Status SetLearningRate(int block, double rate) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns the stored learning rate of the block. Not set means that the program has stored none
+  // for this step. The worker calls this while Compute() runs.
+  std::optional<double> learning_rate(int block) ABSL_LOCKS_EXCLUDED(mutex_);
   // Stores a number of this training step. If a name is logged twice in a step, the last value
   // counts. Errors: InvalidArgument (if the name is not valid, or the round would have more than
   // kMaxMetrics names); FailedPrecondition (if the program has not taken a training step).
@@ -99,10 +100,10 @@ class StepHandoff {
 
   absl::Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kIdle;
-  HandedStep step_ ABSL_GUARDED_BY(mutex_);                      // valid in kOffered and kTaken
-  std::deque<int> ready_blocks_ ABSL_GUARDED_BY(mutex_);         // not yet reported to the sink
-  bool has_ready_blocks_ ABSL_GUARDED_BY(mutex_) = false;        // true if the step had ready blocks
-  std::optional<double> learning_rate_ ABSL_GUARDED_BY(mutex_);  // of step_
+  HandedStep step_ ABSL_GUARDED_BY(mutex_);                       // valid in kOffered and kTaken
+  std::deque<int> ready_blocks_ ABSL_GUARDED_BY(mutex_);          // not yet reported to the sink
+  bool has_ready_blocks_ ABSL_GUARDED_BY(mutex_) = false;         // true if the step had ready blocks
+  std::map<int, double> learning_rates_ ABSL_GUARDED_BY(mutex_);  // of step_, by block
   std::map<std::string, Metric> metrics_ ABSL_GUARDED_BY(mutex_);
   absl::StatusOr<model::BatchResult> result_ ABSL_GUARDED_BY(mutex_);  // valid in kFinished
   absl::Status outcome_ ABSL_GUARDED_BY(mutex_);                       // valid in kEnded

@@ -94,21 +94,23 @@ TEST_F(StepHandoffTest, BlocksAreOfTrainingOnly) {
   EXPECT_OK(Result());
 }
 
-TEST_F(StepHandoffTest, LearningRateIsOfOneStepAndComesBeforeItsBlocks) {
-  EXPECT_THAT(handoff_.SetLearningRate(0.5), StatusIs(absl::StatusCode::kFailedPrecondition));
+TEST_F(StepHandoffTest, LearningRatesAreOfOneStepAndComeBeforeItsBlocks) {
+  EXPECT_THAT(handoff_.SetLearningRate(-1, 0.5), StatusIs(absl::StatusCode::kFailedPrecondition));
   ComputeOnAnotherThread(TrainingOn({{}}));
   EXPECT_OK(handoff_.Next());
-  EXPECT_EQ(handoff_.learning_rate(), std::nullopt);
-  EXPECT_OK(handoff_.SetLearningRate(0.5));
-  EXPECT_OK(handoff_.SetLearningRate(0.25));
+  EXPECT_EQ(handoff_.learning_rate(0), std::nullopt);
+  EXPECT_OK(handoff_.SetLearningRate(1, 0.5));
+  EXPECT_EQ(handoff_.learning_rate(0), std::nullopt);
+  EXPECT_OK(handoff_.SetLearningRate(-1, 0.25));
   EXPECT_OK(handoff_.BlockReady(0));
-  EXPECT_THAT(handoff_.SetLearningRate(0.5), StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_EQ(handoff_.learning_rate(), 0.25);
+  EXPECT_THAT(handoff_.SetLearningRate(0, 0.5), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(handoff_.learning_rate(0), 0.25);
+  EXPECT_EQ(handoff_.learning_rate(1), 0.5);
   EXPECT_OK(handoff_.Finish(model::BatchResult{}));
   EXPECT_OK(Result());
   ComputeOnAnotherThread(TrainingOn({{}}));
   EXPECT_OK(handoff_.Next());
-  EXPECT_EQ(handoff_.learning_rate(), std::nullopt);
+  EXPECT_EQ(handoff_.learning_rate(1), std::nullopt);
   EXPECT_OK(handoff_.Finish(model::BatchResult{}));
   EXPECT_OK(Result());
 }

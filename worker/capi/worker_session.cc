@@ -459,12 +459,17 @@ absl::Status WorkerSession::EndBeforeTheJob() const {
   return absl::CancelledError("the worker was stopped on request before it knew the job");
 }
 
-absl::Status WorkerSession::SetLearningRate(double rate) {
+absl::Status WorkerSession::SetLearningRate(int block, double rate) {
+  const int num_blocks = layout_.has_value() ? layout_->num_blocks() : 0;
+  if (block < -1 || block >= num_blocks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "block ", block, " has a learning rate; the layout has ", num_blocks, " blocks"));
+  }
   if (!(rate >= 0.0 && rate <= job::kMaxLearningRate)) {
     return absl::InvalidArgumentError(absl::StrCat("the learning rate of a step is ", rate,
                                                    "; wanted is 0 to ", job::kMaxLearningRate));
   }
-  return handoff_.SetLearningRate(rate);
+  return handoff_.SetLearningRate(block, rate);
 }
 
 absl::Status WorkerSession::BlockReady(int block) {

@@ -78,7 +78,7 @@ class WorkerSession {
   trainer::StepForecast Forecast() { return handoff_.Forecast(); }
   absl::Status BlockReady(int block);
   absl::Status FinishStep(absl::StatusOr<model::BatchResult> result);
-  absl::Status SetLearningRate(double rate);
+  absl::Status SetLearningRate(int block, double rate);
   absl::Status Log(absl::string_view name, double value) { return handoff_.Log(name, value); }
   absl::Status SkipStep() ABSL_LOCKS_EXCLUDED(mutex_);
   std::string State() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -20,10 +20,12 @@ constexpr size_t kChunksAhead = 4;
 
 std::shared_ptr<BulkPushCall> BulkPushCall::Start(BulkConnections* connections, int stream,
                                                   wire::PushChunkHeader header,
+                                                  BlockRates learning_rates,
                                                   params::Encoding encoding,
                                                   std::shared_ptr<const void> memory_owner,
                                                   DoneCallback done) {
-  std::shared_ptr<BulkPushCall> call(new BulkPushCall(connections, stream, header, encoding,
+  std::shared_ptr<BulkPushCall> call(new BulkPushCall(connections, stream, header,
+                                                      std::move(learning_rates), encoding,
                                                       std::move(memory_owner), std::move(done)));
   call->self_ = call;
   call->number_ = connections->BeginCall(stream, call, call->context_);
@@ -38,12 +40,13 @@ std::shared_ptr<BulkPushCall> BulkPushCall::Start(BulkConnections* connections, 
 }
 
 BulkPushCall::BulkPushCall(BulkConnections* connections, int stream, wire::PushChunkHeader header,
-                           params::Encoding encoding, std::shared_ptr<const void> memory_owner,
-                           DoneCallback done)
+                           BlockRates learning_rates, params::Encoding encoding,
+                           std::shared_ptr<const void> memory_owner, DoneCallback done)
     : connections_(connections),
       stream_(stream),
       channel_(connections->ChannelOf(stream)),
       header_(header),
+      learning_rates_(std::move(learning_rates)),
       encoding_(encoding),
       chunk_bytes_(connections->ChunkBytes(stream, /*is_push=*/true)),
       done_(std::move(done)),
@@ -170,6 +173,8 @@ absl::StatusOr<grpc::ByteBuffer> BulkPushCall::Cut(
   wire::PushChunkHeader header = header_;
   header.bucket = rest.bucket;
   header.base_version = rest.base_version;
+  const auto rate = learning_rates_.find(connections_->config().buckets[rest.bucket].block);
+  if (rate != learning_rates_.end()) header.learning_rate = rate->second;
   header.offset = params::ElementsIn(encoding_, static_cast<int64_t>(rest.begin),
                                      connections_->config().buckets[rest.bucket].range.size());
   if (piece.bytes == 0) return wire::EncodePushChunk(header);

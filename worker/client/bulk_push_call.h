@@ -38,10 +38,11 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   using DoneCallback = std::function<void(absl::StatusOr<v1::PushReply>)>;
 
   // Starts a call. Every chunk gets `header`, with its own bucket, base version, offset and
-  // checksum. `encoding` must be the header's. Chunks hold a reference to `memory_owner`.
+  // checksum, and the bucket's learning rate, which is in `learning_rates`.
+  // `encoding` must be the header's. Chunks hold a reference to `memory_owner`.
   static std::shared_ptr<BulkPushCall> Start(BulkConnections* connections, int stream,
                                              wire::PushChunkHeader header,
-                                             params::Encoding encoding,
+                                             BlockRates learning_rates, params::Encoding encoding,
                                              std::shared_ptr<const void> memory_owner,
                                              DoneCallback done);
 
@@ -91,8 +92,8 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   };
 
   BulkPushCall(BulkConnections* connections, int stream, wire::PushChunkHeader header,
-               params::Encoding encoding, std::shared_ptr<const void> memory_owner,
-               DoneCallback done);
+               BlockRates learning_rates, params::Encoding encoding,
+               std::shared_ptr<const void> memory_owner, DoneCallback done);
 
   void Add(const Rest& rest) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes the next chunk to cut. Returns false, and ends the cutting, if there is no chunk to cut,
@@ -135,6 +136,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   const int stream_;
   const std::shared_ptr<grpc::Channel> channel_;
   const wire::PushChunkHeader header_;
+  const BlockRates learning_rates_;
   const params::Encoding encoding_;
   const size_t chunk_bytes_;  // Size of chunks in messages.
   DoneCallback done_;

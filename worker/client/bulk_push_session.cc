@@ -21,7 +21,6 @@ wire::PushChunkHeader ChunkHeader(const BulkGrpcTransportConfig& config,
   header.kind = wire::ToProto(contribution.kind);
   header.scale = contribution.scale;
   header.num_samples = contribution.num_samples;
-  header.learning_rate = contribution.learning_rate;
   return header;
 }
 
@@ -36,6 +35,7 @@ BulkPushSession::BulkPushSession(BulkConnections* connections, const Contributio
     : connections_(connections),
       encoding_(header.encoding),
       header_(ChunkHeader(connections->config(), header)),
+      learning_rates_(header.learning_rates),
       memory_released_(std::make_shared<absl::Notification>()),
       memory_owner_(static_cast<const void*>(nullptr),
                     [released = memory_released_](const void*) { released->Notify(); }),
@@ -75,7 +75,7 @@ std::shared_ptr<BulkPushCall> BulkPushSession::CallFor(const absl::StatusOr<int>
   if (slot == nullptr) {
     ++num_open_;
     slot = BulkPushCall::Start(
-        connections_, *stream, header_, encoding_, memory_owner_,
+        connections_, *stream, header_, learning_rates_, encoding_, memory_owner_,
         [this](const absl::StatusOr<v1::PushReply>& reply) { OnCallDone(reply); });
   }
   return slot;

@@ -41,6 +41,7 @@ class BulkPushSession final : public PushSession {
   BulkConnections* const connections_;
   const params::Encoding encoding_;
   const wire::PushChunkHeader header_;
+  const BlockRates learning_rates_;
   // Notified when no chunk refers to the caller's memory any more.
   const std::shared_ptr<absl::Notification> memory_released_;
   // Every chunk has a reference to it. Used only by the thread of AddBucket() and Finish().

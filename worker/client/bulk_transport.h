@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,9 @@
 
 namespace lodestar::client {
 
+// Learning rates of a step, by block. A block that is not in the map has none.
+using BlockRates = std::map<int, double>;
+
 // The fields that all buckets of one push have in common.
 struct ContributionHeader {
   Round round;
@@ -37,7 +41,7 @@ struct ContributionHeader {
   // Number of samples that the contribution was computed on. This is its weight. 0 means all
   // samples of the grant. kSkippedSamples means that buckets are added without data.
   int64_t num_samples = 0;
-  std::optional<double> learning_rate = {};  // see PushChunk.learning_rate
+  BlockRates learning_rates = {};  // of the program, see PushChunk.learning_rate
   friend bool operator==(const ContributionHeader&, const ContributionHeader&) = default;
 };
 

@@ -81,9 +81,9 @@ class Model {
   // narrow_parameters(), or call RefreshNarrowParameters().
   virtual kernels::Buf narrow_parameters() { return {}; }
   virtual void RefreshNarrowParameters() {}
-  // Returns the learning rate that the servers are to make the step with, if the model's program
-  // has one. It is known once the first block is ready.
-  virtual std::optional<double> learning_rate() { return std::nullopt; }
+  // Returns the learning rate that the servers are to make the step of the block with, if the
+  // model's program has one. It is known once the first block is ready.
+  virtual std::optional<double> learning_rate(int /*block*/) { return std::nullopt; }
 
   // Sets gradients() to the gradient of the mean loss over the batch's predictions
   // (HostBatch::mean_over). Calls the sink for each block as soon as the commands that complete its

@@ -35,6 +35,15 @@ class PushWithRate final : public model::GradientSink {
   std::optional<ContributionPush>* const push_;
 };
 
+client::BlockRates RatesOf(model::Model& model) {
+  client::BlockRates rates;
+  for (int block = 0; block < model.layout().num_blocks(); ++block) {
+    const std::optional<double> rate = model.learning_rate(block);
+    if (rate.has_value()) rates[block] = *rate;
+  }
+  return rates;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const job::JobSpec& job,
@@ -66,7 +75,7 @@ absl::Status GradientRounds::Train(const LifeContext& life, const messages::Gran
                                     .kind = messages::ContributionKind::kGradient};
   const auto start_push = [&](ContributionBytes* bytes) {
     if (takes_program_rates_ && header.num_samples != messages::kSkippedSamples) {
-      header.learning_rate = deps_.model->learning_rate();
+      header.learning_rates = RatesOf(*deps_.model);
     }
     push.emplace(*life.registration, header, bytes, &pull, life.transport, deps_.clock, deps_.trace,
                  leaves());

@@ -59,6 +59,7 @@ struct BucketRow {
   params::Bucket bucket;
   Version base_version;
   int64_t num_bytes = 0;
+  std::optional<double> learning_rate = {};
 };
 
 template <typename Archive>
@@ -69,12 +70,15 @@ void Describe(Archive& archive, BucketRow& row) {
   archive("end", row.bucket.range.end);
   archive("base_version", row.base_version);
   archive("bytes", row.num_bytes);
+  archive.Sparse("learning_rate", row.learning_rate);
 }
 
 std::vector<BucketRow> RowsOf(const ResidualRecord& record) {
   std::vector<BucketRow> rows;
   for (size_t i = 0; i < record.buckets.size(); ++i) {
     rows.push_back({record.buckets[i], record.base_versions[i], record.bucket_bytes[i]});
+    const auto rate = record.header.learning_rates.find(record.buckets[i].block);
+    if (rate != record.header.learning_rates.end()) rows.back().learning_rate = rate->second;
   }
   return rows;
 }
@@ -85,6 +89,9 @@ void TakeRows(const std::vector<BucketRow>& rows, ResidualRecord& record) {
     record.buckets.back().index = static_cast<uint32_t>(record.buckets.size() - 1);
     record.base_versions.push_back(row.base_version);
     record.bucket_bytes.push_back(row.num_bytes);
+    if (row.learning_rate.has_value()) {
+      record.header.learning_rates[row.bucket.block] = *row.learning_rate;
+    }
   }
 }
 
@@ -115,7 +122,6 @@ struct InFile {
     archive("kind", archive::As<messages::ContributionKindForm>(record.header.kind));
     archive("scale_bits", archive::As<archive::BitsForm>(record.header.scale));
     archive("num_samples", record.header.num_samples);
-    archive.Sparse("learning_rate", record.header.learning_rate);
     std::vector<BucketRow> rows = RowsOf(record);
     archive("buckets", rows);
     if constexpr (Archive::kReads) TakeRows(rows, record);

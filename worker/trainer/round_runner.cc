@@ -99,11 +99,10 @@ absl::Status RoundRunner::HandInInitialWeights(const messages::Registration& reg
   for (const params::Bucket& bucket : registration.buckets()) {
     RETURN_IF_ERROR(weights.Await(weights.Prepare(bucket)));
   }
-  const MadeContribution made{
-      {.round = Round(0), .kind = messages::ContributionKind::kInitialWeights},
-      &weights,
-      AllBuckets(registration),
-      std::vector<Version>(registration.buckets().size())};
+  const client::ContributionHeader header{.round = Round(0),
+                                          .kind = messages::ContributionKind::kInitialWeights};
+  const MadeContribution made{header, &weights, AllBuckets(registration),
+                              std::vector<Version>(registration.buckets().size())};
   return PushAgain(registration, made, transport, deps_.clock);
 }
 

@@ -81,10 +81,10 @@ class _GradientSteps(Exchange):
     """Gradients leave, during backward or with the step."""
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any, overlap: bool,
-                 rate: Callable[[], Optional[float]] = lambda: None) -> None:
-        """`rate` returns the learning rate that leaves with the gradients, if one does."""
+                 rates: Optional[LearningRates] = None) -> None:
+        """`rates` are those that leave with the gradients."""
         super().__init__(worker, tensors, optimizer)
-        self._sender = _GradientSender(worker, tensors, optimizer, overlap, rate)
+        self._sender = _GradientSender(worker, tensors, optimizer, overlap, rates)
 
     def begin(self, is_last: bool) -> None:
         self._sender.begin(is_last)
@@ -110,13 +110,14 @@ class ServerSteps(_GradientSteps):
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any, overlap: bool,
                  rates: LearningRates, settings: Union[Settings, LodestarError]) -> None:
         """`settings` are those of the optimizer with attach(), or why servers have none such."""
-        super().__init__(worker, tensors, optimizer, overlap, rates.of_all_groups)
-        self._settings = settings
+        super().__init__(worker, tensors, optimizer, overlap, rates)
+        self._settings, self._rates = settings, rates
 
     def check(self) -> None:
         wanted = self._settings
         if isinstance(wanted, LodestarError):
             raise wanted
+        self._rates.check_groups()
         of_job = {name: self._worker.job(name) for name in wanted}
         others = differing(wanted, of_job)
         if others:
@@ -381,10 +382,10 @@ class _GradientSender:
     """Gradients into the worker's vector, and blocks on their way as soon as they are whole."""
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any,
-                 overlap: bool, rate: Callable[[], Optional[float]]) -> None:
+                 overlap: bool, rates: Optional[LearningRates]) -> None:
         self._worker = worker
-        self._rate = rate
-        self._told_rate: Optional[float] = None  # in this step
+        self._rates = rates
+        self._told_rates: Optional[Dict[int, float]] = None  # in this step, by block
         self._all = tensors
         self._tensors = tensors.trained
         self._optimizer = optimizer
@@ -400,7 +401,7 @@ class _GradientSender:
         for tensor in self._tensors:
             self._num_missing[tensor.block] += 1
         self._taken = {}
-        self._told_rate = None
+        self._told_rates = None
         self._is_open = is_last and self._overlap
 
     @torch.no_grad()
@@ -424,22 +425,24 @@ class _GradientSender:
         self._taken[id(tensor)] = (gradient, None)
         self._num_missing[tensor.block] -= 1
         if self._num_missing[tensor.block] == 0:
-            self._tell_rate()
+            self._tell_rates()
             self._worker.block_ready(tensor.block)
 
-    def _tell_rate(self) -> None:
-        """Before the first block, because it leaves with each. Raises LodestarError
-        FAILED_PRECONDITION if it is another one by now."""
-        rate = self._rate()
-        if rate is None or rate == self._told_rate:
+    def _tell_rates(self) -> None:
+        """Before the first block, because they leave with it. Raises LodestarError
+        FAILED_PRECONDITION if they are others by now."""
+        rates = None if self._rates is None else self._rates.by_block(self._tensors)
+        if rates is None or rates == self._told_rates:
             return
-        if self._told_rate is not None:
+        if self._told_rates is not None:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"the learning rate was set to {rate:g} after gradients may have been sent with "
-                f"{self._told_rate:g}: set it before backward, or attach(..., overlap=False)")
-        self._told_rate = rate
-        self._worker.set_learning_rate(rate)
+                f"the learning rate was set to {max(rates.values()):g} after gradients may have been "
+                f"sent with {max(self._told_rates.values()):g}: set it before backward, or "
+                "attach(..., overlap=False)")
+        self._told_rates = rates
+        for block, rate in rates.items():
+            self._worker.set_learning_rate(rate, block)
 
     @staticmethod
     def _mark(gradient: Any) -> Tuple[Any, Any]:
@@ -497,7 +500,7 @@ class _GradientSender:
                     f"the gradient of {tensor.name} was changed after backward(), but may have "
                     "been sent before. To clip, give ps_server --clip_norm; for other changes use "
                     "attach(..., overlap=False)")
-        self._tell_rate()
+        self._tell_rates()
 
 
 def _no_gradient() -> LodestarError:

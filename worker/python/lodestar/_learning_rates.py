@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import warnings
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from lodestar._library import LodestarError
+from lodestar._optimizer_settings import first_rate
 from lodestar.worker_api import Step, Worker
+
+if TYPE_CHECKING:  # it needs PyTorch
+    from lodestar._trained_tensors import TrainedTensor
 
 # What schedulers set in the groups of an optimizer.
 _SCHEDULED_KEYS = ("lr", "momentum", "betas")
@@ -24,9 +28,9 @@ class LearningRates:
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
-        rates = [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
-        self.largest = max(rates)
-        self._shares = [rate / self.largest if self.largest else 1.0 for rate in rates]
+        self._firsts = [first_rate(group) for group in optimizer.param_groups]
+        self.largest = max(self._firsts)
+        self._shares = [rate / self.largest if self.largest else 1.0 for rate in self._firsts]
         self._are_own = False
         self._first_rate = 1.0  # of the job, where are_own
         self._scale = 1.0  # of the job, by psctl and roll-backs
@@ -98,19 +102,39 @@ class LearningRates:
             for group, rate in zip(groups, rates):
                 group["lr"] = rate
 
-    def of_all_groups(self) -> Optional[float]:
-        """Returns the rate that servers are to make a step with. None: the job's own holds. Raises
-        LodestarError FAILED_PRECONDITION if groups have several."""
-        if not self._are_own:
-            return None
-        rates = {float(group["lr"]) for group in self._optimizer.param_groups}
-        if len(rates) > 1:
+    def check_groups(self) -> None:
+        """Raises LodestarError FAILED_PRECONDITION if servers make the steps, and the groups do not
+        begin with one rate, and the job's schedule, which is one for all, holds."""
+        if not self._are_own and any(share != 1.0 for share in self._shares):
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"groups of parameters have the learning rates {_text(rates)}, and servers that make "
-                "the steps have one for all: give all groups one rate, or start ps_server with "
-                "--mode=local_sgd or --optimizer=reduce, which keep the program's optimizer")
-        return rates.pop()
+                f"groups of parameters differ in lr ({_text(self._firsts)}), and the schedule of the "
+                "servers is one for all: start ps_server without flags of the learning rate, and "
+                "not with --mode=async; or with --mode=local_sgd or --optimizer=reduce")
+
+    def by_block(self, tensors: Iterable[TrainedTensor]) -> Optional[Dict[int, float]]:
+        """Returns the rates that servers are to make a step with, by block; -1 means all blocks.
+        None: the job's own holds. Raises LodestarError FAILED_PRECONDITION if a block has several."""
+        if not self._are_own:
+            return None
+        groups = self._optimizer.param_groups
+        if len({float(group["lr"]) for group in groups}) == 1:
+            return {-1: float(groups[0]["lr"])}
+        rates = {id(parameter): float(group["lr"]) for group in groups
+                 for parameter in group["params"]}
+        of_blocks: Dict[int, float] = {}
+        first: Dict[int, str] = {}
+        for tensor in tensors:
+            rate = rates[id(tensor.parameter)]
+            name = first.setdefault(tensor.block, tensor.name)
+            if of_blocks.setdefault(tensor.block, rate) != rate:
+                raise LodestarError(
+                    "FAILED_PRECONDITION",
+                    f"{tensor.name} has the learning rate {rate:g}, and {name}, which leaves with "
+                    f"it, {of_blocks[tensor.block]:g}: let groups of parameters begin with other "
+                    "rates in all programs, or start ps_server with --mode=local_sgd or "
+                    "--optimizer=reduce, which keep the program's optimizer")
+        return of_blocks
 
 
 class JobSchedulers:
@@ -167,5 +191,5 @@ class JobSchedulers:
                     scheduler.step()
 
 
-def _text(rates: Any) -> str:
-    return " and ".join(f"{rate:g}" for rate in sorted(rates))
+def _text(rates: Iterable[float]) -> str:
+    return ", ".join(f"{rate:g}" for rate in rates)

@@ -110,7 +110,7 @@ _FUNCTIONS = {
     "evaluation": (_INT64, [_HANDLE, ctypes.POINTER(ctypes.c_double),
                             ctypes.POINTER(ctypes.c_double)]),
     "expect": (_INT, [_HANDLE, _INT, ctypes.POINTER(Step)]),
-    "set_learning_rate": (_INT, [_HANDLE, ctypes.c_double]),
+    "set_learning_rate": (_INT, [_HANDLE, _INT, ctypes.c_double]),
     "block_ready": (_INT, [_HANDLE, _INT]),
     "step_done": (_INT, [_HANDLE, ctypes.c_double, _INT64, _INT64]),
     "log": (_INT, [_HANDLE, _TEXT, ctypes.c_double]),

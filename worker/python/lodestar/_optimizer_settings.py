@@ -22,6 +22,11 @@ def settings_by_parameter(optimizer: Any) -> Dict[int, Dict[str, str]]:
     return found
 
 
+def first_rate(group: Dict[str, Any]) -> float:
+    """Returns the learning rate that a group of parameters began with, before any scheduler."""
+    return float(group.get("initial_lr", group["lr"]))
+
+
 def first_state(optimizer: Any) -> Optional[str]:
     """Returns the name of something that the optimizer keeps from step to step, None without."""
     return next((key for state in optimizer.state.values() for key, value in state.items()
@@ -30,7 +35,7 @@ def first_state(optimizer: Any) -> Optional[str]:
 
 def settings_of(optimizer: Any) -> Settings:
     """The flags of ps_server that make its optimizer this torch.optim.Optimizer, but for the
-    learning rate. Raises LodestarError if none do."""
+    learning rates. Raises LodestarError if none do."""
     kind = type(optimizer).__name__
     groups: Sequence[dict] = optimizer.param_groups
 
@@ -44,7 +49,6 @@ def settings_of(optimizer: Any) -> Settings:
                 "with --mode=local_sgd or --optimizer=reduce, which use the program's optimizer")
         return next(iter(values.values()))
 
-    of_all("lr")
     decays = {group.get("weight_decay", 0.0) for group in groups} - {0, 0.0}
     if len(decays) > 1:
         of_all("weight_decay")

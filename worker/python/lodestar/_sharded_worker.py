@@ -81,7 +81,8 @@ class ShardedWorker:
         self._expected: List[Optional[Step]] = []
         self._num_expected = 0  # how far ahead was asked
         self._metrics: Dict[str, float] = {}
-        self._rate: Optional[float] = None  # of the step at hand
+        self._rates: Dict[int, float] = {}  # of the step at hand, by block
+        self._blocks: Dict[str, int] = {}  # as the tensors were added
 
     def set(self, setting: str, value: object) -> None:
         """As propose()."""
@@ -104,6 +105,7 @@ class ShardedWorker:
     def _add_rows(self, method: str, name: str, shape: Sequence[int], block: int,
                   decays: bool) -> None:
         self._preparations.append((method, name, shape, block, decays))
+        self._blocks[name] = block
         row_size = _product(shape[1:])
         self._add(_Tensor(name, [row_size * end for _, end in rows_of_ranks(
             shape[0], self.num_ranks)], False))
@@ -181,7 +183,7 @@ class ShardedWorker:
         self.weights_version, self.evaluation = given.weights_version, given.evaluation
         self._place = given.place
         self._step, self._expected = given.step, given.expected
-        self._metrics, self._rate = {}, None
+        self._metrics, self._rates = {}, {}
         self.has_step = given.step is not None
         self._is_over = given.step is None
         # Between local steps weights are the program's.
@@ -229,9 +231,9 @@ class ShardedWorker:
         step = self._expected[ahead - 1] if ahead <= len(self._expected) else None
         return self._part_of(step) if step is not None and self._is_cut(step) else None
 
-    def set_learning_rate(self, rate: float) -> None:
-        """That of rank 0 counts."""
-        self._rate = rate
+    def set_learning_rate(self, rate: float, block: int = -1) -> None:
+        """Those of rank 0 count."""
+        self._rates[block] = rate
 
     def block_ready(self, block: int) -> None:
         """Shards leave together, with step_done()."""
@@ -322,8 +324,8 @@ class ShardedWorker:
         raise NotImplementedError
 
     def block(self, name: str) -> int:
-        """All shards leave together."""
-        return 0
+        """All shards leave together; blocks tell learning rates apart."""
+        return self._blocks[name]
 
     def _add(self, tensor: _Tensor) -> None:
         self._tensors.append(tensor)
@@ -370,6 +372,9 @@ class Leader(ShardedWorker):
     def offset(self, name: str) -> int:
         return self._worker().offset(name)
 
+    def block(self, name: str) -> int:
+        return self._worker().block(name)
+
     def _shards(self, vector: Any) -> List[Tuple[int, Any]]:
         shards = []
         for tensor in self._tensors:
@@ -387,8 +392,8 @@ class Leader(ShardedWorker):
         if told[0].is_skipped:
             worker.step_skipped()
             return
-        if self._rate is not None:
-            worker.set_learning_rate(self._rate)
+        for block, rate in self._rates.items():
+            worker.set_learning_rate(rate, block)
         for name in dict.fromkeys(name for rank in told for name in rank.metrics):
             values = [rank.metrics[name] for rank in told if name in rank.metrics]
             worker.log(name, sum(values) / len(values))

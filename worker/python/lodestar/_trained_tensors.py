@@ -10,7 +10,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from lodestar._library import LodestarError, library
-from lodestar._optimizer_settings import settings_by_parameter
+from lodestar._optimizer_settings import first_rate, settings_by_parameter
 from lodestar.worker_api import Worker
 
 # Tensors that follow each other travel together from this size on.
@@ -147,6 +147,7 @@ class TrainedTensors:
         self._model = model
         of_model = {id(parameter) for parameter in model.parameters()}
         decays: Dict[int, bool] = {}  # by the parameters that the optimizer has
+        rates: Dict[int, float] = {}  # that they begin with; those of a block are equal
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if id(parameter) not in of_model:
@@ -155,12 +156,14 @@ class TrainedTensors:
                                             f"{list(parameter.shape)} that the model does not "
                                             "have. Call attach() with a module that has all "
                                             "parameters of the optimizer")
+                rates[id(parameter)] = first_rate(group)
                 decays[id(parameter)] = group.get("weight_decay", 0.0) != 0.0
         settings = settings_by_parameter(optimizer)
         self.trained: List[TrainedTensor] = []
         tables = {id(module.weight) for module in model.modules()
                   if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))}
         block, elements = 0, 0
+        rate: Optional[float] = None  # of the block
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad or id(parameter) not in decays:
                 continue
@@ -169,8 +172,9 @@ class TrainedTensors:
                     "INVALID_ARGUMENT", f"parameter {name} is {parameter.dtype}, which cannot be "
                                         "exchanged. Make it f32, bf16 or f16, or freeze it "
                                         "(requires_grad=False)")
-            if elements >= _BLOCK_ELEMENTS:
+            if elements >= _BLOCK_ELEMENTS or rate not in (None, rates[id(parameter)]):
                 block, elements = block + 1, 0
+            rate = rates[id(parameter)]
             elements += parameter.numel()
             self.trained.append(
                 self._make(plain_name(name), parameter, settings[id(parameter)]))

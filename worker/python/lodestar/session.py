@@ -154,7 +154,7 @@ class Session:
         as ever.
 
         The learning rates of the optimizer hold, whatever sets them. In sync they leave with the
-        gradients: all workers of a round need the same, and all groups of parameters. If ps_server
+        gradients, and all workers of a round need the same. If ps_server
         has a flag of the learning rate, has a model of its own, or has --mode=async, the job's
         schedule holds instead, and a change of a rate here raises an error.
 

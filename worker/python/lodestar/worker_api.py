@@ -290,11 +290,12 @@ class Worker:
         while (step := self.next()) is not None:
             yield step
 
-    def set_learning_rate(self, rate: float) -> None:
-        """That of the program's optimizer for the step of training at hand, before its first
-        block_ready(). In sync, and if job("lr_schedule") is "program", servers make the step with
-        it. A worker with another rate than others in the round is refused."""
-        self._check(self._library.set_learning_rate(self._handle, rate))
+    def set_learning_rate(self, rate: float, block: int = -1) -> None:
+        """That of the program's optimizer for a block in the step of training at hand, before the
+        first block_ready() of it. Block -1 means all that have none of their own. In sync, and if
+        job("lr_schedule") is "program", servers make the step with it. A worker with another rate
+        than others in the round is refused."""
+        self._check(self._library.set_learning_rate(self._handle, block, rate))
 
     def block_ready(self, block: int) -> None:
         """The gradient of a block is there: it may leave while the others are computed."""
