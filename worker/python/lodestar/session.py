@@ -154,9 +154,9 @@ class Session:
         as ever.
 
         The learning rates of the optimizer hold, whatever sets them. In sync they leave with the
-        gradients, and all workers of a round need the same. If ps_server
-        has a flag of the learning rate, has a model of its own, or has --mode=async, the job's
-        schedule holds instead, and a change of a rate here raises an error.
+        gradients, and all workers of a round need the same. If ps_server has a flag of the learning
+        rate, has a model of its own, or has --mode=async, the job's schedule holds instead, and a
+        change of a rate here raises an error.
 
         Args:
           model: torch.nn.Module, with f32, bf16 or f16 parameters on any device.
