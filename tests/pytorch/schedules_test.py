@@ -90,6 +90,25 @@ def recorded(rates):
   return set_rates
 
 
+class Pauses:
+  """Steps at which a program waits for the test."""
+
+  def __init__(self, *steps):
+    self._reached = {step: threading.Event() for step in steps}
+    self._over = {step: threading.Event() for step in steps}
+
+  def on_step(self, step):
+    if step in self._over:
+      self._reached[step].set()
+      self._over[step].wait(cluster_processes.PATIENCE_SECONDS)
+
+  def until(self, step):
+    assert self._reached[step].wait(cluster_processes.PATIENCE_SECONDS)
+
+  def end(self, step):
+    self._over[step].set()
+
+
 class SchedulesTest(replay.ReplayTestCase):
 
   def run_scheduled(self, schedule, optimizer_name, named=None, num_programs=2, **flags):
@@ -220,18 +239,12 @@ class SchedulesTest(replay.ReplayTestCase):
     for flags in (SYNC, LOCAL):
       with self.subTest(flags=flags):
         server = self.start_client_server(**{**flags, **OPEN, "min_workers": 1, "rounds": 16})
-        told, waits = threading.Event(), threading.Event()
-
-        def on_step(step):
-          if step == 6:
-            told.set()
-            waits.wait(cluster_processes.PATIENCE_SECONDS)
-
-        started = self.start_scheduled("a", "sgd", by_hand, on_step=on_step)
-        told.wait(cluster_processes.PATIENCE_SECONDS)
-        # As the first program had it when it was attached.
+        pauses = Pauses(6)
+        started = self.start_scheduled("a", "sgd", by_hand, on_step=pauses.on_step)
+        pauses.until(6)
+        # The first program had 4 * RATE when it was attached.
         ordered = self.psctl("set-learning-rate", str(2 * RATE))
-        waits.set()
+        pauses.end(6)
         self.assertEqual(ordered.returncode, 0, ordered.stderr)
         run = started.outcome()
         self.assert_ends(server)
@@ -243,26 +256,37 @@ class SchedulesTest(replay.ReplayTestCase):
 
         self.replay_gradients([run], "mlp", "sgd", set_rates=recorded(rates))
 
-  def test_servers_that_are_started_again_compare_with_what_was_attached(self):
-    flags = {"rounds": 200, "checkpoint_dir": self.path("checkpoints"), "durability": "journal",
-             "mode": "sync", "min_workers": 2, **OPEN}
-    server = self.start_client_server(**flags)
-    programs = [self.start_scheduled("a", "adamw", LONG_CYCLE)]
-    self.wait_for_member("a", programs[0].is_alive)
-    programs.append(self.start_scheduled("b", "adamw", LONG_CYCLE))
-    self.wait_for_round(30)
-    # The servers know the scale beside their schedule, and multiply rates by it once.
-    self.assertEqual(self.psctl("set-learning-rate", "0.001").returncode, 0)
-    self.wait_for_round(60)
-    server.kill()
-    server = self.start_client_server(port=self.port, name="server_again", **flags)
-    runs = [started.outcome() for started in programs]
-    self.assert_ends(server)
-    self.assertEqual([len(run["batches"]) for run in runs], [200, 200])
-    rates = [rate for _, rate in runs[0]["rates"]]
-    self.assertEqual(rates, [rate for _, rate in runs[1]["rates"]])
-
-    self.replay_gradients(runs, "mlp", "adamw", tolerance=2e-5, set_rates=recorded(rates))
+  def test_schedules_hold_over_servers_that_are_started_again(self):
+    for name, durability in (("journal", {"durability": "journal"}),
+                             ("checkpoint", {"checkpoint_every": 10, "checkpoint_interval": 0})):
+      with self.subTest(durability=name):
+        flags = {"rounds": 60, "checkpoint_dir": self.path(name), "mode": "sync", "min_workers": 2,
+                 **OPEN, **durability}
+        server = self.start_client_server(name=name, **flags)
+        pauses = Pauses(20, 40)
+        programs = [self.start_scheduled("a", "adamw", LONG_CYCLE, on_step=pauses.on_step,
+                                         is_given=True)]
+        self.wait_for_member("a", programs[0].is_alive)
+        programs.append(self.start_scheduled("b", "adamw", LONG_CYCLE, is_given=True))
+        pauses.until(20)
+        # The servers know the scale beside their schedule, and multiply rates by it once.
+        self.assertEqual(self.psctl("set-learning-rate", "0.002").returncode, 0)
+        pauses.end(20)
+        pauses.until(40)
+        server.kill()
+        server = self.start_client_server(port=self.port, name=name + "_again", **flags)
+        pauses.end(40)
+        runs = [started.outcome() for started in programs]
+        self.assert_ends(server)
+        # Rounds after the checkpoint came a second time, and then count.
+        batches = [{number: batch for (number, _), batch in zip(run["rates"], run["batches"])}
+                   for run in runs]
+        rates = [dict(run["rates"]) for run in runs]
+        self.assertEqual(list(rates[0]), list(range(60)))
+        self.assertEqual(rates[0], rates[1])
+        counted = [{"batches": list(of_run.values()), "weights": run["weights"]}
+                   for of_run, run in zip(batches, runs)]
+        self.replay_gradients(counted, "mlp", "adamw", set_rates=recorded(list(rates[0].values())))
 
   def test_worker_that_joins_later_has_the_schedule_of_the_job(self):
     for is_given in (True, False):
