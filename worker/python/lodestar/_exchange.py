@@ -425,12 +425,13 @@ class _GradientSender:
         self._taken[id(tensor)] = (gradient, None)
         self._num_missing[tensor.block] -= 1
         if self._num_missing[tensor.block] == 0:
-            self._tell_rates()
+            if self._told_rates is None:
+                self._tell_rates()
             self._worker.block_ready(tensor.block)
 
     def _tell_rates(self) -> None:
-        """Before the first block, because they leave with it. Raises LodestarError
-        FAILED_PRECONDITION if they are others by now."""
+        """Comes before the first block, because they leave with it, and with the step. Raises
+        LodestarError FAILED_PRECONDITION if they are others by now."""
         rates = None if self._rates is None else self._rates.by_block(self._tensors)
         if rates is None or rates == self._told_rates:
             return
