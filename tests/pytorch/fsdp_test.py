@@ -88,6 +88,10 @@ class FsdpTest(replay.ReplayTestCase):
     self.assertGreater(len(losses), 1)
     self.assertLess(losses[-1], losses[0])
 
+  def test_groups_of_parameters_have_rates_of_their_own(self):
+    runs = self.run_with_another("mlp", "own_rates", mode="sync", learning_rate=None)
+    self.replay_gradients(runs, "mlp", "own_rates")
+
   def run_alone(self, model_name, optimizer_name, *options, **flags):
     """What each rank of the only worker has saved."""
     server = self.start_client_server(**{"min_workers": 1, **flags})

@@ -63,6 +63,7 @@ OPTIMIZERS = {
     "two_rates": lambda model, rate: torch.optim.AdamW(
         [{"params": list(model[0].parameters()), "lr": rate / 10},
          {"params": list(model[2].parameters())}], lr=rate, weight_decay=0.01),
+    "own_rates": lambda model, _: OPTIMIZERS["two_rates"](model, 0.02),
     # Weights and biases take turns.
     "rate_of_biases": lambda model, rate: torch.optim.SGD(
         [{"params": [model[0].weight, model[2].weight]},

@@ -68,8 +68,8 @@ class StepHandoff {
   // all other blocks. Errors: FailedPrecondition (if the program has not taken a training step).
   absl::Status BlockReady(int block) ABSL_LOCKS_EXCLUDED(mutex_);
   // Stores the program's learning rate of this training step for a block. Block -1 means all blocks
-  // that have no rate of their own. Errors: FailedPrecondition (the program has not taken a training
-  // step, or a block of the step is already ready).
+  // that have no rate of their own. Errors: FailedPrecondition (the program has not taken a
+  // training step, or a block of the step is already ready).
   absl::Status SetLearningRate(int block, double rate) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the stored learning rate of the block. Not set means that the program has stored none
   // for this step. The worker calls this while Compute() runs.
@@ -100,9 +100,9 @@ class StepHandoff {
 
   absl::Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kIdle;
-  HandedStep step_ ABSL_GUARDED_BY(mutex_);                       // valid in kOffered and kTaken
-  std::deque<int> ready_blocks_ ABSL_GUARDED_BY(mutex_);          // not yet reported to the sink
-  bool has_ready_blocks_ ABSL_GUARDED_BY(mutex_) = false;         // true if the step had ready blocks
+  HandedStep step_ ABSL_GUARDED_BY(mutex_);                // valid in kOffered and kTaken
+  std::deque<int> ready_blocks_ ABSL_GUARDED_BY(mutex_);   // not yet reported to the sink
+  bool has_ready_blocks_ ABSL_GUARDED_BY(mutex_) = false;  // true if the step had ready blocks
   std::map<int, double> learning_rates_ ABSL_GUARDED_BY(mutex_);  // of step_, by block
   std::map<std::string, Metric> metrics_ ABSL_GUARDED_BY(mutex_);
   absl::StatusOr<model::BatchResult> result_ ABSL_GUARDED_BY(mutex_);  // valid in kFinished
