@@ -29,7 +29,7 @@ TEST(HostListTest, WhatIsWrongIsNamedWithItsLine) {
            {"a workers=two", "a number from 1 to 64"},
            {"a cards=0,0", "different numbers"},
            {"a cards=", "different numbers"},
-           {"a cards=0 workers=1", "alone"},
+           {"a cards=0 workers=1", "'cards=0'"},
            {"a b", "'b'"}}) {
     EXPECT_THAT(ParseHostList(text), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(words)))
         << text;

@@ -654,10 +654,11 @@ TEST_F(CoordinatorDivergenceTest, WhoHasACertificateIsShutOutWithAllItsNames) {
   cluster_->Restart();
   cluster_->AttachAgain();
   for (const char* name : {"card", "card.1", "card.3"}) {
-    EXPECT_THAT(register_as(name, "card"),
-                StatusIs(absl::StatusCode::kFailedPrecondition,
-                         AllOf(HasSubstr("worker 'card' is shut out with all that its certificate"),
-                               HasSubstr("psctl readmit card"))));
+    EXPECT_THAT(
+        register_as(name, "card"),
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 AllOf(HasSubstr("worker 'card' is shut out with all names of its certificate"),
+                       HasSubstr("psctl readmit card"))));
   }
   EXPECT_OK(register_as("cardinal", "cardinal"));
   EXPECT_OK(coordinator().Readmit("card.1", cluster_->now())) << "the name that people have seen";
@@ -696,7 +697,7 @@ TEST_F(CoordinatorDivergenceTest, WorkersOfOneCertificateShutNobodyOut) {
     }
     EXPECT_EQ(coordinator().CheckLife(lives[3]).ok(), is_one_certificate);
     EXPECT_THAT(cluster_->observer().alarms,
-                Contains(HasSubstr(is_one_certificate ? "of one certificate, 'gpus'"
+                Contains(HasSubstr(is_one_certificate ? "one certificate, 'gpus'"
                                                       : "worker 'card' is shut out")));
   }
 }
@@ -734,9 +735,11 @@ TEST_F(CoordinatorDivergenceTest, RoundsOfAllWorkersOfACertificateAreCountedToge
   too_long(second.life, 2);
   EXPECT_OK(coordinator().CheckLife(second.life)) << "one of the rounds is the same";
   too_long(second.life, 3);
-  EXPECT_THAT(register_as("card.3").status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("worker 'card' is shut out"), HasSubstr("in 4 of 100"))));
+  EXPECT_THAT(
+      register_as("card.3").status(),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("worker 'card' is shut out with all names of its certificate"),
+                     HasSubstr("in 4 of 100"))));
   EXPECT_OK(coordinator().CheckLife(other.life));
 
   ASSERT_OK(coordinator().Readmit("card", cluster_->now()));

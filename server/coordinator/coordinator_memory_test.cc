@@ -618,7 +618,7 @@ TEST(CoordinatorMemoryTest, AnotherJobIsRefused) {
   EXPECT_THAT(Coordinator::Resume(config, memory, cluster.now()).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("--shard was 0/2, but now 0/1 is given"),
-                             HasSubstr("--learning_rate was "), HasSubstr("asked is 0.125"),
+                             HasSubstr("--learning_rate was "), HasSubstr("0.125 is given"),
                              Not(HasSubstr("min_workers")))));
 }
 
