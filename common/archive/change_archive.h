@@ -262,7 +262,8 @@ class ChangeReader {
       Key key;
       RETURN_IF_ERROR(values_.Read(entry[0], key));
       const auto known = values.find(key);
-      if (known == values.end()) return NotA("a change of an entry that the record has");
+      if (known == values.end())
+        return NotA("valid: it changes an entry that the record does not have");
       RETURN_IF_ERROR(Apply(entry[1], known->second));
     }
     return absl::OkStatus();
@@ -291,7 +292,7 @@ class ChangeReader {
     RETURN_IF_ERROR(ReadPart(change, kEnd, end));
     RETURN_IF_ERROR(ReadPart(change, kNew, added));
     if (from > values.size() || keep > values.size() - from || end > values.size() - from - keep) {
-      return NotA("a change of a list of the same length");
+      return NotA("valid: it keeps more entries of a list than the list has");
     }
     std::vector<Value> result;
     const auto move = [&result](auto first, auto last) {

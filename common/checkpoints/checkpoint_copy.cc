@@ -105,9 +105,9 @@ absl::StatusOr<std::string> CopyCheckpoint(storage::FileSystem& file_system,
   if (file_system.Exists(target)) {
     ASSIGN_OR_RETURN(const bool is_copy, IsCopy(file_system, target, manifest));
     if (is_copy) return target;
-    return absl::AlreadyExistsError(
-        absl::StrCat(target, " exists, and is another checkpoint of round ", manifest.round.value(),
-                     " than ", source, "; move it away, or copy to another folder"));
+    return absl::AlreadyExistsError(absl::StrCat(
+        target, " exists, but is another checkpoint of round ", manifest.round.value(),
+        ", not a copy of ", source, "; move that checkpoint away, or copy to another folder"));
   }
   const std::string directory = absl::StrCat(target, ".copy", kTemporarySuffix);
   RETURN_IF_ERROR(file_system.RemoveAll(directory));

@@ -186,9 +186,11 @@ absl::Status TakeDelayed(const std::vector<std::tuple<int64_t, int64_t, int64_t,
                                                   row.planned_weight > 0 && row.arrived_weight > 0
                                             : row.num_parts == 0 && row.arrived == 0;
     if (is_whole) continue;
-    return archive::NotA(absl::StrCat("valid: a row of delayed_steps has ", row.arrived, " of ",
-                                      row.num_parts, " parts, weights ", row.arrived_weight, " of ",
-                                      row.planned_weight));
+    return archive::NotA(absl::StrCat("valid: a row of delayed_steps says that ", row.arrived,
+                                      " of ", row.num_parts, " parts have arrived, with weight ",
+                                      row.arrived_weight, " of ", row.planned_weight,
+                                      ". At least one part must have arrived, at least one must be "
+                                      "missing, and both weights must be above 0"));
   }
   return absl::OkStatus();
 }
@@ -208,10 +210,11 @@ absl::Status InManifest::Load(const StoredShard& stored, ShardManifest& shard) {
   for (const auto& [bucket_begin, bucket_end, version, table] : stored.buckets) {
     if (bucket_begin != end || bucket_end <= bucket_begin || version < Version(0) ||
         table >= stored.counted_tables.size()) {
-      return archive::NotA(absl::StrCat("valid: bucket [", bucket_begin, ",", bucket_end, ",",
-                                        version.value(), ",", table,
-                                        "]: expected one that begins at ", end,
-                                        " and a table below ", stored.counted_tables.size()));
+      return archive::NotA(
+          absl::StrCat("valid: bucket [", bucket_begin, ",", bucket_end, ",", version.value(), ",",
+                       table, "] must begin at element ", end,
+                       ", end after it, have version 0 or more, and name a table below ",
+                       stored.counted_tables.size()));
     }
     BucketManifest bucket = {
         .range = {bucket_begin, bucket_end}, .version = version, .counted = {}};
@@ -222,8 +225,9 @@ absl::Status InManifest::Load(const StoredShard& stored, ShardManifest& shard) {
     end = bucket_end;
   }
   if (end != shard.range.end || end == shard.range.begin) {
-    return archive::NotA(absl::StrCat("covered by its buckets, which end at ", end, ", and shard ",
-                                      shard.shard, " at ", shard.range.end));
+    return archive::NotA(absl::StrCat("covered by its buckets: they end at element ", end,
+                                      ", but shard ", shard.shard, " ends at element ",
+                                      shard.range.end));
   }
   for (const size_t num_rows : {stored.norms.size(), stored.delayed_steps.size()}) {
     if (num_rows == 0 || num_rows == shard.buckets.size()) continue;
@@ -311,7 +315,8 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   Manifest manifest;
   RETURN_IF_ERROR(archive::ReadRecord(json, archive::As<InManifest>(manifest)));
   if (!manifest.settings.is_object() || !manifest.coordinator.is_object()) {
-    return absl::InvalidArgumentError("settings or coordinator is not an object");
+    return absl::InvalidArgumentError(
+        "one of its fields settings and coordinator is not a JSON object");
   }
   RETURN_IF_ERROR(CheckCover(manifest));
   return manifest;

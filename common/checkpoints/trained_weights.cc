@@ -235,9 +235,10 @@ absl::Status TrainedWeights::AddPart(const params::Layout& layout, params::Eleme
   for (const params::TensorSlice& slice : params::SlicesOf(layout, range, /*state_name=*/"")) {
     ASSIGN_OR_RETURN(const absl::Span<const float> values, file.Floats(slice.name));
     if (static_cast<int64_t>(values.size()) != slice.range.size()) {
-      return absl::DataLossError(absl::StrCat(file.path(), ": ", PeerText(slice.name), " has ",
-                                              values.size(), " elements, but the layout says ",
-                                              slice.range.size()));
+      return absl::DataLossError(absl::StrCat(file.path(), ": tensor ", PeerText(slice.name),
+                                              " has ", values.size(),
+                                              " elements, but the checkpoint's layout says ",
+                                              slice.range.size(), ". Give another checkpoint"));
     }
     const params::TensorSpec& tensor = *layout.Find(slice.tensor);
     if (slice.range.size() == tensor.num_elements()) {
@@ -344,7 +345,9 @@ absl::Status TrainedWeights::Read(const params::Layout& layout, params::ElementR
     const params::TensorSpec& wanted = *layout.Find(slice.tensor);
     const Match match = Find(wanted);
     if (match.tensor == nullptr) {
-      return absl::NotFoundError(absl::StrCat(path_, " has no tensor ", slice.tensor));
+      return absl::NotFoundError(
+          absl::StrCat(path_, " has no tensor ", slice.tensor,
+                       ", which the model needs. Give weights of that model"));
     }
     const absl::Span<const float> values = match.tensor->values;
     const int64_t begin = slice.range.begin - wanted.offset;

@@ -238,8 +238,9 @@ absl::Status CheckIsHistory(const FoundRun& run) {
   ASSIGN_OR_RETURN(const HistoryFile file, HistoryFile::Open(run));
   ASSIGN_OR_RETURN(const std::string beginning, file.ReadBeginning(kHistoryHeaderBytes));
   if (MayBeHistory(beginning)) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat(file.path(), " is not a run history that this release can read"));
+  return absl::DataLossError(absl::StrCat(file.path(),
+                                          " is not a run history that this release can read: it is "
+                                          "damaged, or another program wrote it"));
 }
 
 absl::StatusOr<RunHistory> ReadWholeHistory(const FoundRun& run) {
@@ -280,7 +281,8 @@ absl::StatusOr<RunHistory> NeighbourRuns::Read(const std::string& name) const {
                                 [&name](const FoundRun& run) { return run.name == name; });
   if (run == search.runs.end()) {
     return absl::NotFoundError(absl::StrCat("there is no run '", PeerText(name, kMaxNameBytes),
-                                            "' to compare with in ", PeerText(around, PATH_MAX)));
+                                            "' to compare with in ", PeerText(around, PATH_MAX),
+                                            "; /api/runs lists those that are there"));
   }
   ASSIGN_OR_RETURN(RunHistory history, ReadWholeHistory(*run));
   ThinCurves(kMaxPoints, history);

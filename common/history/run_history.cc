@@ -74,8 +74,9 @@ absl::StatusCode CodeOf(int result) {
 }
 
 absl::Status Foreign(const std::string& path) {
-  return absl::DataLossError(
-      absl::StrCat(path, " is not a run history that this release can read"));
+  return absl::DataLossError(absl::StrCat(path,
+                                          " is not a run history that this release can read: it is "
+                                          "damaged, or another program wrote it"));
 }
 
 // Checks that this process may write the file `path` or create it. SQLite cannot report this: if it
@@ -149,8 +150,9 @@ class Database {
       if (result != SQLITE_ROW) return Error(result);
       take(prepared.get());
     }
-    return absl::DataLossError(absl::StrCat(path_, " has a table with more than ", kMaxRows,
-                                            " rows, the most that a history may have"));
+    return absl::DataLossError(absl::StrCat(
+        path_, " has a table with more than ", kMaxRows,
+        " rows, the maximum for a run history: it is damaged, or another program wrote it"));
   }
 
   // Inserts rows. `bind` sets the values of row `i`.

@@ -111,8 +111,8 @@ absl::Status HttpServer::Begin() {
   for (const FileDescriptor& socket : sockets_.sockets) is_ready = is_ready && watch(socket.get());
   if (!is_ready) {
     return absl::InternalError(absl::StrCat(
-        "--http=", config_.address.ToString(), ": cannot watch its sockets: ", std::strerror(errno),
-        "; raise this process's limit of open files (ulimit -n)"));
+        "--http=", config_.address.ToString(), ": cannot wait for connections to this page: ",
+        std::strerror(errno), "; raise this process's limit of open files (ulimit -n)"));
   }
   workers_ = std::make_unique<ThreadPool>(kNumWorkers, "pages");
   thread_ = std::thread([this] { Run(); });

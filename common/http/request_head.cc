@@ -70,8 +70,8 @@ RequestProgress JudgeRequest(absl::string_view bytes) {
 std::string RefusalOf(RequestProgress progress) {
   std::string status = "400 Bad Request";
   std::string text =
-      "the request's head has bytes that are not text, or its body is not announced by exactly one "
-      "Content-Length\n";
+      "the request's head has bytes that are not text, or does not say how long its body is; send "
+      "Content-Length once, and no Transfer-Encoding\n";
   if (progress == RequestProgress::kLineTooLong) {
     status = "414 URI Too Long";
     text = absl::StrCat("the first line has more than ", kMaxRequestLineBytes, " bytes\n");

@@ -82,7 +82,7 @@ absl::StatusOr<JobSpec> WithExchangeOf(const std::vector<JobSetting>& saved, Job
     });
     if (setting == saved.end()) continue;
     if (const absl::Status set = SetFromText(field, setting->value, job); !set.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("a saved setting: ", set.message()));
+      return absl::InvalidArgumentError(absl::StrCat("the saved setting ", set.message()));
     }
   }
   return job;

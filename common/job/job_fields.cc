@@ -233,8 +233,8 @@ constexpr JobField kFields[] = {
                 "the servers in sync and async, and on each worker with local steps. With "
                 "reduce, the servers make no step, and workers pull the mean gradient of a "
                 "round. Use reduce in sync with --model=client if programs make the steps "
-                "themselves. --clip_norm then limits the norm of the mean, --norm_limit those "
-                "of single gradients."}),
+                "themselves. --clip_norm then limits the norm of the mean gradient, and "
+                "--norm_limit the norms of single gradients."}),
     Row<&JobSpec::schedule, &LearningRateSchedule::peak>({
         .name = "learning_rate", .group = kOptimizerGroup, .range = Real(0, kMaxRate),
         .wire = "schedule.peak", .is_planned = true,
@@ -321,11 +321,11 @@ constexpr JobField kFields[] = {
         .name = "norm_limit", .group = kOptimizerGroup, .range = ZeroOr(kMinNormLimit, kMaxNorm),
         .wire = "norm_limit", .site = Site::kOwn,
         .help = "Maximum norm of a worker's part of a bucket, as a multiple of the usual norm, "
-                "2 to 1e30. 0 means no limit, and directions are not watched either. The usual "
-                "norm is the highest recent median of a round's workers. A longer part counts "
-                "as if it had the usual norm. A worker that exceeds the limit in 20 of 100 "
-                "rounds raises an alarm; see --poison_limit. If half of a round's workers "
-                "exceed it, none is named."}),
+                "2 to 1e30. 0 means no limit, and no comparison of the workers' directions. The "
+                "usual norm is the highest recent median of a round's workers. A longer part "
+                "counts as if it had the usual norm. A worker that exceeds the limit in 20 of "
+                "100 rounds raises an alarm; see --poison_limit. If half of a round's workers "
+                "exceed the limit, that round counts against no worker."}),
     Row<&JobSpec::max_rounds_ahead>({
         .name = "max_rounds_ahead", .group = kModeGroup, .range = Whole(-1, 1 << 30),
         .wire = "max_rounds_ahead",
@@ -349,12 +349,12 @@ constexpr JobField kFields[] = {
         .name = "balance", .group = kModeGroup, .wire = "balance", .absent = Absent::kIsDefault,
         .counts = [](const JobSpec& job) { return job.mode != Mode::kAsync; },
         .counts_with = "--mode=sync, local_sgd or async_local_sgd", .site = Site::kOwn,
-        .help = "How work is divided among the workers: equal or speed. With equal, all compute "
-                "the same number of samples of a step. With speed, each computes as many as it "
-                "can in the same time, by its last rounds, so that fast workers hardly wait. "
-                "The samples of a step stay the same, and contributions weigh by their samples. "
-                "In async_local_sgd, speed divides --local_steps instead of samples. It is "
-                "refused in async."}),
+        .help = "How work is divided among the workers: equal or speed. With equal, all workers "
+                "compute the same number of samples of a step. With speed, a worker that was "
+                "faster in its last rounds computes more samples, so that fast workers hardly "
+                "wait. The samples of a step stay the same, and contributions weigh by their "
+                "samples. In async_local_sgd, speed divides --local_steps instead of samples. "
+                "It is refused in async."}),
     // This field has no effect in lock step, because no contribution is stale there.
     Row<&JobSpec::staleness_scaling>({
         .name = "staleness_scaling", .group = kModeGroup, .wire = "staleness_scaling",
@@ -373,25 +373,25 @@ constexpr JobField kFields[] = {
         .is_exchange = true, .is_planned = true,
         .help = "Number of steps that a worker makes per round, in local_sgd and "
                 "async_local_sgd; 1 to 524288, or auto. More steps mean less traffic. With "
-                "auto, the job chooses the number and keeps what else is given. --fragments, "
-                "--overlap_steps and encodings take auto in the same way. Asynchronous modes do "
-                "not take it."}),
+                "auto, the job chooses the number and keeps all other settings that are given. "
+                "--fragments, --overlap_steps and encodings also take auto. Asynchronous modes "
+                "refuse auto."}),
     Row<&JobSpec::fragments>({
         .name = "fragments", .group = kModeGroup, .takes_auto = true,
         .range = Whole(1, kMaxFragments), .wire = "fragments", .absent = Absent::kIsDefault,
         .is_exchange = true, .is_planned = true,
         .help = "Number of parts of the parameters that are exchanged in turn, in local_sgd; 1 "
-                "to 64, or auto. Each part is exchanged once in --local_steps steps. An "
-                "exchange then has that much less traffic, and workers go on computing "
+                "to 64, or auto. Each part is exchanged once in --local_steps steps. With N "
+                "parts, an exchange has 1/N of the traffic, and workers go on computing "
                 "meanwhile."}),
     Row<&JobSpec::overlap_steps>({
         .name = "overlap_steps", .group = kModeGroup, .takes_auto = true,
         .range = Whole(0, kMaxLocalSteps), .wire = "overlap_steps", .is_exchange = true,
         .is_planned = true,
-        .help = "Number of steps that a worker makes between the start of an exchange and the "
-                "new weights, in local_sgd. It is 0 to --local_steps/--fragments, or auto. 0 "
-                "means that workers wait for the exchange. If the exchange takes longer than "
-                "these steps, workers wait for the rest."}),
+        .help = "Number of steps that a worker makes after an exchange has started and before "
+                "it takes the new weights, in local_sgd. It is 0 to --local_steps/--fragments, "
+                "or auto. 0 means that workers wait for the exchange. If the exchange takes "
+                "longer than these steps, workers wait for the rest."}),
     Row<&JobSpec::merge>({
         .name = "merge", .group = kModeGroup, .wire = "merge", .absent = Absent::kIsDefault,
         .counts = [](const JobSpec& job) { return job.overlap_steps > 0; },
@@ -412,9 +412,9 @@ constexpr JobField kFields[] = {
         .name = "overlap_rounds", .group = kModeGroup, .wire = "overlap_rounds",
         .is_exchange = true, .is_planned = true,
         .help = "Let workers make the next --local_steps during an exchange, in local_sgd with "
-                "nesterov or sgd. They go on from the newest weights that have arrived and "
-                "their own part of the open round (eager update, 2502.12996). With nesterov, "
-                "set --outer_learning_rate to 0.4 or less."}),
+                "nesterov or sgd. They go on from the newest weights that have arrived, plus "
+                "their own changes of the open round (eager update, arXiv:2502.12996). With "
+                "nesterov, set --outer_learning_rate to 0.4 or less."}),
     Row<&JobSpec::outer_optimizer>({
         .name = "outer_optimizer", .group = kModeGroup, .wire = "outer_optimizer",
         .absent = Absent::kIsRefused, .counts = HasLocalSteps,
@@ -424,10 +424,10 @@ constexpr JobField kFields[] = {
                 "nesterov, adam or easgd. Used in local_sgd; async_local_sgd takes nesterov and "
                 "sgd. With average, the new weights are the mean of the workers' weights. The "
                 "others make a step: nesterov as in DiLoCo, adam as in FedAdam. With easgd "
-                "(elastic averaging, 1412.6651), workers keep their own weights and compute "
-                "during the exchange. An exchange of N workers moves each worker's weights "
-                "beta/N of the way to the servers' weights. It moves the servers' weights beta "
-                "of the way to the workers' mean. Beta is --outer_learning_rate."}),
+                "(elastic averaging, arXiv:1412.6651), workers keep their own weights and "
+                "compute during the exchange. An exchange of N workers moves each worker's "
+                "weights beta/N of the way to the servers' weights. It moves the servers' "
+                "weights beta of the way to the workers' mean. Beta is --outer_learning_rate."}),
     Row<&JobSpec::outer_learning_rate>({
         .name = "outer_learning_rate", .group = kModeGroup, .range = Real(0, kMaxRate),
         .wire = "outer_learning_rate",
@@ -473,29 +473,30 @@ constexpr JobField kFields[] = {
         .help = "How servers combine the contributions of a round in local_sgd: mean or "
                 "direction. With mean, it is their mean, which is shorter if their directions "
                 "differ. With direction, each tensor gets the mean direction with the mean "
-                "length (Decoupled DiLoCo, 2604.21428); embeddings get the mean. Steps then "
-                "keep their length if workers join or leave. It is refused with "
+                "length (Decoupled DiLoCo, arXiv:2604.21428); embeddings get the mean. Steps "
+                "then keep their length if workers join or leave. It is refused with "
                 "--outer_optimizer=average. Servers hold one more copy of the parameters while "
                 "a round is open."}),
     Row<&JobSpec::momentum_correction>({
         .name = "momentum_correction", .group = kModeGroup, .wire = "momentum_correction",
         .absent = Absent::kIsDefault, .counts = IsAsyncLocalSgd,
         .counts_with = "--mode=async_local_sgd",
-        .help = "Correction of contributions that oppose the outer momentum, as stale ones and "
-                "those of other data do: none or heloco. Used in async_local_sgd with nesterov. "
-                "With heloco (2606.00271), the part of a tensor against the momentum shrinks. A "
-                "tensor almost at a right angle to the momentum is turned towards it. Set "
-                "--outer_momentum to 0.5 to 0.7 with it."}),
+        .help = "Correction of contributions that oppose the outer momentum: none or heloco. "
+                "Stale contributions, and contributions from unlike data, oppose it. Used in "
+                "async_local_sgd with nesterov. With heloco (arXiv:2606.00271), the part of a "
+                "tensor that points against the momentum is made smaller. A tensor almost at a "
+                "right angle to the momentum is turned towards it. Set --outer_momentum to 0.5 "
+                "to 0.7 with it."}),
     Row<&JobSpec::anchor>({
         .name = "anchor", .group = kModeGroup, .wire = "anchor", .absent = Absent::kIsDefault,
         .counts = IsAsyncLocalSgd, .counts_with = "--mode=async_local_sgd",
         .help = "Weights from which a contribution's change is measured when it is applied, in "
-                "async_local_sgd: worker or server. With worker, these are the weights that it "
-                "was computed on, so late work is added to that of others. With server, these "
-                "are the servers' current weights. The step then leads towards the worker's "
-                "weights, and takes part of other workers' changes back. Both are the same if "
-                "no update came in between. The value server requires fp32 as --push_encoding "
-                "and --pull_encoding."}),
+                "async_local_sgd: worker or server. With worker, these are the weights that the "
+                "contribution was computed on, so a late change is added to the changes of "
+                "other workers. With server, these are the servers' current weights. The step "
+                "then leads towards the worker's weights, and undoes a part of other workers' "
+                "changes. Both are the same if no update came in between. The value server "
+                "requires fp32 as --push_encoding and --pull_encoding."}),
     Row<&JobSpec::push_encoding>({
         .name = "push_encoding", .group = kWireGroup, .takes_auto = true, .site = Site::kOwn,
         .is_exchange = true, .is_planned = true,
@@ -529,11 +530,11 @@ constexpr JobField kFields[] = {
         .counts = [](const JobSpec& job) { return SendsTopK(job) && HasRosters(job); },
         .counts_with = "--push_encoding=topk and --mode=sync or local_sgd", .site = Site::kOwn,
         .is_exchange = true, .is_planned = true,
-        .help = "Divisor of an element's sum: workers or senders. With workers, it is the "
-                "weight of all contributions. With senders, it is the weight of those that sent "
-                "the element. SparseLoCo uses workers, CCLoco senders. With senders, steps are "
-                "longer, at most by a factor of the number of workers. Only with "
-                "--push_encoding=topk in sync and local_sgd."}),
+        .help = "By what the sum of an element is divided: workers or senders. With workers, "
+                "the divisor is the weight of all contributions. With senders, it is the weight "
+                "of the contributions that sent the element. SparseLoCo uses workers, CCLoco "
+                "senders. With senders, steps are longer, at most by a factor of the number of "
+                "workers. Only with --push_encoding=topk in sync and local_sgd."}),
     Row<&JobSpec::error_feedback>({
         .name = "error_feedback", .group = kWireGroup, .wire = "error_feedback",
         .counts = [](const JobSpec& job) {
@@ -542,8 +543,9 @@ constexpr JobField kFields[] = {
         },
         .counts_with = "--push_encoding or --pull_encoding other than fp32", .site = Site::kOwn,
         .is_planned = true,
-        .help = "Add what an encoding loses to the next contribution or change, so that nothing "
-                "is lost in sum. Turn it off only for comparison. It cannot be off with topk."}),
+        .help = "Add what an encoding loses to the next contribution or change, so that the "
+                "losses do not add up. Turn it off only for comparison. It cannot be off with "
+                "topk."}),
     Row<&JobSpec::feedback_decay>({
         .name = "feedback_decay", .group = kWireGroup, .flag_default = "0",
         .wire = "feedback_decay", .absent = Absent::kIsDefault,

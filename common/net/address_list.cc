@@ -26,7 +26,7 @@ absl::StatusOr<AddressList> AddressList::Parse(absl::string_view flag, absl::str
     RETURN_IF_ERROR(ParseHostPort(flag, *address, /*lowest_port=*/1).status());
     if (std::find(addresses.begin(), address, *address) == address) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, "=", value, " has ", *address, " twice"));
+        absl::StrCat("--", flag, "=", value, " has ", *address, " twice; give each address once"));
   }
   return AddressList(std::move(addresses));
 }

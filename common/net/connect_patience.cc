@@ -29,10 +29,11 @@ bool ConnectPatience::IsOver(absl::Time now) const {
 
 std::string ConnectPatience::WhatIsLeft(absl::Time now) const {
   if (config_.timeout == absl::InfiniteDuration()) {
-    return absl::StrCat("tries ", config_.servers, " again without end");
+    return absl::StrCat("this program tries ", config_.servers, " again without end (",
+                        config_.setting, "=inf)");
   }
   const absl::Duration left = config_.timeout - (now - since_.value_or(now));
-  return absl::StrCat("tries ", config_.servers, " again for up to ",
+  return absl::StrCat("this program tries ", config_.servers, " again for up to ",
                       DurationText(absl::Ceil(left, absl::Seconds(1))), " (", config_.setting, "=",
                       absl::FormatDuration(config_.timeout), ")");
 }

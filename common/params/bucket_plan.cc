@@ -15,9 +15,9 @@ absl::Status CheckCover(const Layout& layout, const std::vector<ElementRange>& s
   int64_t covered = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     if (shards[i].begin != covered || shards[i].end <= shards[i].begin) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("shard ", i, " is [", shards[i].begin, ", ", shards[i].end,
-                       "), but the range must start at element ", covered));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "shard ", i, " is [", shards[i].begin, ", ", shards[i].end,
+          "), but it must begin at element ", covered, " and have at least one element"));
     }
     covered = shards[i].end;
   }

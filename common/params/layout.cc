@@ -150,7 +150,8 @@ absl::StatusOr<Layout> Layout::FromTensors(std::vector<TensorSpec> tensors) {
     if (tensor.block < std::max(last_block, 0) || tensor.block > last_block + 1) {
       return absl::InvalidArgumentError(absl::StrCat(
           "layout: tensor '", tensor.name, "' is in block ", tensor.block, ", expected ",
-          last_block < 0 ? "0" : absl::StrCat(last_block, " or ", last_block + 1)));
+          last_block < 0 ? "0" : absl::StrCat(last_block, " or ", last_block + 1),
+          ". Number the blocks from 0, without gaps, in the order of the tensors"));
     }
     tensor.offset = layout.num_elements_;
     layout.num_elements_ += elements;

@@ -498,7 +498,10 @@ std::string WhatWouldDo(const ExchangeChoice& choice, const job::JobSpec& base,
                                 PercentText(best.forecast.utilisation()), " of the time"));
   }
   if (ways.empty())
-    return absl::StrCat("no change of one bound helps", NarrowestLinks(facts, num_servers));
+    return absl::StrCat(
+        "no change of a single limit helps (loss, local steps or speed of the links); change "
+        "several of them",
+        NarrowestLinks(facts, num_servers));
   std::string text = "what helps: ";
   for (size_t i = 0; i < ways.size(); ++i) absl::StrAppend(&text, i == 0 ? "" : "; or ", ways[i]);
   return absl::StrCat(text, NarrowestLinks(facts, num_servers));
@@ -518,16 +521,18 @@ std::string ReasonOf(const ExchangeChoice& choice, const job::JobSpec& base,
                         " of the steps that it would make with unlimited links; ", what);
   }
   if (choice.is_met) {
-    return absl::StrCat(best.name, ": of all settings that reach ", PercentText(bounds.utilisation),
+    return absl::StrCat(best.name, ": of all settings with which workers compute ",
+                        PercentText(bounds.utilisation), " of the time",
                         best.has_spare ? absl::StrFormat(", even if exchanges take %.0f %% longer,",
                                                          100 * bounds.spare)
-                                       : "",
+                                       : ",",
                         " it has the least loss; ", what);
   }
   const std::string missed =
       best.protects_loss
           ? absl::StrFormat(
-                "no setting reaches %s with a loss of at most %+.1f %% and at most %d local steps",
+                "no setting reaches %s of workers' time spent computing, with a loss of at most "
+                "%+.1f %% and at most %d local steps",
                 PercentText(bounds.utilisation), choice.most_loss_percent, bounds.max_local_steps)
           : absl::StrFormat("no setting keeps the loss within %+.1f %%", choice.most_loss_percent);
   return absl::StrCat(missed, "; the nearest setting is ", best.name, ": ", what, "; ",

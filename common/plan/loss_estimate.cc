@@ -203,7 +203,7 @@ double ShareOfPublished(const TrainingFacts& training) {
 // late contributions and by encodings.
 void AddWindows(const job::JobSpec& job, const TrainingFacts& training, Sum& sum) {
   const int workers = training.num_workers;
-  const std::string who = absl::StrCat(workers, workers == 1 ? " worker" : " workers");
+  const std::string who = absl::StrCat(workers, workers == 1 ? " worker trains" : " workers train");
   const auto parameters = static_cast<double>(training.num_parameters);
   double published = PercentOfWorkers(workers, parameters);
   if (job.local_steps > kKnownLocalSteps) {
@@ -221,11 +221,13 @@ void AddWindows(const job::JobSpec& job, const TrainingFacts& training, Sum& sum
     percent += (1.0 - ShareOfPublished(training)) * (measured - percent);
   }
   if (training.total_steps.has_value()) length = absl::StrCat(*training.total_steps);
-  sum.Add(percent, absl::StrCat(who, " alone for ", job.local_steps, " steps of ", length));
+  sum.Add(percent, absl::StrCat(who, " without exchange for ", job.local_steps,
+                                " steps at a time (of ", length, " in all)"));
   const bool has_momentum = job.outer_optimizer == job::OuterOptimizerKind::kNesterov;
   if (const double overshoot = PercentOfOvershoot(job, training); overshoot > 0.0) {
-    sum.Add(overshoot, absl::StrFormat("outer steps of %.3g times the workers' change, at most",
-                                       job::OuterStepRatio(job)));
+    sum.Add(overshoot,
+            absl::StrFormat("outer steps are up to %.3g times as long as the workers' changes",
+                            job::OuterStepRatio(job)));
   }
   if (has_momentum && job.outer_momentum > kShortMomentum && training.total_steps.has_value()) {
     const double outer_steps = std::max(
@@ -247,16 +249,17 @@ LossEstimate OfLocalSteps(const job::JobSpec& job, const TrainingFacts& training
   }
   const bool has_momentum = job.outer_optimizer == job::OuterOptimizerKind::kNesterov;
   if (has_momentum && job.local_steps < kLeastSteps) {
-    return {.percent = std::nullopt,
-            .reason = absl::StrCat(job.local_steps, " local steps between steps of the outer ",
-                                   "momentum, fewer than ", kLeastSteps, ": not measured")};
+    return {
+        .percent = std::nullopt,
+        .reason = absl::StrCat(job.local_steps, " local steps with --outer_optimizer=nesterov, ",
+                               "fewer than ", kLeastSteps, ": the loss was not measured")};
   }
   Sum sum;
   AddWindows(job, training, sum);
   if (job.push_encoding.is_topk()) sum.Add(PercentOfTopK(job), "top-k");
   if (job.overlap_rounds && workers > 1) {
     sum.Add(workers == 2 ? kOverlappedRoundsOfTwo : kOverlappedRoundsOfMore,
-            "changes that arrive one round late");
+            "changes that arrive one round late (--overlap_rounds)");
   } else if (job.overlap_steps > 0) {
     const double share = std::max(1.0, 1.0 * job.overlap_steps / kKnownOverlapSteps);
     sum.Add(kOverlap * share, absl::StrCat(job.overlap_steps, " steps of overlap"));

@@ -71,10 +71,11 @@ void Tell(StartNews news) {
 
 // Must not allocate memory, because there may be none left.
 [[noreturn]] void ExitWithoutThread() {
-  WriteLine("error",
-            "cannot start a thread for a minute: memory is limited (ulimit -v), or the number of "
-            "threads (ulimit -u, TasksMax=, pids.max); raise the limit. Ends at once, without "
-            "saving");
+  WriteLine(
+      "error",
+      "could not start a thread during one minute: memory is limited (ulimit -v), or the "
+      "number of threads (ulimit -u, TasksMax=, pids.max); raise the limit. This process ends "
+      "at once, without saving");
   _exit(kExitRetry);
 }
 

@@ -186,8 +186,9 @@ absl::Status CheckIsThere(const std::string& path) {
 }
 
 absl::Status NameIsLost(absl::string_view path) {
-  return absl::NotFoundError(
-      absl::StrCat(path, " was removed or replaced while this server was writing it"));
+  return absl::NotFoundError(absl::StrCat(path,
+                                          " was removed or replaced while this server was writing "
+                                          "it; keep other programs out of its folder"));
 }
 
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {

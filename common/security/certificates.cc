@@ -277,10 +277,11 @@ absl::Status CheckPurposes(const std::string& certificate, Role role) {
       (!is_server || X509_check_purpose(parsed.get(), X509_PURPOSE_SSL_SERVER, 0) == 1)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the certificate of a ", RoleName(role), " lacks the extended key usage ",
-      is_server ? "serverAuth and clientAuth" : "clientAuth",
-      ", so the other side would refuse it. Issue a certificate with ", is_server ? "both" : "it"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the certificate of a ", RoleName(role), " lacks the extended key usage ",
+                   is_server ? "serverAuth and clientAuth" : "clientAuth",
+                   ", so the other side would refuse it. Issue a certificate with ",
+                   is_server ? "both usages" : "that usage"));
 }
 
 absl::Status CheckCertificates(const std::string& pem) {

@@ -119,8 +119,8 @@ absl::Status CheckIssued(X509* certificate, X509* authority, int purpose, absl::
   if (X509_verify_cert(context.get()) == 1) return absl::OkStatus();
   const int error = X509_STORE_CTX_get_error(context.get());
   ERR_clear_error();
-  return absl::PermissionDeniedError(
-      absl::StrCat("the certificate is not valid: ", X509_verify_cert_error_string(error)));
+  return absl::PermissionDeniedError(absl::StrCat(
+      "the certificate that the peer sent is not valid: ", X509_verify_cert_error_string(error)));
 }
 
 }  // namespace lodestar::security

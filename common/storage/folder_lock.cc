@@ -140,7 +140,9 @@ absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      other, "/", kFolderLockName, " does not name the coordinator that holds ", folder));
+      other, "/", kFolderLockName, " does not name the coordinator that holds ", folder,
+      ". Give the coordinator absolute paths, and mount its folders at these paths on every "
+      "server"));
 }
 
 bool IsFolderHeld(const std::string& folder) {
@@ -269,8 +271,8 @@ absl::Status FolderLock::Seize() {
 absl::Status FolderLock::CheckHeld() const {
   const std::optional<FolderClaim> holder = ReadWholeClaim(path_, *deps_.clock);
   if (!holder.has_value()) {
-    return absl::FailedPreconditionError(absl::StrCat(path_, " is gone; perhaps ", folder_,
-                                                      " was removed or unmounted. Put it back"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        path_, " is gone; perhaps ", folder_, " was removed or unmounted. Put that folder back"));
   }
   return holder->id == claim_id_ ? absl::OkStatus() : HeldBy(path_, holder);
 }
@@ -361,8 +363,8 @@ FolderLock::~FolderLock() {
 
 absl::StatusOr<bool> FolderLock::AwaitEnd(const FolderClaim& holder) {
   logging::LogWarn(
-      "{} names {}, on another machine or before a reboot; waits {} to see whether that server "
-      "still renews it",
+      "{} names {}, which is on another machine or ran before a reboot; this server waits {} to "
+      "see whether the named server still renews the file",
       path_, holder.Describe(), absl::FormatDuration(kPatience));
   const absl::Time deadline = deps_.clock->Now() + kPatience;
   while (deps_.clock->Now() < deadline) {

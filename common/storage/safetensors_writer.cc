@@ -98,9 +98,9 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Begin(
 
 absl::Status SafetensorsWriter::Append(absl::Span<const uint8_t> bytes) {
   if (static_cast<int64_t>(bytes.size()) > data_bytes_ - appended_bytes_) {
-    return absl::FailedPreconditionError(absl::StrCat("cannot write ", path_, ": its tensors have ",
-                                                      data_bytes_, " bytes, but it got ",
-                                                      appended_bytes_, " and then ", bytes.size()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot write ", path_, ": its header announces ", data_bytes_, " bytes of tensors, but ",
+        appended_bytes_, " bytes and then ", bytes.size(), " more were given"));
   }
   appended_bytes_ += static_cast<int64_t>(bytes.size());
   return file_.Append(bytes.data(), bytes.size());
@@ -113,9 +113,9 @@ absl::Status SafetensorsWriter::Append(absl::Span<const float> values) {
 
 absl::StatusOr<WrittenFile> SafetensorsWriter::Finish(bool sync) {
   if (appended_bytes_ != data_bytes_) {
-    return absl::FailedPreconditionError(absl::StrCat("cannot finish ", path_,
-                                                      ": its tensors have ", data_bytes_,
-                                                      " bytes, but it got ", appended_bytes_));
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot finish ", path_, ": its header announces ", data_bytes_,
+                     " bytes of tensors, but only ", appended_bytes_, " were given"));
   }
   RETURN_IF_ERROR(file_.Finish(sync));
   return WrittenFile{file_.num_bytes(), file_.crc32c()};

@@ -60,9 +60,10 @@ absl::Status CheckHandle(const SharedRegion::Handle& handle) {
       handle.bytes > SharedRegion::kHeaderBytes && handle.bytes <= SharedRegion::kMaxBytes;
   if (is_sane) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "shared memory: process ", handle.process_id, ", descriptor ", handle.descriptor,
-      ", nonce of ", handle.nonce.size(), " bytes and size of ", handle.bytes,
-      " bytes cannot describe a region. Use the same version of Lodestar on both sides"));
+      "shared memory: the peer sent process ", handle.process_id, ", descriptor ",
+      handle.descriptor, ", a nonce of ", handle.nonce.size(), " bytes and a size of ",
+      handle.bytes,
+      " bytes, which cannot describe a region. Use the same version of Lodestar on both sides"));
 }
 
 // Returns true if the descriptor is a regular file in memory. Call this before the file is opened
@@ -123,7 +124,7 @@ absl::StatusOr<SharedRegion> SharedRegion::Open(const Handle& handle) {
   const std::string path = absl::StrCat("/proc/", handle.process_id, "/fd/", handle.descriptor);
   const Descriptor place(open(path.c_str(), O_PATH | O_CLOEXEC));
   if (!place.ok()) return NotHere(absl::StrCat(path, ": ", std::strerror(errno)));
-  if (!IsInMemoryFile(place.get())) return NotHere(absl::StrCat(path, " is not such a memory"));
+  if (!IsInMemoryFile(place.get())) return NotHere(absl::StrCat(path, " is not a file in memory"));
   const Descriptor file(
       open(absl::StrCat("/proc/self/fd/", place.get()).c_str(), O_RDWR | O_CLOEXEC));
   if (!file.ok()) return NotHere(absl::StrCat(path, ": ", std::strerror(errno)));
@@ -131,11 +132,12 @@ absl::StatusOr<SharedRegion> SharedRegion::Open(const Handle& handle) {
   // change.
   const int seals = fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {
-    return NotHere(absl::StrCat(path, " is not sealed"));
+    return NotHere(absl::StrCat(path, " is not sealed, so it was not made for sharing"));
   }
   struct stat facts = {};
   if (fstat(file.get(), &facts) != 0 || static_cast<uint64_t>(facts.st_size) != handle.bytes) {
-    return NotHere(absl::StrCat(path, " has ", facts.st_size, " bytes instead of ", handle.bytes));
+    return NotHere(absl::StrCat(path, " has ", facts.st_size, " bytes instead of the ",
+                                handle.bytes, " that the peer named"));
   }
   ASSIGN_OR_RETURN(char* const memory, Map(file.get(), handle.bytes));
   SharedRegion region(handle, /*descriptor=*/-1, memory);
@@ -177,8 +179,9 @@ absl::Status SharedRegion::Touch() {
 absl::StatusOr<absl::Span<char>> SharedRegion::Part(uint64_t offset, uint64_t bytes) const {
   const uint64_t payload = handle_.bytes - kHeaderBytes;
   if (bytes == 0 || offset > payload || bytes > payload - offset) {
-    return absl::InvalidArgumentError(absl::StrCat("shared memory: ", bytes, " bytes from ", offset,
-                                                   " are not in a region of ", payload));
+    return absl::InvalidArgumentError(
+        absl::StrCat("shared memory: a message of ", bytes, " bytes at offset ", offset,
+                     " does not fit into the region of ", payload, " bytes"));
   }
   return absl::MakeSpan(memory_ + kHeaderBytes + offset, bytes);
 }

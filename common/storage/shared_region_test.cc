@@ -116,8 +116,8 @@ TEST(SharedRegionTest, WhatIsNotASealedRegionIsRefused) {
 
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  EXPECT_THAT(open_as(ends[0]),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is not such a memory")));
+  EXPECT_THAT(open_as(ends[0]), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                         HasSubstr("is not a file in memory")));
   close(ends[0]);
   close(ends[1]);
 }

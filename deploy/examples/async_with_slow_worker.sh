@@ -34,7 +34,7 @@ await_workers
 
 show "$psctl" status --server="$address" --json
 run "$psctl" status --server="$address" --json >status.json
-say "Who did how many rounds, and how old the gradients were (in updates by others):"
+say "Rounds of each worker, and staleness of the gradients (number of updates by other workers in between):"
 python3 - <<'PY'
 import json
 

@@ -579,7 +579,7 @@ class Worker:
 
     def _train_locally(self, spec, grant, weights, report):
         if spec.optimizer.kind != job.OPTIMIZER_KIND_SGD:
-            raise Refused("in local_sgd this example's own optimizer is sgd: --optimizer=sgd")
+            raise Refused("in local_sgd this example can only make sgd steps; start ps_server with --optimizer=sgd")
         start = weights[:]
         steps = grant.local_steps
         for step in range(steps):

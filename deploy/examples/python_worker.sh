@@ -34,4 +34,4 @@ follow b
 await_workers
 ask export --out=model.safetensors
 stop_job
-say "Right on held-out points: $(last_value heldout_accuracy metrics.jsonl). Everything is in $out"
+say "Share of held-out points classified correctly: $(last_value heldout_accuracy metrics.jsonl). Everything is in $out"

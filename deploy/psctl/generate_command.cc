@@ -31,7 +31,7 @@ absl::Status CheckTokenizerIsOfModel(const std::string& folder, const model::Tok
   return absl::FailedPreconditionError(absl::StrCat(
       "the tokenizer in ", folder, " has ", num_tokens, " tokens, but the model has ", vocabulary,
       ", so the tokenizer is probably of another model. Give --tokenizer=PATH with the tokenizer "
-      "that the model was trained with. If this tokenizer is right, give its own path"));
+      "that the model was trained with. If this tokenizer is right, give its path as --tokenizer"));
 }
 
 // Returns the first of these tokenizers:

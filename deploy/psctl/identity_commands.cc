@@ -133,13 +133,13 @@ absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, 
 }
 
 std::string RevocationText(absl::string_view name, const v1::RevokeReply& reply) {
-  std::string text = absl::StrCat(
-      name,
-      reply.num_identities() == 0
-          ? " was already revoked; a token that was made before now does not let it join"
-          : " is revoked",
-      "; ", reply.num_lives(), reply.num_lives() == 1 ? " worker" : " workers",
-      " with this name ended\n");
+  std::string text =
+      absl::StrCat(name,
+                   reply.num_identities() == 0
+                       ? " was already revoked; only a token that is made from now on lets it join"
+                       : " is revoked",
+                   "; ", reply.num_lives(), reply.num_lives() == 1 ? " worker" : " workers",
+                   " with this name ended\n");
   for (const std::string& id : reply.ended_tokens()) {
     absl::StrAppend(
         &text, "token ", id,
@@ -194,7 +194,8 @@ absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
   }
   if (!failure.ok()) {
     if (since_round.has_value()) {
-      absl::StrAppend(&text, "the job did not go back; psctl rollback does that\n");
+      absl::StrAppend(&text, "the job did not go back; if it must, run psctl rollback --round=",
+                      *since_round, "\n");
     }
     text.pop_back();  // removes the end of the last line
     return absl::Status(failure.code(), text);

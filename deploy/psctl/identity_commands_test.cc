@@ -45,7 +45,7 @@ TEST(IdentityCommandsTest, WhatStillLetsARevokedMachineInIsSaid) {
   reply.add_ended_tokens("0a");
   reply.add_open_tokens("0b");
   EXPECT_EQ(RevocationText("box", reply),
-            "box was already revoked; a token that was made before now does not let it join; 0 "
+            "box was already revoked; only a token that is made from now on lets it join; 0 "
             "workers with this name ended\n"
             "token 0a, with which it had joined, is revoked: no machine can join with it any more\n"
             "token 0b, with which it had joined or could join again, is still valid. Other "

@@ -316,7 +316,10 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) 
   for (const std::string& argument : arguments) absl::StrAppend(&command, Quoted(argument), " ");
   absl::StrAppend(&command, "2>&1");
   std::FILE* const pipe = popen(command.c_str(), "re");
-  if (pipe == nullptr) return absl::ResourceExhaustedError("cannot start a process");
+  if (pipe == nullptr)
+    return absl::ResourceExhaustedError(
+        "cannot start another process on this machine; raise the limit of processes or of open "
+        "files (ulimit -u, ulimit -n)");
   std::string text;
   char part[4096];
   for (size_t size; (size = std::fread(part, 1, sizeof(part), pipe)) > 0;) text.append(part, size);

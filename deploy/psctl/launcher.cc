@@ -144,7 +144,9 @@ absl::Status Launcher::Run(Process& process) {
     // The input is a line or two, which fit into the pipe even if the child does not read yet.
     const std::string& text = *process.spec.input;
     if (write(process.input, text.data(), text.size()) < 0) {
-      Say(absl::StrCat(process.spec.role, " does not read its input any more"));
+      Say(absl::StrCat(
+          process.spec.role,
+          " does not read the lines that psctl launch sends it; its own messages say why"));
     }
   }
   process.pid = pid;

@@ -146,7 +146,7 @@ class ExamplesTest(ClusterTestCase):
   def test_python_worker(self):
     text = self.example("python_worker.sh", "--rounds=40")
     self.assertIn("b: left: all 40 rounds are done", text)
-    self.assertRegex(text, r"Right on held-out points: 0\.[89]")
+    self.assertRegex(text, r"Share of held-out points classified correctly: 0\.[89]")
     self.assertTrue(os.path.exists(self.made("model.safetensors")))
 
   def test_all_are_tested(self):
