@@ -257,7 +257,7 @@ absl::StatusOr<params::ModelSpec> TrainedWeights::Spec() const {
   if (model_.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         path_, " does not say which model it holds (no metadata '", params::kModelMetadataKey,
-        "'); checkpoints and files written by psctl export do"));
+        "'); give a checkpoint, or a file that psctl export wrote"));
   }
   return params::ModelSpecFromJson(model_);
 }

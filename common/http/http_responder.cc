@@ -342,9 +342,9 @@ bool HttpResponder::MayStillLook(const HttpCredentials& reader) const {
 }
 
 std::string HttpResponder::TooManyReaders(int allowed) {
-  return TextAnswer(
-      "503 Service Unavailable",
-      absl::StrCat("all ", allowed, " connections for events are in use; close another page\n"));
+  return TextAnswer("503 Service Unavailable",
+                    absl::StrCat("this server already updates ", allowed,
+                                 " open pages, the maximum; close one of them\n"));
 }
 
 std::string HttpResponder::EventText(const HttpEvent& event) {

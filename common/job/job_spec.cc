@@ -37,7 +37,7 @@ absl::Status CheckMode(const JobSpec& job) {
     return Refuse("keep_workers", absl::StrCat(job.keep_workers),
                   absl::StrCat("is out of range; allowed are 1 to ", job.min_workers,
                                ", the value of --min_workers. A job that needs more workers to "
-                               "continue than to start would wait at once"));
+                               "continue than to start would wait as soon as it has started"));
   }
   if (job.quorum > 0 && job.mode != Mode::kSync && job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("quorum", absl::StrCat(job.quorum),
@@ -160,7 +160,7 @@ absl::Status CheckOuterReduction(const JobSpec& job) {
   };
   if (job.mode != Mode::kLocalSgd) {
     return refuse(absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
-                               ", which has no outer step of a round; use --mode=local_sgd or "
+                               ", which makes no outer step per round; use --mode=local_sgd or "
                                "leave mean"));
   }
   if (job.outer_optimizer == OuterOptimizerKind::kAverage) {

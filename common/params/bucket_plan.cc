@@ -37,9 +37,9 @@ absl::Status AppendBuckets(ElementRange part, int shard, int block, int64_t segm
   const int64_t num_buckets =
       (num_segments + max_segments_per_bucket - 1) / max_segments_per_bucket;
   if (num_buckets > kMaxBuckets - static_cast<int64_t>(buckets.size())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("up to element ", part.end, " there are ", num_buckets + buckets.size(),
-                     " buckets, allowed are ", kMaxBuckets, "; give a larger --bucket_bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the elements up to ", part.end, " would be cut into ", num_buckets + buckets.size(),
+        " buckets, allowed are ", kMaxBuckets, "; give a larger --bucket_bytes"));
   }
   for (int64_t i = 0; i < num_buckets; ++i) {
     Bucket bucket;

@@ -221,18 +221,19 @@ const TensorSpec& Layout::TensorAt(int64_t element) const {
 absl::Status CheckSameLayout(const Layout& a, const std::string& ours, const Layout& b,
                              const std::string& theirs) {
   if (a.hash() == b.hash()) return absl::OkStatus();
-  const std::string prefix = absl::StrCat("layouts differ: ", ours, " has ", a.hash(), ", ", theirs,
-                                          " has ", b.hash(), "; ");
+  const std::string prefix =
+      absl::StrCat("layouts differ: ", ours, " has the layout with hash ", a.hash(), ", ", theirs,
+                   " has the one with hash ", b.hash(), "; ");
   const size_t count = std::min(a.tensors().size(), b.tensors().size());
   for (size_t i = 0; i < count; ++i) {
     if (SameInHash(a.tensors()[i], b.tensors()[i])) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        prefix, "first at tensor ", i, ": ", DescribeTensor(a.tensors()[i]), " against ",
-        DescribeTensor(b.tensors()[i]), "; compare the two models' specs"));
+        prefix, "the first difference is at tensor ", i, ": ", DescribeTensor(a.tensors()[i]),
+        " against ", DescribeTensor(b.tensors()[i]), "; compare the two models' specs"));
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      prefix, "the first ", count, " tensors agree, but there are ", a.tensors().size(),
-      " against ", b.tensors().size(), "; compare the two models' specs"));
+      prefix, "the first ", count, " tensors agree, but the numbers of tensors are ",
+      a.tensors().size(), " against ", b.tensors().size(), "; compare the two models' specs"));
 }
 
 }  // namespace lodestar::params

@@ -99,7 +99,9 @@ absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_
   }
   absl::string_view token = halves[1];
   if (!absl::ConsumePrefix(&token, "L1"))
-    return NotOfTheForm(what, "it was made by another version of Lodestar");
+    return NotOfTheForm(what,
+                        "another version of Lodestar made it; make a new one with this version's "
+                        "psctl token create");
   if (const absl::string_view foreign = FirstForeignCharacter(token); !foreign.empty()) {
     return NotOfTheForm(what, absl::StrCat("character ", foreign.data() - token.data() + 3,
                                            " after the address is ", Quoted(foreign),

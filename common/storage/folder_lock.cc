@@ -236,8 +236,8 @@ absl::Status FolderLock::Reclaim() {
     if (there.st_dev != held.st_dev) {
       return absl::FailedPreconditionError(
           absl::StrCat(folder_, " is gone, and ", nearest,
-                       " is on another file system; perhaps it was unmounted. Mount the former "
-                       "file system again"));
+                       " is on another file system; perhaps the file system of the folder was "
+                       "unmounted. Mount that file system again"));
     }
     std::filesystem::create_directories(folder_, error);
     if (error) return ErrnoStatus(error.value(), "create directory", folder_);

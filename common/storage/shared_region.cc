@@ -49,7 +49,7 @@ absl::Status SystemError(absl::string_view call) {
 absl::Status NotHere(absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat(
       "cannot share memory with this peer: ", why,
-      "; the peer is on another machine, in another container or belongs to another user"));
+      "; the peer is on another machine or in another container, or belongs to another user"));
 }
 
 absl::Status CheckHandle(const SharedRegion::Handle& handle) {
