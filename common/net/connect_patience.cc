@@ -29,8 +29,8 @@ bool ConnectPatience::IsOver(absl::Time now) const {
 
 std::string ConnectPatience::WhatIsLeft(absl::Time now) const {
   if (config_.timeout == absl::InfiniteDuration()) {
-    return absl::StrCat("this program tries ", config_.servers, " again without end (",
-                        config_.setting, "=inf)");
+    return absl::StrCat("this program tries ", config_.servers, " again without end; ",
+                        config_.setting, " can set a limit");
   }
   const absl::Duration left = config_.timeout - (now - since_.value_or(now));
   return absl::StrCat("this program tries ", config_.servers, " again for up to ",
