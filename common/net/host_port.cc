@@ -91,7 +91,7 @@ absl::Status CheckPeerAddress(absl::string_view what, absl::string_view address)
   return absl::InvalidArgumentError(
       absl::StrCat("the address of ", what, ", \"", PeerText(address, kMaxAddressBytes),
                    "\", is not HOST:PORT with a port of 1 to ", kMaxPort,
-                   "; this program does not connect to it"));
+                   "; this program does not connect to it. Correct --advertise of that server"));
 }
 
 }  // namespace lodestar::net

@@ -60,7 +60,7 @@ void Tell(StartNews news) {
       WriteLine(
           "warning",
           "cannot start a thread, tries again for a minute: memory is limited (ulimit -v), or "
-          "other processes hold the last threads (ulimit -u, TasksMax=, pids.max); raise the "
+          "the number of threads is at its limit (ulimit -u, TasksMax=, pids.max); raise the "
           "limit");
       return;
     case StartNews::kStarted:

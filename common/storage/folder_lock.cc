@@ -417,7 +417,7 @@ void FolderLock::Beat() {
       return deps_.on_lost(absl::FailedPreconditionError(absl::StrCat(
           path_,
           is_same_file ? " was not renewed in time by this server and was taken over by "
-                       : " was removed while this server held it, and made anew by ",
+                       : " was removed while this server held it, and created again by ",
           holder->Describe(), "; this server must not save there any more")));
     }
     // If the claim cannot be confirmed, it is not written. The next checkpoint reports the error,
