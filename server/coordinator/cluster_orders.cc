@@ -12,7 +12,6 @@
 #include "server/coordinator/cluster_words.h"
 
 namespace lodestar::coordinator {
-namespace {}  // namespace
 
 absl::Status ClusterOrders::CheckGoesOn(absl::Time now) const {
   RETURN_IF_ERROR(CheckKnowsOrders(state_, now));
