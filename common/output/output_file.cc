@@ -37,6 +37,13 @@ absl::StatusOr<std::string> TargetOf(const std::string& path) {
   return absl::StartsWith(text, "/") ? text : absl::StrCat(DirectoryOf(path), "/", text);
 }
 
+// Returns true if this program's standard error is written into the file. If the file were
+// replaced, the log would go into a file without a name.
+bool IsOwnLog(const struct stat& file) {
+  struct stat log;
+  return fstat(STDERR_FILENO, &log) == 0 && log.st_dev == file.st_dev && log.st_ino == file.st_ino;
+}
+
 // Creates a new file beside `target`, in the same file system, so that it can be renamed without a
 // copy. A file that an earlier process with the same process id left behind is removed.
 absl::StatusOr<storage::SequentialFileWriter> CreateBeside(const std::string& target) {
@@ -70,7 +77,14 @@ absl::StatusOr<std::string> FollowLinks(const std::string& path) {
       if (errno == ENOENT) return target;
       return ErrnoStatus(errno, "examine", target);
     }
-    if (S_ISREG(info.st_mode)) return target;
+    if (S_ISREG(info.st_mode)) {
+      if (IsOwnLog(info)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, target == path ? "" : absl::StrCat(" leads to ", target, ", which"),
+                         " is the file of this program's standard error; give another path"));
+      }
+      return target;
+    }
     if (!S_ISLNK(info.st_mode)) {
       return refuse(target == path ? " is " : absl::StrCat(" leads to ", target, ", "),
                     info.st_mode);

@@ -3,9 +3,10 @@
 // Files that a program is told to write: --port_file, --trace, --metrics_out, exports.
 //
 // Only regular files are written or replaced. The symbolic links of a path are resolved first, so
-// that a link stays a link. A device, a FIFO, a socket or a folder is refused. A file inside a
-// checkpoint is refused also, because the manifest lists all files of a checkpoint, and removing a
-// checkpoint removes everything in it. Errors name the path and, if it is a link, where it leads.
+// that a link stays a link. A device, a FIFO, a socket, a folder or the file of this program's
+// standard error is refused. A file inside a checkpoint is refused also, because the manifest lists
+// all files of a checkpoint, and removing a checkpoint removes everything in it. Errors name the
+// path and, if it is a link, where it leads.
 #pragma once
 
 #include <cstdint>

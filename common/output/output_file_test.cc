@@ -12,8 +12,10 @@
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/runtime/file_descriptor.h"
 #include "common/runtime/file_io.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -125,6 +127,23 @@ TEST_F(OutputFileTest, OnlyRegularFilesAreWritten) {
   EXPECT_EQ(NumEntries(), 3);
   close(pipe_ends[0]);
   close(pipe_ends[1]);
+}
+
+TEST_F(OutputFileTest, FileOfStandardErrorIsRefused) {
+  const FileDescriptor log(open(PathOf("log").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  const FileDescriptor former(dup(STDERR_FILENO));
+  ASSERT_EQ(dup2(log.get(), STDERR_FILENO), STDERR_FILENO);
+  std::vector<absl::Status> refusals;
+  for (const std::string& path : {PathOf("log"), std::string("/dev/stderr")}) {
+    refusals.push_back(WriteFileAtomically(path, "x"));
+    refusals.push_back(LineFile::Open(path).status());
+  }
+  ASSERT_EQ(dup2(former.get(), STDERR_FILENO), STDERR_FILENO);
+  for (const absl::Status& refusal : refusals) {
+    EXPECT_THAT(refusal, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("standard error")));
+  }
+  EXPECT_EQ(NumEntries(), 1);
+  EXPECT_OK(WriteFileAtomically(PathOf("log"), "x"));
 }
 
 constexpr char kCheckpoint[] = "/round-00000039";

@@ -4,12 +4,14 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -46,8 +48,7 @@ enum class Whose : uint8_t { kUsers, kThisPrograms };
 // Advice in error messages about files that belong to another user.
 constexpr absl::string_view kOneUser =
     "always run this program as the same user (runAsUser in the securityContext of a pod, User= of "
-    "a "
-    "systemd unit)";
+    "a systemd unit)";
 
 bool IsInGroup(gid_t group) {
   if (group == getegid()) return true;
@@ -66,11 +67,46 @@ bool IsOfRootForThisGroup(const struct stat& facts) {
   return facts.st_uid == 0 && is_read_only && !is_own && IsInGroup(facts.st_gid);
 }
 
+// Returns true if the file belongs to root or to this user, and an access control list gives access
+// to this user and to no other user or group. systemd passes credentials to a service this way
+// (LoadCredential=). The group bits of such a file's mode are the mask of the list, see acl(5).
+bool IsListedForThisUserAlone(int descriptor, const struct stat& facts) {
+  // The form of the attribute in Linux, little-endian: a version, then the entries.
+  struct Entry {
+    uint16_t tag;
+    uint16_t permissions;
+    uint32_t id;
+  };
+  constexpr uint32_t kVersion = 2;
+  constexpr uint16_t kOwner = 0x01, kNamedUser = 0x02, kMask = 0x10;
+  if ((facts.st_uid != 0 && facts.st_uid != geteuid()) || (facts.st_mode & S_IRWXO) != 0) {
+    return false;
+  }
+  std::vector<char> list(4096);
+  const ssize_t size = fgetxattr(descriptor, "system.posix_acl_access", list.data(), list.size());
+  uint32_t version = 0;
+  if (size < static_cast<ssize_t>(sizeof(version))) return false;
+  memcpy(&version, list.data(), sizeof(version));
+  if (version != kVersion) return false;
+  for (size_t at = sizeof(version); at + sizeof(Entry) <= static_cast<size_t>(size);
+       at += sizeof(Entry)) {
+    Entry entry;
+    memcpy(&entry, list.data() + at, sizeof(entry));
+    const bool is_allowed = entry.tag == kOwner || entry.tag == kMask || entry.permissions == 0 ||
+                            (entry.tag == kNamedUser && entry.id == geteuid());
+    if (!is_allowed) return false;
+  }
+  return true;
+}
+
 // Checks that only the owner may read and write the file. Removes the permissions of the group if
 // that is safe. Errors: PermissionDenied.
 absl::Status CheckClosed(int descriptor, const std::string& path, const struct stat& facts,
                          Whose whose) {
-  if ((facts.st_mode & kOthersMask) == 0 || IsOfRootForThisGroup(facts)) return absl::OkStatus();
+  if ((facts.st_mode & kOthersMask) == 0 || IsOfRootForThisGroup(facts) ||
+      IsListedForThisUserAlone(descriptor, facts)) {
+    return absl::OkStatus();
+  }
   const bool is_own = facts.st_uid == geteuid();
   // If every user of the machine could read the secret, another user may already know it. So this
   // is an error, and the permissions stay.

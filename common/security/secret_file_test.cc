@@ -7,11 +7,16 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "common/testing/status_matchers.h"
 
@@ -49,6 +54,47 @@ TEST(SecretFileTest, OneThatOthersMayReadIsRefusedWithTheRemedy) {
     EXPECT_THAT(ReadSecretFile(path, 100),
                 StatusIs(absl::StatusCode::kPermissionDenied,
                          AllOf(HasSubstr("chmod 600 " + path), HasSubstr("defaultMode: 0400"))));
+  }
+}
+
+// An entry of an access control list, see acl(5).
+struct AclEntry {
+  uint16_t tag;
+  uint16_t permissions;
+  uint32_t id;
+};
+
+// Gives the file a list with these entries besides those of owner, group, mask and others. Returns
+// false if the file system has no lists.
+bool SetAcl(const std::string& path, const std::vector<AclEntry>& entries) {
+  constexpr uint32_t kNoId = 0xffffffff;
+  std::vector<AclEntry> all = {{0x01, 4, kNoId}};
+  all.insert(all.end(), entries.begin(), entries.end());
+  if (entries.empty() || entries.front().tag != 0x04) all.push_back({0x04, 0, kNoId});
+  std::stable_sort(all.begin(), all.end(),
+                   [](const AclEntry& a, const AclEntry& b) { return a.tag < b.tag; });
+  all.push_back({0x10, 4, kNoId});
+  all.push_back({0x20, 0, kNoId});
+  std::string list = {2, 0, 0, 0};
+  list.append(reinterpret_cast<const char*>(all.data()), all.size() * sizeof(AclEntry));
+  return setxattr(path.c_str(), "system.posix_acl_access", list.data(), list.size(), 0) == 0;
+}
+
+TEST(SecretFileTest, FileWhoseListNamesThisUserAloneIsRead) {
+  const std::string path = PathOf("listed");
+  ASSERT_OK(WriteSecretFile(path, "x"));
+  const AclEntry own = {0x02, 4, geteuid()};
+  if (!SetAcl(path, {own}) && errno == EOPNOTSUPP) GTEST_SKIP() << "no access control lists here";
+  EXPECT_EQ(ModeOf(path), 0440);
+  EXPECT_OK(ReadSecretFile(path, 100));
+
+  const AclEntry other_user = {0x02, 4, geteuid() + 1};
+  const AclEntry other_group = {0x08, 4, 12345};
+  const AclEntry group = {0x04, 4, 0xffffffff};
+  for (const std::vector<AclEntry>& entries :
+       {std::vector{own, other_user}, std::vector{own, other_group}, std::vector{group, own}}) {
+    ASSERT_TRUE(SetAcl(path, entries));
+    EXPECT_THAT(ReadSecretFile(path, 100), StatusIs(absl::StatusCode::kPermissionDenied));
   }
 }
 

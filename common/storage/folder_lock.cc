@@ -145,6 +145,22 @@ absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
       "server"));
 }
 
+absl::StatusOr<FolderPlace> PlaceOf(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::canonical(folder, error);
+  struct stat info;
+  if (error || stat(path.c_str(), &info) != 0) {
+    return ErrnoStatus(error ? error.value() : errno, "examine", folder);
+  }
+  FolderPlace place = {.device = info.st_dev};
+  while (path.has_relative_path() && stat(path.parent_path().c_str(), &info) == 0 &&
+         info.st_dev == place.device) {
+    path = path.parent_path();
+  }
+  place.mount_point = path.string();
+  return place;
+}
+
 bool IsFolderHeld(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", kFolderLockName);
   const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -163,6 +179,10 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
   ASSIGN_OR_RETURN(const int descriptor, OpenLockFile(path));
   std::unique_ptr<FolderLock> lock(
       new FolderLock(folder, descriptor, std::move(claim), std::move(deps)));
+  {
+    absl::MutexLock claiming(&lock->claim_mutex_);
+    ASSIGN_OR_RETURN(lock->place_, lock->deps_.place_of(folder));
+  }
   const int error = LockForThisServer(descriptor);
   const bool is_granted = error == 0;
   const std::optional<FolderClaim> holder = ReadWholeClaim(path, *lock->deps_.clock);
@@ -203,14 +223,17 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
 
 absl::Status FolderLock::Confirm() {
   absl::MutexLock lock(&claim_mutex_);
-  struct stat held, folder, there;
+  struct stat held, there;
   if (fstat(descriptor_, &held) != 0) return ErrnoStatus(errno, "examine", path_);
-  if (stat(folder_.c_str(), &folder) != 0) return ErrnoStatus(errno, "examine", folder_);
-  if (folder.st_dev != held.st_dev) {
+  ASSIGN_OR_RETURN(const FolderPlace place, deps_.place_of(folder_));
+  // The device of LOCK says nothing: on an overlay, files and folders have different devices.
+  if (place.device != place_.device) {
+    if (place.mount_point == place_.mount_point) return ClaimAgain();
     return absl::FailedPreconditionError(
         absl::StrCat(folder_,
                      " is on another file system than when this server claimed it; perhaps it was "
-                     "unmounted. Nothing is moved into it. Mount the former file system again"));
+                     "unmounted. Nothing is moved into it. Mount a file system at ",
+                     place_.mount_point, " again"));
   }
   if (stat(path_.c_str(), &there) != 0) {
     return errno == ENOENT ? ClaimAgain() : ErrnoStatus(errno, "examine", path_);
@@ -229,15 +252,14 @@ absl::Status FolderLock::Reclaim() {
   }
   if (above != folder_) {
     absl::MutexLock lock(&claim_mutex_);
-    struct stat held, there;
-    if (fstat(descriptor_, &held) != 0) return ErrnoStatus(errno, "examine", path_);
     const std::string nearest = above.empty() ? "." : above.string();
-    if (stat(nearest.c_str(), &there) != 0) return ErrnoStatus(errno, "examine", nearest);
-    if (there.st_dev != held.st_dev) {
+    ASSIGN_OR_RETURN(const FolderPlace there, deps_.place_of(nearest));
+    if (there.mount_point != place_.mount_point) {
       return absl::FailedPreconditionError(
           absl::StrCat(folder_, " is gone, and ", nearest,
                        " is on another file system; perhaps the file system of the folder was "
-                       "unmounted. Mount that file system again"));
+                       "unmounted. Mount a file system at ",
+                       place_.mount_point, " again"));
     }
     std::filesystem::create_directories(folder_, error);
     if (error) return ErrnoStatus(error.value(), "create directory", folder_);
@@ -321,10 +343,11 @@ absl::Status FolderLock::ClaimAgain() {
   }
   close(std::exchange(descriptor_, descriptor));
   folder_inode_ = InodeOf(folder_);
+  ASSIGN_OR_RETURN(place_, deps_.place_of(folder_));
   RETURN_IF_ERROR(Write());
   logging::LogWarn(
-      "{} was removed while this server held it; this server claims the folder again. Other files "
-      "that were removed there are lost",
+      "{} was removed, or its file system was mounted again, while this server held it; this "
+      "server claims the folder again. Other files that were removed there are lost",
       path_);
   return absl::OkStatus();
 }

@@ -70,6 +70,16 @@ bool HasFolderClaim(const std::string& folder);
 // system shares. Does not lock the folder. Returns false also if this cannot be found out.
 bool IsFolderHeld(const std::string& folder);
 
+// Where a folder lies. Each mount of a file system may have another device number.
+struct FolderPlace {
+  dev_t device = 0;
+  std::string mount_point;  // absolute path of the highest folder that has this device
+  friend bool operator==(const FolderPlace&, const FolderPlace&) = default;
+};
+
+// Returns the place of an existing folder. Errors: those of stat().
+absl::StatusOr<FolderPlace> PlaceOf(const std::string& folder);
+
 class FolderLock {
  public:
   struct Deps {
@@ -83,6 +93,7 @@ class FolderLock {
     std::function<void(const absl::Status&)> on_lost = [](const absl::Status&) {};
     // Returns OK if this process holds the leader lease of its claim.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
+    std::function<absl::StatusOr<FolderPlace>(const std::string& folder)> place_of = PlaceOf;
     // Returns true if `name` is the name of a file that a run keeps in the folder. If another
     // folder is now at the path of the claimed folder, it is claimed only if it has no such file.
     // Thread-safe.
@@ -110,16 +121,17 @@ class FolderLock {
   void StartBeating();
 
   // Checks that the folder still belongs to this server. Call this before something is moved into
-  // the folder. If the folder or its LOCK was removed and created again, claims the folder again.
-  // Blocks on the disk. Thread-safe. Errors:
+  // the folder. If the folder or its LOCK was removed and created again, or if a file system was
+  // mounted again at the same mount point, claims the folder again. Blocks on the disk.
+  // Thread-safe. Errors:
   // - AlreadyExists names another holder.
-  // - FailedPrecondition means that another file system is at the path, as after umount, or another
-  //   folder with files of a run.
+  // - FailedPrecondition means that the folder's file system was unmounted, or that another folder
+  //   with files of a run is at the path.
   // - Those of files.
   absl::Status Confirm() ABSL_LOCKS_EXCLUDED(claim_mutex_);
 
   // Creates the folder if it was removed, and calls Confirm(). Does not create the folder if its
-  // path is now on another file system. Errors: those of Confirm().
+  // file system was unmounted. Errors: those of Confirm().
   absl::Status Reclaim() ABSL_LOCKS_EXCLUDED(claim_mutex_);
 
   // Checks that the folder still belongs to this server. Call this after something was written into
@@ -170,6 +182,7 @@ class FolderLock {
   int64_t revision_ = 0;  // does not change after Take() has returned
   absl::Mutex claim_mutex_;
   ino_t folder_inode_ ABSL_GUARDED_BY(claim_mutex_);  // inode of the claimed folder
+  FolderPlace place_ ABSL_GUARDED_BY(claim_mutex_);   // place of the claimed folder
   int descriptor_ ABSL_GUARDED_BY(claim_mutex_);
   FolderClaim claim_ ABSL_GUARDED_BY(claim_mutex_);
   bool is_held_ = false;  // true: Take() has succeeded

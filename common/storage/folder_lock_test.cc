@@ -291,6 +291,51 @@ TEST_F(FolderLockTest, AFolderThatWasRemovedIsMadeAgainByReclaim) {
   EXPECT_OK((*lock)->Reclaim());
 }
 
+TEST(FolderPlaceTest, MountPointIsTheHighestFolderOfTheDevice) {
+  ASSERT_OK_AND_ASSIGN(const FolderPlace root, PlaceOf("/"));
+  EXPECT_EQ(root.mount_point, "/");
+  ASSERT_OK_AND_ASSIGN(const FolderPlace process, PlaceOf("/proc/self"));
+  EXPECT_EQ(process.mount_point, "/proc");
+  EXPECT_NE(process.device, root.device);
+  EXPECT_THAT(PlaceOf("/proc/none"), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(FolderLockTest, FolderWhoseFileSystemIsMountedAgainIsClaimedAgain) {
+  FolderPlace place = {.device = 41, .mount_point = "/mnt"};
+  FolderLock::Deps deps;
+  deps.place_of = [&](const std::string& /*folder*/) { return place; };
+  ASSERT_OK_AND_ASSIGN(const auto lock, TakeHere(deps));
+  EXPECT_OK(lock->Confirm()) << "the folder's device is not that of LOCK, as on an overlay";
+  place.device = 45;
+  EXPECT_OK(lock->Confirm());
+  EXPECT_OK(lock->CheckHeld());
+
+  // An empty folder of a new disk.
+  std::filesystem::remove_all(folder_);
+  std::filesystem::create_directories(folder_);
+  place.device = 46;
+  EXPECT_OK(lock->Confirm());
+  EXPECT_OK(CheckClaimIsIn(folder_, lock->claim_id()));
+
+  // A new disk without the folder.
+  std::filesystem::remove_all(folder_);
+  place.device = 47;
+  EXPECT_OK(lock->Reclaim());
+  EXPECT_OK(CheckClaimIsIn(folder_, lock->claim_id()));
+}
+
+TEST_F(FolderLockTest, FolderWhoseFileSystemIsUnmountedIsRefused) {
+  FolderPlace place = {.device = 41, .mount_point = "/mnt"};
+  FolderLock::Deps deps;
+  deps.place_of = [&](const std::string& /*folder*/) { return place; };
+  ASSERT_OK_AND_ASSIGN(const auto lock, TakeHere(deps));
+  place = {.device = 1, .mount_point = "/"};
+  EXPECT_THAT(lock->Confirm(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("/mnt")));
+  std::filesystem::remove_all(folder_);
+  EXPECT_THAT(lock->Reclaim(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("/mnt")));
+  EXPECT_FALSE(std::filesystem::exists(folder_));
+}
+
 TEST_F(FolderLockTest, AFolderThatAnotherServerHasClaimedMeanwhileIsNotReclaimed) {
   const auto lock = TakeHere();
   ASSERT_OK(lock);
