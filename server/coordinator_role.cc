@@ -240,8 +240,9 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
   if (!lock.ok()) return explain(lock.status());
   if (const auto& crashed = (*lock)->crashed_holder(); crashed.has_value()) {
     logging::LogWarn(
-        "{}: {} ended without releasing this folder, for example by kill -9 or a power cut", folder,
-        crashed->Describe());
+        "{}: {} ended without releasing this folder, for example by kill -9 or a power cut. This "
+        "server now uses the folder",
+        folder, crashed->Describe());
   }
   (*lock)->StartBeating();
   locks_.push_back(*std::move(lock));
@@ -364,9 +365,9 @@ absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> CoordinatorRole::MakeC
   // Unless --resume is `latest`, it says where to start, and the journal is not used.
   const bool is_wanted = config_.durability.resume == ResumePolicy::kLatest;
   if (memory.has_value() && !is_wanted && !coordinator::IsAllInCheckpoint(*memory)) {
-    alarms_.push_back(absl::StrCat("starts from the checkpoint of --resume. The journal ",
-                                   JournalFolder(),
-                                   " has rounds that are in no checkpoint; these rounds are lost"));
+    alarms_.push_back(absl::StrCat(
+        "the server starts from the checkpoint of --resume. The journal ", JournalFolder(),
+        " has rounds that are in no checkpoint; these rounds are lost"));
   }
   ASSIGN_OR_RETURN(coordinator::Coordinator::Config settings, CoordinatorSettings());
   if (!memory.has_value() || !is_wanted)
@@ -376,22 +377,23 @@ absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> CoordinatorRole::MakeC
   const absl::Status same = coordinator::CheckSameJob(*memory, job, config_.cluster.num_shards);
   if (!same.ok() && coordinator::IsAllInCheckpoint(*memory)) {
     logging::LogInfo(
-        "the settings differ from those of the journal ({}); the server continues from a "
-        "checkpoint with all of its rounds: {}",
+        "the flags differ from the settings in the journal ({}). No round is lost, because the "
+        "server continues from a checkpoint that has all rounds of the journal: {}",
         same.message(), memory->checkpoints.tracker.last->path);
     return coordinator::Coordinator::Create(std::move(settings), now);
   }
   if (same.ok() && model::IsOfEarlierLayout(memory->model, config_.job)) {
     if (coordinator::IsAllInCheckpoint(*memory)) {
       logging::LogInfo(
-          "the journal is of a release with other tensor names; the server continues from a "
-          "checkpoint with all of its rounds: {}",
+          "the journal was written by a release with other tensor names. No round is lost, because "
+          "the server continues from a checkpoint that has all rounds of the journal: {}",
           memory->checkpoints.tracker.last->path);
       return coordinator::Coordinator::Create(std::move(settings), now);
     }
     logging::LogInfo(
-        "continues from the journal of a release with other tensor names, and keeps those names. "
-        "After psctl stop or Ctrl-C and a new start, the tensors have their present names");
+        "the server continues from a journal that was written by a release with other tensor "
+        "names, and keeps these older names. To change to the names of this release, run psctl "
+        "stop and start the server again");
   }
   if (!same.ok()) {
     is_of_former_division_ =
@@ -460,10 +462,10 @@ absl::Status CoordinatorRole::BeginJournal(journal::JournalEnd end, const absl::
     strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time when) {
       coordinator.OnShardEvent(
           0,
-          shards::ShardAlarm{
-              absl::StrCat("the journal ", folder,
-                           " cannot be written, and the server answers no program until it can: ",
-                           trouble.message())},
+          shards::ShardAlarm{absl::StrCat("the journal ", folder,
+                                          " cannot be written, and the server answers no calls "
+                                          "until the journal can be written again: ",
+                                          trouble.message())},
           when);
     });
   };

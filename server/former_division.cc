@@ -79,7 +79,8 @@ absl::Status CheckIsOf(const coordinator::CoordinatorMemory& memory, int shard,
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "the journal of shard ", shard, " is not the journal of the last run: it ends with record ",
-      end, ", but the last run had record ", holder.journal_end, " on disk"));
+      end, ", but the last run wrote record ", holder.journal_end,
+      ". Put the newest journal of this shard back"));
 }
 
 // Returns the config for the server of one former shard. The server listens only on loopback, at a
@@ -169,7 +170,8 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> Save(const ServerConfig& config
                                                       const Server::Deps& deps) {
   if (config.durability.may_promote) {
     return absl::FailedPreconditionError(
-        "--promote needs the former number of servers; start with that number first");
+        "--promote cannot be used while the number of servers changes. Start with --promote and "
+        "the former number of servers first");
   }
   checkpoint::PatientFileSystem disk(&storage::FileSystem::Real(), deps.clock);
   ASSIGN_OR_RETURN(std::optional<coordinator::CoordinatorMemory> memory,
@@ -189,9 +191,10 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> Save(const ServerConfig& config
   FormerServers servers(config, deps, *std::move(memory));
   ASSIGN_OR_RETURN(checkpoints::PublishedCheckpoint saved, servers.Save(disk));
   if (saved.round < next_round) {
-    return absl::DataLossError(absl::StrCat("the former servers went back to round ",
-                                            saved.round.value(), " of ", next_round.value(),
-                                            ", as the log above says"));
+    return absl::DataLossError(absl::StrCat(
+        "the former servers could not continue from their journals and went back to round ",
+        saved.round.value(), ", although the journals have ", next_round.value(),
+        " rounds. The log above says why"));
   }
   logging::LogInfo(
       "continues with {} instead of {}, from round {}; nothing is lost, because {} has everything "

@@ -76,7 +76,7 @@ absl::Status CheckNoneIsIdle(const std::set<std::string>& given, const ServerCon
   }
   if (refused.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(absl::StrJoin(refused, "; "), ". Give that, or leave the flag out"));
+      absl::StrCat(absl::StrJoin(refused, "; "), ". Give what is missing, or leave the flag out"));
 }
 
 }  // namespace lodestar::server

@@ -32,7 +32,7 @@ absl::Status CheckForm(const http::HttpQuery& form, const std::vector<std::strin
     const std::string shown = PeerText(name, kMaxTextBytes);
     if (std::find(fields.begin(), fields.end(), name) == fields.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the order has no field '", shown, "'; ",
+          absl::StrCat("the order does not take a field named '", shown, "'; ",
                        fields.empty() ? "send it without a form"
                                       : absl::StrCat("it takes ", absl::StrJoin(fields, " and "))));
     }
@@ -86,8 +86,7 @@ absl::StatusOr<std::string> Give(
       order,
       [answer, who = WhoOrders(caller)](absl::StatusOr<std::string> result) {
         if (!result.ok())
-          logging::LogInfo("audit: the order of {} was answered with: {}", who,
-                           result.status().message());
+          logging::LogInfo("audit: the order of {} failed: {}", who, result.status().message());
         answer->outcome = std::move(result);
         answer->is_there.Notify();
       },

@@ -107,7 +107,9 @@ absl::Status ReplicaServer::Start() {
   quota.Resize(static_cast<size_t>(config_.limits.message_bytes));
   builder.SetResourceQuota(quota);
   grpc_server_ = builder.BuildAndStart();
-  if (grpc_server_ == nullptr) return absl::InternalError("gRPC cannot start a server");
+  if (grpc_server_ == nullptr)
+    return absl::InternalError(
+        "gRPC could not start its server; the log above may have gRPC's reason");
   acceptor_->Serve(std::move(connections));
   logging::LogInfo(
       "version={} replica listen={} journal_dir={} checkpoint_dir={}", process::SoftwareVersion(),

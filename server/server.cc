@@ -204,11 +204,14 @@ absl::Status Server::AwaitNewDivision() {
   const absl::StatusOr<bool> is_other = IsBesideOtherDivision(disk_, config_);
   if (is_other.ok() && !*is_other) return absl::OkStatus();
   is_journal_of_former_division_ = is_other.ok();
-  logging::LogInfo("waits for the coordinator before it changes the journal of shard {}: {}",
-                   config_.cluster.shard,
-                   is_other.ok() ? absl::StrCat("the coordinator's journal beside it is not of ",
-                                                config_.cluster.num_shards, " servers")
-                                 : is_other.status().message());
+  logging::LogInfo(
+      "waits for the coordinator before it changes the journal of shard {}: {}",
+      config_.cluster.shard,
+      is_other.ok()
+          ? absl::StrCat(
+                "the coordinator's journal in the same folder was not written by a job of ",
+                config_.cluster.num_shards, " servers")
+          : is_other.status().message());
   ASSIGN_OR_RETURN(const net::AddressList coordinator,
                    net::AddressList::Parse("coordinator", config_.cluster.coordinator));
   return rpc::ShardAgent::AwaitCoordinator(coordinator, security_->transport(),
@@ -225,9 +228,9 @@ absl::Status Server::AwaitCheckpointFolder() {
       absl::StrCat(durability.coordinators_folder, "/", storage::kFolderLockName);
   if (disk_.Exists(lock)) return absl::OkStatus();
   logging::LogWarn(
-      "waits for {}, which the coordinator makes when it starts; there is no journal of shard {} "
-      "either. If the job is running, mount the folder of the coordinator's --checkpoint_dir on "
-      "this machine",
+      "waits for {}, which the coordinator creates when it starts; until then the server cannot "
+      "start, because there is no journal of shard {}. If the job is running, mount the folder of "
+      "the coordinator's --checkpoint_dir on this machine",
       lock, config_.cluster.shard);
   while (!disk_.Exists(lock)) {
     if (deps_.is_interrupted()) return absl::CancelledError("told to stop");
@@ -272,11 +275,11 @@ absl::Status Server::PrepareReplication() {
   start.is_leader = !config_.cluster.leader_lease.empty();
   ASSIGN_OR_RETURN(replica::ReplicationPlan plan, replica::JudgeStart(start));
   if (plan.drops_mark) {
-    logging::LogWarn("{} was {} {} since {}; now only this server uses it", folder,
-                     start.mark->side == replica::ReplicationSide::kReplica
-                         ? "a replica of the server on"
-                         : "copied to the replica",
-                     start.mark->peer, start.mark->since);
+    logging::LogWarn(
+        "{} was {} {} since {}. From now on this server uses it without that partner", folder,
+        start.mark->side == replica::ReplicationSide::kReplica ? "a replica of the server on"
+                                                               : "copied to the replica",
+        start.mark->peer, start.mark->since);
   }
   drops_mark_ = plan.drops_mark;
   if (plan.drops_mark && start.mark->side == replica::ReplicationSide::kReplica) {
@@ -324,9 +327,9 @@ absl::Status Server::AwaitReplica() {
       give_up = now + kLeaderPatience;
     }
     if (!config_.cluster.leader_lease.empty() && now >= give_up) {
-      return absl::UnavailableError(absl::StrCat(state.message(), "; this server gives ",
-                                                 config_.cluster.leader_lease,
-                                                 " back, so that another machine can continue"));
+      return absl::UnavailableError(
+          absl::StrCat(state.message(), "; this server releases the lease ",
+                       config_.cluster.leader_lease, ", so that another machine can continue"));
     }
     if (now >= next_words) {
       logging::LogWarn(
@@ -449,8 +452,10 @@ absl::Status Server::Recover() {
     const size_t num_servers = log_->beginning()->assignment.map->servers.size();
     is_journal_of_former_division_ |= num_servers != config_.cluster.num_shards;
     if (is_journal_of_former_division_) {
-      logging::LogInfo("shard={} does not use its journal, which is of a former number of servers",
-                       config_.cluster.shard);
+      logging::LogInfo(
+          "shard={} does not use its journal, because a job with another number of servers wrote "
+          "it",
+          config_.cluster.shard);
     }
   }
   if (is_journal_of_run && !is_journal_of_former_division_) {
@@ -459,9 +464,9 @@ absl::Status Server::Recover() {
   }
   if (deps_.check_recovered == nullptr) return absl::OkStatus();
   if (has_recovered_) return deps_.check_recovered(*host_);
-  return absl::FailedPreconditionError(absl::StrCat("the journal of shard ", config_.cluster.shard,
-                                                    " in ", LogFolder(),
-                                                    " has no state to continue from"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the journal of shard ", config_.cluster.shard, " in ", LogFolder(),
+                   " has no beginning of a run, so the server cannot continue from it"));
 }
 
 absl::Status Server::Build() {
@@ -610,7 +615,9 @@ absl::Status Server::Serve() {
   if (role_ != nullptr) role_->AddServices(builder);
   builder.RegisterCallbackGenericService(refusal_.get());
   grpc_server_ = builder.BuildAndStart();
-  if (grpc_server_ == nullptr) return absl::InternalError("gRPC cannot start a server");
+  if (grpc_server_ == nullptr)
+    return absl::InternalError(
+        "gRPC could not start its server; the log above may have gRPC's reason");
   SetHealth(false);
   acceptor_->Serve(std::move(connections));
   address_ = AdvertisedAddress(config_.network, port_);
@@ -663,7 +670,8 @@ absl::Status Server::StartUplink() {
   if (!config_.is_site()) return absl::OkStatus();
   if (deps_.make_uplink == nullptr) {
     return absl::FailedPreconditionError(
-        "this program cannot be the server of a site (--upstream)");
+        "this build of the server does not support --upstream. Use ps_server for a site, or leave "
+        "--upstream out");
   }
   ASSIGN_OR_RETURN(uplink_, deps_.make_uplink(role_->site()));
   return absl::OkStatus();
@@ -744,11 +752,12 @@ void Server::WatchConnections() {
   const int64_t num_of_others = std::max<int64_t>(
       counts.max_connections - config_.limits.connections_kept_for_this_machine(), 0);
   role_->RaiseAlarm(
-      absl::StrCat("connections are refused, because the maximum is open: ", counts.max_connections,
-                   " in all (--max_connections, ulimit -n), ", num_of_others,
-                   " of them from other machines, and ",
+      absl::StrCat("this server refuses connections, because a limit is reached. It takes at most ",
+                   counts.max_connections, " connections in all (--max_connections, ulimit -n), ",
+                   num_of_others, " from all other machines, and ",
                    std::min<int64_t>(config_.limits.connections_per_address(), num_of_others),
-                   " from one address of another machine (--max_connections_per_address)"),
+                   " from one address of another machine (--max_connections_per_address). Raise "
+                   "the limit, or find out which programs connect"),
       coordinator::AlarmKind::kReminder);
 }
 

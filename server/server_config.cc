@@ -228,7 +228,7 @@ absl::Status CheckUpstream(const ServerConfig& config) {
                   "a site has one server; leave it out");
   }
   if (config.open_settings.any()) {
-    return refuse("auto, as of --mode or --local_steps,",
+    return refuse("auto (in --mode, --local_steps or another flag)",
                   "the upstream servers choose the job's settings; leave auto out, or give the "
                   "settings for the site's own workers");
   }

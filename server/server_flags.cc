@@ -40,10 +40,10 @@ ABSL_FLAG(absl::Duration, certificate_ttl, absl::Hours(24),
           "Programs renew them after half of this time, but at the latest after 12 hours. A "
           "machine that was away for longer needs a new --join.");
 ABSL_FLAG(std::string, advertise, "",
-          "HOST:PORT under which workers and the coordinator reach this server. Port 0 means "
-          "the real port. Empty means the address of --listen. If that is a wildcard, this "
-          "machine's host name is used, and workers keep the address at which they have "
-          "reached the coordinator.");
+          "HOST:PORT under which workers and the coordinator reach this server. Port 0 means the "
+          "port on which the server listens. Empty means the address of --listen. If that is a "
+          "wildcard, this machine's host name is used, and workers keep the address at which they "
+          "have reached the coordinator.");
 ABSL_FLAG(std::string, http, "",
           "HOST:PORT of the dashboard and of the pages for monitoring. Empty means no pages. "
           "The pages are /, /metrics (Prometheus), /healthz, /readyz and /statusz. Port 0 "
@@ -91,9 +91,9 @@ ABSL_FLAG(std::string, staging_limit, "64MiB",
           "Memory for contributions that are arriving, at least 1MiB, such as 64MiB. If it is "
           "full, workers wait. If it is less than two buckets, the size of two buckets is used.");
 ABSL_FLAG(std::string, message_memory, "1GiB",
-          "Memory for messages that are being sent or received, at least 64MiB, such as 1GiB. "
-          "If it is exceeded, the server ends calls of any worker. Workers whose turn has not "
-          "come need almost none of it.");
+          "Memory for messages that are being sent or received, at least 64MiB, such as 1GiB. If "
+          "it is exceeded, the server ends calls of any worker. Workers that wait for their turn "
+          "to send need almost none of it.");
 ABSL_FLAG(absl::Duration, message_timeout, absl::Minutes(1),
           "Maximum time in which one chunk (1 MiB) must reach a worker or the server, 1s to "
           "24h. If it takes longer, the server ends the stream, and the worker begins it "
@@ -107,21 +107,22 @@ ABSL_FLAG(std::string, coordinator, "",
           "for shard 0. Give several addresses with commas if another process may take that "
           "server's place, such as a promoted replica. They are tried in turn until one "
           "answers as the coordinator.");
-ABSL_FLAG(std::string, leader_lease, "",
-          "Key in an etcd cluster that decides which of several servers runs, as "
-          "etcd://HOST:PORT[,HOST:PORT...]/KEY. Empty means that this server runs without "
-          "asking. Of all servers with the same KEY only one runs. The others wait, and one "
-          "takes over at once if it ends, or within 10 s if it is gone. A server that cannot "
-          "renew its lease exits with 129. Each shard needs its own KEY. The etcd cluster must "
-          "be 3.4 or later, without TLS and users.");
+ABSL_FLAG(
+    std::string, leader_lease, "",
+    "Key in an etcd cluster that decides which of several servers runs, as "
+    "etcd://HOST:PORT[,HOST:PORT...]/KEY. Empty means that this server runs without a lease. Of "
+    "all servers with the same KEY only one runs. The others wait, and one takes over at once if "
+    "it ends, or within 10 s if it is gone. A server that cannot renew its lease exits with 129. "
+    "Each shard needs its own KEY. The etcd cluster must be 3.4 or later, without TLS and users.");
 ABSL_FLAG(std::string, upstream, "",
           "HOST:PORT of the coordinator of other servers. This server with all its workers "
           "then is one worker of those servers: a site. Empty means that this server is no "
           "site. Several addresses, with commas, are tried in turn, as for --coordinator. The "
-          "workers of a site make each of the upstream's --local_steps together in sync. With "
-          "--mode=local_sgd here, they make --local_steps of them between two exchanges of the "
-          "site. The job's settings come from the upstream. Give only settings about the "
-          "site's own workers here; see docs/howto/sites.md.");
+          "workers of a site do each step of the upstream's --local_steps together, in sync. With "
+          "--mode=local_sgd on this server, they do --local_steps of these steps between two "
+          "exchanges within the site. The job's settings come from the upstream. Give only "
+          "settings about "
+          "the site's own workers here; see docs/howto/sites.md.");
 ABSL_FLAG(std::string, upstream_join, "",
           "Join string for a worker of the upstream cluster, or the path of a file with it. "
           "`psctl token create` prints it there. Requires --upstream.");
@@ -165,12 +166,12 @@ ABSL_FLAG(std::string, end_lost_workers, "lease",
           "with --local_steps at least 5 % of a usual round. Choose lease if a proxy or "
           "firewall may close all of a worker's connections for longer than that.");
 ABSL_FLAG(absl::Duration, round_timeout, absl::Hours(1),
-          "Maximum time that other workers wait for a worker that sends heartbeats but makes "
-          "no progress, such as a process that hangs; 100ms to 24h. If its rounds are usually "
-          "short, it is dropped after ten times as long (at least ten minutes) plus two "
-          "leases. It is also dropped if a bucket that it pushes comes too slowly to be whole "
-          "within this time. Time in which a server makes a push wait for others does not "
-          "count. Raise it if rounds or transfers really take longer.");
+          "Maximum time that other workers wait for a worker that sends heartbeats but makes no "
+          "progress, such as a process that hangs; 100ms to 24h. If the worker's rounds are "
+          "usually short, it is dropped earlier: after ten times its usual time (at least ten "
+          "minutes) plus two times --lease. It is also dropped if a bucket that it pushes comes "
+          "too slowly to be whole within this time. Time in which a server makes a push wait for "
+          "others does not count. Raise it if rounds or transfers really take longer.");
 
 ABSL_FLAG(int64_t, global_tokens, 0,
           "Samples per step of all workers together, given in tokens; only for a gpt. 0 means "
@@ -252,15 +253,16 @@ ABSL_FLAG(bool, promote, false,
           "or fills an empty replica. If two servers go on from copies of one journal, they "
           "train two different models.");
 ABSL_FLAG(int64_t, accept_loss, -1,
-          "Round that an alarm about a lost journal names, to accept the loss and go back to "
-          "the newest checkpoint. -1 means that nothing is given up. The alarm is raised, and "
-          "the cluster waits, if a journal is missing or older than other servers or "
-          "checkpoints know it. The server refuses another round. Only for the coordinator.");
-ABSL_FLAG(std::string, journal_limit, "0",
-          "Size of a server's journal after a checkpoint, such as 20GB, at which the next "
-          "checkpoint is taken early. 0 means 32 times its weights, at least 1 GB. Until that "
-          "checkpoint is whole, the disk holds up to twice as much. Only for the coordinator; "
-          "requires --durability=journal.");
+          "Round that an alarm about a lost journal names. Giving it accepts the loss: the job "
+          "goes back to the newest checkpoint. -1 means that no loss is accepted. The alarm is "
+          "raised, and the cluster waits, if a journal is missing or older than other servers or "
+          "checkpoints know it. The server refuses any other round. Only for the coordinator.");
+ABSL_FLAG(
+    std::string, journal_limit, "0",
+    "Size, such as 20GB, that a server's journal may reach after a checkpoint before the next "
+    "checkpoint is taken early. 0 means 32 times its weights, at least 1 "
+    "GB. Until that checkpoint is whole, the disk holds up to twice as much. Only for the "
+    "coordinator; requires --durability=journal.");
 ABSL_FLAG(lodestar::LocalPath, fallback_dir, "",
           "Folder for the last checkpoint if it cannot be written into --checkpoint_dir. Empty "
           "means none. Use another disk, a folder of this run alone, and the same path on all "

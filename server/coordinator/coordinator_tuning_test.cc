@@ -114,8 +114,10 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Coordinator> resumed,
                        Coordinator::Resume(AutoConfig(), *memory, cluster.now()));
   EXPECT_EQ(resumed->phase(), CoordinatorPhase::kRunning);
-  EXPECT_THAT(resumed->Snapshot(cluster.now()).exchange_choice,
-              StartsWith("taken from the journal and the flags: --mode=local_sgd"));
+  EXPECT_THAT(
+      resumed->Snapshot(cluster.now()).exchange_choice,
+      StartsWith(
+          "the exchange settings were taken from the journal and the flags: --mode=local_sgd"));
   for (int shard = 0; shard < AutoConfig().num_shards; ++shard) {
     ASSERT_OK(resumed->OnShardAttached(shard, AutoConfig().num_shards, 70 + shard,
                                        memory->shards.server_incarnation,
@@ -168,8 +170,10 @@ TEST(CoordinatorTuningTest, WhatACheckpointHasIsNotMeasuredAgain) {
   choice.job = saved;
   cluster.Start(choice);
   TestWorker a = cluster.Add("a");
-  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
-              StartsWith("taken from the checkpoint and the flags: --mode=local_sgd"));
+  EXPECT_THAT(
+      cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
+      StartsWith(
+          "the exchange settings were taken from the checkpoint and the flags: --mode=local_sgd"));
   ASSERT_OK_AND_ASSIGN(const messages::Registration registration, cluster.Register(a));
   EXPECT_EQ(registration.job.local_steps, 40);
 }

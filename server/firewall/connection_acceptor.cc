@@ -174,7 +174,7 @@ absl::Status ConnectionAcceptor::Start() {
   for (const FileDescriptor& socket : sockets_.sockets) is_ready = is_ready && watch(socket.get());
   if (!is_ready) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("cannot watch the port ", port_, ": ", std::strerror(errno)));
+        absl::StrCat("cannot accept connections on port ", port_, ": ", std::strerror(errno)));
   }
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
@@ -576,8 +576,8 @@ absl::Status ConnectionAcceptor::StatusOf(RefusalReason refusal) {
   absl::MutexLock lock(&mutex_);
   return absl::UnavailableError(
       absl::StrCat("the server has ", table_.num_let_in(), " connections, and takes at most ",
-                   limits.max_connections, " (--max_connections), of which ",
-                   limits.kept_for_this_machine, " are only for its own machine"));
+                   limits.max_connections, " (--max_connections). It keeps ",
+                   limits.kept_for_this_machine, " of these for its own machine. Try again later"));
 }
 
 void ConnectionAcceptor::Close(int fd) {

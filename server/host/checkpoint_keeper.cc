@@ -138,7 +138,8 @@ absl::Status CheckpointKeeper::CheckMayTouch(const std::string& path) const {
                      manifest->lease_revision, "; this server has revision ", lease_revision_));
   }
   if (const std::string other = OtherRunOf(path); !other.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " belongs to the run in ", other));
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " belongs to another run, whose folder is ", other));
   }
   return config_.confirm_folder(path);
 }
@@ -377,10 +378,10 @@ absl::StatusOr<job::JobSpec> CheckpointKeeper::JobFrom(const checkpoints::Manife
   // The rounds that are done count towards --rounds, so a round must still have as many steps as
   // before.
   if (open.are_lengths_in_steps() && job::StepsPerRound(job) != job::StepsPerRound(*chosen)) {
-    return contradicts(absl::FailedPreconditionError(
-        absl::StrCat("its rounds have ", job::StepsPerRound(*chosen),
-                     " steps, but rounds of this job would have ", job::StepsPerRound(job),
-                     ", and with auto --rounds counts steps")));
+    return contradicts(absl::FailedPreconditionError(absl::StrCat(
+        "its rounds have ", job::StepsPerRound(*chosen),
+        " steps, but rounds of this job would have ", job::StepsPerRound(job),
+        ", so --rounds, which counts steps with auto, would mean another number of rounds")));
   }
   const auto saved_rounds =
       std::find_if(saved.begin(), saved.end(),
@@ -391,9 +392,9 @@ absl::StatusOr<job::JobSpec> CheckpointKeeper::JobFrom(const checkpoints::Manife
                                total_rounds > manifest.round.value();
   if (had_rounds_left && job.schedule.total_rounds <= manifest.round.value()) {
     return contradicts(absl::FailedPreconditionError(absl::StrCat(
-        "--rounds=", config_.job.schedule.total_rounds, " counts steps with auto, which gives ",
-        job.schedule.total_rounds, " rounds, but the checkpoint has done ", manifest.round.value(),
-        " of ", total_rounds)));
+        "--rounds=", config_.job.schedule.total_rounds,
+        " counts steps with auto, and these steps are ", job.schedule.total_rounds,
+        " rounds, but the checkpoint has done ", manifest.round.value(), " of ", total_rounds)));
   }
   return job;
 }
@@ -522,7 +523,7 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::Choose() {
                                 "the one with most rounds is ",
                                 aside->path);
   } else if (!config_.crashed_holder.empty() && !has_chosen_) {
-    choice.alarm = absl::StrCat("begins at round 0, because ", config_.crashed_holder,
+    choice.alarm = absl::StrCat("the job begins at round 0, because ", config_.crashed_holder,
                                 " ended before its first checkpoint in ", config_.root);
   } else if (config_.init_from.empty() && !has_chosen_) {
     choice.empty_folder = config_.root;
@@ -647,8 +648,8 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> CheckpointKeeper::FindUpTo(Roun
   std::erase_if(entries,
                 [round](const checkpoints::CheckpointEntry& entry) { return entry.round > round; });
   if (entries.empty()) {
-    return absl::NotFoundError(absl::StrCat("there is no checkpoint of at most ", round.value(),
-                                            " rounds to go back to; ", oldest));
+    return absl::NotFoundError(absl::StrCat("there is no checkpoint of round ", round.value(),
+                                            " or earlier to go back to; ", oldest));
   }
   std::vector<std::string> damages;
   for (const checkpoints::CheckpointEntry& entry : entries) {

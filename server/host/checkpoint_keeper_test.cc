@@ -717,8 +717,8 @@ TEST_F(CheckpointKeeperTest, AJobIsNotOverBecauseItsLengthIsInStepsNow) {
   StartProcess();
   EXPECT_THAT(keeper_->CheckSettings(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("--rounds=40 counts steps with auto, which gives 4 rounds, but "
-                                 "the checkpoint has done 12 of 40")));
+                       HasSubstr("--rounds=40 counts steps with auto, and these steps are 4 "
+                                 "rounds, but the checkpoint has done 12 of 40")));
 }
 
 TEST_F(CheckpointKeeperTest,

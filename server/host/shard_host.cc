@@ -422,8 +422,9 @@ void ShardHost::OnPublished(const shards::PublishedCommand& published) {
   const absl::Status allowed =
       deps_.fence == nullptr ? absl::OkStatus() : deps_.fence->CheckPublished(published.path);
   if (allowed.ok()) return deps_.log->OnPublished(published);
-  deps_.reports->OnNotice(
-      absl::StrCat("continues from the previous checkpoint: ", allowed.message()));
+  deps_.reports->OnNotice(absl::StrCat(
+      "its journal still refers to the previous checkpoint, because the new one is refused: ",
+      allowed.message()));
 }
 
 absl::StatusOr<std::shared_ptr<shard::ParameterShard>> ShardHost::BuildShard(

@@ -13,7 +13,7 @@ absl::string_view LimitReachedName(LimitReached limit) {
     case LimitReached::kHeldRegistrations:
       return "too many waiting registrations";
     case LimitReached::kHeldConnections:
-      return "too many held connections";
+      return "too many connections held open by workers";
     case LimitReached::kNames:
       return "names too long";
     case LimitReached::kLayouts:
@@ -41,7 +41,7 @@ absl::string_view LimitReachedName(LimitReached limit) {
     case LimitReached::kDeniedCalls:
       return "calls denied by role or certificate";
     case LimitReached::kForeignOrders:
-      return "orders from pages of other sites";
+      return "orders from web pages of other origins";
   }
   return "";
 }

@@ -102,9 +102,9 @@ absl::StatusOr<MembershipTable> MembershipTable::Resume(const Config& config, Me
   for (WorkerRecord& worker : memory.workers) {
     const WorkerId id = worker.id;
     if (id > memory.last_id || !table.ids_.emplace(worker.name, id).second) {
-      return absl::DataLossError(absl::StrCat("membership: worker '", worker.name, "' has id ",
-                                              id.value(), ", but the last id is ",
-                                              memory.last_id.value()));
+      return absl::DataLossError(absl::StrCat("the coordinator's journal is damaged: worker '",
+                                              worker.name, "' occurs twice, or its id ", id.value(),
+                                              " is above the last id, ", memory.last_id.value()));
     }
     if (worker.is_alive()) worker.renewed_at = now;
     table.workers_[id] = std::move(worker);
@@ -112,8 +112,9 @@ absl::StatusOr<MembershipTable> MembershipTable::Resume(const Config& config, Me
   for (const WorkerId id : memory.ended) {
     const WorkerRecord* worker = table.Find(id);
     if (worker == nullptr || worker->is_alive()) {
-      return absl::DataLossError(absl::StrCat("membership: worker ", id.value(),
-                                              " has ended, but the record does not say so"));
+      return absl::DataLossError(
+          absl::StrCat("the coordinator's journal is damaged: worker ", id.value(),
+                       " is in the list of ended workers, but its record is not ended"));
     }
     table.ended_.push_back(id);
   }

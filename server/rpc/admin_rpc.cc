@@ -131,8 +131,7 @@ grpc::ServerUnaryReactor* AdminRpc::Order(
     absl::FunctionRef<absl::Status(coordinator::Coordinator&, absl::Time)> order) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   deps_.strand->RunOrder(order, [reactor, who = WhoCalls(*context)](const absl::Status& status) {
-    if (!status.ok())
-      logging::LogInfo("audit: the order of {} was answered with: {}", who, status.message());
+    if (!status.ok()) logging::LogInfo("audit: the order of {} failed: {}", who, status.message());
     reactor->Finish(wire::ToGrpcStatus(status));
   });
   return reactor;
@@ -194,7 +193,9 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
   });
   stream.Describe(source);
   if (job::ReducesOnly(job)) return absl::FailedPreconditionError(job::kReducesOnly);
-  if (map == nullptr) return absl::UnavailableError("the model's layout is not known yet");
+  if (map == nullptr)
+    return absl::UnavailableError(
+        "the model's layout is not known yet; export again when the job has begun");
   RETURN_IF_ERROR(
       WeightsExport(map, std::move(job), min_round, deps_.local, &calls_, deps_.security,
                     std::move(export_keys))

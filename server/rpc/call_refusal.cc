@@ -40,7 +40,8 @@ absl::Status CallRefusal::AnswerTo(absl::string_view method) const {
       if (absl::StartsWith(method, absl::StrCat("/", name, "/"))) return services.reason();
     }
   }
-  return absl::UnimplementedError(absl::StrCat(method, " is not a call of this release"));
+  return absl::UnimplementedError(absl::StrCat(
+      method, " is not a call of this server's release; use the same release on both sides"));
 }
 
 grpc::ServerGenericBidiReactor* CallRefusal::CreateReactor(

@@ -29,7 +29,8 @@ CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& o
     case Occasion::kPatienceOver:
       return finish(absl::DeadlineExceededError(unfinished));
     case Occasion::kReplaced:
-      return finish(absl::UnavailableError("replaced by a newer call"));
+      return finish(
+          absl::UnavailableError("a newer call of the same server has replaced this one"));
     case Occasion::kStopping:
       break;
   }
@@ -44,9 +45,9 @@ absl::StatusOr<RolledBack> WhereItIsBack(const coordinator::Coordinator& coordin
   const std::optional<model::ResumeSnapshot> resumed = coordinator.Snapshot(now).resumed;
   if (!resumed.has_value()) {
     return absl::DataLossError(
-        absl::StrCat("no checkpoint of at most ", round.value(),
-                     " rounds was left, so the job has begun again at round 0. Stop the job, and "
-                     "start the server with --resume=PATH of a checkpoint"));
+        absl::StrCat("no checkpoint of round ", round.value(),
+                     " or earlier was left, so the job has begun again at round 0. Stop the job, "
+                     "and start the server with --resume=PATH of a checkpoint"));
   }
   if (resumed->round > round) {
     return absl::DataLossError(absl::StrCat(

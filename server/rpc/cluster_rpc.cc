@@ -157,7 +157,7 @@ CoordinatorStrand::Attempt GrantAttempt(messages::WorkerLife life,
     if (is_ahead && !has_asked && coordinator.AwaitsContribution(life, report->round)) {
       if (occasion != Occasion::kPatienceOver) return nullptr;
       coordinator::GrantAnswer answer;
-      answer.pending_reason = "the contribution is still on its way";
+      answer.pending_reason = "this worker's contribution is still on its way to the servers";
       *reply = wire::ToProto(answer.OrWait());
       return finish(absl::OkStatus());
     }
@@ -166,8 +166,8 @@ CoordinatorStrand::Attempt GrantAttempt(messages::WorkerLife life,
       if (coordinator.AwaitsJournals(life, report->round, is_patience_over)) {
         if (!is_patience_over) return nullptr;
         return finish(absl::UnavailableError(
-            absl::StrCat("a server that is away has not confirmed that its journal has the "
-                         "contribution to round ",
+            absl::StrCat("a server that has lost its connection to the coordinator has not "
+                         "confirmed that its journal has the contribution to round ",
                          report->round.value(), "; the call is retried automatically")));
       }
     }
@@ -242,12 +242,12 @@ absl::StatusOr<v1::RegisterRequest> ClusterRpc::ParseRegistration(
     place = large_registrations_.Take(origin);
     if (place == nullptr) {
       deps_.refusals->Count(limits::LimitReached::kLargeRegistrations);
-      return WithRetryAfter(
-          absl::ResourceExhaustedError(
-              absl::StrCat("the registration has ", size, " bytes, and the server already reads ",
-                           large_registrations_.config().of_origin, " of more than ",
-                           limits::kSmallRegistrationBytes, " bytes, the maximum; send it again")),
-          kPlacePause);
+      return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                                "the registration has ", size, " bytes. The server reads at most ",
+                                large_registrations_.config().of_origin,
+                                " registrations of more than ", limits::kSmallRegistrationBytes,
+                                " bytes from one address at a time. Send it again later")),
+                            kPlacePause);
     }
     grpc::ProtoBufferReader reader(&message);
     ASSIGN_OR_RETURN(const int64_t tensors, wire::CountTensors(&reader, limits::kMaxClientTensors));
@@ -431,7 +431,8 @@ grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* con
   if (request->ahead() && (!report->has_value() || request->leaving())) {
     return Answer(
         context, trace,
-        absl::InvalidArgumentError("`ahead` needs a report from a worker that is not leaving"));
+        absl::InvalidArgumentError(
+            "a NextGrant call with `ahead` must have a report, and must not have `leaving`"));
   }
   const absl::Duration hold = request->hold_ms() > 0
                                   ? std::min(absl::Milliseconds(request->hold_ms()), kMaxHold)
@@ -510,7 +511,9 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
         stream->SendNumber();
         return absl::OkStatus();
       });
-  if (old != nullptr) old->End(absl::AbortedError("replaced by a newer connection"));
+  if (old != nullptr)
+    old->End(
+        absl::AbortedError("the same server has made a newer connection, which replaces this one"));
   return status;
 }
 

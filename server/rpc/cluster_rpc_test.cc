@@ -533,7 +533,8 @@ TEST(ClusterRpcTest, FewLargeRegistrationsWaitAtATime) {
     status = cluster.stub->Register(&context, wire::ToProto(call), &reply);
   } while (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("3 of more than 16384 bytes"));
+  EXPECT_THAT(status.error_message(),
+              ::testing::HasSubstr("3 registrations of more than 16384 bytes"));
   EXPECT_GE(cluster.refusals->of(limits::LimitReached::kLargeRegistrations), 1);
   cluster.strand.Stop();
   for (std::thread& caller : callers) caller.join();

@@ -196,14 +196,14 @@ void SetLimits(const limits::ServerLimits& limits, const limits::MemoryBound& bo
   add("large registrations at a time", limits::kMaxLargeRegistrations, "", "");
   add("tensors of a layout that a client brings", limits::kMaxClientTensors, "", "");
   add("pushes and pulls of one worker", limits.streams_per_worker, "", "streams_per_worker");
-  add("pushes and pulls of strangers", StreamQuota::Config().strangers, "", "");
+  add("pushes and pulls of unannounced workers", StreamQuota::Config().strangers, "", "");
   add("calls of one connection", limits.calls_per_connection(), "", "");
   add("size of a message", wire::kMaxMessageBytes, "bytes", "");
   add("size of a chunk", wire::kMaxChunkBytes, "bytes", "");
   add("size of a call's metadata", wire::kMaxMetadataBytes, "bytes", "");
-  add("contributions on their way in", limits.staging_bytes, "bytes", "staging_limit");
-  add("messages on their way", limits.message_bytes, "bytes", "message_memory");
-  add("time of a chunk on its way", absl::ToInt64Milliseconds(limits.message_timeout), "ms",
+  add("contributions that are arriving", limits.staging_bytes, "bytes", "staging_limit");
+  add("messages being sent or received", limits.message_bytes, "bytes", "message_memory");
+  add("time to transfer a chunk", absl::ToInt64Milliseconds(limits.message_timeout), "ms",
       "message_timeout");
   add("time of a handshake", wire::kHandshakeTimeoutMs, "ms", "");
   for (size_t i = 0; i < limits::kNumLimitsReached; ++i) {

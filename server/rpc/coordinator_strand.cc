@@ -254,7 +254,8 @@ absl::Status CoordinatorStrand::CheckCanOrder(Unwritable unwritable) const {
   const std::string trouble = asks ? TroubleOf(*journal_) : "";
   if (trouble.empty()) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("the order was not accepted: ", trouble, ". Give the order again afterwards"));
+      absl::StrCat("the order was not accepted: ", trouble,
+                   ". Give the order again when the journal can be written"));
 }
 
 bool CoordinatorStrand::awaits_journal() const {

@@ -105,7 +105,7 @@ grpc::Status KeepAlive(etcd::Lease::Stub& stub, grpc::ClientContext* context,
   const grpc::Status status = stream->Finish();
   if (!has_reply) {
     if (!status.ok()) return status;
-    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the stream ended without an answer");
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "etcd ended the stream without an answer");
   }
   answer.ttl = TimeToLive(reply.ttl());
   return grpc::Status::OK;

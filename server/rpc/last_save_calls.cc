@@ -45,9 +45,10 @@ std::optional<LastSaveCalls::Outcome> LastSaveCalls::OnAnswer(const Outcome& ans
   // A DeadlineExceeded before the call's own deadline is the coordinator's answer: it could not
   // finish the save in time.
   if (is_of_now && is_timed_out && now - called_at_ < call_->deadline) return answer;
-  return NotAnswered(is_of_now || is_timed_out
-                         ? answer.status().message()
-                         : "its answer was about servers that have loaded again since");
+  return NotAnswered(
+      is_of_now || is_timed_out
+          ? answer.status().message()
+          : "its answer was about an earlier start of the servers, which have loaded again since");
 }
 
 std::optional<LastSaveCalls::Outcome> LastSaveCalls::OnDisconnected(const absl::Status& connection,
@@ -59,8 +60,10 @@ std::optional<LastSaveCalls::Outcome> LastSaveCalls::OnDisconnected(const absl::
 }
 
 LastSaveCalls::Outcome LastSaveCalls::NotAnswered(absl::string_view last) const {
-  return absl::DataLossError(absl::StrCat("the coordinator did not answer within ",
-                                          absl::FormatDuration(patience_), ": ", last));
+  return absl::DataLossError(
+      absl::StrCat("it is not known whether the last checkpoint was saved, because the coordinator "
+                   "did not answer within ",
+                   absl::FormatDuration(patience_), ": ", last));
 }
 
 }  // namespace lodestar::rpc

@@ -108,9 +108,10 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
         " held versions; give one version per bucket, or none"));
   }
   if (request_.min_round() < 0 || request_.buckets_size() > params::kMaxBuckets) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pull: ", request_.buckets_size(), " buckets from round ", request_.min_round(),
-        ", allowed are at most ", params::kMaxBuckets, " and no negative round"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("pull: the request has ", request_.buckets_size(), " buckets and min_round ",
+                     request_.min_round(), ". Allowed are at most ", params::kMaxBuckets,
+                     " buckets, and min_round must be 0 or more"));
   }
   if (request_.max_chunk_bytes() != 0) {
     if (request_.max_chunk_bytes() < wire::kMinChunkLimitBytes) {

@@ -254,7 +254,8 @@ absl::Status PushStream::CheckContinues() const {
     return absl::InvalidArgumentError(absl::StrCat(
         Describe(header), "chunk of ", reader_->data_bytes(), " bytes at element ", header.offset,
         "; it must have whole ", params::EncodingText(encoding), " elements in blocks of ",
-        params::BlockElements(encoding), ", and at most ", room, ". Compare the layout hashes"));
+        params::BlockElements(encoding), ", and at most ", room,
+        ". The program may use another layout than the job; compare their layout hashes"));
   }
   return absl::OkStatus();
 }

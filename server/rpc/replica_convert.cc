@@ -42,7 +42,9 @@ absl::StatusOr<replica::MirroredPath> FromProto(const v1::MirroredPath& path) {
     case v1::MIRRORED_FOLDER_CHECKPOINTS:
       return replica::MirroredPath{replica::MirroredFolder::kCheckpoints, path.path()};
     default:
-      return absl::InvalidArgumentError(absl::StrCat("folder ", path.folder(), " is unknown"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("this release does not know folder number ", path.folder(),
+                       ". Use the same release for the server and the replica"));
   }
 }
 
@@ -151,8 +153,10 @@ absl::StatusOr<replica::FileChange> FromProto(v1::MirrorRequest request) {
       v1::MirrorRequest::Append& append = *request.mutable_append();
       const uint32_t crc32c = ChecksumOf(append.file(), append.data());
       if (crc32c != append.crc32c()) {
-        return absl::DataLossError(absl::StrCat("change ", request.number(), " has the checksum ",
-                                                crc32c, ", but was sent with ", append.crc32c()));
+        return absl::DataLossError(
+            absl::StrCat("change ", request.number(),
+                         " was damaged on its way to the replica: it arrived with the checksum ",
+                         crc32c, ", but was sent with ", append.crc32c()));
       }
       return replica::AppendChange{append.file(), std::move(*append.mutable_data())};
     }
@@ -182,7 +186,10 @@ absl::StatusOr<replica::FileChange> FromProto(v1::MirrorRequest request) {
     case v1::MirrorRequest::CHANGE_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError(absl::StrCat("message ", request.number(), " has no change"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("message ", request.number(),
+                   " from the server has no change that this release knows. Use the same release "
+                   "for the server and the replica"));
 }
 
 }  // namespace lodestar::rpc

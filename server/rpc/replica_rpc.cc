@@ -37,8 +37,9 @@ absl::Status CarryAll(replica::ReplicaStore& store, MirrorStream& stream) {
     }
     const uint64_t number = request.number();
     if (number != ++last_number) {
-      return absl::DataLossError(
-          absl::StrCat("message ", number, " has arrived where ", last_number, " was expected"));
+      return absl::DataLossError(absl::StrCat("message ", number,
+                                              " of the server arrived at the replica, but message ",
+                                              last_number, " was expected"));
     }
     if (request.change_case() == v1::MirrorRequest::CHANGE_NOT_SET) {
       v1::MirrorReply reply;

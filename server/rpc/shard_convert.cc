@@ -43,7 +43,9 @@ absl::StatusOr<shards::WeightsSource> SourceFromProto(const v1::ShardCommand::As
     case v1::ShardCommand::Assign::SOURCE_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("assign.source is missing or unknown to this release");
+  return absl::InvalidArgumentError(
+      "the coordinator's assign.source is missing or unknown to this release; use the same release "
+      "on all servers");
 }
 
 // Returns the layout. If the model is a known one, the layout gets its initialisers, because they
@@ -296,8 +298,8 @@ std::string FormatAssignment(const shards::AssignCommand& assignment) {
 absl::StatusOr<shards::AssignCommand> ParseAssignment(absl::string_view bytes) {
   v1::ShardCommand wire;
   if (!wire.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || !wire.has_assign()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(bytes.size(), " bytes are not a valid assignment"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        bytes.size(), " bytes in the journal are not a valid assignment of the shard"));
   }
   return AssignFromProto(wire.assign());
 }
@@ -396,7 +398,9 @@ absl::StatusOr<shards::ShardEvent> EventOf(const v1::ShardReport& report) {
     case v1::ShardReport::REPORT_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("report is missing or unknown to this release");
+  return absl::InvalidArgumentError(
+      "the server's report is missing or unknown to this release; use the same release on all "
+      "servers");
 }
 
 v1::RosterMember ToProto(const sync::RosterMember& member) {
@@ -423,7 +427,9 @@ v1::RoundPlan ToProto(const sync::RoundPlan& plan) {
 absl::StatusOr<sync::RoundPlan> FromProto(const v1::RoundPlan& plan) {
   if (plan.round() < 0 || !std::isfinite(plan.learning_rate())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("open_round: round=", plan.round(), " learning_rate=", plan.learning_rate()));
+        absl::StrCat("the coordinator's open_round is not valid, because a number in it is "
+                     "negative or not finite: round=",
+                     plan.round(), " learning_rate=", plan.learning_rate()));
   }
   sync::RoundPlan result;
   result.round = Round(plan.round());
@@ -434,8 +440,8 @@ absl::StatusOr<sync::RoundPlan> FromProto(const v1::RoundPlan& plan) {
         result.roster.empty() || result.roster.back().worker < WorkerId(member.worker_id());
     if (!is_ascending || member.num_samples() < 0) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "open_round: round=", plan.round(), " roster entry worker=", member.worker_id(),
-          " num_samples=", member.num_samples(),
+          "the coordinator's open_round is not valid: round=", plan.round(),
+          " roster entry worker=", member.worker_id(), " num_samples=", member.num_samples(),
           "; workers must ascend and samples must not be negative"));
     }
     result.roster.push_back(FromProto(member));

@@ -57,7 +57,8 @@ absl::Status SharedMemoryRegions::CheckRoom(WorkerId worker, uint64_t bytes) con
 
 absl::Status SharedMemoryRegions::CheckRoomLocked(WorkerId worker, uint64_t bytes) const {
   if (!is_enabled_ || is_closed_) {
-    return absl::FailedPreconditionError("this server does not share memory");
+    return absl::FailedPreconditionError(
+        "this server does not share memory now; continue without it");
   }
   if (bytes > kMaxRegionBytes) {
     refusals_->Count(limits::LimitReached::kSharedMemory);

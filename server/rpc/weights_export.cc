@@ -151,8 +151,8 @@ absl::StatusOr<std::string> WeightsExport::PullBucket(v1::ParameterService::Stub
   if (absl::IsCancelled(finished) && calls_->are_cancelled()) return StoppingStatus();
   RETURN_IF_ERROR(finished);
   if (bytes.size() == wanted) return bytes;
-  return absl::DataLossError(
-      absl::StrCat(bytes.size(), " bytes arrived, but ", wanted, " were expected"));
+  return absl::DataLossError(absl::StrCat(bytes.size(), " bytes of the weights arrived, but ",
+                                          wanted, " bytes were expected; export again"));
 }
 
 }  // namespace lodestar::rpc

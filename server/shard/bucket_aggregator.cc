@@ -419,9 +419,9 @@ void BucketAggregator::OnDurable() {
 absl::Status BucketAggregator::CheckPayload(absl::Span<const std::byte> payload,
                                             int64_t wanted) const {
   if (static_cast<int64_t>(payload.size()) == wanted) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("a record of bucket ", bucket_.index, " has ",
-                                          payload.size(), " bytes of numbers, but ", wanted,
-                                          " are expected"));
+  return absl::DataLossError(
+      absl::StrCat("a record of bucket ", bucket_.index, " in the journal has ", payload.size(),
+                   " bytes of numbers, but ", wanted, " bytes are expected"));
 }
 
 absl::Status BucketAggregator::Replay(const ShadowRecord& record,
@@ -476,8 +476,9 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
       break;
   }
   if (!is_finite) {
-    return absl::DataLossError(absl::StrCat("the update of round ", step.round.value(),
-                                            " makes elements of bucket ", bucket_.index,
+    return absl::DataLossError(absl::StrCat("the journal cannot be used: the update of round ",
+                                            step.round.value(), " makes elements of bucket ",
+                                            bucket_.index,
                                             " NaN or Inf, so the run had diverged before"));
   }
   Settle(calls);
@@ -784,7 +785,8 @@ void BucketAggregator::Replace(Round round, absl::Span<const float> weights,
   absl::MutexLock lock(&mutex_);
   if (replacement_.has_value()) {
     return calls.Add([done = std::move(done)] {
-      done(absl::FailedPreconditionError("the server is receiving other weights now"));
+      done(absl::FailedPreconditionError(
+          "the server is already receiving new weights for this bucket"));
     });
   }
   replacement_ = Replacement{weights, std::move(done)};

@@ -120,7 +120,8 @@ absl::Status BucketProtocol::CheckOpen(const ContributionKey& key) const {
     if (roster_->StandingOf(key.worker, key.incarnation) == sync::Standing::kGone) {
       return roster_->RefusalFor(
           key.worker, key.incarnation,
-          absl::FailedPreconditionError("another worker supplies the initial weights"));
+          absl::FailedPreconditionError(
+              "this worker's incarnation is over, so another worker supplies the initial weights"));
     }
     if (!roster_->has_members()) return absl::OkStatus();
     return absl::FailedPreconditionError(
@@ -277,11 +278,11 @@ BucketStep BucketProtocol::StepOfReplacement() {
     replacement_.reset();
     return {.kind = Step::kReplace, .round = round_};
   }
-  effects_.push_back(
-      {.kind = Effect::kRefuseReplacement,
-       .status = absl::FailedPreconditionError(absl::StrCat(
-           "bucket ", config_.bucket, " collects round ", round_.value(),
-           ", but the weights are for the beginning of round ", replacement_->value()))});
+  effects_.push_back({.kind = Effect::kRefuseReplacement,
+                      .status = absl::FailedPreconditionError(absl::StrCat(
+                          "bucket ", config_.bucket, " collects round ", round_.value(),
+                          ", but the new weights were meant for the beginning of round ",
+                          replacement_->value()))});
   replacement_.reset();
   return {};
 }
@@ -616,9 +617,10 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
     follows = follows && step.has_update == (arrived_weight_ > 0);
   }
   if (!follows) {
-    return absl::DataLossError(absl::StrCat(
-        "bucket ", config_.bucket, ", in round ", round_.value(), " at version ", version_.value(),
-        ", has a next record of round ", step.round.value(), ", so records before it are missing"));
+    return absl::DataLossError(
+        absl::StrCat("bucket ", config_.bucket, ", in round ", round_.value(), " at version ",
+                     version_.value(), ", is followed in the journal by a record of round ",
+                     step.round.value(), ", so records between them are missing"));
   }
   if (step.kind == Step::kAccumulate || step.kind == Step::kApplyAlone ||
       step.kind == Step::kSkip) {
@@ -667,7 +669,8 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
 void BucketProtocol::OnNorm(Round round, const absl::StatusOr<double>& total_square_sum) {
   if (phase_ != Phase::kAwaitingNorm || round != round_) return;
   if (!total_square_sum.ok()) {
-    norm_error_ = absl::StrCat("has no gradient norm: ", total_square_sum.status().message());
+    norm_error_ = absl::StrCat("waits, because the gradient's norm could not be computed: ",
+                               total_square_sum.status().message());
     return;
   }
   clip_scale_ = job::GradientClipScale(*total_square_sum, config_.job->clip_norm);

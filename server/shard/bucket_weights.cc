@@ -87,7 +87,8 @@ BucketWeights::BucketWeights(const Part& part, const job::JobSpec& job,
 
 absl::Status BucketWeights::OutOfMemory() const {
   return absl::ResourceExhaustedError(
-      absl::StrCat("out of memory for elements ", range_.begin, " to ", range_.end));
+      absl::StrCat("out of memory for the weights and optimizer state of elements ", range_.begin,
+                   " to ", range_.end));
 }
 
 absl::Status BucketWeights::AllocateAll() {
@@ -116,10 +117,10 @@ absl::Status BucketWeights::Restore(const BucketState& state) {
   if (state.range != range_ || state.weights == nullptr ||
       static_cast<int>(state.optimizer_state.size()) != num_state_vectors_) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the restored state is of elements ", state.range.begin, " to ", state.range.end, " with ",
-        state.optimizer_state.size(), " state vectors, but this bucket has elements ", range_.begin,
-        " to ", range_.end, ", and its optimizer's number of state vectors is ",
-        num_state_vectors_));
+        "the checkpoint does not fit the job: the restored state has elements ", state.range.begin,
+        " to ", state.range.end, " with ", state.optimizer_state.size(),
+        " state vectors, but this bucket has elements ", range_.begin, " to ", range_.end,
+        ", and its optimizer's number of state vectors is ", num_state_vectors_));
   }
   RETURN_IF_ERROR(AllocateAll());
   CopyPage(*state.weights, *weights_, num_elements());

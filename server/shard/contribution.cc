@@ -50,7 +50,8 @@ absl::Status CheckForm(const ContributionKey& key, const params::Bucket& bucket,
   if (key.kind != wanted) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", key.worker.value(), " sent ", messages::ContributionKindName(key.kind),
-        ", but this job takes ", messages::ContributionKindName(wanted)));
+        ", but this job takes ", messages::ContributionKindName(wanted),
+        "; send what the mode of the registration wants"));
   }
   const params::Encoding encoding =
       is_first || is_averaged ? params::Encoding::kFp32 : job.push_encoding;

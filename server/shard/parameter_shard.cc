@@ -60,7 +60,7 @@ std::string ShortageText(PagePool::Shortage shortage, int64_t wanted_bytes, int6
                           "among more servers (--shard=I/K)");
     case PagePool::Shortage::kSystem:
       return absl::StrCat("out of memory: the system does not give ", BytesText(wanted_bytes),
-                          " more, so open rounds lack some of their updates. Free memory, or "
+                          " more, so some updates of the open rounds are lost. Free memory, or "
                           "divide the job among more servers (--shard=I/K)");
   }
   return "";
@@ -242,7 +242,9 @@ absl::Status ParameterShard::Replay(const ShardRecord& record,
       },
       [&](const NormRecord& norm) -> absl::Status {
         if (context_->norm == nullptr) {
-          return absl::DataLossError("the journal has a gradient norm, but the job needs none");
+          return absl::DataLossError(
+              "the journal has a gradient norm, but this job does not clip gradients, so the "
+              "journal is of another job");
         }
         context_->norm->Restore(norm.round, norm.total_square_sum);
         return absl::OkStatus();

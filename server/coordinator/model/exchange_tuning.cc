@@ -23,8 +23,8 @@ std::string MissText(const plan::LossEstimate& loss) {
   if (!loss.percent.has_value()) return "; its effect on the loss is not known; ";
   if (*loss.percent <= plan::kMostLossPercent) return "; ";
   return absl::StrFormat(
-      "; its loss is estimated %.1f %% higher than with sync, %.1f points more than the wanted "
-      "%.1f %%; ",
+      "; its loss is estimated %.1f %% higher than with sync, %.1f points above the limit of %.1f "
+      "%%; ",
       *loss.percent, *loss.percent - plan::kMostLossPercent, plan::kMostLossPercent);
 }
 
@@ -47,7 +47,9 @@ std::string FactsText(const plan::ExchangeFacts& facts) {
 
 void ExchangeTuning::Begin() {
   is_measuring_ = true;
-  text_ = "measures the time of steps and the network; the weights of these rounds are not kept";
+  text_ =
+      "measures the time of steps and the network; then the job begins again with its first "
+      "weights";
   measured_.clear();
 }
 
@@ -140,9 +142,9 @@ absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const job::JobSpec
   const plan::ExchangeOption& option = all.options[all.chosen];
   Choice choice = {.job = job::InRounds(option.job, open), .text = ""};
   choice.text = absl::StrCat(option.name, " (", absl::StrJoin(plan::ExchangeFlags(option.job), " "),
-                             "): ", FactsText(facts), "; workers compute for ",
+                             "): ", FactsText(facts), "; by the estimate, workers compute for ",
                              absl::StrFormat("%.1f", 100.0 * option.forecast.utilisation()),
-                             " % of the time by the estimate", MissText(option.loss), all.reason);
+                             " % of the time", MissText(option.loss), all.reason);
   return choice;
 }
 

@@ -70,14 +70,17 @@ absl::Status JobModel::Resume(Memory memory, const std::vector<std::string>& add
   awaits_settings_ = memory.awaits_settings;
   const bool has_layout = memory.layout.has_value();
   if (has_layout) layout_ = std::move(memory.layout);
-  if (!layout_.has_value()) return absl::DataLossError("the layout of the model is missing");
+  if (!layout_.has_value())
+    return absl::DataLossError(
+        "the coordinator's journal does not have the layout of the model, which a client brought");
   if (!has_layout && memory.layout_hash != layout_->hash()) {
     // The journals of the shards may be of an earlier release. Their rounds use its layout.
     ASSIGN_OR_RETURN(params::Layout earlier, params::BuildEarlierLayout(job_.model));
     if (!memory.layout_hash.empty() && memory.layout_hash != earlier.hash()) {
       return absl::DataLossError(absl::StrCat(
-          "the layout of the model has hash ", memory.layout_hash, ", but this release has ",
-          layout_->hash(), ", and earlier releases had ", earlier.hash()));
+          "the model's layout in the coordinator's journal has hash ", memory.layout_hash,
+          ", but this release builds layout ", layout_->hash(), ", and earlier releases built ",
+          earlier.hash(), ". Start the release that wrote the journal"));
     }
     layout_ = std::move(earlier);
   }
@@ -242,7 +245,7 @@ absl::Status JobModel::MoveServers(const std::vector<std::string>& addresses, ab
 }
 
 void JobModel::EndTrial(absl::string_view kept_by) {
-  tuning_.End(absl::StrCat("taken from the ", kept_by,
+  tuning_.End(absl::StrCat("the exchange settings were taken from the ", kept_by,
                            " and the flags: ", absl::StrJoin(plan::ExchangeFlags(job_), " ")));
 }
 

@@ -21,17 +21,17 @@ std::string Describe(const messages::DatasetInfo& data) {
 
 absl::Status CheckSound(const messages::DatasetInfo& data) {
   if (std::max(data.num_train_samples, data.num_heldout_samples) > DataSets::kMaxSamples) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data set of more than ", DataSets::kMaxSamples, " samples: ", Describe(data),
-                     "; check the numbers of samples that the program gives"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the worker's data set has more than ", DataSets::kMaxSamples, " samples: ", Describe(data),
+        ". Check the numbers of samples that the training program gives"));
   }
   if (data.num_train_samples >= 0 && data.num_heldout_samples >= 0 && data.tokens_per_sample >= 0 &&
       (data.fingerprint.empty() || data.num_train_samples > 0)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("data set without training samples or with negative sizes: ", Describe(data),
-                   "; check --data"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the worker's data set has no training samples, or a negative size: ", Describe(data),
+      "; check --data"));
 }
 
 bool HaveSameData(const messages::DatasetInfo& a, const messages::DatasetInfo& b) {
@@ -80,8 +80,8 @@ absl::Status DataSets::Admit(WorkerId worker, absl::string_view name,
     while (set < memory_.sets.size() && Counts(set)) ++set;
     if (set == kMaxSets) {
       return absl::ResourceExhaustedError(absl::StrCat(
-          "this job has had ", kMaxSets,
-          " different data sets, the maximum; give this worker one of those data sets"));
+          "this job has already used ", kMaxSets,
+          " different data sets, which is the maximum. Give this worker one of those data sets"));
     }
     if (set == memory_.sets.size()) memory_.sets.emplace_back();
     memory_.sets[set] = std::move(admitted);

@@ -100,8 +100,8 @@ absl::StatusOr<JournalEnd> ReadJournal(
   if (durable > end.last_sequence) {
     return absl::DataLossError(absl::StrCat("journal ", broken_at.empty() ? folder : broken_at,
                                             " is damaged: record ", end.last_sequence + 1,
-                                            " was complete on disk (up to record ", durable,
-                                            "), but is now damaged"));
+                                            " was complete on disk (as all records up to ", durable,
+                                            "), but cannot be read now"));
   }
   std::move(unproven.begin(), unproven.end(), std::back_inserter(end.unproven));
   if (!broken_at.empty()) {

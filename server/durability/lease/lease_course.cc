@@ -124,11 +124,12 @@ void LeaseCourse::OnFailure(const Sent& call, const absl::Status& status, absl::
 
 void LeaseCourse::OnGranted(const Sent& call, const LeaseAnswer& answer, absl::Time now) {
   if (answer.lease == 0 || answer.ttl <= absl::ZeroDuration()) {
-    return OnFailure(call,
-                     absl::UnavailableError(absl::StrCat(
-                         "granted lease ", answer.lease, " for ", absl::FormatDuration(answer.ttl),
-                         "; the lease must be for ", absl::FormatDuration(config_.ttl))),
-                     now);
+    return OnFailure(
+        call,
+        absl::UnavailableError(absl::StrCat(
+            "etcd granted lease ", answer.lease, " for ", absl::FormatDuration(answer.ttl),
+            ", but the lease must be for ", absl::FormatDuration(config_.ttl))),
+        now);
   }
   lease_ = Lease{answer.lease, answer.ttl, call.at};
 }
@@ -207,7 +208,7 @@ void LeaseCourse::CheckDeadline(absl::Time now) {
 std::string LeaseCourse::Overdue(absl::Time now) const {
   return absl::StrCat("was renewed ",
                       absl::FormatDuration(absl::Trunc(now - lease_->sent, absl::Milliseconds(1))),
-                      " ago, for ", absl::FormatDuration(lease_->ttl), ": ",
+                      " ago, but must be renewed every ", absl::FormatDuration(lease_->ttl), ": ",
                       last_error_.ok() ? "etcd has not answered since, or this process was stopped"
                                        : last_error_.message());
 }

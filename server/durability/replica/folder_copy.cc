@@ -247,9 +247,10 @@ absl::Status FetchFile(storage::FileSystem& disk, const std::string& located,
   if (file.num_bytes() == entry.num_bytes && file.crc32c() == entry.crc32c) {
     return absl::OkStatus();
   }
-  return absl::DataLossError(absl::StrCat(
-      located, " arrived from the replica with ", file.num_bytes(), " bytes and checksum ",
-      file.crc32c(), ", but the replica says ", entry.num_bytes, " bytes and ", entry.crc32c));
+  return absl::DataLossError(absl::StrCat(located, " arrived from the replica with ",
+                                          file.num_bytes(), " bytes and checksum ", file.crc32c(),
+                                          ", but in the replica's list it has ", entry.num_bytes,
+                                          " bytes and checksum ", entry.crc32c));
 }
 
 // The files of one checkpoint, either here or on the replica.

@@ -122,9 +122,10 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   if (request.shard < 0 || request.shard >= request.num_shards ||
       request.num_shards > params::kMaxServers || request.term == 0 || request.connection == 0 ||
       request.server.size() > kMaxNameBytes || request.previous.size() > kMaxPrevious) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shard ", request.shard, " of ", request.num_shards, ", term ", request.term,
-                     " is not a valid request of a server; use the same release on both sides"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the server asks to write shard ", request.shard, " of ", request.num_shards, " in term ",
+        request.term,
+        ", which is not a valid request. Use the same release for the server and the replica"));
   }
   const std::string& kept = folders_.checkpoint_dir();
   if (!kept.empty() && request.num_shards > 1) {
@@ -166,19 +167,22 @@ absl::Status ReplicaStore::CheckIsIdle(const Member& member) const {
   return absl::UnavailableError(
       absl::StrCat("the server on ", member.mark->peer, " has written to this replica since ",
                    member.mark->since,
-                   ", and the new server has no journal. The new server can begin when the other "
-                   "one has ended. A replica is for one job"));
+                   ". Another server without a journal cannot use this replica while that server "
+                   "runs. Give each job a replica of its own, or end the server that writes here"));
 }
 
 absl::Status ReplicaStore::Check(const Member& member, Term term) const {
   const bool is_of_term = member.mark.has_value() && member.mark->term == term.id;
   if (is_of_term && member.connection == term.connection) return absl::OkStatus();
   if (is_of_term) {
-    return absl::UnavailableError(member.connection == 0 ? "the replica was started again"
-                                                         : "the server has made a new connection");
+    return absl::UnavailableError(
+        member.connection == 0
+            ? "the replica was started again, so the server must connect to it again"
+            : "the server has made a new connection, which replaces this one");
   }
   return absl::AbortedError(absl::StrCat(
-      "another server writes to the replica of shard ", term.shard,
+      "this server may not write to its replica any more, because another server now writes shard ",
+      term.shard, " there",
       member.mark.has_value()
           ? absl::StrCat(": the server on ", member.mark->peer, ", since ", member.mark->since)
           : ""));
@@ -187,7 +191,8 @@ absl::Status ReplicaStore::Check(const Member& member, Term term) const {
 absl::Status ReplicaStore::CheckTerm(Term term) {
   const std::shared_ptr<Member> member = FindMember(term.shard);
   if (member == nullptr) {
-    return absl::UnavailableError(absl::StrCat("the replica has nothing of shard ", term.shard));
+    return absl::UnavailableError(
+        absl::StrCat("the replica has no copy of shard ", term.shard, " yet"));
   }
   absl::ReaderMutexLock lock(&member->mutex);
   RETURN_IF_ERROR(Check(*member, term));
@@ -282,13 +287,15 @@ absl::StatusOr<std::string> ReplicaStore::Lane::LocateBelow(const MirroredPath& 
 absl::StatusOr<ReplicaStore::Lane::OpenFile*> ReplicaStore::Lane::FindOpen(uint64_t file) {
   const auto open = files_.find(file);
   if (open != files_.end()) return &open->second;
-  return absl::InvalidArgumentError(absl::StrCat("file ", file, " is not open"));
+  return absl::InvalidArgumentError(absl::StrCat("the server writes to file number ", file,
+                                                 ", which the replica has not opened"));
 }
 
 absl::Status ReplicaStore::Lane::Do(const CreateFileChange& create) {
   if (files_.size() >= kMaxOpenFiles || files_.count(create.file) > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("file ", create.file, " is already open, or too many files are open"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the replica cannot open file number ", create.file,
+        ", because the number is in use, or because the server has too many files open"));
   }
   ASSIGN_OR_RETURN(const std::string path, Locate(create.path));
   ASSIGN_OR_RETURN(std::unique_ptr<storage::WritableFile> file,

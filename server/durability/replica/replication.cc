@@ -196,7 +196,8 @@ class Replication::Disk final : public storage::FileSystem {
 absl::StatusOr<Replication::Pass> Replication::File::Enter() const {
   ASSIGN_OR_RETURN(Pass pass, disk_->Enter());
   if (pass.lane() == lane_) return pass;
-  return absl::UnavailableError("the replica was lost while this file was being written");
+  return absl::UnavailableError(
+      "the connection to the replica was lost while this file was being written");
 }
 
 absl::Status Replication::File::Append(absl::string_view bytes) {
@@ -391,8 +392,9 @@ absl::Status Replication::CheckJournal(const std::string& folder, uint64_t durab
     // Only segments must exist. Operators may remove other files.
     std::erase_if(gone, [](const std::string& path) { return !journal::IsJournalSegment(path); });
     if (gone.empty()) return absl::OkStatus();
-    return absl::DataLossError(
-        absl::StrCat(gone.front(), " is gone, and this server did not remove it"));
+    return absl::DataLossError(absl::StrCat(gone.front(),
+                                            " is gone, although this server did not remove it. "
+                                            "Find the program that removes files there"));
   }
   ASSIGN_OR_RETURN(const journal::JournalEnd end,
                    journal::ReadJournal(here_, folder, [](const journal::JournalRecord&) {

@@ -71,10 +71,10 @@ absl::StatusOr<std::optional<ReplicationMark>> ReadReplicationMark(storage::File
   if (absl::IsUnimplemented(mark.status())) {
     return absl::UnimplementedError(absl::StrCat(path, ": ", mark.status().message()));
   }
-  return absl::DataLossError(
-      absl::StrCat(path, " is damaged (", mark.status().message(),
-                   "). It records whether another server may have continued from a copy of this "
-                   "journal. If no server has, remove this file"));
+  return absl::DataLossError(absl::StrCat(
+      path, " is damaged (", mark.status().message(),
+      "). It records whether another server may have continued from a copy of this journal. If no "
+      "server has, remove this file. If one has, continue with that server instead"));
 }
 
 absl::Status WriteReplicationMark(storage::FileSystem& disk, const std::string& folder,
