@@ -458,7 +458,7 @@ absl::Status CoordinatorRole::BeginJournal(journal::JournalEnd end, const absl::
   };
   deps.reclaim = [this] { return journal_lock_->Reclaim(); };
   deps.on_trouble = [this, folder](const absl::Status& trouble) {
-    if (trouble.ok()) return logging::LogInfo("{} can be written again", folder);
+    if (trouble.ok()) return logging::LogInfo("the journal {} can be written again", folder);
     strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time when) {
       coordinator.OnShardEvent(
           0,

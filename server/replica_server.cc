@@ -116,7 +116,7 @@ absl::Status ReplicaServer::Start() {
       net::HostPort{config_.network.listen.host, port_}.ToString(), config_.durability.journal_dir,
       config_.durability.checkpoint_dir.empty() ? "none" : config_.durability.checkpoint_dir);
   for (const replica::ReplicaStore::Copy& copy : store_.copies()) {
-    logging::LogInfo("has a copy of {}", TextOf(copy));
+    logging::LogInfo("this replica has a copy of {}", TextOf(copy));
   }
   ASSIGN_OR_RETURN(PortFile port_file, PortFile::Write(config_.network.port_file, port_));
   port_file_.emplace(std::move(port_file));
@@ -138,7 +138,8 @@ absl::Status ReplicaServer::NoServer() const {
   std::vector<std::string> copies;
   for (const replica::ReplicaStore::Copy& copy : store_.copies()) copies.push_back(TextOf(copy));
   return absl::UnavailableError(
-      absl::StrCat("this is a replica and not a server; it has copies of ",
+      absl::StrCat("this is a replica and not a server; give the address of the server instead. "
+                   "This replica has copies of ",
                    copies.empty() ? "nothing yet" : absl::StrJoin(copies, "; ")));
 }
 

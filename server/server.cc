@@ -416,9 +416,9 @@ absl::Status Server::OpenLog() {
   if (absl::IsDataLoss(log.status()) && deps_.check_recovered == nullptr) {
     journal_refusal_ =
         absl::StrCat(log.status().message(),
-                     ". This server cannot continue from it. Unless the coordinator waits for an "
-                     "operator, all servers go back to the newest undamaged checkpoint. The "
-                     "journal's files are kept as *.damaged");
+                     ". This server cannot continue from it. Either all servers go back to the "
+                     "newest undamaged checkpoint, or the coordinator raises an alarm and waits "
+                     "for an operator. The journal's files are kept as *.damaged");
     logging::LogError("{}", journal_refusal_);
     log = host::ShardLog::OpenBesideDamaged(folder, make_deps());
   }

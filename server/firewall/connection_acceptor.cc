@@ -559,13 +559,14 @@ absl::Status ConnectionAcceptor::StatusOf(RefusalReason refusal) {
     return absl::FailedPreconditionError("this server speaks only TLS; give --join");
   }
   if (refusal == RefusalReason::kNotServing)
-    return absl::UnavailableError("the server is starting");
+    return absl::UnavailableError("the server is starting; try again");
   const ConnectionLimits& limits = config_.limits;
   if (refusal == RefusalReason::kTooManyOfAddress) {
-    return absl::UnavailableError(absl::StrCat(
-        "the server has ", limits.per_address(),
-        " connections from this address, the maximum for one address; the maximum for all is ",
-        limits.max_connections, " (--max_connections)"));
+    return absl::UnavailableError(
+        absl::StrCat("the server has ", limits.per_address(),
+                     " connections from this address, the maximum for one address "
+                     "(--max_connections_per_address). The maximum for all addresses is ",
+                     limits.max_connections, " (--max_connections). Try again later"));
   }
   if (refusal == RefusalReason::kTooFast) {
     return absl::UnavailableError(

@@ -591,7 +591,10 @@ absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> CheckpointKeeper::Fin
     if (counts_more) return found;
     alarms = (*found)->alarms;
   }
-  alarms.push_back(absl::StrCat("the newest checkpoint is in --fallback_dir: ", spare->directory));
+  alarms.push_back(
+      absl::StrCat("the job continues from a checkpoint in --fallback_dir, which is newer than "
+                   "those in --checkpoint_dir: ",
+                   spare->directory));
   spare->alarms.insert(spare->alarms.begin(), alarms.begin(), alarms.end());
   return spare;
 }

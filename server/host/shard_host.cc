@@ -245,10 +245,10 @@ absl::StatusOr<bool> ShardHost::Recover() {
   if (!IsLossOfData(recovered)) return recovered;
   norms_.reset();
   deps_.log->Refuse();
-  journal_refusal_ =
-      absl::StrCat("cannot continue from its journal: ", recovered.message(),
-                   ". Unless the coordinator waits for an operator, all servers go back to the "
-                   "newest undamaged checkpoint. The journal's files are kept as *.damaged");
+  journal_refusal_ = absl::StrCat(
+      "cannot continue from its journal: ", recovered.message(),
+      ". Either all servers go back to the newest undamaged checkpoint, or the coordinator raises "
+      "an alarm and waits for an operator. The journal's files are kept as *.damaged");
   deps_.reports->OnNotice(journal_refusal_);
   return false;
 }

@@ -114,7 +114,7 @@ absl::StatusOr<MembershipTable> MembershipTable::Resume(const Config& config, Me
     if (worker == nullptr || worker->is_alive()) {
       return absl::DataLossError(
           absl::StrCat("the coordinator's journal is damaged: worker ", id.value(),
-                       " is in the list of ended workers, but its record is not ended"));
+                       " is in the list of ended workers, but no record says that it ended"));
     }
     table.ended_.push_back(id);
   }

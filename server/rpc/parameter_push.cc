@@ -246,7 +246,7 @@ absl::Status PushStream::CheckContinues() const {
   }
   if (header.offset != static_cast<uint64_t>(incoming_->received)) {
     return refuse("chunk at element ", header.offset, ", but expected at ", incoming_->received,
-                  "; send chunks in order and without gaps");
+                  "; send the chunks of a bucket in order and without gaps");
   }
   const params::Encoding encoding = incoming_->staged.key().encoding;
   const int64_t room = incoming_->staged.num_elements() - incoming_->received;

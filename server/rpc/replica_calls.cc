@@ -37,13 +37,14 @@ void SetDeadline(grpc::ClientContext& context, absl::Duration patience) {
 // ended the connection: it becomes Unavailable.
 absl::Status FromCall(const grpc::Status& status) {
   absl::Status native = wire::FromGrpcStatus(status);
-  if (absl::IsCancelled(native)) native = absl::UnavailableError("the connection was ended");
+  if (absl::IsCancelled(native))
+    native = absl::UnavailableError("this server ended its connection to the replica");
   if (absl::IsUnimplemented(native)) {
     native =
         absl::UnavailableError("no replica runs at that address; start ps_server --replica there");
   }
   if (absl::IsDeadlineExceeded(native))
-    native = absl::UnavailableError("the replica does not answer");
+    native = absl::UnavailableError("the replica did not answer in time");
   return native;
 }
 
@@ -66,7 +67,8 @@ class Call {
   Call& operator=(const Call&) = delete;
 
   absl::Status begun() const {
-    return has_begun_ ? absl::OkStatus() : absl::UnavailableError("the connection was ended");
+    return has_begun_ ? absl::OkStatus()
+                      : absl::UnavailableError("this server ended its connection to the replica");
   }
   grpc::ClientContext& context() { return context_; }
   v1::ReplicaService::Stub& stub() { return *channel_->stub; }

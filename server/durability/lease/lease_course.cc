@@ -225,7 +225,8 @@ absl::Status LeaseCourse::CheckHeld(absl::Time now) const {
     return absl::AbortedError(absl::StrCat(config_.name, " ", Overdue(now)));
   }
   if (!lost_.ok()) return lost_;
-  return absl::FailedPreconditionError(absl::StrCat(config_.name, " is not held by this process"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(config_.name, " is not held by this process yet, or was released by it"));
 }
 
 std::string LeaseCourse::notice() const {
