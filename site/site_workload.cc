@@ -102,9 +102,10 @@ absl::Status SiteWorkload::Prepare(const messages::Registration& registration,
     parameters_.assign(elements, 0.0f);
     gradients_.assign(elements, 0.0f);
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("there is not enough memory for vectors of ", elements,
-                     " floats, which a site needs in addition to those of its server"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "there is not enough memory for vectors of ", elements,
+        " floats, which a site needs in addition to those of its server; use a machine "
+        "with more memory"));
   }
   defers_contributions_ = job::DefersContributions(registration.job);
   model_ = std::make_unique<SiteModel>(registration.layout(), this);
@@ -176,7 +177,8 @@ absl::StatusOr<model::BatchResult> SiteWorkload::Evaluate() {
 
 absl::Status SiteWorkload::OnStepsMade() {
   if (trained_samples_ == 0 && !defers_contributions_) {
-    return absl::CancelledError("stopped on request before this site made its first steps");
+    return absl::CancelledError(
+        "this site was stopped on request before its workers made their first steps");
   }
   // The site has not received these weights, so it has made no step from them.
   if (!has_put_weights_) return absl::OkStatus();

@@ -275,8 +275,10 @@ void Worker::Do(const life::Lifecycle::Connect&) {
 }
 
 void Worker::DropWhatServersLack(const absl::Status& reason) {
-  logging::LogWarn("{}; this worker drops its residual and the saved data of its last round",
-                   reason.message());
+  logging::LogWarn(
+      "{}; this worker drops its residual and the saved data of its last round, and registers "
+      "again",
+      reason.message());
   {
     absl::MutexLock lock(&mutex_);
     acknowledged_.reset();

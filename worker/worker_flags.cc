@@ -28,10 +28,10 @@ ABSL_FLAG(bool, shared_memory, true,
           "this machine, if both can. Other servers use TCP. The log says which is used.");
 ABSL_FLAG(lodestar::LocalPath, data, "",
           "File or folder with the training data on this machine. Required. If no file is "
-          "marked as held out, the last tenth of every file is held out. Names decide for "
-          "files of tokens, and for text if all files have such names. Files called train* are "
-          "for training, val* and valid* are held out, and test* is left out. Names such as "
-          "fineweb_val_000001.bin and val/1.bin count as well.");
+          "marked as held out, the last tenth of every file is held out. File names "
+          "decide this for files of tokens. For text, they decide only if every file has such a "
+          "name. Files called train* are for training, val* and valid* are held out, and test* is "
+          "left out. Names such as fineweb_val_000001.bin and val/1.bin count as well.");
 ABSL_FLAG(lodestar::LocalPath, heldout_data, "",
           "File or folder with held-out text or tokens, none of which is trained on. Empty "
           "means that a part of --data is held out. With this flag, files of --data that have "
@@ -47,10 +47,10 @@ ABSL_FLAG(std::string, token_bytes, "auto",
           "header of llm.c decides, or without one the size of the model's vocabulary.");
 ABSL_FLAG(std::string, data_partition, "shared",
           "Whether workers share their data: shared or own. With shared, all workers have the "
-          "same data, which is compared, and the server hands out parts of it. With own, this "
+          "same data. The server checks that, and hands out parts of the data. With own, this "
           "worker's data are only here, and it makes its own passes over them. The held-out "
-          "loss then covers all data sets by size. All workers' batches have the same size, so "
-          "samples of a small data set are seen more often and weigh more.");
+          "loss is then a mean over all data sets, weighted by size. All workers' batches have the "
+          "same size, so samples of a small data set are seen more often and weigh more.");
 ABSL_FLAG(std::string, device, "auto",
           "Device that computes: auto, cpu, cuda, cuda:N, cuda:all or several as in cuda:0,1. "
           "The value auto means the first CUDA card, or the CPU if there is none. The value "
@@ -71,16 +71,16 @@ ABSL_FLAG(std::string, fusion, "measure",
 ABSL_FLAG(bool, repeatable, true,
           "Whether equal runs on CUDA cards give equal bits. If false, cuDNN's attention in "
           "bf16 without dropout may add gradients in any order, which is expected to be "
-          "faster. Two runs then differ in their last bits, whatever --fusion says. It takes 4 "
+          "faster. Two runs then differ in their last bits, whatever --fusion says. This takes 4 "
           "bytes of memory per number of a layer's output, at most 256 MiB.");
 ABSL_FLAG(lodestar::LocalPath, tuning_file, "",
           "File that keeps what is measured at the start on a CUDA card. Empty means none, and "
           "cuBLASLt's first choice. With the file, each matrix product uses the fastest of 32 "
           "algorithms that cuBLASLt suggests. Later runs on such a card, with the same driver "
           "and cuBLASLt, read it instead of measuring, and repeat each other to the bit. They "
-          "also repeat the first run if only one card measured in it. Entries of another "
-          "version are replaced; those of other cards stay. Workers of a machine may share a "
-          "file. Requires --fusion=measure.");
+          "repeat the first run as well, if only one card measured during that run. Entries of "
+          "another version are replaced; those of other cards stay. Workers of a machine may "
+          "share a file. Requires --fusion=measure.");
 ABSL_FLAG(int, threads, 0,
           "Number of threads of a CPU device, 1 to 1024. 0 means one per core that the process "
           "may use, by its affinity and CPU quota (cgroups).");
@@ -102,12 +102,12 @@ ABSL_FLAG(std::string, name, "",
           "that the cluster gives, and the process id.");
 ABSL_FLAG(std::string, keep_residuals, "local_steps",
           "In which jobs this worker keeps on disk what encodings have lost: local_steps, "
-          "always or never. If a worker is killed and started again, it then goes on exactly. "
+          "always or never. If a worker is killed and started again, it then continues exactly. "
           "Requires --state_dir and --name, the same ones at the restart, and a job with error "
-          "feedback (--push_encoding). With local_steps, jobs in local_sgd and async_local_sgd "
-          "do. With always, sync and async do as well, and every step waits for the disk, with "
-          "no transfer hidden behind computing. Each round writes 8 to 10 bytes per parameter, "
-          "and the folder takes up to twice that.");
+          "feedback (--push_encoding). With local_steps, workers do this in local_sgd and "
+          "async_local_sgd. With always, they also do it in sync and async. Every step then waits "
+          "for the disk, with no transfer hidden behind computing. Each round writes 8 to 10 bytes "
+          "per parameter, and the folder takes up to twice that.");
 ABSL_FLAG(bool, overlap, true,
           "Pull weights during the forward pass and push gradients during the backward pass. "
           "Turn it off only to measure what that saves; the results are the same.");

@@ -55,12 +55,12 @@ class StopSignalHandler {
     grace_ = grace;
     manager_ = manager;
     process::BlockStopSignals();
-    waiter_.emplace([this](int count, int signal) { OnStop(count, signal); },
-                    [](int signal) {
-                      logging::LogInfo(
-                          "signal {}: continues; the servers save what this worker has delivered",
-                          signal);
-                    });
+    waiter_.emplace(
+        [this](int count, int signal) { OnStop(count, signal); },
+        [](int signal) {
+          logging::LogInfo(
+              "signal {}: this worker continues; the servers save what it has delivered", signal);
+        });
   }
 
   void set_worker(Worker* worker) {
@@ -127,7 +127,7 @@ int RunWorker(const process::CommandLine& line) {
   const process::ServiceManager manager = process::ServiceManager::FromEnvironment();
   StopSignalHandler signals;
   signals.Start(flags->worker.life.leave_timeout, &manager);
-  ServiceReports reports(manager, "comes into its cluster", flags->stall_timeout, &Clock::Real());
+  ServiceReports reports(manager, "joins its cluster", flags->stall_timeout, &Clock::Real());
   // There is no worker yet, so the first stop signal ends the process.
   const auto credentials = WorkerCredentials::Await(
       flags->entrance, [] { return false; }, &flags->worker);

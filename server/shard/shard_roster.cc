@@ -18,8 +18,8 @@ absl::Status RosterView::RefusalFor(WorkerId worker, Incarnation incarnation,
   const bool is_member_of_none = worker == WorkerId();
   if (is_member_of_none || StandingOf(worker, incarnation) != sync::Standing::kGone) return why;
   return absl::AbortedError(absl::StrCat("incarnation ", incarnation.value(), " of worker ",
-                                         worker.value(), " is over, and ", why.message(),
-                                         "; register again"));
+                                         worker.value(), " is over, so its call was refused (",
+                                         why.message(), "); the worker must register again"));
 }
 
 int RosterView::num_members() const { return directory_->num_members(); }

@@ -66,7 +66,8 @@ absl::StatusOr<messages::DatasetInfo> ServedSite::AwaitData(const Interrupted& i
       },
       [&]() -> std::optional<absl::Status> {
         if (!is_interrupted()) return std::nullopt;
-        return absl::CancelledError("stopped on request before this site had its workers");
+        return absl::CancelledError(
+            "this site was stopped on request before its workers had joined");
       });
 }
 
@@ -143,12 +144,14 @@ absl::StatusOr<rounds::SiteOutcome> ServedSite::CarryOut(const rounds::SiteOrder
             strand_->Run([&](coordinator::Coordinator& coordinator, absl::Time) {
               return coordinator.WithdrawUnlessBegun(number);
             });
-        if (is_withdrawn) return absl::CancelledError("stopped on request before this step began");
+        if (is_withdrawn)
+          return absl::CancelledError(
+              "this site was stopped on request before its workers began their next step");
         waited += kLook;
         if (waited < patience_) return std::nullopt;
         return absl::CancelledError(
-            "stopped on request, but workers of this site did not deliver their last steps; these "
-            "steps are lost");
+            "this site was stopped on request, but its workers did not deliver their last steps in "
+            "time; these steps are lost");
       });
 }
 

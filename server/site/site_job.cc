@@ -91,27 +91,30 @@ absl::Status CheckGiven(const job::JobSpec& upstream, const job::JobSpec& asked,
   }
   if (job::DefersContributions(asked)) {
     refused.push_back(
-        "--fragments, --overlap_steps, --overlap_rounds and --outer_optimizer=easgd contradict a "
-        "site, where each round of its workers ends before the next begins");
+        "--fragments, --overlap_steps, --overlap_rounds and --outer_optimizer=easgd cannot be "
+        "used at a site, because each round of its workers ends before the next begins");
   }
   if (!MakeUpWindows(asked.local_steps, upstream)) {
     refuse("local_steps", absl::StrCat(asked.local_steps),
-           absl::StrCat(WindowText(upstream), " upstream, which must be a multiple of it"));
+           absl::StrCat(WindowText(upstream),
+                        " upstream, which must be a multiple of the site's --local_steps"));
   }
   if (asked.local_steps > 1 && !job::HasRosters(upstream) &&
       upstream.balance == job::Balance::kSpeed) {
     refuse("local_steps", absl::StrCat(asked.local_steps),
-           "--balance=speed upstream, where rounds have any number of steps");
+           "--balance=speed upstream, with which a round has any number of steps");
   }
   if (given.contains("model") && !(asked.model == upstream.model)) {
     refuse("model", asked.model.name, absl::StrCat(upstream.model.name, " upstream"));
   }
   if (asked.quorum != 0) {
-    refuse("quorum", absl::StrCat(asked.quorum), "0, because all samples of a step must count");
+    refuse("quorum", absl::StrCat(asked.quorum),
+           "0, the only value for a site, because all samples of a step must count");
   }
   if (asked.pull_encoding != params::Encoding::kFp32) {
-    refuse("pull_encoding", params::EncodingText(asked.pull_encoding),
-           "fp32, because a site's weights also change by updates of other workers");
+    refuse(
+        "pull_encoding", params::EncodingText(asked.pull_encoding),
+        "fp32, the only encoding for a site, whose weights also change by updates from upstream");
   }
   for (const job::JobField& field : job::JobFields()) {
     const bool is_looked_at =
@@ -171,10 +174,10 @@ absl::StatusOr<job::JobSpec> SiteJob(const messages::Registration& upstream,
 absl::Status CheckGoesOn(const job::JobSpec& began, const job::JobSpec& now, int steps_of_order) {
   RETURN_IF_ERROR(CheckMayHaveSites(now));
   if (!MakeUpWindows(steps_of_order, now)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the upstream servers now have --local_steps=", WindowText(now),
-                     ", which is not a multiple of this site's ", steps_of_order,
-                     "; start the site again with a divisor of it"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the upstream servers now have --local_steps=", WindowText(now),
+        ", which is not a multiple of this site's --local_steps=", steps_of_order,
+        "; start the site again with a --local_steps that divides the upstream value"));
   }
   if (steps_of_order > 1 && !job::HasRosters(now) && now.balance == job::Balance::kSpeed) {
     return absl::FailedPreconditionError(

@@ -203,7 +203,7 @@ TEST(SiteJobTest, DoesNotGoOnWithLocalStepsThatItsOwnDoNotDivide) {
   now.local_steps = 30;
   EXPECT_OK(CheckGoesOn(began, now, 10));
   EXPECT_THAT(CheckGoesOn(began, now, 20),
-              StatusIs(kFailedPrecondition, HasSubstr("--local_steps=30 now")));
+              StatusIs(kFailedPrecondition, HasSubstr("now have --local_steps=30")));
   now = began;
   now.mode = job::Mode::kAsyncLocalSgd;
   now.balance = job::Balance::kSpeed;

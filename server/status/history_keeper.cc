@@ -23,11 +23,14 @@ HistoryKeeper::HistoryKeeper(std::string path, Deps deps)
         storage::FileSystem::Real(),
         absl::StrCat(path_, absl::IsDataLoss(history.status()) ? ".damaged" : ".later_release"));
     const bool is_moved = std::rename(path_.c_str(), aside.c_str()) == 0;
-    lost_ = absl::StrCat("the curves of this run begin again: ", history.status().message(), "; ",
-                         is_moved ? "the old file is kept as " : "the old file cannot be moved to ",
-                         aside);
+    lost_ = absl::StrCat(
+        "the curves of this run begin again on the dashboard, because their file cannot be read: ",
+        history.status().message(), "; ",
+        is_moved ? "the old file is kept as " : "the old file cannot be moved to ", aside);
   } else if (!absl::IsNotFound(history.status())) {
-    lost_ = absl::StrCat("the curves of this run begin again: ", history.status().message());
+    lost_ = absl::StrCat(
+        "the curves of this run begin again on the dashboard, because their file cannot be read: ",
+        history.status().message());
   }
   written_version_ = deps_.recorder->version();
   thread_ = std::thread([this] { Run(); });
@@ -62,7 +65,8 @@ void HistoryKeeper::WriteIfNew() {
     written_version_ = version;
     is_kept_ = true;
   } else {
-    deps_.on_trouble(absl::StrCat("the curves of this run cannot be saved: ", written.message()));
+    deps_.on_trouble(absl::StrCat("the dashboard's curves of this run cannot be saved: ",
+                                  written.message(), "; the server keeps trying"));
   }
 }
 

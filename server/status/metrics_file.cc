@@ -164,15 +164,17 @@ absl::StatusOr<MetricsFile::Change> MetricsFile::GoOnFrom(const coordinator::Res
   change.missing = kept.missing;
   if (kept.num_cut > 0) {
     change.text =
-        absl::StrCat(file_.path(), " has ", kept.num_cut, " lines less, because rounds from ",
+        absl::StrCat(file_.path(), " now has ", kept.num_cut, " lines less, because rounds from ",
                      point.next_round.value(), " on are repeated",
-                     kept.is_one_cut_early ? ", and those that were open then" : "");
+                     kept.is_one_cut_early ? ", as are earlier rounds that were still open" : "");
     return change;
   }
   const Round there_again = kept.missing.empty() ? point.next_round : kept.missing.front().round;
   if (kept.last_round >= 0 && kept.last_round + 1 < there_again.value()) {
-    change.text = absl::StrCat(file_.path(), " lacks rounds ", kept.last_round + 1, " to ",
-                               there_again.value() - 1);
+    change.text = absl::StrCat(
+        file_.path(), " lacks rounds ", kept.last_round + 1, " to ", there_again.value() - 1,
+        ", because the server ended before it wrote their lines; training is "
+        "not affected");
   }
   return change;
 }

@@ -130,7 +130,8 @@ void ProgressRecorder::CutMetrics(const coordinator::RestoredPoint& point) {
     config_.on_failure(
         absl::StrCat("--metrics_out: ", done->text,
                      ". The job begins at round 0. If it should continue that run, "
-                     "--checkpoint_dir is another folder than before, or is not mounted"));
+                     "stop the server, mount the run's folder of checkpoints, and start the server "
+                     "again with that folder as --checkpoint_dir"));
   } else if (!done->text.empty()) {
     logging::LogWarn("--metrics_out: {}", done->text);
   }
@@ -150,7 +151,7 @@ void ProgressRecorder::WriteMetrics(const rounds::RoundSummary& summary) {
                        "; rounds are missing from it until it can be written again"));
     }
   } else if (num_lost_lines_ > 0) {
-    logging::LogWarn("{} can be written again; it lacks {} rounds before round={}",
+    logging::LogWarn("{} can be written again, but lacks {} rounds before round={}",
                      config_.metrics_out, num_lost_lines_, summary.round);
     num_lost_lines_ = 0;
   }

@@ -13,8 +13,9 @@ Decision AsynchronousBuckets::OnNewPush(const PushFacts& push, const BucketFacts
     return Decision::Reject(
         absl::StatusCode::kFailedPrecondition,
         absl::StrCat("worker ", push.worker.value(), " computed round ", push.round.value(),
-                     " on version ", push.base_version.value(), ", but this bucket is at version ",
-                     bucket.version.value(), "; pull again"));
+                     " on version ", push.base_version.value(),
+                     " of the weights, but the server's bucket is only at version ",
+                     bucket.version.value(), "; the worker must pull again"));
   }
   return Decision::ApplyAlone(absl::StrCat("staleness ", bucket.version - push.base_version));
 }

@@ -67,8 +67,8 @@ Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& buck
     return Decision::Reject(
         absl::StatusCode::kFailedPrecondition,
         absl::StrCat("worker ", push.worker.value(), " sent a part of round ", push.round.value(),
-                     " that this round does not exchange (--fragments); send the parts of the "
-                     "job's fragments, or use a release that can"));
+                     " that this round does not exchange (--fragments); use the "
+                     "same release for workers and servers"));
   }
   if (push.round < bucket.round) {
     return Decision::Late(absl::StrCat("round ", push.round.value(),
@@ -84,14 +84,14 @@ Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& buck
     return Decision::Reject(
         absl::StatusCode::kAborted,
         absl::StrCat("worker ", push.worker.value(), " sent round ", push.round.value(),
-                     ", but round ", open, " is expected; register again"));
+                     ", but round ", open, " is expected; the worker must register again"));
   }
   if (bucket.plan == nullptr) return Decision::Hold(CollectingText(bucket));
   if (!Contains(bucket.live, push.worker)) {
     return Decision::Reject(
         absl::StatusCode::kFailedPrecondition,
         absl::StrCat("worker ", push.worker.value(), " is not in the roster of round ", open,
-                     "; ask for a grant"));
+                     "; the worker must ask for a grant first"));
   }
   if (bucket.is_updating) {
     return Decision::Hold(

@@ -144,7 +144,7 @@ absl::Status Expect(lodestar_worker* worker, int ahead, lodestar_step* step) {
   RETURN_IF_ERROR(CheckStep(step));
   if (ahead < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "ahead is ", ahead, ", but only 1 is allowed, which means the step after the present one"));
+        "ahead is ", ahead, ", but must be at least 1; 1 means the step after the present one"));
   }
   *step = {};
   step->size = sizeof(lodestar_step);

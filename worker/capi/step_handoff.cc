@@ -35,7 +35,8 @@ absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step,
       continue;
     }
     const State state = std::exchange(state_, State::kIdle);
-    if (state == State::kOffered) return absl::CancelledError("the program asks for no more steps");
+    if (state == State::kOffered)
+      return absl::CancelledError("the program has left and asks for no more steps");
     if (state == State::kTaken) {
       return absl::FailedPreconditionError("the program left in the middle of a step");
     }
@@ -66,7 +67,7 @@ absl::Status StepHandoff::Log(absl::string_view name, double value) {
   if (metric == metrics_.end()) {
     if (metrics_.size() >= messages::kMaxMetrics) {
       return absl::InvalidArgumentError(absl::StrCat("metric '", name,
-                                                     "' is too many: a round may have at most ",
+                                                     "' cannot be added: a round may have at most ",
                                                      messages::kMaxMetrics, " metrics"));
     }
     metric = metrics_.try_emplace(std::string(name)).first;

@@ -91,7 +91,9 @@ absl::StatusOr<std::string> SettingOf(const job::JobSpec& job, absl::string_view
     return std::string(
         std::holds_alternative<params::ClientModelSpec>(job.model.architecture) ? "1" : "0");
   }
-  return absl::InvalidArgumentError(absl::StrCat("the job has no setting '", setting, "'"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("a job has no setting called '", setting,
+                   "'; see lodestar_job() in lodestar_worker.h for the settings that it has"));
 }
 
 }  // namespace
@@ -118,12 +120,14 @@ absl::Status WorkerSession::CheckProcess() const {
 
 absl::Status WorkerSession::CheckNotStarted() const {
   if (!has_started_) return absl::OkStatus();
-  return absl::FailedPreconditionError("the worker has been started already");
+  return absl::FailedPreconditionError(
+      "the worker has been started already; make this call once, before the start");
 }
 
 absl::Status WorkerSession::CheckStarted() const {
   if (has_started_) return absl::OkStatus();
-  return absl::FailedPreconditionError("the worker has not been started");
+  return absl::FailedPreconditionError(
+      "the worker has not been started; start the worker before this call");
 }
 
 absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view value) {
@@ -246,7 +250,8 @@ absl::Status WorkerSession::Allocate(params::Layout layout) {
     const int64_t elements = layout_->num_elements();
     layout_.reset();
     return absl::ResourceExhaustedError(
-        absl::StrCat("there is not enough memory for two vectors of ", elements, " floats"));
+        absl::StrCat("there is not enough memory for two vectors of ", elements,
+                     " floats; use a machine with more memory"));
   }
   return absl::OkStatus();
 }

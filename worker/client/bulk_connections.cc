@@ -257,9 +257,9 @@ absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket, params::Encoding 
   ASSIGN_OR_RETURN(const int stream, StreamOf(bucket));
   const params::Bucket& plan = config_.buckets[bucket];
   if (num_bytes != static_cast<size_t>(params::EncodedBytes(encoding, plan.range.size()))) {
-    return absl::InvalidArgumentError(absl::StrCat("bucket ", bucket, " has ", plan.range.size(),
-                                                   " elements, but the data has ", num_bytes,
-                                                   " bytes of ", params::EncodingName(encoding)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "bucket ", bucket, " has ", plan.range.size(), " elements, which the ", num_bytes,
+        " bytes of ", params::EncodingName(encoding), " to be sent do not fit"));
   }
   return stream;
 }

@@ -75,13 +75,15 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Path path, 
 
 absl::Status BulkPullCall::CheckKind(const wire::PullChunkHeader& header) const {
   if (num_arrived_ == targets_.size()) {
-    return absl::DataLossError("the server sent more chunks than this worker asked for");
+    return absl::DataLossError(
+        "the server sent more chunks than this worker asked for; use the same release on both "
+        "sides");
   }
   const PullTarget& target = targets_[num_arrived_];
   if (received_ > 0 && header.version != version_) {
-    return absl::DataLossError(absl::StrCat("bucket ", header.bucket, " arrived in version ",
-                                            header.version.value(), ", but version ",
-                                            version_.value(), " was expected"));
+    return absl::DataLossError(absl::StrCat(
+        "bucket ", header.bucket, " arrived in version ", header.version.value(), ", but version ",
+        version_.value(), " was expected, as in the chunk before; the worker pulls again"));
   }
   const bool is_whole = header.encoding == v1::ENCODING_FP32;
   const bool are_changes = header.encoding == wire::ToProto(encoding_.kind()) &&
@@ -92,10 +94,10 @@ absl::Status BulkPullCall::CheckKind(const wire::PullChunkHeader& header) const 
   }
   return absl::DataLossError(absl::StrCat(
       "bucket ", header.bucket, " arrived in encoding ", static_cast<int>(header.encoding),
-      " as a change of version ", header.base_version.value(), "; expected is fp32",
-      target.held.has_value()
-          ? absl::StrCat(" or ", params::EncodingName(encoding_), " since ", target.held->value())
-          : "",
+      " as a change of version ", header.base_version.value(), ", but this worker asked for fp32",
+      target.held.has_value() ? absl::StrCat(" or a change in ", params::EncodingName(encoding_),
+                                             " of version ", target.held->value())
+                              : "",
       "; use the same release on both sides"));
 }
 
@@ -124,8 +126,8 @@ absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const wire::PullChun
       data_bytes > room) {
     return absl::DataLossError(
         absl::StrCat("a chunk of ", data_bytes, " bytes at element ", header.offset, " of bucket ",
-                     header.bucket, " arrived; expected is element ", offset, " of bucket ",
-                     target.bucket, " and at most ", room, " bytes of ",
+                     header.bucket, " arrived, but this worker expected element ", offset,
+                     " of bucket ", target.bucket, " and at most ", room, " bytes of ",
                      params::EncodingName(encoding), "; use the same release on both sides"));
   }
   return all.subspan(received_, data_bytes);
@@ -142,9 +144,10 @@ absl::Status BulkPullCall::CopyData(wire::PullChunkReader& reader, absl::Span<st
                    GoesToDevice(header) ? CopyToDevice(reader, place) : ReadData(reader, place));
   if (reader.is_shared()) RETURN_IF_ERROR(shared_->MarkRead(header.place.offset));
   if (seen == header.crc32c) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(
-      "bucket ", header.bucket, " from element ", header.offset, " arrived with crc32c ",
-      absl::Hex(seen), ", but was sent with ", absl::Hex(header.crc32c), "; pull again"));
+  return absl::DataLossError(absl::StrCat("bucket ", header.bucket, " from element ", header.offset,
+                                          " arrived with crc32c ", absl::Hex(seen),
+                                          ", but was sent with ", absl::Hex(header.crc32c),
+                                          ", so the network damaged it; the worker pulls again"));
 }
 
 absl::StatusOr<uint32_t> BulkPullCall::ReadData(wire::PullChunkReader& reader,
@@ -234,8 +237,9 @@ void BulkPullCall::OnDone(const grpc::Status& status) {
   }
   connections_->CheckConnection(stream_, channel_, status);
   if (result.ok() && num_arrived_ < targets_.size()) {
-    result = absl::DataLossError(
-        absl::StrCat("the stream ended after ", num_arrived_, " of ", targets_.size(), " buckets"));
+    result =
+        absl::DataLossError(absl::StrCat("the server ended the stream after ", num_arrived_, " of ",
+                                         targets_.size(), " buckets; the worker pulls again"));
   }
   connections_->EndCall(number_, result);
   if (!result.ok()) {

@@ -316,7 +316,8 @@ absl::StatusOr<v1::PushReply> BulkPushCall::Result(const grpc::Status& status) {
   }
   v1::PushReply reply;
   if (!has_reply_ || !grpc::SerializationTraits<v1::PushReply>::Deserialize(&reply_, &reply).ok()) {
-    return explain(absl::StatusCode::kDataLoss, "the answer is not a PushReply");
+    return explain(absl::StatusCode::kDataLoss,
+                   "the server's answer is not a PushReply; use the same release on both sides");
   }
   return reply;
 }

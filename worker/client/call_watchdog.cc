@@ -156,7 +156,8 @@ void CallWatchdog::LookAtAll() {
                          entry.has_small_chunks && !entry.watch.has_proved());
           ended[entry.number] = absl::UnavailableError(absl::StrCat(
               "no data has moved for ", absl::FormatDuration(entry.watch.patience()),
-              ", and the server does not have the call, so data were lost on the network"));
+              ", and the server does not know this call, so the network lost data; the worker "
+              "sends it again"));
           break;
       }
     }
@@ -164,8 +165,11 @@ void CallWatchdog::LookAtAll() {
     // too.
     for (const Entry& entry : entries_) {
       if (!streams.contains(entry.stream)) continue;
-      ended.try_emplace(entry.number, absl::UnavailableError(
-                                          "another call on the same connection makes no progress"));
+      ended.try_emplace(
+          entry.number,
+          absl::UnavailableError(
+              "another call on the same connection moved no data, so the worker closed the "
+              "connection and opens a new one"));
     }
     std::erase_if(entries_, [&](const Entry& entry) { return ended.contains(entry.number); });
     for (Pace* const pace : paces) pace->OnEnded();

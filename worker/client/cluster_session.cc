@@ -298,7 +298,8 @@ absl::StatusOr<T> ClusterSession::Understood(absl::string_view call, absl::Statu
   is_suspect_ = true;
   return absl::UnimplementedError(absl::StrCat(
       "coordinator ", coordinator_, ": its answer to ", call,
-      " was damaged on the network, or comes from another release: ", answer.status().message()));
+      " was damaged on the network, or comes from another release: ", answer.status().message(),
+      "; if this repeats, use the same release on both sides"));
 }
 
 absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) {

@@ -106,8 +106,8 @@ absl::Status SharedMemoryCall::MarkRead(uint64_t offset) {
   if (offset % block_bytes() != 0 || offset < OffsetOf(settings_.blocks) ||
       offset >= OffsetOf(2 * settings_.blocks)) {
     return absl::DataLossError(absl::StrCat(
-        "the server wrote at ", offset,
-        " in shared memory, which is not allowed there; use the same release on both sides"));
+        "the server wrote at offset ", offset,
+        " of shared memory, which is no place for its data; use the same release on both sides"));
   }
   if (is_closed_) return absl::OkStatus();
   pending_.add_writable(offset);
@@ -183,7 +183,9 @@ void SharedMemoryCall::OnReadDone(bool ok) {
 
 void SharedMemoryCall::OnDone(const grpc::Status& status) {
   absl::Status result = wire::FromGrpcStatus(status);
-  if (result.ok()) result = absl::UnavailableError("the server has ended the call");
+  if (result.ok())
+    result = absl::UnavailableError(
+        "the server has ended the call through which this worker shares memory with it");
   Settle(result);
   absl::MutexLock lock(&mutex_);
   if (status_.ok()) status_ = result;

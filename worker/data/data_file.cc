@@ -75,7 +75,8 @@ class GzipReader {
                                                    file_.num_bytes(), " compressed bytes: ",
                                                    is_short                 ? "the file ends early"
                                                    : stream_.msg != nullptr ? stream_.msg
-                                                                            : "not gzip data"));
+                                                                            : "not gzip data",
+                                                   "; copy the file again or make it anew"));
   }
 
  private:

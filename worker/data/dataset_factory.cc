@@ -87,8 +87,9 @@ class DatasetMaker {
       TokenCorpus corpus = *text;
       if (spec.vocabulary > kBytesAsTokens) {
         corpus.notes.push_back(
-            absl::StrCat("bytes are only ", kBytesAsTokens, " of the model's ", spec.vocabulary,
-                         " tokens; to use the model's tokenizer, give files of tokens"));
+            absl::StrCat("text uses only ", kBytesAsTokens, " of the model's ", spec.vocabulary,
+                         " tokens, because each byte is a token; to use the model's tokenizer, "
+                         "give files of tokens"));
       }
       return MakeWindowDataset(std::move(corpus), TokenWidth::kOneByte, cut, stop_requested_);
     }

@@ -39,8 +39,9 @@ absl::StatusOr<std::vector<int64_t>> ParseWords(const std::string& path,
                                                 absl::Span<const uint8_t> start, uint32_t magic,
                                                 int64_t header_bytes) {
   if (static_cast<int64_t>(start.size()) < header_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": ends at offset ", start.size(), " inside its header of ", header_bytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ends at offset ", start.size(),
+                                                   " inside its header of ", header_bytes, " bytes",
+                                                   "; copy the file again"));
   }
   std::vector<int64_t> words;
   for (int64_t at = 0; at < header_bytes; at += 4) {
@@ -49,8 +50,9 @@ absl::StatusOr<std::vector<int64_t>> ParseWords(const std::string& path,
   }
   if (words[0] != magic) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: magic number 0x%08x at offset 0, expected 0x%08x (IDX, unsigned bytes)", path,
-        words[0], magic));
+        "%s: magic number 0x%08x at offset 0, expected 0x%08x (IDX, unsigned bytes); give the "
+        "file of this name from a data set in the format of MNIST",
+        path, words[0], magic));
   }
   words.erase(words.begin());
   return words;
@@ -77,7 +79,8 @@ absl::StatusOr<IdxHeader> ParseImagesHeader(const std::string& path,
   if (is_side(header.shape.height) && is_side(header.shape.width)) return header;
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": images of ", header.shape.height, "x", header.shape.width,
-                   " pixels at offset 8, expected sides of 1 to ", kMaxImageSide));
+                   " pixels at offset 8, expected sides of 1 to ", kMaxImageSide,
+                   " pixels; copy the file again, or give smaller images"));
 }
 
 absl::StatusOr<IdxHeader> ParseLabelsHeader(const std::string& path,
@@ -119,7 +122,8 @@ absl::StatusOr<IdxFile> OpenPart(const std::string& folder, const std::string& n
     return absl::InvalidArgumentError(
         absl::StrCat(part.file->path(), ": the header at offset 4 says ", part.header.num_entries,
                      " entries, which need ", part.header.FileBytes(), " bytes, but the file ",
-                     num_bytes < part.header.FileBytes() ? "ends at offset " : "has ", num_bytes));
+                     num_bytes < part.header.FileBytes() ? "ends at offset " : "has ", num_bytes,
+                     "; copy the file again"));
   }
   corpus->files.push_back(part.file);
   return part;
@@ -165,7 +169,8 @@ absl::StatusOr<ImageCorpus> OpenIdx(const std::string& folder) {
   if (heldout_shape != corpus.shape) {
     return absl::InvalidArgumentError(
         absl::StrCat(heldout.images->path(), ": images are ", heldout_shape.ToString(),
-                     " at offset 8, but ", train.images->path(), " has ", corpus.shape.ToString()));
+                     " at offset 8, but ", train.images->path(), " has ", corpus.shape.ToString(),
+                     "; take both files from the same data set"));
   }
   corpus.train.push_back(std::move(train));
   corpus.heldout.push_back(std::move(heldout));

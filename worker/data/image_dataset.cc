@@ -38,7 +38,8 @@ absl::Status CheckLabels(const ImageFile& file, const ImageInput& input) {
     return absl::InvalidArgumentError(absl::StrCat(
         places.file->path(), ": label ", file.labels[i], " at offset ",
         places.offset + i * places.stride, ", but ", params::ModelInWords(input.model_name),
-        " has ", input.num_classes, " classes (0 to ", input.num_classes - 1, ")"));
+        " has ", input.num_classes, " classes (0 to ", input.num_classes - 1,
+        "); use a model with more classes, or correct the label"));
   }
   return absl::OkStatus();
 }
@@ -60,7 +61,9 @@ class ImageDataset : public Dataset {
     if (num_train_ == 0 || num_heldout_ == 0) {
       return absl::InvalidArgumentError(absl::StrCat("empty corpus: ", corpus_->format,
                                                      " data has ", num_train_, " training and ",
-                                                     num_heldout_, " held-out images"));
+                                                     num_heldout_,
+                                                     " held-out images, but both need at least 1; "
+                                                     "give other data"));
     }
     RETURN_IF_ERROR(CheckShape(*corpus_, input));
     for (const ImageFile& file : corpus_->train) RETURN_IF_ERROR(CheckLabels(file, input));
@@ -121,8 +124,8 @@ class ImageDataset : public Dataset {
   absl::Status CopyImage(const std::vector<ImageFile>& files, int64_t index, int64_t limit,
                          size_t row, HostBatch* batch) const {
     if (index < 0 || index >= limit) {
-      return absl::OutOfRangeError(
-          absl::StrCat("image ", index, " was asked for, but the number of images is ", limit));
+      return absl::OutOfRangeError(absl::StrCat("this worker was to read image ", index,
+                                                ", but its data has only ", limit, " images"));
     }
     auto file = files.begin();
     while (index >= file->num_images()) {

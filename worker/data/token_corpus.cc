@@ -138,9 +138,9 @@ absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& r
   if (split.ignored.has_value()) {
     corpus->notes.push_back(
         absl::StrCat(names[split.ignored->example],
-                     " is used for training. File names count only if all files have ",
-                     "names such as train, val, dev or test, and ",
-                     names[split.ignored->because_of], " has not"));
+                     " is used for training, whatever its name says. Names decide what is ",
+                     "held out only if every file has a name such as train, val, dev or test. ",
+                     names[split.ignored->because_of], " has no such name"));
   }
   // If some files are held out or left out by name, an empty file with a part is an error. All
   // other empty files are left out.

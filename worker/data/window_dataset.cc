@@ -101,8 +101,8 @@ class WindowDataset : public Dataset {
   absl::Status Validate(StopRequested stop_requested) {
     const int64_t window = cut_.context + 1;
     if (train_.num_tokens() + heldout_.num_tokens() == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("empty corpus: ", NameOfFiles(), " holds 0 ", corpus_.format, " tokens"));
+      return absl::InvalidArgumentError(absl::StrCat("empty corpus: ", NameOfFiles(), " holds 0 ",
+                                                     corpus_.format, " tokens; give other data"));
     }
     if (train_.num_tokens() < window || heldout_.num_tokens() < window) {
       return absl::InvalidArgumentError(
@@ -231,8 +231,8 @@ class WindowDataset : public Dataset {
 
   absl::Status CheckIndex(const char* part, int64_t index, int64_t limit) const {
     if (index >= 0 && index < limit) return absl::OkStatus();
-    return absl::OutOfRangeError(absl::StrCat(
-        part, " sample ", index, " was asked for, but the number of samples is ", limit));
+    return absl::OutOfRangeError(absl::StrCat("this worker was to read ", part, " sample ", index,
+                                              ", but its data has only ", limit, " samples"));
   }
 
   absl::Status CopyWindow(const TokenStream& stream, int64_t begin, size_t row,

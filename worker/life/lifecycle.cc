@@ -301,8 +301,8 @@ absl::Status Lifecycle::OutcomeOfStop(const absl::Status& left) const {
   if (unsent_report_.has_value() && !left.ok()) {
     return absl::DeadlineExceededError(absl::StrCat(
         "stopped on request, but the coordinator has not accepted the report of round ",
-        unsent_report_->round.value(), ", although the servers have its contribution (",
-        left.message(), ")"));
+        unsent_report_->round.value(),
+        ", although the servers have the contribution of that round (", left.message(), ")"));
   }
   return absl::OkStatus();
 }

@@ -47,7 +47,7 @@ absl::Status AwsNotice::TakeToken() {
                            .headers = {{"X-aws-ec2-metadata-token-ttl-seconds", kTokenSeconds}}}));
   const std::string token(absl::StripAsciiWhitespace(answer.body));
   if (answer.status != 200 || !IsToken(token)) {
-    return absl::UnavailableError(absl::StrCat("it answers ", answer.status,
+    return absl::UnavailableError(absl::StrCat("the source answers ", answer.status,
                                                " to the request for a token, but sends no token"));
   }
   token_ = token;
@@ -69,11 +69,11 @@ absl::StatusOr<std::optional<std::string>> AwsNotice::Look() {
   }
   if (answer.status == 404) return std::nullopt;
   if (answer.status == 200) {
-    return absl::StrCat("notice of EC2: ", ActionIn(answer.body), " of this spot machine");
+    return absl::StrCat("notice from EC2: ", ActionIn(answer.body), " of this spot machine");
   }
   if (answer.status == kUnauthorized) token_.clear();
   return absl::UnavailableError(absl::StrCat(
-      "it answers ", answer.status,
+      "the source answers ", answer.status,
       " to the request for spot/instance-action; 200 means a notice, and 404 means no notice"));
 }
 

@@ -37,8 +37,8 @@ absl::StatusOr<std::string> AzureNotice::Get(absl::string_view path) {
                                                  .path = absl::StrCat("/metadata/", path),
                                                  .headers = {{"Metadata", "true"}}}));
   if (answer.status != 200) {
-    return absl::UnavailableError(
-        absl::StrCat("it answers ", answer.status, " to the request for ", path));
+    return absl::UnavailableError(absl::StrCat("the source answers ", answer.status,
+                                               " to the request for ", path, "; 200 was expected"));
   }
   return std::move(answer.body);
 }
@@ -48,7 +48,8 @@ absl::StatusOr<std::optional<std::string>> AzureNotice::Look() {
     ASSIGN_OR_RETURN(const std::string name,
                      Get("instance/compute/name?api-version=2021-02-01&format=text"));
     name_ = std::string(absl::StripAsciiWhitespace(name));
-    if (name_.empty()) return absl::UnavailableError("it does not give this machine's name");
+    if (name_.empty())
+      return absl::UnavailableError("the source does not give this machine's name");
   }
   ASSIGN_OR_RETURN(const std::string body, Get("scheduledevents?api-version=2020-07-01"));
   ASSIGN_OR_RETURN(const Json json, ParseJson(body, kLimits));
@@ -56,7 +57,7 @@ absl::StatusOr<std::optional<std::string>> AzureNotice::Look() {
   for (const Json& event : *events) {
     ASSIGN_OR_RETURN(const std::string type, GetString(event, "EventType"));
     if (std::find(kEndings.begin(), kEndings.end(), type) == kEndings.end()) continue;
-    if (IsAbout(event, name_)) return absl::StrCat("notice of Azure: ", type, " of this machine");
+    if (IsAbout(event, name_)) return absl::StrCat("notice from Azure: ", type, " of this machine");
   }
   return std::nullopt;
 }

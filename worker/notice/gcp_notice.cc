@@ -24,12 +24,12 @@ absl::StatusOr<std::optional<std::string>> GcpNotice::Look() {
                            .headers = {{"Metadata-Flavor", "Google"}}}));
   const absl::string_view word = absl::StripAsciiWhitespace(answer.body);
   if (answer.status == 200 && word == "TRUE") {
-    return "notice of Compute Engine: this machine is preempted";
+    return "notice from Compute Engine: this machine is preempted";
   }
   if (answer.status == 200 && word == "FALSE") return std::nullopt;
   return absl::UnavailableError(
-      absl::StrCat("it answers ", answer.status, " '", PeerText(word, kShownBytes),
-                   "' to the request for instance/preempted; it must be TRUE or FALSE"));
+      absl::StrCat("the source answers ", answer.status, " '", PeerText(word, kShownBytes),
+                   "' to the request for instance/preempted; TRUE or FALSE was expected"));
 }
 
 }  // namespace lodestar::notice

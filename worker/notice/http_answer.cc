@@ -52,8 +52,9 @@ absl::StatusOr<std::string> JoinChunks(absl::string_view rest) {
     const absl::string_view number = line.substr(0, line.find_first_of("; \t"));
     uint32_t size = 0;
     if (number.empty() || !absl::SimpleHexAtoi(number, &size)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the answer has a chunk of size '", PeerText(number, kShownBytes), "'"));
+      return absl::InvalidArgumentError(absl::StrCat("the answer has a chunk of size '",
+                                                     PeerText(number, kShownBytes),
+                                                     "', which is not a hexadecimal number"));
     }
     rest.remove_prefix(line_end + 2);
     if (size == 0) return body;
@@ -95,8 +96,9 @@ absl::Status HttpAnswerReader::ReadHeader() {
     const absl::string_view value = absl::StripAsciiWhitespace(field.second);
     if (absl::EqualsIgnoreCase(field.first, "transfer-encoding")) {
       if (!absl::EqualsIgnoreCase(value, "chunked")) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the answer has transfer encoding '", PeerText(value, kShownBytes), "'"));
+        return absl::InvalidArgumentError(absl::StrCat("the answer has transfer encoding '",
+                                                       PeerText(value, kShownBytes),
+                                                       "', but only chunked can be read"));
       }
       is_chunked_ = true;
     }

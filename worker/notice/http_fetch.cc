@@ -50,7 +50,7 @@ absl::Status Await(const Socket& socket, short events, absl::Time deadline) {
   while (true) {
     const absl::Duration left = deadline - Clock::Real().Now();
     if (left <= absl::ZeroDuration())
-      return absl::DeadlineExceededError("it did not answer in time");
+      return absl::DeadlineExceededError("the source did not answer in time");
     pollfd waited = {socket.get(), events, 0};
     // Adds a millisecond. Otherwise a time below a millisecond would be rounded down to 0.
     const int count =
@@ -85,10 +85,10 @@ absl::StatusOr<Socket> Connect(const HttpRequest& request, absl::Time deadline) 
       getaddrinfo(request.host.c_str(), absl::StrCat(request.port).c_str(), &hints, &found);
   if (error != 0) {
     return absl::UnavailableError(
-        absl::StrCat("its host name cannot be resolved: ", gai_strerror(error)));
+        absl::StrCat("the source's host name cannot be resolved: ", gai_strerror(error)));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
-  absl::Status last = absl::UnavailableError("its host name has no IP address");
+  absl::Status last = absl::UnavailableError("the source's host name has no IP address");
   for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
     absl::StatusOr<Socket> socket = ConnectTo(*address, deadline);
     if (socket.ok()) return socket;

@@ -74,8 +74,8 @@ TEST_F(NoticeSourceTest, AnAddressIsANoticeOnceItAnswers200) {
   EXPECT_EQ(Look({{404, "no"}}), "none");
   EXPECT_THAT(asked_, ElementsAre("GET example.com/going"));
   EXPECT_EQ(Look({{204, ""}}), "none");
-  EXPECT_THAT(Look({{302, ""}}), HasSubstr("error: it answers 302"));
-  EXPECT_THAT(Look({{500, ""}}), HasSubstr("error: it answers 500"));
+  EXPECT_THAT(Look({{302, ""}}), HasSubstr("error: the source answers 302"));
+  EXPECT_THAT(Look({{500, ""}}), HasSubstr("error: the source answers 500"));
   EXPECT_EQ(Look({}), "error: away");
   EXPECT_EQ(Look({{200, ""}}), "notice: http://example.com:8080/going exists");
 }
@@ -89,8 +89,8 @@ TEST_F(NoticeSourceTest, Ec2IsAskedWithATokenThatIsTakenOnce) {
   EXPECT_EQ(Look({{404, ""}}), "none");
   EXPECT_THAT(headers_, ElementsAre("X-aws-ec2-metadata-token: tok=="));
   EXPECT_EQ(Look({{200, R"({"action": "terminate", "time": "2017-09-18T08:22:00Z"})"}}),
-            "notice of EC2: terminate of this spot machine");
-  EXPECT_EQ(Look({{200, "?"}}), "notice of EC2: interruption of this spot machine");
+            "notice from EC2: terminate of this spot machine");
+  EXPECT_EQ(Look({{200, "?"}}), "notice from EC2: interruption of this spot machine");
 }
 
 TEST_F(NoticeSourceTest, Ec2sTokenIsTakenAnewWhenItIsOver) {
@@ -99,7 +99,8 @@ TEST_F(NoticeSourceTest, Ec2sTokenIsTakenAnewWhenItIsOver) {
   EXPECT_EQ(Look({{401, ""}, {200, "two"}, {404, ""}}), "none");
   EXPECT_THAT(asked_, ElementsAre(kAction, kToken, kAction));
   EXPECT_EQ(headers_.back(), "X-aws-ec2-metadata-token: two");
-  EXPECT_THAT(Look({{401, ""}, {200, "three"}, {401, ""}}), HasSubstr("error: it answers 401"));
+  EXPECT_THAT(Look({{401, ""}, {200, "three"}, {401, ""}}),
+              HasSubstr("error: the source answers 401"));
   EXPECT_EQ(Look({{200, "four"}, {404, ""}}), "none");
 }
 
@@ -107,9 +108,9 @@ TEST_F(NoticeSourceTest, WhatIsNoTokenIsNoPartOfARequest) {
   Make("aws");
   for (const std::string& token :
        {std::string("a\r\nHost: b"), std::string("a b"), std::string(), std::string(2000, 'x')}) {
-    EXPECT_THAT(Look({{200, token}}), HasSubstr("error: it answers 200")) << token;
+    EXPECT_THAT(Look({{200, token}}), HasSubstr("error: the source answers 200")) << token;
   }
-  EXPECT_THAT(Look({{403, "t"}}), HasSubstr("error: it answers 403"));
+  EXPECT_THAT(Look({{403, "t"}}), HasSubstr("error: the source answers 403"));
   EXPECT_THAT(asked_, ElementsAre(kToken));
 }
 
@@ -119,9 +120,9 @@ TEST_F(NoticeSourceTest, ComputeEngineSaysTrueOrFalse) {
   EXPECT_THAT(asked_, ElementsAre("GET 169.254.169.254/computeMetadata/v1/instance/preempted"));
   EXPECT_THAT(headers_, ElementsAre("Metadata-Flavor: Google"));
   EXPECT_EQ(host_name_, "metadata.google.internal");
-  EXPECT_EQ(Look({{200, "TRUE\n"}}), "notice of Compute Engine: this machine is preempted");
-  EXPECT_THAT(Look({{200, "<html>"}}), HasSubstr("error: it answers 200 '<html>'"));
-  EXPECT_THAT(Look({{403, "TRUE"}}), HasSubstr("error: it answers 403"));
+  EXPECT_EQ(Look({{200, "TRUE\n"}}), "notice from Compute Engine: this machine is preempted");
+  EXPECT_THAT(Look({{200, "<html>"}}), HasSubstr("error: the source answers 200 '<html>'"));
+  EXPECT_THAT(Look({{403, "TRUE"}}), HasSubstr("error: the source answers 403"));
 }
 
 std::string Event(const std::string& type, const std::string& resource) {
@@ -146,15 +147,15 @@ TEST_F(NoticeSourceTest, AzureTellsOfEventsAndThoseThatEndThisMachineAreNotices)
   EXPECT_EQ(Look({{200, Events(Event("Preempt", "box_4"))}}), "none") << "of another machine";
   for (const std::string type : {"Preempt", "Terminate", "Redeploy", "Reboot"}) {
     EXPECT_EQ(Look({{200, Events(Event("Freeze", "box_3") + "," + Event(type, "Box_3"))}}),
-              absl::StrCat("notice of Azure: ", type, " of this machine"));
+              absl::StrCat("notice from Azure: ", type, " of this machine"));
   }
 }
 
 TEST_F(NoticeSourceTest, WhatAzureDoesNotSayIsTrouble) {
   Make("azure");
-  EXPECT_THAT(Look({{200, " "}}), HasSubstr("error: it does not give this machine's name"));
-  EXPECT_THAT(Look({{404, ""}}), HasSubstr("error: it answers 404"));
-  EXPECT_THAT(Look({{200, "a"}, {429, ""}}), HasSubstr("error: it answers 429"));
+  EXPECT_THAT(Look({{200, " "}}), HasSubstr("error: the source does not give this machine's name"));
+  EXPECT_THAT(Look({{404, ""}}), HasSubstr("error: the source answers 404"));
+  EXPECT_THAT(Look({{200, "a"}, {429, ""}}), HasSubstr("error: the source answers 429"));
   EXPECT_THAT(Look({{200, "{"}}), HasSubstr("error"));
   EXPECT_THAT(Look({{200, "{}"}}), HasSubstr("error"));
   EXPECT_THAT(Look({{200, R"({"Events": [3]})"}}), HasSubstr("error"));

@@ -73,9 +73,10 @@ absl::StatusOr<std::unique_ptr<EncodedContribution>> EncodedContribution::Create
   const absl::Status allocated =
       result->Allocate(ResidualBytes(job, vector.num_elements), RoomFor(job.push_encoding, layout));
   if (allocated.ok()) return result;
-  return absl::Status(allocated.code(), absl::StrCat("for contributions in --push_encoding=",
-                                                     params::EncodingName(job.push_encoding), ": ",
-                                                     allocated.message()));
+  return absl::Status(
+      allocated.code(),
+      absl::StrCat("there is no memory for contributions in --push_encoding=",
+                   params::EncodingName(job.push_encoding), ": ", allocated.message()));
 }
 
 absl::Status EncodedContribution::Allocate(int64_t residual_bytes, int64_t room) {

@@ -13,7 +13,8 @@ absl::Status CheckGrant(const messages::Grant& grant, const job::JobSpec& job,
   if (grant.num_heldout_samples > 0 && dataset.num_heldout_samples() == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("the grant of round ", grant.round.value(), " has ", grant.num_heldout_samples,
-                     " held-out samples to evaluate, but this worker's data set has none"));
+                     " held-out samples to evaluate, but this worker's data set has none; use the "
+                     "same release on both sides"));
   }
   if (grant.kind != messages::Grant::Kind::kTrain) return absl::OkStatus();
   const bool is_deferred = job::DefersContributions(job);

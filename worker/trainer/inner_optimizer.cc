@@ -90,7 +90,8 @@ absl::StatusOr<kernels::Buf> InnerOptimizer::StateInFp32(int index, size_t num_e
   const kernels::Buf& state = state_.at(index);
   LODESTAR_CHECK(static_cast<size_t>(state.num_elements) == num_elements);
   if (state.dtype == kernels::DType::kF32) return state;
-  return absl::UnimplementedError("this device keeps the state of the inner optimizer in fp64");
+  return absl::UnimplementedError(
+      "this device keeps the state of the inner optimizer in fp64, but only fp32 can be saved");
 }
 
 absl::Status InnerOptimizer::ReadState(int index, absl::Span<float> values) {

@@ -95,7 +95,8 @@ absl::StatusOr<InnerStateStore::Stored> InnerStateStore::Load() const {
   if (!file.ok()) return damaged(file.status().message());
   if ((*file)->file_bytes() != written->file.num_bytes ||
       (*file)->ComputeCrc32c() != written->file.crc32c) {
-    return damaged(absl::StrCat(vectors_path_, " does not belong to this record"));
+    return damaged(
+        absl::StrCat(vectors_path_, " is damaged, or was saved at another time than this record"));
   }
   Stored stored;
   stored.record = std::move(written->record);

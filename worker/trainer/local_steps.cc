@@ -83,7 +83,7 @@ void LocalSteps::TakeUpState(Round round) {
   const std::string text =
       absl::StrCat("the inner optimizer begins round ", round.value(), " without state: ",
                    absl::IsNotFound(taken) && deps_.inner_states != nullptr
-                       ? "no earlier process has saved it when it was stopped"
+                       ? "no earlier process saved a state for this worker's name"
                        : taken.message());
   if (absl::IsNotFound(taken)) return logging::LogInfo("{}", text);
   logging::LogWarn("{}", text);
@@ -158,7 +158,7 @@ absl::Status LocalSteps::Take(const Work& work, int step, messages::RoundReport*
 
 bool LocalSteps::IsLeft(const messages::Grant& grant, int step, const absl::Status& taken) const {
   if (!absl::IsCancelled(taken) || !deps_.stop_requested()) return false;
-  WindowEnd::TellCut(grant, step, "the program that computes has left");
+  WindowEnd::TellCut(grant, step, "the program that computes the steps has left");
   return true;
 }
 
@@ -195,7 +195,7 @@ absl::Status LocalSteps::Check(Round round) {
   if (!is_finite) {
     logging::LogWarn(
         "round {}: the local steps made weights or optimizer state NaN or Inf; the optimizer state "
-        "is reset",
+        "is reset. If this repeats, start the job with a lower --learning_rate",
         round);
   }
   return absl::OkStatus();

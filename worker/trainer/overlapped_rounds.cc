@@ -19,7 +19,9 @@ struct RegisteredPull {
 };
 
 absl::Status AbandonedError() {
-  return absl::CancelledError("the window of local steps was abandoned");
+  return absl::CancelledError(
+      "this worker gave up the local steps of its round, because its exchange with the servers "
+      "ended");
 }
 
 }  // namespace
@@ -157,7 +159,7 @@ absl::StatusOr<messages::RoundReport> OverlappedRounds::RunRound(const LifeConte
     progress_.reset();
   }
   report.compute += deps_.clock->Now() - start;
-  if (!computes) WindowEnd::TellCut(grant, 0, "it has not begun");
+  if (!computes) WindowEnd::TellCut(grant, 0, "no step of this round had begun");
   const absl::Time made = deps_.clock->Now();
   deps_.on_activity("push");
   ASSIGN_OR_RETURN(const std::vector<uint32_t> late, push->Deliver());

@@ -83,11 +83,13 @@ absl::StatusOr<std::optional<messages::RoundReport>> ResidualKeeper::TakeUp(
               residual.begin() + bucket.range.begin);
   }
   RETURN_IF_ERROR(residual_->SetResidual(record.server_incarnation, residual));
-  logging::LogInfo("continues with the residual of round {}, which {} of {} buckets have counted{}",
-                   record.header.round, num_counted, record.buckets.size(),
-                   job::DefersContributions(life.registration->job)
-                       ? "; the local steps since the last exchange of each part are lost"
-                       : "");
+  logging::LogInfo(
+      "continues with the residual of round {}, which {} of {} buckets on the servers have "
+      "counted{}",
+      record.header.round, num_counted, record.buckets.size(),
+      job::DefersContributions(life.registration->job)
+          ? "; the local steps since the last exchange of each part are lost"
+          : "");
   const bool is_of_this_life = record.life == life.registration->life;
   if (!is_of_this_life || record.header.round != round) return std::nullopt;
   return record.report;
@@ -133,7 +135,7 @@ absl::StatusOr<bool> ResidualKeeper::AskOfEndedLife(const LifeContext& life,
     if (absl::IsAborted(result.status())) return false;
     RETURN_IF_ERROR(life.Check());
     if (!retry.MayHelp(result.status())) return result.status();
-    retry.BackOff(result.status(), "the question which contributions were counted");
+    retry.BackOff(result.status(), "asking the servers which contributions they counted");
   }
 }
 

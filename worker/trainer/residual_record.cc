@@ -25,14 +25,16 @@ absl::Status CheckRecord(const ResidualRecord& record) {
   const messages::ContributionKind kind = record.header.kind;
   if (kind != messages::ContributionKind::kGradient &&
       kind != messages::ContributionKind::kPseudoGradient) {
-    return absl::InvalidArgumentError(absl::StrCat("kind is ", messages::ContributionKindName(kind),
-                                                   ", which leaves no residual"));
+    return absl::InvalidArgumentError(absl::StrCat("its kind is ",
+                                                   messages::ContributionKindName(kind),
+                                                   ", but only a gradient or pseudo_gradient "
+                                                   "leaves a residual"));
   }
   const size_t num_buckets = record.buckets.size();
   if (record.base_versions.size() != num_buckets || record.bucket_bytes.size() != num_buckets) {
-    return absl::InvalidArgumentError(absl::StrCat(num_buckets, " buckets, ",
-                                                   record.base_versions.size(), " versions, ",
-                                                   record.bucket_bytes.size(), " sizes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "it has ", num_buckets, " buckets, but ", record.base_versions.size(), " versions and ",
+        record.bucket_bytes.size(), " sizes, which must be as many"));
   }
   int64_t begin = 0;
   for (size_t i = 0; i < num_buckets; ++i) {
@@ -40,14 +42,15 @@ absl::Status CheckRecord(const ResidualRecord& record) {
     // Larger numbers than a vector can have are refused, so that the sums below cannot overflow.
     constexpr int64_t kMostElements = int64_t{1} << 48;
     if (range.begin != begin || range.end <= begin || range.end > kMostElements) {
-      return absl::InvalidArgumentError(absl::StrCat("bucket ", i, " is elements ", range.begin,
-                                                     "..", range.end, ", but must begin at ",
-                                                     begin));
+      return absl::InvalidArgumentError(absl::StrCat("bucket ", i, " has elements ", range.begin,
+                                                     "..", range.end,
+                                                     ", but must begin at element ", begin));
     }
     if (record.bucket_bytes[i] < 0 ||
         record.bucket_bytes[i] > params::EncodedBytes(params::Encoding::kFp32, range.size())) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "bucket ", i, " of ", range.size(), " elements has ", record.bucket_bytes[i], " bytes"));
+      return absl::InvalidArgumentError(absl::StrCat("bucket ", i, " of ", range.size(),
+                                                     " elements has ", record.bucket_bytes[i],
+                                                     " bytes, which do not fit"));
     }
     begin = range.end;
   }
@@ -161,25 +164,26 @@ absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text) {
 absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker_name,
                           const messages::Registration& registration) {
   if (record.worker_name != worker_name) {
-    return absl::FailedPreconditionError(absl::StrCat("it is of worker '", record.worker_name,
-                                                      "', but this worker is '", worker_name, "'"));
+    return absl::FailedPreconditionError(absl::StrCat("it is a residual of worker '",
+                                                      record.worker_name, "', but this worker is '",
+                                                      worker_name, "'"));
   }
   if (record.layout_hash != registration.layout().hash()) {
-    return absl::FailedPreconditionError(absl::StrCat("it is of another job, with layout ",
-                                                      record.layout_hash, ", but this job has ",
-                                                      registration.layout().hash()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("it is a residual of another job, with layout ", record.layout_hash,
+                     ", but this job has layout ", registration.layout().hash()));
   }
   if (record.encoding != registration.job.push_encoding) {
     return absl::FailedPreconditionError(
-        absl::StrCat("it is of --push_encoding=", params::EncodingText(record.encoding),
+        absl::StrCat("it was made with --push_encoding=", params::EncodingText(record.encoding),
                      ", but the job has ", params::EncodingText(registration.job.push_encoding)));
   }
   if (record.server_incarnation != registration.server_incarnation) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("it is of incarnation ", record.server_incarnation,
-                     " of the servers, which are now at ", registration.server_incarnation,
-                     ". They have started again from a checkpoint, perhaps without its rounds, or "
-                     "with another job"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "it is a residual of incarnation ", record.server_incarnation,
+        " of the servers, which are now at ", registration.server_incarnation,
+        ". The servers have started again, with another job or from a checkpoint that may "
+        "lack the rounds of this residual"));
   }
   // Servers whose disks were restored to an older state may have the same incarnation as before. In
   // that case the round of the record is too high for them.
@@ -187,10 +191,10 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
       registration.next_round > Round(0) && record.header.round >= registration.next_round;
   if (is_later || record.life.incarnation > registration.life.incarnation) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "it is of round ", record.header.round.value(), " in incarnation ",
+        "it is a residual of round ", record.header.round.value(), " in incarnation ",
         record.life.incarnation.value(), ", but the servers are at round ",
         registration.next_round.value(), " and incarnation ", registration.life.incarnation.value(),
-        " of this worker, so they have gone back"));
+        " of this worker; they have gone back to an older state"));
   }
   const bool is_cut_alike = std::equal(
       record.buckets.begin(), record.buckets.end(), registration.buckets().begin(),

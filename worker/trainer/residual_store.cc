@@ -97,7 +97,7 @@ absl::StatusOr<ResidualStore::Stored> ResidualStore::Load() {
   const int64_t wanted =
       2 * elements * static_cast<int64_t>(sizeof(float)) + stored.record.contribution_bytes();
   if (rest != wanted) {
-    return Damaged(path_, absl::StrCat("after its record there are ", rest, " bytes, but ",
+    return Damaged(path_, absl::StrCat(rest, " bytes follow its record, but the record's ",
                                        elements, " elements need ", wanted));
   }
   const uint8_t* at = bytes.data() + kPrefixBytes + length;

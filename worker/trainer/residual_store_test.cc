@@ -118,7 +118,7 @@ TEST(ResidualRecordTest, WhatIsOfAnotherJobSaysWhatDiffers) {
                                             "which are now at 9223372036854775809"));
   registration = SomeRegistration();
   registration.next_round = Round(12);
-  EXPECT_THAT(reason("w", registration), is("it is of round 12"));
+  EXPECT_THAT(reason("w", registration), is("it is a residual of round 12"));
   registration.next_round = Round(13);
   EXPECT_OK(reason("w", registration));
   registration.life.incarnation = Incarnation(SomeRecord().life.incarnation.value() - 1);

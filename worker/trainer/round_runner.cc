@@ -78,8 +78,8 @@ absl::StatusOr<std::optional<messages::RoundReport>> RoundRunner::SettleResidual
     lost_residual_rounds_ = static_cast<int64_t>(life.registration->rounds_completed);
     if (lost_residual_rounds_ > 0) {
       logging::LogWarn(
-          "error feedback is reset: {} rounds were completed under this worker's name, but this "
-          "process does not have their residual{}",
+          "error feedback is reset: this worker's name has completed {} rounds in an earlier "
+          "process, whose residual is not on this machine{}",
           lost_residual_rounds_,
           deps_.residuals == nullptr ? "; to keep it, give --state_dir and --name, and "
                                        "--keep_residuals=always if the job has no local steps"
