@@ -330,8 +330,8 @@ TEST_F(SharedMemoryTest, AWorkerSharesABoundedNumberOfRegionsOfBoundedSize) {
   for (int i = 0; i < 8; ++i)
     ASSERT_OK(Share(Describe(region), *open.emplace_back(new OpenRegion)));
   OpenRegion beyond;
-  EXPECT_THAT(Share(Describe(region), beyond),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("8 regions already")));
+  EXPECT_THAT(Share(Describe(region), beyond), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                        HasSubstr("8 regions of memory already")));
   v1::SharedMemoryRequest large = Describe(region);
   large.set_worker_id(2);
   large.set_bytes(uint64_t{1} << 31);

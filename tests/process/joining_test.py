@@ -340,7 +340,7 @@ class JoiningTest(JoiningTestCase):
     self.assert_turned_away("other", r"worker-other is for a start with --name=other", "--name=new",
                             here)
     self.assert_turned_away("lost_again", rf"worker lost was revoked at .*, and token {token} is "
-                            r"older; .*psctl token create --name=lost",
+                            r"older than that\. .*psctl token create --name=lost",
                             "--name=lost", join=join)
     # With its last machine, or where an operator says so, the token is over, too.
     self.assertIn(f"token {token}, with which it had joined, is revoked",

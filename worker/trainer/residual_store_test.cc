@@ -97,7 +97,7 @@ TEST(ResidualRecordTest, WhatCannotBeIsRefusedByName) {
   EXPECT_THAT(error("pseudo_gradient", "weights"), is("kind is weights"));
   EXPECT_THAT(error("\"life_secret\"", "\"nothing\""), is("life_secret"));
   EXPECT_THAT(error("\"bytes\":4", "\"bytes\":9"), is("has 9 bytes"));
-  EXPECT_THAT(error("\"begin\":2", "\"begin\":3"), is("expected from 2"));
+  EXPECT_THAT(error("\"begin\":2", "\"begin\":3"), is("must begin at element 2"));
   EXPECT_THAT(error("}", ""), is(""));
 }
 

@@ -142,7 +142,7 @@ class ShardedWorker:
                 lambda: self._worker().is_ready(for_job=True))
             self._take_settings(settings)
         if setting not in self._settings:
-            raise LodestarError("INVALID_ARGUMENT", f"the job has no setting {setting}")
+            raise LodestarError("INVALID_ARGUMENT", f"a job has no setting called {setting!r}")
         return self._settings[setting]
 
     @property
