@@ -48,8 +48,9 @@ std::shared_ptr<client::CancellableTransport> MakeTransport(
       logging::LogInfo("server of shard {}: device copies go straight into shared memory", shard);
     } else {
       logging::LogWarn(
-          "server of shard {}: device copies go through pinned memory, and the processor copies "
-          "from there to shared memory: {}",
+          "server of shard {}: device copies go through pinned memory, which is slower, because "
+          "the "
+          "device cannot use the shared memory itself: {}",
           shard, status.message());
     }
   };

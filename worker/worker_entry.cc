@@ -121,8 +121,8 @@ void WorkerCredentials::OnEnd(const absl::Status& outcome) const {
   wire::ThrowAwayCertificate(*entry_.files, outcome.message());
   logging::LogInfo(
       "the certificate in {} is not used any more, and the next start joins again with --join. If "
-      "this worker was revoked, give --join the join string that `psctl token create --name={}` "
-      "prints from now on",
+      "this worker was revoked, make a new join string with `psctl token create --name={}`, and "
+      "give it to --join",
       entry_.files->certificate, entry_.identity->name);
 }
 

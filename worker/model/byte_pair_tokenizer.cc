@@ -47,9 +47,9 @@ absl::Status BytePairTokenizer::AddTokens(const Config& config) {
     const std::string bytes = BytesOfLetters(text).value_or(text);
     const auto [entry, is_new] = bytes_.emplace(token, bytes);
     if (!is_new && entry->second != bytes) {
-      return absl::InvalidArgumentError(absl::StrCat("token ", token, " is both \"",
-                                                     PeerText(entry->second), "\" and \"",
-                                                     PeerText(bytes), "\""));
+      return absl::InvalidArgumentError(
+          absl::StrCat("token ", token, " is both \"", PeerText(entry->second), "\" and \"",
+                       PeerText(bytes), "\"; download the tokenizer again"));
     }
     if (text == kEndOfText) end_of_text_ = token;
     vocabulary_ = std::max(vocabulary_, int64_t{token} + 1);

@@ -26,7 +26,7 @@ def main():
     parser.add_argument("--data", required=True)
     parser.add_argument("--address", help="HOST:PORT of the server, or a join string")
     parser.add_argument("--name")
-    parser.add_argument("--out", help="for the state dict of the whole model")
+    parser.add_argument("--out", help="file for the state dict of the whole model")
     options = parser.parse_args()
     device = "cpu"
     if torch.cuda.is_available():

@@ -22,7 +22,7 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--address", help="HOST:PORT of the server, or a join string")
     parser.add_argument("--name")
-    parser.add_argument("--seed", type=int, default=1, help="of the order of samples: another on each worker")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the order of samples; give each worker another")
     options = parser.parse_args()
 
     def batch_of(samples):

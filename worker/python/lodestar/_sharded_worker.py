@@ -150,7 +150,8 @@ class ShardedWorker:
         """Of the worker, as rank 0 has told it with the job, or with the newest step."""
         if self._place is None:
             raise LodestarError("UNIMPLEMENTED" if self._settings else "FAILED_PRECONDITION",
-                                "the servers have not told this worker its index")
+                                "the servers have not told this worker its index; if they are "
+                                "of an earlier release, upgrade them")
         return self._place
 
     def _read_place(self) -> Optional[Place]:
@@ -264,7 +265,7 @@ class ShardedWorker:
         if len({rank.is_skipped for rank in told}) > 1:
             raise LodestarError("INTERNAL",
                                 "some ranks of this worker skipped the step, but other ranks made "
-                                "it")
+                                "it; make sure that all ranks skip the same steps")
         self._num_expected = max(rank.num_expected for rank in told)
         if any(rank.is_stopping for rank in told):
             self._wants_stop = True

@@ -321,7 +321,7 @@ def _check_bandwidth(flags: List[str]) -> Iterator[Finding]:
         size = os.path.getsize(path)
     text = f"{size / 1e6:.1f} MB of weights came in {seconds:.2f} s: {size / seconds / 1e6:.1f} MB/s"
     if size < 10_000_000:
-        text += ", too few to say much"
+        text += ". That is too little data for a reliable speed"
     elif seconds > 10:
         yield Finding("note",
                       f"{text}. A step of --mode=sync sends and receives that amount once each. "

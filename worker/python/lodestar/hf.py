@@ -17,10 +17,11 @@ class Callback(TrainerCallback):
 
         Trainer(model, arguments, train_dataset=..., callbacks=[lodestar.hf.Callback(lodestar.join())])
 
-    The Trainer goes over its own data, of which only the number of samples is counted: give each
-    worker other data, or another data seed. The Trainer's learning rates hold, and its max_steps are
-    their length. Where ps_server has a flag of the learning rate, the job's hold instead. The
-    Trainer stops when the job is done; give it more steps than the job has rounds. The model then has the weights of the job. Processes that the Trainer is started in (torchrun) are
+    The Trainer reads its own data in its own order. The servers know only the number of samples, so
+    give each worker different data, or a different data seed. The Trainer's learning rates hold,
+    unless ps_server was given a flag of the learning rate; the Trainer's max_steps is the length of
+    its schedule. The Trainer stops when the job is done, so give it more steps than the job has
+    rounds. The model then has the weights of the job. Processes that the Trainer is started in (torchrun) are
     not taken together: one process for each worker.
 
     The Trainer clips gradients by itself before they leave (max_grad_norm); 0 leaves that to

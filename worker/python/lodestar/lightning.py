@@ -20,10 +20,10 @@ class Callback(_LightningCallback):
 
         Trainer(callbacks=[lodestar.lightning.Callback(lodestar.join())], max_epochs=-1)
 
-    The Trainer goes over its own data, of which only the number of samples is counted: give each
-    worker other data, or another order. The module's learning rates hold, unless ps_server has a flag
-    of the learning rate. The Trainer stops when the job is done. One process with one device for each worker, and
-    automatic optimization.
+    The Trainer reads its own data in its own order. The servers know only the number of samples, so
+    give each worker different data, or another order. The module's learning rates hold, unless
+    ps_server was given a flag of the learning rate. The Trainer stops when the job is done. Each
+    worker needs one process with one device, and automatic optimization.
     """
 
     def __init__(self, session: Session) -> None:
