@@ -49,8 +49,7 @@ std::shared_ptr<client::CancellableTransport> MakeTransport(
     } else {
       logging::LogWarn(
           "server of shard {}: device copies go through pinned memory, which is slower, because "
-          "the "
-          "device cannot use the shared memory itself: {}",
+          "the device cannot use the shared memory itself: {}",
           shard, status.message());
     }
   };
