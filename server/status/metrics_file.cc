@@ -173,8 +173,7 @@ absl::StatusOr<MetricsFile::Change> MetricsFile::GoOnFrom(const coordinator::Res
   if (kept.last_round >= 0 && kept.last_round + 1 < there_again.value()) {
     change.text = absl::StrCat(
         file_.path(), " lacks rounds ", kept.last_round + 1, " to ", there_again.value() - 1,
-        ", because the server ended before it wrote their lines; training is "
-        "not affected");
+        ", because their lines were not written before the restart; training is not affected");
   }
   return change;
 }

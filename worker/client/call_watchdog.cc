@@ -157,7 +157,7 @@ void CallWatchdog::LookAtAll() {
           ended[entry.number] = absl::UnavailableError(absl::StrCat(
               "no data has moved for ", absl::FormatDuration(entry.watch.patience()),
               ", and the server does not know this call, so the network lost data; the worker "
-              "sends it again"));
+              "makes the call again"));
           break;
       }
     }
