@@ -12,9 +12,9 @@
 namespace lodestar::security {
 
 // Reads a secret file that a user has written. Only its owner may read or write it. There are two
-// exceptions. For the Secrets of a Kubernetes pod with fsGroup, a file of root may be readable for a
-// group of this process. For credentials of systemd, an access control list may let this user read
-// a file of root. Errors:
+// exceptions. For the Secrets of a Kubernetes pod with fsGroup, a file of root may be readable for
+// a group of this process. For credentials of systemd, an access control list may let this user
+// read a file of root. Errors:
 // - Those of the file.
 // - PermissionDenied with the remedy: others may read or write the file.
 // - InvalidArgument: it is longer than `max_bytes`, or not a regular file.
