@@ -70,7 +70,7 @@ ClusterWatch WatchOf(const ClusterClient& client, absl::Duration interval) {
 
 std::string AwayText(absl::Duration away) {
   return absl::StrCat("no answer for ", absl::FormatDuration(absl::Ceil(away, absl::Seconds(1))),
-                      "; psctl tries again");
+                      " from the server; psctl tries again");
 }
 
 // Returns true if the terminal can show more than ASCII.

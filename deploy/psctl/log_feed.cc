@@ -33,9 +33,9 @@ absl::StatusOr<std::string> LogFeed::Next() {
     absl::StrAppend(&text, TextOf(*page));
     has_more = has_begun_ && page->excerpt.has_more;
     if (has_more && page->log_id == log_id_ && page->excerpt.last_number <= query_.after) {
-      return absl::InternalError(absl::StrCat("the server says that its log continues after line ",
-                                              query_.after,
-                                              ", but sends no line; is it a server of Lodestar?"));
+      return absl::InternalError(absl::StrCat(
+          "the server says that its log has lines after line ", query_.after,
+          ", but it sent none of them. Check that --server is the address of a ps_server"));
     }
     has_more = has_more && text.size() < kMostBytes;
     has_begun_ = true;

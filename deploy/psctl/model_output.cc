@@ -110,8 +110,8 @@ absl::Status CheckSizes(const storage::SafetensorsContents& contents) {
     num_elements += tensor.num_elements;
   if (num_elements == layout.num_elements()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("its header announces ", num_elements, " weights, but its model '",
-                   PeerText(spec->name, kMaxNameBytes), "' has ", layout.num_elements()));
+      absl::StrCat("the header of the export announces ", num_elements, " weights, but its model '",
+                   PeerText(spec->name, kMaxNameBytes), "' needs ", layout.num_elements()));
 }
 
 // Checks that the disk of `path` has room for `num_bytes`.
@@ -232,9 +232,9 @@ absl::Status ModelWriter::Append(absl::string_view bytes) {
   num_bytes_ += static_cast<int64_t>(bytes.size());
   if (announced_bytes_ == 0) RETURN_IF_ERROR(ReadAnnouncement(bytes));
   if (announced_bytes_ != 0 && num_bytes_ > announced_bytes_) {
-    return absl::InvalidArgumentError(absl::StrCat("the server sent at least ", num_bytes_,
-                                                   " bytes, but the header announces ",
-                                                   announced_bytes_));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the server sent at least ", num_bytes_,
+                     " bytes, but the header of the export announces ", announced_bytes_));
   }
   return file_->Append(bytes);
 }

@@ -275,8 +275,10 @@ std::string TableText(const Plan& plan, const PlanOptions& options,
   absl::StrAppend(
       &text, "\n",
       Paragraph("",
-                "STEPS: local steps between two exchanges of the same parameters. UP, DOWN: of "
-                "a worker and round. LOSS: estimated, beside sync in fp32 after equal samples.",
+                "STEPS is the number of local steps between two exchanges of the same parameters. "
+                "UP and DOWN are what one worker sends and receives in a round. LOSS is the "
+                "estimated difference from the loss of sync in fp32 after the same number of "
+                "samples.",
                 columns));
   for (const plan::ExchangeOption* option : {plan.given.has_value() ? &*plan.given : nullptr,
                                              &plan.choice.options[plan.choice.chosen]}) {
@@ -285,8 +287,8 @@ std::string TableText(const Plan& plan, const PlanOptions& options,
                                      option->loss.reason, columns));
   }
   if (!plan.uncounted.empty()) {
-    absl::StrAppend(
-        &text, Paragraph("Without effect here: ", absl::StrJoin(plan.uncounted, ", "), columns));
+    absl::StrAppend(&text, Paragraph("Flags without effect on this forecast: ",
+                                     absl::StrJoin(plan.uncounted, ", "), columns));
   }
   absl::StrAppend(
       &text, "\n",

@@ -111,7 +111,8 @@ TEST(PlanCommandTest, ForecastsAJobThatIsGiven) {
   EXPECT_EQ(*GetInt64(given, "local_steps"), 40);
   EXPECT_THAT(FormatJson(given), HasSubstr("--fragments=4"));
   EXPECT_THAT(TextOf(options),
-              AllOf(HasSubstr("given"), HasSubstr("Without effect here: --weight_decay")));
+              AllOf(HasSubstr("given"),
+                    HasSubstr("Flags without effect on this forecast: --weight_decay")));
   options.job_flags = {"--mode=local_sgd", "--local_steps=40", "--push_encoding=topk",
                        "--topk=64",        "--topk_bits=2",    "--overlap_rounds"};
   EXPECT_THAT(TextOf(options), HasSubstr("--overlap_rounds=true"));

@@ -110,8 +110,8 @@ ABSL_FLAG(std::string, name, "",
           "has this name is replaced. Empty means any free name.");
 ABSL_FLAG(std::string, address, "",
           "HOST:PORT[,HOST:PORT...] at which other machines reach the coordinator. Empty means "
-          "the address that the coordinator gives. With launch --hosts, it is this machine's "
-          "HOST alone, and empty means its host name.");
+          "the address that the coordinator gives. With launch --hosts, give only the HOST of this "
+          "machine, without a port; there empty means the host name of this machine.");
 ABSL_FLAG(int, servers, 1, "Number of servers: 1 to 64 with launch, 1 to 256 with plan.");
 ABSL_FLAG(int, workers, 2, "Number of workers: 1 to 64 with launch, 1 to 4096 with plan.");
 ABSL_FLAG(int, threads, 1,
@@ -135,15 +135,17 @@ ABSL_FLAG(std::string, ssh, "ssh",
           "Program that runs a command on a host, with the arguments of ssh.");
 ABSL_FLAG(std::string, worker_program, "gpu_worker", "Name or path of gpu_worker on the hosts.");
 ABSL_FLAG(int, restart, 0,
-          "Number of times that a failed server or worker is started again, 0 to 1000. Only "
-          "exit codes from 128 on are retried, such as that of a lost connection. A restarted "
-          "server continues from what the launch has saved, whatever --resume says.");
+          "Number of times that a failed server or worker is started again, 0 to 1000. A "
+          "program is started again only if its exit code is 128 or more, for example after a "
+          "lost connection. A restarted server continues from what the launch has saved, whatever "
+          "--resume says.");
 ABSL_FLAG(lodestar::LocalPath, heldout_data, "", "Held-out data, as --heldout_data of gpu_worker.");
 ABSL_FLAG(std::string, data_format, "auto", "Format of the data, as --data_format of gpu_worker.");
 ABSL_FLAG(std::string, token_bytes, "auto", "Bytes per token, as --token_bytes of gpu_worker.");
 ABSL_FLAG(std::string, data_partition, "shared",
           "Whether workers share their data: shared or own, as --data_partition of gpu_worker. "
-          "With own, a job can continue with other data than it had.");
+          "With own, a job that continues from a checkpoint may use data that differ from its "
+          "earlier data.");
 ABSL_FLAG(lodestar::LocalPath, model, "model.safetensors",
           "Model: a checkpoint (round-...), a file that psctl export wrote, or a GPT-2 of "
           "Hugging Face (its folder or model.safetensors). With plan, it is a preset or a "
@@ -187,8 +189,8 @@ ABSL_FLAG(double, loss_budget, lodestar::plan::kMostLossPercent,
 ABSL_FLAG(int, max_local_steps, 500,
           "Maximum number of local steps between two exchanges, 2 to 100000.");
 ABSL_FLAG(int64_t, steps, 0,
-          "Number of steps of the whole job. 0 means many. In a short job, many local steps "
-          "leave few outer steps, which costs loss.");
+          "Number of steps of the whole job. 0 means that the job is long. In a short job, many "
+          "local steps leave few outer steps, which costs loss.");
 ABSL_FLAG(double, worker_threads, 1,
           "Speed at which a worker encodes and decodes, as a multiple of one thread of an AMD "
           "EPYC; 0.01 to 10000.");
@@ -282,7 +284,7 @@ absl::Status Watch(const ClusterClient& like, const ClusterWatch::Show& show) {
   watch.away = [last = std::string()](absl::string_view reason, absl::Duration away) mutable {
     const std::string why = reason == last ? "" : absl::StrCat(" (", reason, ")");
     last = std::string(reason);
-    std::fprintf(stderr, "no answer for %s; psctl tries again%s\n",
+    std::fprintf(stderr, "no answer for %s from the server; psctl tries again%s\n",
                  absl::FormatDuration(absl::Ceil(away, absl::Seconds(1))).c_str(), why.c_str());
     return true;
   };
@@ -850,7 +852,8 @@ std::vector<Command> Commands() {
                   "Exit code: 0 means that the job runs or is done. 131 means that it waits for\n"
                   "workers or servers, is paused, or one of several workers holds up a round. 3\n"
                   "means that it has failed, or that there was an alarm in the last ten minutes.\n"
-                  "129 means that no server answered, or not now; try again.\n",
+                  "129 means that no server answered, or that the server cannot answer yet. Try\n"
+                  "again.\n",
        .flags = ClientFlags({"json", "output", "watch"}),
        .run = WithClient(&StatusCommand)},
       {.name = "workers",
@@ -899,7 +902,8 @@ std::vector<Command> Commands() {
        .summary = "prints the address of the job's page",
        .details = "The page is that of ps_server --http. An http:// address works only on the\n"
                   "server's machine; from another machine, use ssh -L. If the job has\n"
-                  "certificates, the key behind # lets the page give orders. An https:// address\n"
+                  "certificates, the page can give orders only if the address has the key that is\n"
+                  "printed after #. An https:// address\n"
                   "asks for a certificate, or for a token as the password. Make the token with\n"
                   "psctl token create --role=viewer, or --role=operator to give orders.\n",
        .flags = ClientFlags({}),
@@ -936,10 +940,11 @@ std::vector<Command> Commands() {
        .form = "stop [--reason=TEXT]",
        .summary = "writes a last checkpoint and ends the job, workers and servers",
        .details =
-           "psctl waits until the job is saved, says where, and meanwhile prints what holds\n"
-           "it up. Workers have at most --stop_timeout of the server. The job ends even if\n"
-           "Ctrl-C ends psctl before. Exit code 3 means that the last checkpoint failed, or\n"
-           "that the server was ended before it (SIGTERM).\n",
+           "psctl waits until the job is saved and prints the path of the checkpoint. Until\n"
+           "then it prints what the job waits for. Workers have the time --stop_timeout of\n"
+           "ps_server to hand in their work. If Ctrl-C ends psctl first, the job still ends.\n"
+           "Exit code 3 means that the last checkpoint failed, or that SIGTERM ended the\n"
+           "server before that checkpoint.\n",
        .flags = ClientFlags({"reason"}),
        .run = WithClient(&StopCommand)},
       {.name = "pause",
@@ -1014,8 +1019,9 @@ std::vector<Command> Commands() {
            "Rounds continue without them. The workers learn the reason and end. The refusal\n"
            "survives a restart of the servers; psctl readmit lifts it. A worker with a\n"
            "certificate may return under another name of its certificate. --certificate\n"
-           "evicts all of these names. NAME may then be the certificate's own name, which\n"
-           "psctl readmit also takes. To end the certificate itself, use psctl revoke.\n",
+           "evicts all of these names. With this flag NAME may be the certificate's own\n"
+           "name; give psctl readmit the same name. To end the certificate itself, use\n"
+           "psctl revoke.\n",
        .flags = ClientFlags({"certificate", "reason"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&EvictCommand))},
@@ -1060,7 +1066,8 @@ std::vector<Command> Commands() {
            "(docs/howto/planning.md). With FLAGS of ps_server, that job is estimated as\n"
            "well, and the memory is that job's.\n"
            "Exit code: 0 means that there is a way, or that no network was given. 1 means\n"
-           "that no way keeps the bounds; the output says what would.\n",
+           "that no way reaches --utilisation within --loss_budget; the output says what\n"
+           "would help.\n",
        .flags =
            {"model",       "parameters",     "workers",        "servers",     "up",
             "down",        "server_up",      "server_down",    "rtt",         "step_ms",
@@ -1145,8 +1152,9 @@ std::string GeneralHelp(const std::vector<Command>& commands) {
       "  psctl help COMMAND\n      explains a command and its flags\n\n"
       "Exit code: 0 means done. 1 means refused or failed. 2 means a bad flag or\n"
       "command. 3 means that the job needs an operator (status), or that the last\n"
-      "checkpoint failed (stop). 129 means that no server answered, or not now; try\n"
-      "again. 131 means that the job waits (status). psctl help COMMAND has details.\n");
+      "checkpoint failed (stop). 129 means that no server answered, or that it\n"
+      "cannot answer yet; try again. 131 means that the job waits (status). psctl help\n"
+      "COMMAND has details.\n");
   return process::FormatHelp(usage, {{"Cluster", ClientFlags({})}});
 }
 
