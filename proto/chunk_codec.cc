@@ -426,7 +426,7 @@ absl::Status ChunkReader<Header>::ReadHeader() {
   }
   if (!HasPayload(header_)) {
     if (data_bytes_ == 0 && !is_shared()) return absl::OkStatus();
-    return Malformed("it is of a skipped step, and has data");
+    return Malformed("it says that its step was skipped, but it has data");
   }
   return CheckLength(data_bytes_);
 }
@@ -467,10 +467,10 @@ template <typename Header>
 absl::Status ChunkReader<Header>::BeginData() {
   uint64_t length = 0;
   if (!ReadLength(*input_, length)) return Malformed("the length of data is cut or broken");
-  if (is_shared()) return Malformed("it has data, and says that they are in shared memory");
+  if (is_shared()) return Malformed("it has data, but says that its data is in shared memory");
   const uint64_t left = message_.Length() - static_cast<uint64_t>(input_->CurrentPosition());
   if (length > left) {
-    return Malformed(absl::StrCat("data claims ", length, " bytes, ", left, " are there"));
+    return Malformed(absl::StrCat("it announces ", length, " bytes of data, but has ", left));
   }
   data_bytes_ = length;
   return absl::OkStatus();

@@ -207,8 +207,9 @@ TEST(ChunkCodecTest, AChunkOfASkippedStepHasNoData) {
   v1::PushChunk with_data = chunk;
   with_data.set_data("x");
   with_data.set_crc32c(0);
-  EXPECT_THAT(Parse(Buffer(with_data.SerializeAsString())),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("skipped step, and has data")));
+  EXPECT_THAT(
+      Parse(Buffer(with_data.SerializeAsString())),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step was skipped, but it has data")));
   v1::PushChunk with_place = chunk;
   with_place.set_shared_region(1);
   with_place.set_crc32c(0);

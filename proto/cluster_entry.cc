@@ -111,7 +111,8 @@ void TakeSharedFolder(const std::string& cluster, const std::string& leaf, secur
     return;
   }
   std::filesystem::create_directory_symlink(leaf, shared, error);
-  logging::LogInfo("the certificate in {} is that of this host from now on: {}", shared, own);
+  logging::LogInfo("the certificate in {} now belongs to this host alone; its folder is now {}",
+                   shared, own);
 }
 
 // A lock that keeps other processes from enrolling into the same folder while this object lives.
@@ -132,8 +133,9 @@ class EnrolmentLock {
       if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "lock", path);
       if (absl::Now() >= deadline) {
         return absl::UnavailableError(
-            absl::StrCat("another process enrols with this cluster, and holds ", path, " for ",
-                         absl::FormatDuration(timeout)));
+            absl::StrCat("another process enrols with this cluster, and has held the lock ", path,
+                         " for ", absl::FormatDuration(timeout),
+                         ". If that process hangs, end it, and start this program again"));
       }
       absl::SleepFor(kLockPause);
     }
@@ -311,10 +313,11 @@ std::vector<std::string> UselessLeftovers(const security::SecurityFlags& flags, 
       if (other == leaf && !is_there) {
         const absl::StatusOr<std::string> why = ReadWholeFile(ReasonPath(folder), kMaxReasonBytes);
         if (!why.ok()) continue;
-        leftovers.push_back(absl::StrCat("the one in ", folder, " was thrown away: ", *why));
-      } else if (other != leaf && is_there && IsLeafOf(role, other)) {
         leftovers.push_back(
-            absl::StrCat("the one in ", folder, " is for a start ", StartsOfLeaf(role, other)));
+            absl::StrCat("the certificate in ", folder, " was thrown away: ", *why));
+      } else if (other != leaf && is_there && IsLeafOf(role, other)) {
+        leftovers.push_back(absl::StrCat("the certificate in ", folder, " is for a start ",
+                                         StartsOfLeaf(role, other)));
       }
     }
   }
@@ -346,14 +349,14 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
     if (!facts.ok() || !kept.ok()) {
       reasons.push_back(std::string((facts.ok() ? kept.status() : facts.status()).message()));
     } else if (!certificate.empty() && !security::IsSignedBy(certificate, kept->authority)) {
-      reasons.push_back(absl::StrCat("the one in ", folder, " is for another cluster"));
+      reasons.push_back(absl::StrCat("the certificate in ", folder, " is for another cluster"));
     } else if (const absl::Status timely = CheckServerTimes(certificate, now);
                !certificate.empty() && !timely.ok()) {
       return timely;
     } else if (!IsHeld(facts)) {
       const security::Validity& validity = facts->validity;
       const bool is_early = now < validity.from;
-      reasons.push_back(absl::StrCat("the one in ", folder,
+      reasons.push_back(absl::StrCat("the certificate in ", folder,
                                      is_early                ? " begins only at "
                                      : validity.until <= now ? " has ended at "
                                                              : " ends within a minute, at ",
@@ -361,10 +364,10 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
                                      ", and it is ", UtcText(now),
                                      " by the clock of this machine"));
     } else if (chosen.has_value()) {
-      return absl::UnavailableError(
-          absl::StrCat("it is starting, or has no room, and does not say of which cluster it is: "
-                       "that of ",
-                       chosen->files->certificate, ", of ", files.certificate, " or of another"));
+      return absl::UnavailableError(absl::StrCat(
+          "the server there is starting or has no room, and does not show its cluster. "
+          "So it is not known whether it accepts the certificate ",
+          chosen->files->certificate, ", the certificate ", files.certificate, " or neither"));
     } else {
       RETURN_IF_ERROR(CheckRole(facts->identity, roles, files.certificate));
       chosen = ClusterEntry{
@@ -400,9 +403,9 @@ absl::StatusOr<ClusterEntry> EnterAt(const security::SecurityFlags& flags,
       if (CheckMayBePlain("", server, security::SecurityFlags()).ok()) continue;
       return absl::UnavailableError(
           absl::StrCat(address,
-                       " does not speak TLS, and plain text stays on this machine unless "
-                       "there is --insecure",
-                       server == address ? "" : absl::StrCat(": ", server, " is another one")));
+                       " does not speak TLS, and a connection to another machine may be plain text "
+                       "only with --insecure",
+                       server == address ? "" : absl::StrCat(": ", server, " is another machine")));
     }
     return ClusterEntry();
   }
@@ -412,8 +415,8 @@ absl::StatusOr<ClusterEntry> EnterAt(const security::SecurityFlags& flags,
   if (!absl::IsUnauthenticated(entry.status())) return entry;
   return absl::UnauthenticatedError(absl::StrCat(
       "the server at ", address,
-      " wants a certificate, and of those that are kept here for the role ",
-      security::RoleName(roles.front()), " none will do: ", entry.status().message(), "; give ",
+      " wants a certificate, and of the certificates that this machine keeps for the role ",
+      security::RoleName(roles.front()), " none can be used: ", entry.status().message(), "; give ",
       flags.join_flag, " with what `psctl token create --role=", security::RoleName(roles.front()),
       name.empty() ? "" : " --name=", name, "` prints on the coordinator's machine"));
 }
@@ -516,9 +519,9 @@ absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses
     if (place->IsLoopback()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "--", what, "=", address, " is another machine, and without ", flags.join_flag,
-        " the way there is plain text: give ", flags.join_flag,
-        " with what `psctl token create` prints there, certificates of your own (--tls_cert), or "
-        "--insecure if whoever is in between may read and change everything"));
+        " the connection to it is not encrypted. Give ", flags.join_flag,
+        " with what `psctl token create` prints there, or certificates of your own (--tls_cert). "
+        "Give --insecure only if everybody on the network may read and change everything"));
   }
   return absl::OkStatus();
 }
@@ -582,14 +585,14 @@ absl::Status CredentialRenewer::RenewOrEnrol() {
   if (absl::IsInvalidArgument(facts.status())) {
     why = std::string(facts.status().message());
   } else if (facts.ok() && facts->validity.until <= now) {
-    why = absl::StrCat("it has ended at ", UtcText(facts->validity.until), ", and it is ",
-                       UtcText(now), " by the clock of this machine");
+    why = absl::StrCat("the certificate has ended at ", UtcText(facts->validity.until),
+                       ", and it is ", UtcText(now), " by the clock of this machine");
   } else {
     return renewed;
   }
   if (enrol_again_ == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(why, "; start again with --join and what `psctl token create` prints"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        why, "; start this program again with --join and what `psctl token create` prints"));
   }
   absl::MutexLock lock(&renewal_);
   const absl::Status enrolled = enrol_again_();
@@ -626,7 +629,7 @@ void CredentialRenewer::Run() {
       continue;
     }
     if (absl::IsCancelled(renewed)) continue;
-    logging::LogWarn("the certificate in {} cannot be renewed yet: {}; trying again",
+    logging::LogWarn("the certificate in {} cannot be renewed yet: {}; this program tries again",
                      files_.certificate, renewed.message());
     pause = std::min(pause * 2, kLongestPause);
   }

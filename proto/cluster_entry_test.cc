@@ -351,7 +351,7 @@ TEST_F(KeptCertificatesTest, PlainTextIsForListsOfThisMachineOnly) {
                   .status(),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr(listener.address() + " does not speak TLS"),
-                             HasSubstr("192.0.2.1:1 is another one"))));
+                             HasSubstr("192.0.2.1:1 is another machine"))));
 }
 
 TEST_F(KeptCertificatesTest, AServerOfAnotherClusterDoesNotEndTheSearch) {

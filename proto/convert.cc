@@ -155,9 +155,10 @@ absl::StatusOr<params::Layout> FromProto(const v1::Layout& proto) {
   }
   ASSIGN_OR_RETURN(params::Layout layout, params::Layout::FromTensors(std::move(tensors)));
   if (!proto.hash().empty() && proto.hash() != layout.hash()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "layout: hash is given as ", PeerText(proto.hash(), kMaxHashBytes), " but its ",
-        proto.tensors_size(), " tensors have ", layout.hash(), "; compare versions of both sides"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout: the given hash is ", PeerText(proto.hash(), kMaxHashBytes),
+                     ", but its ", proto.tensors_size(), " tensors have the hash ", layout.hash(),
+                     "; use the same version on both sides"));
   }
   return layout;
 }

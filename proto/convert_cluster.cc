@@ -87,8 +87,8 @@ absl::Status CheckBuckets(const v1::RegisterReply& reply, const std::vector<para
     if (theirs.shard() != ours.shard || theirs.block() != ours.block ||
         theirs.begin() != ours.range.begin || theirs.end() != ours.range.end) {
       return absl::InvalidArgumentError(
-          absl::StrCat("bucket ", i, " is elements ", theirs.begin(), "..", theirs.end(),
-                       " for the server and ", ours.range.begin, "..", ours.range.end,
+          absl::StrCat("bucket ", i, " has elements ", theirs.begin(), "..", theirs.end(),
+                       " for the server, but ", ours.range.begin, "..", ours.range.end,
                        " for this worker; use the same version on both sides"));
     }
   }
@@ -298,7 +298,8 @@ absl::StatusOr<messages::Registration> FromProto(const v1::RegisterReply& reply)
   registration.heartbeat_interval = absl::Milliseconds(reply.heartbeat_ms());
   if (registration.heartbeat_interval <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("registration gives a heartbeat interval of ", reply.heartbeat_ms(), " ms"));
+        absl::StrCat("the server's reply gives a heartbeat interval of ", reply.heartbeat_ms(),
+                     " ms, but it must be more than 0; use the same version on both sides"));
   }
   ASSIGN_OR_RETURN(registration.job, FromProto(reply.job()));
   registration.needs_initial_weights = reply.needs_initial_weights();
@@ -482,7 +483,8 @@ absl::StatusOr<messages::Grant> FromProto(const v1::Grant& grant) {
     return absl::InvalidArgumentError(absl::StrCat(
         "grant of round ", grant.round(), " has ", grant.num_samples(), " samples from ",
         grant.first_sample(), ", ", grant.local_steps(), " local steps and ",
-        grant.learning_rates_size(), " learning rates, which do not fit each other"));
+        grant.learning_rates_size(),
+        " learning rates, which do not fit each other; use the same version on both sides"));
   }
   return result;
 }

@@ -111,7 +111,11 @@ class Connection {
         return SocketError("cannot receive");
       }
     }
-    if (got != wanted) return absl::InvalidArgumentError("this is no enrolment of this release");
+    if (got != wanted) {
+      return absl::InvalidArgumentError(
+          "the other side does not speak the enrolment of this release; use the same release on "
+          "both sides");
+    }
     return absl::OkStatus();
   }
 
@@ -140,13 +144,15 @@ class Connection {
     size_t size = 0;
     for (const char byte : length) size = size << 8 | static_cast<unsigned char>(byte);
     if (size > kMaxMessageBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("a message of ", size, " bytes; at most ",
-                                                     kMaxMessageBytes, " are allowed"));
+      return absl::InvalidArgumentError(absl::StrCat("the other side announces a message of ", size,
+                                                     " bytes; at most ", kMaxMessageBytes,
+                                                     " are allowed"));
     }
     std::string body(size, '\0');
     RETURN_IF_ERROR(ReceiveAll(body));
     if (message.ParseFromString(body)) return absl::OkStatus();
-    return absl::InvalidArgumentError("the message is damaged");
+    return absl::InvalidArgumentError(
+        "the message of the other side cannot be read; use the same release on both sides");
   }
 
   // Ends TLS properly, so that the other side gets all bytes before the connection closes.
@@ -255,24 +261,25 @@ absl::Status CheckPeer(SSL* ssl, const std::string& authority_sha256, absl::Time
   }
   if (authority == nullptr) {
     return absl::PermissionDeniedError(
-        "whoever answers there has another authority than the join string says: it is another "
-        "cluster, or somebody between here and there; the secret was not sent");
+        "the server that answers there has another authority than the join string says. Either it "
+        "belongs to another cluster, or a machine in between intercepts the connection; the secret "
+        "was not sent. Check the address, and ask for a new join string (psctl token create)");
   }
   X509* const server = sk_X509_value(chain, 0);
   RETURN_IF_ERROR(CheckServerTimes(security::PemOf(server), now));
   const absl::Status issued =
       security::CheckIssued(server, authority, X509_PURPOSE_SSL_SERVER, now);
   if (!issued.ok()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("whoever answers there is no server of that cluster (", issued.message(),
-                     "); the secret was not sent"));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "the program that answers there is no server of the cluster that the join string names (",
+        issued.message(), "); the secret was not sent"));
   }
   ASSIGN_OR_RETURN(const security::CertificateFacts facts,
                    security::FactsOf(security::PemOf(server)));
   if (facts.identity.role == security::Role::kServer) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat("whoever answers there is ",
-                                                  security::TextOf(facts.identity),
-                                                  ", and no server; the secret was not sent"));
+  return absl::PermissionDeniedError(absl::StrCat(
+      "the program that answers there has the certificate of ", security::TextOf(facts.identity),
+      ", which is no server; the secret was not sent"));
 }
 
 std::string HostName() {
@@ -322,7 +329,9 @@ absl::StatusOr<security::Credentials> EnrollAt(const std::string& address,
   credentials.authority = reply.authority();
   ASSIGN_OR_RETURN(const std::string fingerprint, security::FingerprintOf(credentials.authority));
   if (fingerprint != join.authority_sha256) {
-    return absl::PermissionDeniedError("the server has sent another authority than it has shown");
+    return absl::PermissionDeniedError(
+        "the server sent another authority than the one that it showed first, so its certificate "
+        "is not used");
   }
   RETURN_IF_ERROR(security::CheckKeyFits(credentials.certificate, credentials.key));
   return credentials;

@@ -36,9 +36,9 @@ absl::Status CheckCipherSuites(const std::string& value) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "GRPC_SSL_CIPHER_SUITES=", value, ": OpenSSL takes no cipher of it (",
+      "GRPC_SSL_CIPHER_SUITES=", value, ": OpenSSL knows no cipher of this list (",
       security::OpensslError(),
-      "), and no connection could be made; unset the variable, or set it to names of `openssl "
+      "), so no connection could be made; unset the variable, or set it to names of `openssl "
       "ciphers`"));
 }
 

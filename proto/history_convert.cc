@@ -12,7 +12,8 @@ absl::Status CheckColumn(absl::string_view curve, absl::string_view column, int 
                          int wanted) {
   if (length == wanted) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the history's ", curve, ".", column, " has ",
-                                                 length, " entries, and round has ", wanted));
+                                                 length, " entries, and round has ", wanted,
+                                                 "; use the same version on both sides"));
 }
 
 absl::Status CheckColumns(absl::string_view name, const v1::HistoryCurve& curve) {

@@ -110,23 +110,25 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (absl::StrContains(text, "http1.x") || absl::StrContains(text, "parsing HTTP/2")) {
     return absl::Status(native,
                         absl::StrCat(text,
-                                     "; what answers there is no ps_server: is the address, "
-                                     "and its port, right?"));
+                                     "; the program that answers there is no ps_server. Check "
+                                     "the address and its port"));
   }
   if (!text.empty()) return WithDetails(absl::Status(native, text), status.error_details());
   switch (RemedyFor(native)) {
     case Remedy::kReconnect:
       if (native == absl::StatusCode::kUnauthenticated) {
         return absl::UnauthenticatedError(
-            "the server does not know who calls: what shows it was damaged on its way, or is not "
-            "of this cluster");
+            "the server cannot identify this program: what identifies this program was damaged on "
+            "its way, or is of another cluster");
       }
       return absl::Status(
-          native, "the server does not know this call: it is no ps_server, or of another release");
+          native,
+          "the server does not know this call: it is no ps_server, or it is of another release. "
+          "Check the address, and use the same release on both sides");
     case Remedy::kGiveUp:
-      return absl::UnavailableError(absl::StrCat("no reason was given (", name, ")"));
+      return absl::UnavailableError(absl::StrCat("the server gave no reason (", name, ")"));
     default:
-      return absl::Status(native, absl::StrCat("no reason was given (", name, ")"));
+      return absl::Status(native, absl::StrCat("the server gave no reason (", name, ")"));
   }
 }
 

@@ -67,7 +67,7 @@ std::string LocalStepsText(const v1::JobSpec& job) {
     absl::StrAppend(&text, ", merged ", job.overlap_steps(),
                     job.overlap_steps() == 1 ? " step later" : " steps later");
     if (job.merge() == v1::MERGE_KIND_MIX) {
-      absl::StrAppend(&text, " by mixing ", job.merge_alpha(), " of their own");
+      absl::StrAppend(&text, " by mixing ", job.merge_alpha(), " of the worker's own weights");
     }
   }
   if (job.overlap_rounds()) absl::StrAppend(&text, ", overlapped rounds");
@@ -123,7 +123,7 @@ std::string ProgressText(const v1::ClusterStatus& status) {
     absl::StrAppend(&text, ", ETA ", FormatSeconds(status.eta_seconds()));
   }
   if (status.rounds_committed_short() > 0) {
-    absl::StrAppendFormat(&text, "; %d %s committed without everyone",
+    absl::StrAppendFormat(&text, "; %d %s committed without all workers",
                           status.rounds_committed_short(),
                           status.rounds_committed_short() == 1 ? "round" : "rounds");
   }
@@ -170,8 +170,9 @@ std::string MetricsText(const v1::ClusterStatus& status) {
     parts.push_back(absl::StrCat(absl::StrJoin(metrics, ", "), " in round ", round));
   }
   if (status.metrics_dropped() > 0) {
-    parts.push_back(
-        absl::StrCat(status.metrics_dropped(), " values were not finite, or of too many names"));
+    parts.push_back(absl::StrCat(
+        status.metrics_dropped(),
+        " values were dropped, because they were not finite, or there were too many names"));
   }
   return absl::StrJoin(parts, "; ");
 }
@@ -410,7 +411,7 @@ std::string ExportText(const v1::ExportSource& source, absl::string_view server)
   return absl::StrFormat("the weights of job %s at %s after %d%s rounds%s", source.model(), server,
                          source.round(),
                          is_within ? absl::StrCat(" of ", source.total_rounds()) : "",
-                         source.is_over() ? "" : ", or of later ones, as the job goes on");
+                         source.is_over() ? "" : ", or of later ones, because the job continues");
 }
 
 std::string StopText(const v1::StopReply& reply, absl::string_view server) {
@@ -433,9 +434,9 @@ std::string StartText(const v1::WorkerStatus& worker) {
 // residual of earlier rounds.
 std::string ResidualText(const v1::WorkerStatus& worker) {
   const uint64_t times = worker.residuals_lost();
-  return absl::StrCat("began without the residual of its rounds before",
+  return absl::StrCat("began without the residual of its earlier rounds",
                       times == 1 ? "" : absl::StrCat(", ", times, " times"),
-                      ": what encoding had lost of them is not made up for");
+                      ": the part of its contributions that encoding had left out is lost");
 }
 
 // Returns the speed of transfers in both directions and the round trip. A dash means not known.

@@ -94,7 +94,7 @@ TEST(StatusTextTest, TellsOfLocalStepsAndWhatOverlapsThem) {
   job.set_merge(v1::MERGE_KIND_MIX);
   job.set_merge_alpha(0.25);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
-              HasSubstr("merged 2 steps later by mixing 0.25 of their own, outer"));
+              HasSubstr("merged 2 steps later by mixing 0.25 of the worker's own weights, outer"));
   job.set_fragments(1);
   job.set_overlap_steps(0);
   job.set_overlap_rounds(true);
@@ -206,11 +206,11 @@ TEST(StatusTextTest, TellsWhatErrorFeedbackHasLost) {
   v1::ClusterStatus status = Training();
   EXPECT_THAT(WorkersText(status, kUnlimitedColumns), Not(HasSubstr("residual")));
   status.mutable_workers(1)->set_residuals_lost(1);
-  EXPECT_THAT(
-      WorkersText(status, kUnlimitedColumns),
-      HasSubstr("\nb  began without the residual of its rounds before: what encoding had "));
+  EXPECT_THAT(WorkersText(status, kUnlimitedColumns),
+              HasSubstr("\nb  began without the residual of its earlier rounds: the part of its "));
   status.mutable_workers(1)->set_residuals_lost(3);
-  EXPECT_THAT(WorkersText(status, kUnlimitedColumns), HasSubstr("rounds before, 3 times: what"));
+  EXPECT_THAT(WorkersText(status, kUnlimitedColumns),
+              HasSubstr("earlier rounds, 3 times: the part"));
 }
 
 TEST(StatusTextTest, FitsTheTerminalAndIsWholeInAPipe) {
@@ -308,7 +308,8 @@ TEST(StatusTextTest, MetricsOfProgramsAreByRound) {
                         "10\n"));
   status.set_metrics_dropped(3);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
-              HasSubstr("in round 10; 3 values were not finite, or of too many names\n"));
+              HasSubstr("in round 10; 3 values were dropped, because they were not finite, or "
+                        "there were too many names\n"));
 }
 
 TEST(StatusTextTest, SkippedStepsAreCountedWhereThereAreAny) {

@@ -44,10 +44,10 @@ std::string TlsDoubts(const security::Credentials& own, const security::Credenti
   // may be further certificates between the authority's and the program's.
   const bool may_have_others_between = !files.is_kept;
   if (!security::IsSignedBy(own.certificate, own.authority)) {
-    doubts.push_back(absl::StrCat(own_text, ", is not by an authority in ", files.authority,
-                                  may_have_others_between
-                                      ? ", nor does the file lead there by certificates in between"
-                                      : ""));
+    doubts.push_back(absl::StrCat(
+        own_text, ", is not signed by an authority in ", files.authority,
+        may_have_others_between ? ", and its file has no certificates in between that lead to one"
+                                : ""));
   }
   if (const absl::Status fits = security::CheckKeyFits(own.certificate, own.key); !fits.ok()) {
     doubts.push_back(absl::StrCat(own_text, ", is not for the key in ", files.key));
@@ -60,8 +60,8 @@ std::string TlsDoubts(const security::Credentials& own, const security::Credenti
     }
     if (!security::IsSignedBy(server, own.authority)) {
       doubts.push_back(absl::StrCat(
-          text, " is not by an authority in ", files.authority,
-          ": it is of another cluster, or of one that was made anew",
+          text, " is not signed by an authority in ", files.authority,
+          ": it is of another cluster, or this cluster has a new authority",
           may_have_others_between ? ", or the server's file lacks a certificate in between" : ""));
     }
   }

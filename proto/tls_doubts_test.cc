@@ -80,14 +80,15 @@ TEST_F(TlsDoubtsTest, AgeIsSaidOfBothSides) {
 TEST_F(TlsDoubtsTest, AuthoritiesThatDoNotFitAreSaid) {
   const security::CredentialFiles own = authority_.FilesFor(kWorker);
   const security::TestAuthority other;
-  EXPECT_THAT(Doubts(own, CertificateOf(other)),
-              AllOf(HasSubstr("the server at host:1 (server shard-0) is not by an authority in " +
-                              own.authority),
-                    Not(HasSubstr("worker box"))));
+  EXPECT_THAT(
+      Doubts(own, CertificateOf(other)),
+      AllOf(HasSubstr("the server at host:1 (server shard-0) is not signed by an authority in " +
+                      own.authority),
+            Not(HasSubstr("worker box"))));
   security::Credentials mixed = Read(own);
   mixed.certificate = Read(other.FilesFor(kWorker)).certificate;
   EXPECT_THAT(TlsDoubts(mixed, own, "host:1", CertificateOf(authority_), absl::Now()),
-              AllOf(HasSubstr("(worker box), is not by an authority in " + own.authority),
+              AllOf(HasSubstr("(worker box), is not signed by an authority in " + own.authority),
                     Not(HasSubstr("server"))));
 }
 
@@ -128,7 +129,7 @@ TEST_F(TlsDoubtsTest, TheFirstServerThatAnswersIsLookedAt) {
   };
   EXPECT_THAT(find(absl::StrCat("127.0.0.1:1,127.0.0.1:", port)),
               HasSubstr(absl::StrCat("the server at 127.0.0.1:", port,
-                                     " (server shard-0) is not by an authority in ")));
+                                     " (server shard-0) is not signed by an authority in ")));
   EXPECT_EQ(find(absl::StrCat("127.0.0.1:", plain_port)),
             absl::StrCat("the server at 127.0.0.1:", plain_port, " does not speak TLS"));
   EXPECT_EQ(find("127.0.0.1:1"), "");

@@ -102,11 +102,13 @@ class ServerVerifier final : public grpc::experimental::ExternalCertificateVerif
       const absl::StatusOr<security::Identity> peer = security::IdentityFromUri(View(uri));
       if (!peer.ok()) continue;
       if (peer->role == security::Role::kServer) return absl::OkStatus();
-      return absl::PermissionDeniedError(absl::StrCat(View(request.target_name()), " is ",
-                                                      security::TextOf(*peer), ", and no server"));
+      return absl::PermissionDeniedError(
+          absl::StrCat(View(request.target_name()), " has the certificate of ",
+                       security::TextOf(*peer), ", which is no server"));
     }
-    return absl::PermissionDeniedError(
-        absl::StrCat(View(request.target_name()), " has no identity in its certificate"));
+    return absl::PermissionDeniedError(absl::StrCat(
+        View(request.target_name()),
+        " has a certificate without a Lodestar identity; see docs/howto/own_certificates.md"));
   }
 
   const std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
@@ -125,7 +127,9 @@ class AccessProcessor final : public grpc::AuthMetadataProcessor {
     const absl::StatusOr<std::optional<security::Identity>> caller = CallerOf(*context);
     if (!caller.ok()) return ToGrpcStatus(caller.status());
     if (!caller->has_value()) {
-      return ToGrpcStatus(absl::UnauthenticatedError("the connection has no certificate"));
+      return ToGrpcStatus(
+          absl::UnauthenticatedError("the connection has no certificate; start the program that "
+                                     "connects with --join or --tls_cert"));
     }
     const auto method = metadata.find(kMethodKey);
     if (method == metadata.end()) {

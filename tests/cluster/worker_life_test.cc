@@ -290,10 +290,10 @@ TEST_F(WorkerLifeTest, AServerThatKnowsNoneOfItsCallsIsNone) {
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   worker::Worker::Config config;
   config.life.first_backoff = absl::Milliseconds(1);
-  EXPECT_THAT(
-      MakeWorker(absl::StrCat("127.0.0.1:", port), "astray", config)->Run(),
-      StatusIs(absl::StatusCode::kUnimplemented,
-               HasSubstr("does not know this call: it is no ps_server, or of another release")));
+  EXPECT_THAT(MakeWorker(absl::StrCat("127.0.0.1:", port), "astray", config)->Run(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("does not know this call: it is no ps_server, or it is of another "
+                                 "release")));
 }
 
 TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {

@@ -71,7 +71,7 @@ class Attempts:
   def all(self):
     return [
         ("no certificate", self.no_certificate, "connection is closed", "failed TLS handshakes"),
-        ("certificate of another authority", self.wrong_authority, "not by an authority",
+        ("certificate of another authority", self.wrong_authority, "not signed by an authority",
          "failed TLS handshakes"),
         ("certificate that has ended", self.expired, "ended|expired", "failed TLS handshakes"),
         ("certificate that was revoked", self.revoked, "was revoked at",

@@ -239,8 +239,8 @@ class JoiningTest(JoiningTestCase):
     box.wait_for_log("by the clock of this machine")
     self.assertRegex(box.log(),
                      rf"what may be wrong: the certificate of the server at 127.0.0.1:{self.port} "
-                     r"\(server server-0\) is not by an authority in \S+: it is of another cluster, "
-                     r"or of one that was made anew\. It is .* UTC by the clock")
+                     r"\(server server-0\) is not signed by an authority in \S+: it is of another cluster, "
+                     r"or this cluster has a new authority\. It is .* UTC by the clock")
     operator = self.operate("status", home="desk", join=viewer)
     self.assertEqual(operator.returncode, 129, operator.stderr)
     self.assertRegex(operator.stderr, r"psctl: what may be wrong: the certificate of the server")
@@ -372,7 +372,7 @@ class JoiningTest(JoiningTestCase):
     self.assertRegex(revoked.stderr, r"operator ann was revoked at .*\npsctl: the server does not accept the "
                      r"certificate in .*/certificate.pem any more. .*give it with --join")
     self.assertRegex(self.operate("identities", home="desk").stderr,
-                     r"wants a certificate, and .* none will do: the one in \S+ was thrown away: "
+                     r"wants a certificate, and .* none can be used: the certificate in \S+ was thrown away: "
                      r"operator ann was revoked at .*psctl token create --role=operator")
     again = self.operate("identities", home="desk", join=self.new_token("--role=operator"))
     self.assertEqual(again.returncode, 0, again.stderr)

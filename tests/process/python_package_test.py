@@ -297,7 +297,7 @@ class PythonPackageTest(ClusterTestCase):
     # Both have told of the same round, and one that it skips.
     self.assertEqual(self.metrics()[12]["metrics"], {"round": 12, "skips": 0.5})
     self.assertRegex(self.psctl("status").stdout,
-                     r"metrics +round 29, skips 0.5 in round 29; 60 values were not finite")
+                     r"metrics +round 29, skips 0.5 in round 29; 60 values were dropped")
     self.assertEqual(status["metrics"][1], {"name": "skips", "value": 0.5, "round": "29"})
     server.kill()
 

@@ -95,7 +95,7 @@ class ResidualTest(ClusterTestCase):
     self.assertFalse(self.train("killed", kills=1, mode="sync", lease="2s") == calm)
     self.assertIn("error feedback is reset", self.later_logs[0])
     self.assertEqual(int(self.last_row["residuals_lost"]), 1)
-    self.assertIn("began without the residual of its rounds before", self.last_text)
+    self.assertIn("began without the residual of its earlier rounds", self.last_text)
 
   def test_after_its_lease_the_servers_tell_what_was_counted(self):
     def await_expiry():
