@@ -141,8 +141,9 @@ absl::Status CertificateAuthority::LoadFiles() {
   ASSIGN_OR_RETURN(authority_.certificate, ReadWholeFile(CertificatePath(folder), kMaxKeyBytes));
   const absl::Status fits = security::CheckKeyFits(authority_.certificate, authority_.key);
   if (!fits.ok()) {
-    return absl::Status(fits.code(), absl::StrCat(CertificatePath(folder), " or ", KeyPath(folder),
-                                                  " beside it: ", fits.message()));
+    return absl::Status(fits.code(),
+                        absl::StrCat(CertificatePath(folder), " or ", KeyPath(folder),
+                                     " in the same folder is wrong: ", fits.message()));
   }
   ASSIGN_OR_RETURN(sha256_, security::FingerprintOf(authority_.certificate));
   ASSIGN_OR_RETURN(validity_, security::ValidityOf(authority_.certificate));

@@ -95,7 +95,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
     entry->round = checkpoints::WrittenRound(file_system, *entry);
     alarms.push_back(absl::StrCat("CHECKPOINT ", entry->path, " IS MISNAMED: its ",
                                   checkpoints::kManifestName, " says round ", entry->round.value(),
-                                  ", which is taken as right"));
+                                  ", and the server uses that round"));
   }
   // The sort is stable: if two checkpoints have the same round, the one with the correct name stays
   // first.
@@ -187,18 +187,18 @@ absl::Status CheckpointReader::ReadWritten(const std::string& state_name,
                                            absl::Span<float> out) const {
   if (range.begin < 0 || range.end > manifest_.layout.num_elements() ||
       range.size() != static_cast<int64_t>(out.size())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("elements ", range.begin, " to ", range.end, " into ", out.size(),
-                     " floats cannot be read; the number of elements of the checkpoint is ",
-                     manifest_.layout.num_elements()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot read elements ", range.begin, " to ", range.end, " into ", out.size(),
+        " floats; the number of elements of the checkpoint is ", manifest_.layout.num_elements()));
   }
   for (const std::unique_ptr<ShardData>& shard : shards_) {
     if (Overlap(shard->range, range) <= 0) continue;
     const storage::SafetensorsReader* const file =
         state_name.empty() ? shard->weights.get() : shard->optimizer.get();
     if (file == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(directory_, " has no optimizer state, but the job needs ", state_name));
+      return absl::InvalidArgumentError(absl::StrCat(
+          directory_, " has no optimizer state, but the job needs ", state_name,
+          ". Resume another checkpoint, or start only from the weights of this one (--init_from)"));
     }
     for (const params::TensorSlice& slice :
          params::SlicesOf(manifest_.layout, shard->range, state_name)) {
@@ -209,7 +209,7 @@ absl::Status CheckpointReader::ReadWritten(const std::string& state_name,
       if (static_cast<int64_t>(values.size()) != slice.range.size()) {
         return absl::DataLossError(absl::StrCat(file->path(), ": ", slice.name, " has ",
                                                 values.size(), " elements, but the layout says ",
-                                                slice.range.size()));
+                                                slice.range.size(), "; the file is damaged"));
       }
       std::memcpy(out.data() + (part.begin - range.begin),
                   values.data() + (part.begin - slice.range.begin), part.size() * sizeof(float));

@@ -217,7 +217,7 @@ absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes,
     if (change.flag == kModelFlag) {
       is_other_model = true;
       refused.push_back(absl::StrCat("model '", change.asked, "' contradicts '", change.saved,
-                                     "': ", change.effect));
+                                     "' of the checkpoint: ", change.effect));
       wanted.push_back(FlagFor(manifest));
       continue;
     }
@@ -230,7 +230,7 @@ absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes,
       continue;
     }
     refused.push_back(absl::StrCat("--", change.flag, "=", change.asked, " contradicts ",
-                                   change.saved, ": ", change.effect));
+                                   change.saved, " of the checkpoint: ", change.effect));
     wanted.push_back(absl::StrCat("--", change.flag, "=", change.saved));
   }
   if (refused.empty()) return absl::OkStatus();

@@ -109,7 +109,8 @@ FaultVerdict ClusterFaults::CountPoisoned(const sync::WorkerFault& fault, absl::
   const bool is_opposed = fault.kind == sync::WorkerFault::Kind::kOpposed;
   const std::string what = absl::StrCat(
       "worker '", name, "' sends contributions that ",
-      is_opposed ? "point against those of other workers; they are counted nevertheless"
+      is_opposed ? "point against those of other workers; they are counted as usual, so check "
+                   "its data and its device"
                  : "are far longer than those of other workers; they are counted as if they had "
                    "the usual length");
   if (is_opposed || verdict.times >= faults::DivergencePolicy::kPoisonAlarm) {
@@ -125,13 +126,15 @@ FaultVerdict ClusterFaults::Follow(const faults::SenderVerdict& verdict, WorkerI
   const std::string name = state_.NameOf(worker);
   const int limit = state_.faults.limits().poison_limit;
   if (verdict.kind == faults::SenderVerdict::Kind::kUndecided) {
-    Accuse(absl::StrCat("worker '", name, "' differs from the others in more than ", limit,
-                        " rounds (--poison_limit). It is not shut out, because at least half of "
-                        "the other workers have one certificate, '",
-                        verdict.leading_identity,
-                        "'. The numbers do not show which of the two is wrong: find out, and psctl "
-                        "revoke that certificate"),
-           text, now);
+    Accuse(
+        absl::StrCat("worker '", name, "' differs from the other workers in more than ", limit,
+                     " rounds (--poison_limit). It is not shut out, because at least half of "
+                     "the other workers have one certificate, '",
+                     verdict.leading_identity,
+                     "'. The numbers do not show whether this worker or those workers are wrong. "
+                     "Check the data and the devices of both, and run psctl revoke for the "
+                     "certificate that is wrong"),
+        text, now);
   }
   if (verdict.kind != faults::SenderVerdict::Kind::kShutOut) return {};
   const std::string reason =
@@ -204,10 +207,11 @@ void ClusterFaults::LookForEqualLosses(WorkerId worker, const messages::RoundRep
   const std::optional<WorkerId> other = state_.faults.OnLoss(worker, report.round, report.loss_sum);
   if (!other.has_value()) return;
   outbox_.RaiseAlarm(
-      absl::StrCat("workers '", state_.NameOf(*other), "' and '", state_.NameOf(worker),
-                   "' report equal losses round by round: they seem to train on the same samples. "
-                   "Give each worker its own, with ps.loader(DataLoader) or with ps.index in the "
-                   "seed"),
+      absl::StrCat(
+          "workers '", state_.NameOf(*other), "' and '", state_.NameOf(worker),
+          "' report equal losses round by round: they seem to train on the same samples. "
+          "Give each worker samples of its own, with ps.loader(DataLoader) or with ps.index in the "
+          "seed"),
       now);
 }
 

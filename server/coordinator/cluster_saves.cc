@@ -49,7 +49,7 @@ std::string JournalSuggestion(absl::Duration journal_time, absl::Duration usual_
 std::string NothingToSaveText(const ClusterState& state, absl::Time now) {
   if (state.saves()) return WaitingFor(state, now);
   return state.model.tuning().is_measuring() ? "the job was still measuring to choose its exchange "
-                                               "settings, and keeps nothing of that"
+                                               "settings, and steps of that time are not kept"
                                              : "no --checkpoint_dir";
 }
 
@@ -242,9 +242,9 @@ absl::Status ClusterSaves::OnFailed(absl::string_view directory, const absl::Sta
   outbox_.Do(DiscardTask{std::string(directory)});
   const checkpoints::FailedVerdict verdict = state_.checkpoints.OnFailed(directory, error, now);
   if (verdict == checkpoints::FailedVerdict::kOvertaken) {
-    outbox_.Tell(
-        absl::StrCat("checkpoint given up directory=", directory,
-                     ": the open round is complete now, and a new checkpoint with it is taken"));
+    outbox_.Tell(absl::StrCat("checkpoint given up directory=", directory,
+                              ": the round that was open then is complete now, so a new checkpoint "
+                              "with this round is written"));
     return absl::OkStatus();
   }
   // The alarm's text is the same for every round and try, so that a full disk causes one alarm and

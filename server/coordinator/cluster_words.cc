@@ -99,19 +99,19 @@ std::string LaterText(const shards::JournalFacts& facts, const shards::LaterKnow
       facts.newest.has_value() ? absl::StrCat("checkpoint ", facts.newest->path) : "";
   switch (later.kind) {
     case shards::LaterKnowledge::Kind::kShardRecord:
-      return absl::StrCat(shard, " follows record ", later.record, round);
+      return absl::StrCat(shard, " already knows record ", later.record, round);
     case shards::LaterKnowledge::Kind::kShardOtherJournal:
-      return absl::StrCat(shard, " follows record ", later.record,
+      return absl::StrCat(shard, " already knows record ", later.record,
                           is_damaged ? "" : " of another journal", round);
     case shards::LaterKnowledge::Kind::kShardRound:
       return absl::StrCat(shard, " has received contributions to round ", later.round);
     case shards::LaterKnowledge::Kind::kCheckpointRecord:
-      return absl::StrCat(checkpoint, " follows record ", later.record, round);
+      return absl::StrCat(checkpoint, " was made after record ", later.record, round);
     case shards::LaterKnowledge::Kind::kCheckpointOtherJournal:
-      return absl::StrCat(checkpoint, " says that the rounds from round ", later.round,
-                          " on are in ", is_damaged ? "the" : "another", " journal");
+      return absl::StrCat(checkpoint, " says that round ", later.round, " and later rounds are in ",
+                          is_damaged ? "the" : "another", " journal");
     case shards::LaterKnowledge::Kind::kMayBeInDamaged:
-      return "no checkpoint is known to have all of its rounds";
+      return "no checkpoint is known to have all rounds of that journal";
   }
   return "";
 }
@@ -762,7 +762,7 @@ std::string LearningRateHistoryText(const faults::FaultPolicy::Memory& faults) {
                                     faults.scale_by_operators));
   }
   if (parts.empty()) return "";
-  return absl::StrCat(" (", absl::StrJoin(parts, ", "), parts.size() == 2 ? " besides" : "", ")");
+  return absl::StrCat(" (", absl::StrJoin(parts, ", "), ")");
 }
 
 std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text) {
@@ -770,7 +770,7 @@ std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::st
   const int limit = state.faults.limits().nonfinite_limit;
   return absl::StrCat(
       text, "; ", times, " of ", limit, limit == 1 ? " time" : " times",
-      " in a row that a worker may send NaN or Inf (--nonfinite_limit)",
+      " in a row that --nonfinite_limit lets a worker send NaN or Inf",
       times < limit ? "" : ". The worker is refused until its process is started again");
 }
 
@@ -825,11 +825,11 @@ std::string HeldUpText(const ClusterState& state, const stragglers::Stall& stall
       worker, "other workers: ", what, ". It is dropped, and may join again in ",
       DurationText(absl::Ceil(*stall.rest, absl::Seconds(1))),
       stall.push.has_value()
-          ? ". Check its network path to the servers, and whether you started this process"
+          ? ". Check its network path to the servers, and that you know this process"
           : absl::StrCat(" with more time, up to --round_timeout=",
                          absl::FormatDuration(state.config.round_timeout),
                          ". Check whether its process hangs"),
-      ". If it is only slow, raise that flag");
+      ". If the worker is only slow, raise the flag that is named here");
 }
 
 absl::Duration WaitPatience(const ClusterState& state) {
@@ -1185,11 +1185,12 @@ std::string JournalLossText(const shards::JournalFacts& facts, const shards::Jou
 }
 
 absl::Status AcceptedOtherLoss(const shards::JournalFacts& facts, const shards::JournalLoss& loss) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "--accept_loss=", facts.accepted_loss->value(), " is not the round of this loss, which is ",
-      loss.round.value(), ": ", JournalLossReason(facts, loss), ". Nothing was changed. Bring the ",
-      facts.damage.empty() ? "newer journal" : "undamaged journal",
-      " back, or give --accept_loss=", loss.round.value()));
+  return absl::FailedPreconditionError(
+      absl::StrCat("--accept_loss=", facts.accepted_loss->value(),
+                   " is not the number of this loss, which is round ", loss.round.value(), ": ",
+                   JournalLossReason(facts, loss), ". Nothing was changed. Bring the ",
+                   facts.damage.empty() ? "newer journal" : "undamaged journal",
+                   " back, or give --accept_loss=", loss.round.value()));
 }
 
 std::string ReasonOfStop(int shard) {
@@ -1290,13 +1291,14 @@ absl::Status ModelRefusalStatus(const ClusterState& state,
 std::string MemberAlarmText(const ClusterState& state, const membership::MemberAlarm& alarm) {
   switch (alarm.kind) {
     case membership::MemberAlarm::Kind::kFormerStart:
-      return absl::StrCat("the job began at round 0, because --checkpoint_dir=", alarm.folder,
-                          " has no checkpoint. But worker '", alarm.worker,
-                          "' has contributed to round ", alarm.round.value(),
-                          " of an earlier job of servers at this address. To continue that job, "
-                          "stop this server and start it with the folder of that job. If this is a "
-                          "new job, end that worker, and start this server again with "
-                          "--resume=never, because this job has now taken over the worker's data");
+      return absl::StrCat(
+          "the job began at round 0, because --checkpoint_dir=", alarm.folder,
+          " has no checkpoint. But worker '", alarm.worker, "' has contributed to round ",
+          alarm.round.value(),
+          " of an earlier job of servers at this address. To continue that job, "
+          "stop this server and start it with the folder of that job. If this is a "
+          "new job, end that worker, and start this server again with "
+          "--resume=never, because the data of that worker are now part of this job");
     case membership::MemberAlarm::Kind::kOtherServers:
       if (alarm.is_one_of_many) {
         return "more workers have contributed to an earlier run that this run does not continue";
@@ -1321,9 +1323,10 @@ std::string MemberAlarmText(const ClusterState& state, const membership::MemberA
 }
 
 absl::Status LacksReportStatus(const ClusterState& state, Round round) {
-  return absl::AbortedError(absl::StrCat(
-      "the servers are at round ", state.rounds.ledger().next_round().value(),
-      " and do not know round ", round.value(), ", which they acknowledged to this worker"));
+  return absl::AbortedError(
+      absl::StrCat("the servers are at round ", state.rounds.ledger().next_round().value(),
+                   " and do not know round ", round.value(),
+                   ", which was acknowledged to this worker; the worker joins again"));
 }
 
 absl::Status ReportRefusal(const messages::RoundReport& report,
@@ -1338,7 +1341,7 @@ absl::Status ReportRefusal(const messages::RoundReport& report,
           absl::StrCat(subject, " has ", report.num_predictions, " predictions, ",
                        report.heldout_predictions, " held-out predictions, ",
                        report.heldout_correct, " of them correct; allowed are at most ",
-                       verdict.allowed, ", and at most as many correct ones as predictions"));
+                       verdict.allowed, ", and not more correct ones than predictions"));
     case rounds::ReportVerdict::Kind::kTooManySamples:
       return absl::InvalidArgumentError(absl::StrCat(
           subject, " has ", report.num_samples, " samples, ", report.num_predictions,
@@ -1365,7 +1368,8 @@ std::optional<absl::StatusOr<rounds::SiteOutcome>> OrderOutcomeOf(const ClusterS
     case rounds::OrderVerdict::Kind::kDone:
       return verdict.outcome;
     case rounds::OrderVerdict::Kind::kWithdrawn:
-      return absl::CancelledError("the order for this round was withdrawn");
+      return absl::CancelledError(
+          "the order for this round was withdrawn, or another order has replaced it");
     case rounds::OrderVerdict::Kind::kJobFailed:
       return state.ending.failure();
     case rounds::OrderVerdict::Kind::kNotHandedOut:

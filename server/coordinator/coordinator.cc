@@ -427,7 +427,8 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker) const {
     done.total_rounds = state_.rounds.ledger().total_rounds();
     done.loss = state_.rounds.progress().loss();
     done.has_failed = !state_.ending.failure().ok();
-    done.reason = is_over ? ReasonOfEnd() : "there is no work for this worker";
+    done.reason =
+        is_over ? ReasonOfEnd() : "this worker wants to leave, and has no work left to deliver";
     answer.grant = std::move(done);
   } else if (state_.is_ready()) {
     answer.grant = state_.rounds.Of(worker).grant();

@@ -371,10 +371,9 @@ TEST_F(CoordinatorDivergenceTest, WhatOperatorsMadeOfTheLearningRateIsNamedBesid
     Refuse(0, 0);
     const std::string order =
         absl::StrFormat("with the learning rate times %.4g by operators", 1e-6 / before);
-    EXPECT_THAT(
-        cluster_->observer().alarms.back(),
-        HasSubstr(rollbacks == 0 ? absl::StrCat(" (", order, ").")
-                                 : absl::StrCat(" (after 1 rollback, ", order, " besides).")));
+    EXPECT_THAT(cluster_->observer().alarms.back(),
+                HasSubstr(rollbacks == 0 ? absl::StrCat(" (", order, ").")
+                                         : absl::StrCat(" (after 1 rollback, ", order, ").")));
     workers_.clear();
   }
 }

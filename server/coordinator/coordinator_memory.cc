@@ -59,14 +59,14 @@ absl::Status CheckWhole(const CoordinatorMemory& memory) {
   const rounds::DataSets::Memory& data = memory.rounds.ledger.data;
   for (const auto& [worker, set] : data.set_of) {
     if (set >= data.sets.size()) {
-      return absl::DataLossError(
-          absl::StrCat("worker ", worker.value(), " has data set ", set, " of ", data.sets.size()));
+      return absl::DataLossError(absl::StrCat("worker ", worker.value(), " has data set ", set,
+                                              ", but the record has only ", data.sets.size()));
     }
   }
   for (const membership::WorkerRecord& record : memory.membership.table.workers) {
     const bool lacks_desk = record.is_alive() && !memory.desks.contains(record.id);
     if (lacks_desk || (record.is_member() && !data.set_of.contains(record.id))) {
-      return absl::DataLossError(absl::StrCat("the record has no ",
+      return absl::DataLossError(absl::StrCat("the record lacks the ",
                                               lacks_desk ? "progress" : "data set", " of worker ",
                                               record.id.value()));
     }
@@ -79,9 +79,9 @@ absl::Status CheckWhole(const CoordinatorMemory& memory) {
            memory.desks.contains(member.worker))) {
         continue;
       }
-      return absl::DataLossError(absl::StrCat("round ", number.value(), " has worker ",
+      return absl::DataLossError(absl::StrCat("round ", number.value(), " names worker ",
                                               member.worker.value(),
-                                              ", which the record does not list"));
+                                              ", but the record has no such worker"));
     }
   }
   return absl::OkStatus();

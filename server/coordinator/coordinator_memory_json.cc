@@ -479,8 +479,7 @@ absl::StatusOr<std::optional<CoordinatorMemory>> ReadRecords(absl::Span<const st
     const ParsedRecord& record = parsed.back();
     const auto changes = record.json.find("changes");
     if (changes == record.json.end() || !memory.has_value()) {
-      return absl::DataLossError(
-          "the field changes is missing, or there is no state that it changes");
+      return absl::DataLossError("a record lacks the field 'changes', or no state precedes it");
     }
     const archive::ChangeReader reader(StyleAt(whole_at + record.since_whole));
     RETURN_IF_ERROR(archive::InField("changes", reader.Apply(*changes, *memory)));

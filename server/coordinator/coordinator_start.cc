@@ -99,7 +99,7 @@ void Coordinator::AcceptLoss(const shards::JournalLoss& loss, absl::Time now) {
   if (state_.journal_id != 0) state_.journal_id = state_.config.journal.new_journal_id;
   const std::string why =
       state_.config.journal.is_promoted
-          ? std::string("a replica took the server's place without the later rounds")
+          ? std::string("a replica that lacks the later rounds has taken the server's place")
           : absl::StrCat("--accept_loss=", loss.round.value(), " was given");
   state_.faults.SetBack({loss.round.value(), why});
   outbox_.RaiseAlarm(absl::StrCat("all servers go back to the newest checkpoint, because ", why,
@@ -197,7 +197,7 @@ void Coordinator::OnCheckpointMarked(bool is_complete, const absl::Status& statu
   if (status.ok()) return Advance(now);
   outbox_.RaiseAlarm(absl::StrCat("no work is handed out: the newest checkpoint is marked as "
                                   "complete, and that mark cannot be removed: ",
-                                  status.message()),
+                                  status.message(), "; the server tries again"),
                      now);
 }
 
