@@ -61,9 +61,11 @@ absl::Status CheckRole(const security::Identity& identity, absl::Span<const secu
   if (std::find(roles.begin(), roles.end(), identity.role) != roles.end()) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat(what, " is for ", security::TextOf(identity), "; wanted is the role ",
-                   absl::StrJoin(roles, " or ", [](std::string* out, security::Role role) {
-                     absl::StrAppend(out, security::RoleName(role));
-                   })));
+                   absl::StrJoin(roles, " or ",
+                                 [](std::string* out, security::Role role) {
+                                   absl::StrAppend(out, security::RoleName(role));
+                                 }),
+                   ". Ask for a join string of that role (psctl token create --role=ROLE)"));
 }
 
 constexpr char kHostMark = '@';  // no identity's name has this character

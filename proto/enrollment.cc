@@ -104,7 +104,7 @@ class Connection {
       if (received > 0) {
         done += received;
       } else if (received == 0) {
-        return absl::UnavailableError("the connection was closed");
+        return absl::UnavailableError("the connection was closed by the other side");
       } else if (errno == EAGAIN) {
         RETURN_IF_ERROR(Await(POLLIN));
       } else if (errno != EINTR) {
@@ -363,8 +363,9 @@ absl::Status CheckServerTimes(const std::string& certificate, absl::Time now) {
       UtcText(validity.until), ", and it is ", UtcText(now), " by the clock of this machine: ",
       now < validity.from
           ? "set the clock of the machine where it is wrong"
-          : "if that is right, the server could not renew its certificate, as on a full disk: "
-            "look at its log; else set the clock"));
+          : "if that clock is right, the server could not renew its certificate, for example "
+            "because its disk is full: look at the log of the server. If the clock is wrong, set "
+            "it"));
 }
 
 absl::StatusOr<security::Credentials> Enroll(const security::JoinString& join,

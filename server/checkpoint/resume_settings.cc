@@ -148,7 +148,7 @@ std::optional<SettingChange> CompareRates(const checkpoints::Manifest& manifest,
   const double before = rate.scale * saved->At(place);
   const double after = rate.scale * asked.schedule.At(place);
   SettingChange change = {kRateName, absl::StrCat(before), absl::StrCat(after),
-                          absl::StrCat("of round ", manifest.round.value(), ", by the schedule")};
+                          absl::StrCat("in round ", manifest.round.value(), ", by the schedule")};
   if (change.saved == change.asked) return std::nullopt;
   const bool rises = after > kMostRise * before;
   if (rises && before > 0) {

@@ -76,7 +76,7 @@ TEST(ResumeSettingsTest, WhatMayChangeIsToldWithItsEffect) {
             "\n  batch_size     12          24      from round 217 on"
             "\n  learning_rate  0.001       0.0005  from round 217 on"
             "\n  clip_norm      0           1       from round 217 on"
-            "\n  rate           0.001       0.0005  of round 217, by the schedule");
+            "\n  rate           0.001       0.0005  in round 217, by the schedule");
   asked.schedule.total_rounds = 217;
   EXPECT_EQ(Compare(asked).front().effect, "no round is left to do");
 }

@@ -537,7 +537,7 @@ std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time no
     stop.way_out = WayOut(state, now);
     if (!stop.way_out.empty() && !WaitingForServers(state, now).empty()) {
       stop.way_out +=
-          ", and the job ends there. To end the job without that server, send SIGTERM to the "
+          ", and the stop is completed. To end the job without that server, send SIGTERM to the "
           "coordinator";
     }
   }
