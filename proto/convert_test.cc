@@ -450,7 +450,7 @@ TEST(ConvertClusterTest, ARegistrationWhosePartsDoNotFitIsRefused) {
   ExpectRefused(wire, "the server plans");
   wire = good;
   wire.mutable_buckets(1)->set_end(wire.buckets(1).end() - 1);
-  ExpectRefused(wire, "bucket 1 is elements");
+  ExpectRefused(wire, "bucket 1 has elements");
   wire = good;
   wire.mutable_servers(1)->set_end(std::numeric_limits<int64_t>::max());
   EXPECT_FALSE(FromProto(wire).ok());
