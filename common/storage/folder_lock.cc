@@ -152,7 +152,7 @@ absl::StatusOr<FolderPlace> PlaceOf(const std::string& folder) {
   if (error || stat(path.c_str(), &info) != 0) {
     return ErrnoStatus(error ? error.value() : errno, "examine", folder);
   }
-  FolderPlace place = {.device = info.st_dev};
+  FolderPlace place = {.device = info.st_dev, .mount_point = ""};
   while (path.has_relative_path() && stat(path.parent_path().c_str(), &info) == 0 &&
          info.st_dev == place.device) {
     path = path.parent_path();
