@@ -333,6 +333,12 @@ absl::Status FolderLock::ClaimAgain() {
   // True if a leader with a later lease has claimed the folder. It does not matter whether that
   // leader still runs.
   const bool is_followed = holder.has_value() && holder->fence.revision > revision_;
+  if (IsHeldElsewhere(error) && holder.has_value() && holder->id == claim_id_) {
+    // The file is the one that this process has locked, seen through another mount.
+    close(descriptor);
+    ASSIGN_OR_RETURN(place_, deps_.place_of(folder_));
+    return absl::OkStatus();
+  }
   if (IsHeldElsewhere(error) || is_others || is_followed) {
     close(descriptor);
     return holder.has_value() && Outranks(*holder) ? Seize() : HeldBy(path_, holder);

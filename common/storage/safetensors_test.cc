@@ -126,8 +126,8 @@ TEST_F(SafetensorsTest, WriterCountsItsBytes) {
   ASSERT_OK_AND_ASSIGN(auto writer,
                        SafetensorsWriter::Create(FileSystem::Real(), path_, {{"x", {3}}}, {}));
   ASSERT_OK(writer->Append(Ascending(2, 0)));
-  EXPECT_THAT(writer->Finish(false),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("12 bytes, but it got 8")));
+  EXPECT_THAT(writer->Finish(false), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                              HasSubstr("12 bytes of tensors, but only 8")));
   EXPECT_THAT(writer->Append(Ascending(2, 0)), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
