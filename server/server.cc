@@ -117,9 +117,11 @@ absl::Status LossOf(const absl::StatusOr<checkpoints::PublishedCheckpoint>& save
           absl::StrCat("the last checkpoint could not be written into "
                        "--checkpoint_dir; it is in --fallback_dir: ",
                        saved->path));
-    // These codes mean no loss. There may be nothing to save, or no folder to save it in, or the
-    // operator may have cut the save short. Or the coordinator is gone or has given up this server.
-    // In this case the cluster goes back to the newest checkpoint anyway.
+    // With these codes nothing is lost that a checkpoint should have:
+    // - There is nothing to save, or no folder to save it in.
+    // - The operator has cut the save short.
+    // - The coordinator is gone, or has given up this server. Then the cluster goes back to the
+    //   newest checkpoint.
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kCancelled:
@@ -627,8 +629,9 @@ absl::Status Server::Serve() {
 }
 
 absl::Status Server::BeginService() {
-  // All steps that can make the start fail are done, so the mark of the folder's former role is no
-  // longer needed. If there is a replica, a new mark has replaced it already.
+  // The mark says that this folder was copied to a replica, or was a replica's. It is removed only
+  // now, so that a start that fails leaves it. If there is a replica, a new mark has replaced the
+  // old one already.
   if (drops_mark_ && replication_ == nullptr) {
     RETURN_IF_ERROR(replica::RemoveReplicationMark(disk_, LogFolder()));
   }

@@ -108,12 +108,17 @@ class Server {
   };
   enum class StopKind { kNone, kGraceful, kImmediate };
 
-  // Opens the port and serves from now on. The server of shard 0 first saves the journals of
-  // another number of servers as a checkpoint: see SaveFormerDivision(). Errors: InvalidArgument
-  // (config); Unavailable (the port is taken, or the address is not this machine's); AlreadyExists
-  // (another server uses the checkpoint folder); ResourceExhausted (too little disk);
-  // FailedPrecondition (the journal belongs to another job); those of files, of PortFile and of
-  // CheckTraceOutput().
+  // Builds all parts, opens the port and begins to serve. If --journal_dir has the journals of
+  // another number of servers, the server of shard 0 first saves them as a checkpoint: see
+  // SaveFormerDivision().
+  //
+  // Errors:
+  // - InvalidArgument: the config is wrong.
+  // - Unavailable: the port is taken, or the address is not this machine's.
+  // - AlreadyExists: another server uses the checkpoint folder.
+  // - ResourceExhausted: there is too little disk.
+  // - FailedPrecondition: the journal belongs to another job.
+  // - Those of files, of PortFile and of CheckTraceOutput().
   static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerConfig& config,
                                                         const Deps& deps);
   ~Server();  // stops at once if Stop() was not called
@@ -140,21 +145,27 @@ class Server {
   // OK.
   std::string ending();
 
-  // Blocks until all servers serve the state in their journals, and then until all of that state is
-  // in a checkpoint. Called on the server of shard 0 before Stop(kImmediate), instead of Wait(). It
-  // does not wait for workers: contributions to an open round that they have not handed in are
-  // lost. Errors: FailedPrecondition (the coordinator's journal is older than what shards or
-  // checkpoints have); DeadlineExceeded (a server does not attach); Cancelled (interrupted); those
-  // of the last checkpoint.
+  // Blocks until all servers serve the state in their journals, and then until a checkpoint has
+  // that state. Called instead of Wait(), on the server of shard 0, before Stop(kImmediate). It
+  // does not wait for workers: a contribution that a worker has not pushed completely is lost.
+  //
+  // Errors:
+  // - FailedPrecondition: the coordinator's journal is older than the shards or the checkpoints.
+  // - DeadlineExceeded: a server does not attach.
+  // - Cancelled: interrupted.
+  // - Those of the last checkpoint.
   absl::StatusOr<checkpoints::PublishedCheckpoint> SaveWithoutWorkers();
 
   // Stops all parts. kGraceful refuses new workers, saves everything that was done, then answers
   // held calls with Unavailable and closes the port. kImmediate does the same without saving.
   // Blocks. Must not be called from a gRPC thread. Repeats are harmless.
   void Stop(StopKind kind);
-  // Returns an error if something that was done is not in a checkpoint in --checkpoint_dir,
-  // although it should be. The text says what it is, and where it is instead. Also returns an error
-  // if --on_checkpoint has not succeeded with the last checkpoint. May be called after Stop().
+  // Returns an error in these cases:
+  // - The last checkpoint could not be written to --checkpoint_dir, and there is no journal to go
+  //   on from. LossOf() says which failures lose nothing.
+  // - The last checkpoint is in --fallback_dir. The error's text has its path.
+  // - --on_checkpoint has not succeeded with the last checkpoint.
+  // May be called after Stop().
   const absl::Status& loss() const { return loss_; }
 
  private:
@@ -162,13 +173,15 @@ class Server {
   absl::Status Start();
   absl::Status Build();
   std::string LogFolder() const;
-  // Blocks while the journals beside this server's belong to another number of servers and the
-  // coordinator does not serve yet. The coordinator may have to read this server's journal first.
-  // Returns at once on the server of shard 0. Errors: Cancelled (interrupted).
+  // Blocks until this server may use its journal. If the journals in the folder belong to another
+  // number of servers, the coordinator may have to read them first. Then this method waits until
+  // the coordinator serves. On the server of shard 0 it returns at once. Errors: Cancelled
+  // (interrupted).
   absl::Status AwaitNewDivision();
-  // Blocks until the folder of the checkpoints seems to be the coordinator's. A folder that is not
-  // mounted yet looks empty. If a server above shard 0 without a journal started with it, the
-  // cluster would lose the rounds since the newest checkpoint. Errors: Cancelled (interrupted).
+  // Blocks until this server can see the lock file in the coordinator's checkpoint folder, if its
+  // own journal is empty. Without the lock file, the folder is probably not mounted yet. If the
+  // server started then, the cluster would lose the rounds since the newest checkpoint. Errors:
+  // Cancelled (interrupted).
   absl::Status AwaitCheckpointFolder();
   // Checks that the folder of the journal may be written, and claims it.
   absl::Status ClaimLogFolder();

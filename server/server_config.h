@@ -73,8 +73,7 @@ struct UpstreamConfig {
 enum class ResumePolicy { kLatest, kNever, kPath };
 
 struct DurabilityConfig {
-  // Other paths that the coordinator may make a server above shard 0 read and write. See
-  // FolderFence.
+  // Paths in which the coordinator may make a server above shard 0 read and write. See FolderFence.
   std::vector<std::string> named_paths;
   // Path at which a server above shard 0 sees the coordinator's --checkpoint_dir, if the operator
   // gave that path.
@@ -127,9 +126,9 @@ struct ServerConfig {
   std::set<std::string> given;      // flags of the command line; see CoordinatorConfig
   job::OpenSettings open_settings;  // settings that the job chooses; see CoordinatorConfig
   bool exit_when_done = false;
-  // True: the process is no server, but keeps copies of the journals of other servers. Until the
-  // leader lease makes it a server, only `network`, `limits` of connections and messages, the
-  // folders and the log level are used.
+  // True: the process is no server, but keeps copies of the journals of other servers. It uses only
+  // `network`, the folders, the log level, and the `limits` of connections and messages. All other
+  // fields are used once the leader lease makes the process a server.
   bool is_replica = false;
 
   bool is_coordinator() const { return cluster.shard == 0; }

@@ -397,8 +397,8 @@ absl::Status ApplyOuterPreset(const std::set<std::string>& given, job::JobSpec& 
   return absl::OkStatus();
 }
 
-// Returns the settings that the job chooses itself. They are those with the value `auto` and, with
-// --mode=auto, also some that are not given.
+// Returns the settings that the job chooses itself. These are the settings with the value `auto`.
+// If the mode is `auto`, they include each of the settings below whose flag is not given.
 job::OpenSettings ReadOpenSettings(const JobTexts& texts) {
   job::OpenSettings open;
   open.mode = IsAuto(texts, "mode");
@@ -593,8 +593,7 @@ DurabilityConfig ReadDurability(DurabilityConfig durability) {
   return durability;
 }
 
-// Returns the paths that the operator of a server above shard 0 has named. (The operator may have
-// named them only to give all servers the same flags.)
+// Returns the paths in the flags of a server above shard 0. See DurabilityConfig::named_paths.
 std::vector<std::string> ReadNamedPaths() {
   std::vector<std::string> paths = {absl::GetFlag(FLAGS_checkpoint_dir),
                                     absl::GetFlag(FLAGS_fallback_dir),
@@ -679,10 +678,10 @@ std::string DoubtOfRobustMean(const job::JobSpec& job) {
                       "--min_workers=", wanted, " or more");
 }
 
-// Returns a warning about overlapped rounds. If two workers overlap their rounds, half of each
-// window's change comes a round late. With more workers it is more than half. If a window ends at
-// its optimum in some direction, steps with momentum 0.9 then grow without bound in that direction.
-// By linear stability this begins at a rate of 0.6 with two workers, and at 0.4 with four.
+// Returns a warning if overlapped rounds may not converge with this outer learning rate. With two
+// workers, half of each round's change is applied one round late. With more workers it is more than
+// half. By linear stability with momentum 0.9, the steps grow without bound at rates above 0.6 with
+// two workers, and above 0.4 with four.
 std::string DoubtOfOverlap(const job::JobSpec& job) {
   constexpr double kHighestRate = 0.4;
   const bool is_stable = job.outer_optimizer != job::OuterOptimizerKind::kNesterov ||
@@ -694,9 +693,9 @@ std::string DoubtOfOverlap(const job::JobSpec& job) {
                       kHighestRate, " or less");
 }
 
-// Returns a warning about momentum correction. HeLoCo's momentum is a mean of contributions, and
-// the outer momentum is their sum. The correction removes the part of a contribution that opposes
-// the momentum. With a high momentum, that part is what keeps the momentum from growing.
+// Returns a warning if momentum correction may not converge with this outer momentum. The
+// correction removes the part of a contribution that opposes the momentum. A high momentum can grow
+// without bound if this part is missing.
 std::string DoubtOfCorrection(const job::JobSpec& job) {
   constexpr double kHighestMomentum = 0.7;
   if (job.momentum_correction == job::MomentumCorrectionKind::kNone ||

@@ -232,7 +232,8 @@ TEST_F(ServerFlagsTest, WithModeAutoWhatIsGivenStays) {
   EXPECT_FALSE(overlapped.config.open_settings.overlap);
   EXPECT_THAT(overlapped.doubts, IsEmpty()) << "the outer rate is chosen, too";
   EXPECT_TRUE(Parse({"--mode=auto", "--local_steps=auto"}).config.open_settings.local_steps);
-  // The flag is used with the encoding that the job chooses.
+  // --error_feedback has an effect only with an encoding. With --mode=auto the job may choose one,
+  // so that the flag is accepted.
   EXPECT_FALSE(Parse({"--mode=auto", "--error_feedback=false"}).config.job.error_feedback);
 }
 

@@ -49,8 +49,8 @@ constexpr int kExitBadFlags = 2;
 // Exit code: the last checkpoint is not in --checkpoint_dir, or --on_checkpoint has not succeeded
 // with it.
 constexpr int kExitNotSaved = 3;
-// Exit code: the port or a folder is in use, the disk is full, or the leader lease is lost. 128 and
-// above mean that the same command may succeed later.
+// Exit code: the port or a folder is in use, the disk is full, or the leader lease is lost. A code
+// of 128 or more means that the same command may succeed later.
 constexpr int kExitRetry = 129;
 // Exit code: this number plus the number of the signal that told the process to stop.
 constexpr int kExitSignalBase = 128;
@@ -191,8 +191,8 @@ int RunServer(ServerConfig config, const Lease& lease, const logging::LogTail* l
   return exit_code;
 }
 
-// Waits until the replica has the newest copy, from which a server can go on. Then waits for the
-// lease, and ends the replica, so that this process can become the server.
+// Waits until the replica's copy is the newest, so that a server can go on from it. Then waits for
+// the lease. Then ends the replica, so that this process can become the server.
 absl::StatusOr<Lease> StandBy(const ClusterConfig& cluster, ReplicaServer& replica,
                               const std::function<bool()>& is_stopping) {
   constexpr absl::Duration kLook = absl::Milliseconds(200);

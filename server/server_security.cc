@@ -113,8 +113,8 @@ absl::Status ServerSecurity::OpenAuthority() {
 }
 
 absl::Status ServerSecurity::EnterWithJoin() {
-  // The server enrols under the name of the machine, because another machine may take over the
-  // shard.
+  // The certificate has the machine's name and not the shard's, because another machine may take
+  // over the shard.
   ASSIGN_OR_RETURN(const wire::ClusterEntry entry,
                    wire::AwaitEntry(config_.security.flags, {security::Role::kServer},
                                     /*name=*/"", config_.cluster.coordinator, is_interrupted_));

@@ -37,10 +37,10 @@ class ServerSecurity {
   // in `refusals`.
   std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
       std::shared_ptr<limits::RefusalCounts> refusals) const;
-  // Returns the check that decides which callers may read the pages and give orders through them.
-  // Its decisions are those of MakeServerCredentials() for StatusService and AdminService. If the
-  // authority is on this server, a token may replace a certificate. Null means plain text, in which
-  // callers need nothing.
+  // Returns the check that decides which callers may read the pages, and which may give orders
+  // through them. It allows the same callers as StatusService and AdminService on the port. If the
+  // authority is on this server, a caller may show a token instead of a certificate. Null means
+  // plain text: every caller is allowed.
   http::HttpAccess MakePageAccess(std::shared_ptr<limits::RefusalCounts> refusals) const;
   // Returns a function that logs refusals of the pages, in lines that begin with `audit:`. For each
   // address it logs only a few lines per minute. It counts each refusal in `refusals` under
@@ -72,12 +72,12 @@ class ServerSecurity {
   absl::Status OpenAuthority();
   absl::Status EnterWithJoin();
   absl::Status KeepOwn();
-  // Returns the check of roles, revocations and ends of certificates.
+  // Returns the check of a caller's role, of the revocations and of the certificate's end date.
   wire::AccessCheck MakeAccessCheck(std::shared_ptr<limits::RefusalCounts> refusals) const;
 
   const ServerConfig config_;
   const std::function<bool()> is_interrupted_;
-  // The authority. Other servers on this machine may share it.
+  // The authority of the cluster. Other servers on this machine may use the same one.
   std::unique_ptr<authority::CertificateAuthority> authority_;
   std::optional<security::CredentialFiles> files_;
   std::optional<security::CredentialWatch> watch_;  // watches files_

@@ -5,9 +5,9 @@
 // reply to Register. The worker sends it with every call, on the control connection and on data
 // streams.
 //
-// It is an HMAC-SHA256 (RFC 2104), cut to 128 bits, over the incarnation and the name in the
-// certificate of the worker that registered. So a server can check it without knowing the
-// incarnation, and it is of no use with another certificate.
+// The secret is an HMAC-SHA256 (RFC 2104), cut to 128 bits. Its input is the incarnation and the
+// name in the worker's certificate. So a server needs only the key to check a secret: it needs no
+// list of incarnations. With another certificate the secret is wrong.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -25,7 +25,8 @@ namespace lodestar::rpc {
 // incarnations the caller may speak.
 class LifeClaim {
  public:
-  // Returns the claim of a call. Errors: Unauthenticated (the certificate has no identity).
+  // Reads the name and the secret from the metadata of a call. Errors: Unauthenticated (the
+  // certificate has no identity).
   static absl::StatusOr<LifeClaim> Of(const grpc::CallbackServerContext& context);
   // `holder` is the name in the caller's certificate. It is empty if the wire is plain text.
   LifeClaim(std::string holder, std::string secret)
@@ -34,9 +35,9 @@ class LifeClaim {
   // Returns the secret of an incarnation that is given to this caller. `key` is
   // CoordinatorConfig::life_key.
   std::string SecretOf(absl::string_view key, const messages::WorkerLife& life) const;
-  // Checks that the incarnation is the caller's. If `key` is empty, every caller passes: the
-  // servers began with a release that had no key. Errors: Unauthenticated (the secret is wrong, or
-  // was damaged on its way).
+  // Checks that the caller's secret is that of the incarnation. If `key` is empty, every caller
+  // passes, because the incarnations have no secrets. Errors: Unauthenticated (the secret is
+  // missing or wrong).
   absl::Status Check(absl::string_view key, const messages::WorkerLife& life) const;
 
  private:

@@ -26,7 +26,8 @@ constexpr size_t kBytesPerBucket = 24;
 // Number of bytes that may be read from the shard before they are written to the client. Only
 // references to pages are queued.
 constexpr size_t kReadAheadBytes = 4 * wire::kChunkBytes;
-// Number of chunks that are cut while another one is written, if payloads are in the messages.
+// Maximum number of chunks that wait while another chunk is written. It holds if payloads are sent
+// within the messages.
 constexpr size_t kChunksAhead = 1;
 
 }  // namespace
@@ -51,8 +52,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
     stream->Fail(status);
   } else {
     if (absl::Status status = stream->Admit(guard); !status.ok()) {
-      // Unauthenticated means that the caller may not speak for the incarnation that it names. Such
-      // a refusal is delayed.
+      // Unauthenticated means that the caller may not speak for the incarnation in its request.
+      // This error is sent after a pause, which limits how often a caller can repeat the call.
       const bool is_late = absl::IsUnauthenticated(status);
       stream->FailAfter(is_late ? guard.refusal_pause : absl::ZeroDuration(), status);
     } else if (status = stream->CheckEncoding(); !status.ok()) {
@@ -197,8 +198,8 @@ void PullStream::ReadNext() {
       },
       view);
   absl::MutexLock lock(&mutex_);
-  // The answer may have come before this line, and the next bucket may have been asked for. If so,
-  // `waiting_` belongs to the next bucket already.
+  // OnBucket() may have run before this line, and the read of the next bucket may have begun. If
+  // so, `waiting_` already belongs to that next read.
   if (num_read_ == ordinal) waiting_ = call;
   if (!status_.ok()) call.Cancel();
 }
@@ -229,7 +230,7 @@ bool PullStream::CutChunk(Chunk& chunk) {
   const size_t chunk_bytes = shared_ == nullptr ? chunk_bytes_ : block.memory.size();
   const shard::PublishedBucket& published = cutting_.published;
   const params::Encoding encoding = published.encoding;
-  // Index of the change that is cut now, or 0 if the whole bucket is sent.
+  // Index in `changes` of the change to send from. It is 0 if there are no changes.
   const int64_t part = cutting_.begin / published.num_elements;
   const int64_t begin = cutting_.begin % published.num_elements;
   const std::shared_ptr<const shard::Page>& page =
@@ -352,8 +353,8 @@ void PullStream::OnDone() {
 
 void PullStream::FailAfter(absl::Duration pause, const absl::Status& status) {
   if (pause == absl::ZeroDuration()) return Fail(status);
-  // The pause is a member of the stream, and keeps the function. If the function owned the stream,
-  // the stream would never be destroyed.
+  // The function has only a weak pointer. `pause_` is a member of the stream and keeps the
+  // function, so a shared pointer would keep the stream alive for ever.
   pause_.Start(pause, [weak = weak_from_this(), status] {
     if (const std::shared_ptr<PullStream> stream = weak.lock(); stream != nullptr) {
       stream->Fail(status);

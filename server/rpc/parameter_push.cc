@@ -19,11 +19,11 @@
 namespace lodestar::rpc {
 namespace {
 
-// Number of bytes per second that a connection carries beside a push that has stopped: heartbeats
-// and pings.
+// Maximum rate of the other traffic on a push's connection, in bytes per second: heartbeats and
+// pings. If no more bytes than that arrive, the push counts as silent.
 constexpr double kOtherBytesPerSecond = 1024;
-// Buckets of at least this size are copied to memory past the CPU's caches. They are too long to
-// stay in the caches until they are added to other contributions.
+// Minimum size of a bucket that is copied without filling the CPU's caches. Such a bucket would
+// have left the caches before it is added to the mean.
 constexpr size_t kLongBucketBytes = 1 << 20;
 // Maximum size of a message with a valid chunk: the largest payload, and 4 KiB for the header,
 // which is never longer.
@@ -34,8 +34,8 @@ std::string Describe(const wire::PushChunkHeader& header) {
                       ", bucket ", header.bucket, ": ");
 }
 
-// Returns the encoding of the chunk, with the job's parameters. If a chunk was encoded with other
-// parameters, its size is wrong.
+// Returns the encoding that the header names. If the job uses that kind of encoding, the result is
+// the job's own encoding with its parameters.
 absl::StatusOr<params::Encoding> EncodingOf(const wire::PushChunkHeader& header,
                                             params::Encoding of_job) {
   ASSIGN_OR_RETURN(const params::Encoding::Kind kind, wire::FromProto(header.encoding));
@@ -196,8 +196,8 @@ void PushStream::BeginBucket() {
         self->OnSpace(std::move(staged));
       });
   absl::MutexLock lock(&mutex_);
-  // The answer may have come before this line, and the next bucket may have begun. If so,
-  // `waiting_` belongs to the next bucket already.
+  // OnSpace() may have run before this line, and the next bucket may have begun. If so, `waiting_`
+  // already belongs to that next bucket.
   if (num_begun_ == ordinal) waiting_ = call;
   if (finished_) call.Cancel();
 }
@@ -260,16 +260,16 @@ absl::Status PushStream::CheckContinues() const {
   return absl::OkStatus();
 }
 
-// Ends the push of a dropped worker whose space was taken back. Otherwise that worker could keep
-// memory by sending a few bytes now and then.
+// Returns an error if the shard took back the space of this bucket because the worker's incarnation
+// is over. Without the check, an evicted worker could keep the memory by sending slowly.
 absl::Status PushStream::CheckKeepsSpace() const {
   if (!incoming_->staged.is_revoked()) return absl::OkStatus();
   const shard::ContributionKey& key = incoming_->staged.key();
   absl::Status refusal = shard_->RefusalFor(
       key.worker, key.incarnation,
       absl::UnavailableError("other workers use the space that this contribution needs"));
-  // If the worker is alive, its space was taken back because it has begun the contribution anew on
-  // another stream. This stream may then go on to its end, but its bucket does not count.
+  // If the incarnation is not over, the worker sends the same contribution again on another stream.
+  // Then this stream may go on, but the shard does not count its bucket.
   return absl::IsAborted(refusal) ? refusal : absl::OkStatus();
 }
 
@@ -393,9 +393,9 @@ void PushStream::OnDone() {
 
 void PushStream::ReadNext() {
   call_->set_phase(v1::CallState::PHASE_RECEIVING);
-  // Between two buckets a member may pause, because it computes the next one. Within a bucket it
-  // must send, because other workers wait for the space of that bucket. A stranger must always
-  // send.
+  // A member may pause between two buckets, because it computes the next one. Within a bucket it
+  // must send, because other workers wait for the space of that bucket. A caller that is not known
+  // as a member may never pause.
   const bool is_known = caller_ == StreamQuota::Caller::kMember;
   if (incoming_.has_value() || !is_known) AwaitPeer();
   absl::MutexLock lock(&mutex_);

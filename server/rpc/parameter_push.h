@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A PushStream is one Push stream. States of its read side:
+// A PushStream is one Push stream. For each bucket its read side goes through these states:
 //
-//   reading --first chunk of a bucket--> waiting for space --staged--> reading --last chunk-->
-//   handed over to the shard, which counts it, and reading again
+// - It reads the first chunk of the bucket.
+// - It waits until the shard lends space for the bucket.
+// - It reads the other chunks.
+// - It hands the bucket over to the shard, and reads the next bucket meanwhile.
 //
-// The stream ends once the client has ended it and every bucket handed over is counted, or with the
-// first error. The stream owns itself until gRPC and all callbacks are done with it.
+// The stream ends after the first error. Without an error it ends once the client has ended it and
+// the shard has counted every bucket. The stream owns itself until gRPC and all callbacks are done
+// with it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -90,16 +93,17 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   const StreamGuard guard_;
   grpc::ByteBuffer* const reply_;
 
-  // The members of the read side are used by one callback at a time, each of which starts the next.
+  // The members below belong to the read side. They need no lock, because only one callback of the
+  // read side runs at a time.
   grpc::ByteBuffer message_;
   std::optional<wire::PushChunkReader> reader_;
-  // Region of this stream's shared memory. It has the payload of the chunk in reader_ if that
-  // payload is in shared memory.
+  // Shared memory that has the payload of the chunk in reader_. Null means that the payload is in
+  // the message.
   std::shared_ptr<SharedMemoryStream> shared_;
   std::optional<Incoming> incoming_;
   std::unique_ptr<StreamQuota::Seat> seat_;
   StreamQuota::Caller caller_ = StreamQuota::Caller::kStranger;  // kind of caller that holds seat_
-  // Place of the stream if the caller is a stranger.
+  // Place in StreamGuard::strangers. Set if the caller is not known as a member.
   limits::OriginPlaces::Place strangers_place_;
   bool gives_checksums_ = false;  // true: a header of this stream came with a checksum
   // The last incarnation that the caller was allowed to speak for.
@@ -115,7 +119,8 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   bool client_done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time received_at_ ABSL_GUARDED_BY(mutex_);  // when everything had arrived, if client_done_
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  // Says how long no bytes of the bucket under way have come. Null if no bucket is under way.
+  // Time for which no bytes of the present bucket have arrived. Null means that no bucket is
+  // arriving.
   std::shared_ptr<shard::PushSilence> silence_ ABSL_GUARDED_BY(mutex_);
   absl::Duration silent_for_ ABSL_GUARDED_BY(mutex_);
   uint64_t silent_from_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // byte count of the connection

@@ -41,9 +41,9 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
                                        v1::ParameterService::WithRawCallbackMethod_DescribeCalls<
                                            v1::ParameterService::Service>>>> {
  public:
-  // Returns the current shard. The shard may be replaced when the server is assigned anew; a stream
-  // keeps the shard that it began with. Returns Unavailable, saying what is waited for, while there
-  // is no shard. Called from any thread. Must not block.
+  // Returns the current shard. Called from any thread. Must not block. If the server is assigned
+  // anew, the shard is replaced, but a stream keeps the shard that it began with. Errors:
+  // Unavailable (there is no shard yet; the message says why).
   using ShardProvider = std::function<absl::StatusOr<std::shared_ptr<shard::ParameterShard>>()>;
 
   struct Config {

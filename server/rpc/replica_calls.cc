@@ -223,7 +223,8 @@ class GrpcConnection final : public replica::ReplicaConnection {
   void Cancel() override { channel_->calls.CancelAll(); }
 
  private:
-  // Returns the final status of a stream of replies. If `taken` is OK, all replies were read.
+  // Ends a stream of replies, and returns its final status. If `taken` is an error, the stream is
+  // cancelled and the result is `taken`.
   template <typename Replies>
   static absl::Status Finish(Call& call, Replies& replies, const absl::Status& taken) {
     if (!taken.ok()) call.context().TryCancel();

@@ -23,7 +23,8 @@ absl::StatusOr<replica::TermRequest> FromProto(const v1::BeginTermRequest& reque
 v1::Term ToProto(const replica::ReplicaStore::Term& term);
 replica::ReplicaStore::Term FromProto(const v1::Term& term);
 
-// Converts a change. The number and the term of the request are not set. Appended bytes are moved.
+// Converts a change to a request without number and term, which the caller must set. Moves the
+// appended bytes.
 v1::MirrorRequest ToProto(replica::FileChange change);
 absl::StatusOr<replica::FileChange> FromProto(v1::MirrorRequest request);
 

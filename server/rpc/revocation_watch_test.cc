@@ -32,7 +32,7 @@ class FakeAuthority final : public v1::AuthorityService::Service {
   ~FakeAuthority() override { server_->Shutdown(); }
 
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
-  // Sets the answer, and blocks until an answer that began afterwards has been received.
+  // Sets the answer of later calls. Blocks until the watch has received this answer.
   void Say(const std::string& revoked, bool is_away = false) {
     absl::MutexLock lock(&mutex_);
     revoked_ = revoked;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// RunningTime is the time of a clock without the gaps in which this process did not run. It may not
-// run because the process was stopped or starved, or because its machine was stopped. Messages that
-// came in such a gap are read only after it. So a peer from which nothing was heard in a gap was
-// not silent, and no lease or patience may count the gap. The class does no I/O and has no lock.
+// RunningTime is the time of a clock without the gaps in which this process did not run. For
+// example, the process was stopped, or its machine was suspended. In a gap, messages of peers wait
+// unread. So time in a gap must not count as silence of a peer, or against a lease. The class does
+// no I/O and has no lock.
 #pragma once
 
 #include <optional>

@@ -26,8 +26,7 @@ constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kReportDeadline = absl::Seconds(5);
 constexpr int kSignOfLifeIntervals = 2;  // minimum deadline of a sign of life, in intervals
 constexpr absl::Duration kLongestDeadline = absl::Minutes(1);  // maximum deadline on slow paths
-// Lowest rate at which a manifest part may be sent. A part may have megabytes, so the deadline of
-// its call grows with its size.
+// Slowest transfer of a manifest part for which the deadline of its call is long enough.
 constexpr double kSlowestBytesPerSecond = 1e5;
 constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
@@ -237,9 +236,9 @@ void ShardAgent::RunAttachments() {
       tell("; trying again");
       continue;
     }
-    // The error may say that the process at this address does not know the call. That ends this
-    // server only if no other address is given. With several addresses, that process may be one
-    // that only stands by for the coordinator.
+    // The error may say that the process at this address does not know the call. If there are
+    // several addresses, that process may be a standby, and the agent tries the next address. If
+    // there is only one address, the agent gives up.
     const bool is_unknown =
         config_.coordinator.size() == 1 && unknown_calls.IsFinal(ended, was_attached);
     if (RemedyFor(ended) == Remedy::kGiveUp || is_unknown) {
@@ -315,13 +314,12 @@ void ShardAgent::CountUnanswered(int num_intervals) {
     absl::MutexLock lock(&mutex_);
     if (!has_stream_) return;
     num_unanswered_ += num_intervals;
-    // If answers usually take several intervals, an answer counts as missing only after that usual
-    // time.
+    // On a slow path an answer usually takes several intervals. Then the agent waits for that long.
     const absl::Duration patience =
         path_.Patience(config_.max_unanswered * config_.stats_interval, kLongestDeadline);
     if (num_unanswered_ * config_.stats_interval <= patience) return;
-    // The next stream uses a new connection. The coordinator may have forgotten the old one, so
-    // that every stream on it would be silent.
+    // The next stream gets a new connection. If the coordinator's machine has forgotten the old
+    // connection, no message on it would arrive.
     stub_ = NewStub(addresses_.current(), config_.security);
   }
   calls_.Interrupt();
@@ -446,8 +444,8 @@ void ShardAgent::OnNotice(absl::string_view text) {
 
 void ShardAgent::RunStats() {
   while (PauseBefore(config_.stats_interval)) {
-    // Intervals are counted instead of time: while the process did not run, it sent no sign of life
-    // that could be answered.
+    // The intervals are counted, and the clock is not read. If this process was stopped for a
+    // while, it sent no sign of life in that time, so no answer is missing.
     CountUnanswered(1);
     if (!connection().ok()) continue;
     const status::ShardReading reading = deps_.read_stats();

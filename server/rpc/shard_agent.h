@@ -39,9 +39,9 @@ class ShardAgent : public host::ShardReports {
     int shard = 1;
     int num_shards = 2;
     absl::Duration stats_interval = absl::Seconds(1);
-    // Maximum number of signs of life without an answer. The coordinator answers each on the stream
-    // of commands. If this many answers are missing, for longer than answers usually take, a
-    // message was lost on the way. Then another stream is opened, over a new connection.
+    // Maximum number of signs of life without an answer. The coordinator answers each of them on
+    // the stream of commands. If more answers are missing, the agent opens another stream over a
+    // new connection. If answers usually take longer, the agent first waits for that long.
     int max_unanswered = 5;
     absl::Duration longest_last_save_call = LastSaveCalls::kLongestCall;
   };
@@ -66,12 +66,18 @@ class ShardAgent : public host::ShardReports {
   // Starts the agent. `host` must outlive the agent's threads, which end in Stop(). `address` is
   // where workers reach this server.
   void Start(host::ShardHost* host, const std::string& address);
-  // Asks the coordinator for the last checkpoint, because this server was told to stop, and blocks
-  // until the checkpoint is published. While the connection is cut, waits for the next connection
-  // if there is anything to save. Errors: those of the coordinator; DeadlineExceeded or DataLoss
-  // (after `patience`); Unavailable (the coordinator did not answer at any time); Aborted (the
-  // coordinator has given up this server, so nothing of it can be saved); Cancelled
-  // (`is_interrupted`; then only Stop() may be called).
+  // Asks the coordinator for the last checkpoint before this server stops, and blocks until the
+  // checkpoint is published. If the connection is cut and this server has something to save, the
+  // call waits for the next connection.
+  //
+  // Errors:
+  // - Those of the coordinator.
+  // - DeadlineExceeded: the coordinator could not finish the checkpoint within `patience`.
+  // - DataLoss: the coordinator did not answer within `patience`.
+  // - Unavailable: there was never a connection to ask over, or this server is not connected and
+  //   has nothing to save.
+  // - Aborted: the coordinator has given up this server, so nothing of it can be saved.
+  // - Cancelled: `is_interrupted` has returned true. Then only Stop() may be called.
   absl::StatusOr<checkpoints::PublishedCheckpoint> SaveBeforeStop(
       absl::Duration patience, const std::function<bool()>& is_interrupted)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -105,9 +111,9 @@ class ShardAgent : public host::ShardReports {
   // Returns the stub for a call, or null if the agent is stopped.
   std::shared_ptr<v1::ClusterService::Stub> BeginCall(grpc::ClientContext* context)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends a call, and returns its status. The status is Unavailable if the call was on a connection
-  // that was given up. After an answer that the connection may have damaged, the next call opens
-  // another connection.
+  // Ends a call, and returns its status. If the agent itself has interrupted the call, the status
+  // is Unavailable. If the status says that the connection may be bad, the next call opens another
+  // one.
   absl::Status EndCall(grpc::ClientContext* context, const grpc::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Tries the next address, because the coordinator is not at the current one. Returns false if all
@@ -150,8 +156,8 @@ class ShardAgent : public host::ShardReports {
   // Number of signs of life that were not answered on the present stream of commands.
   int num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);  // empty: not known yet
-  // Contributions to one incarnation of the servers that are not reported yet. If there are any,
-  // SendContributed() will be called.
+  // Contributions that are not reported yet. SendContributed() will report them. All are
+  // contributions to the incarnation `contributed_incarnation_` of the servers.
   std::vector<v1::ShardReport::Contributed::Contribution> contributed_ ABSL_GUARDED_BY(mutex_);
   uint64_t contributed_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
 

@@ -15,15 +15,15 @@ namespace {
 
 constexpr size_t kMaxRegions = 4096;
 constexpr int kMaxOpening = 256;
-// Maximum number of regions of a worker. A connection that is opened again may overlap with the one
-// before. Each region maps about 24 MiB.
+// Maximum number of regions of a worker. For a short time a worker may have regions of an old and
+// of a new connection. Each region has about 24 MiB.
 constexpr int kMaxRegionsOfWorker = 8;
 constexpr uint64_t kMaxRegionBytes = uint64_t{256} << 20;
-// Maximum number of bytes of all regions. If this server is the first to write a page, the page
-// counts as this server's memory.
+// Maximum number of bytes of all regions. The limit exists because the system may count pages of a
+// region as memory of this server.
 constexpr uint64_t kMaxBytes = uint64_t{16} << 30;
 constexpr size_t kMaxBlocks = 4096;
-// Minimum size of a block. In any encoding, the shortest chunk that can be cut fits into it.
+// Minimum size of a block. The smallest chunk of every encoding fits into a block of this size.
 constexpr size_t kMinBlockBytes = 1024;
 
 // Returns a name that cannot be guessed, because knowing the name is enough to use a region.
@@ -169,8 +169,8 @@ absl::Status SharedMemoryStream::Open() {
   }
   block_bytes_ = static_cast<int64_t>(request_.block_bytes());
   RETURN_IF_ERROR(regions_->CheckRoom(worker_, request_.bytes()));
-  // The descriptor is opened before the region proves that the caller is this process. So no other
-  // process can get the process's number in between.
+  // The pidfd is opened before SharedRegion::Open() proves that the caller is the process with this
+  // id. In the other order, the process could end and another could get its id.
   FileDescriptor process;
   if (!request_.outlives_process()) process = WorkerProcesses::Find(request_.process_id());
   ASSIGN_OR_RETURN(storage::SharedRegion region,

@@ -98,9 +98,9 @@ class SharedMemoryStream final
 
   // Must be called when a pushed chunk has been copied, so that the worker may write there again.
   void MarkRead(uint64_t offset) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes a block to fill and to send. If the result is kWait, `retry` will be called, without a
-  // lock held, when a block may be free. Then the caller may ask again. A block that is taken and
-  // not sent is lost until the worker ends the call.
+  // Takes a free block, which the caller must fill and send. If the result is kWait, no block is
+  // free: `retry` will be called, without a lock held, when the caller should ask again. The worker
+  // frees a block after it was sent. So a block that is not sent is never free again.
   Answer TakeBlock(Block& block, std::function<void()> retry) ABSL_LOCKS_EXCLUDED(mutex_);
   void Close(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 

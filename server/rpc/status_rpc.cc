@@ -95,8 +95,7 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// A StatusCall is a call that holds a place of OriginPlaces until the client has read the answer or
-// is gone.
+// A StatusCall is one unary call. It holds `place` until the client has read the reply or is gone.
 class StatusCall final : public grpc::ServerUnaryReactor {
  public:
   explicit StatusCall(limits::OriginPlaces::Place place) : place_(std::move(place)) {}

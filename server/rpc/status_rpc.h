@@ -73,7 +73,8 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   const HistoryReader read_history_;
   const std::shared_ptr<limits::RefusalCounts> refusals_;
   const CallerCheck check_;
-  // Limits the calls whose answer was not read yet, and the watches.
+  // answers_ limits the calls whose reply the client has not read yet. watching_ limits the
+  // watches.
   limits::OriginPlaces answers_{{.in_all = 1024, .of_origin = 128}};
   limits::OriginPlaces watching_{{.in_all = 256, .of_origin = 64}};
   absl::Mutex mutex_;

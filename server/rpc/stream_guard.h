@@ -27,20 +27,19 @@ struct StreamGuard {
   std::shared_ptr<StreamQuota> quota;
   std::shared_ptr<StreamWatch> watch;
   std::shared_ptr<limits::RefusalCounts> refusals;
-  // Secret that lets the coordinator read weights for an export, as worker 0 and even if no worker
-  // is a member. The coordinator's reads show this number, which the server has told no other
-  // program. 0 means that such reads are not allowed.
+  // Key of the coordinator's reads for an export. A read with this key is allowed as worker 0, even
+  // if there are no members. Only the coordinator knows the key. 0 means that such reads are not
+  // allowed.
   uint64_t export_key = 0;
   absl::StatusOr<LifeClaim> claim;  // claim of the caller of this stream
-  // Places for streams whose caller is no member, or has not named its worker. A push stream has
-  // not named its worker when it begins. A caller that opens many streams leaves some places to
-  // callers from elsewhere.
+  // Places for streams whose caller is not known as a member. A push stream takes a place when it
+  // begins, because it has not named its worker yet. One origin cannot take all places.
   std::shared_ptr<limits::OriginPlaces> strangers;
   std::string origin;  // origin of the caller, see PeerOrigin()
   absl::Duration refusal_pause = kRefusalPause;
   Clock* clock = &Clock::Real();
-  // Returns how many bytes have come on the caller's connection, for any purpose. Null, or a result
-  // that is not set, means that the number is not known. Thread-safe.
+  // Returns the number of bytes that have arrived on the caller's connection, also for other calls.
+  // A null function or a result without value means that the number is not known. Thread-safe.
   std::function<std::optional<uint64_t>()> connection_bytes = nullptr;
   // Called with each incarnation that the caller may speak for. Thread-safe.
   std::function<void(const messages::WorkerLife&)> on_life = [](const messages::WorkerLife&) {};

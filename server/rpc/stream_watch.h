@@ -24,9 +24,9 @@ class WatchedStream {
   virtual ~WatchedStream() = default;
   // Ends the stream. Called from any thread, without a lock.
   virtual void EndStalled(const absl::Status& status) = 0;
-  // Called each time when the watch checks its streams, from the watch's thread, without a lock.
-  // `awaited` is the time since the last check, if the stream has waited for the same step of its
-  // peer all the time. Otherwise it is 0. Time in which the server did not run is not counted.
+  // Called at each check of the watch, on the watch's thread, without a lock. `awaited` is the time
+  // since the last check if the stream has waited for the same step of its peer all that time.
+  // Otherwise it is 0. `awaited` does not include time in which the server did not run.
   virtual void OnLook(absl::Duration /*awaited*/) {}
 
  protected:

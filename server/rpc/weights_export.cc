@@ -21,8 +21,8 @@
 namespace lodestar::rpc {
 namespace {
 
-// Maximum time to wait for the update under way. A transfer gets more time, by its size at the
-// lowest rate below.
+// Maximum time to wait for an update of the bucket. The transfer of the bucket gets more time: its
+// size divided by kSlowestBytesPerSecond.
 constexpr absl::Duration kUpdatePatience = absl::Minutes(1);
 constexpr double kSlowestBytesPerSecond = 1 << 20;
 

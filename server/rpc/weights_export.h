@@ -41,10 +41,10 @@ class WeightsExport {
         security_(std::move(security)),
         export_keys_(std::move(export_keys)) {}
 
-  // Writes the file. Blocks for the network, and for updates under way, for a bounded time per
-  // bucket. Every bucket is complete and of one version. While training goes on, buckets may be one
-  // round apart. Errors: NotFound (no weights yet); DeadlineExceeded, saying what is waited for;
-  // Unavailable (the calls are cancelled); those of Pull and of the sink.
+  // Writes the file. Blocks for the network and for updates, for a bounded time per bucket. Each
+  // bucket is complete and of one version. If training goes on meanwhile, the versions of two
+  // buckets may differ by one round. Errors: NotFound (no weights yet); DeadlineExceeded, saying
+  // what is waited for; Unavailable (the calls are cancelled); those of Pull and of the sink.
   absl::Status WriteTo(Sink sink) const;
 
  private:

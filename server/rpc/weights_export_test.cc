@@ -114,8 +114,8 @@ TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheRoundWanted) {
   DoRoundZero();
   absl::Notification has_bucket;
   std::thread starter([&] {
-    // This is long enough to catch an export that does not wait. An export that waits passes at any
-    // speed.
+    // An export that does not wait notifies `has_bucket` within these 50 ms, before `go`. Then the
+    // test fails. An export that waits passes, however slow the machine is.
     has_bucket.WaitForNotificationWithTimeout(absl::Milliseconds(50));
     go.Notify();
   });

@@ -21,8 +21,9 @@ namespace lodestar::rpc {
 
 class WorkerProcesses {
  public:
-  // Maximum number of processes that are watched. It is also at most a sixteenth of the files that
-  // this process may open. Other workers are given up when their lease ends.
+  // Maximum number of processes that are watched. If this process may open few files, the maximum
+  // is lower: a sixteenth of that number. A worker whose process is not watched is dropped only
+  // when its lease ends.
   static constexpr size_t kMaxProcesses = 4096;
 
   WorkerProcesses();
@@ -32,8 +33,8 @@ class WorkerProcesses {
   // process could get its number.
   static FileDescriptor Find(int64_t process_id);
 
-  // Watches the process of an incarnation, instead of older incarnations of the worker. Requires:
-  // `process` is from Find(), or is no descriptor, which is ignored.
+  // Watches the process of an incarnation. Ends the watch of older incarnations of the worker.
+  // `process` is the result of Find(). If it is no descriptor, the call does nothing.
   void Watch(const messages::WorkerLife& life, FileDescriptor process) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the incarnations whose process has ended since the last call. Does not block.
   std::vector<messages::WorkerLife> TakeEnded() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -135,15 +135,14 @@ PendingCall BucketAggregator::Begin(const ContributionKey& key, ReadyCallback re
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   ForgetCancelled();
-  // A shard tells its buckets of a new roster one after the other. A worker may push to this bucket
-  // after other buckets have finished a round that this bucket does not know yet.
+  // Buckets hear of a new roster one after the other. Other buckets may know a newer roster
+  // already, and the push may be to a round that only that roster has.
   if (std::shared_ptr<const RosterView> roster = context_->roster.Now();
       roster != protocol_.roster()) {
     TakeRoster(std::move(roster), calls);
   }
-  // A worker that sends a contribution again has given up the call in which it sent the
-  // contribution before. The stream of the earlier call may live until keepalive finds the
-  // connection dead.
+  // If a worker sends a contribution again, it no longer uses the stream of its first attempt. That
+  // stream may still hold space, until keepalive ends its connection.
   const auto is_former = [&key](const Lent& lent) {
     return lent.worker == key.worker && lent.incarnation == key.incarnation &&
            lent.round == key.round;
@@ -307,8 +306,8 @@ void BucketAggregator::GiveSlot(PushCall& push, std::shared_ptr<StagingSlot> slo
   const std::shared_ptr<StagedBucket> staged = Stage(push);
   staged->slot_ = std::move(slot);
   if (context_->trace != nullptr) staged->given_at_ = context_->trace->Now();
-  // The slot must not be returned under the lock, so `calls` gets it even if the call was
-  // cancelled.
+  // `calls` gets the slot even if the push was cancelled, because the slot must not be returned
+  // under the lock.
   const bool is_wanted = push.ticket->Claim();
   calls.Add([staged, is_wanted, ready = std::move(push.ready)] {
     if (is_wanted) ready(std::move(*staged));
@@ -580,7 +579,8 @@ void BucketAggregator::Run() {
       absl::MutexLock lock(&mutex_);
       runner_ = std::this_thread::get_id();
       step = protocol_.NextStep();
-      // The step must count as written down before any answer that depends on the step is sent.
+      // This line must come before Settle(): an answer that depends on the step waits until
+      // num_written_ steps are on disk.
       if (context_->journal != nullptr && step.kind != BucketStep::Kind::kNone) ++num_written_;
       Settle(calls);
       switch (step.kind) {
@@ -716,8 +716,7 @@ double BucketAggregator::NormOf(const Contribution& contribution) const {
 }
 
 bool BucketAggregator::ApplyMean(const BucketStep& step) {
-  // FinishAndApply() cannot handle weights with a scale other than 1, because their change must be
-  // scaled first. BucketWeights::Add() scales it.
+  // FinishAndApply() cannot add weights whose scale is not 1. AddHeld() can.
   const bool is_nearer = held_.has_value() && held_->share.scale != 1.0f &&
                          held_->contribution.key.kind == messages::ContributionKind::kWeights;
   if (!step.has_update || step.clip != 1.0f || is_nearer) {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// BucketAggregator is one bucket: its protocol, and what the protocol leaves to its owner. These
-// are the numbers, the space for arriving contributions, the callbacks and a lock.
+// BucketAggregator is one bucket. It has the bucket's protocol, which decides, and carries the
+// decisions out: it owns the weights, the space for arriving contributions and the callbacks.
 //
-// It is thread-safe. It has one mutex, and callbacks are called without that mutex. The lock order
-// is this mutex, then the leaves ShardRoster, ShardCounters, StagingPool, PagePool, Page. The
-// mutexes of two buckets are never held together. Only Run() touches the numbers, one call at a
-// time, on the executor. While Run() writes weights (BucketProtocol::is_writing()), no thread reads
-// them.
+// The class is thread-safe:
+// - It has one mutex. Callbacks are called without it.
+// - While the mutex is held, only the mutexes of ShardRoster, ShardCounters, StagingPool, PagePool
+//   and Page may be locked. The mutexes of two buckets are never held together.
+// - Only Run() uses weights_ and samples_. It runs on the executor, one call at a time. While Run()
+//   writes weights (BucketProtocol::is_writing()), no other thread reads them.
 //
-// With a journal, each step is written down before it is carried out. An answer that depends on a
-// step is sent once the step is on disk. The next steps do not wait for the disk.
+// With a journal, each step is written to the journal before it is carried out. An answer that
+// depends on a step is sent once the step is on disk. The next steps do not wait for the disk.
 #pragma once
 
 #include <deque>
@@ -121,8 +122,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
 
   Round round() const;
   std::vector<WorkerId> Missing() const;
-  // Returns those members of `reported` whose part of `round` is not here. All members in
-  // `reported` say that they have pushed all of `round`.
+  // Returns the members in `reported` whose contribution to `round` is not counted by this bucket,
+  // although it should be. All members in `reported` say that they have pushed all buckets of it.
   std::vector<sync::RosterMember> NotPushed(Round round,
                                             absl::Span<const sync::RosterMember> reported) const;
   std::string WaitingFor() const;
@@ -131,8 +132,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void AddPushes(std::vector<sync::UnfinishedPush>& unfinished, std::vector<sync::Pusher>& waiting);
 
  private:
-  // A contribution that counts, but whose numbers are not added to the mean yet. If the next step
-  // is the update, one pass adds them and updates.
+  // A contribution that counts, but is not in the mean yet. If the next step is the update, Run()
+  // adds the contribution and updates the weights in one pass over memory.
   struct Held {
     MeanShare share;
     Contribution contribution;
@@ -240,7 +241,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;  // the counters know that it has weights
   bool is_pending_ ABSL_GUARDED_BY(mutex_) = false;
-  // The position that the shard's counters know.
+  // Round and version that were last reported to the shard's counters.
   BucketPosition counted_position_ ABSL_GUARDED_BY(mutex_);
   bool is_scheduled_ ABSL_GUARDED_BY(mutex_) = false;  // Run() is running or will run
   std::thread::id runner_ ABSL_GUARDED_BY(mutex_);     // thread of the running Run(), if any
@@ -253,8 +254,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
   std::deque<Contribution> incoming_ ABSL_GUARDED_BY(mutex_);  // complete, but not checked yet
 
-  // Number of steps that are written down, and number of these that are on disk. Each entry of
-  // outbox_ waits until that number of steps is on disk.
+  // Number of steps that were given to the journal, and number of these that are on disk. Each
+  // entry of outbox_ has an answer, and the value of num_durable_ that it waits for.
   int64_t num_written_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_durable_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<std::pair<int64_t, std::function<void()>>> outbox_ ABSL_GUARDED_BY(mutex_);

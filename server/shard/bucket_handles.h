@@ -39,9 +39,9 @@ class StagedBucket {
 
   // Returns space for the bucket in the encoding of its key. The space is empty if is_discard().
   absl::Span<std::byte> bytes();
-  // May be called when the first num_bytes of bytes() have arrived. `last` has copies of the last
-  // of these bytes (see NumbersCheck). Checks their numbers while they are in the cache, and tells
-  // the shard how much has arrived. The shard later checks all numbers that were not checked here.
+  // May be called when the first `num_bytes` bytes of bytes() have arrived. Checks their numbers
+  // while they are in the cache, and tells the shard how much has arrived. `last` has copies of the
+  // end of these bytes (see NumbersCheck). Numbers that are not checked here are checked later.
   void OnArrived(int64_t num_bytes, absl::Span<const std::byte> last);
   // Returns bytes() as floats. The encoding must be fp32.
   absl::Span<float> data();
@@ -72,8 +72,8 @@ class StagedBucket {
   absl::Time given_at_;  // time at which the space was given, for traces
 };
 
-// A ReadView says which numbers of a bucket are read. These are the weights, or their shadow: what
-// workers have of the weights if weights travel as encoded changes.
+// A ReadView says what a read of a bucket wants: the weights, or their shadow. Workers read the
+// shadow if weights travel as encoded changes: see BucketShadow.
 struct ReadView {
   bool shadow = false;
   std::optional<Version> held = {};  // version that the reader has; later changes may be enough

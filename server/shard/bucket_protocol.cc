@@ -273,8 +273,8 @@ BucketStep BucketProtocol::StepOfReplacement() {
   }
   if (round_ == *replacement_ && contributed_.empty()) {
     is_writing_ = true;
-    // The replacement is no longer pending here: the owner that takes the step answers it, even if
-    // the bucket is closed before the step is done.
+    // Once the owner has this step, the owner must answer the replacement, even if the bucket is
+    // closed meanwhile. So Close() must not answer it.
     replacement_.reset();
     return {.kind = Step::kReplace, .round = round_};
   }
@@ -542,7 +542,7 @@ void BucketProtocol::ApplyAlone(const ContributionKey& key, int64_t staleness, B
 
 BucketStep BucketProtocol::Skip(const Held& held, const sync::Decision& decision) {
   if (decision.action == sync::Action::kApplyAlone) {
-    // The published version already has all that this contribution changes.
+    // A skipped contribution changes no weights, so the published version counts it at once.
     counted_.MarkPublished();
   } else {
     AddContributor(held.key.worker, 0);
@@ -595,8 +595,8 @@ bool BucketProtocol::HasReplayed(const BucketStep& step, const ContributionKey& 
              std::pair(last->incarnation, last->round) >= std::pair(key.incarnation, key.round);
     }
     case Step::kTakeWeights:
-      // Loaded weights include this step already. Weights that an earlier client supplied do not:
-      // this step took the weights of a later client, which replaced them.
+      // If weights were loaded, they already include this step. If an earlier client supplied the
+      // weights, they do not: the step replaced them by the weights of a later client.
       return has_weights_ && !supplier_.has_value();
     case Step::kApplyAlone:
       return step.call.step <= version_.value();
@@ -679,7 +679,7 @@ void BucketProtocol::OnNorm(Round round, const absl::StatusOr<double>& total_squ
 
 void BucketProtocol::OnUpdated() {
   is_writing_ = false;
-  // If a round was dropped, there was nothing to update with, and the version stays.
+  // If all contributions to a round have weight 0, there is no update and no new version.
   if (phase_ != Phase::kUpdating || arrived_weight_ > 0) ++version_;
   if (phase_ == Phase::kUpdating || watch_.num_counted() >= kWatchedTogether) {
     EndWatchedRound();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // BucketProtocol decides for one bucket: which contributions count, in which round and order, when
-// the update follows, and which call gets which answer. It is a pure state machine: events go in,
-// effects and steps come out. It has no lock, thread, clock, callback or page. Calls are known by
-// the ids that the owner gives them.
+// the update follows, and how each call is answered. It is a pure state machine: events go in,
+// effects and steps come out. It has no lock, thread, clock, callback or page. The owner gives each
+// call an id.
 //
 //   collecting --(the policy says apply)--> committing --> [awaiting norm --> norm known] -->
 //   updating --> collecting the next round
@@ -12,10 +12,10 @@
 // If a bucket was summed before its process ended, it is "resummed" after the restart: it waits for
 // the plan of its round before it is committing.
 //
-// A round is an exchange, and a version counts updates. If a round ends without any contribution,
-// there is no update and no new version. If contributions are applied one by one, each worker
-// counts its own rounds: the bucket stays in the round it has begun with, and only its version
-// grows.
+// A version counts the updates of the bucket. It can differ from the round:
+// - If a round ends without any contribution, there is no update and no new version.
+// - If contributions are applied one by one, each worker counts its own rounds. Then the bucket
+//   stays in the round that it began with, and only its version grows.
 //
 // After every event the owner carries out the effects, in order. Whenever the owner can work, it
 // calls NextStep(), carries out the effects of that call, and then the step. It takes one step at a
@@ -93,9 +93,10 @@ struct BucketStep {
   // kAccumulate, kApplyAlone: norm of the contribution, or of its change if it is weights. Set if
   // norms are watched.
   std::optional<double> norm = {};
-  // Factor by which the watch of norms scales. In kAccumulate and kApplyAlone it scales the
-  // contribution, and is included in `factor` and `call`. In kSum and kApply it scales the change
-  // of the mean if contributions are weights. Otherwise it is included in `rescale`.
+  // Factor by which a large norm is clipped.
+  // - kAccumulate, kApplyAlone: it scales the contribution. `factor` and `call` include it.
+  // - kSum, kApply: it scales the change of the mean if contributions are weights. For other
+  //   contributions `rescale` includes it.
   float clip = 1.0f;
   bool has_update = false;
   optimizer::OptimizerCall call = {};
@@ -144,7 +145,8 @@ class BucketProtocol {
   // Handles a call of a worker that wants to send a contribution. The form of `key` is checked
   // already.
   void OnPush(CallId push, const ContributionKey& key);
-  // Must be called when the requested slot is here. The push is answered, and its id is free.
+  // Must be called when the push has got the slot that it requested. This answers the push, and its
+  // id is free.
   void OnSlot(CallId push);
   // Must be called when a contribution has arrived completely and its numbers may be counted.
   // `norm` is set if norms are watched.
@@ -198,8 +200,10 @@ class BucketProtocol {
   const UsualNorm& usual_norm() const { return watch_.usual(); }
   // Returns the workers of the round's roster that are alive and not counted.
   std::vector<WorkerId> Missing() const;
-  // Returns true if the worker's part of the round is in this bucket, if no part is due, or if the
-  // round is over without it.
+  // Returns true if the bucket needs nothing more from the worker for this round:
+  // - The bucket has counted the worker's contribution.
+  // - The bucket no longer collects the round.
+  // - The bucket takes no part in the round, or is closed.
   bool IsSettled(Round round, WorkerId worker) const;
   // Returns a message for operators that says which workers the bucket waits for. It is empty if
   // the bucket waits for no worker.
@@ -252,8 +256,8 @@ class BucketProtocol {
 
   RoundFacts FactsOf(Round round) const;
   sync::BucketFacts Facts() const;
-  // Returns the facts for a push. A round that is decided, and whose update is under way, counts as
-  // over.
+  // Returns the facts for a push. If the policy has ended the present round, the facts are those of
+  // the next round, even before the update is done.
   sync::BucketFacts FactsForPush() const;
   sync::Decision Judge(const ContributionKey& key, const sync::BucketFacts& facts) const;
   // Checks that the bucket accepts this contribution now. First weights are accepted only while

@@ -108,8 +108,8 @@ ContributionKey Key(int worker, int64_t round, int incarnation = 1) {
           .base_version = Version(round)};
 }
 
-// Fixture with a bucket that has weights, but no numbers. Its effects and steps are written as
-// words.
+// Fixture with one bucket. There is no owner that computes: the tests compare texts of the bucket's
+// effects and steps.
 class BucketProtocolTest : public ::testing::Test {
  protected:
   void Start(const job::JobSpec& job, int num_workers, bool awaits_norm = false,
@@ -146,8 +146,8 @@ class BucketProtocolTest : public ::testing::Test {
     bucket_->OnRoster(roster_.Now());
   }
 
-  // Returns, as words, what the bucket has decided since the last call. Each step ends at once,
-  // unless the test holds it back: norms and updates may be held back.
+  // Returns the texts of the effects and steps since the last call. Ends each step at once. Norms
+  // and updates do not end if the test holds them back.
   std::vector<std::string> Words() {
     std::vector<std::string> words;
     const auto take_effects = [&] {
@@ -317,7 +317,7 @@ TEST_F(BucketProtocolTest, NothingIsMissingFromARoundThatIsNotAboutTheBucket) {
   Open(0, {1});
   bucket_->OnArrived(1, Key(1, 0));
   EXPECT_FALSE(bucket_->IsSettled(Round(0), WorkerId(1)));
-  // Other buckets may have all contributions of round 1 before this bucket has finished round 0.
+  // This bucket takes no part in round 1, so it needs no contribution to round 1.
   EXPECT_TRUE(bucket_->IsSettled(Round(1), WorkerId(1)));
   EXPECT_THAT(Words(), ElementsAre("counted 1", "add 1 times 1", "update 1 for round 0"));
   EXPECT_TRUE(bucket_->IsSettled(Round(0), WorkerId(1)));
@@ -427,7 +427,7 @@ TEST_F(BucketProtocolTest, AClippedUpdateWaitsForTheNormOfItsRound) {
   EXPECT_THAT(Words(), ElementsAre("update 1 for round 0, clipped to 0.25"));
 }
 
-// This server knows the plan of neither round.
+// The roster has no plan of round 0, before and after the restart.
 TEST_F(BucketProtocolTest, ASumOfNothingThatIsReplayedAsksForItsNormAgain) {
   Start(JobOf(job::Mode::kSync), 1, /*awaits_norm=*/true);
   Drop(1);
@@ -669,10 +669,13 @@ TEST_F(BucketProtocolTest, ClosingAnswersEveryCall) {
                           "refuse 6: ABORTED"));
 }
 
-// AnyOrder makes workers, a coordinator and an owner of the bucket do their next actions in random
-// order. Pushes are repeated, broken, held and lost with their worker. Norms fail. Updates take
-// time. The server comes back with the state that was last captured. Each contribution is a 1 at a
-// position of its own, so that the weights count how often each is included.
+// AnyOrder makes workers, a coordinator and an owner of the bucket act in random order:
+// - A worker repeats a push, breaks it off, holds it, or goes away.
+// - A norm fails.
+// - An update takes time.
+// - The server restarts with the state that was captured last.
+// Each contribution is a 1 at a position of its own, so that the weights count how often each
+// contribution is included.
 class AnyOrder {
  public:
   AnyOrder(const job::JobSpec& job, bool awaits_norm, uint64_t seed)
@@ -862,7 +865,7 @@ class AnyOrder {
     return Settle();
   }
 
-  // Ends the step or the norm that is under way, or begins the next step.
+  // Ends the step that is under way, or answers a request for a norm, or begins the next step.
   bool Work() {
     if (step_.kind != Step::kNone) {
       const Version wanted = bucket_->version() + (step_.has_update ? 1 : 0);

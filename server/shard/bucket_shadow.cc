@@ -87,7 +87,7 @@ void BucketShadow::AdvancePart(int64_t begin, absl::Span<const float> weights) {
 
 void BucketShadow::EndAdvance() {
   if (next_change_ == nullptr) return changes_.clear();
-  // No other thread has the page now. Once the page is lent, all its readers can use its checksums.
+  // Lend() needs no lock here, because no other thread has the page yet.
   changes_.push_back(Page::Lend(std::exchange(next_change_, nullptr)));
   if (static_cast<int64_t>(changes_.size()) >
       params::ChangesKept(config_.encoding, range_.size())) {

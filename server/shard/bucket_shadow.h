@@ -40,18 +40,19 @@ class BucketShadow {
 
   // Allocates pages for Reset(). Returns false if there is no memory for them.
   bool Allocate();
-  // Sets the shadow to `weights`, which are not the result of an update of the former weights. All
-  // workers fetch the whole shadow again. Must follow Allocate().
+  // Sets the shadow to `weights`. Call after weights were set without an update. Every worker must
+  // then fetch the whole shadow again. Must follow Allocate().
   void Reset(const Page& weights, Version version);
-  // Does the same as Reset(), but sets the shadow to `elements`, in fp32. That is the shadow that
-  // workers have of `version`.
+  // Does the same as Reset(), but sets the shadow to `elements`, in fp32: the shadow that was saved
+  // with `version`.
   void Restore(const std::byte* elements, const Page& weights, Version version);
-  // These two methods advance the shadow along an update that leads to `version`. Must follow
-  // Reset(). The update's weights come part by part, in order and each from a multiple of
-  // kWholeBlocks, so that they are encoded while they are in the cache. The change is complete
-  // after the last part. If there is no memory for the change, the shadow stays as it is. With
-  // error feedback, the next change includes the missing one. Without error feedback, the missing
-  // change is lost.
+  // These three methods advance the shadow by one update, which leads to `version`. Must follow
+  // Reset().
+  // - AdvancePart() gets the new weights in parts, in order, while they are in the cache. Each part
+  //   begins at a multiple of kWholeBlocks.
+  // - EndAdvance() must follow the last part.
+  // - If there is no memory for the change, the shadow stays as it is. With error feedback, the
+  //   next change includes what is missing. Without error feedback it is lost.
   void BeginAdvance(Version version);
   void AdvancePart(int64_t begin, absl::Span<const float> weights);
   void EndAdvance();

@@ -186,8 +186,8 @@ bool BucketWeights::FinishAndApply(const optimizer::OptimizerCall& call,
   std::shared_ptr<Page> out;
   bool is_finite = true;
   mean_->FinishInParts(last, rescale, [&](int64_t begin, absl::Span<const float> part) {
-    // The update begins only when the first part of the mean comes. Before that, the mean may hold
-    // pages that the update can use again.
+    // BeginUpdate() allocates a page. It is called with the first part of the mean, because the
+    // mean may have freed a page by then.
     if (begin == 0) out = BeginUpdate(call);
     if (out != nullptr) is_finite = UpdatePart(call, begin, part, *out) && is_finite;
   });
@@ -234,7 +234,8 @@ std::shared_ptr<Page> BucketWeights::Corrected(const optimizer::OptimizerCall& c
                                                const float* gradient) {
   const std::vector<params::ElementRange>& parts = correction_->parts;
   const float* const momentum = state_[0]->data();
-  // Scale of the contribution itself. It does not include the factor that a part of a step has.
+  // Scale of the whole contribution. If the step has several parts, call.gradient_scale includes
+  // the factor of this part.
   const float scale = call.gradient_scale / call.part.factor;
   const std::vector<optimizer::MomentumCorrection::Factors> factors =
       correction_->rule.FactorsOf(parts, gradient, scale, momentum);
@@ -283,8 +284,8 @@ std::shared_ptr<Page> BucketWeights::BeginUpdate(const optimizer::OptimizerCall&
 bool BucketWeights::UpdatePart(const optimizer::OptimizerCall& call, int64_t begin,
                                absl::Span<const float> gradient, Page& out) {
   bool is_finite = true;
-  // With a shadow, each piece is encoded while it is in the cache. Without a shadow the gradient is
-  // not cut into pieces: a long gradient on another page does not pass through the caches.
+  // With a shadow, the gradient is cut into pieces, so that the new weights are still in the cache
+  // when AdvancePart() encodes them. Without a shadow one piece is fastest.
   const size_t piece_elements = shadow_.has_value() ? kMeanPartElements : gradient.size();
   for (size_t offset = 0; offset < gradient.size(); offset += piece_elements) {
     const absl::Span<const float> piece = gradient.subspan(offset, piece_elements);

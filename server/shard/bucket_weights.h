@@ -35,7 +35,8 @@ class BucketWeights {
  public:
   struct Part {
     params::ElementRange range;
-    // True: contributions are values, and no part of a gradient. They travel without encoding.
+    // True: contributions have values to average, and not gradients. They are sent without
+    // encoding.
     bool is_averaged = false;
   };
   // `layout`, `optimizer` and `pages` must outlive the object.
@@ -63,12 +64,12 @@ class BucketWeights {
 
   // Returns the mean of the contributions to the open round.
   ContributionMean& mean() { return *mean_; }
-  // Adds a contribution to the mean. Weights are not multiplied by share.scale, and share.factor
-  // does not include the scale: their change is scaled instead.
+  // Adds a contribution to the mean. If the contribution is weights, share.scale multiplies their
+  // difference from the current weights, and share.factor does not include share.scale.
   void Add(messages::ContributionKind kind, params::Encoding encoding, const std::byte* values,
            const MeanShare& share);
-  // Finishes the mean. If the mean is one of weights, `clip` is the share of the way from the
-  // weights to the mean that counts.
+  // Finishes the mean. If contributions are weights, the result is the current weights plus `clip`
+  // times the difference of the mean from them.
   void FinishMean(float rescale, float clip);
   // Returns the square sums of the mean gradient, one per segment. Must follow FinishMean(). They
   // are zeros if nothing was added.

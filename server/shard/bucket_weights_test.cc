@@ -54,7 +54,8 @@ class BucketWeightsTest : public ::testing::TestWithParam<params::Encoding> {
     optimizer_ = optimizer::MakeServerOptimizer(job_);
   }
 
-  // Returns weights for which `first` says how the first contribution of a round got into the mean.
+  // Returns weights with a mean of one contribution, which was added or adopted. kNone means that
+  // the mean is empty.
   std::unique_ptr<BucketWeights> Make(First first) {
     auto weights = std::make_unique<BucketWeights>(BucketWeights::Part{.range = {0, kElements}},
                                                    job_, layout_, *optimizer_, pages_);

@@ -14,7 +14,8 @@
 namespace lodestar::shard {
 namespace {
 
-// Returns the largest absolute value of an element that is within kMaxContribution after scaling.
+// Returns the maximum absolute value of an element. With it, the element times the key's scale is
+// at most kMaxContribution.
 float LimitOf(const ContributionKey& key) {
   constexpr float kLargest = std::numeric_limits<float>::infinity();
   const float scale = std::abs(key.scale);
@@ -118,8 +119,8 @@ void NumbersCheck::Look(const std::byte* elements, int64_t num_bytes,
     const int64_t size = std::min(params::kWholeBlocks, num_elements_ - num_seen_);
     const int64_t begin = params::EncodedBytes(encoding_, num_seen_);
     if (params::EncodedBytes(encoding_, num_seen_ + size) > num_bytes) return;
-    // Only whole blocks are read from `last`, because the loops over whole blocks need no
-    // alignment.
+    // Only whole blocks are read from `last`, because `last` may not be aligned. The loops over
+    // whole blocks need no alignment.
     const bool is_in_last = begin >= last_begin && size == params::kWholeBlocks;
     const std::byte* const part =
         is_in_last ? last.data() + (begin - last_begin) : elements + begin;

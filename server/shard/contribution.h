@@ -20,8 +20,7 @@
 
 namespace lodestar::shard {
 
-// Names one contribution of one worker to one round. Together with the bucket, a key is counted
-// only once.
+// Names one contribution of one worker to one round. Each bucket counts a key only once.
 struct ContributionKey {
   WorkerId worker;
   Incarnation incarnation;
@@ -69,11 +68,12 @@ class NumbersCheck {
   // bucket.
   NumbersCheck(const ContributionKey& key, int64_t num_elements, bool measures_norm);
 
-  // Checks the elements that it has not looked at before. If more elements are to come, it leaves
-  // the last few for later. `num_bytes` is how many bytes of `elements` have arrived, never less
-  // than in the call before. The elements are in the encoding of the key and pass CheckBytes().
-  // `last` has copies of the last of these bytes, if the copies are in the cache and the bytes are
-  // not. The copies need no alignment.
+  // Checks the elements that have arrived since the last call. Leaves less than kWholeBlocks
+  // elements for the next call, unless they are the last ones of the bucket.
+  // - `elements` has the encoding of the key, and passes CheckBytes().
+  // - `num_bytes` is the number of bytes of `elements` that have arrived. It never decreases.
+  // - `last` has copies of the last of these bytes, without alignment. It is given if the copies
+  //   are in the cache and the bytes are not.
   void Look(const std::byte* elements, int64_t num_bytes, absl::Span<const std::byte> last = {});
 
   // Checks that the elements, times the scale of the key, are finite and within kMaxContribution.

@@ -16,8 +16,8 @@ namespace {
 
 static_assert(job::kMaxRobustContributions <= vectors::kMaxTrimmedValues);
 
-// Returns true if most of the page is used. A page of staging space is as large as the largest
-// bucket.
+// Returns true if the bucket fills most of the page. A page of staging space has the size of the
+// largest bucket, so adopting it for a small bucket would waste memory.
 bool IsWellFilled(int64_t page_elements, int64_t num_elements) {
   return num_elements >= page_elements / 4 * 3;
 }
@@ -32,8 +32,9 @@ void DivideWherePositive(float* sums, const float* weights, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sums[i] = weights[i] > 0.0f ? sums[i] / weights[i] : 0.0f;
 }
 
-// Computes values = factor * decoded. The encoded elements lie at the start of `values`. Works from
-// the end, because encoded elements take no more room than decoded ones.
+// Decodes the encoded elements at the start of `values`, and multiplies them by `factor`. Begins
+// with the last block, because a decoded block overwrites only encoded blocks at its place or
+// behind.
 void DecodeInPlace(params::Encoding encoding, float factor, int64_t num_elements, float* values) {
   constexpr int64_t kSize = params::kWholeBlocks;
   std::byte encoded[kSize * sizeof(float)];
@@ -108,8 +109,7 @@ class WeightedSum final : public ContributionMean {
   }
 
  private:
-  // The first contribution, in its encoding and not yet multiplied. While it is set, there is no
-  // other sum.
+  // The first contribution, in its encoding and not yet multiplied. While it is set, sum_ is null.
   struct Adopted {
     std::shared_ptr<Page> values;
     params::Encoding encoding;
