@@ -104,8 +104,8 @@ machine::HostMemory AvailableMemory(int64_t limit) {
   return memory;
 }
 
-// Logs the outcome of the last checkpoint. Returns an error if something is lost that should not
-// be.
+// Logs the outcome of the last checkpoint. Returns an error if work is lost, or if the checkpoint
+// is in --fallback_dir.
 absl::Status LossOf(const absl::StatusOr<checkpoints::PublishedCheckpoint>& saved,
                     bool has_journal) {
   const absl::Status& status = saved.status();
@@ -324,7 +324,8 @@ absl::Status Server::AwaitReplica() {
     const absl::Status state = replication_->state();
     if (!absl::IsUnavailable(state)) return state;
     const absl::Time now = deps_.clock->Now();
-    // The state changes while files are copied. Each change gives the copy more time.
+    // The message changes while files are copied. Each change means progress, so the server waits
+    // for another kLeaderPatience.
     if (std::exchange(last_words, std::string(state.message())) != state.message()) {
       give_up = now + kLeaderPatience;
     }
@@ -746,7 +747,7 @@ void Server::Watch() {
 void Server::ThrowAwayCertificate(absl::string_view why) { security_->ThrowAwayCertificate(why); }
 
 void Server::WatchConnections() {
-  if (role_ == nullptr) return;  // it is only logged
+  if (role_ == nullptr) return;  // other servers raise no alarm
   const firewall::ConnectionCounts counts = ReadConnections();
   const uint64_t num_refused = counts.refused_for(firewall::RefusalReason::kTooMany) +
                                counts.refused_for(firewall::RefusalReason::kTooManyOfAddress) +
@@ -878,7 +879,7 @@ void Server::Stop(StopKind kind) {
     host_->Shutdown(
         absl::UnavailableError("the server is stopping; connect again when it is back"));
   }
-  uplink_.reset();  // the parts that answer its calls are stopped
+  uplink_.reset();  // it no longer gets answers from role_ and host_
   if (parameter_rpc_ != nullptr) parameter_rpc_->EndSharing();
   port_file_.reset();
   if (acceptor_ != nullptr) acceptor_->Stop();

@@ -270,10 +270,10 @@ class Server {
   std::unique_ptr<CoordinatorRole> role_;          // only the server of shard 0 has one
   std::unique_ptr<rpc::ShardAgent> agent_;         // only the other servers have one
   std::unique_ptr<rpc::CallRefusal>
-      refusal_;  // refuses calls of services that other processes have
-  // Says which files commands may name. Null means that this is the server of shard 0.
+      refusal_;  // answers calls of services that this process does not have
+  // Decides which files the coordinator's commands may name. Null on the server of shard 0.
   std::unique_ptr<host::FolderFence> fence_;
-  std::unique_ptr<host::ShardLog> log_;       // null means that nothing is written down
+  std::unique_ptr<host::ShardLog> log_;       // null means that there is no journal
   std::unique_ptr<ThreadPool> log_executor_;  // its tasks use the log
   bool is_journal_of_former_division_ = false;
   // Says why this server does not go on from its journal. Empty means that it does.

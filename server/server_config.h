@@ -50,14 +50,14 @@ struct ClusterConfig {
   bool ends_unconnected = false;  // see CoordinatorConfig
   // Maximum time that a round waits for a member. Then the member is dropped.
   absl::Duration round_timeout = absl::Hours(1);
-  // Maximum time for the last checkpoint after this server is told to stop, and for the open rounds
-  // after the job is told to stop.
+  // Maximum time for the last checkpoint once this server is told to stop. Also the maximum time to
+  // complete the open rounds once the job is told to stop.
   absl::Duration stop_timeout = absl::Minutes(1);
   // Maximum number of bytes that the shard may use. 0 means all memory of the machine or of its
   // control group.
   int64_t memory_limit = 0;
-  // See LeaseAddress. Empty means that there is no lease: every process that is started is the
-  // server.
+  // Address of the leader lease: see LeaseAddress. Empty means that there is no lease, so this
+  // process serves at once.
   std::string leader_lease;
 };
 
@@ -67,7 +67,7 @@ struct UpstreamConfig {
   std::string address;
   // Join string of the cluster upstream, or the path of a file that has one. Empty means none.
   std::string join;
-  std::string name;  // name of the site there; empty means a name made of host and process
+  std::string name;  // name of the site upstream; empty means one made of host and process
 };
 
 enum class ResumePolicy { kLatest, kNever, kPath };
@@ -88,8 +88,8 @@ struct DurabilityConfig {
   std::string on_checkpoint;
   int keep = 3;  // number of newest checkpoints that are kept
   ResumePolicy resume = ResumePolicy::kLatest;
-  std::string resume_path;  // with kPath, the directory of one checkpoint
-  std::string init_from;    // first weights of a fresh start; empty means initialisers and seed
+  std::string resume_path;           // with kPath, the directory of one checkpoint
+  std::string init_from;             // file of first weights; empty means initialisers and seed
   bool accepts_higher_rate = false;  // see CheckpointKeeper::Config
   // True: every server writes to its journal before it acknowledges anything, and goes on from the
   // journal after a restart.
@@ -107,7 +107,7 @@ struct DurabilityConfig {
 struct OutputConfig {
   std::string metrics_out;      // see MetricsFile; empty means none
   std::string tensorboard_dir;  // see TensorBoardFile; empty means none
-  std::string trace_path;       // file for the times of a few rounds; empty means none
+  std::string trace_path;       // file for a trace of a few rounds; empty means none
   int64_t trace_rounds = 5;
   logging::LogLevel log_level = logging::LogLevel::kInfo;
   logging::LogFormat log_format = logging::LogFormat::kText;

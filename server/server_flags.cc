@@ -380,7 +380,7 @@ bool IsAuto(const JobTexts& texts, const std::string& flag) {
   return text != texts.end() && text->second == process::kAutoText;
 }
 
-// Sets the flags of the preset that are not given.
+// Sets the fields of the preset whose flags are not given.
 absl::Status ApplyOuterPreset(const std::set<std::string>& given, job::JobSpec& job) {
   const std::string name = absl::GetFlag(FLAGS_outer_preset);
   if (name.empty()) return absl::OkStatus();
@@ -465,8 +465,8 @@ absl::Status CheckMayChoose(const job::OpenSettings& open, const std::set<std::s
   return absl::OkStatus();
 }
 
-// Sets the number of samples of a step, per worker or in all. Requires the model, the mode if it is
-// given, and the given numbers of samples.
+// Sets the number of samples of a step, per worker or for all workers together. The job must have
+// its model and, if they are given, its mode and the numbers of samples.
 absl::Status ReadBatch(bool is_mode_open, job::JobSpec& job) {
   int64_t tokens = absl::GetFlag(FLAGS_global_tokens);
   const bool is_given = job.batch_size != 0 || job.global_batch_size != 0 || tokens != 0;

@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<ServerSecurity>> ServerSecurity::Open(
   }
   security->watch_.emplace(*security->files_);
   security->watch_->Look(absl::Now());  // the first text is dropped: later ones report only changes
-  // A replica has no alarms.
+  // Only a replica logs warnings about its certificate files here. A server reports them as alarms.
   security->transport_ =
       wire::TransportSecurity(*security->files_, config.is_replica ? wire::FileWarnings::kLogged
                                                                    : wire::FileWarnings::kNone);

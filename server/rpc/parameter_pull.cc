@@ -19,12 +19,11 @@
 namespace lodestar::rpc {
 namespace {
 
-// Maximum size of a PullRequest without its buckets, and maximum size of one bucket with the
-// version that the client has.
+// A PullRequest has at most kPullRequestBytes, plus kBytesPerBucket for each bucket in it.
 constexpr size_t kPullRequestBytes = 4 << 10;
 constexpr size_t kBytesPerBucket = 24;
-// Number of bytes that may be read from the shard before they are written to the client. Only
-// references to pages are queued.
+// Maximum number of bytes that wait to be written to the client. Only references to pages are
+// queued.
 constexpr size_t kReadAheadBytes = 4 * wire::kChunkBytes;
 // Maximum number of chunks that wait while another chunk is written. It holds if payloads are sent
 // within the messages.
@@ -76,8 +75,8 @@ absl::Status PullStream::CheckSize(size_t request_bytes, const StreamGuard& guar
   const size_t most = kPullRequestBytes + kBytesPerBucket * shard_->num_buckets();
   if (request_bytes <= most) return absl::OkStatus();
   guard.refusals->Count(limits::LimitReached::kPullRequests);
-  // The status is Aborted, so that the worker registers again: the servers may have begun anew with
-  // fewer buckets than the worker knows.
+  // Aborted makes the worker register again. It then learns the new buckets, if the servers have
+  // begun anew with fewer of them.
   return absl::AbortedError(absl::StrCat(
       "pull: the request has ", request_bytes, " bytes, but for the ", shard_->num_buckets(),
       " buckets of this server it needs at most ", most, "; register again"));

@@ -2,8 +2,7 @@
 
 // A PullStream is one Pull stream. It reads one bucket after the other from the shard, cuts the
 // published pages into chunks on the executor, and writes the chunks as fast as gRPC takes them.
-// Reading is a few chunks ahead of writing. The stream owns itself until gRPC and all callbacks are
-// done with it.
+// The stream owns itself until gRPC and all callbacks are done with it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -56,14 +55,16 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   struct Cutting {
     uint32_t bucket = 0;
     shard::PublishedBucket published;
-    int64_t begin = 0;  // first element that is not cut, counted over all changes
+    // Position of the next element to send. If there are changes, each change has num_elements
+    // positions.
+    int64_t begin = 0;
   };
 
   PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
              std::shared_ptr<BulkCall> call, grpc::CallbackServerContext* context);
 
-  // Checks that the request is not larger than any request to this shard can be. A request is kept
-  // in memory while the call is held, so a larger one is refused without reading it.
+  // Checks the size of the request before it is parsed. A request stays in memory while its call is
+  // held. So a request that is larger than any valid one is refused.
   absl::Status CheckSize(size_t request_bytes, const StreamGuard& guard) const;
   absl::Status Parse(const grpc::ByteBuffer& request, const SharedMemoryRegions& regions);
   // Checks that this caller may begin another stream, and takes a seat of StreamQuota for it.
@@ -74,9 +75,9 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnBucket(uint32_t bucket, absl::StatusOr<shard::PublishedBucket> published)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void ScheduleCutting();
-  // Cuts pages into chunks. Runs on the executor: on gRPC's threads the checksums of many readers
-  // would delay the status service. If payloads are in the chunks, one chunk is cut while the chunk
-  // before is written. So its bytes are still in the cache when they are copied to the kernel.
+  // Cuts pages into chunks. Runs on the executor, because computing checksums on gRPC's threads
+  // would delay the status service. If payloads are in the chunks, it stays only kChunksAhead
+  // chunks ahead of the writes. So the bytes are still in the cache when gRPC sends them.
   void CutIntoChunks() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns false if there is no shared memory for the chunk now. ScheduleCutting() is called once
   // there is some.
@@ -84,7 +85,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void FailAfter(absl::Duration pause, const absl::Status& status);
-  // Writes the next chunk or finishes the call, whichever is due.
+  // Writes the next chunk, or finishes the call if it is over. Does nothing while a write is under
+  // way.
   void ContinueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::shared_ptr<PullStream> self_;  // set until OnDone()
@@ -106,9 +108,10 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);  // null: the context is gone
   std::deque<Chunk> chunks_ ABSL_GUARDED_BY(mutex_);  // the first is being written if is_writing_
   size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int num_read_ ABSL_GUARDED_BY(mutex_) = 0;         // buckets that were or are being asked for
+  int num_read_ ABSL_GUARDED_BY(mutex_) = 0;         // number of buckets whose read has begun
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;  // a bucket is being read or cut into chunks
-  bool has_rest_ ABSL_GUARDED_BY(mutex_) = false;    // cutting_ has a rest that no task is cutting
+  // True: cutting has stopped before the end of cutting_, until the next write is done.
+  bool has_rest_ ABSL_GUARDED_BY(mutex_) = false;
   shard::PendingCall waiting_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

@@ -287,8 +287,8 @@ absl::Status PushStream::CopyChunk() {
     const auto look = [&](const wire::ArrivedBytes& arrived) {
       incoming_->staged.OnArrived(begin_bytes + static_cast<int64_t>(arrived.end), arrived.last);
     };
-    // In shared memory, the worker may change the bytes at any time, so only the copy may be
-    // checked.
+    // If the payload is in shared memory, the worker can still change it. So the checks read the
+    // copy.
     const bool is_long = incoming_->staged.bytes().size() >= kLongBucketBytes;
     ASSIGN_OR_RETURN(
         const uint32_t seen,
@@ -358,8 +358,8 @@ void PushStream::OnClientDone() {
   if (num_uncounted_ == 0) FinishLocked(absl::OkStatus());
 }
 
-// Checks whether the push still receives bytes. As long as bytes come, the push is not silent, even
-// if a message takes long.
+// Updates the time for which the push is silent. A push is not silent while its connection receives
+// bytes, even if a single message takes long.
 void PushStream::OnLook(absl::Duration awaited) {
   {
     absl::MutexLock lock(&mutex_);

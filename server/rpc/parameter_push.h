@@ -115,7 +115,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   absl::Time begun_at_ ABSL_GUARDED_BY(mutex_);  // when the last bucket began to wait for space
   absl::Duration held_ ABSL_GUARDED_BY(mutex_);  // total time that buckets waited for space
   absl::Time held_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  int num_uncounted_ ABSL_GUARDED_BY(mutex_) = 0;  // number of buckets handed over and not counted
+  int num_uncounted_ ABSL_GUARDED_BY(mutex_) = 0;  // buckets that the shard has not counted yet
   bool client_done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time received_at_ ABSL_GUARDED_BY(mutex_);  // when everything had arrived, if client_done_
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
@@ -123,7 +123,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   // arriving.
   std::shared_ptr<shard::PushSilence> silence_ ABSL_GUARDED_BY(mutex_);
   absl::Duration silent_for_ ABSL_GUARDED_BY(mutex_);
-  uint64_t silent_from_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // byte count of the connection
+  uint64_t silent_from_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes when silence began
   v1::PushReply result_ ABSL_GUARDED_BY(mutex_);
 };
 

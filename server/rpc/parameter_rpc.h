@@ -3,11 +3,12 @@
 // ParameterRpc serves ParameterService (proto/parameter_service.proto) with a ParameterShard. It
 // converts messages and moves bytes, and decides nothing.
 //
-// Push: each chunk is copied from gRPC's buffers straight into the space that the shard has lent
-// for its bucket. Checksum and numbers are checked during the copy, while the bytes are in the
-// cache. The next chunk is read only when there is space, so a full shard slows its clients down.
-// Pull: chunks refer to the published pages without a copy, and their checksums are computed on the
-// executor. If client and server share memory, each side copies payloads into it or out of it.
+// - Push copies each chunk from gRPC's buffers into the space that the shard has lent for the
+//   bucket. It checks checksum and numbers meanwhile, while the bytes are in the cache. It reads
+//   the next chunk only if there is space, so a full shard slows its clients down.
+// - Pull sends references to the published pages, without a copy. It computes checksums on the
+//   executor.
+// - If client and server share memory, each side copies payloads into it or out of it.
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,11 @@ void SetDeadline(grpc::ClientContext& context, absl::Duration patience) {
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(patience));
 }
 
-// Converts the status of a call. The caller has not cancelled it, so Cancelled means that this side
-// ended the connection: it becomes Unavailable.
+// Converts the status of a call. These errors mean that the replica cannot be reached, and become
+// Unavailable:
+// - CANCELLED: this process has closed the connection.
+// - UNIMPLEMENTED: another program than a replica serves there.
+// - DEADLINE_EXCEEDED.
 absl::Status FromCall(const grpc::Status& status) {
   absl::Status native = wire::FromGrpcStatus(status);
   if (absl::IsCancelled(native))

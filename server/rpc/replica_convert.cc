@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kMaxServerBytes = 256;
 
-// Returns the checksum of the bytes and of the number of their file. A number that was damaged on
-// its way would lead the bytes to another file.
+// Returns the checksum of the bytes and of the number of their file. The number is included,
+// because a damaged number would send the bytes to another file.
 uint32_t ChecksumOf(uint64_t file, absl::string_view bytes) {
   return crc32c::Crc32c(bytes.data(), bytes.size(), crc32c::Crc32c(&file, sizeof(file)));
 }

@@ -24,7 +24,7 @@ namespace {
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kReportDeadline = absl::Seconds(5);
-constexpr int kSignOfLifeIntervals = 2;  // minimum deadline of a sign of life, in intervals
+constexpr int kSignOfLifeIntervals = 2;  // minimum deadline, in stats_intervals
 constexpr absl::Duration kLongestDeadline = absl::Minutes(1);  // maximum deadline on slow paths
 // Slowest transfer of a manifest part for which the deadline of its call is long enough.
 constexpr double kSlowestBytesPerSecond = 1e5;

@@ -108,7 +108,8 @@ class ShardAgent : public host::ShardReports {
   // Must be called when a message has come on the stream.
   void NoteMessage() ABSL_LOCKS_EXCLUDED(mutex_);
   void CountUnanswered(int num_intervals) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the stub for a call, or null if the agent is stopped.
+  // Registers `context`, so that its call can be cancelled, and returns the stub for the call.
+  // Returns null if the agent is stopped.
   std::shared_ptr<v1::ClusterService::Stub> BeginCall(grpc::ClientContext* context)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends a call, and returns its status. If the agent itself has interrupted the call, the status
@@ -162,9 +163,9 @@ class ShardAgent : public host::ShardReports {
   uint64_t contributed_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
 
   ThreadPool reports_;
-  ThreadPool contributed_sender_;  // own thread, because reports of workers wait for these
+  ThreadPool contributed_sender_;  // sends contributed_, without waiting for reports_
   std::thread attachments_;
-  size_t num_looked_at_ = 0;  // addresses tried in a row without success; used by its thread only
+  size_t num_looked_at_ = 0;  // failed addresses in a row; used by attachments_ only
   std::thread stats_;
 };
 

@@ -134,7 +134,7 @@ class SharedMemoryStream final
   int64_t block_bytes_ = 0;
 
   absl::Mutex mutex_;
-  std::vector<uint64_t> writable_ ABSL_GUARDED_BY(mutex_);  // offsets of blocks that may be written
+  std::vector<uint64_t> writable_ ABSL_GUARDED_BY(mutex_);  // offsets of free blocks
   std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
   v1::SharedMemoryReply pending_ ABSL_GUARDED_BY(mutex_);
   v1::SharedMemoryReply writing_ ABSL_GUARDED_BY(mutex_);

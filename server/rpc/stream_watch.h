@@ -56,8 +56,8 @@ class StreamWatch {
   size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Maximum time between two checks that is counted. If more time has passed, the server did not
-  // run, and its peers could not do their steps.
+  // Longest time between two checks that counts as waiting of the streams. If more time has passed,
+  // the server did not run, so its peers could not do their steps.
   static constexpr absl::Duration kLongestGap = absl::Seconds(5);
 
   static constexpr absl::Duration kLookInterval = absl::Seconds(1);

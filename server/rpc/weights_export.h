@@ -28,8 +28,9 @@ class WeightsExport {
   using Sink = absl::FunctionRef<absl::Status(absl::string_view)>;
 
   // The exported weights include all rounds before `min_round`. `local` has the buckets of shard 0.
-  // The other servers are called at their addresses until `calls` are cancelled. `local` and
-  // `calls` must outlive the object. `export_keys` has one key per shard: see StreamGuard.
+  // The buckets of other shards are pulled from their servers. If `calls` are cancelled, the export
+  // ends. `local` and `calls` must outlive the object. `export_keys` has one key per shard: see
+  // StreamGuard.
   WeightsExport(std::shared_ptr<const messages::ClusterMap> map, job::JobSpec job, Round min_round,
                 const host::ShardHost* local, OutgoingCalls* calls,
                 wire::TransportSecurity security, std::vector<uint64_t> export_keys = {})

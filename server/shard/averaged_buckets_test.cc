@@ -92,7 +92,7 @@ TEST(AveragedBucketsTest, NobodyIsBlamedForValues) {
   TestCluster cluster({.job = job, .has_averaged = true, .observer = &log});
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(4);
-  constexpr int kRounds = 150;  // enough for norms and directions
+  constexpr int kRounds = 150;  // enough rounds for NormWatch and DirectionWatch to judge
   for (int round = 0; round < kRounds; ++round) {
     cluster.OpenRound(round, {1, 1, 1, 1}, 0.0);
     for (int worker = 1; worker <= 4; ++worker) {

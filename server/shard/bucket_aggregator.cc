@@ -279,7 +279,7 @@ void BucketAggregator::EndPush(PushCall& push) {
   push.is_answered = true;
   if (push.request == nullptr) return;
   context_->staging->Remove(push.request);
-  push.request = nullptr;  // the request holds `push` in turn
+  push.request = nullptr;  // the request has a pointer to `push`
 }
 
 std::shared_ptr<StagedBucket> BucketAggregator::Stage(const PushCall& push) {

@@ -239,7 +239,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   mutable absl::Mutex mutex_;
   BucketProtocol protocol_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;  // the counters know that it has weights
+  bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;  // context_->counters was told of the weights
   bool is_pending_ ABSL_GUARDED_BY(mutex_) = false;
   // Round and version that were last reported to the shard's counters.
   BucketPosition counted_position_ ABSL_GUARDED_BY(mutex_);

@@ -314,8 +314,8 @@ bool BucketProtocol::AnswerCapture(const Capture& capture) {
 
 void BucketProtocol::Review() {
   needs_review_ = false;
-  // This review runs each time a contribution counts, and there may be many workers. So the facts
-  // are computed once for all waiting pushes.
+  // The facts are the same for all waiting pushes, so they are computed once. There may be many
+  // pushes, and this method runs each time a contribution counts.
   if (!pushes_.empty()) {
     const sync::BucketFacts facts = FactsForPush();
     std::erase_if(pushes_, [&](Push& push) { return AnswerPush(push, facts); });
@@ -370,7 +370,7 @@ BucketStep BucketProtocol::StepOfPhase() {
     if (decision.action != sync::Action::kHold) EndCollecting();
   }
   if (BucketStep step = StepOfReplacement(); step.kind != Step::kNone) return step;
-  // A round without contributions needs no plan, and its plan may never come.
+  // A round with nothing to update needs no plan, and may never get one.
   if (phase_ == Phase::kResummed && (now_.plan != nullptr || arrived_weight_ == 0)) EndCollecting();
   if (phase_ != Phase::kCommitting && phase_ != Phase::kNormKnown) return {};
   BucketStep step = {
@@ -496,7 +496,8 @@ BucketStep BucketProtocol::Count(const Held& held, const sync::Decision& decisio
   AddContributor(key.worker, step.weight);
   if (!program_rate_.has_value()) program_rate_ = key.learning_rate;
   step.factor = static_cast<float>(static_cast<double>(step.weight) / now_.plan->total_weight());
-  // If contributions are weights, their change is clipped, and not the weights.
+  // If contributions are weights, the scale and the clip apply to their difference from the
+  // bucket's weights, and not to the weights. So `factor` does not include them.
   if (key.kind != messages::ContributionKind::kWeights) step.factor *= key.scale * step.clip;
   if (decision.action == sync::Action::kApply) EndCollecting();
   return step;
@@ -624,7 +625,7 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
   }
   if (step.kind == Step::kAccumulate || step.kind == Step::kApplyAlone ||
       step.kind == Step::kSkip) {
-    // The members are not known here, so no row is dropped from the table.
+    // The members are not known during a replay, so no row of the table may be dropped.
     counted_.Count(key.worker, {key.incarnation, key.round}, std::numeric_limits<int>::max() / 2,
                    [](WorkerId, Incarnation) { return true; });
     if (step.kind == Step::kSkip && is_alone) {

@@ -51,11 +51,11 @@ using CallId = uint32_t;
 
 struct BucketEffect {
   enum class Kind : uint8_t {
-    kRequestSlot,        // get a slot for push `call`, then OnSlot(); sent again when in turn
-    kDiscardPush,        // push `call` may send, but will not count: `outcome` says why
+    kRequestSlot,        // request a slot for push `call`, then OnSlot()
+    kDiscardPush,        // tell push `call` to send, and drop what it sends
     kRefusePush,         // answer push `call` with `status`
-    kAcknowledge,        // `call` counts, at `staleness`, or is a repeat: answer `outcome`
-    kRefuse,             // contribution `call` does not count: answer `status`
+    kAcknowledge,        // answer contribution `call` with `outcome`
+    kRefuse,             // answer contribution `call` with `status`
     kRead,               // answer read `call` with the weights
     kRefuseRead,         // answer read `call` with `status`
     kCapture,            // answer capture `call` with the state
@@ -162,10 +162,11 @@ class BucketProtocol {
   // These two methods forget a call that no caller waits for any more. Its id is free.
   void ForgetPush(CallId push);
   void ForgetRead(CallId read);
-  // Must be called now and then. If a worker's incarnation has not been announced, its pushes and
-  // waiting reads are held. If a call is held for more than kMaxTicks ticks, it is told to try
-  // again. At most kMaxUnannounced calls are held in all, and kMaxUnannouncedOfWorker of one
-  // worker. Further calls are told to try again at once.
+  // Must be called now and then. Pushes and waiting reads of incarnations that are not announced
+  // yet are held:
+  // - A call that is held for more than kMaxTicks ticks is told to try again.
+  // - At most kMaxUnannounced calls are held in all, and kMaxUnannouncedOfWorker of one worker.
+  //   Further calls are told to try again at once.
   void OnTick();
 
   // Returns the step to do next. kNone means that there is no step before the next event.
@@ -291,7 +292,7 @@ class BucketProtocol {
   // Ends collecting: the policy has decided that the round has all its contributions.
   void EndCollecting();
   void AddContributor(WorkerId worker, int64_t weight);
-  // Returns true if there is no other contribution to compare a contribution with.
+  // Returns true if the job has no other contributions to compare the norm of a contribution with.
   bool IsAlone() const;
   void EndWatchedRound();
   bool HasReplayed(const BucketStep& step, const ContributionKey& key) const;
@@ -313,9 +314,9 @@ class BucketProtocol {
   RoundFacts next_;                    // facts of round_ + 1, in phases other than kCollecting
   std::vector<WorkerId> contributed_;  // workers that contributed to this round, ascending
   int64_t arrived_weight_ = 0;
-  // Rate of the round's step, of its first contribution that has one.
+  // Learning rate of the round's first contribution that has one. The round's step uses it.
   std::optional<double> program_rate_;
-  bool is_rescaled_ = false;  // the sum is already the mean of the contributions that came
+  bool is_rescaled_ = false;  // `rescale` was applied to this round already
   float clip_scale_ = 1.0f;
   std::string norm_error_;
   DedupTable counted_;
@@ -326,9 +327,9 @@ class BucketProtocol {
   std::vector<Held> held_;  // held contributions, by round, then worker
   std::vector<Read> reads_;
   std::vector<Capture> captures_;
-  std::optional<Round> replacement_;  // round whose weights wait to be replaced
+  std::optional<Round> replacement_;  // round of OnReplacement(), while it waits
   bool needs_review_ = false;         // pushes_, reads_ and captures_ must be reviewed
-  bool roster_changed_ = false;       // OnRosterChange must be asked
+  bool roster_changed_ = false;       // the policy must be asked again
 };
 
 }  // namespace lodestar::shard

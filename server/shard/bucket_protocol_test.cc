@@ -1031,9 +1031,9 @@ class AnyOrder {
   std::set<CallId> slots_;  // pushes that have requested a slot
   std::vector<ContributionKey> staged_;
   std::map<CallId, ContributionKey> arrived_;       // contributions that arrived, not answered yet
-  std::map<CallId, ContributionKey> acknowledged_;  // acknowledged, but in no sum yet
+  std::map<CallId, ContributionKey> acknowledged_;  // acknowledged, not added yet
   std::map<CallId, Round> reads_;
-  BucketStep step_;  // the update under way
+  BucketStep step_;  // the step under way
   std::optional<Round> norm_asked_;
   std::vector<std::pair<Name, float>> sum_;
   double rescale_ = 1.0;

@@ -60,8 +60,9 @@ void BucketShadow::BeginAdvance(Version version) {
   if (!MakeWritable(shadow_)) next_change_ = nullptr;
 }
 
-// Encodes the change from the shadow to `weights`, rounded, and adds the encoded change to the
-// shadow.
+// Encodes the change to `weights`, and adds the encoded change to the shadow. With error feedback
+// the change is the difference from the shadow. Without error feedback it is the difference from
+// the last weights.
 void BucketShadow::AdvancePart(int64_t begin, absl::Span<const float> weights) {
   if (next_change_ == nullptr) return;
   const auto size = static_cast<int64_t>(weights.size());

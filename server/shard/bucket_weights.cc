@@ -37,7 +37,7 @@ std::vector<params::ElementRange> DecayRanges(const params::Layout& layout,
 MeanKind MeanOf(const job::JobSpec& job, const params::Layout& layout, params::ElementRange range,
                 bool is_averaged) {
   MeanKind kind = {.robust = job.robust_mean};
-  // For averaged values neither a division by senders nor directions mean anything.
+  // Averaged values are neither divided by senders nor merged by direction.
   if (is_averaged) return kind;
   kind.divides_by_senders = job::DividesBySenders(job);
   if (job::AveragesDirections(job)) kind.directions = layout.TensorParts(range);

@@ -14,8 +14,8 @@
 namespace lodestar::shard {
 namespace {
 
-// Returns the maximum absolute value of an element. With it, the element times the key's scale is
-// at most kMaxContribution.
+// Returns the maximum absolute value of an element before scaling. It makes the scaled element at
+// most kMaxContribution.
 float LimitOf(const ContributionKey& key) {
   constexpr float kLargest = std::numeric_limits<float>::infinity();
   const float scale = std::abs(key.scale);

@@ -50,9 +50,9 @@ void DecodeInPlace(params::Encoding encoding, float factor, int64_t num_elements
   }
 }
 
-// WeightedSum has one page. Every contribution but the first and the last of a round is added to
-// the page when it comes. The first contribution lies in the page itself. The last is added when
-// the mean is used. The last bits of the mean depend on the order.
+// WeightedSum has one page for the weighted sum. A slot with the first contribution can become this
+// page. Other contributions are added as they come, and the last one when the mean is used. The
+// last bits of the mean depend on the order.
 class WeightedSum final : public ContributionMean {
  public:
   WeightedSum(int64_t num_elements, PagePool& pages)
@@ -219,23 +219,22 @@ class MeanOfSenders final : public ContributionMean {
  private:
   PagePool& pages_;
   std::shared_ptr<Page> sum_;
-  std::shared_ptr<Page> weights_;  // in units of the first weight; null: sum_ is the mean
+  std::shared_ptr<Page> weights_;  // per element: sum of weights; null: sum_ is the mean
   double first_weight_ = 1.0;
 };
 
-// DirectionMean computes mean directions whose length is the mean length of the contributions. (It
-// is the merge of Decoupled DiLoCo, arXiv:2604.21428.) Of contributions v with weights w, it
-// computes within each part of the vector:
+// DirectionMean merges contributions as Decoupled DiLoCo (arXiv:2604.21428) does. Within each part
+// of the vector, for contributions v with weights w, the result is:
 //
 //   (sum of w |v| / sum of w) * phi(sum of w phi(v) / sum of w),  phi(x) = x / |x|, phi(0) = 0
 //
-// If directions cancel, it computes the plain mean. The plain mean of M vectors at right angles is
-// shorter than they are by the square root of M. This mean is not shorter, so that steps stay as
-// long when workers join or leave.
+// So its length is the mean length of the contributions. The plain mean of M vectors at right
+// angles is shorter by the square root of M. With this mean, steps stay as long when workers join
+// or leave. If the directions cancel, the result is the plain mean.
 //
 // It takes two pages: one for the weighted sum, and one for the sum of the directions. If there is
-// no page for the second, the result is the plain mean. The last bits of the mean depend on the
-// order. If there is only one contribution, it equals its mean in every bit.
+// no memory for the second page, the result is the plain mean. The last bits of the mean depend on
+// the order. If there is only one contribution, it equals its mean in every bit.
 class DirectionMean final : public ContributionMean {
  public:
   DirectionMean(std::vector<params::ElementRange> parts, int64_t num_elements, PagePool& pages)
@@ -350,7 +349,7 @@ class DirectionMean final : public ContributionMean {
   std::shared_ptr<Page> directions_;  // null: sum_ is the mean
   std::vector<double> lengths_;       // for each part: the sum of |factor| times length
   int num_added_ = 0;
-  double unit_weight_ = 1.0;   // weight of the first contribution, which counts as 1
+  double unit_weight_ = 1.0;   // weight that counts as 1: the first contribution's
   double total_weight_ = 0.0;  // sum of the weights in the mean
 };
 
