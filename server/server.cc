@@ -840,7 +840,7 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> Server::SaveWithoutWorkers() {
 
 void Server::SaveBeforeStop() {
   {
-    // If the coordinator has told this server to go, or refuses it, the coordinator takes no
+    // If the coordinator has told this server to exit, or refuses it, the coordinator takes no
     // checkpoint for it.
     absl::MutexLock lock(&mutex_);
     if (agent_ != nullptr && outcome_.has_value()) return;

@@ -23,9 +23,9 @@ namespace lodestar::server {
 
 struct NetworkConfig {
   net::ListenAddress listen{{"127.0.0.1", 50051}};
-  // HOST:PORT that workers and the coordinator are given for this server. Empty means `listen` with
-  // the real port, or this machine's host name if `listen` is a wildcard. ":0" stands for the real
-  // port.
+  // HOST:PORT at which workers and the coordinator reach this server.
+  // - Port 0 stands for the port that the server got.
+  // - Empty means the address in `listen`. If that is a wildcard, this machine's host name is used.
   std::string advertise;
   std::string port_file;  // file for the real port; empty means none
   // Address of the dashboard and of monitoring. Not set means that they are off.
@@ -75,8 +75,8 @@ enum class ResumePolicy { kLatest, kNever, kPath };
 struct DurabilityConfig {
   // Paths in which the coordinator may make a server above shard 0 read and write. See FolderFence.
   std::vector<std::string> named_paths;
-  // Path at which a server above shard 0 sees the coordinator's --checkpoint_dir, if the operator
-  // gave that path.
+  // Path of the coordinator's checkpoint folder, as a server above shard 0 reaches it. Empty if the
+  // operator gave no path.
   std::string coordinators_folder;
   std::string checkpoint_dir;  // empty means that there are no checkpoints
   // Folder for a last checkpoint that fails in checkpoint_dir. Empty means none.
@@ -145,8 +145,8 @@ struct ServerConfig {
 
 // Returns the normal form of a path, so that two flags can be compared.
 std::string NormalPath(const std::string& path);
-// Makes absolute the folders and files whose paths are sent to the other servers, which have other
-// working directories. Errors: InvalidArgument (the working directory is gone).
+// Makes the paths absolute that are sent to other servers, because those have other working
+// directories. Errors: InvalidArgument (the working directory is gone).
 absl::Status MakeAbsolute(DurabilityConfig& durability);
 
 // Checks everything that can be checked without opening a file or a port. Errors: InvalidArgument,

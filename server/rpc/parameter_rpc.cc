@@ -13,8 +13,8 @@
 namespace lodestar::rpc {
 namespace {
 
-// Maximum number of calls that a client may ask about. It is more than any client has open. The
-// limit exists because an answer that is not read stays in memory.
+// Maximum number of calls in one DescribeCallsRequest, which is more than any client has open. The
+// limit exists because an answer that the client does not read stays in memory.
 constexpr int kMaxCallsAskedFor = 1 << 10;
 // Maximum size of a DescribeCallsRequest. Each call takes 8 or 9 bytes. A larger request is not
 // parsed.

@@ -18,8 +18,8 @@ absl::StatusOr<replica::MirroredPath> FromProto(const v1::MirroredPath& path);
 v1::FileEntry ToProto(const replica::FileEntry& entry);
 absl::StatusOr<replica::FileEntry> FromProto(const v1::FileEntry& entry);
 v1::BeginTermRequest ToProto(const replica::TermRequest& request);
-// Converts a request. FailedPrecondition is another possible error: the request has another wire
-// version.
+// Converts a request. Errors, besides those above: FailedPrecondition (the request has another wire
+// version).
 absl::StatusOr<replica::TermRequest> FromProto(const v1::BeginTermRequest& request);
 v1::Term ToProto(const replica::ReplicaStore::Term& term);
 replica::ReplicaStore::Term FromProto(const v1::Term& term);

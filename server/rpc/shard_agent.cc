@@ -195,7 +195,7 @@ bool ShardAgent::LookElsewhere() {
   if (addresses_.size() == 1) return false;
   addresses_.Next();
   stub_ = NewStub(addresses_.current(), config_.security);
-  // The next coordinator may have another address.
+  // The address came from the last coordinator. The next coordinator may have another one.
   advertised_coordinator_.clear();
   return ++num_looked_at_ % addresses_.size() != 0;
 }

@@ -32,7 +32,7 @@ absl::StatusOr<sync::RoundPlan> FromProto(const v1::RoundPlan& plan);
 // Sets the event. `report` already has its shard.
 void SetEvent(const shards::ShardEvent& event, v1::ShardReport* report);
 // Returns the event of a report. Texts are passed through PeerText(), and the text of a fault gets
-// the shard's name. Errors also: InvalidArgument (the report has no event).
+// the shard's name. Errors: InvalidArgument (a field is wrong, or the report has no event).
 absl::StatusOr<shards::ShardEvent> EventOf(const v1::ShardReport& report);
 v1::RosterMember ToProto(const sync::RosterMember& member);
 sync::RosterMember FromProto(const v1::RosterMember& member);

@@ -30,8 +30,8 @@ void ShardStream::End(const absl::Status& status) {
   WriteOrFinish();
 }
 
-// Writes the front of the queue, or finishes. gRPC reads the message until OnWriteDone(), so it
-// stays in the queue until then.
+// Writes the front of the queue, or finishes the call. The message stays in the queue until
+// OnWriteDone(), because gRPC reads it until then.
 void ShardStream::WriteOrFinish() {
   if (is_writing_ || is_finished_) return;
   if (!queue_.empty()) {

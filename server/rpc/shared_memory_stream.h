@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Memory that workers on the same machine share with this server: one ShareMemory call per region,
-// and the names by which chunks refer to regions. A region is mapped as long as its call, or a
-// stream that uses it, exists.
+// Shared memory of workers on the same machine. Each ShareMemory call shares one region and gives
+// it a name, by which chunks refer to the region. A region stays mapped while its call, or a stream
+// that uses it, exists.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -117,7 +117,8 @@ class SharedMemoryStream final
   // Handles the first request.
   absl::Status Open() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status TakeGrants() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Writes the next reply or finishes the call, whichever is due.
+  // Writes the next reply, or finishes the call if it is over. Does nothing while a write is under
+  // way.
   void ContinueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<SharedMemoryRegions> regions_;

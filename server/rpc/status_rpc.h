@@ -54,13 +54,14 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   grpc::ServerWriteReactor<v1::ClusterStatus>* WatchStatus(
       grpc::CallbackServerContext* context, const v1::WatchStatusRequest* request) override;
 
-  // Ends all watches, with OK if the job is over, else with UNAVAILABLE. Later watches end in the
-  // same way. Waits for the reads under way; afterwards nothing is read.
+  // Ends all watches: with OK if the job is over, else with UNAVAILABLE. Watches that begin later
+  // end in the same way. Blocks until no call reads the status any more.
   void Stop(bool is_job_over) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   friend class StatusWatch;
-  // Answers at once with the reply that `fill` has set, if there is a place.
+  // If answers_ has a free place, calls `fill`, which sets the reply, and finishes the call.
+  // Otherwise refuses the call.
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
                                    absl::FunctionRef<void()> fill);
   // Refuses a call for which there is no place, and counts the refusal.

@@ -25,7 +25,7 @@ class StreamQuota : public std::enable_shared_from_this<StreamQuota> {
   };
   enum class Caller { kMember, kStranger };
 
-  // A Seat is the place of one stream. It is free when the seat is destroyed.
+  // A Seat is the permission for one open stream. It ends when the object is destroyed.
   class Seat {
    public:
     Seat(std::shared_ptr<StreamQuota> quota, WorkerId worker, Caller caller)

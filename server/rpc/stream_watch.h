@@ -18,7 +18,7 @@
 
 namespace lodestar::rpc {
 
-// A WatchedStream is a stream that can be watched.
+// Base class of the streams that a StreamWatch checks.
 class WatchedStream {
  public:
   virtual ~WatchedStream() = default;
@@ -56,8 +56,8 @@ class StreamWatch {
   size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Longest time between two checks that counts as waiting of the streams. If more time has passed,
-  // the server did not run, so its peers could not do their steps.
+  // Maximum time that one check counts. A longer gap between two checks means that the server did
+  // not run, so its peers could not do their steps.
   static constexpr absl::Duration kLongestGap = absl::Seconds(5);
 
   static constexpr absl::Duration kLookInterval = absl::Seconds(1);
@@ -65,7 +65,8 @@ class StreamWatch {
   struct Entry {
     std::weak_ptr<WatchedStream> stream;
     uint64_t state = 0;
-    // Time in this state. A negative time means that the stream was not looked at yet.
+    // Time for which `state` has not changed. A negative time means that the stream was not checked
+    // yet.
     absl::Duration waited = -absl::InfiniteDuration();
   };
 

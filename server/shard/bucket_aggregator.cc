@@ -555,7 +555,8 @@ void BucketAggregator::Close(const absl::Status& status, DeferredCalls& calls) {
 
 void BucketAggregator::AwaitIdle() {
   absl::MutexLock lock(&mutex_);
-  // A callback of Run() may hold the last reference to the shard, and so destroy the shard.
+  // If a callback of Run() destroys the shard, Run() itself calls this method, and must not wait
+  // for its own end.
   if (runner_ == std::this_thread::get_id()) return;
   mutex_.Await(absl::Condition(
       +[](BucketAggregator* self)

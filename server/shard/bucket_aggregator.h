@@ -7,8 +7,8 @@
 // - It has one mutex. Callbacks are called without it.
 // - While the mutex is held, only the mutexes of ShardRoster, ShardCounters, StagingPool, PagePool
 //   and Page may be locked. The mutexes of two buckets are never held together.
-// - Only Run() uses weights_ and samples_. It runs on the executor, one call at a time. While Run()
-//   writes weights (BucketProtocol::is_writing()), no other thread reads them.
+// - Only Run() uses weights_, samples_ and held_. It runs on the executor, one call at a time.
+// - While Run() writes weights (BucketProtocol::is_writing()), no other thread reads them.
 //
 // With a journal, each step is written to the journal before it is carried out. An answer that
 // depends on a step is sent once the step is on disk. The next steps do not wait for the disk.
@@ -185,7 +185,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void EndContribution(Contribution contribution, absl::StatusOr<PushOutcome> answer,
                        DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Sends `answer` once all steps that are written down so far are on disk.
+  // Sends `answer` once all steps that were given to the journal so far are on disk.
   void Send(std::function<void()> answer, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteDown(const BucketStep& step, const Contribution& contribution)
@@ -230,8 +230,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   const int position_;
   const bool is_averaged_;  // workers contribute values, whose norms are not watched
 
-  // The three members below are not guarded by mutex_: only Run() uses them (see the head of the
-  // file).
+  // Only Run() uses the three members below, so mutex_ does not guard them. See the head of the
+  // file.
   BucketWeights weights_;
   ContributionSamples samples_;
   std::optional<Held> held_;

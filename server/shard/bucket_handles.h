@@ -25,11 +25,12 @@ class BucketAggregator;
 class PushSilence;
 class StagingSlot;
 
-// A StagedBucket is one bucket of one contribution while it arrives, with the space to receive it
-// into. If it is destroyed without ParameterShard::FinishBucket(), it leaves no trace and its space
-// goes back to the pool. That may call the `ready` callback of a call that waits for space. So
-// never destroy it under a lock that such a callback takes. It is not thread-safe, but movable
-// between threads.
+// A StagedBucket is one bucket of one contribution while it arrives, with the space for its bytes.
+// It is not thread-safe, but may be moved to another thread.
+//
+// If it is destroyed without ParameterShard::FinishBucket(), the bucket is dropped and the space
+// goes back to the pool. The pool may then call the `ready` callback of another push. So never
+// destroy a StagedBucket while holding a lock that such a callback takes.
 class StagedBucket {
  public:
   StagedBucket();
@@ -52,8 +53,8 @@ class StagedBucket {
   // Returns true if the space was taken back: the worker's incarnation is over, or the worker sends
   // the contribution anew. The bucket will not count.
   bool is_revoked() const;
-  // Returns the record of how long no bytes have come. The reader of the push must keep it up to
-  // date. Returns null if is_discard().
+  // Returns the record of how long no bytes have arrived. The stream that receives the push must
+  // update it. Returns null if is_discard().
   std::shared_ptr<PushSilence> silence() const;
   uint32_t bucket() const { return bucket_; }
   const ContributionKey& key() const { return key_; }
@@ -76,7 +77,7 @@ class StagedBucket {
 // shadow if weights travel as encoded changes: see BucketShadow.
 struct ReadView {
   bool shadow = false;
-  std::optional<Version> held = {};  // version that the reader has; later changes may be enough
+  std::optional<Version> held = {};  // version of the reader; it may need only the changes since
 };
 
 // The weights of a bucket, or their shadow, at one version. The pages are complete and never change

@@ -13,7 +13,7 @@
 // the plan of its round before it is committing.
 //
 // A version counts the updates of the bucket. It can differ from the round:
-// - If a round ends without any contribution, there is no update and no new version.
+// - If no contribution to a round has a weight above 0, there is no update and no new version.
 // - If contributions are applied one by one, each worker counts its own rounds. Then the bucket
 //   stays in the round that it began with, and only its version grows.
 //

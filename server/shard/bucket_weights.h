@@ -124,7 +124,8 @@ class BucketWeights {
   // no part was updated.
   void EndUpdate(const optimizer::OptimizerCall& call, std::shared_ptr<Page> out);
   bool ApplyAlone(const optimizer::OptimizerCall& call, const float* gradient);
-  // Returns the corrected gradient. Null means that the gradient needs no correction.
+  // Returns the corrected gradient. Null means that no correction is needed, or that there is no
+  // memory for it. Then the gradient is used as it is.
   std::shared_ptr<Page> Corrected(const optimizer::OptimizerCall& call, const float* gradient);
   absl::Status OutOfMemory() const;
   // Allocates pages for the weights and the optimizer state, in place of the current pages.

@@ -20,7 +20,7 @@
 namespace lodestar::shard {
 namespace {
 
-// The elements make several parts, of which the last is short.
+// The bucket has several parts of kMeanPartElements elements. The last part is shorter.
 constexpr int64_t kElements = 3 * 16384 + 5;
 // Weight decay begins within one part, and ends within another.
 constexpr int64_t kDecayBegin = 5;

@@ -14,8 +14,8 @@
 namespace lodestar::shard {
 namespace {
 
-// Returns the maximum absolute value of an element before scaling. It makes the scaled element at
-// most kMaxContribution.
+// Returns a limit for the absolute values of elements. If an element is within it, the element
+// times the key's scale is within kMaxContribution.
 float LimitOf(const ContributionKey& key) {
   constexpr float kLargest = std::numeric_limits<float>::infinity();
   const float scale = std::abs(key.scale);

@@ -184,8 +184,8 @@ class MeanOfSenders final : public ContributionMean {
       std::fill_n(weights_->data(), num_elements_, 0.0f);
       first_weight_ = static_cast<double>(share.weight);
     }
-    // Weights are divided by the first weight. If all contributions have equal weights, all weights
-    // are 1. If there is only one contribution, it equals its mean in every bit.
+    // Weights are divided by the first contribution's weight. So equal weights become 1, and a
+    // single contribution equals its mean in every bit.
     const auto weight = static_cast<float>(static_cast<double>(share.weight) / first_weight_);
     codec::AccumulateDecoded(encoding, values, num_elements_, share.scale * weight, sum_->data(),
                              kernels::Accumulate::kAdd);
@@ -207,7 +207,7 @@ class MeanOfSenders final : public ContributionMean {
     Scale(*sum_, rescale, num_elements_);
   }
 
-  // Approach() is only for means of weights, and weights do not travel as top-k.
+  // Does nothing, because only means of weights need Approach(). Weights do not travel as top-k.
   void Approach(const float*, float) override {}
 
   const Page* mean() const override { return sum_.get(); }
