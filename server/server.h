@@ -96,8 +96,8 @@ class Server {
     // Creates the uplink that joins a site (ServerConfig::upstream) to the servers upstream.
     // `config` has the site's job. Called once, when all other parts are running.
     std::function<absl::StatusOr<std::unique_ptr<site::Uplink>>(site::Site*)> make_uplink = nullptr;
-    // Called about once a second while the port is open. If a part of the server hangs, the calls
-    // stop. `is_serving` says whether the server serves.
+    // Called about once a second while the port is open, unless a part of the server hangs.
+    // `is_serving` says whether the server serves.
     std::function<void(bool is_serving)> on_alive = [](bool) {};
     // Last lines of this process's log, for `psctl logs`. Null means that they are not kept.
     const logging::LogTail* log = nullptr;
@@ -212,8 +212,8 @@ class Server {
   // Takes over the state in the journal.
   absl::Status Recover();
   void StartTrace();
-  // Opens the port. From now on enrolments are served, even while the server waits for a replica
-  // that must enrol. All other calls are told that the server is starting.
+  // Opens the port. Afterwards the server answers enrolments, even while it waits for a replica
+  // that must enrol. All other calls get the error that the server is starting.
   absl::Status OpenPort();
   absl::Status Serve();
   absl::Status BeginService();

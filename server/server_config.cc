@@ -176,7 +176,7 @@ absl::Status CheckDurability(const DurabilityConfig& durability, const params::M
   return absl::OkStatus();
 }
 
-// Checks the settings of the journal, which hold for every server.
+// Checks the settings of the journal. Every server has these settings.
 absl::Status CheckJournal(const DurabilityConfig& durability) {
   if (durability.journal_replica.empty()) return absl::OkStatus();
   return net::ParseHostPort("journal_replica", durability.journal_replica, /*lowest_port=*/1)

@@ -434,7 +434,7 @@ absl::Status CheckMayChoose(const job::OpenSettings& open, const std::set<std::s
               {"outer_optimizer", "outer_learning_rate", "outer_momentum", "outer_beta2",
                "outer_epsilon", "outer_preset", "quorum", "outer_reduction", "momentum_correction",
                "anchor", "topk_divisor", "max_staleness", "max_rounds_ahead", "staleness_scaling"});
-  // With --mode=auto the job also chooses these settings, unless they are given.
+  // With --mode=auto the job chooses these settings because of the mode. So the error names --mode.
   refuse_with(open.mode ? "mode" : "overlap_steps", open.overlap, {"merge", "merge_alpha"});
   refuse_with(open.mode ? "mode" : "push_encoding", open.push_encoding,
               {"topk", "topk_bits", "feedback_decay"});
@@ -644,8 +644,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const process::CommandLine& line) {
   config.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   ASSIGN_OR_RETURN(config.durability, ReadJournal());
   config.is_replica = absl::GetFlag(FLAGS_replica);
-  // A shell may have a join string for workers in its environment. The server that they join must
-  // not use it.
+  // A shell may have a join string for workers in its environment. A server must not join with it.
   security::SecurityFlags& security = config.security.flags;
   if (config.is_coordinator() && !config.is_replica && security.is_join_from_environment) {
     security.join.clear();
@@ -747,7 +746,8 @@ bool CountsOnReplica(const std::string& flag) {
 
 // Returns true if a given flag is used on this server.
 bool Counts(const std::string& flag, const ServerConfig& config) {
-  // A server that joins has its certificate from the authority of the coordinator.
+  // A server that joins gets its certificate from the coordinator. So only the coordinator's
+  // --certificate_ttl has an effect.
   if (flag == "certificate_ttl") return config.security.flags.join.empty();
   if (config.is_replica && config.cluster.leader_lease.empty()) return CountsOnReplica(flag);
   return config.is_coordinator() || CountsOnEveryServer(flag);

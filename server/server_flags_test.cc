@@ -391,7 +391,7 @@ TEST_F(ServerFlagsTest, ALongOuterStepIsDoubted) {
               ElementsAre(AllOf(HasSubstr("--outer_learning_rate=0.7"),
                                 HasSubstr("--outer_momentum=0.9"), HasSubstr("= 7"))));
   EXPECT_THAT(Parse({"--mode=auto"}).doubts, IsEmpty()) << "the job chooses the outer step";
-  // Presets stay as published. If their step is long, there is a warning.
+  // A preset keeps its published values, although they lead to a warning.
   for (const std::string preset : {"diloco", "scaling_laws", "streaming"}) {
     EXPECT_THAT(Parse({"--mode=local_sgd", "--outer_preset=" + preset}).doubts,
                 ElementsAre(HasSubstr("--outer_momentum=0.9")))

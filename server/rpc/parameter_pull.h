@@ -79,8 +79,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // would delay the status service. If payloads are in the chunks, it stays only kChunksAhead
   // chunks ahead of the writes. So the bytes are still in the cache when gRPC sends them.
   void CutIntoChunks() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns false if there is no shared memory for the chunk now. ScheduleCutting() is called once
-  // there is some.
+  // Returns false if no block of shared memory is free. Once a block is free, ScheduleCutting() is
+  // called.
   bool CutChunk(Chunk& chunk);
 
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);

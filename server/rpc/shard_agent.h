@@ -87,8 +87,8 @@ class ShardAgent : public host::ShardReports {
   // Returns OK while attached, else the reason why this server is not attached. Aborted means that
   // the coordinator has given up this server.
   absl::Status connection() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns HOST:PORT at which workers are told to reach the coordinator, once the coordinator has
-  // said so.
+  // Returns HOST:PORT at which workers reach the coordinator. Empty until the coordinator has sent
+  // it.
   std::string coordinator() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnEvent(shards::ShardEvent event) override;
@@ -118,7 +118,7 @@ class ShardAgent : public host::ShardReports {
   absl::Status EndCall(grpc::ClientContext* context, const grpc::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Tries the next address, because the coordinator is not at the current one. Returns false if all
-  // addresses have been tried, so that a pause is due.
+  // addresses have been tried. Then the caller must wait before it tries again.
   bool LookElsewhere() ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits before the next attempt. Returns false if stopped meanwhile.
   bool PauseBefore(absl::Duration pause) ABSL_LOCKS_EXCLUDED(mutex_);

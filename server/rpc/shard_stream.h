@@ -21,7 +21,7 @@ namespace lodestar::rpc {
 // round.
 class ShardStream : public grpc::ServerWriteReactor<v1::ShardCommand> {
  public:
-  // `on_done` is called once when the stream is over, whichever end has ended it.
+  // `on_done` is called once, when the stream has ended.
   static std::shared_ptr<ShardStream> Create(std::function<void()> on_done);
 
   void Send(v1::ShardCommand command) ABSL_LOCKS_EXCLUDED(mutex_);

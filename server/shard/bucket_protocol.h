@@ -93,10 +93,12 @@ struct BucketStep {
   // kAccumulate, kApplyAlone: norm of the contribution, or of its change if it is weights. Set if
   // norms are watched.
   std::optional<double> norm = {};
-  // Factor by which a large norm is clipped.
-  // - kAccumulate, kApplyAlone: it scales the contribution. `factor` and `call` include it.
+  // Factor by which NormWatch scales. 1 means that it leaves the norm as it is.
+  // - kAccumulate: it scales the contribution. `factor` includes it, unless the contribution is
+  //   weights.
+  // - kApplyAlone: it scales the contribution. `call` includes it.
   // - kSum, kApply: it scales the change of the mean if contributions are weights. For other
-  //   contributions `rescale` includes it.
+  //   contributions `rescale` includes it instead.
   float clip = 1.0f;
   bool has_update = false;
   optimizer::OptimizerCall call = {};

@@ -791,8 +791,7 @@ class AnyOrder {
 
   bool Open() {
     if (!policy_->uses_rosters()) return true;
-    // The next round opens only once all reported contributions of this round are counted, so that
-    // this round commits.
+    // The coordinator opens a round only once the round before commits.
     const bool commits = step_.kind != Step::kNone || norm_asked_.has_value();
     if (next_round_ > bucket_->round().value() + (commits ? 1 : 0)) return true;
     // Some rounds open and end while this server is not connected.

@@ -278,7 +278,8 @@ class DirectionMean final : public ContributionMean {
     directions_ = nullptr;
   }
 
-  // Approach() is only for means of weights, and directions of weights mean nothing.
+  // Does nothing, because only means of weights need Approach(). Weights are never merged by
+  // direction.
   void Approach(const float*, float) override {}
 
   const Page* mean() const override { return sum_.get(); }
