@@ -25,8 +25,8 @@ constexpr double kOtherBytesPerSecond = 1024;
 // Minimum size of a bucket that is copied without filling the CPU's caches. Such a bucket would
 // have left the caches before it is added to the mean.
 constexpr size_t kLongBucketBytes = 1 << 20;
-// Maximum size of a message with a valid chunk: the largest payload, and 4 KiB for the header,
-// which is never longer.
+// Maximum size of a message with a valid chunk: the largest payload, and 4 KiB. A header is never
+// longer than 4 KiB.
 constexpr size_t kLargestChunkMessage = wire::kMaxChunkBytes + (4 << 10);
 
 std::string Describe(const wire::PushChunkHeader& header) {

@@ -19,8 +19,8 @@ absl::Span<std::byte> StagedBucket::bytes() {
 void StagedBucket::OnArrived(int64_t num_bytes, absl::Span<const std::byte> last) {
   if (slot_ == nullptr) return;
   slot_->SetReceived(num_bytes);
-  // Top-k encodings begin with the positions. CheckBytes() needs all positions at once, so nothing
-  // can be checked while bytes arrive.
+  // A top-k encoding begins with the positions of the sent elements. CheckBytes() needs all
+  // positions at once, so nothing can be checked while bytes arrive.
   if (!numbers_.has_value() || key_.encoding.is_topk()) return;
   numbers_->Look(slot_->bytes(), num_bytes, last);
 }
