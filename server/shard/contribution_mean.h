@@ -27,9 +27,9 @@ struct MeanShare {
   uint32_t order = 0;   // differs for all contributions of a round
 };
 
-// Number of elements of a part, if a mean is computed part by part. A part, with the numbers it is
-// computed from and the numbers it goes to, fits into a second-level cache. It is a multiple of
-// whole blocks in every encoding.
+// Number of elements of a range, if FinishInParts() computes the mean range by range. Such a range
+// and the numbers that it is computed from fit into a second-level cache. In no encoding does a
+// range end within an encoded block.
 constexpr int64_t kMeanPartElements = 4 * params::kWholeBlocks;
 
 // The last contribution of a round. `values` is [num_elements] in the encoding.
@@ -39,8 +39,8 @@ struct LastContribution {
   MeanShare share;
 };
 
-// The class is not thread-safe. If the system gives no page for a contribution, the mean is formed
-// without that contribution, and the pool has reported it.
+// The class is not thread-safe. If the PagePool has no page for a contribution, that contribution
+// is left out of the mean. The pool reports the shortage of memory.
 class ContributionMean {
  public:
   explicit ContributionMean(int64_t num_elements) : num_elements_(num_elements) {}
@@ -58,16 +58,15 @@ class ContributionMean {
   // the weight of all contributions that were expected, divided by the weight of those that came. A
   // second call multiplies the finished mean by `rescale`.
   virtual void Finish(float rescale) = 0;
-  // Does Add() of `last`, if it is set, and Finish(), for a caller that needs the mean once. Calls
-  // `use` with the mean part by part, in order. If possible, each part is computed just before it
-  // is used, so that it stays in the cache. `use` is not called if nothing was added. Clear() must
-  // follow.
+  // Calls Add() with `last`, if it is set, and then Finish(). Passes the mean to `use`, range by
+  // range and in order. If possible, each range is computed just before `use` is called, so that it
+  // is still in the cache. If nothing was added, `use` is not called. Clear() must be called
+  // afterwards.
   using UsePart = absl::FunctionRef<void(int64_t begin, absl::Span<const float> part)>;
   virtual void FinishInParts(const std::optional<LastContribution>& last, float rescale,
                              UsePart use);
-  // Replaces the mean by share * mean + (1 - share) * base. Must follow Finish(). Only a mean of
-  // weights needs this. Does nothing for robust means, in which a single contribution has a bounded
-  // effect anyway.
+  // Replaces the mean by share * mean + (1 - share) * base. Must follow Finish(). Does nothing
+  // unless the mean is a plain mean: only rounds of weights with a plain mean need it.
   virtual void Approach(const float* base, float share) = 0;
   // Returns the mean. Must follow Finish(). Null means that nothing was added.
   virtual const Page* mean() const = 0;
@@ -83,9 +82,10 @@ struct MeanKind {
   // True: the mean of an element is over the contributions that sent the element. Must be false for
   // a robust mean.
   bool divides_by_senders = false;
-  // Within each of these ranges directions and lengths are averaged separately. Outside of the
-  // ranges, elements are averaged. The ranges are relative to the vector's start, ascending and
-  // disjoint. Must be empty for a robust mean.
+  // Within each of these ranges, the mean of the directions is multiplied by the mean of the
+  // lengths. For elements outside of the ranges, the plain mean is computed. The ranges are
+  // relative to the start of the vector, ascending and disjoint. The list must be empty for a
+  // robust mean.
   std::vector<params::ElementRange> directions = {};
 };
 

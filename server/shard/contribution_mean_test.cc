@@ -40,8 +40,8 @@ struct Contribution {
   float scale = 1.0f;
 };
 
-// Returns the kind of mean that --robust_mean=`name` selects. For "direction" it has parts of
-// different length, and elements outside of all parts.
+// Returns the kind of mean that --robust_mean=`name` selects. "direction" stands for a mean of
+// directions over ranges of different size. Some elements are outside of all ranges.
 MeanKind KindOf(const std::string& name) {
   if (name == "direction") return {.directions = {{0, 5}, {7, 8}, {8, kElements - 1}}};
   return {.robust = *job::ParseRobustMean(name)};
@@ -219,7 +219,8 @@ TEST_P(ContributionMeanTest, WhatThereIsNoPageForIsLeftOut) {
   ASSERT_NE(mean->mean(), nullptr);
   if (GetParam() == "none") return;
   if (GetParam() == "direction") {
-    // There is a page for the sum, and none for the directions.
+    // The pool has a page for the sum of the vectors, but no page for the sum of their directions.
+    // So the result is the plain mean.
     std::vector<float> plain(kElements);
     for (int64_t i = 0; i < kElements; ++i) {
       plain[i] = (Vector(1)[i] + Vector(2)[i] + Vector(3)[i]) / 3.0f;
@@ -406,7 +407,8 @@ TEST_F(DirectionMeanTest, WhereDirectionsCancelItIsTheMean) {
 TEST_F(DirectionMeanTest, NothingHasNoDirectionAndALengthOfNothing) {
   EXPECT_THAT(MeanOf({{{0, 4}}, {{0, 0}}}, {{0, 2}}), ElementsAre(0, 2));
   EXPECT_THAT(MeanOf({{{0, 0}}, {{0, 0}}}, {{0, 2}}), ElementsAre(0, 0));
-  // No inverse is computed that would be infinite in fp32.
+  // The next vectors are very short or very long. Their inverse length must not become infinite in
+  // fp32.
   EXPECT_THAT(MeanOf({{{0, 4}}, {{1e-42f, 1e-42f}}}, {{0, 2}}), ElementsAre(0, 2));
   EXPECT_THAT(MeanOf({{{0, 1e17f}}, {{1e17f, 0}}}, {{0, 2}}),
               Each(testing::FloatEq(1e17f / kRoot)));

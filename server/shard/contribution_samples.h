@@ -18,9 +18,9 @@
 
 namespace lodestar::shard {
 
-// A DirectionPart compares a worker's part of a bucket with the parts of the other workers. Its
-// members are sums over the sample. Each contribution is first scaled to length 1, so that a long
-// contribution does not hide the others.
+// A DirectionPart compares one worker's contribution to a bucket with the contributions of the
+// other workers. Its members are sums over the sampled elements. Each contribution is first scaled
+// to length 1. So a long contribution does not hide the others.
 struct DirectionPart {
   WorkerId worker;
   Incarnation incarnation;

@@ -76,7 +76,8 @@ TEST(ContributionSamplesTest, ASampleTellsWhatTheWholeWould) {
     Add(samples, 4, Random(kElements, 104), params::Encoding::kFp32, nullptr, round);
     const std::vector<DirectionPart> parts = samples.EndRound();
     ASSERT_THAT(parts, SizeIs(4));
-    // The first three have cosines of 1/2 with each other: (1/2 + 1/2) / sqrt(1 + 1 + 1 + 2 / 2).
+    // Each two of the contributions of workers 1, 2 and 3 have a cosine of 1/2. So the cosine of
+    // one with the sum of all others is (1/2 + 1/2) / sqrt(1 + 1 + 1 + 2 / 2).
     for (const int i : {0, 1, 2}) EXPECT_NEAR(CosineOf(parts[i]), 0.5, 0.05) << i;
     EXPECT_NEAR(CosineOf(parts[3]), 0.0, 0.05);
   }
@@ -98,8 +99,8 @@ TEST(ContributionSamplesTest, AllPlacesAreLookedAtInTime) {
     const std::vector<DirectionPart> parts = samples.EndRound();
     seen.insert(std::lround(parts[0].product * 1e9));
   }
-  // Every eighth block is sampled, so there are eight choices of positions. Each gives another
-  // product.
+  // In a round, every eighth block is sampled. So there are eight possible sets of blocks, and each
+  // of them gives another value of `product`.
   EXPECT_THAT(seen, SizeIs(8));
 }
 

@@ -50,7 +50,7 @@ class NumbersCheckTest : public ::testing::TestWithParam<params::Encoding> {
     return check;
   }
 
-  // Checks `step` more bytes each time, also if `step` bytes are no whole number of elements.
+  // Passes the bytes to Look() in pieces of `step` bytes. A piece may end within an element.
   NumbersCheck BitByBit(const std::vector<std::byte>& bytes, int64_t step) {
     NumbersCheck check(key_, kElements, /*measures_norm=*/true);
     const auto size = static_cast<int64_t>(bytes.size());
@@ -59,7 +59,8 @@ class NumbersCheckTest : public ::testing::TestWithParam<params::Encoding> {
     return check;
   }
 
-  // Does the same as BitByBit(), but offers complete blocks only in `last`, at any alignment.
+  // Passes the bytes to Look() in pieces, like BitByBit(). If a block lies within a piece, only the
+  // copy in `last` has its bytes: in `elements` the block is NaN. The copy has no alignment.
   NumbersCheck PieceByPiece(const std::vector<std::byte>& bytes, int64_t step) {
     NumbersCheck check(key_, kElements, /*measures_norm=*/true);
     const auto size = static_cast<int64_t>(bytes.size());
@@ -97,7 +98,8 @@ TEST_P(NumbersCheckTest, FindsTheSameHoweverTheNumbersArrive) {
     for (const int64_t step : {int64_t{1001}, int64_t{7777}, int64_t{16383}}) {
       const NumbersCheck check = BitByBit(bytes, step);
       EXPECT_EQ(check.Result(key_, layout_, bucket_), expected.Result(key_, layout_, bucket_));
-      // The norm has no meaning if an element is bad, but it must be the same in both cases.
+      // If an element is bad, the norm has no meaning. Even then both ways to pass the bytes must
+      // give the same norm.
       EXPECT_EQ(check.norm(), expected.norm());
     }
     for (const int64_t step : {int64_t{7777}, int64_t{40'000}, int64_t{1'000'000}}) {
@@ -142,7 +144,6 @@ TEST(NumbersCheckOfFp32Test, NamesTheElementAndMeasuresTheScaledNorm) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 'w', element 4099"));
 }
 
-// Top-k encodings also contain positions. Positions are checked first, and all at once.
 TEST(CheckFormTest, RateIsForJobsThatTakeTheRatesOfPrograms) {
   job::JobSpec job;
   job.model = {"client", params::ClientModelSpec{}};
@@ -159,6 +160,8 @@ TEST(CheckFormTest, RateIsForJobsThatTakeTheRatesOfPrograms) {
   EXPECT_OK(check(key));
 }
 
+// Top-k encodings are not in this list. Their positions are checked before all numbers, so their
+// bytes cannot be checked in pieces.
 INSTANTIATE_TEST_SUITE_P(Encodings, NumbersCheckTest,
                          ::testing::Values(params::Encoding::kFp32, params::Encoding::kBf16,
                                            params::Encoding::kFp16, params::Encoding::kInt8,

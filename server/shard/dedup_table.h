@@ -18,14 +18,16 @@ namespace lodestar::shard {
 
 class DedupTable {
  public:
-  // Maximum number of rows of former members. The rows with the newest incarnations are kept: a
-  // worker repeats a counted contribution within moments, or never.
+  // Maximum number of rows of workers that are no members any more. If there are more, the rows
+  // with the oldest incarnations are removed. A worker that has left does not repeat its
+  // contributions for long.
   static constexpr size_t kMaxEndedRows = 64;
   using IsMember = absl::FunctionRef<bool(WorkerId, Incarnation)>;
 
   void Restore(const std::vector<CountedWorker>& rows);
-  // Replaces the worker's row. If the table grows too long, calls `is_member` for all workers in
-  // it.
+  // Sets the row of `worker` to `contribution`. If the table has more than kMaxEndedRows +
+  // num_members rows, calls `is_member` for every row. Then removes rows of workers that are no
+  // members.
   void Count(WorkerId worker, const sync::CountedContribution& contribution, int num_members,
              IsMember is_member);
   std::optional<sync::CountedContribution> Find(WorkerId worker) const;

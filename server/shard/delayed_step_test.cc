@@ -28,8 +28,8 @@ TEST(DelayedStepTest, TheLastMakesTheMeanOfThoseThatCame) {
   EXPECT_EQ(step.Add(8, 8, 2).factor, 0.5f);
   const optimizer::StepPart last = step.Add(2, 8, 2);
   EXPECT_EQ(last.factor, 0.125f);
-  // The parts weigh 8 and 2 of the planned 16, and so take effect with 0.5 and 0.125. Their sum
-  // times 1.6 is 1.
+  // The planned weight is 2 * 8 = 16. The contributions weigh 8 and 2, so their factors are 8/16 =
+  // 0.5 and 2/16 = 0.125. (0.5 + 0.125) * 1.6 is 1.
   EXPECT_EQ(last.rescale, 1.6f);
 }
 

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// DirectionWatch compares the directions of the contributions to a shard. It finds a worker that
-// opposes the other workers, or that has nothing in common with them while they agree with one
-// another.
+// DirectionWatch compares the directions of the contributions to a shard. It finds two kinds of
+// workers:
+// - A worker is opposed if it goes against the other workers.
+// - A worker is unrelated if it has nothing in common with the others, although they agree.
 //
-// For each worker and round it computes a cosine: that of the worker's contribution with the sum of
-// the other contributions, over the samples of all buckets. Single gradients are mostly noise, so
-// that one round says almost nothing. Therefore the cosines of kWindow rounds are added up and
-// divided by the root of the sum of their squares. This is the worker's statistic. If the cosines
-// were as often below 0 as above, the statistic would be a standard normal value, whatever their
-// size (the t-statistic of Student, self-normalised). Its magnitude is at most the root of the
-// number of rounds, so that no worker is found before round 26.
+// For each worker and round, the class computes the cosine between two vectors: the worker's
+// contribution, and the sum of the other contributions. It uses only sampled elements. A single
+// gradient is mostly noise, so one cosine says almost nothing. Therefore each worker has a
+// statistic over its last kWindow rounds:
 //
-// If workers have unlike data and the run is near its end, the gradients of all workers cancel out,
-// and each worker opposes the others. So no worker is found unless most of the other workers agree.
+//   statistic = (sum of the cosines) / sqrt(sum of the squares of the cosines)
+//
+// If cosines were random and as often below 0 as above, the statistic would be a standard normal
+// value. (It is Student's t-statistic, self-normalised.) Over n rounds its magnitude is at most
+// sqrt(n). So no worker is found to be opposed before round 26.
+//
+// If workers have unlike data and the run is near its end, the gradients of all workers cancel out.
+// Then each worker opposes the others. So a worker is found only if most of the other workers
+// agree.
 #pragma once
 
 #include <algorithm>
@@ -33,13 +38,12 @@ namespace lodestar::shard {
 // The class is thread-safe. Its lock is a leaf.
 class DirectionWatch {
  public:
-  // Number of sampled elements of one worker, over all buckets together. It gives the cosine with
-  // an error of about 1/128.
+  // Number of elements that are sampled of one worker's contribution, over all buckets together.
+  // With n elements, the error of a cosine is about 1 / sqrt(n) = 1/128.
   static constexpr int64_t kSampledElements = 1 << 14;
   static constexpr int kWindow = 100;
   static constexpr double kOpposed = -5.0;
-  // A worker whose statistic is below this value is unrelated to the others, once its window is
-  // full.
+  // A worker is unrelated to the others if its statistic over kWindow rounds is at most this value.
   static constexpr double kUnrelated = 2.0;
   // A worker is found to oppose the others only if the statistics of most others are above this
   // value.

@@ -221,7 +221,8 @@ TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold)
             key.base_version = Version(version);
             if (mode == job::Mode::kAsync) ++version;
             const bool is_wild = worker == 2 && round == num_rounds - 1;
-            // If contributions are weights, their change must have the usual length.
+            // In local SGD, contributions are weights. Only the change of the weights in this round
+            // must have the length 1.
             const float usual = mode == job::Mode::kLocalSgd ? static_cast<float>(round + 1) : 1.0f;
             EXPECT_OK(cluster.PushAll(key, Filled(cluster, is_wild ? wild * usual : usual)));
           }
@@ -234,7 +235,8 @@ TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold)
       EXPECT_THAT(quiet.faults, IsEmpty());
       EXPECT_THAT(train(1000.0f, 10.0, loud),
                   testing::Pointwise(testing::FloatNear(1e-5f), wanted));
-      // In asynchronous mode eight contributions are judged together.
+      // In asynchronous mode, eight contributions make up one round of NormWatch. That round has
+      // not ended here, so there is no finding yet.
       if (mode != job::Mode::kAsync) {
         ASSERT_FALSE(loud.faults.empty());
         EXPECT_EQ(loud.faults[0].worker, WorkerId(2));

@@ -36,7 +36,7 @@ ContributionKey EncodedKey(int worker, int64_t round, params::Encoding encoding)
   return key;
 }
 
-// A Shadow is what a worker has of the weights.
+// A Shadow is a copy of the weights, such as a worker has. It is updated by encoded changes.
 class Shadow {
  public:
   explicit Shadow(TestCluster* cluster)
@@ -44,7 +44,8 @@ class Shadow {
         elements_(cluster->layout().num_elements(), std::nanf("")),
         held_(cluster->buckets().size()) {}
 
-  // Updates the shadow to the newest version. Returns how many buckets came as changes.
+  // Reads all buckets at `version`. Returns the number of buckets that were read as encoded changes
+  // instead of whole vectors.
   int Update(int64_t version) {
     int num_changed = 0;
     for (const params::Bucket& bucket : cluster_->buckets()) {
@@ -175,8 +176,8 @@ TEST_P(EncodedShardTest, InitialWeightsOfAClientAreFp32) {
   EXPECT_TRUE(SameBits(shadow.elements(), cluster.Vector(4)));
 }
 
-// One reader reads every change, another reads only now and then, and a third reads the whole
-// shadow each time.
+// `steady` is updated after every round, `late` only sometimes, and `fresh` begins anew each time.
+// All three must be equal.
 TEST_P(EncodedShardTest, AllShadowsOfAVersionAreTheSame) {
   TestCluster cluster({.job = EncodedJob(params::Encoding::kFp32, GetParam())});
   cluster.LoadInitial();
@@ -192,8 +193,8 @@ TEST_P(EncodedShardTest, AllShadowsOfAVersionAreTheSame) {
     EXPECT_EQ(fresh.Update(round + 1), 0);
     EXPECT_TRUE(SameBits(fresh.elements(), steady.elements())) << round;
     if (round % 12 == 1 || round % 12 == 11) {
-      // The late reader updates after two rounds and after ten, in turn. After two rounds it gets
-      // changes, if two changes are kept. After ten rounds it gets the whole shadow.
+      // `late` was last updated 2 or 10 rounds ago. If the shard keeps two changes of each bucket,
+      // 2 rounds arrive as changes. 10 rounds are too many, so the whole shadow arrives.
       const int num_changed = late.Update(round + 1);
       EXPECT_EQ(num_changed == 0, round % 12 == 11 || params::BlockElements(GetParam()) == 1)
           << round;
@@ -332,8 +333,8 @@ TEST(TopKShardTest, DividesByAllWorkersOrByTheSendersOfAnElement) {
   }
 }
 
-// A worker was lost, and its contribution is missing. In both kinds of mean, the result must be the
-// mean of what came.
+// Worker 2 was lost before it contributed. With both divisors, the result must be the mean over
+// worker 1 alone.
 TEST(TopKShardTest, WhoIsMissingLeavesNoGapInTheMeanOfSenders) {
   for (const job::TopKDivisor divisor : {job::TopKDivisor::kWorkers, job::TopKDivisor::kSenders}) {
     job::JobSpec job = EncodedJob(kTopK, params::Encoding::kFp32);

@@ -23,11 +23,11 @@ class NormExchange {
  public:
   virtual ~NormExchange() = default;
 
-  // Submits this shard's sums of squares of `round`, one per segment in order of the parameter
-  // space (SegmentsOf() in common/params/shard_plan.h). Calls `done` once, from any thread, with
-  // the sum over all shards. The sum is taken from left to right over all segments of the space, so
-  // that it has the same bits for any number of shards. If `done` gets an error, there will be no
-  // sum.
+  // Submits this shard's sums of squares of `round`, one per segment in the order of the parameter
+  // space. (For segments see SegmentsOf() in common/params/shard_plan.h.) Calls `done` once, from
+  // any thread, with the sum over all segments of all shards. The sum is added up in the order of
+  // the segments, so that any number of shards gives the same bits. If `done` gets an error, this
+  // round will have no sum.
   virtual void Submit(Round round, std::vector<double> segment_sums,
                       std::function<void(absl::StatusOr<double>)> done) = 0;
 };
@@ -36,16 +36,17 @@ class NormExchange {
 // is a leaf, and Submit() must be called without a lock held.
 class RoundNorm {
  public:
-  // Called once per bucket and round, from any thread.
+  // Function that gets the total of a round, or an error. It is called once per bucket and round,
+  // from any thread.
   using Done = std::function<void(absl::StatusOr<double> total_square_sum)>;
-  // Called before the buckets get a total.
+  // Function that is called with a round's total before any Done function gets that total.
   using Note = std::function<void(Round round, double total_square_sum)>;
 
   // `note` may be null.
   RoundNorm(int num_buckets, std::shared_ptr<NormExchange> exchange, Note note);
 
-  // Restores the total of a round that an earlier process has computed. Buckets that have used the
-  // total already do not submit again. The other buckets get the total at once when they submit.
+  // Restores the total of `round` from the journal of an earlier process. Each later Submit() for
+  // that round calls its `done` at once with this total.
   void Restore(Round round, double total_square_sum);
 
   // Submits the sums of one bucket. `bucket` counts from 0 within the shard. Calls every `done` of

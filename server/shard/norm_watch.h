@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// NormWatch compares the norms of the contributions to one bucket. If a contribution is far longer
-// than usual, it is scaled down to the usual norm, and reported. The class does no I/O and has no
-// lock.
+// NormWatch compares the norms of the contributions to one bucket. For a contribution that is far
+// longer than usual, it gives the factor that scales it down to the usual norm, and a finding. It
+// does no I/O and has no lock.
 //
-// The usual norm is the highest median norm of recent rounds: it rises at once and falls by a
-// hundredth per round. As long as most workers are honest, the usual norm is theirs. With two
-// workers it is unknown which of them is honest. Rounds with zero gradients (such as rows that no
-// batch used) are ignored. The norms of honest workers have heavy tails: late in a run most batches
-// teach almost nothing, and a few teach as much as in the beginning. A median of the last rounds
-// would therefore be too low for these few (measured: tests/bench/results/poison.md). The usual
-// norm changes only when a round ends, so that the order of arrival has no effect.
+// Usual norm:
+// - At the end of a round, the usual norm is multiplied by kDecay. If the round's median norm is
+//   higher, it becomes that median.
+// - Norms of 0 do not count for the median. If all norms of a round are 0, the usual norm does not
+//   change.
+// - A median of only the last rounds would be too low. Late in a run, most honest gradients are
+//   small, but a few are as long as in the beginning. See tests/bench/results/poison.md.
+// - Because it changes only at the end of a round, the order of arrival has no effect.
 //
-// If half of the contributions of a round are beyond the limit, the run has changed, and no worker
-// is to blame. If contributions are applied one by one, a fixed number of them count as one round,
-// and several may be from one worker. Early in a run, the norms of such contributions differ by
-// more than the limit even if all workers are honest. So more contributions must be known before
-// one is judged. A worker is to blame if most of its own contributions are beyond the limit. A
-// worker with a single contribution is to blame if no other worker has one beyond the limit.
+// Findings:
+// - If at least half of a round's contributions are beyond the limit, there is no finding.
+// - If each worker has one contribution in the round, every contribution beyond the limit is a
+//   finding.
+// - If contributions are applied one by one, a fixed number of them counts as a round. Then a
+//   worker may have several. It is reported if most of them are beyond the limit. A worker with a
+//   single one is reported if no other worker is beyond the limit.
 //
-// A contribution beyond the limit is scaled to the usual norm, not to the limit. So a worker that
-// sends gradients a hundred times too long has the weight of one honest worker. If it were scaled
-// to the limit, it could have the weight of ten.
+// A contribution beyond the limit is scaled to the usual norm. If it were scaled to the limit, its
+// worker would still have the influence of several honest workers.
 #pragma once
 
 #include <cstdint>
@@ -56,9 +57,10 @@ class NormWatch {
   // Counts a contribution in the open round.
   void Count(WorkerId worker, Incarnation incarnation, Round round, double norm);
   int num_counted() const { return static_cast<int>(counted_.size()); }
-  // Returns the factor for the sum of the open round. The factor differs from 1 only if the usual
-  // norm is not known, and a few norms are far beyond the median of the round. Then the sum gets
-  // the length that it would have if these few had the median norm.
+  // Returns the factor for the sum of the open round. The factor is 1 if the usual norm is known,
+  // or if no contribution is beyond the limit, measured by the round's median. Otherwise each norm
+  // beyond the limit is replaced by the median. The factor is the sum of these norms, divided by
+  // the sum of the original norms.
   float ScaleOfSum() const;
 
   // A Finding is a contribution of the open round that was beyond the limit while most others were

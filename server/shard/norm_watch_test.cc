@@ -74,7 +74,8 @@ TEST(NormWatchTest, WhereMostAreBeyondNobodyIsToBlameAndItIsWhatIsUsual) {
   EXPECT_LT(watch.ScaleOf(50.0), 1.0f);
   EXPECT_THAT(Watch(watch, {50, 50, 50, 1}), IsEmpty());
   EXPECT_EQ(watch.ScaleOf(50.0), 1.0f);
-  // A single worker is always the majority, so its norm is never beyond the limit.
+  // With a single worker, its contribution is more than half of the round. So it is never a
+  // finding.
   NormWatch alone(10.0);
   for (int round = 0; round < 20; ++round) Watch(alone, {1});
   EXPECT_THAT(Watch(alone, {100}), IsEmpty());

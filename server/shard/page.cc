@@ -68,8 +68,8 @@ uint32_t Page::Crc32cOf(size_t begin, size_t size) const {
   }
   const uint32_t crc32c = compute();
   absl::MutexLock lock(&mutex_);
-  // Only the first checksums are kept: readers may ask for parts of any size, and most ask for the
-  // same few.
+  // Only the first checksums are stored, so that the list stays short. Most readers ask for the
+  // same few ranges.
   if (checksums_.size() < kMostKnownChecksums) checksums_.push_back({begin, size, crc32c});
   return crc32c;
 }

@@ -40,8 +40,9 @@ class Page {
   // Returns true while a handle from Lend() is held. False means that all reads through handles are
   // over and visible, so that the owner may write.
   bool is_lent() const { return lent_.load(std::memory_order_acquire) != 0; }
-  // Returns the CRC-32C of `size` bytes from `begin`. The caller must hold a handle. While there is
-  // a handle, a part is read once for all callers, except for callers that ask at the same time.
+  // Returns the CRC-32C of `size` bytes from `begin`. The caller must hold a handle. Results are
+  // stored while any handle exists, so a later call for the same range need not read the bytes
+  // again.
   uint32_t Crc32cOf(size_t begin, size_t size) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -70,9 +71,9 @@ class PagePool {
     kSystem,  // the system had no memory, and the page was not given
   };
   struct Config {
-    // Maximum number of bytes of all pages together. 0 means no limit but the system's. A page
-    // beyond the limit is still given, so that work under way is not cut short. The pool then calls
-    // on_shortage, so that its owner can end the work in good order.
+    // Maximum number of bytes of all pages together. 0 means that the pool has no limit of its own.
+    // A page beyond the limit is still given. The pool then calls on_shortage, so that its owner
+    // can end the work without losing any.
     int64_t max_bytes = 0;
     // Called once for each kind of shortage, from any thread, possibly with locks held. So it must
     // only pass the message on.

@@ -84,8 +84,8 @@ TEST(PagePoolTest, UsesReturnedPagesAgain) {
   EXPECT_EQ(pool.resident_bytes(), 1000);
 }
 
-// Number of floats that no system has memory for. Sanitizers end the program if the system refuses
-// memory.
+// Number of floats for which no system has memory. These tests are left out with sanitizers,
+// because a sanitizer ends the program if an allocation fails.
 #ifndef LODESTAR_SANITIZER
 constexpr int64_t kTooMany = int64_t{1} << 50;
 

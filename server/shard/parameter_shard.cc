@@ -136,8 +136,8 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
     norm = std::make_unique<RoundNorm>(num_buckets, std::move(deps.norm_exchange), std::move(note));
   }
   std::unique_ptr<DirectionWatch> directions;
-  // Directions are not watched in elastic averaging: the workers' own weights lie on all sides of
-  // the servers' weights, so workers often oppose each other.
+  // In elastic averaging each worker keeps weights of its own. So contributions of honest workers
+  // often oppose each other, and directions are not watched.
   if (config.job.norm_limit > 0.0 && !job::IsElastic(config.job)) {
     directions = std::make_unique<DirectionWatch>(num_buckets);
   }
@@ -145,7 +145,8 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
   std::unique_ptr<optimizer::Optimizer> optimizer = optimizer::MakeServerOptimizer(config.job);
   std::unique_ptr<optimizer::Optimizer> averaging = optimizer::MakeAveraging(config.job);
   const job::FragmentPlan fragments(config.buckets, config.job.fragments);
-  // A deferred contribution need not have all buckets, so complete contributions are not reported.
+  // If contributions are deferred, a round may exchange only some of the buckets. Then complete
+  // contributions are not reported.
   auto contributions = job::DefersContributions(config.job)
                            ? nullptr
                            : std::make_unique<WholeContributions>(num_buckets);
@@ -270,7 +271,7 @@ void ParameterShard::EndReplay() {
 }
 
 void ParameterShard::OpenRound(const sync::RoundPlan& plan) {
-  // The plan is written down before the steps that buckets take with it.
+  // The plan must be in the journal before the steps that buckets make for this round.
   if (context_->journal != nullptr) context_->journal->Append(plan, {}, nullptr, [] {});
   context_->roster.Open(plan, context_->counters.lowest_round());
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();

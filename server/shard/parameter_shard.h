@@ -49,8 +49,8 @@ class ParameterShard {
         buckets;  // buckets of this shard, in order; Bucket::index is their name
     params::Layout layout;
     job::JobSpec job;
-    // Worker incarnations up to this one were given by earlier incarnations of the servers, and are
-    // over.
+    // All incarnations of workers up to this number are over. Earlier processes of the servers gave
+    // them.
     Incarnation last_of_others = {};
     std::string life_key = {};  // see CoordinatorConfig; kept for callers of the shard
     // Number of bytes for contributions that are arriving. At least the size of two buckets is
@@ -89,17 +89,18 @@ class ParameterShard {
   // ResourceExhausted (no memory); errors of the reader.
   absl::Status LoadInitial(uint64_t seed);
   absl::Status LoadWeights(const WeightsReader& reader);
-  // Restores saved states. `round` is the cluster's next round, which may differ from the number of
-  // updates in the state. Errors also: InvalidArgument (a state does not fit its bucket or the
-  // optimizer).
+  // Loads saved states. `round` is the next round of the cluster. It may differ from the number of
+  // updates in the states. Errors: those above; InvalidArgument (a state does not fit its bucket or
+  // the optimizer).
   absl::Status Restore(const StateReader& reader, Round round);
   // Makes a client supply version 0, as contributions of kind kInitialWeights. Until it has come,
   // reads are NotFound.
   void AwaitClientWeights();
-  // Replays, in order, the journal of an earlier process, whose shard had begun in the same way.
-  // Comes after one of the four methods above, and before all others. EndReplay() must be called
-  // once after the last record; then rounds go on. After an error the shard must not be used.
-  // Errors: DataLoss (a record does not follow the last one); ResourceExhausted.
+  // Replays one record of the journal of an earlier process. That process must have called the same
+  // one of the four methods above, with the same data. Records must be replayed in order, after
+  // that method and before all other methods. After the last record, EndReplay() must be called
+  // once. After an error the shard must not be used. Errors: DataLoss (the record does not follow
+  // the one before); ResourceExhausted.
   absl::Status Replay(const ShardRecord& record, absl::Span<const std::byte> payload);
   void EndReplay();
   // Encodings in which workers push and pull. If pull_encoding() is fp32, workers pull weights
@@ -116,8 +117,9 @@ class ParameterShard {
   void SetMembers(ViewId view, absl::Span<const sync::RosterMember> members);
   // Opens a round. Rounds must open in order.
   void OpenRound(const sync::RoundPlan& plan);
-  // Ends the rounds before `round`: their reported contributions have all been counted, and no
-  // other will come. Opening a round does the same for the rounds before it.
+  // Must be called when all rounds before `round` are over. Every contribution to them that a
+  // worker reported has then been counted, and no other will come. OpenRound() implies this for the
+  // rounds before the opened one.
   void EndRoundsBefore(Round round);
   // Closes a round. The coordinator counts the round as complete, because `reported` have reported
   // that they pushed all of it. If the part of a member is missing here, that is a fault: see
@@ -148,9 +150,9 @@ class ParameterShard {
   // be counted).
   void FinishBucket(StagedBucket bucket, DoneCallback done);
 
-  // Reads the bucket's newest version, as soon as it includes all rounds before min_round. If
-  // rounds have no rosters, the answer comes at once. `view` says which of the bucket's numbers are
-  // read. Worker 0 may read without being a member. Errors: Aborted, InvalidArgument, Unavailable
+  // Reads the newest version of the bucket. Waits until that version includes all rounds before
+  // min_round. If the job has no rosters, does not wait. `view` selects what is read: the weights,
+  // or their shadow. Worker 0 need not be a member. Errors: Aborted, InvalidArgument, Unavailable
   // as in BeginBucket(); NotFound (the client's weights have not come yet).
   PendingCall ReadBucket(WorkerId worker, Incarnation incarnation, uint32_t bucket, Round min_round,
                          ReadCallback done, const ReadView& view = {});
@@ -169,8 +171,9 @@ class ParameterShard {
   void ReplaceWeights(Round round, absl::Span<const float> weights,
                       const std::function<void(const absl::Status&)>& done);
 
-  // Asks again for a norm that was not available. Answers Unavailable to pushes whose incarnation
-  // has not been announced for a long time. Must be called about once a second.
+  // Must be called about once a second. If the total norm of a round could not be computed,
+  // requests it again. If the incarnation of a waiting call is still not announced after many
+  // ticks, answers the call with Unavailable.
   void Tick();
 
   ShardStats stats() const;

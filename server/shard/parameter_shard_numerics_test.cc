@@ -175,8 +175,8 @@ TEST(ShardNumericsTest, EachTensorMovesInTheMeanDirectionAsFarAsInTheMean) {
   EXPECT_GT(num_cut, 2) << "tensors that lie in several buckets are shown, too";
 }
 
-// The step has the same length with any number of workers. A plain mean gets shorter if directions
-// are at right angles.
+// With a mean of directions, the step has the same length for any number of workers. With a plain
+// mean of four vectors at right angles, it has half the length.
 TEST(ShardNumericsTest, AStepAlongTheMeanDirectionIsAsLongWithFourWorkersAsWithOne) {
   const auto length_with = [](int num_workers, job::OuterReduction reduction) {
     job::JobSpec job = Directions();
@@ -202,8 +202,8 @@ TEST(ShardNumericsTest, AStepAlongTheMeanDirectionIsAsLongWithFourWorkersAsWithO
   EXPECT_NEAR(length_with(4, job::OuterReduction::kMean), alone / 2, 1e-5);
 }
 
-// In delayed Nesterov, contributions that come one by one from all workers add up to the step along
-// their mean. This holds for windows of the planned length and for shorter ones.
+// In asynchronous local SGD, the contributions of all workers together must give the same weights
+// as one round of local SGD. This must hold for windows of the planned length and for shorter ones.
 TEST(ShardNumericsTest, AsyncLocalSgdIsLocalSgdWhereAllReport) {
   for (const job::OuterOptimizerKind outer :
        {job::OuterOptimizerKind::kNesterov, job::OuterOptimizerKind::kSgd}) {
@@ -267,9 +267,9 @@ TEST(ShardNumericsTest, AContributionAgainstTheMomentumIsCorrectedInEachTensorBu
       TestCluster({.job = job, .has_averaged = true, .has_embedding = true}).layout();
   const std::vector<float> v = TestCluster({.job = job}).Vector(1);
   for (const double second : {-1.0, -3.0}) {
-    // The second contribution opposes the momentum, which is v. The correction takes away the part
-    // given by the confidence. Because the two lie on one line, only 1 - confidence of the
-    // contribution is left.
+    // The second contribution is `second` * v, and the momentum is v: they point in opposite
+    // directions. So the correction multiplies the contribution by 1 - length / (length + 1 -
+    // kBeta).
     const double length = -second;
     const double corrected = second * (1.0 - length / (length + 1.0 - kBeta));
     const std::vector<float> weights =
@@ -329,7 +329,7 @@ TEST(ShardNumericsTest, WhereNothingIsStaleBothAnchorsGiveTheSameBits) {
       TestCluster cluster({.job = job, .has_averaged = true, .num_shards = 2});
       cluster.LoadInitial();
       cluster.SetMembers(2);
-      // Each step has two parts, one after the other.
+      // There are two workers, so two contributions make one outer step.
       for (int round = 0; round < 6; ++round) {
         PushChange(cluster, job, 1 + round % 2, round, *cluster.Weights(round),
                    cluster.Vector(round));
@@ -411,8 +411,8 @@ TEST(ShardNumericsTest, OneWildContributionOfFourIsLeftOut) {
                       ::testing::Pointwise(::testing::FloatNear(1e-6f), alone))
               << wild;
         }
-        // With clipping, half of the gradient gives the same step as the whole gradient. So the
-        // case that follows is tested without clipping only.
+        // The plain mean is half of the honest gradient, because one of four workers sends the
+        // negative. Clipping would hide that, because both gradients are longer than clip_norm.
         if (clip_norm > 0.0) continue;
         job.robust_mean = job::RobustMean();
         EXPECT_THAT(train({1.0f, -1.0f, 1.0f, 1.0f}),
@@ -471,8 +471,8 @@ TEST(ShardNumericsTest, ALocalRoundWeighsTheSamplesThatWereUsedAndAtMostThoseGra
       EXPECT_TRUE(SameBits(TrainLocally(job, {5, 3}, 1000), all));
       const std::vector<float> part = TrainLocally(job, {5, 3}, 1);
       const std::vector<float> wanted = TrainLocally(job, {5, 1}, 0);
-      // The mean is first computed over the granted samples, and then corrected to the samples that
-      // came. That adds two roundings.
+      // A sum with the weights of the granted samples was rescaled to the samples that came. That
+      // adds two roundings.
       EXPECT_THAT(part, ::testing::Pointwise(::testing::FloatNear(1e-6f), wanted));
       EXPECT_THAT(part, ::testing::Not(::testing::Pointwise(::testing::FloatNear(1e-3f), all)));
     }
@@ -594,7 +594,8 @@ TEST(ShardNumericsTest, OuterNesterovWithoutMomentumMovesToTheAverage) {
   }
   auto weights = cluster.Weights(1);
   ASSERT_OK(weights);
-  // start - (start - now) differs from `now` by one rounding of values below 2.
+  // The shard computes start - mean(start - now), which adds a rounding error to the mean. All
+  // values are below 2.
   for (size_t i = 0; i < mean.size(); ++i) ASSERT_NEAR((*weights)[i], mean[i], 5e-7);
 }
 

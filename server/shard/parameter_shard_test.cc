@@ -85,7 +85,8 @@ TEST(ParameterShardTest, AWorkerThatOtherServersHaveKnownGetsNoWeightsOfThese) {
               StatusIs(absl::StatusCode::kAborted));
 }
 
-// The worker's request has the settings and the buckets of the job that it knew before.
+// A worker of earlier servers may send a bucket or an encoding that this job does not have. The
+// worker must then be told to register again.
 TEST(ParameterShardTest, AWorkerThatOtherServersHaveKnownIsToldSoWhateverElseIsWrong) {
   TestCluster cluster({.job = SgdJob(), .last_of_others = Incarnation(1)});
   cluster.LoadConstant(0.0f);
@@ -200,7 +201,7 @@ TEST(ParameterShardTest, NewWeightsTakeThePlaceOfOldOnesAndTheOptimizerGoesOn) {
   EXPECT_EQ(before->data().front(), -4.0f) << "whoever reads keeps what is read";
   cluster.OpenRound(1, {1}, 1.0);
   EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 1, 1), Ones(cluster, 1.0f)));
-  // With momentum the step is 0.5 * 4 + 1.
+  // With momentum 0.5 and gradients 4 and 1, the step is 0.5 * 4 + 1 = 3.
   ExpectAll(cluster, 2, 97.0f);
   std::vector<float> spoilt = Ones(cluster);
   spoilt.back() = std::numeric_limits<float>::infinity();
@@ -504,8 +505,8 @@ TEST(ParameterShardTest, ABucketThatHasNotHeardOfARoundYetHoldsThePushOfTheNext)
   const auto last = static_cast<uint32_t>(cluster.buckets().size() - 1);
   const auto ones = Ones(cluster);
   std::shared_ptr<TestCluster::Push> of_next;
-  // The first bucket holds this push until it knows the plan. It learns the plan before the last
-  // bucket does, and then the test pushes round 1 to the last bucket.
+  // Bucket 0 holds this push until OpenRound(0). Bucket 0 then learns the plan before the last
+  // bucket does. At this moment the callback pushes round 1 to the last bucket.
   const PendingCall held =
       cluster.shard(0).BeginBucket(key(0), 0, [&](const absl::StatusOr<StagedBucket>& staged) {
         ASSERT_OK(staged);
@@ -582,8 +583,8 @@ TEST(ParameterShardTest, ItsTraceShowsEveryStageOfEveryBucketOfARound) {
   ASSERT_OK(text);
   const absl::StatusOr<Json> document = ParseJson(*text);
   ASSERT_OK(document);
-  // Round 0 has no spans: the recording began when the first version was complete. It ended with
-  // the next version.
+  // The trace has only round 1: it began when all buckets had version 1, and ended when all had
+  // version 2.
   std::map<std::string, int> spans_of_round_1;
   for (const Json& event : (*document)["traceEvents"]) {
     if (event["ph"] != "X" || event["args"]["round"] != 1) continue;

@@ -226,8 +226,8 @@ TEST(ShardThreadsTest, ACallbackMayEndItsShard) {
   ThreadPool pool(1);
   TestCluster cluster({.job = SgdJob(), .executor = &pool});
   cluster.LoadConstant(0.0f);
-  // The pool is blocked until no other code holds the shard. So the callback below is the last
-  // holder.
+  // The only thread of the pool is blocked until the test has released the shard. So the callback
+  // has the last reference to the shard.
   pool.Schedule([&go] { go.WaitForNotification(); });
   cluster.SetMembers(1);
   std::shared_ptr<ParameterShard> shard = cluster.TakeShard(0);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ShardJournal is where a shard writes down what it does. From the journal, the next process
-// computes weights with the same bits, and counts nothing twice. The journal continues a
-// checkpoint. It has the rounds that were opened after the checkpoint and the steps that buckets
-// have done. Each step comes with the contribution that it used.
+// A shard writes its rounds and steps to a ShardJournal. From a checkpoint and this journal, the
+// next process computes weights with the same bits, and counts no contribution twice.
+//
+// The journal has the rounds that were opened after the checkpoint, and the steps of the buckets. A
+// step is stored with the contribution that it used.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +29,9 @@ struct StepRecord {
   ContributionKey key;  // key of the step's contribution, if the step has one
 };
 
-// A ShadowRecord says what workers have of a bucket at that version. It exists if weights travel as
-// encoded changes, because no checkpoint has the shadow. The payload is the shadow in fp32.
+// A ShadowRecord has the shadow of a bucket at that version: the weights as workers know them if
+// weights travel as encoded changes. Checkpoints do not have the shadow. The payload is the shadow
+// in fp32.
 struct ShadowRecord {
   uint32_t bucket = 0;
   Version version;

@@ -173,9 +173,10 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
       if (job::HasRosters(job())) cluster.OpenRound(round, {3, 1, 2}, 0.1);
       for (int worker = 1; worker <= kWorkers; ++worker) {
         std::vector<float> values = cluster.Vector(round * kWorkers + worker);
-        // Worker 2 sends a long contribution in the first round, when the usual norm is unknown,
-        // and in the last, when it is known. If weights are measured from the servers' weights, it
-        // sends none in the first round, because all later contributions would then look too long.
+        // In the last round, when the usual norm is known, worker 2 sends a contribution that is
+        // far too long. It does so in the first round too, when the usual norm is not known. The
+        // exception is a job that measures weights from the servers' weights. There, one such
+        // contribution would make all later ones look too long.
         const bool is_first = round == 0 && !job::IsAnchoredAtServer(job());
         if ((is_first || round == num_rounds() - 1) && worker == 2) {
           for (float& value : values) value *= 1000.0f;
@@ -362,8 +363,8 @@ TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
       {.job = job(), .has_averaged = GetParam().has_averaged, .journal = &journal});
   undisturbed.LoadInitial();
   Train(undisturbed);
-  // Leaves out each step of bucket 0 except its last one. Replay must then refuse a later step,
-  // except in the cases below.
+  // Leaves out one step of bucket 0 in each replay, but never the last step. Some later step must
+  // then be refused. The exceptions are explained below.
   const auto is_of_bucket_0 = [](const MemoryJournal::Entry& entry) {
     const auto* step = std::get_if<StepRecord>(&entry.record);
     return step != nullptr && step->bucket == 0 && step->step.kind != BucketStep::Kind::kSum;
@@ -388,9 +389,10 @@ TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
     ++num_refused;
   }
   EXPECT_GT(num_left_out, 0);
-  // Replay cannot notice that one of several contributions to a round is missing: the numbers of
-  // the journal's records show that. If contributions are applied one by one, it also cannot notice
-  // that a skipped contribution is missing, because a skipped contribution changes nothing.
+  // Replay cannot notice that these steps are missing:
+  // - one of several contributions to a round (a gap in the numbers of the journal's records shows
+  //   that),
+  // - a skipped contribution, if contributions are applied one by one, because it changes nothing.
   constexpr int kSkipped = kWorkers + 1;
   EXPECT_GE(num_refused, job::HasRosters(job()) ? kRounds - 1 : num_left_out - kSkipped);
   TestCluster cluster({.job = job(), .has_averaged = GetParam().has_averaged});

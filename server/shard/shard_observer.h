@@ -24,9 +24,9 @@ class ShardObserver {
   // Called if a worker's part of a round is bad or missing: see WorkerFault. The shard goes on. The
   // coordinator decides what happens to the worker.
   virtual void OnFault(const sync::WorkerFault& /*fault*/) {}
-  // Called when the shard has acknowledged, or is about to acknowledge, all buckets of a worker's
-  // contribution to `round`: each as counted or as too late. Not called if contributions are
-  // deferred (DefersContributions()).
+  // Called when the shard has answered all buckets of a worker's contribution to `round`, or is
+  // about to. Each answer says that the bucket was counted or came too late. Not called if the job
+  // defers contributions: see DefersContributions().
   virtual void OnContributed(WorkerId /*worker*/, Incarnation /*incarnation*/, Round /*round*/) {}
   // Called when the update of `round` has made weights or state of a bucket NaN or Inf. No caller
   // gets these numbers.

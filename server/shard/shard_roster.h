@@ -28,8 +28,8 @@ class RosterView {
 
   sync::Standing StandingOf(WorkerId worker, Incarnation incarnation) const;
   // Returns the status for a caller whose request does not fit this job. If the caller's
-  // incarnation is alive, that is `why`. If it is over, the caller only knows the job of earlier
-  // servers: the status is Aborted, so that the worker registers again.
+  // incarnation is over, the caller may have the job of earlier servers. Then the status is
+  // Aborted, and the worker registers again. Otherwise the status is `why`.
   absl::Status RefusalFor(WorkerId worker, Incarnation incarnation, absl::Status why) const;
   bool has_members() const { return has_members_; }
   int num_members() const;
@@ -41,8 +41,8 @@ class RosterView {
   std::vector<WorkerId> LiveOf(const sync::RoundPlan& plan) const;
   // Returns the newest round that was opened. -1 means that there is none yet.
   Round newest_round() const { return newest_round_; }
-  // Returns the first round that the coordinator has not ended. Before the coordinator opens or
-  // saves a round, it ends all earlier rounds.
+  // Returns the first round that may still go on. The coordinator has declared all earlier rounds
+  // over: it does so before it opens or saves a round.
   Round over_before() const { return over_before_; }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ShardState is everything that a shard must remember over a restart. A ShardState copies no pages:
-// it shares them with the shard, which then writes to other pages.
+// ShardState is everything that a shard must remember over a restart. Its pages are shared with the
+// shard, not copied. From then on the shard does not change these pages, and writes to other pages.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ struct BucketState {
   std::vector<CountedWorker> counted;                        // ascending by worker
   // Usual norm of a contribution: see NormWatch.
   UsualNorm usual_norm;
-  // State of the step that is begun, if any.
+  // State of the optimizer step that has begun and lacks contributions, if there is one.
   DelayedStep::Memory delayed;
 };
 

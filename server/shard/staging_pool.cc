@@ -91,8 +91,8 @@ void StagingPool::GiveBack(StagingSlot& given, std::shared_ptr<Page> page) {
     --num_used_;
     const auto of_pusher = num_of_pusher_.find(given.pusher_);
     if (--of_pusher->second == 0) num_of_pusher_.erase(of_pusher);
-    // More than one request may get a slot now. The last free slot is only for a request in turn.
-    // When one more slot becomes free, two requests may be served.
+    // A slot has become free. Usually one request can get it. Two requests get slots if two slots
+    // are free and one of the requests is in turn: only such a request may take the last free slot.
     for (auto waiting = queue_.begin(); waiting != queue_.end();) {
       std::shared_ptr<StagingSlot> slot = TryTake((*waiting)->pusher, (*waiting)->in_turn);
       if (slot == nullptr) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// StagingPool is bounded space for contributions that are arriving. The last free slot is kept for
-// a contribution whose turn it is, because only such a contribution gives its slot back without
-// waiting for any other. So a full pool empties as long as the workers that have space send. The
-// coordinator must drop a worker that does not send, or sends too slowly: see PushSpace.
-//
-// If the pool has four slots or more, one pusher gets at most all slots but two. So a pusher that
-// is almost too slow, but never slow enough to be dropped, leaves two slots to others. (If the
-// limit were half of the slots, a job of two workers would lose a twentieth of its push rate.)
+// StagingPool is a fixed number of slots for contributions that are arriving.
+// - The last free slot is only for a contribution in turn. Such a contribution gives its slot back
+//   without waiting for another contribution. So a full pool empties as long as workers send.
+// - The coordinator must drop a worker that has a slot and does not send, or sends too slowly: see
+//   PushSpace.
+// - If the pool has at least four slots, one pusher gets at most all slots but two. So two slots
+//   are left even if that pusher is slow and not dropped. A limit of half of the slots would make a
+//   job of two workers slower by a twentieth.
 #pragma once
 
 #include <atomic>
@@ -43,12 +43,11 @@ class PushSilence {
   std::atomic<int64_t> nanoseconds_ = 0;
 };
 
-// A StagingSlot owns the space of one contribution to one bucket. Its destruction may run a waiting
-// request's callback, so never destroy it under a lock.
+// A StagingSlot owns the space of one contribution to one bucket. Its destructor may call the
+// callback of a waiting request, so it must not run under a lock.
 //
-// A slot takes a place in the pool until it is destroyed or revoked. If a stream still writes into
-// a revoked slot, it writes into a page that no other slot uses, and another pusher may take the
-// place.
+// A slot counts as used in the pool until it is destroyed or revoked. After Revoke(), a stream may
+// still write into the slot's page, because no other slot has that page.
 class StagingSlot {
  public:
   StagingSlot(std::shared_ptr<StagingPool> pool, const sync::Pusher& pusher,
@@ -66,12 +65,12 @@ class StagingSlot {
   }
   int64_t received_bytes() const { return received_bytes_.load(std::memory_order_relaxed); }
   const std::shared_ptr<PushSilence>& silence() const { return silence_; }
-  // Gives the place back to the pool, which may run a waiting request's callback. A second call
-  // does nothing.
+  // Makes the pool count the slot as free, which may call the callback of a waiting request. A
+  // second call does nothing.
   void Revoke();
   bool is_revoked() const { return is_revoked_.load(std::memory_order_relaxed); }
-  // Takes the page out of the slot. The place in the pool stays taken until the slot is destroyed
-  // or revoked.
+  // Takes the page out of the slot. The pool still counts the slot as used until it is destroyed or
+  // revoked.
   std::shared_ptr<Page> TakePage() { return std::move(page_); }
 
  private:
@@ -102,9 +101,9 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
     std::shared_ptr<Request> request;
   };
 
-  // Returns a slot for a contribution of `pusher`, or a request in the queue. If it is a request,
-  // `granted` is called once, later, without a lock held, by the thread that gives a slot back.
-  // `in_turn` says whether it is the contribution's turn: see above.
+  // Returns a slot for a contribution of `pusher`. If no slot is free for it, returns a request
+  // that waits in the queue. The thread that frees a slot later calls `granted` once, without a
+  // lock held. `in_turn` is true if the contribution does not wait for other contributions.
   Acquired Acquire(const sync::Pusher& pusher, bool in_turn, Granted granted);
   // Must be called when the turn of the request has come. Returns a slot if one is free for the
   // request. The request is then out of the queue, and its callback will not be called.
@@ -112,16 +111,16 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   // Removes the request from the queue. Returns false if the request has already got a slot.
   bool Remove(const std::shared_ptr<Request>& request);
 
-  // Returns true if requests of `pusher` wait because of other pushers, and not because of the
-  // slots that it has itself.
+  // Returns true if `pusher` has fewer slots than one pusher may have. Then its requests wait
+  // because of other pushers.
   bool IsOwedMore(const sync::Pusher& pusher) const;
   int num_slots() const { return num_slots_; }
   int num_used() const;
 
  private:
   friend class StagingSlot;
-  // Gives the slot's place back, and `page` too, before another pusher gets a slot. If `page` is
-  // null, the holder keeps the page.
+  // Counts the slot as free. First returns `page` to the page pool, so that the next slot may use
+  // it. Null means that the holder of the slot keeps the page.
   void GiveBack(StagingSlot& slot, std::shared_ptr<Page> page);
   int NumOf(const sync::Pusher& pusher) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns a slot for this pusher. Null means that no slot is free for it, or that there is no

@@ -121,8 +121,8 @@ TEST_F(StagingPoolTest, NobodyHasTheLastTwo) {
   EXPECT_TRUE(pool->IsOwedMore(next_life));
 }
 
-// One slot is free, but only for a pusher in turn. The pusher in turn cannot take it, because it
-// has its maximum of slots. If it gives a slot back, both it and another pusher get one.
+// One slot is free, but only for a pusher in turn. Pusher 1 is in turn, but has its maximum of
+// slots. When it gives one back, both pusher 1 and pusher 2 get a slot.
 TEST_F(StagingPoolTest, ASlotThatComesBackMayServeTwo) {
   auto a = AcquireFor(PusherOf(1), true, 1);
   auto b = AcquireFor(PusherOf(1), true, 2);

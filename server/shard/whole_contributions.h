@@ -20,10 +20,10 @@ class WholeContributions {
  public:
   explicit WholeContributions(int num_buckets) : num_buckets_(num_buckets) {}
 
-  // Must be called when the bucket at `position` of the worker's contribution to `round` is
-  // answered: as counted, as a repeat, or as too late. Returns true if it is the last bucket.
-  // Repeated calls change nothing. Neither do calls for an incarnation or a round before the
-  // worker's newest.
+  // Must be called when the bucket at `position` of a worker's contribution to `round` is answered:
+  // as counted, as a repeat, or as too late. Returns true if now all buckets of that contribution
+  // are answered. Repeated calls change nothing. Calls for an older incarnation or an earlier round
+  // than the worker's newest change nothing.
   bool Settle(WorkerId worker, Incarnation incarnation, Round round, int position) {
     absl::MutexLock lock(&mutex_);
     Newest& newest = newest_[worker];

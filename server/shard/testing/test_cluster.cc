@@ -142,7 +142,8 @@ std::shared_ptr<TestCluster::Push> TestCluster::PushBucket(const ContributionKey
   auto push = std::make_shared<Push>();
   ParameterShard* const shard = &shard_of(bucket);
   const params::ElementRange range = buckets_[bucket].range;
-  // `values` is copied: there may be no space until after the caller has returned.
+  // The values are copied, because BeginBucket() may call the callback after this function has
+  // returned.
   const std::vector<float> own(values.begin() + range.begin, values.begin() + range.end);
   shard->BeginBucket(key, bucket, [=](absl::StatusOr<StagedBucket> staged) {
     if (!staged.ok()) {

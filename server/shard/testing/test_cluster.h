@@ -57,9 +57,9 @@ class TestCluster {
 
   static ContributionKey Key(int worker, int64_t round, int64_t base_version);
 
-  // A Push is one bucket of a contribution: the calls that begin it, fill it from a vector of the
-  // whole model, encode it as the key says, and finish it. `outcome` is not set while the push
-  // waits. Averaged tensors are not encoded.
+  // A Push is the state of one PushBucket() call. PushBucket() begins a bucket, fills it with the
+  // bucket's part of `values`, encodes it as the key says, and finishes it. Averaged tensors are
+  // not encoded. `outcome` is not set while the push waits.
   struct Push {
     std::optional<absl::StatusOr<PushOutcome>> outcome;
     bool was_discard = false;
@@ -71,7 +71,8 @@ class TestCluster {
 
   // Returns a vector of the whole model whose elements depend on `tag`.
   std::vector<float> Vector(int tag) const;
-  // Returns a bucket that has begun that round or a later one. Does not wait.
+  // Returns the weights of a bucket, in a version that includes all rounds before `round`. Does not
+  // wait.
   absl::StatusOr<PublishedBucket> Read(uint32_t bucket, int64_t round, const ReadView& view = {});
   // Returns the weights of all buckets, each at exactly `version`. Does not wait.
   absl::StatusOr<std::vector<float>> Weights(int64_t version);
