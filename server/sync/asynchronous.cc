@@ -59,8 +59,8 @@ const MemberProgress* AsynchronousCluster::ToMeet(const MemberProgress& member,
   absl::Duration next_due;
   for (const MemberProgress& other : cluster.members) {
     if (!other.working || !other.usual_round.has_value()) continue;
-    // A member that is late by more than the grace period may be gone, so no other member waits for
-    // it.
+    // If a member is late by more than the grace period, it may be gone. So no other member waits
+    // for it.
     const absl::Duration due = *other.usual_round - other.since;
     if (due > grace - member.since || due < -grace) continue;
     if (next != nullptr && next_due <= due) continue;

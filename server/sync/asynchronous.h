@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Policies of asynchronous training: a contribution takes effect when it arrives, and each member
-// goes on alone. With a bound, a member may be at most max_rounds_ahead rounds ahead of the slowest
-// (stale synchronous parallel, Ho et al. 2013). A bound of 0 is lock step, in which all members
-// share a round: see the factory.
+// Policies of asynchronous training. A contribution takes effect when it arrives, and each member
+// continues without waiting for the others.
+//
+// With max_rounds_ahead, a member may be at most that number of rounds ahead of the slowest member
+// (stale synchronous parallel, Ho et al. 2013). These policies are not used if the number is 0 and
+// contributions are gradients: see policy_factory.h.
 #pragma once
 
 #include <algorithm>
@@ -31,10 +33,9 @@ class AsynchronousBuckets : public BucketPolicy {
   Decision OnLivePull(const PullFacts& pull, const BucketFacts& bucket) const override;
 };
 
-// The policy if contributions are pseudo-gradients of local steps, each of which is a part of an
-// outer step (delayed Nesterov, arXiv:2401.09135, algorithm 3). If each were applied as a step of
-// its own, with momentum, N workers would move the weights many times as far as one step along
-// their mean (equation 5 of the paper).
+// The policy if contributions are pseudo-gradients of local steps. Several contributions together
+// make one outer step (delayed Nesterov, arXiv:2401.09135, algorithm 3). If each contribution were
+// an outer step with momentum, the weights would move much too far (equation 5 of the paper).
 class AsynchronousLocalBuckets final : public AsynchronousBuckets {
  public:
   struct Config {
@@ -49,8 +50,8 @@ class AsynchronousLocalBuckets final : public AsynchronousBuckets {
   }
 
  private:
-  // A contribution that is too old is late: it is dropped, and its worker goes on from newer
-  // weights.
+  // Drops a contribution whose staleness is above max_staleness. Its worker then continues from
+  // newer weights.
   Decision OnNewPush(const PushFacts& push, const BucketFacts& bucket) const override;
 
   const Config config_;
@@ -61,10 +62,9 @@ class AsynchronousCluster final : public ClusterPolicy {
   struct Config {
     // -1 means no bound. With a small bound, gradients are fresher and members wait more.
     int max_rounds_ahead = -1;
-    // Maximum time that a member waits after its report for others that are about to report, as a
-    // share of its own round time. Then all of them go on from the same weights (the grace period
-    // of arXiv:2401.09135, section 4). It waits only for members that usually report within that
-    // time.
+    // Maximum time that a member waits after its report, as a share of its own round time. It waits
+    // for members that are expected to report within that time. Then all of them continue from the
+    // same weights (the grace period of arXiv:2401.09135, section 4).
     double grace = 0.0;
   };
   explicit AsynchronousCluster(const Config& config) : config_(config) {}

@@ -94,7 +94,7 @@ TEST_F(GraceTest, WhoIsAboutToHandInIsMet) {
   EXPECT_EQ(met.action, Action::kHold);
   EXPECT_THAT(met.reason, HasSubstr("a waits for b"));
   EXPECT_EQ(Grant(absl::Seconds(1), absl::Seconds(9.5)).action, Action::kHold);
-  // Here `b` is a little late.
+  // `b` should have reported one second ago. `a` still waits for it.
   EXPECT_EQ(Grant(absl::Seconds(1), absl::Seconds(11)).action, Action::kHold);
 }
 

@@ -30,7 +30,8 @@ struct CountedContribution {
 // have no rosters, only `version` has a meaning.
 struct BucketFacts {
   Version version;  // number of updates applied
-  // Round that the bucket collects. For pushes during an update, it is the round after the update.
+  // Round whose contributions the bucket collects. During an update, it is already the round after
+  // the one that is updated.
   Round round;
   bool is_updating = false;         // the round before is decided, and its update is under way
   Round newest_opened{-1};          // newest round that the coordinator has opened on this shard
@@ -66,14 +67,16 @@ class BucketPolicy {
   virtual ~BucketPolicy() = default;
 
   // Decides about a push:
-  //   kApply, kApplyAlone, kAccumulate  The push counts. The shard then records that in its tables.
+  //   kApply, kApplyAlone, kAccumulate  The push counts. The shard then records it as counted.
   //   kHold                             The shard asks again after every change of the bucket, for
   //                                     all held pushes in ascending order of round and worker.
   //   kReject, kDrop                    The push does not count.
   //
-  // In every policy, a repeat of a counted contribution is a duplicate, whichever worker sends it:
-  // it may be the retry of the last push before its worker left. If the worker's incarnation is
-  // over, the push is Aborted. If the incarnation is not announced yet, the push is held.
+  // These rules hold in every policy, in this order:
+  // - A push older than the worker's last counted incarnation is Aborted.
+  // - A repeat of a counted contribution is a duplicate, even if its worker has left since.
+  // - A push of an incarnation that is over is Aborted.
+  // - A push of an incarnation that is not announced yet is held.
   Decision OnPush(const PushFacts& push, const BucketFacts& bucket) const;
 
   // Decides about a pull. kApply means that it is answered with the bucket's weights. kHold means
@@ -81,10 +84,10 @@ class BucketPolicy {
   Decision OnPull(const PullFacts& pull, const BucketFacts& bucket) const;
 
   // Decides after a round was opened or a member was dropped:
-  //   kApply  The bucket updates with the contributions that have been added up.
-  //   kDrop   The next round begins without an update, because no contribution came and no member
-  //           is left. If no member contributes to this bucket in this round, there is no reason.
-  //   kHold   The bucket goes on collecting. The reason names the members that it waits for, if
+  //   kApply  The bucket is updated with the contributions that have been added up.
+  //   kDrop   The next round begins without an update. Either this round does not use the bucket
+  //           (the reason is empty), or all its members were lost before they contributed.
+  //   kHold   The bucket continues to collect. The reason names the members that it waits for, if
   //           they are known.
   virtual Decision OnRosterChange(const BucketFacts& bucket) const = 0;
 
@@ -95,9 +98,9 @@ class BucketPolicy {
   // optimizer: see DelayedStep. Not set means that each makes a step. `num_members` >= 0 is the
   // present number of members.
   virtual std::optional<int> PartsOfStep(int num_members) const = 0;
-  // Returns true if contributions are summed in the order of worker ids. Then a held contribution
-  // waits for those of lower ids. A contribution on fewer samples than granted does not wait: its
-  // worker is about to go, and its sum cannot be repeated in another run anyway.
+  // Returns true if contributions are summed in ascending order of worker ids. Then a held
+  // contribution waits for all contributions of lower ids. A contribution on fewer samples than
+  // granted does not wait, because its worker may leave before the others have pushed.
   virtual bool fixed_order() const = 0;
 
  private:

@@ -64,8 +64,9 @@ class ClusterPolicy {
   // Returns the maximum number of members that share a round.
   virtual int max_roster() const = 0;
 
-  // Returns true if rounds follow each other, and each is opened on the shards with its roster. If
-  // false, every member has rounds of its own, many at a time, which the shards do not know.
+  // Returns true if one round follows another, and each is opened on the shards with its roster. If
+  // false, many rounds are open at a time. Each of them has one member, and the shards do not know
+  // rounds.
   virtual bool uses_rosters() const = 0;
 };
 

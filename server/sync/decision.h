@@ -27,8 +27,8 @@ struct Decision {
   absl::StatusCode code = absl::StatusCode::kOk;  // for kReject
   // For kDrop. True: the contribution was counted before. False: it is late.
   bool duplicate = false;
-  // True: the push is held only because contributions are summed in order. So its data may arrive
-  // while it is held.
+  // True: the push is held only because contributions are summed in order of worker ids. So the
+  // shard may receive its data already.
   bool is_due = false;
 
   static Decision Apply(std::string reason = "") { return {Action::kApply, std::move(reason)}; }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// MemberDirectory holds what a shard knows about the incarnations of workers, from the
-// coordinator's Members and Drop commands. It is plain data; the shard serializes calls. Of the
-// incarnations that have ended, it remembers the kMaxEnded newest. A push of an older incarnation
-// waits, as if it were still to be announced, until its client gives up.
+// MemberDirectory holds what a shard knows about the incarnations of workers. It is plain data. The
+// shard makes one call at a time. It gets its data from the coordinator's Members and Drop
+// commands.
+//
+// It remembers only the kMaxEnded newest incarnations that have ended by Drop(). A push of a
+// forgotten incarnation is treated like a push of an incarnation that is not announced yet.
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,8 @@ class PolicyConformanceTest : public ::testing::TestWithParam<Subject> {
 };
 
 TEST_P(PolicyConformanceTest, KeepsTheLawsUnderAnySchedule) {
-  // With rosters, members share each round, so only modes without rosters are checked against the
-  // bound.
+  // If members share rounds, no member can be ahead of another. So the bound is checked only
+  // without rosters.
   const int bound = cluster_policy_->uses_rosters() ? -1 : GetParam().max_rounds_ahead;
   int64_t updates = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {

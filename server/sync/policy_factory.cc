@@ -8,8 +8,9 @@
 namespace lodestar::sync {
 namespace {
 
-// Grace period of local steps, as a share of a window. Workers of equal speed, or with windows cut
-// to their speeds, differ by up to this share: see docs/howto/unequal_workers.md.
+// Grace period of asynchronous local SGD, as a share of a member's round time. Round times of
+// workers of equal speed differ by up to this share. So do round times of workers whose windows are
+// shortened to fit their speeds. See docs/howto/unequal_workers.md.
 constexpr double kGraceOfLocalSteps = 0.2;
 
 int QuorumOf(const job::JobSpec& job) { return job.mode == job::Mode::kSync ? job.quorum : 0; }

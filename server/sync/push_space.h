@@ -37,8 +37,8 @@ struct PushSpace {
   // Incomplete pushes, ascending by pusher. If a pusher has several, only the one with the smallest
   // received share is listed.
   std::vector<UnfinishedPush> unfinished;
-  // Pushers, ascending, that the server holds because another worker has not finished a push that
-  // has space.
+  // Pushers that wait because another worker has space and has not finished its push. In ascending
+  // order.
   std::vector<Pusher> held;
   friend bool operator==(const PushSpace&, const PushSpace&) = default;
 };

@@ -121,8 +121,9 @@ Decision RosterBuckets::OnLivePull(const PullFacts& pull, const BucketFacts& buc
 }
 
 Decision RosterBuckets::OnRosterChange(const BucketFacts& bucket) const {
-  // If the round is over, contributions that are missing will not come. This server may have missed
-  // the plan, or the loss of a member, while it was not connected.
+  // If the round is over, no more contributions will come. The bucket must not wait for the plan or
+  // for missing members: this server may have been disconnected when the plan or the loss was
+  // announced.
   const bool is_over = bucket.over_before > bucket.round;
   if (bucket.plan == nullptr && !is_over) return Decision::Hold(CollectingText(bucket));
   const bool is_nobodys = bucket.plan != nullptr && bucket.plan->roster.empty();
@@ -164,7 +165,7 @@ Decision RosterCluster::OnOpening(const ClusterFacts& cluster) const {
     if (!member.waiting) busy.push_back(member);
     if (member.working) ++stragglers;
   }
-  // With a quorum the next round does not wait for the stragglers of the last round.
+  // With a quorum, members that still work on the last round need not be waited for.
   const int required = cluster.required.count;
   const int wanted =
       quorum_ == 0 ? required : std::max(Due(quorum_, members), required - stragglers);

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Policies of rounds that a roster shares: one contribution per member, averaged to one update.
-// These are synchronous training (contributions are gradients), lock step, and local SGD (weight
-// changes; DiLoCo, arXiv:2311.08105). With a quorum of K, the first K contributions are enough
-// (backup workers, Chen et al. 2016, arXiv:1604.00981).
+// Policies of jobs whose rounds have rosters. Each member of the roster contributes once per round,
+// and the mean of the contributions is one update. These jobs are:
+// - synchronous training, in which contributions are gradients,
+// - asynchronous training in lock step (max_rounds_ahead=0),
+// - local SGD, in which contributions are changes of the weights (DiLoCo, arXiv:2311.08105).
+//
+// With a quorum of K, the first K contributions are enough (backup workers, Chen et al. 2016,
+// arXiv:1604.00981).
 #pragma once
 
 #include <optional>
@@ -15,12 +19,16 @@ namespace lodestar::sync {
 
 class RosterBuckets final : public BucketPolicy {
  public:
-  // If `quorum` is 0, a round needs a contribution of every member of its roster, and sums are
-  // formed in order of worker id. Only contributions on fewer samples than granted are added when
-  // they come. If `quorum` is K > 0, a round takes the first min(K, roster) contributions in order
-  // of arrival, and later ones are lost. Each bucket is exchanged once in `fragments` rounds.
-  // Workers may push that number of rounds early, because the rounds before may be over on other
-  // servers before this server learns of it.
+  // If `quorum` is 0, a round needs a contribution of every member of its roster. Sums are formed
+  // in order of worker ids. Only a contribution on fewer samples than granted is added when it
+  // comes.
+  //
+  // If `quorum` is K > 0, a round takes the first min(K, roster) contributions in order of arrival.
+  // Later ones are dropped.
+  //
+  // A bucket is exchanged once in `fragments` rounds. A push may be up to `fragments` rounds ahead
+  // of the newest round that this server knows, and is then held. Other servers may have ended
+  // these rounds earlier.
   explicit RosterBuckets(int quorum, int fragments = 1) : quorum_(quorum), fragments_(fragments) {}
 
   Decision OnRosterChange(const BucketFacts& bucket) const override;

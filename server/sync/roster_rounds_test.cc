@@ -99,7 +99,7 @@ TEST_F(RosterRoundsTest, OneOnFewerSamplesThanGrantedIsAddedAtOnce) {
     push.num_samples = whole;
     EXPECT_EQ(everyone_.OnPush(push, Facts()).action, Action::kHold) << whole;
   }
-  // Contributions that are held are still added in the order of worker ids.
+  // Member 3 has contributed. The contribution of member 2 must still wait for member 1.
   contributed_ = Ids({3});
   EXPECT_EQ(everyone_.OnPush(PushOf(2), Facts()).action, Action::kHold);
   EXPECT_EQ(everyone_.OnPush(PushOf(1), Facts()).action, Action::kAccumulate);

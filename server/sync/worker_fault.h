@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A WorkerFault is what a shard finds wrong with a worker's part of a round. The coordinator
-// decides what to do. The same fault may be reported once for every bucket.
+// A WorkerFault is what a shard finds wrong with a worker's contribution to a round. The
+// coordinator decides what happens to the worker. A fault may be reported once per bucket.
 #pragma once
 
 #include <cstdint>

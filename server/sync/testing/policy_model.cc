@@ -129,8 +129,8 @@ absl::Status PolicyModel::Send(Worker& worker) {
   return Settle(index);
 }
 
-// Pushes a repeat of a counted contribution, or one of an older incarnation or an old round. None
-// of these may count.
+// Pushes a repeat of a counted contribution, which must be a duplicate. Then pushes a contribution
+// of an older incarnation, which must be Aborted.
 absl::Status PolicyModel::RepeatOldPush(Worker& worker) {
   const int index = Pick(config_.num_buckets);
   const BucketModel& bucket = buckets_[index];

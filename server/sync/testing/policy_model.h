@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// PolicyModel checks laws that the two policies of every mode must keep. It has a tiny cluster in
-// memory, driven by a random scheduler: workers pull, push in any order, repeat themselves, die and
-// come back. A new mode needs one line in policy_conformance_test.cc.
+// PolicyModel checks rules that the two policies of every mode must obey. It simulates a tiny
+// cluster in memory. A random scheduler makes workers pull, push, repeat pushes, die and come back.
+// A new mode needs one line in policy_conformance_test.cc.
 #pragma once
 
 #include <cstdint>
