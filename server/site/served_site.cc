@@ -25,7 +25,7 @@ absl::StatusOr<Result> ServedSite::Await(std::function<std::optional<absl::Statu
                                              const coordinator::Coordinator&, absl::Time)>
                                              find,
                                          absl::FunctionRef<std::optional<absl::Status>()> give_up) {
-  // The answer is shared, because it may come after this function has returned.
+  // The result is shared with `attempt`, which may run after this function has returned.
   struct Answer {
     absl::Mutex mutex;
     absl::StatusOr<Result> result ABSL_GUARDED_BY(mutex) = Stopping();

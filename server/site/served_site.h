@@ -19,8 +19,8 @@ namespace lodestar::site {
 
 class ServedSite final : public Site {
  public:
-  // The pointers must outlive the site. If a call is interrupted, it waits at most `patience` for
-  // the order under way. Waiting calls measure time with `clock`.
+  // `strand` and `host` must outlive the site. If CarryOut() is interrupted after the workers have
+  // begun the order, it waits at most `patience` for them. Waiting calls measure time with `clock`.
   ServedSite(rpc::CoordinatorStrand* strand, host::ShardHost* host, absl::Duration patience,
              Clock* clock)
       : strand_(strand), host_(host), patience_(patience), clock_(clock) {}
@@ -35,8 +35,8 @@ class ServedSite final : public Site {
   void OnUpstreamEnd(const absl::Status& outcome) override;
 
  private:
-  // Calls `find` after every change until it returns an answer. Also calls `give_up` now and then:
-  // if it returns an answer, that is the result.
+  // Calls `find` after every change of the coordinator. Also calls `give_up` at intervals. Returns
+  // the first value that one of the two returns.
   template <typename Result>
   absl::StatusOr<Result> Await(std::function<std::optional<absl::StatusOr<Result>>(
                                    const coordinator::Coordinator&, absl::Time)>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A site is a server with its workers that acts as one worker of other servers, the servers
-// upstream. This file has the interfaces of its two halves. The Site makes the workers carry out
-// rounds, and has their weights. The Uplink acts as the worker of the servers upstream, and says
-// what the rounds are. Neither half knows how the other works.
+// A site is a server with workers of its own. To other servers, the servers upstream, the site is
+// one worker. This file has the interfaces of the site's two parts:
+// - The Site runs rounds on the site's own workers, and reads and writes their weights.
+// - The Uplink is a worker of the servers upstream. It tells the Site which rounds to run.
 #pragma once
 
 #include <functional>
@@ -18,9 +18,9 @@
 
 namespace lodestar::site {
 
-// A Site is the server's half, for one uplink. Calls block. All calls except AwaitData() and
-// TellUpstream() come one at a time. Errors of each call also: Unavailable or Cancelled (the server
-// stops).
+// A Site is the part on the site's server. It serves one uplink. Calls block. Only AwaitData() and
+// TellUpstream() may be called while another call runs. Every call may also return Unavailable or
+// Cancelled if the server stops.
 class Site {
  public:
   // Calls that wait check it now and then. If it returns true, they must end soon.
@@ -43,8 +43,8 @@ class Site {
   // time was not enough, or the site hands out no more work); the failure of the job.
   virtual absl::StatusOr<rounds::SiteOutcome> CarryOut(const rounds::SiteOrder& order,
                                                        const Interrupted& is_interrupted) = 0;
-  // Reports, for operators, why the uplink gives no order at present. Empty means that nothing
-  // prevents it. May be called from any thread.
+  // Stores the reason why the uplink gives no orders at present, for messages to operators. An
+  // empty text means that nothing prevents orders. May be called from any thread.
   virtual void TellUpstream(absl::string_view words) = 0;
   // Reports that the uplink has ended by itself. OK means that the job upstream is over.
   virtual void OnUpstreamEnd(const absl::Status& outcome) = 0;
@@ -56,7 +56,7 @@ class Site {
 class Uplink {
  public:
   virtual ~Uplink() = default;
-  // Returns the text of Site::TellUpstream(). Thread-safe.
+  // Returns the text that the uplink passes to Site::TellUpstream(). Thread-safe.
   virtual std::string Standing() = 0;
   // Hands in the results that it has, and leaves the servers upstream. Blocks until it has left,
   // has given up, or is interrupted.

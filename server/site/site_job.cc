@@ -158,8 +158,8 @@ absl::StatusOr<job::JobSpec> SiteJob(const messages::Registration& upstream,
   job.global_batch_size = job::StepSamples(upstream.job);
   job.eval_every = 0;
   job.eval_samples = 0;
-  // The schedule is used only in messages: each order brings its own learning rate. Its number of
-  // rounds includes evaluations.
+  // The schedule is used only in messages, because each order has its own learning rate.
+  // total_rounds also counts evaluations: each of them is a round of the site.
   job.schedule = upstream.job.schedule;
   const auto own_rounds = [&](int64_t rounds) {
     return rounds * upstream.job.local_steps / (int64_t{job.local_steps} * upstream.job.fragments);

@@ -101,8 +101,8 @@ TEST(SiteJobTest, LocalStepsOfItsOwnDivideEachWindowOfAFragment) {
               StatusIs(kInvalid, HasSubstr("--local_steps=5 contradicts 20 over --fragments=3")));
   EXPECT_THAT(CheckGoesOn(upstream.job, upstream.job, 5),
               StatusIs(kFailedPrecondition, HasSubstr("--local_steps=20 over --fragments=3")));
-  // In sync mode, each step of the site is an order of its own. So the window upstream may have any
-  // length.
+  // In sync mode, an order of the site has one local step. So local_steps upstream may be any
+  // number.
   EXPECT_OK(SiteJob(upstream, Asked(), {}));
 }
 
