@@ -22,7 +22,7 @@ namespace lodestar::status {
 
 class HistoryKeeper {
  public:
-  // How long the keeper waits before it looks for news, as long as the file has nothing of the run.
+  // Interval at which the keeper checks for new data until it has written the file once.
   static constexpr absl::Duration kFirstInterval = absl::Milliseconds(200);
 
   struct Deps {

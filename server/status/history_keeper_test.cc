@@ -71,7 +71,7 @@ TEST_F(HistoryKeeperTest, WritesTheFirstNewsBeforeTheIntervalIsOver) {
   clock_.AwaitSleepers(1);
   recorder_.Note(coordinator::Event{"joined"}, absl::UnixEpoch());
   clock_.AdvanceTime(HistoryKeeper::kFirstInterval);
-  // The keeper asks before it writes.
+  // The keeper calls `confirm` before it writes. `confirm` notifies is_asked_.
   EXPECT_TRUE(is_asked_.WaitForNotificationWithTimeout(absl::Minutes(1)));
 }
 

@@ -82,8 +82,8 @@ void HistoryRecorder::NoteRound(const rounds::RoundSummary& summary) {
         {round, summary.total_samples - summary.samples, seconds, *summary.heldout_loss});
   }
   if (!summary.trained) return;
-  // In asynchronous modes a round may end after a round that began later. Its point then gets the
-  // number of the last round, so that the curve never goes back.
+  // In asynchronous modes, a round may end after a round that began later. Then its point gets the
+  // number of the later round, so that round numbers in the curve never decrease.
   const Round round =
       trained_.empty() ? summary.round : std::max(summary.round, trained_.back().last_round);
   const history::HistoryPoint point = {.first_round = round,

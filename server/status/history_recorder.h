@@ -30,8 +30,8 @@ class HistoryRecorder {
 
   // Loads the history of an earlier process. Must be called before anything is recorded.
   void GoOnFrom(const history::RunHistory& history) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Records what happened at `now`. If the servers went back, rounds that come again replace the
-  // earlier ones.
+  // Records what happened at `now`. If the servers returned to an earlier round, the rounds that
+  // are repeated replace their earlier records.
   void Note(const coordinator::Announcement& announcement, absl::Time now)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -24,7 +24,7 @@ namespace {
 
 constexpr absl::string_view kLineStart = R"({"round":)";
 
-// The values of a line that decide whether it is kept.
+// The values of a line of the file. GoOnFrom() needs them to decide whether to keep the line.
 struct LineFacts {
   int64_t round = 0;
   bool is_evaluation = false;  // true: an evaluation without training
@@ -92,7 +92,8 @@ Kept KeptBefore(std::istream& file, const coordinator::RestoredPoint& point) {
     const bool is_final_evaluation =
         facts.has_value() && facts->is_evaluation && facts->round == next && point.is_evaluated;
     if (facts.has_value() && facts->round >= next && !is_final_evaluation) is_cutting = true;
-    // The line belongs to a round that was under way at the restored point.
+    // In asynchronous modes, this line's round had not ended at the restored point. So the round
+    // comes again.
     if (facts.has_value() && !point.is_in_order && facts->samples > point.trained_samples) {
       kept.is_one_cut_early |= facts->round < next;
       is_cutting = true;
@@ -123,8 +124,8 @@ bool IsAnotherRun(const Kept& kept, const coordinator::RestoredPoint& point) {
   if (point.next_round.value() == 0) return kept.bytes > 0 || kept.num_cut > 0;
   if (kept.last_round < 0) return kept.num_cut > 0 && !kept.is_one_cut_early;
   if (kept.has_other_loss) return true;
-  // If the disk was full, lines may be missing at the end. Then the number of samples is lower than
-  // that of the point.
+  // If the disk was full, the last lines may be missing. Then the kept lines have fewer samples
+  // than the point, and that proves nothing.
   const bool is_complete = kept.last_round + 1 >= point.next_round.value();
   return kept.samples > point.trained_samples ||
          (is_complete && kept.samples != point.trained_samples);

@@ -108,7 +108,8 @@ void ProgressRecorder::Record(const rounds::RoundSummary& summary) {
   const Mark now = {summary.completed_at, summary.total_samples};
   const bool is_due = !logged_.has_value() || now.time - logged_->time >= config_.log_interval;
   if (!is_notable && !is_due) return;
-  // If a line comes soon after another, its rate covers the time of both lines.
+  // If the previous line is younger than log_interval, the rate is computed over the time of both
+  // lines. A rate over a very short time would mean little.
   if (is_due) {
     rate_begins_ =
         logged_.value_or(Mark{now.time - summary.duration, now.samples - summary.samples});

@@ -26,10 +26,11 @@ namespace lodestar::status {
 // Returns the JSON object
 // {"round","train_loss","heldout_loss","heldout_accuracy","train_bits_per_byte",
 // "heldout_bits_per_byte","samples","seconds","workers","compute_seconds",
-// "communication_seconds","wait_seconds"}. Unknown values are null. `samples` and `seconds` count
-// from the beginning of the job, over all restarts. The last three are those of this round alone:
-// means over its workers, by the workers' own clocks (RoundTimes). If programs have reported
-// numbers, "metrics" is an object with these numbers by name.
+// "communication_seconds","wait_seconds"}.
+// Unknown values are null. `samples` and `seconds` are totals since the beginning of the job, over
+// all restarts. The last three members are about this round only: means over its workers, measured
+// with the workers' own clocks (RoundTimes). If programs have reported metrics, "metrics" is an
+// object with these metrics by name.
 std::string MetricsLine(const rounds::RoundSummary& summary, job::LossUnit unit);
 
 // Returns a line such as "round 12/2000  loss 2.1000 nats  24.0 samples/s  2 workers", without the
@@ -41,8 +42,8 @@ class ProgressRecorder {
  public:
   struct Config {
     std::string metrics_out = {};  // see MetricsFile; empty: no file
-    // True: another process may have the file metrics_out open. That process may be a server that
-    // has lost the leader lease and is frozen: if it goes on, it ends at once.
+    // True means that another process may have metrics_out open. That process may be a suspended
+    // server that has lost the leader lease. If it is resumed, it ends at once.
     bool may_share_metrics = false;
     std::string tensorboard_dir = {};  // see TensorBoardFile; empty: no files
     Clock* clock = &Clock::Real();

@@ -85,8 +85,9 @@ TEST(ProgressRecorderTest, WritesOneLinePerRound) {
   EXPECT_EQ(content.str(), expected);
 }
 
-// Rounds come with 24 samples a second. The last round, which is always logged, comes 1 ms after
-// another. Its rate must cover the time of both.
+// The log gets lines for rounds 0 and 2, and for the last round, which is always logged. The last
+// round comes 1 ms after round 2. So its rate is computed over the time since round 0: 72 samples
+// in 2 seconds.
 TEST(ProgressRecorderTest, TheRateOfALineIsThatOfATimeThatTells) {
   logging::LogTail tail;
   logging::KeepLog(&tail);
@@ -157,7 +158,7 @@ TEST_F(MetricsFileTest, AnotherRunIsKeptUnderAnotherName) {
               IsOkAndHolds(testing::HasSubstr("which are now in " + path_ + ".1")));
   EXPECT_EQ(ContentOf(path_), Lines(0, 1));
   EXPECT_EQ(ContentOf(path_ + ".1"), Lines(0, 3));
-  // Round 2 of this job comes after another number of samples.
+  // This run has trained 7 samples before round 1. The file says 24.
   coordinator::RestoredPoint other = PointOf(1);
   other.trained_samples = 7;
   EXPECT_THAT(GoOn(other), IsOkAndHolds(testing::HasSubstr("which are now in " + path_ + ".2")));

@@ -66,8 +66,8 @@ void AppendInteger(int field, uint64_t value, std::string* out) {
   AppendVarint(value, out);
 }
 
-// Returns the masked checksum of TFRecord. The mask makes checksums useful for data that contains
-// checksums.
+// Returns the masked checksum of TFRecord. TFRecord masks checksums, because the CRC of data that
+// contains its own CRC is of little use.
 uint32_t MaskedCrc(absl::string_view bytes) {
   const uint32_t crc = crc32c::Crc32c(bytes.data(), bytes.size());
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;

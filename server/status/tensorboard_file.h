@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// TensorBoardFile is a file in --tensorboard_dir: scalars by round, in TensorBoard's format
-// (TensorFlow's event.proto and TFRecord). Each process has a file of its own. When a process
-// begins, or the job goes back, the file tells TensorBoard to drop the rounds of earlier files from
-// there on.
+// TensorBoardFile is a file in --tensorboard_dir. It has scalars by round, in TensorBoard's format
+// (TensorFlow's event.proto and TFRecord). Each process has a file of its own. A process may begin
+// at a round that earlier files have already, or the job may return to such a round. Then the file
+// tells TensorBoard to drop that round and all later ones from the earlier files.
 #pragma once
 
 #include <cstdint>
