@@ -49,7 +49,7 @@ class SiteUplink final : public site::Uplink {
   std::string Standing() override { return worker_->standing(); }
 
   void Leave(const site::Site::Interrupted& is_interrupted) override {
-    // With `grace`, the steps that fit into leave_timeout_ are still made and handed in.
+    // With `grace`, the worker first makes and hands in the steps that fit into leave_timeout_.
     if (!is_leaving_.exchange(true)) RequestStop({.grace = leave_timeout_});
     while (!is_over_.WaitForNotificationWithTimeout(kLook)) {
       if (is_interrupted()) return;
@@ -76,8 +76,8 @@ class SiteUplink final : public site::Uplink {
   const absl::Duration leave_timeout_;
   std::unique_ptr<worker::Worker> worker_;
   std::atomic<bool> is_stopping_ = false;
-  // True means that this server has told the uplink to stop. False means that the uplink still
-  // runs, or has ended by itself.
+  // True if Leave() has asked the worker to stop. If the worker ends while it is false, the worker
+  // has ended by itself.
   std::atomic<bool> is_leaving_ = false;
   absl::Notification is_over_;
   std::thread thread_;
@@ -97,8 +97,8 @@ absl::StatusOr<std::unique_ptr<UpstreamEntry>> UpstreamEntry::Await(
   worker::Worker::Config& worker = entry->worker_;
   ASSIGN_OR_RETURN(worker.coordinator,
                    net::AddressList::Parse("upstream", config.entrance.coordinator));
-  // The servers upstream must not end the site's life as soon as its connection ends: the site goes
-  // on with its own workers, and starting a site again costs more than starting a worker.
+  // The servers upstream must not end the site's life when its connection ends. The site's own
+  // workers continue to work, and starting a site again is expensive.
   worker.stays_connected = false;
   worker.insecure = config.entrance.security.insecure;
   worker.name = config.entrance.name.empty() ? worker::DefaultWorkerName() : config.entrance.name;

@@ -62,7 +62,7 @@ class SiteWorkload::SiteModel final : public model::Model {
     RETURN_IF_ERROR(WaitForAll(gate));
     return owner_->Evaluate();
   }
-  // Called when parameters were changed in another way than by a step.
+  // Called when other code than a step has changed the parameters. Then the site needs them again.
   void RefreshNarrowParameters() override { owner_->has_put_weights_ = false; }
 
  private:
@@ -116,8 +116,8 @@ absl::Status SiteWorkload::Prepare(const messages::Registration& registration,
 void SiteWorkload::OnGrant(const messages::Grant& grant) {
   grant_ = grant;
   has_evaluated_ = false;
-  // The round brings new weights, which the site does not have yet. With deferred contributions,
-  // weights change only when they are merged.
+  // At the beginning of a round, the worker pulls new weights, which the site must get. With
+  // deferred contributions the worker keeps its weights until a merge changes them.
   if (!defers_contributions_) has_put_weights_ = false;
 }
 
@@ -133,7 +133,8 @@ absl::Status SiteWorkload::PutWeightsOnce() {
 
 absl::StatusOr<rounds::SiteOutcome> SiteWorkload::CarryOut(const rounds::SiteOrder& order) {
   absl::StatusOr<rounds::SiteOutcome> outcome = deps_.site->CarryOut(order, deps_.is_stopping);
-  // If the order was cancelled, the stop must be requested before the worker examines the error.
+  // If the order was cancelled, the site stops. The stop must be requested before the worker sees
+  // the error.
   if (absl::IsCancelled(outcome.status())) deps_.request_stop();
   return outcome;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The workload of a worker that is a site: the site's workers make its steps, and its weights are
-// those of the site's server. The weights are read from the server when the steps of a round are
-// done.
+// SiteWorkload is the workload of the worker that a site is for its servers upstream. Its steps are
+// made by the site's own workers. When the steps of a round are done, it reads the weights from the
+// site's server.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ class SiteWorkload final : public worker::Workload {
   // `began` is the job that the servers upstream had when the site started.
   SiteWorkload(job::JobSpec began, Deps deps) : began_(std::move(began)), deps_(std::move(deps)) {}
 
-  // Waits until the site has enough workers for a round, so that other workers upstream do not wait
-  // for it.
+  // Waits until the site has enough workers for a round. Before that, a grant from upstream would
+  // make the other workers upstream wait.
   void OnRegistered(const messages::Registration& registration) override;
   bool Serves(const messages::Registration& registration) const override;
   // Uses the data of the site's workers as the data of the site.
@@ -57,7 +57,7 @@ class SiteWorkload final : public worker::Workload {
   absl::StatusOr<model::BatchResult> Train();
   // The first call evaluates all held-out samples of the grant. Later calls do nothing.
   absl::StatusOr<model::BatchResult> Evaluate();
-  // Sends parameters_ to the site if they were changed here.
+  // Sends parameters_ to the site, unless the site already has these or newer weights.
   absl::Status PutWeightsOnce();
   absl::StatusOr<rounds::SiteOutcome> CarryOut(const rounds::SiteOrder& order);
 
