@@ -84,9 +84,9 @@ class BuiltInWorkload final : public Workload {
   std::unique_ptr<data::Dataset> dataset_;
 };
 
-// Makes a worker with a BuiltInWorkload. `config` decides about shared memory, not `workload`. If
-// `config` has a residual_folder, it also decides about keep_residuals. Errors: those of
-// BuiltInWorkload::Create() and Worker::Create().
+// Makes a worker with a BuiltInWorkload. In place of the value in `workload`, shared_memory is
+// taken from `config`. If config.residual_folder is set, keep_residuals is taken from `config` too.
+// Errors: those of BuiltInWorkload::Create() and Worker::Create().
 absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& config,
                                                           const BuiltInWorkloadConfig& workload,
                                                           Clock* clock);

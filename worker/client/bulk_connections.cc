@@ -27,8 +27,8 @@ std::vector<int64_t> BytesByShard(const BulkGrpcTransportConfig& config) {
   return bytes;
 }
 
-// Returns true if `bucket` suits a trial better than `other`. The best bucket is the smallest of at
-// least 64 KiB. If all are smaller, the largest is the best.
+// Returns true if `bucket` is better than `other` for a test of a stream. The smallest bucket of at
+// least 64 KiB is best. If all buckets are smaller, the largest is best.
 bool IsBetterForTrial(const params::Bucket& bucket, const params::Bucket& other) {
   constexpr int64_t kEnough = 65536 / sizeof(float);
   const int64_t size = bucket.range.size();
@@ -143,7 +143,7 @@ void BulkConnections::CheckConnection(int stream, const std::shared_ptr<grpc::Ch
   Connection connection = Open(stream);
   {
     absl::MutexLock lock(&mutex_);
-    // Another damaged call of this stream has replaced the connection already.
+    // After another call, this connection was replaced already.
     if (connections_[stream].channel != channel) return;
     std::swap(connections_[stream], connection);
   }

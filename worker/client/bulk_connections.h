@@ -31,9 +31,9 @@
 
 namespace lodestar::client {
 
-// Returns the error of a stream that has not ended with OK. Cancelled becomes Unavailable: it means
-// that the server ended the stream and its reason got lost on the way. If this worker has cancelled
-// the stream, the session already has another error and ignores this one.
+// Returns the error of a stream that has not ended with OK. If gRPC reports Cancelled, returns
+// Unavailable: the server has ended the stream, and its reason was lost on the way. If this worker
+// itself has cancelled the stream, the session ignores the result.
 absl::Status ErrorOfStream(const grpc::Status& status);
 
 class BulkConnections {
@@ -47,16 +47,16 @@ class BulkConnections {
   }
   // Returns the channel for the stream's next calls.
   std::shared_ptr<grpc::Channel> ChannelOf(int stream) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the bucket with which each stream is tested, by stream. Streams without buckets have no
-  // entry. The bucket must be large enough to show that the path lets more than small packets
-  // through. So it is the smallest bucket that is large enough, or the largest of all if none is.
+  // Returns for each stream the bucket with which the stream is tested. Streams without buckets
+  // have no entry. Some networks pass only small packets. So the best bucket is the smallest one of
+  // at least 64 KiB, or the largest if all are smaller.
   std::map<int, const params::Bucket*> TrialBuckets() const;
   // Returns the address of the stream's server, for error messages.
   std::string server(int stream) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns `error` with a message that names what was tried (`deed`, such as "pull from") and the
-  // server's address. If this machine cannot reach that address, the message says what to do. If
-  // the server does not know the secret of this life, the code becomes Aborted, because registering
-  // again shows whether the coordinator knows the secret.
+  // Returns `error` with a message that begins with `deed` (such as "pull from") and the server's
+  // address. If this machine cannot reach that address, the message says what to do. If the server
+  // does not know the secret of the worker's life, the code becomes Aborted. Then the worker
+  // registers again, and the coordinator decides whether the secret is right.
   absl::Status Explain(absl::string_view deed, int stream, const absl::Status& error) const
       ABSL_LOCKS_EXCLUDED(mutex_);
   // See ParameterTransport.
@@ -74,16 +74,16 @@ class BulkConnections {
 
   // Returns the chunk size for the next call, for chunks that do not go through shared memory.
   size_t ChunkBytes(int stream, bool is_push);
-  // BeginCall() must be called before a call starts, and EndCall() when the call is over.
-  // BeginCall() adds the call's metadata: the secret of the life and, if there is a watchdog, a
-  // number. Returns this number. 0 means that there is no watchdog.
+  // Must be called before a call starts. Adds metadata to the call: the secret of the worker's life
+  // and, if there is a watchdog, the call's number. Returns that number, or 0 if there is no
+  // watchdog. EndCall() must be called with that number when the call is over.
   uint64_t BeginCall(int stream, const std::shared_ptr<WatchedCall>& call,
                      grpc::ClientContext& context);
   void EndCall(uint64_t number, const absl::Status& status);
-  // Must be called after every call over `channel` that was not cancelled. A status that no server
-  // sends shows that the call was damaged on its way. The damage may stay in the connection, for
-  // example in its table of headers, and spoil all later calls. In that case later calls of the
-  // stream use another connection.
+  // Must be called after every call over `channel` that was not cancelled. Status codes UNKNOWN and
+  // INTERNAL come from no server, so they show that data was damaged on the way. Such damage may
+  // stay in the connection, for example in its table of headers. So later calls of the stream then
+  // use another connection.
   void CheckConnection(int stream, const std::shared_ptr<grpc::Channel>& channel,
                        const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // See ParameterTransport.
