@@ -47,9 +47,8 @@ class ContributionMean {
   virtual ~ContributionMean() = default;
 
   virtual void Add(params::Encoding encoding, const std::byte* values, const MeanShare& share) = 0;
-  // Returns true if the mean may keep a page of this size and encoding, instead of copying it to
-  // another page. It may do so if Add() would need another page now, and if this page is not much
-  // larger than needed.
+  // Returns true if Adopt() may be called with a page of this size and encoding. The conditions
+  // are: Add() would otherwise need another page, and this page is not much larger than needed.
   virtual bool CanAdopt(params::Encoding encoding, int64_t page_elements) const = 0;
   // Adds elements as Add() does, but keeps their page instead of a copy.
   virtual void Adopt(std::shared_ptr<Page> values, params::Encoding encoding,
@@ -79,8 +78,8 @@ class ContributionMean {
 
 struct MeanKind {
   job::RobustMean robust = {};
-  // True: the mean of an element is over the contributions that sent the element. Must be false for
-  // a robust mean.
+  // True: each element of the mean is a mean over only those contributions that have sent this
+  // element (with top-k encodings). Must be false for a robust mean.
   bool divides_by_senders = false;
   // Within each of these ranges, the mean of the directions is multiplied by the mean of the
   // lengths. For elements outside of the ranges, the plain mean is computed. The ranges are

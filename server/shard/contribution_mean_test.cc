@@ -375,8 +375,8 @@ TEST_F(DirectionMeanTest, TwoAtRightAnglesAreAsLongOnTheDiagonal) {
 }
 
 TEST_F(DirectionMeanTest, LengthsAreAveragedByWeightAndScale) {
-  // The lengths are 6 and 2 with weights 1 and 3, so their mean is 3. The directions are (1, 0)
-  // once and (0, 1) three times.
+  // The lengths are 6 and 2 with weights 1 and 3, so their mean is 3. The direction (1, 0) has
+  // weight 1, and (0, 1) has weight 3.
   const float length = 3.0f / std::sqrt(10.0f);
   EXPECT_THAT(MeanOf({{{6, 0}, 1}, {{0, 1}, 3, 2.0f}}, {{0, 2}}),
               Pointwise(FloatNear(1e-6f), {length, 3 * length}));
@@ -396,8 +396,8 @@ TEST_F(DirectionMeanTest, OneAloneIsItselfToTheBit) {
 
 TEST_F(DirectionMeanTest, WhereDirectionsCancelItIsTheMean) {
   EXPECT_THAT(MeanOf({{{2, 1}}, {{-2, -1}}}, {{0, 2}}), ElementsAre(0, 0));
-  // The mean is a third of the sum. The sum of the three directions is near 0, but not exactly 0 in
-  // fp32.
+  // The three directions cancel, although the rounded fp32 sum of them is not exactly 0. So the
+  // result is the plain mean, a third of the sum.
   const float height = std::sqrt(3.0f) / 2;
   EXPECT_THAT(MeanOf({{{3, 0}}, {{-0.5f, height}}, {{-0.5f, -height}}}, {{0, 2}}),
               Pointwise(FloatNear(1e-6f), {2.0f / 3, 0.0f}));

@@ -4,9 +4,9 @@
 // samples show in which direction a contribution goes, compared with the other contributions of its
 // round. The class does no I/O and has no lock.
 //
-// The samples are whole blocks of kSampledBlock elements, spread evenly over the bucket. Which
-// blocks are sampled changes with the round. The positions are not secret: a worker that knows them
-// can send other values there.
+// The samples are whole blocks of kSampledBlock elements, spread evenly over the bucket. Each round
+// samples other blocks. A worker can compute which blocks these are. So a dishonest worker can send
+// harmless values in the sampled blocks only.
 #pragma once
 
 #include <cstddef>

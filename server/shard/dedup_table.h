@@ -32,7 +32,8 @@ class DedupTable {
              IsMember is_member);
   std::optional<sync::CountedContribution> Find(WorkerId worker) const;
 
-  // Must be called when a version is published, which includes all that has been counted so far.
+  // Must be called when a version is published. That version must include every contribution
+  // counted so far.
   void MarkPublished() { unpublished_.clear(); }
   // Returns the rows as of the last published version, ascending by worker.
   std::vector<CountedWorker> Published() const;

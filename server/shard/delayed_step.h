@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// DelayedStep is one step of the optimizer in several parts (delayed Nesterov, arXiv:2401.09135,
-// algorithm 3). Each contribution takes effect when it comes, with its share of the mean of all
-// contributions of the step. The last contribution ends the step. The number of parts is decided
-// when the first contribution comes. The class is plain data, and each bucket has its own.
+// A DelayedStep is one step of the optimizer to which several contributions belong (delayed
+// Nesterov, arXiv:2401.09135, algorithm 3). Each contribution takes effect when it comes, with its
+// share of the mean of all contributions of the step. The last contribution ends the step. The
+// number of contributions is decided when the first one comes. The class is plain data, and each
+// bucket has its own.
 #pragma once
 
 #include <cstdint>

@@ -45,13 +45,14 @@ class DirectionWatch {
   static constexpr double kOpposed = -5.0;
   // A worker is unrelated to the others if its statistic over kWindow rounds is at most this value.
   static constexpr double kUnrelated = 2.0;
-  // A worker is found to oppose the others only if the statistics of most others are above this
-  // value.
+  // A worker is found to oppose the others only if most of the others have statistics of at least
+  // this value.
   static constexpr double kAgree = 5.0;
-  // A worker is found unrelated to the others only if the statistics of most others are above this
-  // value.
+  // A worker is found unrelated to the others only if most of the others have statistics of at
+  // least this value.
   static constexpr double kAgreeWell = 8.0;
-  // Maximum number of workers to remember. If there are more, workers that are gone are forgotten.
+  // Maximum number of workers to remember. If there are more, workers without a contribution to the
+  // last round are forgotten.
   static constexpr size_t kMaxWorkers = 4096;
 
   explicit DirectionWatch(int num_buckets) : num_buckets_(num_buckets) {}

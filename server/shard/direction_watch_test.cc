@@ -100,8 +100,8 @@ TEST(DirectionWatchTest, HonestWorkersAreNotFoundHoweverNoisyTheirGradients) {
 }
 
 TEST(DirectionWatchTest, WhereAllOpposeEachOtherNobodyIsToBlame) {
-  // The rounds are like gradients that cancel out: workers have unlike data, and the run is near
-  // its end.
+  // Workers have unlike data, and the run is near its end. So their gradients cancel out, and each
+  // worker opposes the others.
   Rounds rounds({-0.8, -0.3, -0.3, -0.2}, 0.05);
   EXPECT_THAT(rounds.Found(500), testing::Each(0));
 }

@@ -213,9 +213,9 @@ TEST_P(EncodedShardTest, ShadowStaysNearTheWeights) {
   shadow.Update(50);
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(50));
   for (size_t i = 0; i < weights.size(); ++i) {
-    // A round moves an element by 0.01 at most. Rounding to the nearest code loses at most half of
-    // 0.01 / 127 in int8, or half of 0.01 / 7 in int4. The tolerance is a little higher because of
-    // losses of earlier rounds.
+    // A round changes an element by at most 0.01. An encoding divides this range into steps of 0.01
+    // / 127 (int8) or 0.01 / 7 (int4). Rounding loses at most half a step. The tolerance of 0.6
+    // steps allows for losses of earlier rounds.
     const int largest_code = GetParam() == params::Encoding::kInt4 ? 7 : 127;
     ASSERT_NEAR(shadow.elements()[i], weights[i], 0.6 * 0.01 / largest_code) << i;
   }

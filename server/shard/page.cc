@@ -50,7 +50,7 @@ std::shared_ptr<const Page> Page::Lend(const std::shared_ptr<Page>& page) {
     absl::MutexLock lock(&page->mutex_);
     page->checksums_.clear();
   }
-  // The handle owns the page through its deleter.
+  // The deleter has a reference to the page, so the handle keeps the page alive.
   return {page.get(),
           [page](const Page* lent) { lent->lent_.fetch_sub(1, std::memory_order_release); }};
 }

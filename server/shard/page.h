@@ -34,11 +34,11 @@ class Page {
   absl::Span<const float> span() const { return {data_, static_cast<size_t>(size_)}; }
   absl::Span<float> mutable_span() { return {data_, static_cast<size_t>(size_)}; }
 
-  // Returns a handle for a reader, which keeps the page alive. Call it only under the lock that
-  // also guards the decision to write.
+  // Returns a handle for a reader, which keeps the page alive. The caller must hold the lock under
+  // which the owner checks is_lent() before it writes.
   static std::shared_ptr<const Page> Lend(const std::shared_ptr<Page>& page);
-  // Returns true while a handle from Lend() is held. False means that all reads through handles are
-  // over and visible, so that the owner may write.
+  // Returns true while a handle from Lend() exists. If it returns false, all reads through handles
+  // happened before this call, so the owner may write.
   bool is_lent() const { return lent_.load(std::memory_order_acquire) != 0; }
   // Returns the CRC-32C of `size` bytes from `begin`. The caller must hold a handle. Results are
   // stored while any handle exists, so a later call for the same range need not read the bytes
@@ -72,8 +72,8 @@ class PagePool {
   };
   struct Config {
     // Maximum number of bytes of all pages together. 0 means that the pool has no limit of its own.
-    // A page beyond the limit is still given. The pool then calls on_shortage, so that its owner
-    // can end the work without losing any.
+    // A page beyond the limit is still given, so that no work is lost. The pool then calls
+    // on_shortage, and its owner can end the program properly.
     int64_t max_bytes = 0;
     // Called once for each kind of shortage, from any thread, possibly with locks held. So it must
     // only pass the message on.

@@ -257,8 +257,8 @@ absl::Status ParameterShard::Replay(const ShardRecord& record,
       },
   };
   RETURN_IF_ERROR(std::visit(replay, record));
-  // If there is no memory for a bucket, the shard goes on as if the update of that bucket were
-  // zero. So the shortage must be checked here.
+  // If memory for an update is missing, the bucket leaves the update out and reports no error. So
+  // this method must check for a shortage.
   if (!context_->pages->has_run_short()) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("out of memory at ", BytesText(context_->pages->resident_bytes()),

@@ -93,8 +93,8 @@ class ParameterShard {
   // updates in the states. Errors: those above; InvalidArgument (a state does not fit its bucket or
   // the optimizer).
   absl::Status Restore(const StateReader& reader, Round round);
-  // Makes a client supply version 0, as contributions of kind kInitialWeights. Until it has come,
-  // reads are NotFound.
+  // Makes the shard wait for the first weights from a client, as contributions of kind
+  // kInitialWeights. They become version 0. Until they have come, reads are NotFound.
   void AwaitClientWeights();
   // Replays one record of the journal of an earlier process. That process must have called the same
   // one of the four methods above, with the same data. Records must be replayed in order, after
@@ -112,8 +112,8 @@ class ParameterShard {
   // Returns true once every bucket has weights.
   bool HasWeights() const;
 
-  // Sets the current members. Pushes of an older incarnation or of a former member are Aborted.
-  // Pushes of an incarnation that is not known yet wait for a list that has it.
+  // Sets the current members. Pushes of an older incarnation or of a former member are Aborted. A
+  // push of an incarnation that is not known yet waits until SetMembers() names that incarnation.
   void SetMembers(ViewId view, absl::Span<const sync::RosterMember> members);
   // Opens a round. Rounds must open in order.
   void OpenRound(const sync::RoundPlan& plan);
@@ -121,12 +121,12 @@ class ParameterShard {
   // worker reported has then been counted, and no other will come. OpenRound() implies this for the
   // rounds before the opened one.
   void EndRoundsBefore(Round round);
-  // Closes a round. The coordinator counts the round as complete, because `reported` have reported
-  // that they pushed all of it. If the part of a member is missing here, that is a fault: see
-  // ShardObserver.
+  // Must be called when the coordinator counts the round as complete. The members in `reported`
+  // have said that they pushed all of it. If a bucket of such a member has not arrived here,
+  // reports a fault to the ShardObserver.
   void CloseRound(Round round, absl::Span<const sync::RosterMember> reported);
-  // Removes the worker from all rounds. Rounds go on without what the worker has not contributed
-  // yet.
+  // Removes the worker from all rounds. If it has not contributed to a round yet, the round no
+  // longer waits for it.
   void Drop(WorkerId worker, Incarnation incarnation, const std::string& reason);
 
   // Returns true if this incarnation is a member, as far as this shard has been told.
@@ -135,9 +135,10 @@ class ParameterShard {
   // incarnation is over, else `why`.
   absl::Status RefusalFor(WorkerId worker, Incarnation incarnation, absl::Status why) const;
 
-  // Asks for space to receive one bucket of one contribution. `ready` may be called later: if the
-  // pool is full, if the worker is not a member yet, or if it is not this bucket's turn yet. Until
-  // then, read no further from this client. Errors:
+  // Requests space to receive one bucket of one contribution. Calls `ready` when the data may be
+  // received. Reasons to wait are: the pool is full, the worker is not a member yet, or the
+  // BucketPolicy holds the push. Until then, the caller must read no further from this client.
+  // Errors:
   //   Aborted             older incarnation, not a member any more, or the run has diverged:
   //                       register again.
   //   FailedPrecondition  round further ahead than the next; the text has the expected round.
@@ -145,9 +146,9 @@ class ParameterShard {
   //   Unavailable         no weights loaded yet, or shut down.
   PendingCall BeginBucket(const ContributionKey& key, uint32_t bucket, ReadyCallback ready);
 
-  // Ends a bucket whose data has arrived completely. `done` is called when the bucket is counted,
-  // which may be before it is applied. Errors: those of BeginBucket(); Aborted (the numbers cannot
-  // be counted).
+  // Must be called when all data of a bucket has arrived. `done` is called when the bucket is
+  // counted. The update with that bucket may come later. Errors: those of BeginBucket(); Aborted
+  // (the numbers cannot be counted).
   void FinishBucket(StagedBucket bucket, DoneCallback done);
 
   // Reads the newest version of the bucket. Waits until that version includes all rounds before
@@ -157,17 +158,20 @@ class ParameterShard {
   PendingCall ReadBucket(WorkerId worker, Incarnation incarnation, uint32_t bucket, Round min_round,
                          ReadCallback done, const ReadView& view = {});
 
-  // Captures the state of every bucket exactly where `round` begins. If `round` is not set,
-  // captures the current state. Training goes on. Errors: FailedPrecondition (a bucket is past that
-  // round, or there are no weights yet).
+  // Calls `done` with the state of every bucket at the beginning of `round`. If `round` is not set,
+  // uses the current state. Training continues meanwhile. Errors: FailedPrecondition (a bucket is
+  // past that round, or there are no weights yet).
   void Snapshot(std::optional<Round> round, SnapshotCallback done);
 
-  // Replaces the weights that `round` begins with by `weights`, [elements of the shard]: each
-  // bucket does so once it collects that round. Optimizer state and versions stay. `weights` must
-  // stay valid until `done` is called. Must not be used if weights travel as encoded changes, or
-  // with a journal. Only one call at a time. Errors: FailedPrecondition (contributions to the round
-  // have come, or the round is over); InvalidArgument (weights are not finite); ResourceExhausted;
-  // the status of Shutdown().
+  // Replaces the weights at the beginning of `round` by `weights`, [elements of the shard]. Each
+  // bucket does so when it collects contributions to that round. Optimizer state and versions do
+  // not change.
+  // - `weights` must stay valid until `done` is called.
+  // - Only one call may run at a time.
+  // - Must not be used with a journal, or if weights travel as encoded changes.
+  //
+  // Errors: FailedPrecondition (contributions to the round have come, or the round is over);
+  // InvalidArgument (weights are not finite); ResourceExhausted; the status of Shutdown().
   void ReplaceWeights(Round round, absl::Span<const float> weights,
                       const std::function<void(const absl::Status&)>& done);
 

@@ -306,7 +306,8 @@ job::JobSpec Anchored(job::Anchor anchor, job::OuterOptimizerKind outer) {
   return job;
 }
 
-// Contributes a change of `base` by `change`, in the form that the job takes.
+// Pushes a contribution of a worker that has changed the weights from `base` to base + change. The
+// contribution has the kind that the job wants.
 void PushChange(TestCluster& cluster, const job::JobSpec& job, int worker, int64_t round,
                 const std::vector<float>& base, const std::vector<float>& change) {
   ContributionKey key = TestCluster::Key(worker, round, round);
@@ -634,7 +635,8 @@ TEST(ShardNumericsTest, ASnapshotStaysWhatItWasWhileTrainingGoesOn) {
   cluster.SetMembers(1);
   ShardState at_one;
   bool was_called = false;
-  // The state is asked for before its round, so that every bucket is captured when it gets there.
+  // Snapshot() is called before round 1 begins. So the state of each bucket is captured when the
+  // bucket begins round 1.
   cluster.shard(0).Snapshot(Round(1), [&](absl::StatusOr<ShardState> state) {
     ASSERT_OK(state);
     was_called = true;

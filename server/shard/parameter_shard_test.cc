@@ -449,7 +449,7 @@ TEST(ParameterShardTest, AClientSuppliesTheWeightsOfVersionZero) {
   auto supplied = cluster.Weights(0);
   ASSERT_OK(supplied);
   EXPECT_TRUE(SameBits(*supplied, weights));
-  // Another incarnation of the client starts over.
+  // Weights of a new incarnation of the client replace the earlier weights.
   key.incarnation = Incarnation(2);
   EXPECT_THAT(cluster.PushAll(key, cluster.Vector(4)), IsOkAndHolds(kCounted));
   EXPECT_TRUE(SameBits(*cluster.Weights(0), cluster.Vector(4)));

@@ -96,8 +96,8 @@ TEST(ShardThreadsTest, EightWorkersShareTwoSlotsWithoutDeadlock) {
     auto weights = cluster.Weights(kRounds);
     ASSERT_OK(weights);
     for (float weight : *weights) ASSERT_EQ(weight, -static_cast<float>(kRounds));
-    // The terms are the weights, at most one accumulator of the same size, and two slots of a
-    // bucket.
+    // The bound is for the weights, at most two more vectors of the same size (such as an
+    // accumulator), and two staging slots of 2048 bytes.
     const ShardStats stats = cluster.shard(0).stats();
     EXPECT_LE(stats.resident_bytes, 3 * stats.weight_bytes + 2 * 2048);
   }

@@ -165,8 +165,8 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
            ((round == 1 && worker == 3) || round == 2);
   }
 
-  // Does what workers and coordinator do with a shard, repeatedly until the shard has all
-  // contributions.
+  // Makes all calls of workers and coordinator, from the first round to the last. If the shard has
+  // counted a contribution before, the call is a repeat.
   void Train(TestCluster& cluster) const {
     cluster.SetMembers(kWorkers);
     for (int round = 0; round < num_rounds(); ++round) {
@@ -226,8 +226,9 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
 INSTANTIATE_TEST_SUITE_P(Modes, ShardJournalTest, testing::ValuesIn(Variants()),
                          [](const auto& info) { return info.param.name; });
 
-// Tests every number of records that may be on disk when the process ends. Workers and coordinator
-// repeat all that they have done, and the weights must equal those of a process that went on.
+// The process may end after any number of records is on disk. For each such number, replays these
+// records and then repeats all calls of workers and coordinator. The weights must equal those of a
+// process that never ended.
 TEST_P(ShardJournalTest, EveryPrefixLeadsToTheSameBits) {
   MemoryJournal journal;
   TestCluster undisturbed(
@@ -259,8 +260,9 @@ TEST_P(ShardJournalTest, EveryPrefixLeadsToTheSameBits) {
   }
 }
 
-// Tests a checkpoint that is taken in between. The journal's steps that the checkpoint includes are
-// skipped. The checkpoint has no shadow, so the shadow comes from the journal.
+// Restores a checkpoint that was taken during or after the run, and then replays the journal. Steps
+// that the checkpoint includes are skipped. The checkpoint has no shadow, so the shadow comes from
+// the journal.
 TEST_P(ShardJournalTest, GoesOnFromACheckpoint) {
   MemoryJournal journal;
   TestCluster undisturbed(

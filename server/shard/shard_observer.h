@@ -21,7 +21,7 @@ class ShardObserver {
   virtual ~ShardObserver() = default;
   // Called when the client has supplied the weights of every bucket.
   virtual void OnWeightsComplete() {}
-  // Called if a worker's part of a round is bad or missing: see WorkerFault. The shard goes on. The
+  // Called if a worker's contribution is bad or missing: see WorkerFault. The shard continues. The
   // coordinator decides what happens to the worker.
   virtual void OnFault(const sync::WorkerFault& /*fault*/) {}
   // Called when the shard has answered all buckets of a worker's contribution to `round`, or is

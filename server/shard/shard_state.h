@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // ShardState is everything that a shard must remember over a restart. Its pages are shared with the
-// shard, not copied. From then on the shard does not change these pages, and writes to other pages.
+// shard, not copied. While a ShardState exists, the shard does not change these pages: it writes to
+// other pages.
 #pragma once
 
 #include <memory>

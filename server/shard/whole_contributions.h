@@ -39,7 +39,7 @@ class WholeContributions {
   }
 
  private:
-  // Maximum number of workers that are remembered, because workers come and go.
+  // Maximum number of workers in newest_. If there are more, the oldest is forgotten.
   static constexpr size_t kMostWorkers = 1024;
 
   struct Newest {
