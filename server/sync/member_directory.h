@@ -28,8 +28,8 @@ class MemberDirectory {
   static constexpr int kMaxEnded = 1 << 12;
 
   MemberDirectory() = default;
-  // Incarnations up to `last_of_others` were given by earlier incarnations of the servers, and are
-  // over.
+  // All incarnations of workers up to `last_of_others` are over. Earlier processes of the servers
+  // gave them.
   explicit MemberDirectory(Incarnation last_of_others) : last_of_others_(last_of_others) {}
 
   // Replaces the members. A view older than the last one is ignored.

@@ -10,8 +10,8 @@ namespace lodestar::sync {
 namespace {
 
 bool IsLessDone(const UnfinishedPush& a, const UnfinishedPush& b) {
-  // The parts are compared, because buckets have different sizes. Doubles are exact enough: both
-  // numbers are below 2^40.
+  // The received shares of the two buckets are compared, because buckets have different sizes.
+  // Doubles are exact enough, because all numbers are below 2^40.
   const double a_part = static_cast<double>(a.received_bytes) * static_cast<double>(b.total_bytes);
   const double b_part = static_cast<double>(b.received_bytes) * static_cast<double>(a.total_bytes);
   return a_part < b_part || (a_part == b_part && a.bucket < b.bucket);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests single cases of rounds that a roster shares. The conformance test checks the general laws.
+// Tests single cases of rounds with rosters. The rules for all policies are tested in
+// policy_conformance_test.cc.
 #include "server/sync/roster_rounds.h"
 
 #include <gmock/gmock.h>

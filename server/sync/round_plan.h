@@ -26,10 +26,10 @@ struct RoundPlan {
   friend bool operator==(const RoundPlan&, const RoundPlan&) = default;
 
   int64_t total_samples() const;
-  // Returns the weight of a worker's contribution: its number of samples. In a round without any
-  // samples all weights are equal. `num_samples` is the number that the contribution was computed
-  // on; 0 means the number in the plan, which is also the maximum. Returns 0 if the worker is not
-  // in the roster.
+  // Returns the weight of a worker's contribution: `num_samples`, the number of samples that it was
+  // computed on. If `num_samples` is 0 or above the number in the plan, returns the number in the
+  // plan. If the plan has no samples, all weights are equal. If the worker is not in the roster,
+  // returns 0.
   int64_t WeightOf(WorkerId worker, int64_t num_samples = 0) const;
   int64_t total_weight() const;
   // Returns null if the worker is not in the roster.

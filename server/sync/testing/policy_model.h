@@ -35,10 +35,11 @@ class PolicyModel {
   PolicyModel(const BucketPolicy& bucket_policy, const ClusterPolicy& cluster_policy,
               const Config& config, uint64_t seed);
 
-  // Does one random event. Errors: Internal, naming the law that was broken.
+  // Does one random event. Errors: Internal, naming the rule that was broken.
   absl::Status Step();
-  // Runs on without deaths: within a bounded number of steps every living worker must get a grant,
-  // push all of it and report it. Errors: Internal, naming what is stuck and the last reason.
+  // Revives all workers, and continues until each has completed two more grants. No worker dies
+  // meanwhile. Errors: Internal (a rule was broken, or the workers are not done after a maximum
+  // number of steps).
   absl::Status Drain();
 
   int64_t updates() const { return updates_; }
