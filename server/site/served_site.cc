@@ -13,7 +13,7 @@
 namespace lodestar::site {
 namespace {
 
-// Interval at which a waiting call checks whether to go on waiting.
+// Interval at which a waiting call checks whether it was interrupted.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 
 absl::Status Stopping() { return absl::CancelledError("this site is stopping"); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ServedSite is the Site of a server of this process that has all of the parameters.
+// ServedSite implements Site for a server in this process. The server must have all parameters of
+// the model.
 #pragma once
 
 #include <cstdint>

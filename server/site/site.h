@@ -23,7 +23,8 @@ namespace lodestar::site {
 // Cancelled if the server stops.
 class Site {
  public:
-  // Calls that wait check it now and then. If it returns true, they must end soon.
+  // Function that a waiting call calls at intervals. If it returns true, the waiting call must end
+  // soon.
   using Interrupted = std::function<bool()>;
   virtual ~Site() = default;
 
@@ -38,9 +39,10 @@ class Site {
   virtual absl::Status PutWeights(absl::Span<const float> weights) = 0;
   // Writes the weights after the last order into `weights`.
   virtual absl::Status GetWeights(absl::Span<float> weights) = 0;
-  // Blocks until members have carried out the order. If it is interrupted, an order that no member
-  // has begun is withdrawn, and an order under way gets some more time. Errors: Cancelled (that
-  // time was not enough, or the site hands out no more work); the failure of the job.
+  // Blocks until members have carried out the order. If the call is interrupted before a member has
+  // begun the order, withdraws the order. If a member has begun it, waits some time longer. Errors:
+  // Cancelled (the order was withdrawn, that time was not enough, or the site hands out no more
+  // work); the failure of the job.
   virtual absl::StatusOr<rounds::SiteOutcome> CarryOut(const rounds::SiteOrder& order,
                                                        const Interrupted& is_interrupted) = 0;
   // Stores the reason why the uplink gives no orders at present, for messages to operators. An
@@ -50,9 +52,8 @@ class Site {
   virtual void OnUpstreamEnd(const absl::Status& outcome) = 0;
 };
 
-// An Uplink is the worker of the servers upstream. It works from its construction on, and ends at
-// once with its destruction. Before the destruction the site must be stopped, so that all calls of
-// the uplink return.
+// An Uplink is the worker of the servers upstream. Its constructor starts the work. Its destructor
+// ends it at once. Before that, the site must be stopped, so that all calls of the uplink return.
 class Uplink {
  public:
   virtual ~Uplink() = default;
