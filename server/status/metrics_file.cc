@@ -52,8 +52,8 @@ std::optional<double> LossAfter(absl::string_view line, absl::string_view key) {
   return loss;
 }
 
-// Returns the facts of a complete line. They are not set if the line is damaged, for example
-// because an earlier release wrote it on a full disk.
+// Returns the facts of a complete line. Returns nullopt if the line is damaged, for example because
+// an earlier release wrote it on a full disk.
 std::optional<LineFacts> FactsOf(absl::string_view line) {
   if (!absl::StartsWith(line, kLineStart) || !absl::EndsWith(line, "}")) return std::nullopt;
   const std::optional<int64_t> round = NumberAfter(line, kLineStart);
@@ -74,7 +74,7 @@ struct Kept {
   std::vector<rounds::RoundSummary> missing = {};
 };
 
-// Returns the round and is_evaluation, as LineFacts has them for the round's line.
+// Returns the key of the round's line: LineFacts::round and LineFacts::is_evaluation.
 std::pair<int64_t, bool> KeyOf(const rounds::RoundSummary& round) {
   return {round.round.value(), !std::isfinite(round.train_loss.value_or(NAN))};
 }

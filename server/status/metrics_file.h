@@ -2,10 +2,10 @@
 
 // MetricsFile is the file of --metrics_out: one JSON line per committed round, in the order of the
 // rounds.
-//
-// If training goes back, or a server goes on after a crash, rounds come again. Their earlier lines
-// are cut from the file. Lines of another run are never mixed with the lines of this run: a file
-// with such lines is renamed. After every failure all lines in the file are complete.
+// - If the job returns to an earlier point, for example after a crash, the lines of rounds that
+//   come again are cut from the file.
+// - If the file has lines of another run, it is renamed, and a new file is begun.
+// - After a failed call all lines in the file are complete.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ProgressRecorder writes what happens in a job for operators and programs: one JSON line per
-// committed round, a progress line in the log now and then, events when they come, and scalars for
-// TensorBoard.
+// ProgressRecorder writes what happens in a job, for operators and programs:
+// - one JSON line per committed round,
+// - progress lines in the log, at intervals,
+// - a line in the log for each event and alarm,
+// - scalars for TensorBoard.
 #pragma once
 
 #include <cstdint>
