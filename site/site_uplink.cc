@@ -18,8 +18,8 @@ namespace lodestar::site {
 namespace {
 
 constexpr char kDeviceName[] = "the workers of a site";
-// kPause is the pause between two tries to register. kLook is the time between two checks whether
-// to stop waiting.
+// kPause is the pause between two tries to register. kLook is the interval at which a waiting call
+// checks whether it must stop.
 constexpr absl::Duration kPause = absl::Seconds(1);
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 
