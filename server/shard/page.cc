@@ -74,7 +74,7 @@ uint32_t Page::Crc32cOf(size_t begin, size_t size) const {
   return crc32c;
 }
 
-// The shelves live as long as the pool or any page.
+// Shelves has the free pages of a pool. The pool and each of its pages keep this object alive.
 struct PagePool::Shelves {
   // Takes a free page of this size. Returns null if there is none.
   std::unique_ptr<Page> TakeFree(int64_t elements) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {

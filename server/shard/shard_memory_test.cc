@@ -122,8 +122,8 @@ TEST(ShardMemoryTest, ALargeModelIsRefusedWithTheServersThatItTakes) {
   EXPECT_OK(plan::CheckShardMemory(plan::EstimateShardMemory(job, kElements / 6), host));
 }
 
-// The numbers in common/plan/shard_memory about optimizers and rosters must agree with the servers'
-// own.
+// common/plan/shard_memory computes how many state vectors the optimizer of a job has. The
+// optimizer itself must have the same number. Both must agree on which jobs have rosters.
 TEST(ShardMemoryTest, StateIsThatOfTheServersOptimizer) {
   job::JobSpec job = TestJob();
   int num_jobs = 0;
