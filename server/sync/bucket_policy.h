@@ -30,8 +30,8 @@ struct CountedContribution {
 // have no rosters, only `version` has a meaning.
 struct BucketFacts {
   Version version;  // number of updates applied
-  // Round whose contributions the bucket collects. During an update, it is already the round after
-  // the one that is updated.
+  // Round whose contributions the bucket collects. If the facts are for a push and an update runs,
+  // this is the round after the updated one.
   Round round;
   bool is_updating = false;         // the round before is decided, and its update is under way
   Round newest_opened{-1};          // newest round that the coordinator has opened on this shard

@@ -43,8 +43,8 @@ struct PushSpace {
   friend bool operator==(const PushSpace&, const PushSpace&) = default;
 };
 
-// Returns the space of a shard. `unfinished` has all incomplete pushes, and `waiting` the pushers
-// that wait for space, in any order.
+// Returns the PushSpace of a shard. `unfinished` has all incomplete pushes, and `waiting` the
+// pushers that wait for space, in any order.
 PushSpace PushSpaceOf(absl::Span<const UnfinishedPush> unfinished,
                       absl::Span<const Pusher> waiting);
 
