@@ -8,8 +8,8 @@
 
 namespace lodestar::worker {
 
-// Name of a metric: the number of shapes for which we refused a library's outputs, because they
-// differ from those of our kernels. See Device::num_refused_outputs().
+// Metric for the number of operations for which the worker does not use a library, because its
+// outputs differ from those of our kernels. See Device::num_refused_outputs().
 inline constexpr char kRefusedOutputsMetric[] = "device/refused_outputs";
 
 // Adds kRefusedOutputsMetric, summed over all devices. Does nothing if the sum is 0, or if *metrics

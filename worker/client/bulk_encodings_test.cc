@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests of the gRPC transport with encoded buckets. The other side is a service on the generated
-// classes.
+// Tests of the gRPC transport with encoded buckets. The server is a gRPC service that the test
+// implements.
 
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -77,7 +77,7 @@ class BulkEncodingsTest : public ::testing::TestWithParam<params::Encoding> {
     config.incarnation = Incarnation(1);
     config.chunk_bytes = params::EncodedBytes(GetParam(), kFirstElements);
     transport_ = MakeBulkGrpcTransport(config);
-    // Makes two changes of two chunks each.
+    // Makes the answer to a pull: two changes of the bucket, each in two chunks.
     for (int64_t change = 0; change < 2; ++change) {
       for (const int64_t begin : {int64_t{0}, kFirstElements}) {
         const int64_t size = begin == 0 ? kFirstElements : kElements - kFirstElements;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Makes the ParameterTransport over gRPC. It has two data channels per server (one if the server
-// has little of the model). Buckets are spread over the channels by index. Slices of the caller's
-// memory are sent without a copy, and bytes are received directly into their destination. With a
-// server on the same machine, payloads go through shared memory, and only the small fields over
-// gRPC.
-//
-// Waits have no deadline, because a synchronous pull may wait for the slowest worker. A call that
-// stands still ends with Unavailable, and later calls use a new connection (see CallWatch).
-// Keepalive also finds dead peers.
+// Makes the ParameterTransport over gRPC.
+// - It has two data channels per server, or one if the server's part of the model is small. The
+//   bucket index decides the channel.
+// - It sends slices of the caller's memory without a copy, and writes received bytes directly to
+//   their destination.
+// - If a server is on the same machine, payloads go through shared memory, and gRPC carries only
+//   the small fields.
+// - Calls have no deadline, because a synchronous pull may wait for the slowest worker. If a call
+//   moves no data without a reason, it ends with Unavailable, and later calls use a new connection
+//   (see CallWatch).
+// - Keepalive also finds dead peers.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +38,7 @@ struct BulkGrpcTransportConfig {
   Incarnation incarnation;
   std::string life_secret;  // See Registration.
   int channels_per_server = wire::kDataChannelsPerServer;
-  // A server with fewer bytes of the model gets one channel.
+  // If a server has fewer bytes of the model than this number, it gets one channel instead of two.
   int64_t bytes_for_many_channels = wire::kBytesForManyChannels;
   // Size of chunks in messages. A multiple of 4, at most kMaxChunkBytes.
   size_t chunk_bytes = wire::kChunkBytes;
@@ -49,17 +51,18 @@ struct BulkGrpcTransportConfig {
   absl::Duration patience = absl::InfiniteDuration();
   // True if payloads go through shared memory to and from servers of this machine.
   bool shared_memory = true;
-  // True if another process may continue this life, for example if its instance_id is on disk.
+  // True if another process may continue this life after this process has ended, for example if the
+  // instance_id is on disk. The server then does not end the life with the process.
   bool outlives_process = false;
   // Called on any thread once it is decided whether memory is shared with server `shard`. The
   // status is OK, or the reason why memory is not shared. May be null.
   std::function<void(int shard, const absl::Status& status)> on_shared_memory;
-  // The registry of the device that computes. If the device accepts the shared memory, its copies
-  // go directly to and from that memory. Null means that there is no device, or that the device
-  // reads host memory. The registry must outlive the transport.
+  // Registry of the device that computes. If it can register the shared memory, the device copies
+  // to and from that memory without the processor. Null means that there is no device, or that the
+  // device reads host memory. The registry must outlive the transport.
   HostMemoryRegistry* registry = nullptr;
-  // Called on any thread for each region shared with server `shard`, if there is a registry. The
-  // status is OK, or the reason why the device does not copy there. May be null.
+  // If there is a registry, called on any thread for each region of memory shared with server
+  // `shard`. The status is OK, or the reason why the device cannot use the region. May be null.
   std::function<void(int shard, const absl::Status& status)> on_registered;
   wire::TransportSecurity security;
   // Null means no trace. The recorder must outlive the transport.
@@ -67,8 +70,8 @@ struct BulkGrpcTransportConfig {
 };
 
 // Makes the transport, which connects in the background. Aborts the program if the config
-// contradicts itself, such as a bucket of a shard without a server. Registrations are checked
-// before, when they arrive.
+// contradicts itself, for example if a bucket belongs to a shard without a server. The caller must
+// check a registration before it makes a config from it.
 std::unique_ptr<ParameterTransport> MakeBulkGrpcTransport(BulkGrpcTransportConfig config);
 
 }  // namespace lodestar::client

@@ -62,20 +62,19 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
 
   // Handles the chunk in message_.
   absl::Status TakeChunk();
-  // Checks that the chunk has a version and a form that the request allows.
+  // Checks the chunk's version and encoding against the request. Errors: DataLoss.
   absl::Status CheckKind(const wire::PullChunkHeader& header) const;
   // Returns the destination of the chunk's data. Errors: DataLoss if the chunk is not the next one.
   absl::StatusOr<absl::Span<std::byte>> PlaceOf(const wire::PullChunkHeader& header,
                                                 size_t data_bytes) const;
-  // Copies the chunk's data to their destination, and checks them.
+  // Copies the chunk's data to their destination and checks their checksum.
   absl::Status CopyData(wire::PullChunkReader& reader, absl::Span<std::byte> place);
   absl::StatusOr<uint32_t> ReadData(wire::PullChunkReader& reader,
                                     absl::Span<std::byte> place) const;
   // Returns true if the bucket of the chunk goes to a device.
   bool GoesToDevice(const wire::PullChunkHeader& header) const;
-  // Copies the chunk's data to the device. If the data came in the message, they are copied to
-  // `place` first. Returns their checksum, which the caller checks after the copy. A wrong copy
-  // does no harm, because a bucket is not read before all of it has arrived. Errors: those of
+  // Copies the chunk's data to the device. Data that came in the message are copied to `place`
+  // first. Returns the checksum of the data, which the caller must check. Errors: those of
   // ReadData() and of the device.
   absl::StatusOr<uint32_t> CopyToDevice(wire::PullChunkReader& reader, absl::Span<std::byte> place);
 
@@ -97,7 +96,7 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   grpc::ByteBuffer request_;
   const std::shared_ptr<SharedMemoryCall> shared_;  // May be null.
   const uint64_t region_;                           // The name of shared_.
-  // True if a device copies directly from shared_.
+  // True if a device can copy directly from the shared memory of shared_.
   const bool is_registered_;
 
   // Used by one gRPC callback at a time.

@@ -32,7 +32,8 @@ std::shared_ptr<BulkPushCall> BulkPushCall::Start(BulkConnections* connections, 
   grpc::GenericStub(call->channel_)
       .PrepareBidiStreamingCall(&call->context_, "/lodestar.v1.ParameterService/Push",
                                 grpc::StubOptions(), call.get());
-  // Writes start outside of gRPC's callbacks, so the hold keeps the call alive until OnReadDone().
+  // AddHold() keeps the call alive until OnReadDone(), because writes start outside of gRPC's
+  // callbacks.
   call->AddHold();
   call->StartRead(&call->reply_);
   call->StartCall();
@@ -100,8 +101,8 @@ bool BulkPushCall::TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block
   block.reset();
   if (shared_ == nullptr) return true;
   SharedMemoryCall::Block taken;
-  // Called on a gRPC thread, which must not destroy the call. So the executor gets the last
-  // reference.
+  // TakeBlock() calls `retry` on a gRPC thread, which must not destroy this push call. So the
+  // executor takes the reference.
   auto retry = [connections = connections_, call = weak_from_this()] {
     connections->executor().Schedule([call] {
       const std::shared_ptr<BulkPushCall> self = call.lock();

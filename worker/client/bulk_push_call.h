@@ -37,9 +37,9 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   // caller's memory until the call is destroyed.
   using DoneCallback = std::function<void(absl::StatusOr<v1::PushReply>)>;
 
-  // Starts a call. Every chunk gets `header`, with its own bucket, base version, offset and
-  // checksum, and the bucket's learning rate, which is in `learning_rates`.
-  // `encoding` must be the header's. Chunks hold a reference to `memory_owner`.
+  // Starts a call. `header` has the fields that all chunks share. The call sets bucket, base
+  // version, offset and checksum of each chunk. `encoding` must be the encoding in `header`. Every
+  // chunk holds a reference to `memory_owner`.
   static std::shared_ptr<BulkPushCall> Start(BulkConnections* connections, int stream,
                                              wire::PushChunkHeader header,
                                              BlockRates learning_rates, params::Encoding encoding,
@@ -54,7 +54,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   void EndOfBuckets() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends the call soon. Thread-safe.
   void Cancel() { context_.TryCancel(); }
-  // Returns the payload bytes that were added and that gRPC has not taken yet. Thread-safe.
+  // Returns the payload bytes that were added and not yet written. Thread-safe.
   size_t bytes_unsent() ABSL_LOCKS_EXCLUDED(mutex_);
 
   OwnCall Look() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -78,12 +78,13 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
       return device.source == nullptr ? data.size() : static_cast<size_t>(device.bytes);
     }
   };
-  // A chunk that has to be cut.
+  // The next chunk to cut from a bucket.
   struct Piece {
     // State of the bucket before this chunk is cut.
     Rest rest;
     size_t bytes = 0;
-    // The place in shared memory. Not set means that the chunk's data go into the message.
+    // The block of shared memory for the chunk's data. Not set means that the data go into the
+    // message.
     std::optional<SharedMemoryCall::Block> block = {};
   };
   struct Chunk {
@@ -96,8 +97,8 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
                std::shared_ptr<const void> memory_owner, DoneCallback done);
 
   void Add(const Rest& rest) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes the next chunk to cut. Returns false, and ends the cutting, if there is no chunk to cut,
-  // or if enough chunks already wait to be written.
+  // Sets `piece` to the next chunk to cut. Returns false if no chunk can be cut now, for example if
+  // enough chunks wait to be written or no block is free. In that case is_cutting_ becomes false.
   bool TakePiece(Piece& piece) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes a block of shared memory for a chunk, if memory is shared. Returns false if all blocks
   // are used now. In that case cutting continues when a block is free.

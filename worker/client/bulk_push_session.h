@@ -44,7 +44,8 @@ class BulkPushSession final : public PushSession {
   const BlockRates learning_rates_;
   // Notified when no chunk refers to the caller's memory any more.
   const std::shared_ptr<absl::Notification> memory_released_;
-  // Every chunk has a reference to it. Used only by the thread of AddBucket() and Finish().
+  // The owner of the memory that the chunks use. Every chunk has a reference to it. Used only by
+  // the thread of AddBucket() and Finish().
   std::shared_ptr<const void> memory_owner_;
   // Used only by the thread of AddBucket() and Finish().
   bool finished_ = false;

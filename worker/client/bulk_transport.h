@@ -38,24 +38,25 @@ struct ContributionHeader {
   // The factor by which the servers multiply the contribution.
   float scale = 1.0f;
   params::Encoding encoding = params::Encoding::kFp32;
-  // Number of samples that the contribution was computed on. This is its weight. 0 means all
-  // samples of the grant. kSkippedSamples means that buckets are added without data.
+  // Number of samples that the contribution was computed on, which is its weight. 0 means all
+  // samples of the grant. kSkippedSamples means that the contribution was skipped, and its buckets
+  // have no data.
   int64_t num_samples = 0;
   BlockRates learning_rates = {};  // of the program, see PushChunk.learning_rate
   friend bool operator==(const ContributionHeader&, const ContributionHeader&) = default;
 };
 
-// Times of a push, as reported by the server. They show in which time nothing was transferred.
+// Times of a push, as reported by the server. They tell how long the push transferred nothing.
 struct PushWait {
-  // Time for which the server did not read the push, because other workers still used the space
-  // that it needs.
+  // Time for which the server did not read the push, because other pushes used the server's space
+  // for contributions.
   absl::Duration held = {};
   // Time from the end of `held` to the answer.
   absl::Duration since_held = {};
   // Time from the arrival of the last byte to the answer.
   absl::Duration since_received = {};
 
-  // Returns the part of the last `duration` before the answer in which nothing was transferred.
+  // Returns how long nothing was transferred in the last `duration` before the answer.
   absl::Duration Within(absl::Duration duration) const {
     const absl::Duration before = std::max(absl::ZeroDuration(), duration - since_held);
     return std::min(duration, since_received + std::min(held, before));
@@ -93,8 +94,8 @@ class PushSession {
   virtual void AddDeviceBucket(uint32_t bucket, Version base_version, const DevicePayload& payload);
 
   // Blocks until all servers have acknowledged or one has failed. When it returns, also with an
-  // error, no memory given to AddBucket() is used any more. After an error the same contribution
-  // may be pushed again: each bucket counts once. Must be called only once.
+  // error, no memory given to AddBucket() is used any more. After an error the caller may push the
+  // same contribution again: servers count no bucket twice. Must be called only once.
   virtual absl::StatusOr<PushResult> Finish() = 0;
 
   // Makes Finish() return soon, with Cancelled.
@@ -108,26 +109,26 @@ class PushSession {
 inline absl::Span<const std::byte> BytesOf(absl::Span<const float> values) {
   return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float)};
 }
-// Weights of at least this size are written past the caches, because their first bytes would leave
-// the caches before the last bytes arrive.
+// Weights of at least this size are written to memory without using the CPU caches. They are too
+// large for the caches.
 inline constexpr size_t kLongPullBytes = 4 << 20;
 
 struct PullTarget {
   uint32_t bucket = 0;
   absl::Span<float> destination;  // As long as the bucket.
-  // For encodings other than fp32. `held` is the version of the shadow, which is the worker's copy
-  // of the bucket as the server last sent it. Not set means that there is no shadow. `changes` has
-  // room for the changes since that version.
+  // `held` is the version of the worker's copy of the bucket, as the server last sent it. The
+  // server may then send the changes since `held`, which go to `changes`. Not set means that there
+  // is no copy, and the server sends the whole bucket. Used only for encodings other than fp32.
   std::optional<Version> held = {};
   absl::Span<std::byte> changes = {};
-  // If not null, a bucket that comes whole may be written to `device`, from byte `device_begin` on,
-  // instead of to `destination`. `destination` may be overwritten in that case too.
+  // If not null, the weights of a whole bucket may go to `device`, from byte `device_begin` on,
+  // instead of to `destination`. `destination` may be overwritten too.
   PayloadSink* device = nullptr;
   int64_t device_begin = 0;
 };
 
 struct PullSpec {
-  // The servers send buckets once all rounds before this one are over.
+  // The servers send buckets once all rounds before `min_round` are over.
   Round min_round;
   std::vector<PullTarget> targets;  // In the order in which they are wanted.
   params::Encoding encoding = params::Encoding::kFp32;
@@ -158,9 +159,9 @@ class PullSession {
 
 class ParameterTransport {
  public:
-  // Called when a bucket, or all its changes, has arrived at the place that its PullTarget names
-  // and has been verified. Runs on threads of the transport, for several buckets at a time and in
-  // any order. Must not block.
+  // Called when a bucket, or all its changes, has arrived in the memory of its PullTarget and has
+  // been verified. Runs on threads of the transport, for several buckets at a time and in any
+  // order. Must not block.
   using BucketCallback = std::function<void(const PulledBucket&)>;
 
   virtual ~ParameterTransport() = default;
@@ -170,12 +171,13 @@ class ParameterTransport {
   virtual std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) = 0;
   virtual std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) = 0;
 
-  // Pulls one bucket over every path that buckets use, because a path may let small packets through
-  // and stop large transfers. Errors: those of a server that cannot be reached or is not ready.
+  // Tests every connection by pulling one bucket through it, because a path may let small packets
+  // through and stop large transfers. Errors: those of a server that cannot be reached or is not
+  // ready.
   virtual std::unique_ptr<PullSession> StartTrial() { return StartPull({}, nullptr); }
 
-  // Returns true if the bucket may be copied directly to and from a device's memory now. Otherwise
-  // it should be in host memory before it is added. Thread-safe.
+  // Returns true if the transport can now copy the bucket directly to and from a device's memory.
+  // If false, the caller should copy the bucket to host memory before AddBucket(). Thread-safe.
   virtual bool ReachesDevice(uint32_t /*bucket*/) { return false; }
 
   // Return payload bytes since the transport was made: those of pushed buckets that the servers

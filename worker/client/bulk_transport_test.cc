@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tests of the gRPC transport with a service on the generated classes, which shows that the
-// transport sends and accepts plain protobuf.
+// Tests of the gRPC transport against a gRPC service that the test implements. They show that the
+// transport sends and accepts plain protobuf messages.
 
 #include "worker/client/bulk_transport.h"
 
@@ -97,7 +97,7 @@ class StoreService final : public v1::ParameterService::Service {
     }
     for (const uint32_t bucket : request->buckets()) {
       absl::MutexLock lock(&mutex);
-      // An odd size, so that the server's chunks begin at other places than the worker's.
+      // This size makes the server's chunks begin at other offsets than the worker's.
       constexpr size_t kServerChunkBytes = 1000;
       const std::string& data = buckets[bucket];
       for (size_t begin = 0; begin < data.size(); begin += kServerChunkBytes) {
@@ -129,8 +129,8 @@ class StoreService final : public v1::ParameterService::Service {
   grpc::Status end_pull_with;
   grpc::Status refuse_with;
   uint32_t lose_buckets = 0;
-  // The service answers questions about a call with this phase. It sends a held pull after
-  // `release_after` questions.
+  // `phase` is the state that DescribeCalls() reports for every call. If hold_pull is set, a pull
+  // is answered after `release_after` requests of DescribeCalls().
   v1::CallState::Phase phase = v1::CallState::PHASE_UNSPECIFIED;
   int release_after = 1 << 30;
   int64_t version = 7;
@@ -375,7 +375,8 @@ TEST_F(BulkTransportTest, ChunksThatDoNotFitAreRefused) {
 
 TEST_F(BulkTransportTest, CancelEndsAPushThatTheServerDoesNotRead) {
   services_[0].hold_push = true;
-  // The bucket is larger than what flow control lets through.
+  // The bucket is larger than gRPC's flow control window, so the push blocks until the server
+  // reads.
   BulkGrpcTransportConfig config = config_;
   config.chunk_bytes = wire::kChunkBytes;
   config.buckets = {{0, 0, 0, {0, 16 << 20}}};
@@ -394,7 +395,7 @@ TEST_F(BulkTransportTest, CancelEndsAPushThatTheServerDoesNotRead) {
 
 TEST_F(BulkTransportTest, APushTellsWhatHasNotLeft) {
   services_[1].hold_push = true;
-  // Each bucket is larger than what flow control lets through. Only the first server reads.
+  // Each bucket is larger than gRPC's flow control window. Only the first server reads.
   constexpr int64_t kElements = 8 << 20;
   BulkGrpcTransportConfig config = config_;
   config.chunk_bytes = wire::kChunkBytes;
@@ -457,8 +458,8 @@ TEST_F(BulkTransportTest, ACallThatTheServerDoesNotKnowEndsAndTheNextTakesAnothe
   EXPECT_NE(services_[0].peers[0], services_[0].peers[1]);
 }
 
-// Tests a status that gRPC makes when a bit of a header has flipped. The connection's table of
-// headers may keep the wrong bit.
+// gRPC makes the status "No status received" if a flipped bit has damaged a header. The damage may
+// stay in the connection's table of headers, so later calls must use a new connection.
 TEST_F(BulkTransportTest, ACallThatNoServerEndsLikeThatLeavesItsConnectionBehind) {
   services_[0].buckets[0] = std::string(1001 * sizeof(float), 'x');
   const auto pull = [this] {
@@ -569,7 +570,7 @@ TEST_F(BulkTransportTest, AServerThatDoesNotKnowTheSecretIsNamedAndAsksToRegiste
 }
 
 TEST_F(BulkTransportTest, ATrialMovesBulkOnEveryPathAndNamesTheOneThatDoesNotWork) {
-  // The trial pulls the largest bucket of each channel, because no bucket has 64 KiB.
+  // No bucket reaches 64 KiB, so the trial pulls the largest bucket of each channel.
   for (const uint32_t bucket : {2, 3, 6, 7}) {
     services_[bucket / 4].buckets[bucket] =
         std::string(PartOf(values_, bucket).size() * sizeof(float), 'x');
@@ -762,7 +763,7 @@ TEST(PaceTest, APathThatBecomesAHundredTimesSlowerLosesOneCallAndIsNotSaidToStan
     if (is_done) pace.OnDone(watch.longest_quiet());
   }
   EXPECT_EQ(ended, 1);
-  // No later call may be ended.
+  // The calls after the slow one must all complete.
   for (int call = 0; call < 10; ++call) {
     const absl::Duration quiet =
         absl::Seconds(static_cast<double>(pace.chunk_bytes()) / kBytesPerSecond);

@@ -18,8 +18,8 @@ bool IsInLogOfServer(const grpc::ClientContext& context) {
   return context.GetServerTrailingMetadata().count(wire::kRequestIdKey) > 0;
 }
 
-// Returns the message without its numbers. A repeated refusal may have other numbers, and is
-// recognized by the rest.
+// Returns the status as text without its numbers. Two refusals are the same if these texts are
+// equal.
 std::string WordsOf(const absl::Status& status) {
   std::string words = status.ToString(absl::StatusToStringMode::kWithNoExtraData);
   std::erase_if(words, [](char c) { return absl::ascii_isdigit(c) || c == '.'; });

@@ -23,8 +23,8 @@ namespace lodestar::client {
 // Traces the control calls of one worker. Thread-safe.
 class CallTracer {
  public:
-  // `name` is the worker's name, and `process` the argument of RequestIds. `clock` must outlive the
-  // tracer.
+  // `name` is the worker's name. `process` is a number for this process, with which all its ids
+  // begin. `clock` must outlive the tracer.
   CallTracer(std::string name, uint32_t process, Clock* clock,
              messages::CallLog::Sink sink = logging::LogLine)
       : name_(std::move(name)), ids_(process), log_(clock, std::move(sink)) {}

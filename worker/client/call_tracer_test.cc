@@ -21,8 +21,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// A server with scripted answers. It returns the ids of calls unless it stands for an earlier
-// release.
+// A server with scripted answers. If `gives_back` is false, it does not return the ids of calls,
+// like servers of an earlier release.
 class Server final : public v1::ClusterService::Service {
  public:
   grpc::Status Join(grpc::ServerContext* context, const v1::JoinRequest*, v1::JoinReply*) override {

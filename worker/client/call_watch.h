@@ -38,9 +38,9 @@ struct ServedCall {
 
 class CallWatch {
  public:
-  // `reach` is StillPaths::ReachOf() of the call's path. If it is set, an earlier call on the path
-  // has failed. The watch then asks the server even while chunks go out, until the path is proven
-  // to work.
+  // If an earlier call on the path has failed, `reach` is the number of bytes that it has moved
+  // (see StillPaths::ReachOf()). The watch then asks the server until the path is proven to work,
+  // even while chunks go out.
   CallWatch(absl::Time now, absl::Duration patience, std::optional<uint64_t> reach = std::nullopt)
       : patience_(patience),
         reach_(reach.value_or(0)),
@@ -62,9 +62,9 @@ class CallWatch {
     return Verdict::kAsk;
   }
 
-  // Must be called with the server's answer. A server that holds a push does not read it, so a part
-  // of the sent data may not have arrived. If the server holds a pull, everything that it has sent
-  // must have arrived here.
+  // Must be called with the server's answer. If the server holds a push, the call counts as good:
+  // the server does not read, so sent data may be on the way. If the server holds a pull, the call
+  // counts as good only if everything that the server has sent has arrived here.
   void OnAnswer(absl::Time now, const ServedCall& served) {
     const bool has_reason = served.is_held && (own_.is_push || served.bytes <= own_.received);
     const bool has_moved = served.bytes > served_bytes_;
@@ -73,13 +73,16 @@ class CallWatch {
     if (has_reason || (has_moved && bytes() > reach_)) Prove();
   }
 
-  // Returns true if the path was proven to work since the last TakeProof(). It is proven if the
-  // server holds the call, or if this call has moved more than the failed calls before it. Chunks
-  // that were only sent prove nothing, because they may still be in a buffer of this machine.
+  // Returns true if the path was proven to work since the last TakeProof(). The path is proven if
+  // one of these is true:
+  // - The server holds this call for a reason.
+  // - This call has moved more bytes than the failed calls before it. Sent bytes count once the
+  //   server has received them.
   bool TakeProof() { return std::exchange(has_proof_, false); }
-  // Returns true if this call has proven the path at any time.
+  // Returns true if this call has ever proven that its path works.
   bool has_proved() const { return has_proved_; }
-  // Returns the payload bytes that are known to have reached the other end.
+  // Returns the payload bytes that are known to have arrived: at the server for a push, here for a
+  // pull.
   uint64_t bytes() const { return own_.is_push ? served_bytes_ : own_.received; }
 
   absl::Duration patience() const { return patience_; }
@@ -108,13 +111,15 @@ class CallWatch {
   absl::Duration longest_quiet_;
 };
 
-// Pace chooses, for the calls of one direction of a path, the size of chunks and the time that
+// Pace chooses two things for the calls of one path and direction: the size of chunks, and how long
 // calls may be quiet before they are ended.
 //
-// A chunk counts as moved only when it has arrived whole, so on a slow path a large chunk looks
-// like a standstill. The first calls have small chunks, because their path is not known yet. Calls
-// after one that was ended have small chunks too. If a call with small chunks is ended, later calls
-// may be quiet for twice as long. Each call that completes leads to larger chunks.
+// A chunk counts as moved only when it has arrived whole. So on a slow path a call with large
+// chunks looks as if nothing moved. The rules:
+// - The first calls have small chunks, because the speed of the path is not known yet.
+// - After a call that was ended, calls have small chunks again.
+// - If a call with small chunks is ended, later calls may be quiet for twice as long.
+// - If a call completes and was never quiet for long, later calls have larger chunks.
 class Pace {
  public:
   // Size of small chunks. One takes 2.6 seconds at 50 kbit/s.
@@ -139,7 +144,7 @@ class Pace {
     chunk_bytes_ = SmallChunkBytes();
   }
   void OnDone(absl::Duration longest_quiet) {
-    // A chunk of twice the size takes twice as long, and nothing counts as moved in that time.
+    // Larger chunks make a call quiet for longer, so the patience grows with them.
     int times_larger = 1;
     if (chunk_bytes_ < largest_chunk_bytes_) {
       if (longest_quiet <= least_patience_ / 2) times_larger = 2;
@@ -169,8 +174,8 @@ class Pace {
 class StillPaths {
  public:
   // Must be called when a call on the path has failed. The call had moved `bytes`, and nothing has
-  // moved since `since`. If not `is_sure`, the path may only be slow, because the call had large
-  // chunks or had made progress before. First() ignores paths whose failures were all unsure.
+  // moved since `since`. `is_sure` is false if the path may only be slow: the call had large
+  // chunks, or had made progress before. First() ignores paths without a sure failure.
   void OnStill(int path, absl::Time since, uint64_t bytes, bool is_sure = true) {
     Still& still = still_.try_emplace(path, Still{since}).first->second;
     still.reach = std::max(still.reach, bytes);
@@ -179,7 +184,7 @@ class StillPaths {
   void OnProof(int path) { still_.erase(path); }
 
   // Returns the largest number of bytes that a failed call on the path has moved. nullopt means
-  // that no call failed.
+  // that the path does not stand still.
   std::optional<uint64_t> ReachOf(int path) const {
     const auto found = still_.find(path);
     if (found == still_.end()) return std::nullopt;

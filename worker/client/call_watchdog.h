@@ -41,24 +41,24 @@ class CallWatchdog {
   // Returns the channel that a stream uses at present.
   using ChannelOf = std::function<std::shared_ptr<grpc::Channel>(int stream)>;
   // Called when a call of this stream stands still. It must make later calls use another
-  // connection. The function that it returns ends the old connection, and is called after the calls
-  // have got their error.
+  // connection, and return a function that ends the old connection. That function is called after
+  // WatchedCall::End() of the calls.
   using OnStandstill = std::function<std::function<void()>(int stream)>;
 
-  // `patience` is the shortest time that calls may be quiet. `chunk_bytes` is the largest chunk
-  // size.
+  // Calls may always be quiet for `patience`, or longer on a slow path. `chunk_bytes` is the
+  // largest chunk size.
   CallWatchdog(absl::Duration patience, size_t chunk_bytes, ChannelOf channel_of,
                OnStandstill on_standstill);
   ~CallWatchdog();
 
-  // Returns a number for a call's metadata that no other call has.
+  // Returns a number that identifies a new call. The caller sends it in the call's metadata.
   uint64_t NewNumber() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the chunk size for the next call.
   size_t ChunkBytes(int stream, bool is_push) ABSL_LOCKS_EXCLUDED(mutex_);
   // Watches the call until it is destroyed or Forget() is called.
   void Watch(uint64_t number, int stream, const std::shared_ptr<WatchedCall>& call)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Must be called when the call is over. `status` is the call's own status.
+  // Must be called when the call is over. `status` is the status with which the call has ended.
   void Forget(uint64_t number, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the stream that has stood still for longest, and for how long. nullopt means that no
   // stream stands still.

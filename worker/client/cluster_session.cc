@@ -42,9 +42,10 @@ constexpr int kMaxHops = 3;
 constexpr int kFarewells = 3;
 // Maximum timeout of a call on a slow path.
 constexpr absl::Duration kLongestTimeout = absl::Minutes(1);
-// Limits of the time that NextGrant() waits for the answer to AskAhead(), once the servers have
-// acknowledged the contribution. The coordinator grants when the last server has acknowledged. If
-// the grant comes later, the coordinator waits for other workers or for the report of a server.
+// Limits of the time that NextGrant() waits for the answer to AskAhead() after the servers have
+// acknowledged the contribution. The coordinator usually grants at the last acknowledgement. If it
+// does not, it waits for other workers or for a server's report, and NextGrant() sends its own
+// request.
 constexpr absl::Duration kLeastPatienceAhead = absl::Milliseconds(50);
 constexpr absl::Duration kMostPatienceAhead = absl::Seconds(1);
 
@@ -86,9 +87,12 @@ class ClusterSession final : public CoordinatorLink {
   void Connect() ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes later calls go to `coordinator`. Ends a call to another coordinator that is in progress.
   void GoTo(const std::string& coordinator) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Repeats `attempt` until the coordinator has answered. Tries the server that is connected, the
-  // coordinator that a server refers to, and the addresses of the list. Returns the coordinator's
-  // answer. If there was none, returns an error with the results of all addresses.
+  // Repeats `attempt` until the coordinator has answered. Tries these addresses in order:
+  // - coordinator_, the present one;
+  // - the coordinator's address that a server returns;
+  // - the addresses of the user's list.
+  // Returns the coordinator's answer. If there is none, returns an error with the results of all
+  // addresses.
   absl::Status Seek(const std::function<absl::Status()>& attempt);
   void OpenChannelLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Opens another channel, and ends the call that is in progress.
@@ -110,15 +114,16 @@ class ClusterSession final : public CoordinatorLink {
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(absl::string_view name, Method method, const Request& request,
                     absl::Duration timeout, Reply* reply, std::optional<Round> round = {});
-  // If the coordinator has only guessed its own address, replaces the address of shard 0 by the
-  // address at which the coordinator has answered. `Reply` is RegisterReply or HeartbeatReply.
+  // If the coordinator does not know an address at which every worker can reach it, replaces the
+  // address of shard 0 by the address of this session's calls. `Reply` is RegisterReply or
+  // HeartbeatReply.
   template <typename Reply>
   void KeepDialledAddress(Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!reply.keeps_dialled_address() || reply.servers().empty()) return;
     reply.mutable_servers(0)->set_address(coordinator_);
   }
   v1::GrantRequest GrantRequestOf(const std::optional<messages::RoundReport>& report) const;
-  // Waits a short time for the grant that AskAhead() has asked for with the report of this round.
+  // Waits a short time for the answer to AskAhead(), if its report was about `round`.
   absl::StatusOr<messages::Grant> AwaitAhead(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
   // Replaces ahead_ by `ahead`, and ends the call of the old one. Null means no new call.
   void SetAhead(std::shared_ptr<GrantAhead> ahead) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -131,9 +136,9 @@ class ClusterSession final : public CoordinatorLink {
   // names the coordinator.
   absl::Status Outcome(const grpc::Status& status, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns `answer`, the result of FromProto() for an answer to `call`. If it is an error, the
-  // message was damaged or comes from another release. Then the next attempt uses a new connection,
-  // which shows which of the two it was.
+  // Returns `answer`, the result of FromProto() for the reply to `call`. If it is an error, the
+  // reply was damaged or comes from another release. So the next attempt uses a new connection. If
+  // the error comes again, it was not the connection.
   template <typename T>
   absl::StatusOr<T> Understood(absl::string_view call, absl::StatusOr<T> answer)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -167,8 +172,7 @@ class ClusterSession final : public CoordinatorLink {
 
   const ClusterSessionConfig config_;
   CallTracer tracer_;
-  // Used only by the thread that calls Seek(). Register() calls Seek() only while no heartbeats
-  // run.
+  // Used only by the thread that calls Seek(). While heartbeats run, that is their thread.
   net::AddressList addresses_;
   std::optional<messages::WorkerLife> life_;
   // The secret of the present life. Empty before the first life, and if the coordinator uses no
@@ -202,8 +206,7 @@ std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
 }
 
 // If the channel has no connection, replaces it by a new channel, which tries to connect at once.
-// The old channel would also try again, but handles results only during calls, or every 5 s. It
-// would find a restarted server only after 10 s.
+// The old channel would find a restarted server only after some 10 s.
 void ClusterSession::Connect() {
   absl::MutexLock lock(&mutex_);
   const bool is_suspect = std::exchange(is_suspect_, false);

@@ -53,7 +53,7 @@ struct SocketTaker : grpc_socket_mutator {
 
 std::shared_ptr<ConnectionSocket> ConnectionSocket::Of(grpc::ChannelArguments& arguments) {
   auto socket = std::make_shared<ConnectionSocket>();
-  // The arguments own it.
+  // `arguments` owns the SocketTaker.
   arguments.SetSocketMutator(new SocketTaker(socket));
   return socket;
 }
@@ -73,7 +73,8 @@ std::optional<SocketCounts> ConnectionSocket::Counts() {
   if (descriptor_ < 0 || getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
     return std::nullopt;
   }
-  // Older kernels fill in fewer fields. Without a round trip the socket was never connected.
+  // Older kernels fill in fewer fields. If no round trip was measured, the socket was never
+  // connected.
   const size_t needed = offsetof(tcp_info, tcpi_busy_time) + sizeof(info.tcpi_busy_time);
   if (size < needed || info.tcpi_min_rtt == 0 || info.tcpi_min_rtt == UINT32_MAX) {
     return std::nullopt;

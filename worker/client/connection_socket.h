@@ -25,7 +25,7 @@ struct SocketCounts {
   absl::Duration round_trip;  // The shortest recent round trip.
 };
 
-// Owns a second descriptor of the socket. Thread-safe.
+// Owns a duplicate of the socket's descriptor. Thread-safe.
 class ConnectionSocket {
  public:
   // Makes a ConnectionSocket for the channel that will be created with these arguments. Use the

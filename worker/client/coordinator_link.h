@@ -26,18 +26,18 @@ class CoordinatorLink {
     // True if the link also makes a StayConnected call. Servers then notice the end of this
     // process, and may end its life before the lease runs out.
     bool stays_connected = true;
-    // Returns what the worker reports with each heartbeat. The link adds the life.
+    // Returns what the worker reports with each heartbeat. The link sets the life in it.
     std::function<messages::HeartbeatCall()> activity;
     // Called after each heartbeat with the reason why the cluster waits. An empty text means that
     // it does not wait.
     std::function<void(const std::string& reason)> on_waiting = [](const std::string&) {};
-    // Called after each heartbeat whose answer has the living workers.
+    // Called after each heartbeat whose answer lists the living workers.
     std::function<void(const messages::LiveWorkers&)> on_live_workers =
         [](const messages::LiveWorkers&) {};
     // Called after each heartbeat that got no answer, with the error. The link continues to send
     // heartbeats.
     std::function<void(const absl::Status&)> on_unanswered = [](const absl::Status&) {};
-    // Called if the answer to a heartbeat has newer server addresses than `activity` has reported.
+    // Called if the answer to a heartbeat has server addresses that this worker does not have yet.
     std::function<void(const messages::ServerAddresses&)> on_moved =
         [](const messages::ServerAddresses&) {};
     // Called once if the coordinator refuses this life (Aborted) or this worker (PermissionDenied).
@@ -46,9 +46,9 @@ class CoordinatorLink {
 
   virtual ~CoordinatorLink() = default;
 
-  // Tries to begin a life. `offered` has the tensors of a program that brings its own model. Not
-  // set means that the worker uses the job's model. Errors: see proto/cluster_service.proto;
-  // Unavailable if no server answers.
+  // Tries to begin a life. If the worker's program has its own model, `offered` has the tensors of
+  // that model. Otherwise it is not set, and the worker uses the job's model. Errors: see
+  // proto/cluster_service.proto; Unavailable if no server answers.
   virtual absl::StatusOr<messages::Registration> Register(
       const std::optional<messages::OfferedLayout>& offered,
       const messages::ProcessHistory& process) = 0;
@@ -62,9 +62,9 @@ class CoordinatorLink {
   // the end of that life.
   virtual void AskAhead(const messages::RoundReport& report) = 0;
   // Blocks until there is a grant, or until the coordinator says what it waits for (kWait).
-  // `leaving` means that the worker wants no new work any more. In this case the method returns at
-  // once, with kDone or with a grant that this worker has already. Errors: Aborted if this life is
-  // over and the worker must register again; Cancelled after Cancel().
+  // `leaving` means that the worker wants no new work. In this case the method returns at once:
+  // with a grant that the coordinator has already given to this worker, or else with kDone. Errors:
+  // Aborted if this life is over and the worker must register again; Cancelled after Cancel().
   virtual absl::StatusOr<messages::Grant> NextGrant(
       const std::optional<messages::RoundReport>& report, bool leaving) = 0;
   // Tries to tell the coordinator that this worker leaves. Always returns within its own timeout.

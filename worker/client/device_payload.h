@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Interfaces for payloads in a device's memory. With them the device, instead of the processor,
-// copies directly to and from the memory that a transport shares with a server.
+// Interfaces for payloads in a device's memory. A transport shares memory with a server, and the
+// device copies payloads to and from that memory. The processor does not copy them.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,9 @@ class PayloadSink {
  public:
   virtual ~PayloadSink() = default;
   // Copies `source` to the bytes from `begin` on. Calls `meanwhile` while the copy runs. `source`
-  // must be in registered memory of the HostMemoryRegistry, or be the same range of the host's copy
-  // of the vector.
+  // must be one of these:
+  // - a part of registered memory of the HostMemoryRegistry;
+  // - the same bytes in the host's copy of this vector.
   virtual absl::Status CopyIn(int64_t begin, absl::Span<const std::byte> source,
                               absl::FunctionRef<void()> meanwhile) = 0;
 };

@@ -25,9 +25,9 @@ bool HasRound(const v1::Grant& grant);
 
 class GrantAhead {
  public:
-  // Asks at once, on a thread of its own. Asks again if the answer is kWait. `request` must have a
-  // report. For `life_secret` see RegisterReply. Empty means that servers use no secrets. `timeout`
-  // is the timeout of one request. `tracer` must outlive the object.
+  // Sends the request at once, on a thread of its own, and repeats it while the answer is kWait.
+  // `request` must have a report. `life_secret` is that of RegisterReply; empty means that servers
+  // use no secrets. `timeout` is for one request. `tracer` must outlive the object.
   GrantAhead(std::shared_ptr<v1::ClusterService::Stub> stub, v1::GrantRequest request,
              std::string life_secret, absl::Duration timeout, CallTracer* tracer);
   // Cancels the request.

@@ -21,9 +21,9 @@ class PathMeter {
   // an acknowledgement, so they do not show the speed of the path.
   static constexpr uint64_t kLeastBytes = 65536;
 
-  // Adds a push whose bytes are all acknowledged. `bytes` is the number of bytes on the wire.
-  // `sending` is the time during which some bytes were not acknowledged. It includes one
-  // `round_trip`, the time that the last acknowledgement takes.
+  // Adds a push. All its bytes must be acknowledged. `bytes` is the number of bytes on the wire.
+  // `sending` is the time during which some bytes were not acknowledged. The meter subtracts
+  // `round_trip` from it, because the last acknowledgement takes that long.
   void OnSent(uint64_t bytes, absl::Duration sending, absl::Duration round_trip)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Adds one pull. `bytes` is the payload after the first chunk, and `took` the time from the first

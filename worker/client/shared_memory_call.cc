@@ -39,8 +39,8 @@ void SharedMemoryCall::Begin() {
   if (!settings_.life_secret.empty())
     context_.AddMetadata(wire::kLifeSecretKey, settings_.life_secret);
   stub_->async()->ShareMemory(&context_, this);
-  // Writes start outside of gRPC's callbacks, so the hold keeps the call alive until
-  // OnReadDone(false).
+  // AddHold() keeps the call alive until OnReadDone(false), because writes start outside of gRPC's
+  // callbacks.
   AddHold();
   absl::MutexLock lock(&mutex_);
   const storage::SharedRegion::Handle& handle = region_.handle();

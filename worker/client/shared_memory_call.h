@@ -38,16 +38,16 @@ class SharedMemoryCall final
     std::string life_secret;  // See Registration.
     size_t block_bytes = 0;
     int blocks = 0;  // Number of blocks per direction.
-    // True if another process may continue this life.
+    // True if another process may continue this life after this process has ended.
     bool outlives_process = false;
     // Called once, on a gRPC thread: with OK when the server has accepted the region, otherwise
     // with the reason why it has not. May be null.
     std::function<void(const absl::Status&)> on_settled;
-    // Registers the region while it is shared. Null means that no device copies there. The registry
-    // must outlive the call.
+    // Registry for the region while the memory is shared. Null means that no device copies to or
+    // from the region. The registry must outlive the call.
     HostMemoryRegistry* registry = nullptr;
-    // Called after on_settled(OK) if there is a registry: with OK, or with the reason why the
-    // device does not copy there. May be null.
+    // Called after on_settled(OK) if there is a registry. The status is OK, or the reason why the
+    // device cannot use the region. May be null.
     std::function<void(const absl::Status&)> on_registered;
   };
 
@@ -71,14 +71,17 @@ class SharedMemoryCall final
   // is open.
   bool is_registered() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Takes a block for stream `owner`. The stream must fill and push the block, or else the block is
-  // lost. kWait means that `retry` is called, without a lock held, when a block may be free. Only a
-  // stream that has pushed blocks is told to wait. Other streams get kNone, because one stream may
-  // hold all blocks until another stream makes progress.
+  // Takes a free block for stream `owner` and sets `block`. The stream must fill and push the
+  // block, or else the block is lost. If no block is free, the answer is one of these:
+  // - kWait, if the server has not freed all blocks of this stream. `retry` is called, without a
+  //   lock held, when a block may be free.
+  // - kNone, if this stream has no block. It must not wait, because another stream may keep all
+  //   blocks.
+  // kNone is also the answer once the call has ended.
   Answer TakeBlock(const void* owner, Block& block, std::function<void()> retry)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tells the server that a pulled chunk has been copied, so that its block is free again. Errors:
-  // DataLoss if the server was not allowed to write there.
+  // Tells the server that the pulled chunk at `offset` has been copied, so that the server may use
+  // its block again. Errors: DataLoss if `offset` is no block for pulls.
   absl::Status MarkRead(uint64_t offset) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Makes the call end soon. Thread-safe.

@@ -38,7 +38,8 @@ class SharedMemoryLink {
   void Prepare() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the open call. Null means that payloads go through the connection.
   std::shared_ptr<SharedMemoryCall> Current() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Uses this channel from now on. The server may now be on another machine.
+  // Uses this channel from now on. The next Prepare() asks the server again, even if it has
+  // refused, because the channel may lead to another machine.
   void UseChannel(const std::shared_ptr<grpc::Channel>& channel) ABSL_LOCKS_EXCLUDED(mutex_);
   // Must be called when a stream that used `call` broke. Later streams do not use the region of
   // `call`.

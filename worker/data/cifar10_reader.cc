@@ -57,7 +57,8 @@ absl::StatusOr<ImageFile> OpenBatch(const std::string& folder, const std::string
   return file;
 }
 
-// Returns the names of files that are named like batches but are not read.
+// Returns the names of files that are named like batches for training but have other numbers than 1
+// to 5.
 std::vector<std::string> OtherBatches(const std::string& folder) {
   std::vector<std::string> names;
   // If the folder cannot be listed, it counts as a folder without such files.

@@ -15,8 +15,8 @@ constexpr int kLanes = 4;
 // made odd, because multiplying by an odd number is a bijection of 64-bit words.
 constexpr uint64_t kMultipliers[kLanes] = {0x6a09e667f3bcc909u, 0xbb67ae8584caa73bu,
                                            0x3c6ef372fe94f82bu, 0xa54ff53a5f1d36f1u};
-// A product carries a difference to higher bits only. With two products and a rotation between
-// them, no change of a bit can be undone by a change of one bit in the next word.
+// Multiplication carries a changed bit only to higher bits. So each word is multiplied twice, with
+// a rotation between. Then a change of one bit cannot be undone by one bit of the next word.
 constexpr uint64_t kWordMultiplier = 0x9e3779b97f4a7c15u;
 
 uint64_t RotateLeft(uint64_t x, int bits) { return (x << bits) | (x >> (64 - bits)); }
@@ -42,8 +42,8 @@ ContentHash::Pieces::Pieces() {
 }
 
 void ContentHash::Pieces::Add(absl::Span<const uint8_t> piece) {
-  // Four independent chains keep the multiplier busy, and every step is a bijection of its lane.
-  // The lanes are copied to a local variable, so that they stay in registers.
+  // Four lanes are independent, so the processor can multiply them at the same time. A local copy
+  // of the lanes stays in registers.
   std::array<uint64_t, kLanes> lanes = lanes_;
   constexpr size_t kStride = kLanes * sizeof(uint64_t);
   for (size_t at = 0; at < piece.size(); at += kStride) {

@@ -22,9 +22,11 @@ struct CorpusFile {
 
 struct CorpusListing {
   std::vector<CorpusFile> files;
-  // Relative paths of files and folders that are not data: those for which IsSideEntry() is true,
-  // folders of runs and checkpoints, and a run's own files in the folder of the data. Entries
-  // within these folders are not listed.
+  // Relative paths of files and folders that are not data:
+  // - those for which IsSideEntry() is true;
+  // - folders of runs and of checkpoints;
+  // - a run's own files, if the data lies in the folder of a run.
+  // For a folder, only its own path is listed.
   std::vector<std::string> side_entries;
 };
 

@@ -89,7 +89,7 @@ TEST(CorpusFilesTest, LeavesOutHiddenBackupAndPartialEntries) {
   for (const char* name : {"a.txt", "b/c.txt", "part.1", "tmp"}) folder.Write(name, "text");
   EXPECT_THAT(RelativePaths(folder.root()), ElementsAre("a.txt", "b/c.txt", "part.1", "tmp"));
   EXPECT_EQ(ListCorpusFiles(folder.root())->side_entries.size(), side.size() + 2);
-  // A side entry that the user names is read.
+  // IsSideEntry() is true for these names, but a path that the user gives is always read.
   EXPECT_THAT(RelativePaths(folder.Path(".ipynb_checkpoints")), ElementsAre("a-checkpoint.txt"));
   EXPECT_THAT(RelativePaths(folder.Path("a.txt~")), ElementsAre("a.txt~"));
 }
@@ -104,7 +104,7 @@ TEST(CorpusFilesTest, LeavesOutWhatServersHaveWritten) {
   folder.Write("copy/shard-00000-of-00001.safetensors", "weights");
   EXPECT_THAT(RelativePaths(folder.root()), ElementsAre("a.txt", "other/LOCK"));
   EXPECT_THAT(ListCorpusFiles(folder.root())->side_entries, ElementsAre("copy", "run"));
-  // In this case the data lies in the folder of a run.
+  // Here the data lies in the folder of a run.
   folder.Write("run/history.sqlite-wal", "rounds");
   folder.Write("run/journal/coordinator/1.journal", "records");
   EXPECT_THAT(RelativePaths(folder.Path("run")), ElementsAre("b.txt"));

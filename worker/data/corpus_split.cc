@@ -33,8 +33,8 @@ std::vector<std::string> WordsOf(absl::string_view name) {
   return words;
 }
 
-// The part that a weak name gives to a file. Weak names, such as "dev", count only if the corpus
-// also has files for training.
+// The part that a path gives to a file if weak names count, too. Weak names, such as "dev", count
+// only if the corpus also has files for training.
 struct WeakName {
   FilePart part = FilePart::kCut;
   // If names of held-out data have different ranks, only files of the lowest rank are held out.
@@ -49,9 +49,11 @@ WeakName WeakNameOfWord(absl::string_view word) {
   return {PartOfWord(word)};
 }
 
-// Returns the part that the words of a path give. Looks at all words of the file's name, then at
-// the first and the last word of each folder's name, from the nearest folder on. The first word
-// that means a part decides. For example, "validation-shuffled/1.txt" is held out.
+// Returns the part that the path gives, weak names included. The first of these words that names a
+// part decides:
+// - all words of the file's name;
+// - the first and the last word of each folder's name, from the nearest folder on.
+// For example, "validation-shuffled/1.txt" is held out.
 WeakName WeakNameOf(absl::string_view relative_path) {
   std::vector<absl::string_view> names = absl::StrSplit(relative_path, '/');
   std::vector<std::string> words = WordsOf(names.back());

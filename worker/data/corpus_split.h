@@ -38,9 +38,9 @@ bool IsDocumentation(absl::string_view relative_path);
 
 enum class NameRule : uint8_t {
   kEachByItself,
-  // Names count only if at least one file is named for training and every other file also names a
-  // part. Documentation is ignored. In a source tree, a file that is called a test is text like any
-  // other.
+  // For text, in which any word may be part of a file's name. Names decide only if both are true:
+  // - At least one name says that its file is for training.
+  // - The names of all files, except documentation, give a part.
   kAllOrNone,
 };
 
@@ -55,12 +55,15 @@ struct NameSplit {
   std::optional<Ignored> ignored = std::nullopt;
 };
 
-// Returns the parts of the files with these relative paths. If there are files for training, more
-// names count: "dev", "heldout" and "eval" in the name of a file, and the first or last word of a
-// folder's name ("validation-shuffled"). Of val, dev, heldout and eval the first one that occurs is
-// held out, and the others are left out, as test sets are. If any file is held out, all others are
-// for training as a whole. `has_other_heldout` means that held-out data is elsewhere. Files that
-// would be held out are then left out. In a corpus of one file names do not count.
+// Returns the parts of the files with these relative paths, by their names:
+// - If there are files for training, weak names count too: "dev", "heldout", "eval", and the first
+//   or last word of a folder's name ("validation-shuffled").
+// - Of val, dev, heldout and eval, the first one that occurs is held out. Files with the others are
+//   left out, like test sets.
+// - If any file is held out, all files without a held-out or test name are for training as a whole.
+// - If `has_other_heldout`, files that would be held out are left out, because held-out data is
+//   elsewhere.
+// - If the corpus has only one file, its name does not count.
 NameSplit SplitByNames(const std::vector<absl::string_view>& relative_paths, NameRule rule,
                        bool has_other_heldout);
 

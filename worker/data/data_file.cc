@@ -25,8 +25,8 @@
 namespace lodestar::data {
 namespace {
 
-// Size of the pieces in which files are checked and hashed. A piece fits into the second-level
-// cache, so that only the first of these passes reads memory.
+// Size of the pieces in which files are checked and then hashed. A piece fits into the second-level
+// cache. So hashing does not read it from memory a second time.
 constexpr int64_t kScanBytes = int64_t{1} << 18;
 // 15 is the largest window of zlib. Adding 16 asks zlib for gzip, with header and checksum.
 constexpr int kGzipWindowBits = 15 + 16;
@@ -50,7 +50,8 @@ class GzipReader {
   GzipReader(const GzipReader&) = delete;
   GzipReader& operator=(const GzipReader&) = delete;
 
-  // Appends at most kInflateStepBytes to *output. Sets *is_done after the last member of the file.
+  // Appends at most kInflateStepBytes to *output. Sets *is_done at the end of the file. A gzip file
+  // may have several members, one after the other.
   absl::Status Step(std::vector<uint8_t>* output, bool* is_done) {
     if (!is_open_)
       return absl::ResourceExhaustedError("there is not enough memory for decompression");

@@ -36,13 +36,14 @@ class DataFile {
   // FailedPrecondition (a pointer of Git LFS). All name the file.
   static absl::StatusOr<std::shared_ptr<const DataFile>> Open(
       const std::string& path, Descriptor descriptor = Descriptor::kKept);
-  // Returns the size of the inflated file, as its first bytes say. If the file is shorter than
-  // `header_bytes`, `start` is shorter too.
+  // A callback that returns the size of the inflated file. `start` has the first `header_bytes` of
+  // the file, or all of it if it is shorter.
   using Announcement = absl::FunctionRef<absl::StatusOr<int64_t>(absl::Span<const uint8_t> start)>;
-  // Reads gzip: first `header_bytes`, then as many bytes as `announce` returns. Errors: those of
-  // Open(), Read() and `announce`; InvalidArgument naming the problem, if the file is not gzip
-  // data, is damaged (with the offset in the compressed file), or is larger than announced or than
-  // kMaxInflatedBytes.
+  // Opens a gzip file and inflates it into memory. Calls `announce` once the header is inflated.
+  // Errors:
+  // - those of Open(), Read() and `announce`;
+  // - InvalidArgument naming the problem, if the file is not gzip data, is damaged, or inflates to
+  //   more bytes than announced or than kMaxInflatedBytes.
   static absl::StatusOr<std::shared_ptr<const DataFile>> Inflate(const std::string& path,
                                                                  int64_t header_bytes,
                                                                  Announcement announce);
@@ -57,9 +58,10 @@ class DataFile {
   bool IsSameAs(const DataFile& other) const;
 
   // Fills `out` with the bytes from `offset` on. Requires: they are within num_bytes(). Errors:
-  // FailedPrecondition with sizes and times, if the file was cut short or written to since Open(),
-  // or ends before its size; FailedPrecondition if the file was replaced, unless the descriptor is
-  // kept; those of the disk.
+  // - FailedPrecondition if the size or the time of the last change is not that of Open();
+  // - FailedPrecondition if the file was replaced, unless the descriptor is kept;
+  // - FailedPrecondition if the file ends before num_bytes();
+  // - those of the disk.
   absl::Status Read(int64_t offset, absl::Span<uint8_t> out) const;
 
  private:

@@ -24,9 +24,9 @@ struct SampleRef {
 // filled.
 struct HostBatch {
   int64_t num_samples = 0;
-  // Place of the first training sample in the order of all samples of the job. The other samples of
-  // the batch follow it. Random masks depend on this place, so a sample has the same mask on every
-  // worker.
+  // Index of the first training sample in the order of all samples of the job. The other samples of
+  // the batch have the next indices. Random masks depend on this index, so a sample gets the same
+  // mask on every worker.
   int64_t first_position = 0;
   std::vector<int32_t> tokens;  // [num_samples, context]
   std::vector<float> features;  // [num_samples, channels, height, width], from 0 to 1.
@@ -35,8 +35,8 @@ struct HostBatch {
   // Numbers of the samples, for a model that reads the samples itself. The epoch of held-out
   // samples is 0.
   std::vector<SampleRef> samples = {};
-  // Number of predictions of the whole batch, if this batch is only a part of it. The gradient is
-  // the mean over this number. 0 means that this batch is the whole batch.
+  // The gradient is divided by this number of predictions. Set if this batch is only a part of a
+  // larger batch, which has this many predictions. 0 means the number of targets in this batch.
   int64_t mean_over = 0;
 
   int64_t MeanOver() const {

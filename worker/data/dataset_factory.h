@@ -30,15 +30,19 @@ struct DataSource {
 // Returns the number of bytes that MakeDataset() reads.
 int64_t NumBytesOf(const DataSource& source);
 
-// Finds the data, opens every file, and checks what needs no model: rights, format, headers, sizes.
-// Errors: InvalidArgument, NotFound or PermissionDenied naming the file, the offset, what was
-// expected, and the flag that decides.
+// Finds the data, opens every file, and checks what needs no model: access rights, format, headers,
+// sizes. Errors: InvalidArgument, NotFound or PermissionDenied naming the file, the offset, what
+// was expected, and the flag to change.
 absl::StatusOr<DataSource> OpenData(const DataConfig& config);
 
-// Makes the data set and checks the rest: labels, tokens against the model's vocabulary, the
-// context, and image sizes against the model's input. `seed` shifts the windows of text in each
-// epoch. Reads every byte, and asks `stop_requested` from time to time. Errors: those of
-// OpenData(); Cancelled if a stop is requested.
+// Makes the data set. Reads every byte, and calls `stop_requested` from time to time. Checks what
+// needs the model:
+// - labels;
+// - tokens against the model's vocabulary;
+// - the context;
+// - image sizes against the model's input.
+// `seed` shifts the windows of text in each epoch. Errors: those of OpenData(); Cancelled if a stop
+// is requested.
 absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(const DataSource& source,
                                                      const params::ModelSpec& model, uint64_t seed,
                                                      StopRequested stop_requested = NeverStopped);

@@ -31,14 +31,15 @@ constexpr int64_t kProbeBytes = int64_t{1} << 16;
 constexpr size_t kMostNamed = 3;  // Maximum number of files in a message.
 
 // Paths of the files, sorted by kind of content. `strange` has the files that are neither text nor
-// tokens, each with the reason.
+// tokens, each with what it is.
 struct Census {
   std::vector<std::string> text;
   std::vector<std::string> tokens;
   std::vector<std::string> strange;
-  // True if some strange files are single IDX files.
+  // True if `strange` has IDX files. A data set of the IDX format is a folder, so one IDX file is
+  // only a part.
   bool has_parts_of_idx = false;
-  // True if some strange files are of a known kind, such as PNG images.
+  // True if the format of a file in `strange` was recognized, such as PNG.
   bool has_known_kind = false;
 };
 
@@ -90,7 +91,8 @@ std::string Named(const std::vector<std::string>& files) {
       named < files.size() ? absl::StrCat(" and ", files.size() - named, " more") : "");
 }
 
-// Checks that no folder below `path` holds images. The error says to give that folder.
+// Checks that no folder below `path` holds a data set of images. The error tells the user to set
+// --data to that folder.
 absl::Status CheckNoImagesBelow(const std::string& path, const std::vector<CorpusFile>& files) {
   std::set<std::string> folders;
   for (const CorpusFile& file : files) folders.insert(file.path.substr(0, file.path.rfind('/')));

@@ -19,13 +19,17 @@ absl::string_view DataFormatName(DataFormat format);
 // the allowed names. The caller handles "auto".
 absl::StatusOr<DataFormat> ParseDataFormat(absl::string_view name);
 
-// Returns the format of the data at `path`. A folder with file names of IDX or CIFAR-10 has that
-// format. Otherwise every file that is not empty is looked at. A file holds tokens if it has a
-// header of tokens. A file also holds tokens if its name ends in .bin, .npy or .ds and it has zero
-// bytes: tokens of 2 or 4 bytes have zero bytes, and text has none. A file is text if it looks like
-// text at three places. Errors: those of ListCorpusFiles() and DataFile; InvalidArgument naming the
-// files and the flag that decides, if files are neither text nor tokens, or if both are in one
-// folder; InvalidArgument naming the folder, if a folder below `path` holds images.
+// Returns the format of the data at `path`:
+// - A folder with file names of IDX or CIFAR-10 has that format.
+// - A file holds tokens if it has a header of tokens.
+// - A file also holds tokens if its name ends in .bin, .npy or .ds and it has zero bytes. Text has
+//   none.
+// - A file is text if its start, middle and end look like text.
+// Ignores empty files. Errors:
+// - those of ListCorpusFiles() and DataFile;
+// - InvalidArgument naming the files and the flag to set, if files are neither text nor tokens, or
+//   both are in one folder;
+// - InvalidArgument naming the folder, if a folder below `path` holds images.
 absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path);
 
 }  // namespace lodestar::data

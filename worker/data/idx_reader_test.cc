@@ -127,8 +127,8 @@ TEST(IdxReaderTest, CompressedFilesAreTheSameData) {
   EXPECT_NE((*a)->fingerprint(), (*c)->fingerprint());
 }
 
-// Tests compressed files that inflate to megabytes of zeros after a header of two images, or after
-// a wrong header.
+// The header says two images, or is wrong, and then megabytes of zeros follow in the compressed
+// file.
 TEST(IdxReaderTest, InflatesNoMoreThanTheHeaderTells) {
   for (const uint32_t magic : {0x803u, 0u}) {
     TestFolder folder;

@@ -8,8 +8,8 @@ namespace lodestar::data {
 namespace {
 
 // Number of steps of the Feistel network. Four steps already give a permutation that simple
-// statistics cannot tell from a random one (Luby and Rackoff 1988). Two more steps cost a few
-// nanoseconds. They are needed for tiny data sets, where a half has few bits.
+// statistics cannot tell from a random one (Luby and Rackoff 1988). Tiny data sets need two more
+// steps, which cost a few nanoseconds.
 constexpr int kFeistelSteps = 6;
 
 // The finaliser of SplitMix64 (Steele, Lea, Flood 2014). It is a bijection of 64-bit words in which
@@ -21,7 +21,8 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Returns the smallest w >= 1 with 4^w >= n. The network permutes [0, 4^w), in halves of w bits.
+// Returns the smallest w >= 1 with 4^w >= n. The network permutes numbers of 2w bits. It cuts each
+// number into two halves of w bits.
 int HalfWidthBits(uint64_t n) {
   int half_bits = 1;
   while (half_bits < 31 && (uint64_t{1} << (2 * half_bits)) < n) ++half_bits;

@@ -50,8 +50,8 @@ TEST(TextReaderTest, HoldsOutTheLastTenthOfEveryFile) {
   folder.Write("empty", "");
   auto dataset = OpenOrDie(folder.root());
   ASSERT_NE(dataset, nullptr);
-  // The training data is 99 a, 90 b and 9 c. The held-out data is 10 a and 10 B, so its windows
-  // begin at bytes 0 and 8 of 20.
+  // For training: 99 bytes of `a`, 90 of `b` and 9 of `c`. Held out: 10 bytes of `a` and 10 of `b`.
+  // The two held-out windows begin at bytes 0 and 8 of these 20.
   EXPECT_EQ(dataset->num_train_samples(), (99 + 90 + 9) / kContext - 1);
   ASSERT_EQ(dataset->num_heldout_samples(), (20 - 1) / kContext);
   HostBatch batch;
@@ -207,8 +207,8 @@ TEST(TextReaderTest, CopiesOfWholeHeldOutFilesAreNotTrainedOn) {
   }
 }
 
-// If whole files were held out, all others would be copies of them, and no training data would be
-// left. With a tenth of every file, copies of one document hold out the same tenth.
+// All files are equal. If whole files were held out, all other files would be removed as their
+// copies, and no training data would be left. So the last tenth of every file is held out.
 TEST(TextReaderTest, KeepsTenthsWhereAllFilesAreCopies) {
   TestFolder folder;
   for (int i = 0; i < 40; ++i) folder.Write(absl::StrCat("d/", i), "one document, many times");

@@ -45,7 +45,7 @@ absl::Status EmptyFile(const CorpusFile& file) {
       file.path, " has 0 bytes; copy or make it again, or remove it if it should be ", "empty"));
 }
 
-// Numbers of files that are left out and that the log does not name individually.
+// Files that are left out. The log has only their numbers.
 struct LeftOutCounts {
   size_t num_empty = 0;
   size_t num_side_entries = 0;
@@ -126,8 +126,8 @@ bool IsAmong(const CorpusFile& file, const std::vector<CorpusFile>& files) {
   });
 }
 
-// Adds the files for training and the held-out files, as the names say. Returns the files that the
-// names exclude. Counts other empty files in `counts`.
+// Adds the files for training and the held-out files to *corpus, by their names. Returns the files
+// that the names exclude. Adds the number of other empty files to *counts.
 absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& rule,
                                    const std::vector<CorpusFile>& files, LeftOutCounts* counts,
                                    TokenCorpus* corpus) {
@@ -142,8 +142,8 @@ absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& r
                      "held out only if every file has a name such as train, val, dev or test. ",
                      names[split.ignored->because_of], " has no such name"));
   }
-  // If some files are held out or left out by name, an empty file with a part is an error. All
-  // other empty files are left out.
+  // If the names hold out or leave out any file, an empty file for training or for holding out is
+  // an error. Otherwise empty files are left out.
   const bool is_split = std::any_of(parts.begin(), parts.end(), [](FilePart part) {
     return part == FilePart::kHeldout || part == FilePart::kLeftOut;
   });

@@ -15,8 +15,8 @@
 namespace lodestar::data {
 
 enum class EmptyFiles : uint8_t {
-  // Empty files are left out and counted in a note. If the name of an empty file gives it a part,
-  // such as training, the file is an error.
+  // Empty files are left out and counted in a note. If files are split by their names, an empty
+  // file whose name says training or held out is an error.
   kLeftOut,
   // Empty files are errors, because an empty shard was not written or not copied completely.
   kRefused,

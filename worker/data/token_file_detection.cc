@@ -241,9 +241,9 @@ bool LooksLikeUnknownHeader(absl::Span<const uint8_t> start, int64_t num_bytes) 
          !std::all_of(behind.begin(), behind.end(), is_zero);
 }
 
-// Counts which types the numbers of a file without a header can have. Looks at groups of 8 bytes,
-// except groups that are zero or fillers. A type is accepted if nearly all groups fit it. A few
-// groups may not fit, because they may be a short header or sentinels.
+// Finds out which type the numbers of a file without a header can have. The file is read in groups
+// of 8 bytes. Groups that are zero or a filler, such as -1, are ignored. A type is possible if
+// nearly all groups fit it. The rest may be a short header.
 class NumberCensus {
  public:
   // Requires: `bytes` begins at a multiple of 8 in its file.
@@ -293,13 +293,14 @@ class NumberCensus {
   static constexpr size_t kGroupBytes = 8;
   static constexpr int64_t kFewestGroups = 8;
   static constexpr uint16_t kMostUpperHalf = (kVocabularyLimit >> 16) - 1;
-  // The lowest negative number that counts as a filler, such as -1, or -100 for tokens that a loss
-  // ignores.
+  // Fillers are the numbers from here to -1. Programs use them for tokens that a loss ignores, such
+  // as -100.
   static constexpr int32_t kLeastFiller = -1000;
 
   bool HasEnough() const { return num_groups_ >= kFewestGroups && num_words_ >= kFewestGroups; }
-  // Returns true if nearly all of `total` numbers fit a type. Allows 1 in 50 that do not fit, and
-  // always the 8 numbers that a short header may have.
+  // Returns true if nearly all of `total` numbers fit a type. `count` is the number of those that
+  // fit. 1 in 50 need not fit. A short header of 8 numbers need not fit either, if `total` is at
+  // least 128.
   static bool IsNearlyAll(int64_t count, int64_t total) {
     return total - count <= std::max(total / 50, std::min<int64_t>(8, total / 16));
   }
@@ -337,8 +338,8 @@ class NumberCensus {
     return number;
   }
   // Returns true if the floating-point number at `bytes` is 0, or a whole number from 1 up that may
-  // be a token. First compares its bits with those of 1.0. Small integers are denormals as floats,
-  // and count as 0 if the processor flushes denormals.
+  // be a token. Compares bits first. Otherwise small integers would count as 0 if the processor
+  // flushes denormals.
   template <typename Float, typename Bits>
   static bool IsToken(const uint8_t* bytes) {
     constexpr Float kOne = 1;
@@ -422,8 +423,8 @@ absl::StatusOr<TokenFileFacts> FactsOfNumbers(const DataFile& file) {
     census.Add(probe);
   }
   const auto other = census.Other();
-  // If the data comes after a header of an odd number of bytes, little-endian numbers look
-  // big-endian. In that case the size of the file is odd too, and the caller reports it.
+  // A header with an odd number of bytes makes little-endian numbers look big-endian. Then the size
+  // of the file is odd too, and the caller reports that.
   const bool is_only_shifted =
       other.has_value() && other->dtype == ">u2" && file.num_bytes() % 2 != 0;
   if (other.has_value() && !is_only_shifted) {

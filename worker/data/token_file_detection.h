@@ -53,10 +53,10 @@ bool HasTokenFileName(absl::string_view path);
 bool HasTokenHeader(absl::Span<const uint8_t> start);
 
 // Reads the header and three parts of the file. Errors: those of DataFile::Read(); InvalidArgument
-// naming the path, what was found and how to convert it. InvalidArgument is returned for a header
-// that is unknown, damaged, of other data, or does not match the size. For a file without a header
-// it is returned for numbers that are no tokens in any reading (int64, float32, float64, int32 with
-// negative numbers, big-endian numbers). Big-endian uint16 is refused only if it is certain.
+// naming the path, what was found and how to convert it:
+// - if the header is unknown, damaged, of other data, or does not match the size;
+// - if there is no header and the numbers are int64, float32, float64, int32 with negative numbers,
+//   or big-endian. Big-endian uint16 is refused only if it is certain.
 absl::StatusOr<TokenFileFacts> DetectTokenFile(const DataFile& file);
 
 }  // namespace lodestar::data

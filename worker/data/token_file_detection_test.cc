@@ -232,8 +232,8 @@ TEST_F(TokenFileDetectionTest, ShiftedTokensAreNotTakenForBigEndian) {
   EXPECT_OK(Detect("7 bytes" + BytesOf(TokensOfText(10'000, 50257))));
 }
 
-// With some of these counts, both byte orders are equally likely. With others there are too few
-// bytes to decide.
+// If tokens are random, both byte orders are equally likely. If there are only 100 tokens, there
+// are too few bytes to decide.
 TEST_F(TokenFileDetectionTest, TakesUint16OfEitherOrderWhereItIsNotClear) {
   for (const int count : {30, 64, 100, 128, 1000, 30'000}) {
     for (const uint32_t vocabulary : {2u, 65u, 300u, 4096u, 32000u, 50257u, 65536u}) {

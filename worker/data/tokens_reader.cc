@@ -49,9 +49,9 @@ std::string HeaderText(const DetectedFile& file) {
       file.facts.vocabulary == 0 ? "" : absl::StrCat(" (vocabulary ", file.facts.vocabulary, ")"));
 }
 
-// Checks that `file`, which has no header, can have tokens of the width that the header of `headed`
-// says. The error message begins with the later of the two files, which is more likely the wrong
-// one: held-out data comes after training data.
+// Checks that `file` can have tokens of the width in the header of `headed`. `file` has no header.
+// The error message begins with the later of the two files. It is more likely the wrong one,
+// because held-out files come after training files.
 absl::Status CheckBytes(const DetectedFile& file, const DetectedFile& headed) {
   const int64_t token_bytes = headed.facts.token_bytes;
   const bool is_too_narrow = token_bytes == 2 && file.facts.looks_like_uint32;

@@ -46,9 +46,9 @@ int64_t NumTokens(const TokenFile& file, TokenWidth width) {
 
 bool IsHeldout(const TokenFile& file) { return file.part == FilePart::kHeldout; }
 
-// Holds out whole files if the last tenth of a typical file is shorter than a window, because such
-// a window would consist of pieces of many files. If there are too few files, or too few different
-// files, each file's last tenth stays held out.
+// Holds out whole files if the last tenth of a typical file is shorter than a window. Otherwise one
+// held-out window would have pieces of many files. Changes nothing if there are too few files, or
+// too few different ones.
 absl::Status ChooseWholeFiles(TokenWidth width, int64_t window, TokenCorpus* corpus) {
   std::vector<int64_t> sizes;
   for (const TokenFile& file : corpus->files) {
@@ -90,8 +90,8 @@ class WindowDataset : public Dataset {
       train_.Append(file.file, file.header_bytes, num_train);
       heldout_.Append(file.file, file.header_bytes + num_train * WidthBytes(width), num_heldout);
     }
-    // The largest number of windows that always fit, whatever the start of the first window in [0,
-    // context), but at least one.
+    // A window starts every `context` tokens, and the first one at any of `context` tokens. This is
+    // the largest number of windows that fit for every start, but at least one.
     num_train_windows_ = std::max<int64_t>(1, train_.num_tokens() / cut_.context - 1);
     num_phases_ = std::min(cut_.context, train_.num_tokens() - num_train_windows_ * cut_.context);
     num_heldout_windows_ = (heldout_.num_tokens() - 1) / cut_.context;

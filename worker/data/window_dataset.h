@@ -2,12 +2,14 @@
 
 // Makes a data set of windows of context + 1 tokens from files of text or tokens.
 //
-// The last floor(tokens / 10) tokens of every file are held out, unless the file's part says
-// otherwise. If that is less than a window for typical files, whole files are held out, and their
-// copies are not trained on. Training and held-out tokens are each laid end to end over all files,
-// so a window may cross files. Held-out windows begin `context` tokens apart. Neighbouring windows
-// share one token, and every token but the first is predicted once. Training windows follow each
-// other in the same way, from a start that differs per epoch.
+// Held out is the last tenth of every file, rounded down, unless the file has another FilePart. If
+// a tenth of a typical file is shorter than a window, whole files are held out, and their copies
+// are not trained on.
+//
+// The training tokens of all files form one sequence, and so do the held-out tokens. So a window
+// may cross files. Windows begin `context` tokens apart, so neighbours share one token, and every
+// token but the first is predicted once. The first training window starts at another token in each
+// epoch.
 #pragma once
 
 #include <cstdint>

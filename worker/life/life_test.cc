@@ -421,8 +421,8 @@ TEST_F(LifecycleTest, AHeldNameIsWaitedForUntilTheLastOfMuchLateNewsOfItsHolder)
   };
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   EXPECT_EQ(Register(held_for(absl::Seconds(1))), "");
-  // The remaining time of the lease at each attempt. The last renewal was some time before the last
-  // attempt.
+  // The time that is left of the lease at each attempt of this worker. At 400 ms, the last renewal
+  // was some time ago.
   for (const int rest_ms : {1000, 1000, 900, 400}) {
     EXPECT_EQ(Wake(), "connect");
     EXPECT_EQ(Register(held_for(absl::Milliseconds(rest_ms))), "");
@@ -438,8 +438,8 @@ TEST_F(LifecycleTest, LeasesThatAServerGivesWhenItIsStartedAgainAreNoSignsOfLife
   };
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   EXPECT_EQ(Register(held(7)), "");
-  // The server restarts again and again, and counts from 0 each time. In the end the holder, which
-  // lives, renews its lease with the last server.
+  // Each restart of the server sets the number of renewals to 0. In the end the holder renews its
+  // lease with the last server, so the holder is alive.
   for (const int64_t times_renewed : {7, 0, 0, 0, 0, 1, 1, 2}) {
     now_ += absl::Seconds(1);
     EXPECT_EQ(Wake(), "connect");
@@ -676,15 +676,15 @@ TEST_F(LifecycleTest, AStoppingWorkerWhoseConnectionFailsSaysSo) {
                                 "round 5 is not delivered (nobody answers)"));
 }
 
-// Fixture with deferred contributions. The worker has steps from the grant of round 5, which only a
-// later round can take.
+// Fixture with deferred contributions. The worker has computed steps on the grant of round 5. They
+// can only go into the contribution to a later round.
 class StepsInHandTest : public LifecycleTest {
  protected:
   void BeginAnew() {
     lifecycle_.emplace(Lifecycle::Config{});
     StartRound(5);
   }
-  // Stops the worker. It then asks for the later round to which it can contribute its steps.
+  // Stops the worker, which still has steps. It asks for one more round, to hand in the steps.
   void StopWithSteps() {
     BeginAnew();
     EXPECT_EQ(Stop(), "");
@@ -759,7 +759,7 @@ TEST_F(StepsInHandTest, AStopBetweenTwoConnectionsSaysThatTheyAreLost) {
   EXPECT_EQ(Register(kSecondLife), "leave (told to stop)") << "an answer that was on its way";
   ExpectLoss(" while the worker was connecting to the servers again");
 
-  // The next life must not report work that an earlier life has lost.
+  // The new life must not report the steps of the old life as lost.
   cut_off();
   EXPECT_EQ(Wake(), "connect");
   EXPECT_EQ(Begin(kSecondLife), "ask");

@@ -91,8 +91,8 @@ Lifecycle::Effects Lifecycle::OnPathsTried(absl::Time now, const absl::Status& s
   if (is_stopping_) return EndLife(now, ToldToStop());
   if (!lost_.ok()) return EndLife(now, lost_);
   if (status.ok()) return Go(State::kJoining, now, Join{});
-  // The coordinator has just confirmed this life. So Aborted means that a server's address leads to
-  // another job. If the life has ended meanwhile, lost_ is set.
+  // The coordinator has just confirmed this life, so the life has not ended. Aborted then means
+  // that a server's address belongs to another job. An end of the life would be in lost_.
   const bool is_of_another_job = absl::IsAborted(status);
   if (!is_of_another_job && RemedyFor(status) != Remedy::kRepeat) return EndLife(now, status);
   Effects effects;
@@ -119,8 +119,7 @@ Lifecycle::Effects Lifecycle::OnJoined(absl::Time now, const absl::Status& statu
   LODESTAR_CHECK(state_ == State::kJoining);
   if (!lost_.ok() || !status.ok()) {
     Effects effects;
-    // The log already says that the servers were away. It does not yet say why the worker cannot
-    // join.
+    // BackOff() does not log this attempt, so the log does not say yet why the worker cannot join.
     if (lost_.ok() && !is_stopping_ && failed_lives_ > 0 && RemedyFor(status) == Remedy::kRepeat &&
         !std::exchange(is_join_told_, true)) {
       effects.push_back(
@@ -133,7 +132,7 @@ Lifecycle::Effects Lifecycle::OnJoined(absl::Time now, const absl::Status& statu
     return effects;
   }
   is_join_told_ = false;
-  // A worker that is stopping also asks: it has joined, so the coordinator may already have granted
+  // Asks even if the worker is stopping: it has joined, so the coordinator may already have granted
   // it a round.
   return Ask(now);
 }
@@ -149,7 +148,8 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now,
   LODESTAR_CHECK(state_ == State::kAsking);
   waited_ += now - asked_at_;
   if (!grant.ok()) {
-    // The request was cancelled to repeat it with `leaving`. The lost answer may have been a grant.
+    // OnStopRequested() has cancelled the request. The worker asks again with `leaving`, because
+    // the cancelled request may have been granted.
     if (is_stopping_ && !asks_leaving_ && lost_.ok() && !gave_up_) return Ask(now);
     return EndLife(now, Cause(grant.status()));
   }
@@ -179,7 +179,7 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now,
       Effects effects = {TellWait{grant->reason}};
       const absl::Time since = since_;
       for (Effect& effect : Ask(now)) effects.push_back(std::move(effect));
-      // The worker still waits after kWait, so since_ keeps the time at which the wait began.
+      // The wait goes on after kWait, so since_ keeps the time at which it began.
       since_ = since;
       return effects;
     }
@@ -361,17 +361,17 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
     return true;
   }
   longest_rest_ = std::max(longest_rest_, rest);
-  // A small difference is not a renewal. It means that an answer was slower, or that the server
-  // ends the lease late.
+  // If the lease ends only a little later than expected, it was not renewed. The answer was slower,
+  // or the server ends the lease late.
   if (rest > absl::ZeroDuration() && held_until - *held_until_ > longest_rest_ / 4) {
     held_until_ = held_until;
-    // A restarted server gives out whole leases again and counts from 0. This does not show that
-    // the holder is alive.
+    // A restarted server gives whole leases again and counts renewals from 0. So a lower or equal
+    // count does not show that the holder is alive.
     if (!server_count.has_value() || server_count > server_count_) ++times_found_renewed_;
     server_count_ = server_count;
   }
-  // A live process renews its lease long before this. So the renewals were late messages of a
-  // process that has ended.
+  // A live process would have renewed its lease before half of it was over. If less than half is
+  // left, the renewals were late messages of a process that has ended.
   return times_found_renewed_ < kMaxRenewals || rest < longest_rest_ / 2;
 }
 
@@ -414,9 +414,10 @@ Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now, const StopRequest&
   if (std::exchange(is_stopping_, true)) return {};
   since_ = now;
   Effects effects;
-  // Logs how long the worker waits for servers: in kWorking, and in kAsking if the servers do not
-  // answer. Servers that answer a request for a grant do so soon. In other states, calls are
-  // cancelled at once.
+  // Logs how long the worker waits for servers. This is done in two states:
+  // - kWorking;
+  // - kAsking, if the servers do not answer. If they do, the grant comes soon.
+  // In other states the calls are cancelled at once.
   if (waits_for_servers() &&
       (state_ == State::kWorking || (state_ == State::kAsking && !unanswered_.ok()))) {
     const std::string owed =
@@ -481,8 +482,8 @@ Lifecycle::Effects Lifecycle::OnLifeLost(absl::Time now, const absl::Status& sta
 
 Lifecycle::Effects Lifecycle::OnHeartbeat(const std::string& waiting_for) {
   unanswered_ = absl::OkStatus();
-  // In kAsking, the answers to requests for a grant bring the reason. While this worker computes,
-  // it does not wait, even if other workers wait for it.
+  // In kAsking, OnGrant() tells why the cluster waits. While this worker computes, it does not
+  // wait, even if other workers wait for it.
   if (state_ != State::kWorking || round_activity_ == "compute") return {};
   return {TellWait{waiting_for}};
 }
@@ -501,8 +502,7 @@ bool Lifecycle::waits_for_servers() const {
       return true;
     case State::kWorking:
       return round_activity_ != "compute";
-    // In other states the worker does not wait for servers, or, in SayGoodbye, has another time
-    // limit.
+    // In other states the worker does not wait for servers. SayGoodbye has its own time limit.
     default:
       return false;
   }
@@ -513,8 +513,8 @@ absl::Time Lifecycle::next_wake() const {
   if (state_ == State::kBackingOff) next = wake_at_;
   if (is_stopping_ && !gave_up_ && waits_for_servers()) {
     if (has_own_patience_) next = std::min(next, since_ + config_.leave_timeout);
-    // A machine may exist longer than announced. Even then, the worker waits for at most kLastWords
-    // more.
+    // The worker stops waiting kLastWords before the machine stops. If that time is over and the
+    // machine still exists, the worker waits for at most kLastWords.
     next = std::min(next, std::max(machine_ends_, since_ + 2 * kLastWords) - kLastWords);
   }
   return next;
