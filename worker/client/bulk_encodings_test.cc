@@ -185,7 +185,7 @@ TEST_P(BulkEncodingsTest, WholeBucketLandsInItsPlace) {
   EXPECT_EQ(pulled.num_changes, 0);
   EXPECT_EQ(weights_, shadow);
   EXPECT_THAT(HeldVersions(), ElementsAre(-1));
-  // The bucket comes whole, although the server could have sent changes.
+  // The server may send a whole bucket instead of changes.
   ASSERT_OK_AND_ASSIGN(const PulledBucket again, Pull(Version(2)));
   EXPECT_EQ(again.num_changes, 0);
 }

@@ -152,8 +152,8 @@ absl::Status BulkPullCall::CopyData(wire::PullChunkReader& reader, absl::Span<st
 
 absl::StatusOr<uint32_t> BulkPullCall::ReadData(wire::PullChunkReader& reader,
                                                 absl::Span<std::byte> place) const {
-  // Changes are decoded soon after they arrive, so they are copied through the caches. Whole
-  // buckets may be written past the caches.
+  // Changes are decoded soon after they arrive, so they are copied into the CPU caches. Large whole
+  // buckets are written to memory without using the caches.
   const bool is_whole = reader.header().encoding == v1::ENCODING_FP32;
   return reader.ReadData(
       place.data(), shared_ == nullptr ? nullptr : &shared_->region(),

@@ -61,7 +61,7 @@ absl::Status BulkPullSession::Wait() {
   mutex_.Await(absl::Condition(&all_done));
   if (status_.ok())
     connections_->MeasureReceived(bytes_after_first_, last_came_at_ - first_came_at_);
-  // Reset so that a second Wait() does not measure again.
+  // A second Wait() must not measure again.
   bytes_after_first_ = 0;
   return status_;
 }

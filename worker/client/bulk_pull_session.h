@@ -20,7 +20,7 @@ class BulkPullSession final : public PullSession {
  public:
   BulkPullSession(BulkConnections* connections, PullSpec spec,
                   ParameterTransport::BucketCallback on_bucket);
-  // Pulls one bucket over every path that buckets use, to test the paths.
+  // Tests every data channel by pulling one bucket through its connection.
   explicit BulkPullSession(BulkConnections* connections);
   ~BulkPullSession() override;
 

@@ -122,9 +122,9 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   void CutOne(const std::shared_ptr<const void>& memory_owner) ABSL_LOCKS_EXCLUDED(mutex_);
   void CutPiece(const Piece& piece, const std::shared_ptr<const void>& memory_owner)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns true if the next chunk needs only a checksum of the worker's memory. Then the thread
-  // that has written a chunk also cuts and writes the next one. No thread is woken per chunk, and
-  // the data are still in the core's cache when they are copied to the kernel.
+  // Returns true if the next chunk needs only a checksum of the worker's memory. Then OnWriteDone()
+  // cuts and writes the chunk on its own thread. So no other thread is woken, and the data are
+  // still in the core's cache when the kernel copies them.
   bool CutsBetweenWritesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool CanCutLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ScheduleCuttingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -84,8 +84,8 @@ class PushSession {
   virtual ~PushSession() = default;
 
   // Begins to send a whole bucket, and returns without waiting. `data`, in the header's encoding,
-  // must stay unchanged until Finish() has returned or the session is destroyed. If the bucket is
-  // wrong, Finish() returns the error.
+  // must stay unchanged until Finish() has returned or the session is destroyed. If the bucket's
+  // index or size is wrong, Finish() returns the error.
   virtual void AddBucket(uint32_t bucket, Version base_version,
                          absl::Span<const std::byte> data) = 0;
   // Begins to send a bucket from a device's memory, like AddBucket(). The bucket must stay

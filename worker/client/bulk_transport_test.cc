@@ -438,7 +438,7 @@ TEST_F(BulkTransportTest, APullThatTheServerEndsMayBeTriedAgain) {
 
 TEST_F(BulkTransportTest, ACallThatTheServerDoesNotKnowEndsAndTheNextTakesAnotherConnection) {
   services_[0].hold_pull = true;
-  // Long enough that the call begins in this time, also on a busy machine.
+  // This time is long enough for the call to begin, also on a busy machine.
   config_.patience = absl::Milliseconds(500);
   config_.shared_memory = false;
   transport_ = MakeBulkGrpcTransport(config_);
@@ -482,7 +482,7 @@ TEST_F(BulkTransportTest, ACallThatNoServerEndsLikeThatLeavesItsConnectionBehind
 
 TEST_F(BulkTransportTest, ChunksGrowOnceCallsHaveGoneWell) {
   constexpr int64_t kElements = 50'000;
-  // Much longer than the test takes.
+  // This time is much longer than the test takes.
   config_.patience = absl::Hours(1);
   config_.shared_memory = false;
   config_.chunk_bytes = 8 * Pace::kSmallChunkBytes;
@@ -594,7 +594,8 @@ TEST_F(BulkTransportTest, ATrialMovesBulkOnEveryPathAndNamesTheOneThatDoesNotWor
 // Fixture with a CallWatch that checks a call once per second, in time that the test sets.
 class CallWatchTest : public ::testing::Test {
  protected:
-  // Runs until the call is ended or `limit` has passed. Returns the time that has passed.
+  // Calls Check() once per second until it returns kEnd or `limit` has passed. Gives `answer` to
+  // the watch at each kAsk. Returns the time that has passed.
   absl::Duration Run(const OwnCall& own, std::optional<ServedCall> answer,
                      absl::Duration limit = absl::Minutes(1)) {
     const absl::Time begin = now_;

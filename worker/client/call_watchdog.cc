@@ -121,7 +121,8 @@ void CallWatchdog::Run() {
 }
 
 void CallWatchdog::LookAtAll() {
-  // A call may end and be destroyed during Look(), so the lock is not held then.
+  // Look() is called without the lock, because a call may end at that time, and its end takes the
+  // lock.
   std::vector<std::pair<uint64_t, std::shared_ptr<WatchedCall>>> calls;
   {
     absl::MutexLock lock(&mutex_);
@@ -203,7 +204,7 @@ void CallWatchdog::AskLocked(int stream, const std::vector<uint64_t>& numbers) {
 }
 
 void CallWatchdog::TakeAnswer(Question* question, bool ok) {
-  // Destroyed after the lock is released.
+  // `taken` is declared first, so that it is destroyed after the lock is released.
   std::unique_ptr<Question> taken;
   absl::MutexLock lock(&mutex_);
   const auto place = std::find_if(questions_.begin(), questions_.end(),

@@ -35,7 +35,7 @@
 namespace lodestar::client {
 namespace {
 
-// Maximum number of times that one server may refer to another server in one attempt.
+// Maximum number of times that servers may refer the worker to another server in one attempt.
 constexpr int kMaxHops = 3;
 // Number of attempts to tell the coordinator that this worker leaves. Each may use a new
 // connection.
@@ -109,8 +109,8 @@ class ClusterSession final : public CoordinatorLink {
   absl::StatusOr<messages::Registration> TryRegister(
       const std::optional<messages::OfferedLayout>& offered,
       const messages::ProcessHistory& process);
-  // Makes a call that Cancel() can end. `method` is a blocking member of the stub. The log gets
-  // `name`, which is the method, and `round`.
+  // Makes a call that Cancel() can end. `method` is the method of the stub. `name` is its name for
+  // the log, and `round` the round that the call is about.
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(absl::string_view name, Method method, const Request& request,
                     absl::Duration timeout, Reply* reply, std::optional<Round> round = {});
@@ -132,8 +132,8 @@ class ClusterSession final : public CoordinatorLink {
     absl::MutexLock lock(&mutex_);
     return path_.Patience(least, kLongestTimeout);
   }
-  // Returns the result of a call that had `timeout`. If a retry may succeed, the error message
-  // names the coordinator.
+  // Returns the result of a call that had `timeout`. DeadlineExceeded becomes Unavailable. The
+  // messages of Unavailable and Unimplemented name the coordinator.
   absl::Status Outcome(const grpc::Status& status, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns `answer`, the result of FromProto() for the reply to `call`. If it is an error, the

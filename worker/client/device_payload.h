@@ -51,8 +51,8 @@ struct DevicePayload {
 class HostMemoryRegistry {
  public:
   virtual ~HostMemoryRegistry() = default;
-  // Registers `memory`, which must begin at a page and stay mapped until Unregister(). After an
-  // error nothing is registered. The error says why.
+  // Registers `memory`, which must begin at a page boundary and stay mapped until Unregister().
+  // After an error nothing is registered. The error says why.
   virtual absl::Status Register(absl::Span<char> memory) = 0;
   // Requires: no copy to or from the memory runs.
   virtual void Unregister(absl::Span<char> memory) = 0;

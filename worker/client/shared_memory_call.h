@@ -58,7 +58,7 @@ class SharedMemoryCall final
   // Must not run on a gRPC thread, or while another thread copies to or from the region.
   ~SharedMemoryCall() override;
 
-  // Returns true between the server's answer and the end of the call.
+  // Returns true from the time when the server has accepted the region until the call ends.
   bool is_open() const ABSL_LOCKS_EXCLUDED(mutex_);
   bool is_done() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the region's name. Requires: the call is open.

@@ -24,7 +24,7 @@ SharedMemoryLink::~SharedMemoryLink() {
 }
 
 void SharedMemoryLink::Prepare() {
-  // Destroyed after the lock is released.
+  // `done` is declared first, so that its calls are destroyed after the lock is released.
   std::vector<std::shared_ptr<SharedMemoryCall>> done;
   absl::Status failure;
   {

@@ -33,8 +33,8 @@ class SharedMemoryLink {
   // Requires: no block is in use.
   ~SharedMemoryLink();
 
-  // Must be called before streams begin. Asks the server in the background, unless it has refused
-  // or the memory is shared already.
+  // Must be called before streams begin. Asks the server in the background to share memory, unless
+  // memory is shared already or the server has refused.
   void Prepare() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the open call. Null means that payloads go through the connection.
   std::shared_ptr<SharedMemoryCall> Current() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// DataFile is the bytes of one data file. They are read from the disk piece by piece. If the file
-// is compressed, they are inflated into memory. Files are read and not mapped, so that a file that
-// is cut short, or a disk that fails, gives an error and not a signal. A read takes about a
-// microsecond more.
+// DataFile is the bytes of one data file. They are read from the disk piece by piece, or inflated
+// into memory if the file is compressed. Files are not mapped into memory: if a file is cut short
+// or a disk fails, a mapped read ends the process with a signal.
 #pragma once
 
 #include <sys/types.h>

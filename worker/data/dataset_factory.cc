@@ -73,8 +73,7 @@ int64_t NumBytesOfCorpus(const TokenCorpus& corpus) {
   return num_bytes;
 }
 
-// Makes a data set. For each architecture, an overload of operator() says which kind of data it
-// needs.
+// Makes a data set. It visits the spec of an architecture: operator() has one overload for each.
 class DatasetMaker {
  public:
   DatasetMaker(const DataSource& source, const params::ModelSpec& model, uint64_t seed,

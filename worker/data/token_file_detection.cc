@@ -246,7 +246,7 @@ bool LooksLikeUnknownHeader(absl::Span<const uint8_t> start, int64_t num_bytes) 
 // nearly all groups fit it. The rest may be a short header.
 class NumberCensus {
  public:
-  // Requires: `bytes` begins at a multiple of 8 in its file.
+  // Requires: the offset of `bytes` in the file is a multiple of 8.
   void Add(absl::Span<const uint8_t> bytes) {
     for (size_t at = 0; at + kGroupBytes <= bytes.size(); at += kGroupBytes) {
       AddGroup(bytes.data() + at);
@@ -298,9 +298,8 @@ class NumberCensus {
   static constexpr int32_t kLeastFiller = -1000;
 
   bool HasEnough() const { return num_groups_ >= kFewestGroups && num_words_ >= kFewestGroups; }
-  // Returns true if nearly all of `total` numbers fit a type. `count` is the number of those that
-  // fit. 1 in 50 need not fit. A short header of 8 numbers need not fit either, if `total` is at
-  // least 128.
+  // Returns true if `count` is nearly `total`. 2 % of `total` may be missing. In a small total, up
+  // to 8 may be missing, but at most total / 16: they may be a short header.
   static bool IsNearlyAll(int64_t count, int64_t total) {
     return total - count <= std::max(total / 50, std::min<int64_t>(8, total / 16));
   }

@@ -32,10 +32,9 @@ struct TokenFileFacts {
   int64_t header_bytes = 0;
   // Bytes per token as the header says: 2 or 4. 0 means that there is no header.
   int64_t token_bytes = 0;
-  // The facts below come from the data of files without a header. For short files all are false. A
-  // short header of another kind, or a few sentinels (-1, -100), do not change them.
-  //
-  // True if every second uint16 can be the upper half of a number below 2^21.
+  // The facts below come from the data of files without a header. They stay the same if the file
+  // begins with some short header, or has a few sentinels (-1, -100). If the file is too short,
+  // only is_never_uint32 may be true.
 
   // True if every second uint16 can be the upper half of a number below 2^21.
   bool looks_like_uint32 = false;

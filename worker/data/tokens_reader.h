@@ -25,21 +25,23 @@ struct TokensSource {
   // the first file without a header whose bytes cannot be uint32. Empty means that there is no such
   // file.
   std::string uint32_path = {};
-  // True if every second token of `uint32_path` would be 0 as uint16.
+  // True if a file that looks like uint32 cannot be uint16: every second uint16 would be 0.
   bool is_surely_uint32 = false;
   std::string not_uint32_path = {};
 };
 
 // Opens `config.path`. From a folder, files ending in .bin, .npy or .ds are read. Errors: those of
-// OpenTokenCorpus() and DetectTokenFile(); InvalidArgument for files of different widths, a header
-// or bytes that contradict --token_bytes, a file without tokens, or a size that is not a whole
-// number of tokens.
+// OpenTokenCorpus() and DetectTokenFile(); InvalidArgument for one of these:
+// - files of different widths;
+// - a header or bytes that contradict --token_bytes;
+// - a file without tokens;
+// - a size that is not a whole number of tokens.
 absl::StatusOr<TokensSource> OpenTokens(const DataConfig& config);
 
 // Returns the width of the tokens. If `source` does not know it, chooses the width that the model's
-// vocabulary needs. Fills in corpus.reading and corpus.advice, and adds a note if the header's
-// vocabulary is not the model's. Errors: InvalidArgument naming the flag that decides, if the size
-// is not a whole number of tokens, or if the bytes look like the other width.
+// vocabulary needs, and sets corpus.reading and corpus.advice. Adds a note if the model's
+// vocabulary is much larger than that of the header. Errors: InvalidArgument, if the chosen width
+// does not fit the size or the bytes of a file.
 absl::StatusOr<TokenWidth> ChooseTokenWidth(int64_t vocabulary, TokensSource* source);
 
 }  // namespace lodestar::data

@@ -90,8 +90,9 @@ class WindowDataset : public Dataset {
       train_.Append(file.file, file.header_bytes, num_train);
       heldout_.Append(file.file, file.header_bytes + num_train * WidthBytes(width), num_heldout);
     }
-    // A window starts every `context` tokens, and the first one at any of `context` tokens. This is
-    // the largest number of windows that fit for every start, but at least one.
+    // Windows begin `context` tokens apart, and the first one begins at one of the first `context`
+    // tokens. This is the largest number of windows that fit for each of these beginnings, but at
+    // least one.
     num_train_windows_ = std::max<int64_t>(1, train_.num_tokens() / cut_.context - 1);
     num_phases_ = std::min(cut_.context, train_.num_tokens() - num_train_windows_ * cut_.context);
     num_heldout_windows_ = (heldout_.num_tokens() - 1) / cut_.context;

@@ -2,9 +2,8 @@
 
 // Makes a data set of windows of context + 1 tokens from files of text or tokens.
 //
-// Held out is the last tenth of every file, rounded down, unless the file has another FilePart. If
-// a tenth of a typical file is shorter than a window, whole files are held out, and their copies
-// are not trained on.
+// Held out is the last tenth of every file of the part kCut, rounded down. If a tenth of a typical
+// file is shorter than a window, whole files are held out, and their copies are not trained on.
 //
 // The training tokens of all files form one sequence, and so do the held-out tokens. So a window
 // may cross files. Windows begin `context` tokens apart, so neighbours share one token, and every

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // HeartbeatPace decides when the heartbeats of one life are sent, how long the worker waits for
-// each answer, and when it needs a new connection. A lease is three intervals. If a heartbeat is
-// lost, one interval has passed, and the next heartbeat is sent at once. The caller passes the time
-// in.
+// each answer, and when it needs a new connection. A heartbeat is sent every interval. A lease is
+// three intervals. The class reads no clock: the caller passes the time in.
 #pragma once
 
 #include <algorithm>

@@ -91,8 +91,8 @@ Lifecycle::Effects Lifecycle::OnPathsTried(absl::Time now, const absl::Status& s
   if (is_stopping_) return EndLife(now, ToldToStop());
   if (!lost_.ok()) return EndLife(now, lost_);
   if (status.ok()) return Go(State::kJoining, now, Join{});
-  // The coordinator has just confirmed this life, so the life has not ended. Aborted then means
-  // that a server's address belongs to another job. An end of the life would be in lost_.
+  // The coordinator has just confirmed this life. So Aborted means that a server's address belongs
+  // to another job. If the life had ended, OnLifeLost() would have set lost_.
   const bool is_of_another_job = absl::IsAborted(status);
   if (!is_of_another_job && RemedyFor(status) != Remedy::kRepeat) return EndLife(now, status);
   Effects effects;
@@ -370,8 +370,9 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
     if (!server_count.has_value() || server_count > server_count_) ++times_found_renewed_;
     server_count_ = server_count;
   }
-  // A live process would have renewed its lease before half of it was over. If less than half is
-  // left, the renewals were late messages of a process that has ended.
+  // After kMaxRenewals renewals the holder counts as alive, and the worker gives up. But a live
+  // holder renews its lease before half of it is over. So if less than half is left, the holder has
+  // ended.
   return times_found_renewed_ < kMaxRenewals || rest < longest_rest_ / 2;
 }
 
