@@ -29,7 +29,7 @@ namespace {
 using ::testing::ElementsAre;
 
 constexpr int64_t kElements = 1001;
-// The number of elements in the first of two chunks.
+// Each bucket has two chunks. This is the number of elements in the first one.
 constexpr int64_t kFirstElements = 3 * params::kInt8Block;
 
 // Keeps the pushed chunks and the last pull request. Answers pulls with chunks that the test sets.

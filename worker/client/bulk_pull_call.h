@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // BulkPullCall is one Pull stream from one server. It asks for buckets, copies the bytes that
-// arrive directly to their destination, and checks them in the same pass. The caller must keep the
-// call until it is done, and must destroy it on a thread that is not gRPC's.
+// arrive directly to their destination, and computes their checksum at the same time. The caller
+// must keep the call until it is done, and must destroy it on a thread that is not gRPC's.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

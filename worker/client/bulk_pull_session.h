@@ -33,7 +33,7 @@ class BulkPullSession final : public PullSession {
   void OnReceived(size_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   void StartCallLocked(int stream, BulkPullCall::Path path, PullSpec spec)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Called when one of the calls or callbacks that Wait() waits for has ended.
+  // Called when a call has ended or a callback has returned. Wait() waits for all of them.
   void OnPartDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -104,7 +104,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   // are used now. In that case cutting continues when a block is free.
   bool TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Makes the message of a chunk. Errors: those of a device.
+  // Makes the message that carries a chunk. Errors: those of a device.
   absl::StatusOr<grpc::ByteBuffer> Cut(const Piece& piece,
                                        const std::shared_ptr<const void>& memory_owner) const;
   // Returns the chunk's data in host memory, and fetches them from the device if needed.

@@ -527,7 +527,7 @@ TEST(ConnectionSocketTest, WhatIsAbortedIsResetAtOnce) {
 
   grpc::ChannelArguments arguments = wire::DataChannelArguments();
   const auto connection = ConnectionSocket::Of(arguments);
-  // Not connected yet.
+  // There is no connection yet, so Abort() must do nothing.
   connection->Abort();
   const auto channel =
       grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", ntohs(address.sin_port)),

@@ -26,7 +26,7 @@ struct OwnCall {
   uint64_t moved = 0;
   uint64_t received = 0;  // Payload bytes that a pull has brought.
   bool is_push = false;
-  // True for a push that has sent all bytes added so far and will get more.
+  // True for a push that has sent all bytes added so far, if more will be added.
   bool is_idle = false;
 };
 

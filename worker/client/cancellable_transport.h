@@ -39,7 +39,7 @@ class CancellableTransport final : public ParameterTransport {
   class WatchedPush;
   class WatchedPull;
 
-  // Adds the session to the set, and cancels it at once if Cancel() was called before.
+  // Adds the session to `sessions`, and cancels it at once if Cancel() was called before.
   template <typename Session>
   void Watch(absl::flat_hash_set<Session*>& sessions, Session* session);
   template <typename Session>

@@ -30,8 +30,8 @@ struct ClusterSessionConfig {
   // Maximum time that the coordinator may take to answer a request for a grant.
   absl::Duration grant_hold = absl::Seconds(5);
   absl::Duration call_timeout = absl::Seconds(10);
-  // Timeout of a registration if there are several addresses to try. The coordinator answers a
-  // registration in a shorter time.
+  // Timeout of a registration if there are several addresses to try. The coordinator needs less
+  // time than this to answer.
   absl::Duration search_timeout = absl::Seconds(5);
   // Timeout for telling the coordinator that this worker leaves.
   absl::Duration leave_timeout = absl::Seconds(10);

@@ -31,7 +31,8 @@ class SharedMemoryCall final
     uint64_t offset = 0;
     absl::Span<char> memory;
   };
-  // The answer to TakeBlock(). kNone means that the chunk must be sent through the connection.
+  // The answer to TakeBlock(). kWait means that `retry` is called later. kNone means that the chunk
+  // must be sent through the connection.
   enum class Answer : uint8_t { kTaken, kWait, kNone };
   struct Settings {
     messages::WorkerLife life;

@@ -13,8 +13,8 @@
 
 namespace lodestar::data {
 
-// The hash depends on the order of the calls, and on how the content is divided between calls. It
-// is the same on all machines with the same byte order.
+// The hash depends on the order of the calls of its methods, and on how the content is divided
+// between these calls. It is the same on all machines with the same byte order.
 class ContentHash {
  public:
   // Bytes that come in pieces. The hash is the same as if all bytes were passed to AddBytes() at

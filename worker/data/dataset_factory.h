@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Makes samples from paths in two steps: OpenData() checks what is known without a model, and
-// MakeDataset() what depends on the model. No other code chooses among the readers.
+// Makes samples from paths in two steps. OpenData() checks what needs no model, and MakeDataset()
+// checks the rest. No other code chooses the reader for a format.
 #pragma once
 
 #include <cstdint>

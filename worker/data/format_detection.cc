@@ -175,7 +175,8 @@ absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path) {
     return file.num_bytes > 0 && HasTokenFileName(file.path) &&
            std::find(census.tokens.begin(), census.tokens.end(), file.path) == census.tokens.end();
   });
-  // nanoGPT and DataTrove write notes about the tokens beside the files of tokens.
+  // nanoGPT and DataTrove write files with notes into the folder of their token files. In such a
+  // folder, files that are not tokens are no error.
   const bool has_notes_of_writer =
       std::any_of(files.begin(), files.end(), [](const CorpusFile& file) {
         return file.path.substr(file.path.rfind('/') + 1) == "meta.pkl" ||

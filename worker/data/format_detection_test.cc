@@ -166,7 +166,7 @@ TEST(FormatDetectionTest, TokensAreKnownByHeaderOrZeroBytes) {
   TestFolder folder;
   ExpectFormat(folder.Write("raw/0.bin", TokenBytes({464, 13, 198})), DataFormat::kTokens);
   ExpectFormat(folder.Path("raw"), DataFormat::kTokens);
-  // The header is 20240520, little-endian, and version 1.
+  // The header has the magic number 20240520 and version 1, both little-endian.
   const std::string start("\x88\xd8\x34\x01\x01\0\0\0\0\0\0\0", 12);
   ExpectFormat(folder.Write("train.data", start), DataFormat::kTokens);
   ExpectFormat(folder.Write("npy/0.npy", "\x93NUMPY"), DataFormat::kTokens);

@@ -21,10 +21,11 @@
 namespace lodestar::data {
 namespace {
 
-// A magic number is 0, 0, the element type (8 means unsigned byte) and the number of dimensions.
+// A magic number is four bytes: 0, 0, the element type (8 means unsigned byte) and the number of
+// dimensions.
 constexpr uint32_t kImagesMagic = 0x00000803;
 constexpr uint32_t kLabelsMagic = 0x00000801;
-// Magic number, count, rows and columns, all big-endian.
+// The header of images has a magic number, count, rows and columns, all big-endian.
 constexpr int64_t kImagesHeaderBytes = 16;
 constexpr int64_t kLabelsHeaderBytes = 8;  // Magic number and count.
 constexpr int64_t kMaxImageSide = 1 << 14;

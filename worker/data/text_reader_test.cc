@@ -185,7 +185,7 @@ TEST(TextReaderTest, HoldsOutWholeFilesWhereTenthsAreShorterThanAWindow) {
   }
 }
 
-// There are 41 documents, each with a second copy that is a link.
+// There are 41 documents. For each, the folder has a file and a link to that file.
 TEST(TextReaderTest, CopiesOfWholeHeldOutFilesAreNotTrainedOn) {
   TestFolder folder;
   for (int i = 0; i < 41; ++i) {

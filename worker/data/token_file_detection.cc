@@ -88,8 +88,8 @@ bool HasKnownMagic(int32_t magic) {
          FindMagic<OtherFile>(kOthers, magic) != nullptr;
 }
 
-// Returns the command that converts tokens to a .npy file of uint32. `expression` reads the tokens
-// in Python. The header of .npy says the width.
+// Returns the advice to convert tokens with Python to a .npy file of uint32, whose header says the
+// width. `expression` is the Python code that reads the tokens.
 std::string ConvertWith(absl::string_view expression) {
   return absl::StrCat("convert it in Python with numpy.save('tokens.npy', ", expression,
                       ".astype('<u4')), and give that file");

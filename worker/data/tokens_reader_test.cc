@@ -216,7 +216,7 @@ TEST(TokensReaderTest, WideTokensAreNotReadAsNarrowOnesInSilence) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("look like uint32")));
 }
 
-// With a small vocabulary, every second token is small, as the upper halves of uint32 are.
+// Tokens of a small vocabulary are small numbers, like the upper halves of uint32 tokens.
 TEST(TokensReaderTest, SmallVocabulariesDoNotLookLikeWideTokens) {
   TestFolder folder;
   std::vector<uint16_t> bases;

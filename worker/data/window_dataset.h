@@ -54,8 +54,8 @@ struct TokenCorpus {
 };
 
 // Removes files from the training data whose bytes after the header equal those of a file that is
-// held out as a whole. Adds a note with their number. Errors: InvalidArgument if no training data
-// is left; those of DataFile::Read().
+// held out as a whole. Adds a note with the number of removed files. Errors: InvalidArgument if no
+// training data is left; those of DataFile::Read().
 absl::Status LeaveOutHeldoutCopies(TokenCorpus* corpus);
 
 // Makes the data set. Reads every byte once. Errors: InvalidArgument for a corpus that is empty or

@@ -824,7 +824,7 @@ TEST(HeartbeatPaceTest, OverASlowPathAnswersAreWaitedForLongerButNotForMoreThanA
   HeartbeatPace pace(interval, now);
   int num_lost = 0;
   bool is_answered = false;
-  // Each answer takes 1.5 s. It arrives only if the pace allows that time.
+  // Each answer takes 1.5 s. It arrives only if the worker waits that long.
   for (; num_lost < 10 && !is_answered; num_lost += is_answered ? 0 : 1) {
     pace.OnSent(now);
     is_answered = pace.patience() >= absl::Seconds(1.5);

@@ -12,8 +12,8 @@
 namespace lodestar::life {
 namespace {
 
-// If a lease is renewed this many times, its holder is alive. After a process has died, its late
-// messages can renew the lease less often.
+// If a lease is renewed this many times, its holder counts as alive. Late messages of a dead
+// process renew the lease fewer times.
 constexpr int kMaxRenewals = 3;
 
 // Time that is reserved before the machine stops, so that the worker can log what was not handed
