@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<ResidualFolder>> ResidualFolder::Take(const std::
   const absl::StatusOr<std::string> text =
       security::ReadKeptSecretFile(folder->instance_path_, kMaxInstanceBytes);
   if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();
-  // If the file has no number, we do not know an earlier instance.
+  // If there is no file, or the file has no number, no earlier instance is known.
   if (!text.ok() || !absl::SimpleAtoi(*text, &folder->former_instance_)) {
     folder->former_instance_ = 0;
   }

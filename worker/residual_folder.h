@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // ResidualFolder is a folder in --state_dir that one process uses at a time. A worker stores data
-// in it for the next process of the same name: the residual of error feedback and, once the worker
-// was told to stop, the state of its inner optimizer.
+// in it for the next process of the same name:
+// - the residual of error feedback;
+// - the state of its inner optimizer, once the worker was told to stop;
+// - the instance number by which the servers know the process.
 //
-// The folder also has the instance number by which the servers know the process. If a new process
-// starts before the lease ends, it sends this number and continues the life of the earlier process.
-// So the work of the current round is not lost. The number is written when a process joins a job
-// whose residual is stored, and removed when the process ends by itself.
+// The instance number helps if a process is killed. If the next process starts before the lease
+// ends, it sends this number and continues the life of the killed process. So the work of the
+// current round is not lost. A process writes the number when it joins a job whose residual is
+// stored. It removes the number when it ends by itself.
 //
 // Do not copy the folder to another machine and start a worker of the same name there while the
 // first one runs. Two processes would then share one life.

@@ -59,7 +59,7 @@ void ServiceReports::Report(const Reader& read) {
     return manager_.TellStuck(text);
   }
   is_stall_told_ = false;
-  // A worker that was told to stop stays alive for the service manager while it hands in its work.
+  // A stopping worker still hands in its work. So it also keeps reporting that it is alive.
   if (state.is_stopping) manager_.TellStopping();
   manager_.TellReady(state.standing.empty() ? "computes" : state.standing);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // ServiceReports repeatedly reports the state of a worker to the service manager (systemd) that has
-// started it. The worker is ready from the first report on, even if it waits. The start of a
-// machine must not wait for servers elsewhere, and systemd watches only services that are ready.
-// The worker counts as alive while it waits for other processes, or while its own work makes
-// progress (see StallWatch).
+// started it:
+// - The worker is ready from the first report on, even if it still waits for servers. systemd then
+//   continues to start the machine, and begins to watch the worker.
+// - The worker is alive while it waits for other processes, or while its own work makes progress
+//   (see StallWatch).
 #pragma once
 
 #include <functional>

@@ -41,7 +41,8 @@ class ServiceReportsTest : public testing::Test {
     const ssize_t size = recv(descriptor_, message, sizeof(message), flags);
     return size < 0 ? "nothing" : std::string(message, static_cast<size_t>(size));
   }
-  // Returns the next report. Fails if a report comes before its time.
+  // Advances the clock by kInterval and returns the next report. Fails if the report was sent
+  // earlier.
   std::string Next() {
     clock_.AwaitSleepers(1);
     EXPECT_EQ(Receive(MSG_DONTWAIT), "nothing");

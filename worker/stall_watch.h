@@ -3,10 +3,11 @@
 // StallWatch finds out whether a worker's own work makes progress. A worker may wait for other
 // processes without a limit, because those processes have limits of their own.
 //
-// A step may take a second or an hour, depending on model and device. So the limit comes from
-// earlier work of the same name. It is ten times the longest time per sample so far. The
-// coordinator uses the same factor for a worker that other workers wait for (RoundPatience). The
-// first work of a name may take `first_factor` times `shortest`.
+// A step may take a second or an hour, depending on model and device. So the time limit of work
+// depends on earlier work of the same name:
+// - The first work may take `first_factor` times `shortest`.
+// - Later work may take ten times as long, per sample, as the slowest work so far, but at least
+//   `shortest`. RoundPatience in the coordinator has the same factor.
 //
 // StallWatch is for one thread, and reads no clock: the caller passes the time in. If more than
 // kLongestLook has passed between two looks, only kLongestLook is counted, because the process or

@@ -62,7 +62,8 @@ TEST_F(StallWatchTest, ShortStepsHaveTenMinutes) {
 
 TEST_F(StallWatchTest, AStepWithMoreSamplesMayTakeAsMuchLonger) {
   EXPECT_FALSE(StandsStillFor(absl::Minutes(10), Next(/*size=*/8)));
-  // The other workers have left, so this worker computes all samples of the round.
+  // The other workers have left, so this worker computes all 64 samples of the round. Its limit is
+  // 10 * 64 * (10 min / 8) = 800 min.
   EXPECT_FALSE(StandsStillFor(absl::Minutes(799), Next(/*size=*/64)));
   const Work small = Next(/*size=*/1);
   EXPECT_FALSE(StandsStillFor(absl::Minutes(120), small));

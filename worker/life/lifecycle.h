@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Lifecycle decides what a worker does next, from its start to its exit code. The owner passes in
-// events and the time. Each event returns effects: one long task at a time (a call, a round), and
-// actions that are done at once. Nothing in here waits or sleeps. There is no thread, lock,
-// connection or model. The owner (worker/worker.h, or a simulator) carries the effects out in
-// order.
+// events and the time. Each event returns effects: at most one long task (a call, a round), and
+// actions that are done at once. The owner (worker/worker.h, or a simulator) carries the effects
+// out in order. Lifecycle has no thread, lock, connection or model, and never waits.
 //
 //              +------------------- back off <-----------------------+
 //              v                                                     | the life has ended, and
@@ -15,19 +14,23 @@
 //                                                say good-bye -> finish
 //
 // A life has one incarnation number from the coordinator. A broken connection does not end the
-// life. After `connect` the same life continues, and the worker must still deliver its last report
-// or its present round. If the incarnation is new, or the servers began anew, the worker has
-// nothing to deliver.
+// life. After `connect`, the incarnation of the worker and that of the servers decide:
+// - If both are the same, the life continues. The worker must still deliver its last report or its
+//   present round.
+// - If one of them is new, a new life begins. The worker has nothing to deliver.
 //
-// A worker that is told to stop finishes the present round, asks whether it was granted another
-// round meanwhile, and leaves. If the round is a window of local steps, the worker makes only the
-// steps that fit into the time that is left (worker/trainer/window_end.h). It stops waiting for
-// servers after leave_timeout, or when its machine stops. With deferred contributions (local_sgd
-// with fragments or overlap), the steps of the last round are contributed to the next round, so the
-// worker asks for that round too. The final status names the work that was not handed in.
+// A worker that is told to stop does this:
+// - It finishes the present round. If the round is a window of local steps, it makes only the steps
+//   that fit into the time that is left (worker/trainer/window_end.h).
+// - It asks the coordinator whether it has already granted another round. With deferred
+//   contributions (local_sgd with fragments or overlap), that round contributes the steps of the
+//   last round.
+// - It leaves. The final status names the work that was not handed in.
 //
-// If no server answers for the time of `connect`, the worker ends with Unavailable. The job may be
-// over then, or the address may be wrong.
+// It stops waiting for servers after leave_timeout, or when its machine stops.
+//
+// If no server answers for as long as Config::connect allows, the worker ends with Unavailable. The
+// job may be over then, or the address may be wrong.
 #pragma once
 
 #include <cstdint>
@@ -75,42 +78,38 @@ class Lifecycle {
     net::ConnectPatience::Config connect = {};
   };
 
-  // Tasks. The comment of each task names the event that the owner must pass in with the result.
-  // The next task is returned only after that event.
-  //
-  // Ends the last connection and registers. Then OnRegistered().
+  // Tasks. The comment of each task names its event. The owner must pass in the task's result with
+  // that event. Lifecycle returns the next task only after the event.
 
-  // Ends the last connection and registers. Then OnRegistered().
+  // Ends the last connection and registers. Event: OnRegistered().
   struct Connect {};
-  // Makes the job's model and data, and starts heartbeats. Then OnPrepared().
+  // Makes the job's model and data, and starts heartbeats. Event: OnPrepared().
   struct Prepare {};
-  // Tests whether every server can be reached for bulk transfers. Then OnPathsTried(). Aborted
-  // means that a server does not know this life, because its address leads to another job. The task
+  // Tests whether every server can be reached for bulk transfers. Event: OnPathsTried(). Aborted
+  // means that an address leads to a server of another job, which does not know this life. The task
   // is then tried again.
   struct TryPaths {};
-  // Then OnJoined().
+  // Event: OnJoined().
   struct Join {};
   struct AskForGrant {
     std::optional<messages::RoundReport> report;
     // True if the worker wants no new work.
     bool leaving = false;
-  };  // Then OnGrant().
+  };  // Event: OnGrant().
   struct CarryOut {
     messages::Grant grant;
-  };  // Evaluates, or pulls, computes and pushes. Then OnCarriedOut().
+  };  // Evaluates, or pulls, computes and pushes. Event: OnCarriedOut().
   struct SayGoodbye {
     std::string reason;
     std::optional<messages::RoundReport> report;
-  };  // Then OnLeft().
+  };  // Event: OnLeft().
   // The last task. The process ends with `status`.
   struct Finish {
     absl::Status status;
   };
 
-  // Actions that are done at once. They make the present task end soon. The event of that task must
-  // still be passed in.
-  //
-  // Ends the task's calls to the coordinator.
+  // Actions that are done at once. CancelCalls and CancelTransfers make the present task end soon.
+  // The owner must still pass in the event of that task.
 
   // Ends the task's calls to the coordinator.
   struct CancelCalls {};
@@ -147,8 +146,8 @@ class Lifecycle {
                        bool leaves_steps = false);
   Effects OnLeft(absl::Time now, const absl::Status& status);
 
-  // Events that are not results of tasks. After several requests to stop, the earliest end time
-  // counts.
+  // Events that are not results of tasks. If several requests to stop come, the grace that ends
+  // first counts.
   Effects OnStopRequested(absl::Time now, const StopRequest& request = {});
   // Must be called when a heartbeat was answered with Aborted: the coordinator has ended this life.
   Effects OnLifeLost(absl::Time now, const absl::Status& status);
@@ -171,9 +170,9 @@ class Lifecycle {
   static constexpr absl::string_view kPrepares = "prepares model and data";
   static constexpr absl::string_view kComputes = "computes";
   static constexpr absl::string_view kEndsLife = "ends its incarnation";
-  // Returns the name of the worker's present work if this work needs no other process. kEndsLife
-  // means that the life is over, and that calls and transfers are being cancelled. Empty means that
-  // the worker waits for servers, or for the time of the next attempt.
+  // Returns a name for the present work if the worker can do it without other processes: kPrepares,
+  // kComputes or kEndsLife. kEndsLife means that the life has ended and calls and transfers are
+  // being cancelled. Otherwise returns an empty text.
   absl::string_view OwnWork() const;
   // Returns the activity that heartbeats report.
   std::string activity() const;
@@ -200,17 +199,19 @@ class Lifecycle {
 
   Effects Go(State state, absl::Time now, Task task);
   Effects Ask(absl::Time now);
-  // Ends the life, or the attempt to begin one. OK means that the job is done.
+  // Ends the life, or the attempt to begin one, because of `status`. An OK status means that the
+  // job is done.
   Effects EndLife(absl::Time now, const absl::Status& status);
   Effects Leave(absl::Time now, std::string reason);
-  // Returns a log message: the servers have not taken `owed` yet, and the worker waits for them
-  // until `until`.
+  // Returns a log message: the worker was told to stop and waits for the servers until `until`.
+  // `owed` says why, such as "round 5 is still being handed in".
   Effect TellPatience(absl::string_view owed, absl::Time until) const;
   Effects BackOff(absl::Time now, const absl::Status& reason);
   // Ends the worker, because no server has answered for the time in config_.connect.
   Effects GiveUpOnServers(const absl::Status& reason);
   // Returns true if the worker should try another life. If another process holds this worker's
-  // name, also counts the renewals of that process's lease.
+  // name, also counts the renewals of its lease, to find out whether that process is alive. Adds
+  // log messages to `effects`.
   bool MayTryAgain(absl::Time now, const absl::Status& status, Effects& effects);
   Effects Conclude(const absl::Status& status);
   // Returns the status of Finish for a worker that was told to stop. `left` is the result of
@@ -224,7 +225,8 @@ class Lifecycle {
   absl::Status Cause(const absl::Status& status) const { return lost_.ok() ? status : lost_; }
   // Returns true if a life has begun and has not ended.
   bool IsLiving() const;
-  // Returns true if the worker may have to wait for servers now.
+  // Returns true if the present task or activity may wait for servers. Returns false in SayGoodbye,
+  // which has its own time limit.
   bool waits_for_servers() const;
   absl::Duration PauseAfter(int failures) const;
 
@@ -235,7 +237,8 @@ class Lifecycle {
   // Error of the last heartbeat. OK means that it was answered.
   absl::Status unanswered_;
   std::string round_activity_;
-  // In kAsking: the reason for kWait in the last answer. Empty if the last answer brought work.
+  // In kAsking: the reason in the coordinator's last answer if that answer was kWait. Empty if that
+  // answer brought work.
   std::string wait_reason_;
 
   // The last life, which the next registration may continue. Not set means that the next life is
@@ -247,8 +250,8 @@ class Lifecycle {
   std::optional<messages::RoundReport> unsent_report_;
   // The round that was granted and is not yet handed in.
   std::optional<Round> round_at_hand_;
-  // With deferred contributions, the worker may hold computed steps that a later round has to take.
-  // This is the round whose grant they were computed on.
+  // With deferred contributions: the granted round in which the worker computed steps that a later
+  // round must contribute. Not set means that there are no such steps.
   std::optional<Round> steps_in_hand_;
   absl::Time asked_at_;
   // Time spent waiting for grants since the last report.
@@ -280,13 +283,14 @@ class Lifecycle {
   // True if the log has said why the worker cannot join. Reset when it joins.
   bool is_join_told_ = false;
   bool did_work_ = false;  // True if this life did work.
-  // Used while another process holds this worker's name. held_until_ is the end of its lease when
-  // we last found the lease renewed, and server_count_ is the server's count of renewals at that
-  // time. longest_rest_ is the longest remaining time of the lease that we have seen.
-  // times_found_renewed_ counts the renewals that we have found.
+  // The next four members are used while another process holds this worker's name with a lease.
+  // End of that lease, as of the first refusal or the last renewal that this worker has found.
   std::optional<absl::Time> held_until_;
+  // The server's count of renewals of that lease, at the same time.
   std::optional<int64_t> server_count_;
+  // Longest remaining time of the lease in any answer.
   absl::Duration longest_rest_;
+  // Number of renewals that this worker has found.
   int times_found_renewed_ = 0;
   UnknownCalls unknown_calls_;
   net::ConnectPatience patience_;

@@ -24,9 +24,9 @@ class ActivationArena {
   // must not move.
   void Plan(kernels::Buf* target, int64_t num_elements, kernels::DType dtype);
 
-  // place() returns where the next buffer would start. After Rewind(place), buffers are planned
-  // from that place again. They share memory with the buffers planned there before, so both must
-  // never be in use at the same time.
+  // place() returns the offset of the next buffer. After Rewind(place), the next buffer starts at
+  // `place` again. It then shares memory with buffers that were planned there earlier. Two buffers
+  // that share memory must never be in use at the same time.
   int64_t place() const { return next_byte_; }
   void Rewind(int64_t place) { next_byte_ = place; }
 

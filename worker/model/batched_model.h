@@ -54,14 +54,14 @@ class BatchedModel : public Model {
   int64_t pinned_bytes() const;
   // Returns the size of a HostBatch of one micro-batch.
   int64_t batch_bytes() const { return BatchBytes(); }
-  // Returns the number of elements that a model needs behind its last parameter.
+  // Returns how many additional elements the parameter vector needs behind its last parameter.
   static int64_t PaddingElements(const ModelConfig&, kernels::Device*) { return 0; }
 
  protected:
   // One pass of a micro-batch through the network.
   struct Pass {
     int64_t samples = 0;
-    // HostBatch::first_position for the first sample of the pass.
+    // Place of the pass's first sample in the order of all samples of the job.
     int64_t first_position = 0;
     bool is_training = false;
   };
@@ -70,15 +70,17 @@ class BatchedModel : public Model {
   BatchedModel(const ModelConfig& config, const SampleShape& sample,
                std::unique_ptr<ParameterArena> parameter_arena, kernels::Device* device);
 
-  // Called once per step or evaluation with all its samples, before the first Forward().
+  // Called once per step or evaluation, with the whole batch, before the first Forward().
   virtual void OnBatch(const data::HostBatch&) {}
-  // Computes logits() from inputs(). `gate` may be null. Forward() must call its WaitForBlock()
-  // once for each block before it reads the block. If it first reads only parts of a block, it must
-  // call WaitForParts() for these parts, and later WaitForBlock() before it reads the rest.
+  // Computes logits() from inputs(). `gate` may be null. Forward() must wait for each block before
+  // it reads the block:
+  // - with WaitForBlock() for the whole block, or
+  // - with WaitForParts() for the parts that it reads first, and later with WaitForRest() for all
+  //   other parts.
   virtual absl::Status Forward(const Pass& pass, WeightsGate* gate) = 0;
-  // Computes gradients() from the gradient in logits(). `weights` says whether gradients() are set
-  // or added to. `sink` may be null. Backward() must call its BlockReady() once for each block,
-  // last block first.
+  // Computes gradients() from the gradient in logits(). `weights` says whether Backward()
+  // overwrites gradients() or adds to them. `sink` may be null. Backward() must call ReportBlock()
+  // once for each block, last block first.
   virtual absl::Status Backward(const Pass& pass, kernels::Accumulate weights,
                                 GradientSink* sink) = 0;
 
@@ -93,7 +95,8 @@ class BatchedModel : public Model {
   // Waits until the block's weights have arrived, unless `gate` is null. Then converts them into
   // the dtype that forward reads.
   absl::Status WaitForBlock(WeightsGate* gate, int block);
-  // WaitForParts() does the same for parts of a block. WaitForRest() does it for all other parts.
+  // WaitForParts() waits for and converts some parts of a block. WaitForRest() does this for all
+  // other parts of the block.
   absl::Status WaitForParts(WeightsGate* gate, int block,
                             absl::Span<const params::ElementRange> parts);
   absl::Status WaitForRest(WeightsGate* gate, int block,
@@ -105,14 +108,16 @@ class BatchedModel : public Model {
  private:
   void PlanBatchBuffers();
   void RefreshNarrowParameters(absl::Span<const params::ElementRange> ranges);
-  // Return the sizes in host memory of the results, and of the samples, of one micro-batch.
+  // ResultBytes() returns the host memory for the losses and counts of one micro-batch.
+  // BatchBytes() returns the host memory for its samples.
   int64_t ResultBytes() const;
   int64_t BatchBytes() const;
   absl::Status CheckBatch(const data::HostBatch& batch) const;
   absl::Status CheckSizes(const data::HostBatch& batch) const;
   void Upload(const data::HostBatch& batch, int64_t begin, int64_t samples);
-  // Queues the copy of `count` elements of a batch, through pinned memory at `pinned_place`. A copy
-  // from memory that is not pinned would wait for the device and use a buffer of the driver.
+  // Queues a copy of `count` elements from host memory to the device. If there is pinned memory,
+  // the elements first go there, at byte offset `pinned_place`. A copy from other memory would wait
+  // for the device.
   void CopyToDevice(kernels::Buf to, const void* from, int64_t count, int64_t pinned_place);
   // Runs forward, loss and backward of one micro-batch. Returns when the copy of the losses to the
   // host is queued.
@@ -124,9 +129,9 @@ class BatchedModel : public Model {
   absl::StatusOr<kernels::EventId> TrainAsGraph(const Pass& pass, double scale,
                                                 kernels::Accumulate weights, WeightsGate* gate,
                                                 GradientSink* sink);
-  // Computes the loss. If `scale` is not 0, also sets logits() to the gradient of the loss.
-  // `correct` is correct_, or empty if correct predictions are not counted. This is also true in
-  // the next two functions.
+  // Computes the loss. If `scale` is not 0, also sets logits() to the gradient of the loss. In this
+  // and the next two functions, `correct` is correct_. If it is empty, correct predictions are not
+  // counted.
   void ComputeLoss(int64_t samples, kernels::Buf correct, double scale);
   kernels::EventId CopyLossesToHost(int64_t samples, kernels::Buf correct);
   // Blocks until `losses_copied` has happened. Adds the losses of `samples` samples to *result.
@@ -150,8 +155,8 @@ class BatchedModel : public Model {
   // The results of one micro-batch: [losses | correct].
   DeviceMemory host_results_;
   // [inputs | targets] of one micro-batch, as in a HostBatch. Empty if no memory is pinned. It may
-  // be overwritten once the losses of the last micro-batch were read: the device computes them
-  // after it has copied that micro-batch.
+  // be overwritten once the losses of the last micro-batch were read, because the device copies a
+  // micro-batch before it computes the losses.
   DeviceMemory pinned_batch_;
   // Null if steps are not recorded as graphs.
   std::unique_ptr<StepGraphs> graphs_;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Byte-level BPE as in GPT-2. A text is cut into words (word_splitter.h). In each word, the two
-// neighbouring tokens that come first in a list of merges become one token, until no pair is in the
-// list.  Source: Sennrich et al. 2016, section 3.2; encoder.py of github.com/openai/gpt-2. For
-// lists of merges that were not learned, where the order among equals matters:
-// github.com/huggingface/tokenizers.
+// Byte-level BPE as in GPT-2. A text is cut into words (word_splitter.h). In each word, two
+// neighbouring tokens are merged into one, again and again. The pair that comes first in the list
+// of merges is merged first. If it occurs several times, the leftmost pair is merged first.
+//
+// Sources:
+// - Sennrich et al. 2016, section 3.2; encoder.py of github.com/openai/gpt-2.
+// - For the order of equal pairs: github.com/huggingface/tokenizers.
 #pragma once
 
 #include <array>

@@ -25,7 +25,7 @@ void DropOutput(kernels::Device* device, kernels::Buf branch, int64_t num_elemen
 }
 
 // Computes the gradient to a branch's output before dropout, from `dy`, the gradient after dropout.
-// Does not change `dy`, because it is also the gradient to the stream that the branch is added to.
+// Does not change `dy`, because `dy` is also the gradient of the residual stream.
 kernels::Buf GradientBeforeDropout(kernels::Device* device, const GptScratch& scratch,
                                    kernels::Buf dy, int64_t num_elements,
                                    const kernels::DropoutMask& mask) {

@@ -15,15 +15,17 @@
 
 namespace lodestar::model {
 
-// Returns a tensor of BuildLayout(). If the layout comes from the journal of an earlier release,
-// looks for the tensor's earlier name.
+// Returns the tensor that BuildLayout() calls `name`. If the layout comes from the journal of an
+// earlier release, the tensor has an earlier name there.
 Parameter GetGptTensor(const ParameterArena& parameters, const std::string& name,
                        int64_t extra_elements = 0);
 
 // Memory that all layers share. A layer uses it only during one call.
 struct GptScratch {
-  // [rows, width]. In forward: the output of a branch. In backward: first, if there is dropout, the
-  // gradient to the output, and later the gradient to the input.
+  // [rows, width]. Holds, one after the other:
+  // - in forward: the output of a branch;
+  // - in backward with dropout: the gradient to the output before dropout;
+  // - in backward: the gradient to the input of the branch.
   kernels::Buf branch;
   kernels::Buf dattention;  // [rows, width]
   // [rows, 4 * width]. The gradient to qkv, or to the hidden values of the MLP.
@@ -31,8 +33,8 @@ struct GptScratch {
   kernels::Buf workspace;  // Workspace of the attention.
 };
 
-// Computes dropout(projection(attention(qkv(x)))). `mask` is the mask of this outer dropout.
-// `shape` has the dropout inside the attention.
+// Computes dropout(projection(attention(qkv(x)))). `mask` is for this outer dropout. shape.dropout
+// is for the dropout inside the attention.
 class AttentionBranch {
  public:
   // `prefix` is the beginning of the tensors' names, such as "h.3.attn.".

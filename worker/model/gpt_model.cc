@@ -22,8 +22,8 @@ const params::GptSpec& SpecOf(const ModelConfig& config) {
 // matrices of odd width are slow. 50257 tokens become 50304 columns.
 constexpr int64_t kLogitsAlignment = 128;
 
-// With this constant, dropout has other random numbers than other uses of the same seed. The number
-// of the place in the model is added to it.
+// Selects the random numbers of dropout, so that they differ from those of other code with the same
+// seed. The index of the dropout in the model is added to this constant.
 constexpr uint64_t kDropoutStream = 0x64726f706f757400;
 
 int64_t HeadRows(const params::GptSpec& gpt, const kernels::Device& device) {
@@ -205,8 +205,8 @@ absl::Status GptModel::Backward(const Pass& pass, kernels::Accumulate weights, G
   const Sequences sequences{pass, gpt_.context};
   const int64_t rows = sequences.rows();
   BackwardHead(rows, weights);
-  // Without a sink, the whole gradient of the table is added at the end. Then the step does not
-  // depend on the data and can be recorded as a graph.
+  // Without a sink, the whole gradient of the table is added at the end. The queued work then does
+  // not depend on the tokens, so it can be recorded as a graph.
   if (sink != nullptr) RETURN_IF_ERROR(ReportRest(weights, sink));
   last_norm_.Backward(device(), dresidual_, scratch_.branch, rows, kernels::Accumulate::kSet,
                       weights);
@@ -242,8 +242,9 @@ absl::Status GptModel::ReportRest(kernels::Accumulate weights, GradientSink* sin
   return ReportParts(sink, 0, rest);
 }
 
-// Must be called before the other parts of backward. If rows are padded, it also writes zeros
-// behind the table's gradient, where the gradients of other tensors are written later.
+// Must be called before the other parts of backward. If head_rows_ is larger than the vocabulary,
+// this call also writes zeros behind the table's gradient. The gradients of other tensors are
+// written there later.
 void GptModel::BackwardHead(int64_t rows, kernels::Accumulate weights) {
   device()->LinearBackward(scratch_.branch, TableGradient(weights), /*db=*/{}, logits(),
                            /*pre_activation=*/{}, last_norm_.y(), token_table_.value, rows,

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // GptModel is the GPT-2 architecture (Radford et al. 2019): learned positions, pre-norm, GELU in
-// its tanh form, and a head that uses the token table as weights. Block 0 is the two tables, blocks
-// 1..num_layers are the layers, and block num_layers + 1 is the last norm.
+// its tanh form, and a head that uses the token table as weights. Its blocks are:
+// - block 0: the token table and the position table;
+// - blocks 1..num_layers: the layers;
+// - block num_layers + 1: the last norm.
 //
-// The embedding reads only the rows of the token table whose tokens occur in the data, and changes
-// the gradient of these rows only. The head reads and changes all rows. So forward first waits for
-// the rows that occur, and waits for the other rows only before the head. The other rows are
-// reported to the sink once the head's backward is done.
+// The embedding reads only the rows of the token table whose tokens occur in the data. The head
+// reads all rows. So the table is transferred in two parts:
+// - Used rows: their tokens were in a batch so far. Forward waits for them before the embedding.
+// - Other rows: forward waits for them before the head. Backward reports their gradient to the sink
+//   as soon as the head's backward is done.
 //
-// A row counts as occurring if its token was in any batch so far. So the other rows are the same
-// from step to step, and nearly the same for all workers. This is important, because servers add
-// contributions to a bucket in the order of the workers. If one worker sent buckets long before the
-// others, servers could hold only a few of them.
+// The other rows are the same from step to step, and nearly the same for all workers. This is
+// important, because servers add contributions to a bucket in the order of the workers. If one
+// worker sent buckets long before the others, servers could hold only a few of them.
 #pragma once
 
 #include <cstdint>
@@ -114,9 +116,9 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   Parameter token_table_;     // wte.weight [vocabulary, width]
   Parameter position_table_;  // wpe.weight [context, width]
   // [head_rows_, width]. Both the head and the embedding contribute to the gradient of the token
-  // table. In later micro-batches, their sum is first computed here and then added to the gradient
-  // of the earlier micro-batches. So the bits do not depend on which device computed which
-  // micro-batch.
+  // table. In later micro-batches, their sum is first computed here. Then it is added to the
+  // gradient of the earlier micro-batches. So several devices, with a micro-batch each, give the
+  // same bits as one device.
   kernels::Buf later_table_gradient_;
   // The rows whose tokens occur in the data.
   TableRows token_rows_;

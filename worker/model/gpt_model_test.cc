@@ -102,8 +102,8 @@ TEST_P(NextTokenTest, AJobInTheLayoutOfEarlierReleasesComputesTheSameBits) {
 
 using ::testing::ElementsAre;
 
-// A call of the gate or the sink with a block. `ranges` has the parts of the block. Empty means the
-// whole block.
+// Records one call of a method of the gate or the sink. `ranges` has the parts of the block. Empty
+// means the whole block.
 struct Told {
   int block = 0;
   std::vector<params::ElementRange> ranges;
@@ -144,7 +144,8 @@ class TokenRowsTest : public NextTokenTest {
   }
 };
 
-// Rows of the token table have 32 elements. The position table is [1280, 1536).
+// In the parameter space, row i of the token table is [32 i, 32 i + 32), and the position table is
+// [1280, 1536).
 TEST_P(TokenRowsTest, RowsThatTheDataDoesNotHaveAreReadAndChangedByTheHeadAlone) {
   const TellingGate first = Step({3, 4});
   EXPECT_THAT(first.asked, ElementsAre(Told{0, {{96, 160}, {1280, 1536}}}, Told{1, {}}, Told{2, {}},

@@ -36,14 +36,16 @@ class LinearLayer {
   // activation.
   void Backward(kernels::Device* device, kernels::Buf dx, kernels::Buf dy, kernels::Buf x,
                 int64_t rows, kernels::Accumulate weights) const;
-  // BackwardUpTo() and before.BackwardFrom() together compute the backward of this layer and of the
-  // layer `before`, whose y() is this layer's x. Requires: this layer has no activation.
-  // BackwardUpTo() sets dx to the gradient before the activation of `before`, and also sets the
+  // Computes the backward of this layer, and the first part of the backward of the layer `before`.
+  // before.BackwardFrom() computes the rest. The y() of `before` must be this layer's x, and this
+  // layer must have no activation.
+  //
+  // Sets dx to the gradient to the values before the activation of `before`. Also computes the
   // gradient of the bias of `before`.
   void BackwardUpTo(const LinearLayer& before, kernels::Device* device, kernels::Buf dx,
                     kernels::Buf dy, int64_t rows, kernels::Accumulate weights) const;
-  // Computes the rest of the backward of this layer. `dpre_activation` is the dx that
-  // BackwardUpTo() of the next layer has set.
+  // Computes the rest of the backward of this layer, after BackwardUpTo() of the next layer.
+  // `dpre_activation` is the dx that BackwardUpTo() has set.
   void BackwardFrom(kernels::Device* device, kernels::Buf dx, kernels::Buf dpre_activation,
                     kernels::Buf x, int64_t rows, kernels::Accumulate weights) const;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Model computes forward and backward on a Device, with hand-written gradients. All its memory is
-// two arenas, which are planned before. Parameters and gradients are one flat vector each, in the
-// order of the layout, so that a bucket of the layout is a slice.
+// Model computes forward and backward on a Device, with hand-written gradients. Its memory is two
+// arenas, which are allocated before the first step. Parameters and gradients are one flat vector
+// each, in the order of the layout, so that a bucket of the layout is a slice.
 #pragma once
 
 #include <cstdint>
@@ -59,11 +59,11 @@ struct BatchResult {
   double loss_sum = 0.0;    // In nats.
   int64_t num_correct = 0;  // Counted by Evaluate() only.
   int64_t num_predictions = 0;
-  // Number of samples of the batch that are in no sum and in no gradient. A negative number means
-  // that the sums also include samples that earlier steps had counted as lost.
+  // Number of samples of the batch that are not in the sums and not in the gradient. A negative
+  // number means that the sums include samples that earlier steps counted as lost.
   int64_t num_lost_samples = 0;
-  // True if the step has no gradient and has called no BlockReady(). The step still counts, but
-  // changes no weights.
+  // True if the step has computed no gradient and has not called BlockReady(). Such a step counts
+  // as done, but changes no weights.
   bool is_skipped = false;
 };
 
@@ -75,28 +75,31 @@ class Model {
   // f64 if the device computes in f64.
   virtual kernels::Buf parameters() = 0;
   virtual kernels::Buf gradients() = 0;
-  // Returns the parameters in the dtype that forward and backward read, if the device computes in a
-  // narrower dtype. Otherwise returns an empty buffer. If TrainStep() has a gate, it updates them
-  // from parameters() block by block. Other code that changes parameters() must also write
-  // narrow_parameters(), or call RefreshNarrowParameters().
+  // If the device computes in a narrower dtype, returns the parameters in that dtype, which forward
+  // and backward read. Otherwise returns an empty buffer. If a gate is used, each block is
+  // converted from parameters() when its weights have arrived. Other code that changes parameters()
+  // must also write narrow_parameters(), or call RefreshNarrowParameters().
   virtual kernels::Buf narrow_parameters() { return {}; }
   virtual void RefreshNarrowParameters() {}
   // Returns the learning rate that the servers are to make the step of the block with, if the
   // model's program has one. It is known once the first block is ready.
   virtual std::optional<double> learning_rate(int /*block*/) { return std::nullopt; }
 
-  // Sets gradients() to the gradient of the mean loss over the batch's predictions
-  // (HostBatch::mean_over). Calls the sink for each block as soon as the commands that complete its
-  // gradient are on the compute stream. The device may not have executed them yet. Blocks until the
-  // losses are known. `gate` and `sink` may be null. Errors: InvalidArgument for a batch that does
-  // not fit the model; those of gate, sink and device.
+  // Sets gradients() to the gradient of the mean loss over batch.MeanOver() predictions. Blocks
+  // until the losses are known. `gate` and `sink` may be null.
+  //
+  // Calls the sink for each block once the commands that complete the block's gradient are queued
+  // on the compute stream. The device may not have executed them yet.
+  //
+  // Errors: InvalidArgument for a batch that does not fit the model; those of gate, sink and
+  // device.
   virtual absl::StatusOr<BatchResult> TrainStep(const data::HostBatch& batch, WeightsGate* gate,
                                                 GradientSink* sink) = 0;
   // Computes only the loss. Accepts any number of samples, in pieces of max_batch. `gate` may be
   // null.
   virtual absl::StatusOr<BatchResult> Evaluate(const data::HostBatch& batch, WeightsGate* gate) = 0;
-  // Returns the maximum number of samples that go through the network at once. Evaluate() of at
-  // most this number is one pass.
+  // Returns the maximum number of samples that go through the network at once. A larger batch is
+  // evaluated in several passes.
   virtual int64_t samples_per_pass() const { return std::numeric_limits<int64_t>::max(); }
 
   // Returns the model as a NextTokenModel. Null means that the architecture cannot continue text.
@@ -136,7 +139,7 @@ struct ModelConfig {
   Recompute recompute = Recompute::kNone;
   // Seed of dropout. The dropped elements depend on the seed and on HostBatch::first_position.
   uint64_t seed = 1;
-  // The job's layout, if it is BuildEarlierLayout(spec). Not set means BuildLayout(spec).
+  // Layout of a job that uses BuildEarlierLayout(spec). Not set means BuildLayout(spec).
   std::optional<params::Layout> layout = {};
 };
 

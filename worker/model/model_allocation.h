@@ -40,7 +40,7 @@ struct PlannedBytes {
   int64_t parameters = 0;
   int64_t activations = 0;
   int64_t pinned = 0;
-  // Host memory for the samples of one micro-batch, as the data set reads them.
+  // Host memory for a HostBatch with the samples of one micro-batch.
   int64_t batch = 0;
 };
 

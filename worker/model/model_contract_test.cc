@@ -134,17 +134,17 @@ class ModelContractTest : public testing::TestWithParam<ContractCase> {
     return RandomBatch(GetParam().spec, num_samples, /*seed=*/9);
   }
 
-  // On most devices, the sums of a few hundred terms only differ in their order. In bf16, a card
-  // uses another algorithm for another number of rows, which rounds differently. Between weights
-  // and gradient there are some ten to twenty such places, each with an average error of 2e-3. The
-  // errors are independent, so the sum is below 1e-2.
+  // Maximum relative error between two ways to compute the same sums. On most devices, only the
+  // order of a few hundred terms differs. In bf16, a card uses another algorithm if the number of
+  // rows differs. Each of ten to twenty operations then rounds differently, by 2e-3 on average.
+  // These errors are independent, so the total error is below 1e-2.
   double tolerance() const {
     if (GetParam().device == "oracle") return 1e-12;
     return absl::StrContains(GetParam().device, "bf16") ? 1e-2 : 2e-5;
   }
 
-  // Evaluation keeps no values for backward. On a card it may therefore use another epilogue, with
-  // another algorithm. In all other cases the bits are equal.
+  // Evaluation keeps no values for backward. So a card that fuses kernels may use another algorithm
+  // than in training, which rounds differently in bf16. On all other devices the bits are equal.
   void ExpectSameLoss(double evaluated, double trained) {
     const double off = GetParam().device == "cuda-bf16-always" ? tolerance() * trained : 0.0;
     EXPECT_NEAR(evaluated, trained, off);
@@ -228,7 +228,8 @@ TEST_P(ModelContractTest, ReportedBlocksAndPartsAreFinal) {
 }
 
 TEST_P(ModelContractTest, WeightsAreNotReadBeforeTheGate) {
-  // A gate that fills a block, or a part of it, with garbage until WaitForBlock() is called for it.
+  // Writes the weights of a block, or of parts of it, only when forward waits for them. Before
+  // that, the parameters are garbage (see `spoil` below).
   class FillingGate : public WeightsGate {
    public:
     FillingGate(kernels::Device* device, Model* model, std::vector<double> values)

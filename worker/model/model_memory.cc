@@ -26,8 +26,8 @@ std::string SamplesText(int64_t samples) {
   return samples == 1 ? "1 sample" : absl::StrCat(samples, " samples");
 }
 
-// Returns the bytes that the program itself takes from the memory of the model. On a card this is
-// 0.
+// Returns the memory that the program itself takes on the device. On a card it is 0, because the
+// program is in main memory.
 int64_t ProgramBytes(bool memory_is_host) { return memory_is_host ? kProgramBytes : 0; }
 
 // The memory that is available for a model and its other data.
@@ -89,8 +89,12 @@ struct Change {
   std::string Text() const { return absl::StrJoin(flags, " "); }
 };
 
-// Returns possible changes, the cheapest first: no change, more recomputation, then all of these
-// with bf16, then all of these without local steps. Errors: those of EstimateModelMemory().
+// Returns possible changes, the cheapest first:
+// - no change, and then more and more recomputation;
+// - each of these changes with bf16;
+// - each of the changes above without local steps.
+//
+// Errors: those of EstimateModelMemory().
 absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const OtherMemory& other,
                                               kernels::Device* device) {
   kernels::PlannedCard bf16(kernels::DType::kBf16);

@@ -85,11 +85,13 @@ struct OtherMemory {
 std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& config,
                                 const OtherMemory& other, kernels::Device* device);
 
-// Checks that the model fits into the device. Returns OK if the memory of the device is not known.
-// On a card only free memory counts, because other processes do not give theirs back. In main
-// memory all memory counts, because other processes may give theirs back. Errors: ResourceExhausted
-// naming the bytes wanted, by part, the bytes available, and what would fit: a smaller micro-batch,
-// recomputation, another dtype, a mode without local steps, or a device with more memory.
+// Checks that the model fits into the device. Returns OK if the size of the device's memory is not
+// known.
+// - On a card, only free memory counts, because other processes do not give their memory back.
+// - In main memory, all memory counts, because other processes may give their memory back.
+//
+// Errors: ResourceExhausted naming the bytes wanted by each part, the bytes available, and what
+// would fit. Examples are a smaller micro-batch, recomputation, or a device with more memory.
 absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config,
                             const OtherMemory& other, kernels::Device* device);
 

@@ -48,9 +48,10 @@ TEST_F(ModelMemoryTest, CountsParametersAndTheirGradients) {
   }
 }
 
-// The model has width 64 and context 32, so [tokens, width] of fp32 is 8 KiB, which is kUnit. Each
-// of 12 layers keeps 16 units (sum, norm, qkv (3), attention, sum, norm, and 8 before and after the
-// GELU), and some statistics.
+// kUnit is the size of a [tokens, width] tensor in fp32: 32 tokens of width 64, or 8 KiB. Each of
+// the 12 layers keeps 16 units per sample, and some statistics:
+// - 8 units for sum, norm, qkv (3), attention, sum and norm;
+// - 4 units for the input of the GELU, and 4 for its output.
 TEST_F(ModelMemoryTest, RecomputingKeepsLess) {
   constexpr int64_t kUnit = 32 * 64 * 4;
   const int64_t none = BytesPerSample(Recompute::kNone);
@@ -61,7 +62,7 @@ TEST_F(ModelMemoryTest, RecomputingKeepsLess) {
   EXPECT_LT(block, (12 + 16 + 20) * kUnit);
 }
 
-// A sample is a token and its target, or a class, of four bytes each.
+// Each of the 32 positions of a sample has a token and a target, of four bytes each.
 TEST_F(ModelMemoryTest, SamplesOfAStepCountWhereTheyAreReadIntoTheDevicesMemory) {
   const ModelConfig config{.spec = MiddlingGpt(), .max_batch = 2};
   const ModelMemory memory = *EstimateModelMemory(config, device_.get());
@@ -215,7 +216,7 @@ TEST_F(LargeModelMemoryTest, EachParameterTakesItsValueAndGradientAndWithBf16Its
     ASSERT_EQ(params::BuildLayout(spec)->num_elements(), parameters);
     const ModelMemory wide = *EstimateModelMemory({.spec = spec}, fp32.get());
     const ModelMemory narrow = *EstimateModelMemory({.spec = spec}, bf16.get());
-    // The token table is padded, because rows of logits are.
+    // Maximum number of padding elements in each vector. See GptModel::PaddingElements().
     const int64_t padding = 256 * 4096;
     const auto expect_near = [&](int64_t bytes, int64_t bytes_each) {
       EXPECT_GE(bytes, bytes_each * parameters) << spec.name;

@@ -31,7 +31,8 @@ class NormLayer {
                int64_t rows) const;
   // Computes y() again from sum(), which must have been kept.
   void Recompute(kernels::Device* device, int64_t rows) const;
-  // Computes the gradient to sum(). `input` says whether dresidual is set to it or it is added.
+  // Computes the gradient to sum(). `input` says whether Backward() overwrites dresidual with this
+  // gradient or adds it to dresidual.
   void Backward(kernels::Device* device, kernels::Buf dresidual, kernels::Buf dy, int64_t rows,
                 kernels::Accumulate input, kernels::Accumulate weights) const;
 

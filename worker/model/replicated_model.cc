@@ -212,7 +212,7 @@ absl::StatusOr<BatchResult> ReplicatedModel::Evaluate(const data::HostBatch& bat
 
 absl::StatusOr<BatchResult> ReplicatedModel::RunOnAll(const data::HostBatch& batch,
                                                       const Step& step) {
-  // An empty batch is an error of Evaluate().
+  // Returns the error that Evaluate() has for an empty batch.
   if (batch.num_samples < 1) return first().Evaluate(batch, /*gate=*/nullptr);
   Split(batch);
   group_->Reset();

@@ -19,8 +19,9 @@
 namespace lodestar::model {
 
 // Uses one thread per device. The caller's thread serves the first device. The gradients are the
-// same as on one device that adds up as many micro-batches as there are devices. The bits are the
-// same too, if the group sums in the order of its members and each device has one micro-batch.
+// same as on one device that makes one micro-batch per device and adds their gradients. The bits
+// are the same too, if the group sums in the order of its members and each device has one
+// micro-batch.
 class ReplicatedModel final : public Model {
  public:
   // Requires: there are at least two `replicas`, they have the same config, and replica i is on
@@ -50,11 +51,12 @@ class ReplicatedModel final : public Model {
   // Divides the batch into contiguous parts whose sizes differ by at most one sample. The last
   // parts may be empty.
   void Split(const data::HostBatch& batch);
-  // Makes the step of the first device. `gate` is the gate of the caller, for the weights.
+  // Runs the training step of the first device. `gate` is the gate that the caller has given to
+  // TrainStep().
   absl::StatusOr<BatchResult> TrainFirst(const data::HostBatch& part, WeightsGate* gate,
                                          GradientSink* sink);
-  // Makes the step of another device. `weights_are_there` means that all weights have arrived
-  // before the step, so they may be sent before it.
+  // Runs the training step of another device. If `weights_are_there`, no gate is used, and the
+  // device starts to receive all weights before its step.
   absl::StatusOr<BatchResult> TrainOther(int member, const data::HostBatch& part,
                                          bool weights_are_there);
   absl::StatusOr<BatchResult> EvaluateFirst(const data::HostBatch& part, WeightsGate* gate);

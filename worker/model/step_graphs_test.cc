@@ -16,7 +16,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A device that records the calls it gets. Instead of graphs it has numbers.
+// Records the calls of its methods. A graph of this device is only a number, and launching the
+// graph computes nothing.
 class JournalDevice : public oracle::OracleDevice {
  public:
   bool supports_graphs() const override { return true; }

@@ -13,7 +13,8 @@
 namespace lodestar::model {
 namespace {
 
-// With this constant, the draws have other random numbers than other uses of the same seed.
+// Selects the random numbers of draws, so that they differ from those of other code with the same
+// seed.
 constexpr uint64_t kDrawStream = 0x67656e6572617465;
 
 // Returns the indices of the `count` largest logits, largest first. Among equal logits the lower

@@ -214,7 +214,7 @@ absl::StatusOr<BytePairTokenizer::Config> ParseVocabulary(absl::string_view voca
     if (line.empty() || absl::StartsWith(line, "#version")) continue;
     RETURN_IF_ERROR(AddMerge(absl::StrSplit(line, ' '), config));
   }
-  // transformers adds this token even if the file does not list it.
+  // The Python library transformers adds this token, even if the file does not list it.
   constexpr char kEndOfText[] = "<|endoftext|>";
   for (const auto& [text, token] : config.tokens) {
     if (text == kEndOfText) config.added.push_back({.text = text, .token = token});

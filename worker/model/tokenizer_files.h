@@ -25,8 +25,8 @@ absl::StatusOr<BytePairTokenizer::Config> ParseVocabulary(absl::string_view voca
 bool HasTokenizer(storage::FileSystem& file_system, const std::string& folder);
 
 // Makes the tokenizer at `path`: a tokenizer.json, or a folder with a tokenizer.json or with
-// vocab.json and merges.txt. Errors: those of files; NotFound for a folder without these files;
-// those of parsing and of BytePairTokenizer::Create(), with the path in front.
+// vocab.json and merges.txt. Errors: NotFound for a folder without these files; those of reading,
+// of parsing and of BytePairTokenizer::Create(), with the path in front.
 absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(storage::FileSystem& file_system,
                                                          const std::string& path);
 

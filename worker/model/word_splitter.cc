@@ -31,8 +31,8 @@ Character FrontOf(absl::string_view text) {
     if ((byte_at(i) & 0xc0) != 0x80) return kInvalid;
     character = (character << 6) | (byte_at(i) & 0x3f);
   }
-  // The smallest character that needs this number of bytes. A smaller character is invalid if it
-  // has this number of bytes.
+  // kLeast[n] is the smallest character that needs n bytes. A smaller character in n bytes is
+  // invalid.
   constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
   if (character < kLeast[num_bytes]) return kInvalid;
   return {ClassOf(character), num_bytes};
@@ -49,9 +49,9 @@ size_t RunLength(absl::string_view text, CharacterClass type) {
   return length;
 }
 
-// Returns the length in bytes of the white space at the beginning of `text`. If a word follows, the
-// last white-space character is not counted, unless it is the only one: a space belongs to the
-// following word, and other white space is a word of its own.
+// Returns the length in bytes of the white space that is a word at the beginning of `text`. If
+// another character follows, the last white-space character does not belong to the word, unless it
+// is the only one. The next word takes it if it is a space. Otherwise it is a word of its own.
 size_t SpaceLength(absl::string_view text) {
   size_t length = 0;
   size_t before_last = 0;

@@ -29,8 +29,8 @@ class HttpAnswerReader {
   // Adds the next bytes. Errors: InvalidArgument if the answer is not HTTP; ResourceExhausted if it
   // is too long.
   absl::Status Add(absl::string_view bytes);
-  // Returns true if the whole answer has arrived, as its header gives the length. If the header
-  // gives no length, returns false: the answer then ends when the connection ends.
+  // Returns true if the header says where the answer ends, and all bytes up to there have arrived.
+  // If the header does not say it, returns false: the answer ends when the connection ends.
   bool is_complete() const;
   // Returns the answer. Call when no more bytes follow. Errors: InvalidArgument if the answer is
   // not HTTP; Unavailable if it ended too soon.

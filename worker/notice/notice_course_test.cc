@@ -35,7 +35,8 @@ TEST_F(NoticeCourseTest, TheTimeCountsFromTheLastLookThatHasFoundNone) {
   now_ += absl::Seconds(10);
   EXPECT_EQ(Look(std::nullopt), "");
   now_ += absl::Seconds(2);
-  // The last look without a notice began 3 s before this look, which takes another second.
+  // The last look without a notice began at second 11. The notice is found at second 15, 4 s later,
+  // so 26 s of the 30 s are left.
   EXPECT_EQ(Look("gone"), "gone in 26s");
 }
 

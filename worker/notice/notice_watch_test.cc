@@ -15,8 +15,8 @@
 namespace lodestar::notice {
 namespace {
 
-// A source whose look number `look` finds a notice. Earlier looks find no notice, and the second
-// look fails.
+// Finds a notice in the look with number `look`. The second look fails. All other looks find no
+// notice.
 class NoticeAtLook final : public NoticeSource {
  public:
   NoticeAtLook(int look, std::atomic<int>* looks) : look_(look), looks_(looks) {}

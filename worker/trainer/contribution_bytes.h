@@ -33,12 +33,12 @@ class ContributionBytes {
   // Returns true if the bytes are complete when Prepare() returns, so that Await() never waits.
   virtual bool is_inline() const = 0;
 
-  // Begins a contribution: the vector times `scale`, or the plain vector if is_exact(). If Commit()
-  // was not called for the last contribution, that contribution is forgotten.
+  // Begins a contribution. Its elements are the vector times `scale`, or the unchanged vector if
+  // is_exact(). If Commit() was not called for the last contribution, that contribution is dropped.
   virtual void Begin(const messages::Registration& registration, Round round, float scale) = 0;
 
-  // Queues the work that makes the bytes of a bucket, and returns an event for Await(). The bytes
-  // come from the vector as it will be after all work that is now on the compute stream. Must be
+  // Queues the work that makes the bytes of a bucket, and returns an event for Await(). This work
+  // reads the vector only after all work that is already queued on the compute stream. Must be
   // called once per bucket.
   virtual kernels::EventId Prepare(const params::Bucket& bucket) = 0;
   // Does the same as Prepare(), but does not copy the bytes from the device to host memory.
@@ -57,8 +57,10 @@ class ContributionBytes {
   }
 
   // Must be called when the servers have acknowledged all buckets. `late` has the buckets that the
-  // servers did not count. Until this call, the vector must not change after its buckets were
-  // prepared. Work that is queued on the compute stream later may change the vector.
+  // servers did not count.
+  //
+  // The part of the vector in a prepared bucket must not change before this call. Work that is
+  // queued on the compute stream after this call may change it.
   virtual void Commit(absl::Span<const uint32_t> late) = 0;
 };
 

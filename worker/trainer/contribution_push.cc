@@ -17,14 +17,14 @@ namespace {
 client::ContributionHeader HeaderOnTheWire(client::ContributionHeader header,
                                            const ContributionBytes& bytes) {
   header.encoding = bytes.encoding();
-  // Encoded contributions are scaled before they are encoded. So the residual is exactly what the
-  // servers' sum lacks.
+  // Encoded contributions are scaled before they are encoded, so the servers must not scale them.
+  // The residual is then exactly the part that is missing in the servers' sum.
   if (!bytes.is_exact()) header.scale = 1.0f;
   return header;
 }
 
-// Finishes `session`. If a retry may succeed after an error, `start` makes a new session with the
-// same content. Returns when every server has acknowledged, with the buckets that were not counted.
+// Calls Finish() of `session` and returns its result. If Finish() fails and a retry may succeed,
+// makes a new session with `start`, which has the same content, and tries again.
 absl::StatusOr<client::PushResult> DeliverAll(
     std::unique_ptr<ContributionSession> session, const client::ContributionHeader& header,
     Clock* clock,

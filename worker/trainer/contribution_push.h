@@ -75,8 +75,8 @@ struct MadeContribution {
 };
 
 // Pushes the contribution until every server has acknowledged it. Returns the buckets that were not
-// counted. Does not call Commit() of `bytes`. Errors: Aborted; Cancelled; those that the servers
-// refuse it with.
+// counted. Does not call Commit() of `bytes`. Errors: Aborted; Cancelled; the error with which a
+// server refuses the contribution.
 absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const messages::Registration& registration,
                                                    const MadeContribution& made,
                                                    client::ParameterTransport* transport,
@@ -100,8 +100,9 @@ class ContributionPush final : public model::GradientSink {
   // Drops the buckets that have not been sent, unless Finish() has returned.
   ~ContributionPush() override;
 
-  // Must be called once the queued work of the compute stream makes the block's values final. The
-  // block's buckets are sent as soon as the device has computed them. Errors: those of the device.
+  // Must be called once the work that computes the block's values is queued on the compute stream.
+  // The block's buckets are sent when the device has computed them, or in Finish() with
+  // kWithFinish. Errors: those of the device.
   absl::Status BlockReady(int block) override;
   // Does the same as BlockReady() for the buckets inside one of the parts. A later BlockReady()
   // handles the block's other buckets.
@@ -127,9 +128,9 @@ class ContributionPush final : public model::GradientSink {
   // Does the same as Finish(), but does not call Commit() of the bytes and does not use the device.
   // Returns the buckets that were not counted.
   absl::StatusOr<std::vector<uint32_t>> Deliver();
-  // Return times that were spent in Finish() or Deliver(). blocked() is the part of the transfer
-  // that did not run while the worker computed. waited() is the time in which everything was sent
-  // and the server waited for other workers.
+  // blocked() and waited() divide the time that Finish() or Deliver() took. waited() is the time in
+  // which everything was sent and the servers waited for other workers. blocked() is the rest: the
+  // part of the transfer that did not overlap with computing.
   absl::Duration blocked() const { return blocked_; }
   absl::Duration waited() const { return waited_; }
 

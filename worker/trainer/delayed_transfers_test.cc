@@ -116,7 +116,8 @@ TEST_P(DelayedTransfersTest, WhatLeavesStraightFromTheDeviceIsComputedAndSentAga
     transport_.pushes_.clear();
     transport_.script_ = {absl::UnavailableError("gone"), absl::UnavailableError("gone")};
     int added = 0;
-    // From the third attempt on, the transport cannot read device memory.
+    // Each attempt has two buckets. From the third attempt on, the transport cannot read device
+    // memory.
     transport_.on_add_ = [&](uint32_t) { transport_.reaches_device_ = ++added < 4; };
     const auto push = Push(pull.get(), &transport_);
     device_.Fill(vector_, 7.0);
@@ -191,8 +192,8 @@ TEST_P(DelayedTransfersTest, EncodedContributionsWaitForTheirVectorAndForWhatThe
   const auto encoded = MakeExchange(params::Encoding::kBf16);
   transport_.script_ = {absl::UnavailableError("gone"), absl::OkStatus(),
                         absl::AbortedError("this life is over")};
-  // 0.375 of a unit of bf16 at 1, so rounding drops it. Two contributions together have more than
-  // half a unit, which is rounded up.
+  // At 1, bf16 has steps of 2^-7. Rounding drops 0.375 of a step. The second contribution has 0.75
+  // of a step, because the dropped part is added, so it is rounded up.
   constexpr float kDropped = 0x1p-7f * 0.375f;
   const auto push = [&](int64_t round) {
     ContributionPush contribution(registration_, {.round = Round(round)}, encoded->contribution(),

@@ -21,16 +21,19 @@ constexpr int64_t kAlignment = 64;
 // Returns a key for random rounding that differs between workers. If all workers rounded in the
 // same way, their errors would not average out.
 uint64_t NoiseKey(uint64_t seed, WorkerId worker) {
-  // With this constant, rounding has other random numbers than other uses of the same seed.
+  // Selects the random numbers of rounding, so that they differ from those of other code with the
+  // same seed.
   constexpr uint64_t kNoiseStream = 0x9054;
   const PhiloxBlock block = Philox(seed, kNoiseStream, worker.value());
   return uint64_t{block[0]} << 32 | block[1];
 }
 
 // Returns a number of bytes that is enough for every way in which the servers may divide the vector
-// into buckets. There are at most as many buckets as segments. Each bucket may need the bytes of
-// one alignment, and may divide one block of the encoding in two. A divided block needs one more
-// scale and half a byte, or a whole block with top-k.
+// into buckets. There are at most as many buckets as segments. In addition to the encoded vector,
+// each bucket may need:
+// - the bytes of one alignment;
+// - the bytes of a second block, if the bucket's end divides a block of the encoding. This is one
+//   scale and half a byte, or a whole block with top-k.
 int64_t RoomFor(params::Encoding encoding, const params::Layout& layout) {
   const params::ElementRange all = {0, layout.num_elements()};
   const auto most_buckets = static_cast<int64_t>(params::SegmentsOf(layout, all).size());
@@ -44,8 +47,9 @@ int64_t ResidualBytes(const job::JobSpec& job, int64_t num_elements) {
   return job.error_feedback ? num_elements * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-// With a second residual, the vector and the residual are read only once. On a card there is only
-// one residual, because a card has less memory, and reads it faster.
+// If there are two residuals, encoding also computes the new residual, so the vector and the old
+// residual are read only once. On a card there is only one residual, because a card has less
+// memory, and reads it faster.
 int NumResiduals(bool memory_is_host) { return memory_is_host ? 2 : 1; }
 
 }  // namespace
@@ -201,8 +205,9 @@ absl::Span<const std::byte> EncodedContribution::Of(const params::Bucket& bucket
           static_cast<size_t>(params::EncodedBytes(encoding_, bucket.range.size()))};
 }
 
-// Queues the update on the compute stream, where later work may change the vector. Encode() reads
-// the residual on another stream, but encoding that is queued later waits for this update.
+// Queues the update on the compute stream. So the update reads the vector before later work on that
+// stream changes it. Encode() runs on another stream, but first waits for the compute stream, so it
+// reads the updated residual.
 void EncodedContribution::UpdateResidual(const std::vector<bool>& is_counted) {
   if (!next_residual_) {
     for (const params::Bucket& bucket : buckets_) {

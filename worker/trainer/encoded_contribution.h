@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // EncodedContribution makes contributions in a wire encoding on the device, so that only the
-// encoded bytes are copied to the host. With error feedback it has a residual: the encoding error
-// of the contributions that were counted. The residual is added to the next contribution, so that
-// in sum nothing is lost. Each counted contribution first multiplies the residual by
-// --feedback_decay.
+// encoded bytes are copied to the host.
 //
-// The residual changes only when a contribution is acknowledged. A contribution that was never
-// counted does not change it. RoundRunner sends the same bytes again until they are acknowledged,
-// so the residual always matches the bytes that were counted. There is one exception: if a life
-// ends before the acknowledgement comes, its contribution may have been counted, and its old
-// residual is then sent twice. ResidualKeeper avoids this by asking the servers.
+// With error feedback it has a residual: the encoding error of the contributions that were counted.
+// The residual is added to the next contribution, so that in sum nothing is lost. Each counted
+// contribution first multiplies the residual by --feedback_decay.
 //
-// The residual belongs to one incarnation of the servers. Servers that were restored lack
-// contributions whose error is in the residual, so the residual is dropped.
+// When the residual changes:
+// - It changes only when a contribution is acknowledged. RoundRunner sends the same bytes until
+//   they are acknowledged, so the residual matches the bytes that were counted.
+// - If a life ends before the acknowledgement comes, the contribution may have been counted, but
+//   the residual does not change. The old residual is then sent twice. ResidualKeeper avoids this
+//   by asking the servers.
+// - If the incarnation of the servers changes, the residual is dropped. Restored servers lack
+//   contributions whose error is in the residual.
 //
-// Device memory: the residual, as long as the vector, and the encoded bytes. If the device's memory
-// is host memory, there is a second residual. Otherwise the encoded bytes take pinned host memory
-// as well, and Foresee() takes pinned memory for two residuals.
+// Device memory: the encoded bytes, and the residual, which is as long as the vector. In addition:
+// - If the device's memory is host memory: a second residual.
+// - Otherwise: pinned host memory for the encoded bytes, and for two residuals if Foresee() is
+//   called.
 #pragma once
 
 #include <memory>
@@ -103,8 +105,8 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
     device_->Copy(to.data, from.data, to.num_elements * sizeof(float),
                   kernels::StreamKind::kCompute);
   }
-  // Undoes a Foresee() whose contribution was not committed. Drops the residual if it belongs to
-  // another incarnation of the servers.
+  // Restores the residual from before Foresee(), if Foresee() was called and Commit() was not. Sets
+  // the residual to zero if it belongs to another incarnation of the servers.
   void ForgetUncommitted(uint64_t server_incarnation);
   int64_t residual_bytes() const { return residual_.num_elements * sizeof(float); }
   std::byte* EncodedOf(const params::Bucket& bucket) const {
@@ -126,8 +128,8 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
   std::byte* host_ = nullptr;       // The encoded bytes in host memory.
   int64_t room_ = 0;                // Capacity for encoded bytes.
   kernels::Buf residual_;           // Empty means no error feedback.
-  // The residual after the contribution, valid in the buckets that are prepared. Commit() swaps it
-  // with residual_. Empty means that Commit() computes the new residual.
+  // The residual after the contribution. Only its parts for prepared buckets are valid. Commit()
+  // moves these parts to residual_. Empty means that Commit() computes the new residual.
   kernels::Buf next_residual_;
   std::optional<uint64_t> server_incarnation_;  // The servers that the residual belongs to.
   // The result of Foresee(): first the residual before the contribution, then the residual after

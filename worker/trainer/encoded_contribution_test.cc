@@ -124,7 +124,8 @@ class Sender {
   const model::DeviceMemory memory_;  // [gradient | weights]
   const kernels::Buf gradient_;
   std::unique_ptr<ExchangeState> exchange_;
-  // The device may read the values after Send() has returned.
+  // The values of all contributions. They must stay in memory, because the device may read them
+  // after Send() has returned.
   std::deque<std::vector<float>> computed_;
 };
 
@@ -179,9 +180,9 @@ TEST_P(EncodedContributionTest, WhatIsCountedIsInSumWhatWasToBeSent) {
       if (!is_late) missing[i] += static_cast<double>(scale) * values[i] - decoded[i];
     }
   }
-  // The servers' sum may lack only the last residual: the error of encoding values of a few units
-  // once. With top-k, an element collects its value until it is among the 64 largest of the 1000 in
-  // its bucket.
+  // The servers' sum may lack only the last residual. Without top-k, this is the error of encoding
+  // values of a few units once. With top-k, an element is sent only when its collected value is
+  // among the 64 largest of the 1000 in its bucket.
   const double most = encoding() == params::Encoding::kFp32   ? 1e-12
                       : encoding() == params::Encoding::kInt4 ? 0.9
                       : encoding().is_topk()                  ? 20.0
@@ -196,8 +197,8 @@ TEST_P(EncodedContributionTest, WhatWasLostShrinksByTheDecay) {
   const std::vector<float> values = Gradient(0);
   const std::vector<float> first = Decoded(sender.Send(registration_, 0, values));
   sender.Commit();
-  // The second gradient is zero, so the second contribution is half of the first one's error, plus
-  // the error of its own encoding.
+  // The second gradient is zero. So the second contribution is half of the first contribution's
+  // error, plus the error of its own encoding.
   const std::vector<float> second =
       Decoded(sender.Send(registration_, 1, std::vector<float>(kElements, 0.0f)));
   double product = 0.0;
@@ -337,8 +338,8 @@ TEST(EncodedContributionRoomTest, TakesTheEncodedBytesAndTheResidual) {
   EXPECT_EQ(device_bytes(params::Encoding::kFp32, true, true), 0.0);
   job::JobSpec pulls;
   pulls.pull_encoding = params::Encoding::kInt8;
-  // Pulls in an encoding need a copy of the weights, and changes that take less memory than the
-  // weights.
+  // If pulls have an encoding, a shadow replica needs memory for the weights, and less memory for
+  // the changes of one pull.
   EXPECT_NEAR(static_cast<double>(ExchangeState::DeviceBytes(pulls, layout, true)) / kMillion, 7.0,
               0.6);
   EXPECT_EQ(ExchangeState::DeviceBytes(pulls, layout, /*memory_is_host=*/false), 0);

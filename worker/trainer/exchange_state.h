@@ -43,8 +43,8 @@ class ExchangeState {
   ContributionBytes* contribution() { return contribution_.get(); }
   // Returns the contribution if it has error feedback. Null means no error feedback.
   EncodedContribution* residual() { return residual_; }
-  // Returns the shadow replica, attached to the registration. Null means that weights are not
-  // encoded.
+  // Attaches the shadow replica to the registration and returns it. Null means that pulled weights
+  // are not encoded.
   ShadowReplica* ShadowFor(const messages::Registration& registration);
 
  private:

@@ -28,7 +28,8 @@ class GradientClipper {
   // which means no clipping, the factor is 1. Blocks until the device has computed the norm.
   // Errors: those of the device.
   absl::StatusOr<float> Scale(kernels::Buf gradient, double clip_norm);
-  // Does the same for the norm of several ranges of `vector` together. `gradient` has these ranges.
+  // Does the same for some ranges of `vector`, which `gradient` lists. The norm is that of all
+  // these ranges together.
   absl::StatusOr<float> Scale(kernels::Buf vector, absl::Span<const params::ElementRange> gradient,
                               double clip_norm);
 

@@ -17,8 +17,8 @@
 
 namespace lodestar::model {
 
-// Each name says the compute dtype and when kernels are fused. There is no device that chooses
-// fusion by measurement, because its last bits may differ between two runs.
+// Each name says the compute dtype and whether kernels are fused. No device measures whether fused
+// kernels are faster, because its last bits could then differ between two runs.
 inline constexpr const char* kCudaTestDevices[] = {"cuda-fp32-never", "cuda-fp32-always",
                                                    "cuda-bf16-never", "cuda-bf16-always"};
 
@@ -44,8 +44,8 @@ std::unique_ptr<kernels::Device> MakeTestDevice(const std::string& name, int thr
 // not enough real cards, the same card is used several times.
 kernels::DeviceSet MakeTestCards(int count);
 
-// Returns models that are too large for the emulated card. Returns no models if the card is
-// emulated.
+// Returns additional models for tests on real cards. They are too large for the emulated card, so
+// the list is empty if the card is emulated.
 std::vector<params::ModelSpec> SpecsOfTestCards();
 
 }  // namespace lodestar::model
