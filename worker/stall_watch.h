@@ -43,7 +43,7 @@ class StallWatch {
     friend bool operator==(const Work&, const Work&) = default;
   };
 
-  // `shortest` is the shortest limit for any work.
+  // No work has a shorter limit than `shortest`.
   explicit StallWatch(absl::Duration shortest) : shortest_(shortest) {}
 
   // If the work has made no progress for longer than allowed, returns the time without progress.

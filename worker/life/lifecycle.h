@@ -155,14 +155,15 @@ class Lifecycle {
   // text means that it does not wait.
   Effects OnHeartbeat(const std::string& waiting_for);
   void OnHeartbeatUnanswered(const absl::Status& status) { unanswered_ = status; }
-  // Must be called when the present round begins to compute ("compute") or to wait for servers
-  // ("pull", "push").
+  // Must be called when the worker, in the present round, begins to compute ("compute") or to wait
+  // for servers ("pull", "push").
   void OnActivity(absl::Time now, absl::string_view activity);
   // Must be called when the time next_wake() is reached. Earlier or additional calls do no harm.
   Effects OnTick(absl::Time now);
   absl::Time next_wake() const;
 
-  // Returns `report`, with the time that the worker has waited for grants added to report.wait.
+  // Returns a copy of `report` whose `wait` also has the time that the worker has waited for
+  // grants. report.computed_ahead is subtracted from that time.
   messages::RoundReport WithWait(messages::RoundReport report) const;
   // Returns a message that says what the worker waits for, or why it is not connected. Empty means
   // that it computes.
@@ -177,7 +178,7 @@ class Lifecycle {
   // Returns the activity that heartbeats report.
   std::string activity() const;
   bool is_stopping() const { return is_stopping_; }
-  // Returns the time left for local steps and for handing them in, after a request to stop. Never
+  // After a request to stop: returns the time left for local steps and for handing them in. Never
   // negative.
   absl::Duration time_left(absl::Time now) const;
   // Returns true if the life has ended, so that servers will not accept its further work.
@@ -220,8 +221,7 @@ class Lifecycle {
   // Returns the work that was not handed in, such as "round 5 is not handed in". Empty means none.
   std::string WhatIsLost() const;
   absl::Status KeptWaiting() const;
-  // Returns the reason why a task that needs servers has ended: `status`, or the reason why the
-  // life has ended.
+  // If the life has ended, returns the reason. Otherwise returns `status`, the error of a task.
   absl::Status Cause(const absl::Status& status) const { return lost_.ok() ? status : lost_; }
   // Returns true if a life has begun and has not ended.
   bool IsLiving() const;
@@ -268,7 +268,7 @@ class Lifecycle {
   bool has_own_patience_ = false;
   // True if the worker was told to stop and does not wait for the servers any longer.
   bool gave_up_ = false;
-  // In kLeaving: the status that the last life has ended with.
+  // The status with which the last life, or the last attempt to begin one, has ended.
   absl::Status end_;
   // After a request to stop: the coordinator's reason for having no more work.
   std::optional<std::string> dismissal_;

@@ -157,8 +157,8 @@ absl::StatusOr<BatchResult> BatchedModel::TrainStep(const data::HostBatch& batch
                                                     GradientSink* sink) {
   RETURN_IF_ERROR(CheckBatch(batch));
   OnBatch(batch);
-  // The loss is a mean over the whole batch. With this scale, the gradients of micro-batches can be
-  // added.
+  // The loss is a mean over the whole batch. So all micro-batches have the same scale, and their
+  // gradients can be added.
   const double scale = 1.0 / static_cast<double>(batch.MeanOver());
   BatchResult result;
   for (int64_t begin = 0; begin < batch.num_samples; begin += max_batch_) {

@@ -119,13 +119,13 @@ class BatchedModel : public Model {
   // the elements first go there, at byte offset `pinned_place`. A copy from other memory would wait
   // for the device.
   void CopyToDevice(kernels::Buf to, const void* from, int64_t count, int64_t pinned_place);
-  // Runs forward, loss and backward of one micro-batch. Returns when the copy of the losses to the
-  // host is queued.
+  // Queues forward, loss and backward of one micro-batch. Returns the event after the copy of the
+  // losses to the host.
   absl::StatusOr<kernels::EventId> TrainMicroBatch(const Pass& pass, double scale,
                                                    kernels::Accumulate weights, WeightsGate* gate,
                                                    GradientSink* sink);
-  // Does the same as TrainMicroBatch(), but runs it as one graph of the device. Waits for the gate
-  // before the graph runs, and calls the sink afterwards.
+  // Does the same as TrainMicroBatch(), but runs forward, loss and backward as one graph of the
+  // device. Waits for the gate before the graph runs, and calls the sink afterwards.
   absl::StatusOr<kernels::EventId> TrainAsGraph(const Pass& pass, double scale,
                                                 kernels::Accumulate weights, WeightsGate* gate,
                                                 GradientSink* sink);

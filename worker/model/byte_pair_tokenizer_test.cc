@@ -38,7 +38,7 @@ BytePairTokenizer::Config SmallConfig() {
   return config;
 }
 
-// The expected tokens are those of tokenizers 0.23 for the same vocabulary.
+// The expected tokens are those of the Python library tokenizers 0.23 for the same vocabulary.
 TEST(BytePairTokenizerTest, MergesWithinWordsAndFindsAddedTokens) {
   ASSERT_OK_AND_ASSIGN(const auto tokenizer, BytePairTokenizer::Create(SmallConfig()));
   EXPECT_THAT(tokenizer->Encode(""), IsEmpty());

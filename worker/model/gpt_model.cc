@@ -186,8 +186,8 @@ void GptModel::ForwardLayer(int layer, kernels::Buf residual, kernels::Buf branc
                             const Sequences& sequences) {
   const Layer& at = layers_[layer];
   const int64_t rows = sequences.rows();
-  // The residual stream is a sum. Each norm adds the output of the last branch to the sum before it
-  // normalizes.
+  // The residual stream is a sum. Each norm adds the output of the previous branch to the sum
+  // before it normalizes.
   at.norm1.Forward(device(), residual, branch, rows);
   at.attention.Forward(device(), scratch_, at.norm1.y(), Attention(sequences, layer),
                        MaskOfAttention(sequences, layer));
@@ -287,7 +287,8 @@ void GptModel::BackwardTables(const Sequences& sequences, kernels::Accumulate we
     const kernels::Buf gradient = dresidual_.Slice(0, rows * gpt_.width);
     device()->Dropout(gradient, gradient, mask);
   }
-  // BackwardHead() has already set the gradient of the token table.
+  // BackwardHead() has already set the gradient of the token table. So only the gradient of the
+  // position table must be cleared.
   if (weights == kernels::Accumulate::kSet) device()->Fill(position_table_.gradient, 0.0);
   device()->EmbedBackward(TableGradient(weights), position_table_.gradient, dresidual_, inputs(),
                           rows, gpt_.context, gpt_.width, gpt_.vocabulary);

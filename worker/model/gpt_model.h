@@ -40,7 +40,8 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   // config.spec must hold a GptSpec. Called only by model_factory.
   GptModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
            kernels::Device* device);
-  // Returns the number of elements behind the token table that padded rows of logits need.
+  // Returns the number of additional elements behind the token table. The head needs them if it has
+  // more rows than the vocabulary.
   static int64_t PaddingElements(const ModelConfig& config, kernels::Device* device);
 
   NextTokenModel* next_token_model() override { return this; }
@@ -74,14 +75,14 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   // Checks `tokens` and copies them into inputs().
   absl::Status UploadPrompt(absl::Span<const int32_t> tokens);
   kernels::AttentionShape Attention(const Sequences& sequences, int layer) const;
-  // Returns the dropout mask for place `site` of the model. If the pass is not training, nothing is
+  // Returns the mask of dropout number `site` of the model. If the pass is not training, nothing is
   // dropped.
   kernels::DropoutMask Mask(const Pass& pass, int site, int64_t elements_per_sample) const;
   kernels::DropoutMask MaskOfEmbedding(const Sequences& sequences) const;
   kernels::DropoutMask MaskOfAttention(const Sequences& sequences, int layer) const;
   kernels::DropoutMask MaskOfMlp(const Sequences& sequences, int layer) const;
-  // Wait for the rows of the tables that the embedding reads, and for the rows that only the head
-  // reads.
+  // WaitForLookups() waits for the rows of the tables that the embedding reads. WaitForHead() waits
+  // for all other rows.
   absl::Status WaitForLookups(WeightsGate* gate);
   absl::Status WaitForHead(WeightsGate* gate);
   // Computes last_norm_.y() from inputs() [samples, tokens].
@@ -103,7 +104,7 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   kernels::Buf TableGradient(kernels::Accumulate weights) const;
   // Adds later_table_gradient_ to the gradient, in `parts` of the parameter space.
   void AddToTableGradient(absl::Span<const params::ElementRange> parts);
-  // Reports to the sink the rows of the token table that no lookup has read. Call once the head's
+  // Reports all rows of the token table that no lookup has read to the sink. Call once the head's
   // backward is done.
   absl::Status ReportRest(kernels::Accumulate weights, GradientSink* sink);
 
@@ -120,7 +121,7 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   // gradient of the earlier micro-batches. So several devices, with a micro-batch each, give the
   // same bits as one device.
   kernels::Buf later_table_gradient_;
-  // The rows whose tokens occur in the data.
+  // Records the rows whose tokens were in a batch so far.
   TableRows token_rows_;
   std::vector<Layer> layers_;
   NormLayer last_norm_;

@@ -18,9 +18,9 @@ class LinearLayer {
   LinearLayer(Parameter weight, Parameter bias, int64_t in, int64_t out,
               kernels::Activation activation, kernels::WeightOrder order);
 
-  // Reserves y() for max_rows, and, if there is an activation, also the values before it. Must not
-  // be called for a layer that writes its output elsewhere. Such a layer must not have an
-  // activation.
+  // Reserves memory for y() of max_rows rows. If the layer has an activation, also reserves memory
+  // for the values before the activation. Must not be called for a layer that writes its output to
+  // another buffer. Such a layer must have no activation.
   void Plan(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
   // PlanOutput() reserves only y(), and PlanPreActivation() only the values before the activation.
   void PlanOutput(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);

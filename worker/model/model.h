@@ -29,10 +29,10 @@ class NextTokenModel;
 class WeightsGate {
  public:
   virtual ~WeightsGate() = default;
-  // Blocks until the block's weights are in place. May be called again for the same block. An error
+  // Blocks until the block's weights have arrived. May be called again for the same block. An error
   // ends the step.
   virtual absl::Status WaitForBlock(int block) = 0;
-  // Blocks until `parts` of the block are in place. The parts are in order. Before forward reads
+  // Blocks until `parts` of the block have arrived. The parts are in order. Before forward reads
   // other parts of the block, it calls WaitForBlock(). The default implementation waits for the
   // whole block.
   virtual absl::Status WaitForParts(int block, absl::Span<const params::ElementRange> /*parts*/) {
@@ -54,7 +54,8 @@ class GradientSink {
   }
 };
 
-// Sums over the predictions of the samples (tokens of a gpt, samples of a classifier).
+// Results of a batch, summed over its predictions. A gpt predicts once per token, a classifier once
+// per sample.
 struct BatchResult {
   double loss_sum = 0.0;    // In nats.
   int64_t num_correct = 0;  // Counted by Evaluate() only.
@@ -111,8 +112,8 @@ class Model {
 // differ by rounding.
 enum class Recompute : uint8_t {
   kNone,
-  // Recomputes the outputs of the GELUs. Saves up to a quarter of the memory, and costs one more
-  // pass over memory.
+  // Recomputes the outputs of the GELUs. Saves up to a quarter of the memory for activations, and
+  // costs one more pass over memory.
   kGelu,
   // Recomputes everything except the inputs of the layers. Costs a third more arithmetic.
   kBlock,

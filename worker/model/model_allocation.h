@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Makes models of every architecture with their memory, or computes the memory that a model would
-// take. `M` is a BatchedModel.
+// take. The template parameter M is a class derived from BatchedModel.
 #pragma once
 
 #include <cstdint>

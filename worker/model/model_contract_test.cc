@@ -47,7 +47,8 @@ class JournalGate : public WeightsGate {
   explicit JournalGate(std::vector<int>* journal, int failing_block = -1)
       : journal_(journal), failing_block_(failing_block) {}
   absl::Status WaitForBlock(int block) override {
-    // WaitForParts() has already recorded this block.
+    // Records each block in a shared journal when the model first waits for it. Fails at
+    // `failing_block`.
     if (parted_.erase(block) > 0) return absl::OkStatus();
     return Note(block);
   }

@@ -30,7 +30,7 @@ std::string SamplesText(int64_t samples) {
 // program is in main memory.
 int64_t ProgramBytes(bool memory_is_host) { return memory_is_host ? kProgramBytes : 0; }
 
-// The memory that is available for a model and its other data.
+// The memory that is available for a model and for the worker's other data.
 struct Room {
   int64_t bytes = 0;  // 0 means unknown.
   // For messages: "cpu (avx512, 2 threads) has 512.0 MB (the control group /jobs)".
@@ -51,8 +51,8 @@ Room RoomOf(kernels::Device* device) {
   return room;
 }
 
-// Returns the bytes that the worker needs on the device besides the model, without the samples of a
-// step.
+// Returns the bytes that the worker needs on the device, except for the model and for the samples
+// of a step.
 int64_t RunnerBytes(const OtherMemory& other, bool memory_is_host) {
   return other.device_bytes - (memory_is_host ? other.batch_bytes : 0);
 }

@@ -21,9 +21,9 @@ struct ModelMemory {
   int64_t narrow_bytes = 0;      // The part of parameter_bytes for narrow parameters.
   int64_t fixed_bytes = 0;       // Workspaces for activations.
   int64_t bytes_per_sample = 0;  // Activations.
-  // Bytes of pinned host memory for copies, per sample.
+  // Pinned host memory per sample, in bytes, for copies to and from the device.
   int64_t pinned_bytes_per_sample = 0;
-  // Bytes of host memory per sample of a step, for reading all its micro-batches.
+  // Host memory per sample, in bytes, for reading the samples of a whole step.
   int64_t batch_bytes_per_sample = 0;
 
   // Returns the bytes that the model takes with micro-batches of `samples` samples. It is at most
@@ -54,15 +54,16 @@ struct MicroBatchLimits {
 };
 
 inline constexpr int64_t kMostChosenSamples = 64;
-// Main memory that a worker needs besides its model and samples. We measured 92 to 99 MB of its
-// own, and 8 to 25 MB shared with its servers (gpt-nano and gpt-mini).
+// Main memory that a worker needs besides its model and samples. With gpt-nano and gpt-mini, a
+// worker took 92 to 99 MB of its own, and 8 to 25 MB that it shared with its servers.
 inline constexpr int64_t kProgramBytes = 128'000'000;
 
-// Chooses the micro-batch, in samples, if the user has not set it: the largest micro-batch that
-// fits. It is at least 1, and at most the largest share and kMostChosenSamples. Activations get
-// only a sixteenth of the free main memory, because servers and other workers use main memory too.
-// On a CPU, larger micro-batches are not faster: gpt-mini trains as fast with 4 samples as with 64,
-// in a tenth of the memory.
+// If the user has not set the micro-batch, chooses the largest that fits, in samples. The result is
+// at least 1, and at most the largest share and kMostChosenSamples.
+//
+// In main memory, activations get only a sixteenth of the free memory, because servers and other
+// workers use main memory too. Larger micro-batches are not faster on a CPU: gpt-mini trains as
+// fast with 4 samples as with 64, in a tenth of the memory.
 int64_t ChooseMicroBatch(const ModelMemory& memory, const MicroBatchLimits& limits);
 
 // Memory that a worker needs besides its model.

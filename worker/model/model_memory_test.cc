@@ -99,7 +99,8 @@ TEST(ChooseMicroBatchTest, ACardIsFilledButForAReserve) {
                                                 .other_bytes = other_bytes,
                                                 .memory_is_host = false});
   };
-  // The first result is (4000 - 200 - 1500) / 100.
+  // A card of 4000 bytes has a reserve of 200, and the model takes 1500 without samples: (4000 -
+  // 200 - 1500) / 100 = 23.
   EXPECT_EQ(chosen(4000), 23);
   EXPECT_EQ(chosen(4000, 1000), 13);
   EXPECT_EQ(chosen(1'000'000), kMostChosenSamples);
@@ -203,7 +204,7 @@ class LargeModelMemoryTest : public testing::Test {
   ~LargeModelMemoryTest() override { emulator::Configure({}); }
 };
 
-// A layer has 12 wide^2 + 13 wide parameters. The two tables and the last norm are added.
+// A layer has 12 width^2 + 13 width parameters. The two tables and the last norm are added.
 TEST_F(LargeModelMemoryTest, EachParameterTakesItsValueAndGradientAndWithBf16ItsNarrowValue) {
   const auto fp32 = CardOf(140, kernels::DType::kF32);
   const auto bf16 = CardOf(140, kernels::DType::kBf16);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// NormLayer adds the output of the last branch to the residual stream and computes the layer norm
-// of the sum, in one kernel.
+// NormLayer adds the output of the previous branch to the residual stream and computes the layer
+// norm of the sum, in one kernel.
 #pragma once
 
 #include <cstdint>

@@ -85,8 +85,8 @@ class ReceivingGate final : public WeightsGate {
   Model* const model_;
   const int member_;
   kernels::DeviceGroup* const group_;
-  // Number of the group operation that receives each block. Not set means that the block is not
-  // being received.
+  // For each block: number of the operation of `group_` that receives it. Not set means that the
+  // block is not being received.
   std::vector<std::optional<int64_t>> received_;
 };
 
@@ -143,7 +143,8 @@ class GivingSink final : public GradientSink {
     return absl::OkStatus();
   }
 
-  // Waits until all gradients were read, because later work may overwrite them.
+  // Waits until the group has read all gradients of this device, because later work may overwrite
+  // them.
   void Finish() {
     if (last_.has_value()) group_->Await(member_, *last_);
   }

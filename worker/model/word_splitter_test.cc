@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// The expected words are those of pre_tokenizers.ByteLevel in tokenizers 0.23.
+// The expected words are those of pre_tokenizers.ByteLevel in the Python library tokenizers 0.23.
 TEST(WordSplitterTest, CutsAsThePatternOfGpt2Does) {
   EXPECT_THAT(SplitIntoWords(""), IsEmpty());
   EXPECT_THAT(SplitIntoWords("Hello, world's  best!"),

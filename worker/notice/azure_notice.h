@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // AzureNotice asks Azure's metadata service for scheduled events that end this machine or its
-// processes: Preempt (of a spot machine, at least 30 s before), Terminate, Redeploy and Reboot. The
-// service also lists the events of other machines of a scale set, so AzureNotice first asks for the
-// name of this machine. The first request enables the service, which may take minutes. Until then
-// Look() returns errors. Source: Azure documentation, "Scheduled Events for Linux VMs".
+// processes: Preempt (of a spot machine, at least 30 s before), Terminate, Redeploy and Reboot.
+//
+// The service also lists the events of other machines of a scale set, so AzureNotice first asks for
+// the name of this machine. The first request enables the service, which may take minutes. Until
+// then Look() returns errors.
+//
+// Source: Azure documentation, "Scheduled Events for Linux VMs".
 #pragma once
 
 #include <optional>

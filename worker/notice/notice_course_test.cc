@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 class NoticeCourseTest : public testing::Test {
  protected:
-  // Makes a look that takes a second. Returns the event as text.
+  // Calls OnLook() for a look that takes a second. Returns the event as text.
   std::string Look(const absl::StatusOr<std::optional<std::string>>& found) {
     const absl::Time begun = now_;
     now_ += absl::Seconds(1);

@@ -22,7 +22,7 @@ class NoticeWatch {
   struct Config {
     // Time between two looks.
     absl::Duration interval = absl::Seconds(2);
-    // See NoticeCourse.
+    // Time between a notice and the end of the machine.
     absl::Duration grace = absl::Minutes(2);
   };
 

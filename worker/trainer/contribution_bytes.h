@@ -49,9 +49,9 @@ class ContributionBytes {
   // Returns the bucket's bytes, in host memory. They are valid until the next Begin(). If
   // is_exact() and is_inline(), they are valid as long as the vector.
   virtual absl::Span<const std::byte> Of(const params::Bucket& bucket) const = 0;
-  // Returns the bytes if they are only in the device's memory. In that case Of() must not be
-  // called. Returns nullopt if Of() has the bytes. The bytes are valid until the next Begin(), or
-  // as long as the vector if is_exact().
+  // Returns the bytes if they are only in the device's memory. Otherwise returns nullopt: Of() then
+  // has the bytes, and only then may be called. The bytes are valid until the next Begin(), or as
+  // long as the vector if is_exact().
   virtual std::optional<client::DevicePayload> OnDevice(const params::Bucket& /*bucket*/) {
     return std::nullopt;
   }

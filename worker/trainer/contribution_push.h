@@ -36,7 +36,7 @@ namespace lodestar::trainer {
 // contribution has both averaged and other tensors, a second session sends the averaged tensors.
 class ContributionSession {
  public:
-  // The registration and the transport must outlive the object.
+  // `registration` and `transport` must outlive the object.
   ContributionSession(const messages::Registration& registration,
                       const client::ContributionHeader& header,
                       client::ParameterTransport* transport);
@@ -153,7 +153,7 @@ class ContributionPush final : public model::GradientSink {
   void JoinPusher(bool drop) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Add(const params::Bucket& bucket) { return AddTo(*session_, bucket); }
   absl::Status AddTo(ContributionSession& session, const params::Bucket& bucket);
-  // Stores an error, which the next call of another method returns.
+  // Stores `status` if it is the first error. failure() returns it.
   void NoteFailure(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status failure() ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -198,8 +198,8 @@ TEST(CudaRoundsExposedTest, ACardWithNothingToDoUntilWeightsComeIsExposedCommuni
   }
 }
 
-// If the card has enough queued work for the whole time that the host waits for weights, no
-// communication is exposed.
+// If the card has enough queued work for the whole time that the host waits for weights, the wait
+// does not count as communication.
 TEST(CudaRoundsExposedTest, AHostThatWaitsWhileTheCardComputesIsNot) {
   for (const job::JobSpec& job : {GradientJob(), OverlappedJob()}) {
     SimulatedClock clock;

@@ -21,8 +21,9 @@ class DeviceTimeline {
   DeviceTimeline(kernels::Device* device, process::TraceRecorder* trace)
       : device_(device), trace_(trace) {}
 
-  // Must be called when a round begins. If the round is traced, blocks until the device has caught
-  // up, to match the device's clock with the host's. Errors: those of the device.
+  // Must be called when a round begins. If the round is traced, blocks until all work that is
+  // queued on the compute stream is done. Then compares the device's clock with the host's. Errors:
+  // those of the device.
   absl::Status BeginRound();
   bool is_on() const { return anchor_.has_value(); }
 
@@ -34,8 +35,8 @@ class DeviceTimeline {
   // Adds the spans of the round to the trace. Blocks until the device has executed them. Errors:
   // those of the device.
   absl::Status EndRound();
-  // Adds the spans so far to the trace. Must be called during a round that has more spans than the
-  // device stores event times for.
+  // Adds the spans so far to the trace. Must be called from time to time in a round with many
+  // spans, because the device stores only the times of the newest events.
   absl::Status Flush();
 
  private:

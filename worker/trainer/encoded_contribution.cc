@@ -18,7 +18,7 @@ namespace {
 // Alignment of each bucket's bytes, which makes writing and copying fast.
 constexpr int64_t kAlignment = 64;
 
-// Returns a key for random rounding that differs between workers. If all workers rounded in the
+// Returns the key for random rounding. Each worker has another key. If all workers rounded in the
 // same way, their errors would not average out.
 uint64_t NoiseKey(uint64_t seed, WorkerId worker) {
   // Selects the random numbers of rounding, so that they differ from those of other code with the

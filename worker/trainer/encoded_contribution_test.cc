@@ -73,7 +73,7 @@ std::unique_ptr<kernels::Device> MakeIt(Kind kind) {
   return nullptr;
 }
 
-// A worker's part that sends: its exchange state and its gradient.
+// The sending part of a worker: its exchange state and its gradient.
 class Sender {
  public:
   Sender(kernels::Device* device, params::Encoding encoding, bool error_feedback,
@@ -288,8 +288,8 @@ TEST_P(EncodedContributionTest, NoiseDiffersBetweenWorkersAndRounds) {
   EXPECT_NE(sender.Send(registration_, 0, values), first);
 }
 
-// Memory for the bytes is allocated before the buckets are known. It must be enough for all ways in
-// which the servers may divide the vector.
+// Memory for the encoded bytes is allocated before the buckets are known. It must be enough for all
+// ways in which the servers may divide the vector.
 TEST(EncodedContributionRoomTest, BucketsHavePlacesOfTheirOwn) {
   const auto device = MakeIt(Kind::kCpu);
   messages::Registration registration;

@@ -27,7 +27,7 @@ struct CudaTestDevice {
   factory::FusionPolicy fusion;
 };
 
-// Returns nullopt if the name is not in kCudaTestDevices.
+// Returns nullopt if the name does not begin with "cuda-".
 inline std::optional<CudaTestDevice> CudaTestDeviceOf(absl::string_view name) {
   if (!absl::StartsWith(name, "cuda-")) return std::nullopt;
   return CudaTestDevice{
