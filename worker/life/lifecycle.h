@@ -14,20 +14,19 @@
 //                                                say good-bye -> finish
 //
 // A life has one incarnation number from the coordinator. A broken connection does not end the
-// life. After `connect`, the incarnation of the worker and that of the servers decide:
-// - If both are the same, the life continues. The worker must still deliver its last report or its
-//   present round.
+// life. After `connect`, the incarnations of the worker and of the servers decide:
+// - If both are the same as before, the life continues. The worker must still deliver its last
+//   report or its present round.
 // - If one of them is new, a new life begins. The worker has nothing to deliver.
 //
 // A worker that is told to stop does this:
 // - It finishes the present round. If the round is a window of local steps, it makes only the steps
 //   that fit into the time that is left (worker/trainer/window_end.h).
-// - It asks the coordinator whether it has already granted another round. With deferred
-//   contributions (local_sgd with fragments or overlap), that round contributes the steps of the
-//   last round.
+// - It asks the coordinator whether another round was already granted. With deferred contributions
+//   (local_sgd with fragments or overlap), that round contributes the steps of the last round.
 // - It leaves. The final status names the work that was not handed in.
 //
-// It stops waiting for servers after leave_timeout, or when its machine stops.
+// Such a worker stops waiting for servers after leave_timeout, or when its machine stops.
 //
 // If no server answers for as long as Config::connect allows, the worker ends with Unavailable. The
 // job may be over then, or the address may be wrong.
@@ -286,9 +285,9 @@ class Lifecycle {
   // The next four members are used while another process holds this worker's name with a lease.
   // End of that lease, as of the first refusal or the last renewal that this worker has found.
   std::optional<absl::Time> held_until_;
-  // The server's count of renewals of that lease, at the same time.
+  // The server's count of renewals of that lease when held_until_ was set.
   std::optional<int64_t> server_count_;
-  // Longest remaining time of the lease in any answer.
+  // Longest remaining time of the lease that a server has reported.
   absl::Duration longest_rest_;
   // Number of renewals that this worker has found.
   int times_found_renewed_ = 0;

@@ -46,9 +46,9 @@ double SumOf(const void* values, int64_t count) {
 }
 
 // Maximum model size for graphs: 16 MB of weights. gpt-nano, the MLPs and the CNNs are smaller. In
-// larger models, computing takes longer than launching the kernels. They gain more if blocks are
-// pulled and pushed during the step. This is impossible with a graph, because a graph runs as one
-// piece.
+// a larger model, computing takes longer than launching the kernels. A larger model gains more if
+// blocks are pulled and pushed during the step. This is impossible with a graph, because a graph
+// runs as one piece.
 constexpr int64_t kMostElementsForGraph = 4 << 20;
 
 SampleShape WithStride(SampleShape sample) {

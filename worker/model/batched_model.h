@@ -108,8 +108,8 @@ class BatchedModel : public Model {
  private:
   void PlanBatchBuffers();
   void RefreshNarrowParameters(absl::Span<const params::ElementRange> ranges);
-  // ResultBytes() returns the host memory for the losses and counts of one micro-batch.
-  // BatchBytes() returns the host memory for its samples.
+  // ResultBytes() returns the size of host_results_. BatchBytes() returns the size of the samples
+  // of one micro-batch in host memory.
   int64_t ResultBytes() const;
   int64_t BatchBytes() const;
   absl::Status CheckBatch(const data::HostBatch& batch) const;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Byte-level BPE as in GPT-2. A text is cut into words (word_splitter.h). In each word, two
-// neighbouring tokens are merged into one, again and again. The pair that comes first in the list
-// of merges is merged first. If it occurs several times, the leftmost pair is merged first.
+// neighbouring tokens are merged into one, until no neighbouring pair is in the list of merges. The
+// pair that comes first in the list is merged first. If it occurs several times, the leftmost pair
+// is merged first.
 //
 // Sources:
 // - Sennrich et al. 2016, section 3.2; encoder.py of github.com/openai/gpt-2.

@@ -58,7 +58,7 @@ class AttentionBranch {
   kernels::Buf log_sum_exp_;
 };
 
-// dropout(projection(gelu(fc(x))))
+// Computes dropout(projection(gelu(fc(x)))).
 class MlpBranch {
  public:
   // `prefix` is the beginning of the tensors' names, such as "h.3.mlp.".

@@ -81,8 +81,8 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   kernels::DropoutMask MaskOfEmbedding(const Sequences& sequences) const;
   kernels::DropoutMask MaskOfAttention(const Sequences& sequences, int layer) const;
   kernels::DropoutMask MaskOfMlp(const Sequences& sequences, int layer) const;
-  // WaitForLookups() waits for the rows of the tables that the embedding reads. WaitForHead() waits
-  // for all other rows.
+  // WaitForLookups() waits for the rows of both tables that the embedding reads. WaitForHead()
+  // waits for all other rows of the token table.
   absl::Status WaitForLookups(WeightsGate* gate);
   absl::Status WaitForHead(WeightsGate* gate);
   // Computes last_norm_.y() from inputs() [samples, tokens].
@@ -104,8 +104,8 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   kernels::Buf TableGradient(kernels::Accumulate weights) const;
   // Adds later_table_gradient_ to the gradient, in `parts` of the parameter space.
   void AddToTableGradient(absl::Span<const params::ElementRange> parts);
-  // Reports all rows of the token table that no lookup has read to the sink. Call once the head's
-  // backward is done.
+  // Calls the sink with the rows of the token table that no lookup has read. Must be called once
+  // the head's backward is done.
   absl::Status ReportRest(kernels::Accumulate weights, GradientSink* sink);
 
   const params::GptSpec gpt_;

@@ -102,8 +102,8 @@ TEST_P(NextTokenTest, AJobInTheLayoutOfEarlierReleasesComputesTheSameBits) {
 
 using ::testing::ElementsAre;
 
-// Records one call of a method of the gate or the sink. `ranges` has the parts of the block. Empty
-// means the whole block.
+// One call of the gate or the sink: the block, and the parts of the block in `ranges`. Empty
+// `ranges` mean the whole block.
 struct Told {
   int block = 0;
   std::vector<params::ElementRange> ranges;

@@ -44,7 +44,7 @@ class WeightsGate {
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  // Called before the first block, when forward and loss have been queued.
+  // Called once before the first BlockReady(), when forward and loss have been queued.
   virtual void BackwardBegins() {}
   virtual absl::Status BlockReady(int block) = 0;
   // Called when the gradient of `parts` of the block is final earlier than the rest. The parts are

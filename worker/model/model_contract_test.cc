@@ -41,14 +41,14 @@ std::vector<ContractCase> AllCases() {
   return cases;
 }
 
-// Records each block in a shared journal when it is first waited for. Fails at `failing_block`.
+// Records each block in a shared journal when the model first waits for it. Fails at
+// `failing_block`.
 class JournalGate : public WeightsGate {
  public:
   explicit JournalGate(std::vector<int>* journal, int failing_block = -1)
       : journal_(journal), failing_block_(failing_block) {}
   absl::Status WaitForBlock(int block) override {
-    // Records each block in a shared journal when the model first waits for it. Fails at
-    // `failing_block`.
+    // WaitForParts() has already recorded this block.
     if (parted_.erase(block) > 0) return absl::OkStatus();
     return Note(block);
   }

@@ -15,7 +15,7 @@
 namespace lodestar::model {
 
 struct ModelMemory {
-  // Values, gradients and, with bf16, narrow parameters.
+  // Bytes of the values, the gradients and, with bf16, the narrow parameters.
   int64_t parameter_bytes = 0;
   int64_t gradient_bytes = 0;    // The part of parameter_bytes for gradients.
   int64_t narrow_bytes = 0;      // The part of parameter_bytes for narrow parameters.

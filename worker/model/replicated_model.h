@@ -19,9 +19,8 @@
 namespace lodestar::model {
 
 // Uses one thread per device. The caller's thread serves the first device. The gradients are the
-// same as on one device that makes one micro-batch per device and adds their gradients. The bits
-// are the same too, if the group sums in the order of its members and each device has one
-// micro-batch.
+// same as on one device that computes the same parts of the batch as micro-batches. The bits are
+// the same too, if the group sums in the order of its members and each device has one micro-batch.
 class ReplicatedModel final : public Model {
  public:
   // Requires: there are at least two `replicas`, they have the same config, and replica i is on
@@ -55,8 +54,8 @@ class ReplicatedModel final : public Model {
   // TrainStep().
   absl::StatusOr<BatchResult> TrainFirst(const data::HostBatch& part, WeightsGate* gate,
                                          GradientSink* sink);
-  // Runs the training step of another device. If `weights_are_there`, no gate is used, and the
-  // device starts to receive all weights before its step.
+  // Runs the training step of another device. `weights_are_there` means that all weights have
+  // arrived before the step. The device then starts to receive them before it computes.
   absl::StatusOr<BatchResult> TrainOther(int member, const data::HostBatch& part,
                                          bool weights_are_there);
   absl::StatusOr<BatchResult> EvaluateFirst(const data::HostBatch& part, WeightsGate* gate);

@@ -49,9 +49,10 @@ size_t RunLength(absl::string_view text, CharacterClass type) {
   return length;
 }
 
-// Returns the length in bytes of the white space that is a word at the beginning of `text`. If
-// another character follows, the last white-space character does not belong to the word, unless it
-// is the only one. The next word takes it if it is a space. Otherwise it is a word of its own.
+// Returns how many bytes of white space at the beginning of `text` are one word:
+// - If no other character follows, all white space is one word.
+// - If another character follows, the last white-space character is excluded, because a space
+//   belongs to the following word. If there is only one white-space character, it is not excluded.
 size_t SpaceLength(absl::string_view text) {
   size_t length = 0;
   size_t before_last = 0;

@@ -50,7 +50,7 @@ class ContributionSession {
                          ContributionBytes& bytes);
   // Returns the sum of PushSession::bytes_unsent() over both sessions.
   int64_t bytes_unsent() const;
-  // Calls PushSession::Finish() of both sessions, and returns the sum of the results.
+  // Calls PushSession::Finish() of both sessions, and returns one result for both.
   absl::StatusOr<client::PushResult> Finish();
 
  private:
@@ -169,7 +169,7 @@ class ContributionPush final : public model::GradientSink {
   std::vector<bool> is_ready_;                // One entry per bucket.
   absl::Duration blocked_;
   absl::Duration waited_;
-  // Only pusher_ uses it until pusher_ has been joined.
+  // While pusher_ runs, only pusher_ uses this session.
   std::unique_ptr<ContributionSession> session_;
 
   absl::Mutex mutex_;

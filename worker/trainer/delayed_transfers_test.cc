@@ -116,7 +116,7 @@ TEST_P(DelayedTransfersTest, WhatLeavesStraightFromTheDeviceIsComputedAndSentAga
     transport_.pushes_.clear();
     transport_.script_ = {absl::UnavailableError("gone"), absl::UnavailableError("gone")};
     int added = 0;
-    // Each attempt has two buckets. From the third attempt on, the transport cannot read device
+    // Each attempt adds two buckets. After the second attempt, the transport cannot read device
     // memory.
     transport_.on_add_ = [&](uint32_t) { transport_.reaches_device_ = ++added < 4; };
     const auto push = Push(pull.get(), &transport_);

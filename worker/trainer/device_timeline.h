@@ -27,8 +27,8 @@ class DeviceTimeline {
   absl::Status BeginRound();
   bool is_on() const { return anchor_.has_value(); }
 
-  // Records the work that is queued on the stream between Begin() and End() as one span. Does
-  // nothing unless is_on().
+  // Begin() and End() enclose one span: the work that is queued on the stream between the two
+  // calls. They do nothing unless is_on().
   void Begin(kernels::StreamKind stream);
   void End(kernels::StreamKind stream, absl::string_view name, const process::TraceTag& tag = {});
 

@@ -41,7 +41,7 @@ class ExchangeState {
 
   HostMirror* weights() { return weights_.get(); }
   ContributionBytes* contribution() { return contribution_.get(); }
-  // Returns the contribution if it has error feedback. Null means no error feedback.
+  // Returns contribution(), or the part of it that has a residual. Null means no error feedback.
   EncodedContribution* residual() { return residual_; }
   // Attaches the shadow replica to the registration and returns it. Null means that pulled weights
   // are not encoded.

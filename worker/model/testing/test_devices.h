@@ -18,7 +18,7 @@
 namespace lodestar::model {
 
 // Each name says the compute dtype and whether kernels are fused. No device measures whether fused
-// kernels are faster, because its last bits could then differ between two runs.
+// kernels are faster: the last bits of its results could then differ between two runs.
 inline constexpr const char* kCudaTestDevices[] = {"cuda-fp32-never", "cuda-fp32-always",
                                                    "cuda-bf16-never", "cuda-bf16-always"};
 
