@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Defines the arguments of operations that are not buffers: shapes, options, and steps of
-// optimizers. Does not use Abseil, because CUDA kernels include this file.
+// Defines those arguments of operations that are not buffers: shapes, options, and the parameters
+// of an optimizer's step. Does not use Abseil, because CUDA kernels include this file.
 #pragma once
 
 #include <cstdint>

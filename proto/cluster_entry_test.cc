@@ -554,7 +554,7 @@ TEST(ClusterEntryTest, RenewalIsDueAfterHalfOfTheTimeAndSoonAfterAClockThatWasAh
   EXPECT_EQ(due(absl::Hours(10), absl::Hours(1)), absl::Hours(5));
   EXPECT_EQ(due(absl::Hours(24), absl::Hours(1)), absl::Hours(12));
   EXPECT_EQ(due(absl::Hours(24 * 1000), absl::Hours(1)), absl::Hours(12));
-  // The file's time is in the future, so the certificate is renewed now.
+  // By its own time stamp, the file was written in the future. So the certificate is renewed now.
   EXPECT_EQ(due(absl::Hours(24), -absl::Hours(100)), -absl::Hours(100));
 }
 

@@ -159,8 +159,8 @@ class FolderLock {
   // Replaces LOCK with a new file, which this process has locked and which has its claim. A former
   // holder that still writes its claim then writes into the old file.
   absl::Status Seize() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
-  // Returns true if `holder` has a claim under the same leader lease as this process, with a lower
-  // revision.
+  // Returns true if `holder` and this process claim under the same leader lease, and the revision
+  // of the holder's claim is lower than that of this process's claim.
   bool Outranks(const FolderClaim& holder) const;
   // Checks that the folder that is now at the path may be claimed in place of the claimed folder.
   // `holder` is the claim in its LOCK. Errors: FailedPrecondition naming what is there.

@@ -361,8 +361,8 @@ TEST_F(CudaDeviceTest, MeasuresWhetherToFuseTheGradientOfAGelu) {
       Make({.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kNever});
   const kernels::Outputs want = RunBackwardInput(*never, kernels::Accumulate::kSet, 1);
   for (const bool is_fast : {true, false}) {
-    // The measured times of "fused" and "separate" both include a kernel for partial sums, which
-    // takes 1 us. The kernel that adds up the partial sums is not measured.
+    // The measured times of "fused" and "separate" both include the kernel that computes partial
+    // sums, which takes 1 us. They do not include the kernel that adds these sums up.
     Reset({.epilogue_microseconds = is_fast ? 0.5 : 1.5});
     const auto device = Make({.compute = kernels::DType::kBf16});
     const kernels::Outputs got = RunBackwardInput(*device, kernels::Accumulate::kSet, 1);

@@ -37,8 +37,9 @@ inline constexpr Tolerance kSumOfProducts{16.0, 1.0};
 // normalisation.
 inline constexpr Tolerance kComposite{32.0, 1.0};
 inline constexpr Tolerance kExact{0.0, 0.0};
-// Maximum number of units with bf16. Only stored values are rounded to bf16, and sums are in f32.
-// So there are only a few roundings one after the other, even in long sums.
+// Largest allowed error with bf16, in units of bf16's rounding error. Only stored values are
+// rounded to bf16, and sums are in f32. So there are only a few roundings one after the other, even
+// in long sums.
 inline constexpr double kMostBf16Units = 4.0;
 
 struct DeviceCase {

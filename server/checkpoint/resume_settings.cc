@@ -136,8 +136,8 @@ std::optional<job::LearningRateSchedule> SavedSchedule(const checkpoints::Manife
   return schedule;
 }
 
-// Returns a change if the saved and the new schedule give different learning rates for the next
-// step, as they are printed. Not set if there is no next step, or if the rates are equal.
+// Compares the learning rates of the next step by the saved and by the new schedule. Returns a
+// change if the printed rates differ. Not set if there is no next step, or if they are equal.
 std::optional<SettingChange> CompareRates(const checkpoints::Manifest& manifest,
                                           const job::JobSpec& asked, const RateAtResume& rate) {
   const std::optional<job::LearningRateSchedule> saved = SavedSchedule(manifest);

@@ -984,7 +984,7 @@ void Coordinator::StartOver(int shard, const shards::ShardLoss& loss, absl::Time
 }
 
 void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time now) {
-  // If the job is over and saves no checkpoints, it does not go back.
+  // A job that is done and saves no checkpoints stays done: there is no checkpoint to return to.
   const bool stays_done = state_.phase == CoordinatorPhase::kDone && !state_.saves();
   if (stays_done || state_.phase == CoordinatorPhase::kFailed ||
       state_.phase == CoordinatorPhase::kAwaitingShards) {

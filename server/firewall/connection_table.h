@@ -106,7 +106,7 @@ class ConnectionTable {
   // - Refused connections are chosen before silent ones, and older ones before newer ones.
   std::optional<int> OnAccepted(int fd, net::HostPort peer, absl::Time now);
   // Forgets a waiting connection, chosen as in OnAccepted(), and returns it. The caller must close
-  // it. Returns nothing if all waiting connections are held.
+  // it. Returns nothing if all waiting connections are kHeld. A held connection stays open.
   std::optional<int> MakeRoom();
   // Must be called when a connection for gRPC has to wait until the server serves, at most until
   // `deadline`.

@@ -93,7 +93,7 @@ class ClusterRpc final
   absl::StatusOr<v1::RegisterRequest> ParseRegistration(const grpc::ByteBuffer& bytes,
                                                         const std::string& origin,
                                                         limits::OriginPlaces::Place& place);
-  // Counts the refusal of a registration, under the limit that was reached.
+  // Counts the refusal of a registration. Each limit has its own count.
   void CountRefusal(const v1::RegisterRequest& request, const absl::Status& refusal);
   // Checks that the caller may speak for this worker, and adds the worker to `trace`. Errors:
   // PermissionDenied; Unauthenticated; those of Coordinator::CheckCompared() and CheckLife().

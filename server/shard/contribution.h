@@ -59,9 +59,9 @@ absl::Status CheckForm(const ContributionKey& key, const params::Bucket& bucket,
 absl::Status CheckBytes(const ContributionKey& key, const params::Bucket& bucket,
                         const std::byte* elements);
 
-// NumbersCheck checks the numbers of one bucket of a contribution, while they arrive or all at
-// once. It looks at each number only once, while the number is still in the cache. It is not
-// thread-safe.
+// NumbersCheck checks that the numbers of one bucket of a contribution are finite and not too
+// large. The numbers may be given piece by piece, as they arrive, or all at once. It looks at each
+// number only once, while the number is still in the cache. It is not thread-safe.
 class NumbersCheck {
  public:
   // `measures_norm` says whether norm() will be called. num_elements is the size of the whole

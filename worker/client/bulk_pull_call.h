@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// BulkPullCall is one Pull stream from one server. It asks for buckets, copies the bytes that
-// arrive directly to their destination, and computes their checksum at the same time. The caller
+// BulkPullCall is one Pull stream from one server. It asks for buckets. It copies arriving
+// bytes straight to their destination, and computes their checksum at the same time. The caller
 // must keep the call until it is done, and must destroy it on a thread that is not gRPC's.
 #pragma once
 

@@ -59,9 +59,9 @@ class LocalSteps {
 
   // Returns the object that decides whether a window ends before all its steps are made.
   WindowEnd& window_end() { return window_end_; }
-  // Returns true if the window ends before step number `step`, because Take() failed with `taken`.
-  // This is so if the worker was told to stop and the program that computes has left. In that case
-  // logs the end.
+  // `taken` is the error of Take() for step number `step`. Returns true if the window ends before
+  // that step: the worker was told to stop, and the program that computes the steps has
+  // disconnected. Then logs the end.
   bool IsLeft(const messages::Grant& grant, int step, const absl::Status& taken) const;
 
   // Must be called after the steps of a round. If the state is not finite, sets the state to zero

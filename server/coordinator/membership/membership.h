@@ -78,7 +78,7 @@ struct MemberAlarm {
   friend bool operator==(const MemberAlarm&, const MemberAlarm&) = default;
 };
 
-// What the present servers know of acknowledged reports.
+// Which reports of a worker the present servers know. Earlier servers have acknowledged them.
 struct KnownReports {
   uint64_t server_incarnation = 0;
   Round next_round = {};
