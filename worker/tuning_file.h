@@ -21,7 +21,7 @@ namespace lodestar::worker {
 
 class TuningFile {
  public:
-  // Maximum time that a worker waits when it ends and other processes write the file.
+  // Maximum time that a worker waits at its end for other processes that write the file.
   static constexpr absl::Duration kPatience = absl::Seconds(2);
 
   // `clock` must outlive the object.
@@ -32,9 +32,9 @@ class TuningFile {
   std::string TextForDevice();
   // Logs which parts of the file `device` does not use, and why.
   void Tell(const kernels::Device& device);
-  // Adds the choices that `device` has made since the last call to the file. If another process
-  // writes the file, waits for up to `patience`. If the choices cannot be written, the next call
-  // writes them. Errors are logged, except that another process writes the file and `patience` is
+  // Adds the choices of `device` to the file, if they have changed since this object last wrote
+  // them. If another process writes the file, waits for up to `patience`. If the write fails, the
+  // next call tries again, and the error is logged. Unavailable is not logged if `patience` is
   // zero.
   void Keep(const kernels::Device& device, absl::Duration patience);
 
@@ -42,9 +42,9 @@ class TuningFile {
   // if the text does not come from MergeTuning(); InvalidArgument if the file is not a regular file
   // or is too long; those of files.
   absl::StatusOr<std::string> Read() const;
-  // Replaces the file's content `kept` by merge(kept). An error leaves the whole old file. Changes
-  // that another process makes meanwhile are not lost. Errors: those of Read(); Unavailable (after
-  // `patience`); those of files.
+  // Replaces the file's content `kept` by merge(kept). After an error the file is as before. No
+  // change of another process is lost. Errors: those of Read(); Unavailable (after `patience`);
+  // those of files.
   absl::Status Update(absl::FunctionRef<std::string(absl::string_view kept)> merge,
                       absl::Duration patience) const;
 

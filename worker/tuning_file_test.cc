@@ -54,7 +54,8 @@ class TuningFileTest : public testing::Test {
     return absl::StrCat(kernels::kTuningTextBegin, "1\n", line);
   }
 
-  // Returns an emulated card on which the heuristic's algorithm number `fastest` is the fastest.
+  // Returns an emulated card. Of the matrix algorithms that its heuristic proposes, number
+  // `fastest` is the fastest.
   static std::unique_ptr<kernels::Device> Card(const std::string& text, int fastest) {
     emulator::Settings settings;
     settings.algorithm_microseconds = {2.0, 2.0, 2.0};

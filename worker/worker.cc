@@ -36,8 +36,8 @@ std::shared_ptr<client::CancellableTransport> MakeTransport(
     if (status.ok()) {
       logging::LogInfo("server of shard {}: payloads go through shared memory", shard);
     } else if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) {
-      // After other errors memory may still be shared later: the server was away, or the life has
-      // ended. So they are not logged.
+      // Unavailable means that the server was away, Cancelled that the life has ended. Memory may
+      // still be shared later, so these errors are not logged.
       logging::LogInfo("server of shard {}: payloads go through TCP: {}", shard, status.message());
     }
   };
@@ -59,8 +59,8 @@ std::shared_ptr<client::CancellableTransport> MakeTransport(
   config.worker = registration.life.worker;
   config.incarnation = registration.life.incarnation;
   config.life_secret = registration.life_secret;
-  // Two thirds of a lease, so that a call that stands still ends before the coordinator decides
-  // that this worker delays the round.
+  // The patience is two thirds of a lease. So a call without progress ends before the coordinator
+  // decides that this worker delays the round.
   config.patience = 2 * registration.heartbeat_interval;
   return std::make_shared<client::CancellableTransport>(
       client::MakeBulkGrpcTransport(std::move(config)));
@@ -248,7 +248,8 @@ void Worker::Do(const life::Lifecycle::Connect&) {
   absl::StatusOr<life::LifeId> life = life::LifeId();
   if (registration.ok()) {
     const job::JobSpec& job = registration->job;
-    // Logs which weights the servers compare late contributions of local steps with.
+    // If there are local steps without rosters, logs which weights the servers compare late
+    // contributions with.
     const std::string anchor = job::HasLocalSteps(job) && !job::HasRosters(job)
                                    ? absl::StrCat(" anchor=", NameOf(job.anchor))
                                    : "";
@@ -330,8 +331,8 @@ void Worker::Do(const life::Lifecycle::AskForGrant& ask) {
     workload_->OnLoss(grant->loss);
     if (grant->live_workers.has_value()) workload_->OnLiveWorkers(*grant->live_workers);
   }
-  // A kWait does not prove that the report was acknowledged, because it may answer an earlier
-  // request.
+  // A kWait grant may be the answer to an earlier request. So it does not prove that the servers
+  // have the report.
   if (grant.ok() && grant->kind != messages::Grant::Kind::kWait && ask.report.has_value()) {
     absl::MutexLock lock(&mutex_);
     acknowledged_ = {.server_incarnation = registration_->server_incarnation,
@@ -340,7 +341,7 @@ void Worker::Do(const life::Lifecycle::AskForGrant& ask) {
   }
   if (grant.ok() && grant->kind == messages::Grant::Kind::kDone && !grant->has_failed) {
     TakeLastWeights(*grant);
-    // A worker that was told to stop may be started again and then needs its residual.
+    // If the worker was told to stop, it may be started again, and then needs its residual.
     if (!IsStopping()) runner_->ForgetResidual();
     has_rounds_left_ = grant->round.value() < grant->total_rounds;
   }
@@ -408,7 +409,8 @@ void Worker::Disconnect() {
 }
 
 void Worker::StartHeartbeats() {
-  // If the residual is stored on disk, the next process of this name continues the same life.
+  // If the residual is stored on disk, the next process of this name continues this life. So
+  // servers must not end the life when this process ends.
   const bool goes_on =
       !config_.residual_folder.empty() && KeepsResidual(config_.keep_residuals, registration_->job);
   link_->StartHeartbeats(
@@ -456,8 +458,8 @@ void Worker::OnServersMoved(const messages::ServerAddresses& servers) {
   std::shared_ptr<client::CancellableTransport> transport;
   {
     absl::MutexLock lock(&mutex_);
-    // If there is no transport now, the next one gets the addresses of its registration, and the
-    // next heartbeat reports their version.
+    // If there is no transport now, the next one begins with the addresses of the registration. The
+    // next heartbeat reports their version, so the servers send newer addresses again.
     if (transport_ == nullptr) return;
     transport = transport_;
     map_version_ = servers.map_version;
@@ -546,8 +548,8 @@ void Worker::TakeResidualFolder() {
         folder.status().message());
   }
   residuals_ = *std::move(folder);
-  // The number of the earlier process can be used only before the worker connects. Later the
-  // servers know the worker by its own number.
+  // The instance number of the earlier process may be used only before the worker connects. After
+  // that the servers know the worker by this process's number.
   if (link_ == nullptr && residuals_->former_instance() != 0) {
     config_.instance_id = residuals_->former_instance();
   }
@@ -567,7 +569,7 @@ trainer::ResidualStore* Worker::PrepareResiduals(const job::JobSpec& job) {
 absl::Status Worker::PrepareRunner(const job::JobSpec& job) {
   if (runner_ != nullptr && trainer::HaveSameRunner(runner_job_, job)) return absl::OkStatus();
   // A program that wants the last weights also reads parameters between rounds and adds metrics to
-  // reports. So for such programs, no grant is requested early and no weights are pulled early.
+  // reports. So for such a program the worker does not request grants or pull weights early.
   const bool looks_ahead = config_.overlap && !workload_->wants_last_weights();
   const std::function<void(const messages::RoundReport&)> ask_ahead =
       [this](const messages::RoundReport& report) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Worker connects the parts of gpu_worker, or of a program that computes itself. It owns link,
-// transport, workload and device, and carries out the decisions of its Lifecycle. Tasks run on the
-// thread of Run(), one at a time. All other effects are done at once. Workload and device are the
-// same in all lives.
+// transport, workload and device. It carries out the Effects that its Lifecycle decides on. Tasks
+// are carried out on the thread of Run(), one at a time, and all other effects at once on the
+// calling thread. Workload and device are the same in all lives.
 #pragma once
 
 #include <cstdint>
@@ -69,11 +69,11 @@ class Worker {
     std::string trace_path;
     int64_t trace_rounds = 5;
     absl::Duration progress_interval = absl::Seconds(2);
-    // The start of the worker, in the time of its clock. Times in status and log are counted from
-    // it. Not set means the time of Create().
+    // The time at which the worker started. Status and log show times since then. Not set means the
+    // time of Create().
     std::optional<absl::Time> started_at = {};
-    // Limits of waiting: for servers after a request to stop, between attempts, and for servers
-    // that do not answer. The constructor of Worker sets the addresses that are tried.
+    // Limits of waiting, see Lifecycle::Config. The constructor of Worker sets
+    // life.connect.servers.
     life::Lifecycle::Config life;
   };
 
@@ -87,15 +87,15 @@ class Worker {
   // Blocks until the job is done or RequestStop() has taken effect. Both return OK. Errors:
   // - Unavailable: no server has answered for the time of config.life.connect, or the last weights
   //   did not come.
-  // - DeadlineExceeded: the worker was told to stop, but could not hand in its present round, or
-  //   steps for the next round, because leave_timeout was over or the life had ended.
+  // - DeadlineExceeded: the worker was told to stop, and could not hand in all its steps or its
+  //   last report.
   // - Others: reconnecting does not help. The code is that of the refusal.
   absl::Status Run();
 
-  // Makes the worker finish the present step, and the steps of its round that fit into
-  // `request.grace`, hand in its work, and leave. The present step is always completed. The worker
-  // waits for servers until leave_timeout, or until the machine stops. After several calls the
-  // earliest end counts. Thread-safe.
+  // Tells the worker to stop. It finishes the present step, and makes further steps of its round if
+  // they fit into `request.grace`. Then it hands in its work and leaves. It waits for servers for
+  // at most leave_timeout. If request.machine_goes, it waits until shortly before the machine
+  // stops. After several calls the earliest end counts. Thread-safe.
   void RequestStop(const life::StopRequest& request = {});
 
   // Returns the present activity: "wait", "pull", "compute", "push" and others. Thread-safe.
@@ -120,7 +120,7 @@ class Worker {
   void Perform(const life::Lifecycle::CancelTransfers&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const life::Lifecycle::Tell& tell) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const life::Lifecycle::TellWait& wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Calls the lifecycle at the times that it asks for. Returns when Run() is over.
+  // Calls Lifecycle::OnTick() at each Lifecycle::next_wake(). Returns when Run() is over.
   void KeepTime() ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits for the next task and returns it.
   life::Lifecycle::Task NextTask() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -134,8 +134,8 @@ class Worker {
   void Do(const life::Lifecycle::SayGoodbye& goodbye) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const life::Lifecycle::Finish& finish);
 
-  // Must be called when the servers have gone back to an earlier state, without a round that they
-  // had acknowledged to this worker. Drops the residual and the kept contribution of the last
+  // Must be called when the servers have gone back to an earlier state and have lost a round that
+  // they had acknowledged to this worker. Drops the residual and the kept contribution of the last
   // round.
   void DropWhatServersLack(const absl::Status& reason);
   // Logs the reasons why TLS may not work, once, and again if they change. This is needed because
@@ -153,8 +153,8 @@ class Worker {
   // If the job is to begin with this worker's weights, pushes them through the transport of this
   // life.
   absl::Status HandInInitialWeights();
-  // Checks that `address` is on this machine if the connection is plain text. Errors:
-  // PermissionDenied.
+  // If connections are plain text and config_.insecure is false, checks that `address` is on this
+  // machine. Errors: PermissionDenied.
   absl::Status CheckServer(const std::string& address) const;
   absl::Status Prepare(const messages::Registration& registration);
   absl::StatusOr<messages::RoundReport> RunRound(const messages::Grant& grant);
@@ -170,7 +170,7 @@ class Worker {
   // Writes the choices of the devices to the tuning file, if there is one.
   void KeepTuning(absl::Duration patience);
   // Must be called when the servers have acknowledged the contribution that `report` describes. For
-  // the first contribution of this process, logs how long it took.
+  // the first contribution of this process, logs the time since the start of the process.
   void CountContribution(const messages::Grant& grant, const messages::RoundReport& report);
   // Must be called when the work of this process has made progress.
   void NoteProgress() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -189,11 +189,11 @@ class Worker {
   // Null means no tuning file.
   std::unique_ptr<TuningFile> tuning_file_;
   kernels::DeviceSet devices_;
-  // Null means that the first device needs no registry.
+  // Null means that the first device's memory is host memory, which needs no registry.
   std::unique_ptr<client::HostMemoryRegistry> registry_;
   std::unique_ptr<Workload> workload_;
   std::unique_ptr<client::CoordinatorLink> link_;
-  // Null means that the folder was not taken yet.
+  // Null means that this process does not use the folder yet.
   std::unique_ptr<ResidualFolder> residuals_;
 
   // Only the thread of Run() uses the members from here to choices_logger_.
@@ -226,7 +226,8 @@ class Worker {
   uint64_t num_events_ ABSL_GUARDED_BY(mutex_) = 0;
   // See StallWatch::Work.
   uint64_t progress_count_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The last step that has begun. If rounds overlap, one step may last longer than a task.
+  // The last step that has begun. If rounds overlap, a step may last longer than the task in which
+  // it began.
   std::optional<trainer::RoundStep> step_ ABSL_GUARDED_BY(mutex_);
   bool run_is_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<client::CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);

@@ -46,7 +46,7 @@ std::string ProcessSuffix() {
   return absl::StrCat(getpid(), "-", number);
 }
 
-// Returns true if the worker has a way to join over TLS.
+// Returns true if the worker can join over TLS: with a join string, or with a certificate.
 bool HasCredentials(const WorkerEntrance& entrance) {
   const security::SecurityFlags& security = entrance.security;
   return !security.join.empty() || security.has_own() ||

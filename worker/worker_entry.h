@@ -34,8 +34,8 @@ struct WorkerEntrance {
 };
 
 // Checks that the worker can enter the cluster without sending plain text to another machine.
-// `flag` is the flag of the coordinator's address, for messages. Errors: InvalidArgument naming the
-// possible flags; those of CheckGrpcEnvironment().
+// `flag` names the flag of the coordinator's address in messages. Errors: InvalidArgument naming
+// the flags that help; those of CheckGrpcEnvironment().
 absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view flag = "coordinator");
 
 // Credentials of a worker that has joined. They are renewed as long as the object exists.
@@ -47,8 +47,8 @@ class WorkerCredentials {
       const WorkerEntrance& entrance, const std::function<bool()>& is_interrupted,
       Worker::Config* config);
 
-  // Must be called with the result of the worker. If a server has refused the credentials
-  // permanently, they are not used again.
+  // Must be called with the result of the worker. If a server has refused the worker's certificate,
+  // removes the certificate.
   void OnEnd(const absl::Status& outcome) const;
 
  private:

@@ -30,8 +30,9 @@ struct WorkerFlags {
 };
 
 // Checks the values set by ParseCommandLine(). `given` has the names of the flags that were set.
-// Errors: InvalidArgument naming the flag, the value and what is allowed, or naming a flag without
-// effect and the flags that it needs.
+// Errors: InvalidArgument naming the flag, and:
+// - the value and what is allowed, if the value is wrong;
+// - the flags that it needs, if the flag has no effect.
 absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given);
 
 // Return the texts of --helpfull and --help.

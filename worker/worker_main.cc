@@ -44,13 +44,14 @@ constexpr int kExitPermanent = 1;
 constexpr int kExitRetry = 129;
 constexpr int kExitNotHandedIn = 200;  // Higher than the codes of signals.
 
-// Handles signals as long as the process lives. Before there is a worker, the first stop signal
-// ends the process: opening data and device may take long, and no work can be lost. Once there is a
-// worker, the first stop signal asks it to stop, and the second ends the process.
+// Handles signals as long as the process lives. Before set_worker(), the first stop signal ends the
+// process, because no work can be lost yet. After set_worker(), the first stop signal asks the
+// worker to stop, and the second ends the process.
 class StopSignalHandler {
  public:
-  // Starts to handle signals. `grace` is the time that the worker has to stop. `manager` gets a
-  // message about a stop at once. Must be called before any other thread is started.
+  // Starts to handle signals. `grace` is the time that the worker has after a stop signal.
+  // `manager` gets a message as soon as a stop signal arrives. Must be called before any other
+  // thread is started.
   void Start(absl::Duration grace, const process::ServiceManager* manager) {
     grace_ = grace;
     manager_ = manager;
@@ -97,8 +98,8 @@ class StopSignalHandler {
   std::optional<process::SignalWaiter> waiter_;
 };
 
-// Returns the exit code for `status`. Two errors are temporary: another process has the name until
-// its lease ends, or a server is away. All other errors are permanent.
+// Returns the exit code for `status`. AlreadyExists means that another process has the name until
+// its lease ends, and Unavailable that a server is away. These two errors are temporary.
 int ExitCode(const absl::Status& status) {
   if (status.ok()) return 0;
   if (absl::IsDeadlineExceeded(status)) return kExitNotHandedIn;
@@ -134,13 +135,13 @@ int RunWorker(const process::CommandLine& line) {
   if (!credentials.ok()) {
     logging::LogError("{}", credentials.status().message());
     logging::FlushLog();
-    // If another worker has the name, the error is permanent, because the name is free only when
-    // the certificate of that worker expires.
+    // AlreadyExists means that another worker has the name. This is permanent, because the name is
+    // free only when the certificate of that worker expires.
     _exit(absl::IsUnavailable(credentials.status()) ? kExitRetry : kExitPermanent);
   }
   logging::InitLogging(flags->worker.name, flags->log_level, flags->log_format);
-  // From here on, the service manager gets the worker's state. So it also notices if a card's
-  // driver hangs while the device is opened.
+  // From here on, the service manager gets the worker's state. So it notices if the driver of a
+  // card hangs while the device is opened.
   reports.Watch([] {
     return ServiceReports::State{
         .standing = "opens its device",

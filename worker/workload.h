@@ -35,10 +35,10 @@ class Workload {
   virtual void OnRegistered(const messages::Registration&) {}
   // Returns true if the model and data made by the last Prepare() also fit this job.
   virtual bool Serves(const messages::Registration& registration) const = 0;
-  // Makes the job's model and data on `devices`. The model and data of an earlier call must not be
-  // in use any more, and are destroyed. May take long, and calls `stop_requested` from time to
-  // time. Errors: FailedPrecondition (if the job has another model); ResourceExhausted; those of
-  // the data.
+  // Makes the job's model and data on `devices`, and destroys those of an earlier call, which must
+  // not be in use any more. May take long, and therefore calls `stop_requested` from time to time.
+  // Errors: FailedPrecondition (if the job has another model); ResourceExhausted; those of the
+  // data.
   virtual absl::Status Prepare(const messages::Registration& registration,
                                const kernels::DeviceSet& devices,
                                data::StopRequested stop_requested) = 0;
@@ -57,11 +57,11 @@ class Workload {
             .own_partition = owns_partition()};
   }
 
-  // Returns true if the model makes local steps with its own optimizer: TrainStep() changes the
-  // weights.
+  // Returns true if the model makes local steps with its own optimizer, so that TrainStep() changes
+  // the weights.
   virtual bool has_optimizer() const { return false; }
-  // Returns true if a program computes that also reads the weights between rounds and wants the
-  // final weights of the job.
+  // Returns true if a user's program computes the steps, reads the weights between rounds, and
+  // wants the final weights of the job.
   virtual bool wants_last_weights() const { return false; }
   // Called before a round is carried out. If contributions are deferred, steps of the last round
   // may still run on another thread.
@@ -69,14 +69,15 @@ class Workload {
   // Called with the job's loss in each answer to a request for work. `loss` is empty if the worker
   // has to wait.
   virtual void OnLoss(const job::JobLoss&) {}
-  // Called with each grant and each answer to a heartbeat that has the living workers. May be
-  // called on the thread that sends heartbeats.
+  // Called with the living workers, if a grant or the answer to a heartbeat has them. May be called
+  // on the thread that sends heartbeats.
   virtual void OnLiveWorkers(const messages::LiveWorkers&) {}
   // Called before each step of the model.
   virtual void OnStep(const trainer::RoundStep&) {}
   // Called after the steps of a round, before the worker reads the model's parameters. If the
-  // worker is stopping, the round may have fewer steps than granted. If contributions are deferred,
-  // this is also called between two steps, by the thread that makes them. An error ends the round.
+  // worker is stopping, there may be fewer steps than granted. If contributions are deferred, this
+  // is also called between two steps, and always by the thread that makes the steps. An error ends
+  // the round.
   virtual absl::Status OnStepsMade() { return absl::OkStatus(); }
   // See RoundRunnerDeps::on_weights.
   virtual std::function<void(const std::vector<Version>&)> on_weights() { return nullptr; }

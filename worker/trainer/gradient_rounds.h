@@ -16,9 +16,9 @@ namespace lodestar::trainer {
 
 class GradientRounds final : public PulledRounds {
  public:
-  // If client_clip_norm > 0, the worker clips its own gradient. This is needed if servers apply
-  // each gradient alone (async). The norm is known only after backward, so pushing starts after
-  // backward. Errors: ResourceExhausted.
+  // Makes the runner. If client_clip_norm > 0, the worker itself clips each gradient to this norm.
+  // It then pushes only after backward, because the gradient's norm is known only then. Errors:
+  // ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<GradientRounds>> Create(const job::JobSpec& job,
                                                                 const RoundRunnerDeps& deps,
                                                                 double client_clip_norm);

@@ -21,9 +21,8 @@ absl::Status CheckGrant(const messages::Grant& grant, const job::JobSpec& job,
   if (is_deferred && grant.local_steps == 0 && grant.num_samples == 0) return absl::OkStatus();
   const int most_steps = job::StepsOfWindow(job, grant.round);
   const bool is_by_speed = job.balance == job::Balance::kSpeed;
-  // Balance by speed works in two ways. Without rosters, slow workers get fewer steps. With
-  // rosters, fast workers get more samples of each step, so that a step may be larger than an equal
-  // share.
+  // Balance by speed gives more work to fast workers. Without rosters, a grant may have fewer steps
+  // than the window. With rosters, a step may have more samples than job::StepSamples().
   const int least_steps = is_by_speed && !job::HasRosters(job) ? 1 : most_steps;
   const int64_t step_samples =
       is_by_speed && job::HasRosters(job) ? job::kMaxStepSamples : job::StepSamples(job);

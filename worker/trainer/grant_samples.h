@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Turns a grant into samples in memory. Positions in the order of the worker's data set become
-// training samples. Places in the evaluation set become held-out samples.
+// Finds the samples of a grant. A position in the order of the worker's data set gives a training
+// sample. An index into the evaluation set gives a held-out sample.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,11 @@ struct SampleSpan {
   int64_t first_position = 0;  // The position of `first` among all samples of the job.
 };
 
-// Checks that `grant` fits the job and the data set. Its samples must be those of the job's steps.
-// If `grant` evaluates, there must be held-out samples. Guarantees that numbers do not overflow
-// later, and that no step of the grant has more samples than a step of the job. Errors:
-// FailedPrecondition.
+// Checks that `grant` fits the job and the data set:
+// - The numbers of steps and samples are in the range that the job allows. So later computations
+//   with them do not overflow.
+// - If held-out samples are granted, the data set has held-out samples.
+// Errors: FailedPrecondition.
 absl::Status CheckGrant(const messages::Grant& grant, const job::JobSpec& job,
                         const data::Dataset& dataset);
 
@@ -37,8 +38,8 @@ SampleSpan SamplesOfStep(const messages::Grant& grant, int step);
 absl::Status ReadTrainSpan(const data::Dataset& dataset, const data::SampleOrder& order,
                            SampleSpan span, data::HostBatch* batch);
 
-// Returns the held-out sample at place `k` of an evaluation set of n places. The places are spread
-// evenly over the held-out samples. If n <= num_heldout, no sample occurs twice.
+// Returns the held-out sample with index `k` in an evaluation set of `n` samples. The evaluation
+// set is spread evenly over the held-out samples. If n <= num_heldout, it has no sample twice.
 int64_t HeldoutSampleAt(int64_t k, int64_t n, int64_t num_heldout);
 
 }  // namespace lodestar::trainer

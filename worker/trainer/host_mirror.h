@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// HostMirror is the host's view of a flat vector in device memory. If the host can address device
-// memory, the mirror is the vector itself. Otherwise the mirror is a pinned copy. Ranges are copied
-// on the copy streams, while the device computes and the host continues.
+// HostMirror lets the host read and write a flat vector in device memory. If the host can address
+// device memory, the mirror is the vector itself. Otherwise it is a pinned copy in host memory.
+// Ranges are copied on the copy streams, while the device computes and the host continues.
 //
-// The copy has the length of the vector. It is not a ring of slots, because a contribution in fp32
-// must stay readable until every server has acknowledged it. After a lost connection the whole
-// contribution is sent again.
+// The pinned copy is as long as the vector, because all of a contribution in fp32 must stay
+// readable. After a lost connection the whole contribution is sent again.
 //
-// If a server is on this machine, the transport copies ranges directly between the vector and the
-// memory that it shares with the server. These ranges are not copied to the mirror. So a range may
-// be only in the vector, or only in the mirror. A caller that needs it in the other place must copy
-// it first.
+// If a server is on this machine, the transport may copy ranges between the vector and memory that
+// it shares with the server. The mirror takes no part in these copies. So the vector and the mirror
+// may differ in a range. The caller must then copy the range before it reads the older of the two.
 #pragma once
 
 #include <memory>
@@ -40,14 +38,14 @@ class HostMirror final : public client::PayloadSource, public client::PayloadSin
 
   float* data() { return data_; }
   kernels::Device* device() const { return device_; }
-  // Returns true if data() is the device's own memory. In that case nothing is copied, and
-  // operations run inline.
+  // Returns true if data() is the vector itself. In that case nothing is copied, and each device
+  // operation is complete when its call returns.
   bool is_shared() const { return data_ == vector_.data; }
 
-  // Must be called before the host writes new values to data() and calls ToDevice(). Blocks until
-  // no earlier copy uses data() any more. Later copies wait for all work that is on the compute
-  // stream now. After Await() of the returned event, CopyIn() may be called. Errors: those of the
-  // device.
+  // Prepares copies to the device. Must be called before the host writes new values to data().
+  // Blocks until no earlier copy uses data(). Makes later copies to the device wait for all work
+  // that is now on the compute stream. Returns the event that this work is done. CopyIn() may be
+  // called after Await() of this event. Errors: those of the device.
   absl::StatusOr<kernels::EventId> BeginToDevice();
   // Queues the copy of `range` to the device. Work that is queued on the compute stream later sees
   // the new values.
@@ -64,12 +62,12 @@ class HostMirror final : public client::PayloadSource, public client::PayloadSin
 
   // Returns the byte offset of an element in the vector and in data().
   static int64_t ByteOf(int64_t element) { return element * static_cast<int64_t>(sizeof(float)); }
-  // Read a range. May be called once the caller has awaited the work that computes the range, until
-  // the range changes again.
+  // Read a range of the vector. Before the call, the caller must await the work that computes the
+  // range. The range must not change during the call.
   absl::Status CopyOut(absl::Span<std::byte> destination, int64_t begin) override;
   absl::StatusOr<absl::Span<const std::byte>> Fetch(int64_t begin, int64_t bytes) override;
-  // Writes a range. May be called after BeginToDevice(), and before work on the range is queued on
-  // the compute stream.
+  // Writes a range of the vector. May be called after Await() of the event that BeginToDevice() has
+  // returned. No work that uses the range may be queued on the compute stream before the call.
   absl::Status CopyIn(int64_t begin, absl::Span<const std::byte> source,
                       absl::FunctionRef<void()> meanwhile) override;
 

@@ -31,10 +31,10 @@ class InnerOptimizer {
   InnerOptimizer(const InnerOptimizer&) = delete;
   InnerOptimizer& operator=(const InnerOptimizer&) = delete;
 
-  // Queues one step over the whole parameter space. Also writes the new weights to `narrow` in its
-  // own dtype, unless `narrow` is empty. If clip_norm > 0, first scales the gradient so that its
-  // norm is at most clip_norm, and blocks until the norm is known. Errors: those that the device
-  // has reported so far.
+  // Queues one step over all parameters. Also writes the new weights to `narrow` in its own dtype,
+  // unless `narrow` is empty. If clip_norm > 0, the gradient is scaled so that its norm is at most
+  // clip_norm, and the call blocks until the norm is known. Errors: those of the device while it
+  // computes the norm.
   absl::Status Step(kernels::Buf weights, kernels::Buf narrow, kernels::Buf gradient,
                     double learning_rate, double clip_norm);
 

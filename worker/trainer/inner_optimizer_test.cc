@@ -12,7 +12,7 @@
 namespace lodestar::trainer {
 namespace {
 
-// The result of an update in fp32 has the error of a few roundings of values around 1.
+// Tolerance for results in fp32: the error of a few roundings of values around 1.
 constexpr float kRoundings = 1e-6f;
 
 class InnerOptimizerTest : public ::testing::Test {
@@ -73,7 +73,8 @@ TEST_F(InnerOptimizerTest, SpoiltStateBeginsAnewAndOtherStateStays) {
   for (const job::OptimizerKind kind :
        {job::OptimizerKind::kMomentum, job::OptimizerKind::kAdamW}) {
     const auto optimizer = *InnerOptimizer::Create({.kind = kind}, layout_, device_.get());
-    // Makes one step on new weights. Each round begins with new weights too.
+    // Makes one step from the same weights in each call. Only the optimizer's state is kept between
+    // calls.
     const auto step = [&](float first) {
       std::vector<float> weights = {1.0f, 1.0f, 1.0f, 1.0f};
       std::vector<float> gradient = {first, 0.5f, 0.5f, 0.5f};

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// InnerStateStore stores the state of a worker's inner optimizer in two files of the worker's own
-// folder, for the next process of the same name. A worker that is told to stop writes the state
-// after it has handed in its work. The next process reads the state before its first local step and
-// removes the files, so that no state is used twice.
+// InnerStateStore stores the state of a worker's inner optimizer, in two files in the worker's own
+// folder. A worker that is told to stop writes the state after it has pushed its last contribution.
+// The next process of the same name reads the state before its first local step. Then it removes
+// the files, so that no state is used twice.
 //
-//   inner.safetensors  the vectors, "0" and "1", fp32
-//   inner.json         the record, with length and checksum of the other file; written last
+//   inner.safetensors  the state vectors, named "0" and "1", in fp32
+//   inner.json         the InnerStateRecord, with length and checksum of inner.safetensors;
+//                      written last
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ namespace lodestar::trainer {
 // Describes the worker, job and model that a state belongs to.
 struct InnerStateRecord {
   std::string worker_name;
-  // The job settings that must be equal to use the state, as text.
+  // The job's settings that the state depends on, as text. Only a job with the same text may use
+  // the state.
   std::string job;
   std::string layout_hash;  // The hash of the model's layout.
   Round round;              // The first round after the state was stored.
@@ -41,9 +43,9 @@ class InnerStateStore {
 
   // Fills `values` with state vector `index`.
   using ReadVector = absl::FunctionRef<absl::Status(int index, absl::Span<float> values)>;
-  // Writes `num_vectors` vectors of `num_elements` each. Only one vector is in memory at a time.
-  // The state is on disk when Save() returns. After an error no state is stored. Errors: those of
-  // the file system and of `read`.
+  // Stores a state of `num_vectors` vectors of `num_elements` each, which `read` delivers. Only one
+  // vector is in memory at a time. When Save() returns, the state is on disk. After an error no
+  // state is stored. Errors: those of the file system and of `read`.
   absl::Status Save(InnerStateRecord record, int num_vectors, int64_t num_elements,
                     ReadVector read);
 

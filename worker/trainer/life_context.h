@@ -19,11 +19,11 @@ struct LifeContext {
   const messages::Registration* registration = nullptr;
   const data::SampleOrder* sample_order = nullptr;
   client::ParameterTransport* transport = nullptr;
-  // Returns true once the life is over, so that servers accept nothing from it any more. Called
+  // Returns true once the life is over. The servers accept nothing from a life that is over. Called
   // between steps.
   std::function<bool()> is_over = [] { return false; };
-  // Returns a transport to the same servers with which this worker acts as one of its earlier
-  // lives. The second argument is the secret of that life.
+  // Returns a transport to the same servers that sends under an earlier life of this worker. The
+  // second argument is the secret of that life.
   std::function<std::shared_ptr<client::ParameterTransport>(const messages::WorkerLife&,
                                                             const std::string&)>
       transport_of = nullptr;

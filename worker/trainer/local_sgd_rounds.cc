@@ -68,7 +68,8 @@ absl::Status LocalSgdRounds::Train(const LifeContext& life, const messages::Gran
   RETURN_IF_ERROR(deps_.on_steps_made());
   RETURN_IF_ERROR(steps_->Check(grant.round));
   MakeContribution();
-  // If the worker was told to stop meanwhile, it has computed fewer samples than the grant has.
+  // The worker may have computed fewer samples than granted, if it was told to stop during the
+  // steps.
   const client::ContributionHeader header{
       .round = grant.round, .kind = contribution_kind_, .num_samples = report->num_samples};
   push.emplace(*life.registration, header, exchange_->contribution(), &pull, life.transport,

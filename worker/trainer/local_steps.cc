@@ -18,7 +18,7 @@ namespace lodestar::trainer {
 
 namespace {
 
-// Returns the settings of the job that must be equal to use a stored state.
+// Returns the settings of the job that the inner optimizer's state depends on, as text.
 std::string SettingsOfState(const job::JobSpec& job) {
   std::vector<std::string> texts;
   for (const job::JobField& field : job::JobFields()) {

@@ -35,12 +35,12 @@ class LocalSteps {
                                                             DeviceTimeline* timeline);
 
   // Must be called before the steps of `round`. The first call reads the state that an earlier
-  // process has stored. If restarted servers have gone back to a round that the state already
-  // includes, the state is set to zero.
+  // process has stored. If the servers have restarted and `round` is not after the last round, sets
+  // the state to zero.
   void Begin(uint64_t server_incarnation, Round round);
-  // Stores the state for the next process, which continues after the last round of this object.
-  // Must be called between rounds. Does nothing if there is no state, or if no round was trained.
-  // Errors: those of the store and the device.
+  // Stores the state for the next process of this worker. Must be called between rounds. Does
+  // nothing if there is no state, no store, or if Begin() was never called. Errors: those of the
+  // store and the device.
   absl::Status KeepState();
 
   struct Work {
@@ -53,15 +53,15 @@ class LocalSteps {
     // Called before the parameters change. May be empty.
     std::function<absl::Status()> before_change = {};
   };
-  // Computes the gradient and makes step number `step` of the grant. Adds losses and samples to
-  // *sums. Errors: those of data and device; Cancelled if the program that computes has left.
+  // Trains on the samples of step number `step` of the grant: computes the gradient and changes the
+  // weights. Adds losses and samples to *sums. Errors: those of data and device; Cancelled if the
+  // user's program, which computes the steps, has left.
   absl::Status Take(const Work& work, int step, messages::RoundReport* sums);
 
   // Returns the object that decides whether a window ends before all its steps are made.
   WindowEnd& window_end() { return window_end_; }
-  // `taken` is the error of Take() for step number `step`. Returns true if the window ends before
-  // that step: the worker was told to stop, and the program that computes the steps has
-  // disconnected. Then logs the end.
+  // Returns true if Take() has returned the status `taken` because the user's program has left
+  // after a request to stop. The window then ends before step number `step`, which is logged.
   bool IsLeft(const messages::Grant& grant, int step, const absl::Status& taken) const;
 
   // Must be called after the steps of a round. If the state is not finite, sets the state to zero

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// MixedContribution makes contributions in a wire encoding, except that averaged tensors are not
-// encoded.
+// MixedContribution makes contributions in a wire encoding. Only the blocks with averaged tensors
+// (Layout::is_averaged()) are sent unencoded.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class MixedContribution final : public ContributionBytes {
   kernels::EventId PrepareOnDevice(const params::Bucket& bucket) override {
     return BytesFor(bucket.block).PrepareOnDevice(bucket);
   }
-  // Both contributions use events of the same device, so either of them can wait for all events.
+  // Both contributions are made on the same device, so either of them can await any event.
   absl::Status Await(kernels::EventId prepared) override { return encoded_->Await(prepared); }
   absl::Span<const std::byte> Of(const params::Bucket& bucket) const override {
     return BytesFor(bucket.block).Of(bucket);
@@ -50,7 +50,7 @@ class MixedContribution final : public ContributionBytes {
   const params::Layout* const layout_;
   const std::unique_ptr<ContributionBytes> encoded_;
   const std::unique_ptr<ContributionBytes> exact_;
-  // The present contribution's buckets of averaged tensors.
+  // The buckets of averaged tensors in the present contribution.
   std::vector<uint32_t> averaged_;
 };
 

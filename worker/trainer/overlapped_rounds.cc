@@ -12,7 +12,7 @@
 namespace lodestar::trainer {
 namespace {
 
-// Owns the registration as long as the pull that uses it.
+// A pull, and the registration that it uses. Both live equally long.
 struct RegisteredPull {
   std::shared_ptr<const messages::Registration> registration;
   WeightsPull pull;
@@ -97,7 +97,7 @@ void OverlappedRounds::EndLife() {
     connection_.reset();
     pull = std::exchange(pull_, nullptr);
   }
-  // If the window waits for this pull, it begins another pull after the next connection.
+  // If the window waits for this pull, it begins another pull once there is a new connection.
   if (pull != nullptr) pull->Cancel();
 }
 

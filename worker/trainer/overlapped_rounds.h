@@ -2,22 +2,25 @@
 
 // OverlappedRounds carries out rounds whose exchange runs while the worker computes (local_sgd with
 // --fragments, --overlap_steps, --overlap_rounds or --outer_optimizer=easgd). The local steps of a
-// grant are a *window*. When a round is granted, the worker contributes what earlier windows have
-// computed, and begins the window of this grant. It reports the round once the servers have
-// acknowledged. Meanwhile the weights after the round arrive. After --overlap_steps steps of the
-// window they are merged into the worker's own weights (WeightsMerge).
+// grant are a *window*. When round r is granted, the worker
+// - contributes the result of earlier windows;
+// - begins window r on another thread, and begins to pull the weights after round r;
+// - reports round r once the servers have acknowledged the contribution.
+// The pulled weights are merged into the worker's own weights (WeightsMerge) during window r, after
+// --overlap_steps steps. With --overlap_rounds or easgd they are merged at its end.
 //
 //   grant r:   | contribute | window r ..... merge of round r ..... |
 //              | push ... acknowledged: report r, ask for grant r + 1 | contribute | window r + 1
 //              | pull the weights after round r .....|
 //
-// With fragments a round exchanges a part of the parameters (FragmentPlan). The contribution is the
-// change of that part since its last merge.
+// With fragments, a round exchanges only a part of the parameters (FragmentPlan). A contribution
+// has the weights of this part, or their change since they were last merged.
 //
-// Windows run on a thread of their own. While a window runs, only that thread uses the device.
-// Otherwise only Run() uses the device. If the life ends, or a granted round is not the next one,
-// the steps that are not yet contributed are dropped. The next round then begins with all weights
-// from the servers. A lost connection drops nothing.
+// While a window runs, only its thread uses the device. Otherwise only Run() uses the device.
+//
+// Steps that are not yet contributed are dropped if the life ends, or if a granted round does not
+// follow the last one. The next round then begins with all weights from the servers. A lost
+// connection drops nothing.
 #pragma once
 
 #include <cstdint>
@@ -117,8 +120,8 @@ class OverlappedRounds final : public RoundRunner {
   // Stops the window, and drops its result and the worker's own weights. If the servers have
   // acknowledged the exchange, updates the residual.
   void Abandon();
-  // Does the same as Abandon(), but does not update the residual. Returns the acknowledgement with
-  // which the residual must still be updated.
+  // Does the same as Abandon(), but does not update the residual. Instead returns the
+  // acknowledgement that the residual must be updated with, if there is one.
   std::optional<Acknowledged> StopWindow();
   // Pulls all weights from the servers, and starts again from these weights.
   absl::Status Begin(const LifeContext& life, Round min_round, messages::RoundReport* report);
@@ -127,8 +130,8 @@ class OverlappedRounds final : public RoundRunner {
   // Evaluates the servers' weights, not the worker's own weights.
   absl::Status EvaluateGlobal(const LifeContext& life, const messages::Grant& grant,
                               messages::RoundReport* report);
-  // Pushes how much these buckets have changed since they were last merged. Sets `push` to the
-  // contribution.
+  // Pushes the weights of the buckets in `due`, or the change of these weights since they were last
+  // merged. Sets `push` to this contribution.
   absl::Status Contribute(const LifeContext& life, const messages::Grant& grant,
                           const std::vector<uint32_t>& due, std::optional<ContributionPush>& push);
   void StartWindow(const LifeContext& life, const messages::Grant& grant,
@@ -142,8 +145,9 @@ class OverlappedRounds final : public RoundRunner {
   void RunWindow(const Window& window);
   absl::Status RunSteps(const Window& window, Outcome& outcome, ExposedWait& exposed);
   absl::Status Merge(const Window& window, ExposedWait& exposed);
-  // Returns the pull of the weights after the round, once it is complete. If the connection is
-  // lost, waits for the next connection and the pull over it.
+  // Blocks until the servers have acknowledged the contribution, and the weights after the round
+  // have arrived. Returns their pull. If the connection is lost, waits for the next connection and
+  // pulls over it.
   absl::StatusOr<std::shared_ptr<WeightsPull>> AwaitPull(const Window& window);
   std::shared_ptr<WeightsPull> BeginPull(Round round, const std::vector<uint32_t>& due)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -167,7 +171,8 @@ class OverlappedRounds final : public RoundRunner {
       registration_;                            // The registration of progress_->life.
   std::optional<job::FragmentPlan> fragments_;  // The fragments of its buckets.
   Versions versions_;                           // The versions of the weights in global_.
-  // The numbers of samples of the windows that at least one fragment has not contributed yet.
+  // The numbers of samples of the last windows, at most one window per fragment. A contribution has
+  // the steps of all these windows.
   std::deque<int64_t> window_samples_;
   std::thread window_thread_;
   absl::Time last_run_ended_at_ = absl::InfinitePast();

@@ -47,7 +47,7 @@ job::JobSpec PseudoGradient() {
 
 job::JobSpec Encoded() {
   job::JobSpec job = Average();
-  // In bf16, equal values are rounded equally in every round.
+  // bf16 rounds equal values equally in every round. Encodings that round at random do not.
   job.push_encoding = params::Encoding::kBf16;
   return job;
 }
@@ -93,7 +93,7 @@ double Distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(square);
 }
 
-// A device for one rig only: after the rig's last round, a window still computes on it.
+// A device for only one rig. A window may still compute on it after the rig's last round.
 class OwnDevice {
  public:
   kernels::Device* get() const { return device_.get(); }
@@ -197,8 +197,7 @@ TEST_F(OverlappedRoundsTest, OneEagerWorkerMakesTheServersOuterSteps) {
   }
 }
 
-// Compares with the closed form for one worker: worker and servers both move towards each other by
-// the share beta of their distance.
+// Tests that one worker and its servers move towards each other, each by beta times their distance.
 TEST_F(OverlappedRoundsTest, AnElasticWorkerAndItsServersMeetOnTheWay) {
   const double beta = Elastic().outer_learning_rate;
   TrainingRig rig(Elastic(), device_.get(), /*overlap=*/true);
@@ -381,8 +380,8 @@ TEST_P(OverlapKindsTest, EvaluatesWithTheServersWeights) {
   ASSERT_OK(rig.RunRound(0));
   ASSERT_OK_AND_ASSIGN(const messages::RoundReport report, rig.RunRound(1));
   EXPECT_GT(report.heldout_predictions, 0);
-  // Nothing was contributed before round 1. So its result is the same as in a run that begins with
-  // round 1.
+  // Nothing was contributed before round 1, so the servers still have their first weights. A run
+  // that begins with round 1 must get the same loss.
   const OwnDevice other;
   TrainingRig again(GetParam()(), other.get(), /*overlap=*/true);
   again.server().SkipRounds(1);
@@ -422,8 +421,8 @@ TEST_P(OverlapKindsTest, TheEndOfALifeEndsItsWindow) {
   TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
   ASSERT_OK(rig.RunRound(0));
   rig.EndLife();
-  // The window of the first round may have ended before the life did. In that case the first round
-  // succeeds.
+  // The window of round 0 may have ended before EndLife(). In that case round 1 succeeds, and round
+  // 2 fails.
   absl::Status status = rig.RunRound(1).status();
   if (status.ok()) status = rig.RunRound(2).status();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted));

@@ -12,8 +12,8 @@ namespace lodestar::trainer {
 
 namespace {
 
-// Maximum time between two rounds of a worker that was always connected. If more time passes, the
-// worker was cut off, and this time does not count for its speed.
+// Maximum pause between two rounds. If the pause is longer, the worker was cut off, and the
+// measurement of its speed begins again.
 constexpr absl::Duration kLongestGap = absl::Seconds(2);
 
 }  // namespace
@@ -29,8 +29,8 @@ void Progress::Add(absl::Time now, const messages::RoundReport& report) {
     window_start_ = begin;
     window_first_round_ = report.round;
   } else {
-    // The last line may have been shown during this round. In that case the round counts as a
-    // whole.
+    // The last line may have been shown while this round ran. In that case the window also includes
+    // the part of the round before that line.
     window_start_ = std::min(window_start_, begin);
   }
   last_added_at_ = now;
@@ -67,7 +67,7 @@ void Progress::ClearWindow() {
 
 std::string Progress::SpeedText(absl::Time now, int64_t total_rounds) const {
   if (window_samples_ == 0) return "";
-  // Evaluation does not count, so that it changes neither the rate nor the estimated time left.
+  // Leaves out the time of evaluations, so that it changes neither the rate nor the time left.
   const double seconds = absl::ToDoubleSeconds(now - window_start_ - window_evaluation_);
   if (seconds <= 0.0) return "";
   const bool has_tokens = config_.tokens_per_sample > 1;

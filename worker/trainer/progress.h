@@ -42,7 +42,7 @@ class Progress {
   const Config config_;
   std::optional<Round> told_train_round_;
   std::optional<Round> told_heldout_round_;
-  // The members window_... count since the last line.
+  // The members window_... describe the time since the last line.
   absl::Time window_start_ = absl::InfinitePast();
   int64_t window_samples_ = 0;
   absl::Duration window_exposed_;

@@ -98,7 +98,7 @@ TEST(ProgressTest, EvaluatingChangesNeitherTheRateNorTheTimeLeft) {
   progress.Add(kStart + absl::Seconds(32), report);
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(32), GrantAfter(2, 2.0)),
               HasSubstr("320 tokens/s  exposed 25 %  ETA 8s"));
-  // The time of this evaluation does not count in the next window.
+  // The evaluation of round 1 does not count in the window after it.
   progress.Add(kStart + absl::Seconds(34), Report(2));
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(34), GrantAfter(3, 2.0)), HasSubstr("ETA 14s"));
 }

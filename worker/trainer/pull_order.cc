@@ -17,8 +17,8 @@ std::vector<uint32_t> PullOrder(absl::Span<const uint32_t> needed,
   std::vector<bool> is_leaving(pulled_bytes.size(), false);
   for (const LeavingBucket& bucket : leaving) is_leaving[bucket.bucket] = true;
 
-  // Positions of the buckets that the server can have new weights of, because their contributions
-  // have been sent.
+  // Positions in `needed` of the buckets that may be pulled next, because their contributions have
+  // been sent at the time `now`.
   std::priority_queue<size_t, std::vector<size_t>, std::greater<>> ready;
   for (size_t i = 0; i < needed.size(); ++i) {
     if (!is_leaving[needed[i]]) ready.push(i);

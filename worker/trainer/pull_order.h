@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Chooses the order in which a worker asks for the next weights while it still sends its
-// contribution.
+// Chooses the order in which a worker pulls the next weights while it still sends its contribution.
 //
-// A server sends the buckets of a pull one after the other. It has the new weights of a bucket once
-// the contributions to the bucket have arrived. Forward first needs the buckets that backward
-// completes last. If a worker asked for these buckets first, no weights would arrive until the end
-// of the push. So the worker first asks for buckets whose contribution has been sent. It asks for
-// as many of them as can arrive while the rest of the contribution is sent. Among them, the buckets
-// that forward needs first come first.
+// A server sends the buckets of a pull one after the other. It has new weights of a bucket only
+// once the contributions to this bucket have arrived. The forward pass first needs the buckets that
+// the backward pass completes last. If a worker pulled these buckets first, no weights would arrive
+// before the end of its push.
+//
+// So the worker pulls next a bucket whose contribution is already sent at that time. If there are
+// several, it pulls the one that forward needs first.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace lodestar::trainer {
 // A bucket of the contribution that is being sent.
 struct LeavingBucket {
   uint32_t bucket = 0;
-  // Number of bytes to send until the whole bucket has been sent, including those of earlier
-  // buckets.
+  // Number of bytes to send until all bytes of this bucket are sent. Includes the bytes of buckets
+  // that are sent before it.
   int64_t bytes_until_gone = 0;
   friend bool operator==(const LeavingBucket&, const LeavingBucket&) = default;
 };

@@ -29,8 +29,8 @@ std::vector<uint32_t> PulledRounds::OrderBeside(const LifeContext& life,
                                                 const ContributionPush& push) const {
   const messages::Registration& registration = *life.registration;
   std::vector<uint32_t> needed = NeededOrder(registration);
-  // To clip, the servers need the norm of the whole gradient. They change weights only when the
-  // whole gradient has arrived, so no other order is faster.
+  // Servers that clip need the norm of the whole gradient. They have no new weights until the whole
+  // gradient has arrived, so another order would bring no weights earlier.
   if (registration.job.clip_norm > 0.0) return needed;
   std::vector<int64_t> pulled_bytes;
   for (const params::Bucket& bucket : registration.buckets()) {

@@ -22,8 +22,9 @@ class PulledRounds : public RoundRunner {
   void EndLife() override { ahead_.reset(); }
 
  protected:
-  // Says when the pull of the next round's weights may begin, if RoundRunnerDeps::pulls_ahead is
-  // set. kOnceAcknowledged is needed if weights are pulled into the vector of the contribution.
+  // If RoundRunnerDeps::pulls_ahead is set, the pull of the next round's weights begins during the
+  // push, or when all servers have acknowledged the push. kOnceAcknowledged is needed if weights
+  // are pulled into the vector that is pushed.
   enum class PullsAhead : uint8_t { kBesideThePush, kOnceAcknowledged };
 
   PulledRounds(const RoundRunnerDeps& deps, PullsAhead pulls_ahead)
@@ -54,16 +55,17 @@ class PulledRounds : public RoundRunner {
   // Returns all buckets in the order in which the last round waited for them, because the next step
   // probably needs them in the same order.
   std::vector<uint32_t> NeededOrder(const messages::Registration& registration) const;
-  // Returns the best order in which to pull while `push` still sends.
+  // Returns the best order of a pull that begins while `push` still sends.
   std::vector<uint32_t> OrderBeside(const LifeContext& life, const ContributionPush& push) const;
-  // Blocks until all bytes of `push` are made. Returns how long this took after the device had
-  // computed the contribution. Errors: those of the device.
+  // Blocks until all bytes of `push` are made. Returns how long the device had nothing to compute
+  // during this wait. Errors: those of the device.
   absl::StatusOr<absl::Duration> AwaitMade(ContributionPush& push);
-  // Finishes `push`. This is the last part of the round that `report` describes.
+  // Completes the push of the round that `report` describes. Blocks until all servers have
+  // acknowledged it. May begin the pull of the next round's weights.
   absl::Status HandOver(const LifeContext& life, ContributionPush& push,
                         const messages::RoundReport& report);
-  // Begins the pull of the next round's weights, if `now` is the time at which this class may do
-  // so.
+  // Begins the pull of the next round's weights if `now` is the time pulls_ahead_. Does nothing if
+  // pulls are not made ahead, or if the worker was told to stop.
   void PullAhead(const LifeContext& life, Round next_round, PullsAhead now,
                  const ContributionPush& push);
 
@@ -76,8 +78,8 @@ class PulledRounds : public RoundRunner {
   std::optional<Ahead> ahead_;
   // The buckets of the last round, in the order in which the round waited for them.
   std::vector<uint32_t> last_waited_;
-  // Times for the last acknowledgement. It came after the report of its round was sent, so the next
-  // report includes these times.
+  // Times of the last push. They are known only after the report of its round was sent, so they are
+  // added to the next report.
   absl::Duration untold_communication_;
   absl::Duration untold_wait_;
 };

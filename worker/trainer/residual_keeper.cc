@@ -16,7 +16,8 @@
 namespace lodestar::trainer {
 namespace {
 
-// Pushes a stored contribution again, and collects the buckets that the servers did not count.
+// The bytes of a stored contribution, for another push. late() returns the buckets that the servers
+// have not counted.
 class StoredContribution final : public ContributionBytes {
  public:
   explicit StoredContribution(const ResidualStore::Stored& stored) : stored_(stored) {}
@@ -38,8 +39,8 @@ class StoredContribution final : public ContributionBytes {
   std::vector<uint32_t> late_;
 };
 
-// Returns true if another life may succeed: the error is neither a final refusal nor a fault of
-// this machine.
+// Returns true if a call that failed with `status` may succeed in another life or over another
+// connection.
 bool MayGoBetter(const absl::Status& status) {
   const Remedy remedy = RemedyFor(status);
   return remedy == Remedy::kRejoin || remedy == Remedy::kReconnect || absl::IsCancelled(status);
@@ -176,7 +177,7 @@ absl::Status ResidualKeeper::Keep(const messages::Registration& registration,
       absl::StrCat("round ", made.header.round.value(),
                    ": the residual cannot be saved: ", saved.message(),
                    ". Training continues, but if this process ends now, its residual is lost"));
-  // Removes the file, because a later process must not use this older residual.
+  // The file may still have an older residual, which a later process must not use.
   if (const absl::Status removed = store_->Remove(); !removed.ok()) {
     logging::LogError(
         "remove {} before this worker starts again, because it is outdated and could not be "

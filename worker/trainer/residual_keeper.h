@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // ResidualKeeper preserves the residual of error feedback when the worker's process ends. Before a
-// contribution is sent, it stores contribution and residual on disk. Before the first contribution
-// of a process, and after a contribution that may not have been counted, it asks the servers which
-// buckets of the last stored contribution were counted. Then the residual that matches the answer
-// is used.
+// contribution is sent, it stores on disk the contribution and two residuals: for buckets that are
+// counted, and for buckets that are not.
 //
-// It asks by sending the same bytes under the same key again:
-//   the life goes on     each bucket is counted now, was counted before, or its round ended
-//                        without it
-//   the life has ended   a bucket that counted the bytes says so; any other bucket can never
-//                        count them (Aborted)
-// The result is then known for each bucket, so the residual is right even if only some buckets were
-// counted. If a new process starts before the lease ends, it continues the life of the earlier
-// process by its instance number. In that case nothing of the present round is lost.
+// Sometimes it is not known which buckets were counted: at the start of a process, and after a
+// failed push. Before the next contribution, ResidualKeeper then asks the servers. It asks by
+// sending the same bytes under the same key again. A server answers for each bucket:
+//   the life goes on     the bucket is counted now, was counted before, or is late: its round
+//                        ended without it
+//   the life has ended   the bucket was counted before, or can never be counted (Aborted)
+// So the right residual is known for each bucket.
 //
-// In two cases the residual is wrong. First: of the workers that have left, servers remember the
-// last counted contribution of only 64, those whose lives began last (DedupTable). If more than 64
-// other workers have left since, ResidualKeeper wrongly assumes that the contribution was not
-// counted, and one residual is sent twice. Second: if the disk can neither store a new file nor
-// remove the old file, a residual that is too old stays. The log reports this.
+// If a new process starts before the lease ends, it continues the life of the earlier process by
+// its instance number. In that case nothing of the present round is lost.
 //
-// A residual that cannot be used is no error. The worker logs the reason once and begins without
-// it.
+// In two cases the residual is wrong:
+// - Among the workers that have left, servers remember the last contributions only of the 64 whose
+//   lives began last (DedupTable). If this worker is not among them, ResidualKeeper wrongly assumes
+//   that its contribution was not counted. One residual is then sent twice.
+// - If the disk can neither store a new file nor remove the old file, an old residual stays. The
+//   log reports this.
+//
+// If a residual cannot be used, the worker logs the reason once and begins without a residual.
 #pragma once
 
 #include <cstdint>
@@ -50,9 +50,11 @@ class ResidualKeeper {
   // Must be called when it is not known whether the last contribution was counted. The next
   // Settle() asks the servers.
   void Doubt() { is_settled_ = false; }
-  // Must be called before a contribution is begun. If this life has already stored its contribution
-  // to `round`, pushes it now and returns its report. The round is then done. Errors: Aborted (if
-  // this life is over); Cancelled; those of the device.
+  // Must be called before a contribution is begun. If it is not known which buckets of the stored
+  // contribution were counted, asks the servers, and sets the residual. If the stored contribution
+  // is this life's contribution to `round`, returns the report of the round, which is then done.
+  // Otherwise returns nullopt. Errors: Aborted (if this life is over); Cancelled; those of the
+  // device.
   absl::StatusOr<std::optional<messages::RoundReport>> Settle(const LifeContext& life, Round round);
   // Returns true once this process uses a stored residual, or has stored one itself.
   bool has_residual() const { return has_residual_; }

@@ -295,8 +295,8 @@ TEST_P(ResidualKeeperTest, AProcessMayEndBetweenRounds) {
   EXPECT_EQ(BytesOf(servers), expected);
 }
 
-// A new life cannot deliver the buckets that were not counted. The residual includes only the
-// counted buckets.
+// A new life cannot deliver the buckets that the old life has not delivered. The result must be the
+// same as if these buckets had been late.
 TEST_P(ResidualKeeperTest, AnotherLifeLearnsFromTheServersWhatWasCounted) {
   const std::map<End, std::set<uint32_t>> lost = {
       {End::kBeforeAnythingIsSent, {0, 1, 2}}, {End::kAfterTwoBuckets, {2}}, {End::kAfterAll, {}}};

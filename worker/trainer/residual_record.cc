@@ -39,7 +39,7 @@ absl::Status CheckRecord(const ResidualRecord& record) {
   int64_t begin = 0;
   for (size_t i = 0; i < num_buckets; ++i) {
     const params::ElementRange range = record.buckets[i].range;
-    // Larger numbers than a vector can have are refused, so that the sums below cannot overflow.
+    // No vector has more elements. The limit keeps the sums below from overflowing.
     constexpr int64_t kMostElements = int64_t{1} << 48;
     if (range.begin != begin || range.end <= begin || range.end > kMostElements) {
       return absl::InvalidArgumentError(absl::StrCat("bucket ", i, " has elements ", range.begin,
@@ -57,7 +57,7 @@ absl::Status CheckRecord(const ResidualRecord& record) {
   return absl::OkStatus();
 }
 
-// The entries of one bucket in three vectors of the record.
+// One bucket's entries in the vectors `buckets`, `base_versions` and `bucket_bytes` of the record.
 struct BucketRow {
   params::Bucket bucket;
   Version base_version;
@@ -185,8 +185,8 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
         ". The servers have started again, with another job or from a checkpoint that may "
         "lack the rounds of this residual"));
   }
-  // Servers whose disks were restored to an older state may have the same incarnation as before. In
-  // that case the round of the record is too high for them.
+  // If the servers' disks were restored to an older state, the servers may have the same
+  // incarnation as before. They have then not yet begun the round of the record.
   const bool is_later =
       registration.next_round > Round(0) && record.header.round >= registration.next_round;
   if (is_later || record.life.incarnation > registration.life.incarnation) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ResidualRecord says which contribution a stored residual belongs to. It is a text in the file of
-// the residual. CheckBelongs() decides whether a worker may use the residual. This code uses no
-// file, clock or server.
+// ResidualRecord says which contribution a stored residual belongs to. It is stored as text in the
+// file of the residual. CheckBelongs() decides whether a worker may use the residual. The code here
+// uses no file, clock or server.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace lodestar::trainer {
 struct ResidualRecord {
   std::string worker_name;
   std::string layout_hash;
-  // The value of --push_encoding. Averaged tensors are always sent in fp32.
+  // The value of --push_encoding. Averaged tensors are sent in fp32 instead.
   params::Encoding encoding = params::Encoding::kFp32;
   uint64_t server_incarnation = 0;
   messages::WorkerLife life;

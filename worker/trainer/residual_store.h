@@ -1,28 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ResidualStore stores the residual of error feedback of one worker, in one file of the worker's
+// ResidualStore stores the residual of error feedback of one worker, in one file in the worker's
 // own folder. If the process is killed, the next process of the same name continues with this
 // residual.
 //
-// The file is written before a contribution is sent. It is first written under another name and
-// synced. Then it replaces the file of the last round. It has two residuals (for a contribution
-// that is not counted, and for one that is counted), the encoded contribution, and a
-// ResidualRecord. If the same bytes are sent again, the servers' answers show for each bucket which
-// of the two residuals is right (ResidualKeeper). So a process may end at any moment:
-//   before the file is replaced   nothing of this round was sent; the file is that of the round
-//                                 before, and the servers know all its buckets
-//   after the file is replaced    the servers know what was counted
-// This is also true if the machine crashes.
+// A new file is written before a contribution is sent. It is first written under another name and
+// synced. Then it replaces the file of the last round. It has two residuals, because it is not yet
+// known which buckets the servers will count: one for buckets that are counted, one for the others.
+// ResidualKeeper asks the servers which of the two is right. So the process may end, or the machine
+// may crash, at any time:
+//   before the file is replaced   nothing of this round was sent. The file is from the last round,
+//                                 and the servers know which of its buckets were counted.
+//   after the file is replaced    the servers know which buckets of this round were counted.
 //
 // Per round the residual is written twice and the encoded bytes once: 9 bytes per parameter with
 // int8, 10 with bf16 and fp16. While a file is replaced, the folder needs twice as much space.
-// Nothing is sent before the write has ended.
 //
 //   8 bytes   "LSRESID1"
 //   8         length of the record, little endian
 //   ...       the record (residual_record.h)
-//   4 n       residual before, f32
-//   4 n       residual after
+//   4 n       residual if the contribution is not counted, f32
+//   4 n       residual if it is counted
 //   ...       the contribution, bucket by bucket
 //   4         crc32c of all bytes before
 #pragma once
@@ -57,9 +55,9 @@ class ResidualStore {
     std::vector<const uint8_t*> places;  // Where each bucket's bytes begin.
   };
 
-  // Writes the file. `before` and `after` must have the length in the record, and `contribution`
-  // must have the record's buckets. The file is on disk when Save() returns. After an error the
-  // earlier file may still exist. Errors: those of the file system.
+  // Writes the file. `before` and `after` must have record.num_elements() elements each.
+  // `contribution` must have the bytes of each bucket of the record. When Save() returns, the file
+  // is on disk. After an error the earlier file may still exist. Errors: those of the file system.
   absl::Status Save(const ResidualRecord& record, absl::Span<const float> before,
                     absl::Span<const float> after,
                     absl::Span<const absl::Span<const std::byte>> contribution);

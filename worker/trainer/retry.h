@@ -14,21 +14,23 @@
 
 namespace lodestar::trainer {
 
-// The retries of one transfer. Their number has no limit. If a server does not come back,
-// heartbeats fail, the worker's life ends, and the end of the life cancels the transfer.
+// Decides about the retries of one transfer. Their number has no limit, except after
+// InvalidArgument. If a server does not come back, heartbeats fail and the worker's life ends,
+// which cancels the transfer.
 class TransferRetry {
  public:
   explicit TransferRetry(Clock* clock) : clock_(clock) {}
 
-  // Returns true if the same transfer may succeed later without a new registration. Must be called
-  // once per failure. InvalidArgument is retried a few times, because flipped bits on the way may
-  // make a request invalid.
+  // Returns true if the same transfer may succeed later in this life. Must be called after each
+  // failure. InvalidArgument is retried only a few times. It may have been caused by bits that
+  // flipped on the way.
   bool MayHelp(const absl::Status& status) {
     if (absl::IsInvalidArgument(status)) return ++num_refusals_ <= kMaxRepeatedRefusals;
     return RemedyFor(status) == Remedy::kRepeat;
   }
 
-  // Sleeps, longer each time. `what` names the transfer in the log.
+  // Sleeps, each time longer than before, up to kLongestPause. `what` names the transfer in the
+  // log.
   void BackOff(const absl::Status& status, absl::string_view what) {
     if (pause_ == kFirstPause || absl::IsInvalidArgument(status)) {
       logging::LogWarn("{} failed ({}); trying again", what, status.message());

@@ -16,11 +16,11 @@
 namespace lodestar::trainer {
 namespace {
 
-// Number of held-out samples that are read at once. It limits the memory of a batch and does not
-// change the result.
+// Maximum number of held-out samples that are read at once. It limits the memory of a batch.
 constexpr int64_t kSamplesPerRead = 256;
 
-// Returns true if another life or another connection may succeed.
+// Returns true if a call that failed with `status` may succeed in another life or over another
+// connection.
 bool MayGoBetter(const absl::Status& status) {
   const Remedy remedy = RemedyFor(status);
   return remedy == Remedy::kRejoin || remedy == Remedy::kReconnect;
@@ -39,8 +39,8 @@ absl::StatusOr<messages::RoundReport> RoundRunner::Run(const LifeContext& life,
       is_of_this_life && kept_->round == grant.round && grant.kind == messages::Grant::Kind::kTrain;
   absl::Status settled;
   if (!is_made && kept_.has_value()) {
-    // The coordinator has the report of this contribution's round already, but we have no
-    // acknowledgement. Pushing the contribution again shows which of its buckets were not counted.
+    // The coordinator already has the report of the kept contribution's round, but the servers have
+    // not acknowledged the contribution. Another push shows which buckets were not counted.
     if (is_of_this_life && kept_->round < grant.round && !keeper_.has_value()) {
       settled = PushKept(life, kept_->made);
     }
@@ -127,8 +127,8 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const message
   for (int64_t k = begin; k < end;) {
     RETURN_IF_ERROR(life.Check());
     if (deps_.stop_requested()) return CutEvaluation(grant, k - begin, report);
-    // A pass does not cross a multiple of kSamplesPerRead, counted from `begin`. So the sizes of
-    // passes, and the last bits of their sums, do not depend on where a read ends.
+    // A pass ends at each multiple of kSamplesPerRead, counted from `begin`. Where passes end
+    // determines the last bits of the sums.
     const int64_t border = begin + ((k - begin) / kSamplesPerRead + 1) * kSamplesPerRead;
     const int64_t pass_end = std::min({end, border, k + per_pass});
     samples.clear();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// RoundRunner carries out the grants of a worker. For each, it pulls the weights, evaluates its
-// part of the evaluation set, trains, and pushes a contribution. If the connection is lost, the
-// object continues to exist, with the state of its inner optimizer. There is one class per way of
-// training (gradients every step, many local steps, local steps during the exchange).
-// round_runner_factory.h chooses the class.
+// RoundRunner carries out the grants of a worker. For each grant, it pulls the weights, evaluates
+// its part of the evaluation set, trains, and pushes a contribution. A lost connection does not
+// destroy the runner and the state of its inner optimizer. There is one class per way of training
+// (gradients every step, many local steps, local steps during the exchange). round_runner_factory.h
+// chooses the class.
 #pragma once
 
 #include <atomic>
@@ -36,8 +36,8 @@
 
 namespace lodestar::trainer {
 
-// A step of training or evaluation, at its beginning. In an evaluation `step` and `learning_rate`
-// are not set.
+// Describes a step of training or evaluation that is about to begin. In an evaluation `step` and
+// `learning_rate` are not set.
 struct RoundStep {
   Round round;
   int step = 0;  // Number of the step in its round, from 0.
@@ -59,15 +59,15 @@ struct RoundRunnerDeps {
   bool overlap = true;
   process::TraceRecorder* trace = nullptr;  // Null means no trace.
   // If true, the next round's weights are pulled before the round is granted. Must be false if the
-  // caller reads the parameters between rounds. Ignored if it is not known with which version the
-  // next round begins.
+  // caller reads the parameters between rounds. MakeRoundRunner() ignores it if a round may begin
+  // with other weights than those at the end of the last round.
   bool pulls_ahead = false;
   // True if the model has its own optimizer: TrainStep() makes local steps and changes
   // parameters().
   bool model_has_optimizer = false;
-  // Called with the report of a round when the whole contribution was passed to the transport,
-  // before it is acknowledged. May be null. Not called if contributions are deferred, because
-  // windows then hide the transfer.
+  // Called with the report of a round once the whole contribution was passed to the transport, and
+  // before it is acknowledged. May be null. Not called if contributions are deferred, or after a
+  // request to stop.
   std::function<void(const messages::RoundReport&)> on_contributed = nullptr;
   // Stores the residual of error feedback on disk. In that case nothing is pushed before the whole
   // contribution was made and stored. Null means that the residual is lost when the process ends.
@@ -77,9 +77,9 @@ struct RoundRunnerDeps {
   InnerStateStore* inner_states = nullptr;
   // Called before each step of the model.
   std::function<void(const RoundStep&)> on_step = [](const RoundStep&) {};
-  // Called after local steps, before other code reads the parameters: at the end of a round's
-  // steps, and between two steps before weights of the servers are merged into the parameters. An
-  // error ends the round.
+  // Called after local steps, before other code reads or changes the parameters. This is at the end
+  // of a round's steps. If the servers' weights are merged between two steps, it is also before the
+  // merge. An error ends the round.
   std::function<absl::Status()> on_steps_made = [] { return absl::OkStatus(); };
   // Called with the versions of all buckets before their weights are used. Null means that
   // computing may begin while weights still arrive.
@@ -98,14 +98,16 @@ class RoundRunner {
  public:
   virtual ~RoundRunner() = default;
 
-  // Carries out a kTrain or kEvaluate grant. Returns when every server has acknowledged the
-  // contribution. If a contribution was made but not acknowledged, and the same life is granted its
-  // round again, the same contribution is pushed and not computed again. So the inner optimizer
-  // makes each step once, and the worker's state matches what a server has counted.
+  // Carries out a kTrain or kEvaluate grant. Returns the report when every server has acknowledged
+  // the contribution. If this fails and the same life is granted the same round again, pushes the
+  // contribution again without computing it again. So the inner optimizer makes each step only
+  // once.
   //
-  // Errors: Aborted if this life is over and the worker must register again; Cancelled;
-  // Unimplemented, see UnknownCalls. Any other error is final. Errors of this machine's data and
-  // device are FailedPrecondition, whatever their own code was.
+  // Errors:
+  // - Aborted: this life is over, and the worker must register again.
+  // - Cancelled.
+  // - Unimplemented: see UnknownCalls.
+  // - Others are final. Errors of this machine's data and device are made final by AsFinal().
   absl::StatusOr<messages::RoundReport> Run(const LifeContext& life, const messages::Grant& grant);
   // Removes the residual on disk, because the job is done.
   void ForgetResidual();
@@ -137,23 +139,24 @@ class RoundRunner {
                                       : ContributionPush::Leaves::kWithFinish;
   }
   // Must be called before a contribution is begun. Returns the result of ResidualKeeper::Settle().
-  // If this process continues an earlier process, and the earlier residual is lost, reports the
-  // loss once.
+  // If earlier processes of this name have completed rounds and their residual is lost, the next
+  // report says so.
   absl::StatusOr<std::optional<messages::RoundReport>> SettleResidual(const LifeContext& life,
                                                                       Round round);
   // Evaluates the grant's held-out samples with the model's present weights. Adds loss, accuracy
-  // and computing time to *report. The time does not include waits for `pull`, which brings the
-  // weights. A null `pull` means that the weights have arrived. Does nothing if the grant has no
-  // held-out samples.
+  // and computing time to *report. Does nothing if the grant has no held-out samples. `pull` brings
+  // the weights. Null means that they have arrived. The computing time does not include waits for
+  // `pull`.
   //
-  // Once the worker is told to stop, ends between two passes of the model. The report of a training
-  // round then has no held-out samples. Errors: those of data, model and pull; Aborted if the life
-  // is over; Cancelled if the worker is told to stop and the grant only evaluates.
+  // If the worker is told to stop, ends before the next pass of the model. In a training round, the
+  // report then has no held-out samples. If the grant only evaluates, returns Cancelled. Other
+  // errors: those of data, model and pull; Aborted if the life is over.
   absl::Status EvaluateHeldout(const LifeContext& life, const messages::Grant& grant,
                                WeightsPull* pull, messages::RoundReport* report);
-  // Keeps `push` until the servers have counted it. `push` has the whole contribution to the round
-  // of `report`. If the round is granted again, the same contribution is pushed again. Errors:
-  // those of the device.
+  // Keeps the contribution of `push` until the servers have acknowledged it. If the round of
+  // `report` is granted again, this contribution is pushed again. `push` must have the whole
+  // contribution. If residuals are stored on disk, blocks until contribution and residual are
+  // stored. Errors: those of the device.
   absl::Status Keep(const LifeContext& life, ContributionPush& push,
                     const messages::RoundReport& report);
   // Must be called when the weights of a pull are used. Must be called by one thread at a time.

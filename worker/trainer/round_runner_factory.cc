@@ -61,9 +61,9 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const job::JobSpec&
 
 int64_t LocalStepsDeviceBytes(const job::JobSpec& job, const params::Layout& layout) {
   if (!job::HasLocalSteps(job)) return 0;
-  // The runner needs one vector for the weights at the start of the round. With deferred
-  // contributions it needs two, for the servers' weights and for the contribution, and those of the
-  // merge.
+  // With deferred contributions, the runner needs vectors for the servers' weights, for the
+  // contribution, and for the merge. Otherwise it needs one vector, for the weights at the start of
+  // the round.
   const int runner_vectors = job::DefersContributions(job) ? 2 + NumMergeVectors(job) : 1;
   const int vectors = InnerOptimizer::NumStateVectors(job.optimizer.kind) + runner_vectors;
   return vectors * layout.num_elements() * static_cast<int64_t>(sizeof(float));

@@ -25,9 +25,9 @@ int64_t RunnerDeviceBytes(const job::JobSpec& job, const params::Layout& layout,
 // Returns the part of RunnerDeviceBytes() that only local steps need: the state of an inner
 // optimizer, and copies of the weights.
 int64_t LocalStepsDeviceBytes(const job::JobSpec& job, const params::Layout& layout);
-// Returns the pinned host memory that the runner needs if the device's memory is not host memory:
-// the host's copies of vectors that are sent or received. If `keeps_residual`, the result includes
-// the memory for storing the residual on disk, which the first round allocates.
+// Returns the pinned host memory that the runner needs if the host cannot address the device's
+// memory. It is used for copies of vectors that are sent or received. If `keeps_residual`, also
+// includes the memory for storing the residual on disk, which the first round allocates.
 int64_t RunnerPinnedBytes(const job::JobSpec& job, const params::Layout& layout,
                           bool keeps_residual);
 

@@ -110,7 +110,7 @@ TEST_P(RoundRunnerTest, AFailureOfTheDeviceEndsTheRoundWhereverItHappens) {
       ASSERT_OK(training.RunRound(0));
       device.FailAt(stream, count);
       absl::Status status = training.RunRound(1).status();
-      // The copy that fails may not be needed in round 1. So the error may come in a later round.
+      // If round 1 does not wait for the work that fails, a later round returns the error.
       if (status.ok()) status = training.RunRound(2).status();
       if (status.ok()) status = training.RunRound(3).status();
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, HasSubstr("made to fail")))
@@ -387,8 +387,8 @@ TEST_F(PullsAheadTest, WhereAllWeightsComeTogetherTheyComeAsForwardNeedsThem) {
               ElementsAreArray(AllBuckets(training_->server().registration())));
 }
 
-// The token table has 40 rows of 32 elements in five buckets. The first two buckets have the rows
-// of tokens below 16.
+// The token table has 40 rows of 32 elements, in five buckets of eight rows. The rows of tokens
+// below 16 are in the first two buckets.
 TEST_F(PullsAheadTest, RowsThatTheDataDoesNotHaveLeaveFirstAndComeLast) {
   job::JobSpec job = SyncJob();
   job.bucket_bytes = 1024;
@@ -443,7 +443,8 @@ TEST_F(PullsAheadTest, NotWhereAWorkerMayBeLeftBehindOrGoesByItself) {
   }
 }
 
-// For each bucket that was sent, returns the number of computations that had run before.
+// Now the worker waits for the other buckets of the table too. So it pulls all buckets in ascending
+// order.
 std::vector<int64_t> ComputedBeforeBuckets(bool overlap) {
   DelayedDevice device(DelayedDevice::Order::kLate);
   TrainingRig training(SyncJob(), &device, overlap);
@@ -505,8 +506,8 @@ TEST(LocalSgdTest, AStopWithinTheWindowEndsItOnceTheRestDoesNotFit) {
   const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   SimulatedClock clock;
   TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
-  // Each step takes 10 s. At the beginning of the second step, 11 s are left. This is not enough
-  // for a third step with its margin and for handing in.
+  // Each step takes 10 s. After the second step, 11 s are left. This is not enough for a third
+  // step, because a step may take a quarter longer.
   training.on_step_ = [&](const RoundStep& step) {
     clock.AdvanceTime(absl::Seconds(10));
     if (step.step == 1) training.RequestStop(absl::Seconds(11));

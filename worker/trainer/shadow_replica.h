@@ -32,7 +32,7 @@ class ShadowReplica {
   // the same.
   void Attach(const messages::Registration& registration);
 
-  // Returns the target of a pull of this bucket into `weights`.
+  // Returns the PullTarget with which a pull of this bucket writes to `weights`.
   client::PullTarget TargetOf(const params::Bucket& bucket, float* weights);
   // Writes the bucket's new weights to `weights`, from the bytes that the pull has brought. Several
   // threads may complete buckets at the same time.

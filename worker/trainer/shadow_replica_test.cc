@@ -26,8 +26,8 @@ messages::Registration SomeRegistration(int64_t num_elements) {
   return registration;
 }
 
-// The parameter is the number of elements. From kLongPullBytes on, weights are written past the
-// caches. Shorter weights are written through the caches.
+// The test parameter is the number of elements. Weights of kLongPullBytes or more are written past
+// the caches. Shorter weights are written through the caches.
 class ShadowReplicaTest : public testing::TestWithParam<int64_t> {
  protected:
   ShadowReplicaTest() : registration_(SomeRegistration(GetParam())), weights_(GetParam(), 0.0f) {
@@ -90,8 +90,8 @@ TEST_P(ShadowReplicaTest, ChangesAreAddedToWhatIsHeldWhateverBecameOfTheWeights)
   EXPECT_EQ(Target(1).held, Version(5));
 }
 
-// Tests a bucket that is sent whole, of which only a part arrives. The weights are then a mixture,
-// but the shadow must not change.
+// Tests a bucket that is sent as weights, not as changes. Only a part of it arrives. The weights
+// are then a mixture, but the shadow must not change.
 TEST_P(ShadowReplicaTest, BrokenPullLeavesWhatIsHeld) {
   ArriveWhole(0, 4, 1.0f);
   const client::PullTarget broken = Target(0);

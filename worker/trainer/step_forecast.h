@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // StepForecast says which samples the next steps will have, for programs that load data ahead.
-// Within the present grant the forecast is certain. For later grants it is a guess, from this
-// worker's last two grants: the number of samples and the distance between grants stay the same.
-// Before the second grant, it assumes no gap between grants. The guess is right as long as no
-// worker joins or leaves.
+// Within the present grant the forecast is certain. For later grants it assumes that the number of
+// samples and the distance between grants stay the same. The distance comes from this worker's last
+// two grants. Before the second grant, it assumes no gap between grants. These assumptions are
+// right as long as no worker joins or leaves.
 #pragma once
 
 #include <optional>

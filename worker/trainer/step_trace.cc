@@ -46,8 +46,8 @@ absl::Status StepTrace::Wait(int block, absl::FunctionRef<absl::Status()> wait) 
 }
 
 void StepTrace::BackwardBegins() {
-  // The span of forward includes the loss. With several micro-batches it also includes all work of
-  // the micro-batches before the last.
+  // This span of forward includes the loss. If there are several micro-batches, it also includes
+  // forward and backward of all but the last.
   Close("forward", forward_block_);
   Open();
 }

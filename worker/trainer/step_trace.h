@@ -30,11 +30,11 @@ class StepTrace final : public model::WeightsGate, public model::GradientSink {
   absl::Status PartsReady(int block, absl::Span<const params::ElementRange> parts) override;
 
  private:
-  // Call the gate or the sink, and record the time of the call. The present piece of work ends
-  // before the call, and the next begins after it.
+  // Call the gate or the sink, and record the time of the call. The span of forward or backward
+  // ends before the call, and the next span begins after it.
   absl::Status Wait(int block, absl::FunctionRef<absl::Status()> wait);
   absl::Status HandOver(int block, absl::FunctionRef<absl::Status()> tell);
-  // Records the time since Open() as a piece of work with this name.
+  // Records the time since Open() as a span named `name`.
   void Close(absl::string_view name, int block);
   void Open();
 

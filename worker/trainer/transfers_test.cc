@@ -176,8 +176,8 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
                    nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
-  // bf16 loses a part of the halved value. This part is in the residual, so the next contribution
-  // is rounded up.
+  // bf16 rounds the halved value down. The rest is in the residual, so the next contribution is
+  // rounded up.
   values_.assign(4, 2.0f + 3 * 0x1p-9f);
   job::JobSpec job;
   job.push_encoding = params::Encoding::kBf16;
@@ -196,7 +196,7 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   ASSERT_EQ(transport_.pushes_.size(), 4u);
   for (const client::ContributionHeader& header : transport_.headers_) {
     EXPECT_EQ(header.encoding, params::Encoding::kBf16);
-    // The contribution is scaled before it is encoded.
+    // The worker applies the scale before it encodes, so the servers must not scale.
     EXPECT_EQ(header.scale, 1.0f);
   }
   for (int bucket : {0, 1}) {
@@ -209,7 +209,7 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   EXPECT_EQ(transport_.pushes_[0][0].data, halved);
 }
 
-// Flipped bits on the way may be the reason of a refusal, so a refused push is repeated.
+// A push may be refused because bits have flipped on the way. So a refused push is repeated.
 TEST_F(TransfersTest, RepeatsRefusedPushThreeTimes) {
   WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
                    nullptr, &transport_, &clock_);

@@ -82,8 +82,8 @@ class MixingMerge final : public WeightsMerge {
   const double alpha_;
 };
 
-// Sets local to global + (local - local at the contribution). This keeps the changes of all steps
-// that were made after the contribution.
+// Sets local to global + (local - local at the contribution). So the changes of all steps after the
+// contribution stay.
 class KeepingMerge final : public WeightsMerge {
  public:
   KeepingMerge(const Vectors& vectors, OwnVector at_contribution)
@@ -108,9 +108,9 @@ class KeepingMerge final : public WeightsMerge {
   const OwnVector at_contribution_;
 };
 
-// Merges by elastic averaging, see IsElastic(). When the worker contributes, its local weights move
-// towards the servers' weights, and the worker continues at once. It needs the servers' weights
-// after the round only for the next contribution.
+// Merges by elastic averaging, see IsElastic(). The local weights move towards the servers' weights
+// when the worker contributes. So the worker continues without waiting. It needs the servers'
+// weights after the round only for its next contribution.
 //
 // If all workers of a round contribute, the sum of the workers' weights and the servers' weights
 // stays the same.
@@ -133,26 +133,25 @@ class ElasticMerge final : public WeightsMerge {
   const double rate_;
 };
 
-// Makes eager updates of the outer step (arXiv:2502.12996), from the weights that servers send. The
-// next window begins with the weights that the servers' outer step would give from `global` if only
-// this worker had contributed. The contributions of other workers arrive with the round's weights,
-// during the next window. With one worker, both steps give the same weights.
-//
-// The servers' step is
+// Makes the servers' outer step on the worker, before the servers have made it (eager updates,
+// arXiv:2502.12996). The next window begins with the weights that this step gives if only this
+// worker has contributed:
 //   global - rate * ((1 + beta) * share * contributed + beta^2 * momentum)
-// with
-//   momentum' = beta * momentum + mean contribution.
+// The contributions of the other workers arrive with the round's weights, during that window. With
+// one worker, this step gives the same weights as the servers' step.
 //
-// Servers do not send their momentum, so the worker computes it. A round changes the weights by
-//   change = rate * ((1 + beta) * mean + beta^2 * momentum), so
-//   momentum' = beta / (1 + beta) * momentum + change / (rate * (1 + beta)).
-// After a few rounds the first value of the momentum has no influence any more. So a worker that
-// joins late may begin with 0.
+// Servers do not send their momentum, so the worker computes it from the change of their weights.
+// `mean` is the mean of a round's contributions:
+//   change = rate * ((1 + beta) * mean + beta^2 * momentum)
+//   new momentum = beta * momentum + mean
+//                = beta / (1 + beta) * momentum + change / (rate * (1 + beta))
+// A worker that joins late begins with momentum 0. After a few rounds this first value has no
+// influence.
 class EagerMerge final : public WeightsMerge {
  public:
   struct OwnVectors {
     OwnVector start;  // The weights at the start of the window.
-    // `global` before the last round. Empty means that the momentum is not computed.
+    // `global` before the last round. Empty if the momentum is not computed; see KnowsMomentum().
     OwnVector before;
     OwnVector momentum;  // Empty means that it is not computed.
   };
@@ -206,8 +205,8 @@ class EagerMerge final : public WeightsMerge {
   const double beta_;
 };
 
-// Returns true if the momentum can be computed from the weights. If the rate is 0, the weights
-// never change, so the momentum can neither be computed nor matter.
+// Returns true if EagerMerge needs the servers' momentum and can compute it from their weights. If
+// the rate is 0, the weights never change, and the momentum has no effect.
 bool KnowsMomentum(const job::JobSpec& job) {
   return job.outer_optimizer == job::OuterOptimizerKind::kNesterov && job.outer_momentum > 0.0 &&
          job.outer_learning_rate > 0.0;

@@ -35,17 +35,18 @@ class WeightsMerge {
 
   // Returns the vector that changes are measured from: a contribution is origin() - local.
   virtual kernels::Buf origin() const = 0;
-  // Called when a life begins. `local` is then equal to `global`.
+  // Called when the worker begins again from the servers' weights. `local` is then equal to
+  // `global`.
   virtual void Begin() = 0;
-  // Called when these ranges of `contributed` are being sent. `share` is this worker's share of all
-  // samples in the round's contributions. Not set means that this worker contributes nothing.
+  // Called when these ranges of `contributed` are being sent. `share` is the number of this
+  // worker's samples, divided by that of all contributions to the round. Not set means that this
+  // worker contributes nothing.
   virtual void OnContributed(Ranges ranges, std::optional<double> share) = 0;
   // Called when these ranges of `global` have the weights after the round.
   virtual void OnArrived(Ranges ranges) = 0;
 };
 
-// Makes the merge of the job. Requires: DefersContributions() of the job. Errors:
-// ResourceExhausted.
+// Makes the merge of the job. Requires: job::DefersContributions(job). Errors: ResourceExhausted.
 absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeWeightsMerge(
     const job::JobSpec& job, const WeightsMerge::Vectors& vectors);
 

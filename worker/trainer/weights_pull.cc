@@ -115,7 +115,7 @@ client::PullSpec WeightsPull::MissingBuckets() {
   return spec;
 }
 
-// With a shadow, the host must first decode the changes.
+// If there is a shadow, the host must first decode the changes.
 bool WeightsPull::MayGoToDevice(const params::Bucket& bucket) const {
   return shadow_ == nullptr && !weights_->is_shared() && transport_->ReachesDevice(bucket.index);
 }
@@ -142,7 +142,7 @@ std::vector<uint32_t> WeightsPull::BucketsToWaitFor(
   for (const uint32_t index : buckets_) {
     const params::Bucket& bucket = registration_.buckets()[index];
     if (bucket.block != block || on_device_[index]) continue;
-    // Finds the first part that ends after the bucket begins.
+    // Finds the first of the `parts` that ends after the bucket begins.
     const auto part = std::upper_bound(
         parts.begin(), parts.end(), bucket.range.begin,
         [](int64_t element, const params::ElementRange& range) { return element < range.end; });

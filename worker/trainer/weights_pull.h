@@ -44,17 +44,16 @@ class WeightsPull final : public model::WeightsGate, public BaseVersions {
   // rounds before `min_round`. The pull is repeated while the servers are unreachable. The
   // constructor blocks until no earlier copy uses the host memory of `weights`.
   //
-  // If weights are sent as encoded changes, `shadow` must be attached to the registration.
-  // Otherwise
-  // `shadow` must be null. `trace` may be null. Transport and clock must live until Cancel() has
-  // returned, and the other arguments must outlive the pull.
+  // If weights are sent as encoded changes, `shadow` must be attached to the registration;
+  // otherwise it must be null. `trace` may be null. `transport` and `clock` must live until
+  // Cancel() has returned. The other arguments must outlive the pull.
   WeightsPull(const messages::Registration& registration, Round min_round,
               std::vector<uint32_t> buckets, HostMirror* weights, ShadowReplica* shadow,
               client::ParameterTransport* transport, Clock* clock,
               process::TraceRecorder* trace = nullptr);
   ~WeightsPull() override;
 
-  // Ends the pull. May be called from any thread. Waits for buckets that have not arrived return
+  // Ends the pull. May be called from any thread. Calls that wait for missing buckets return
   // Cancelled. When Cancel() returns, the transport is not used any more.
   void Cancel();
 
@@ -64,9 +63,9 @@ class WeightsPull final : public model::WeightsGate, public BaseVersions {
     on_activity_ = std::move(on_activity);
   }
 
-  // Blocks until the pulled buckets of the block have arrived. Their copy to the device is queued
-  // before all later work of the compute stream. Must be called by one thread. Errors: those of the
-  // transport and the device.
+  // Blocks until the block's buckets have arrived, as far as this pull includes them. Work that is
+  // queued on the compute stream later sees the new weights. Must be called by one thread. Errors:
+  // those of the transport and the device.
   absl::Status WaitForBlock(int block) override;
   // Does the same as WaitForBlock() for the block's buckets that overlap one of the parts.
   absl::Status WaitForParts(int block, absl::Span<const params::ElementRange> parts) override;
@@ -79,7 +78,7 @@ class WeightsPull final : public model::WeightsGate, public BaseVersions {
   // WaitForAll() has returned.
   std::vector<Version> versions();
   // Returns the buckets for which a wait has returned, in the order of the waits. The buckets of
-  // one wait are in the order of the parameter space.
+  // the same wait are in ascending order.
   const std::vector<uint32_t>& waited() const { return waited_; }
   // Returns the time that the caller spent waiting for servers.
   absl::Duration blocked() const { return blocked_; }
@@ -111,7 +110,7 @@ class WeightsPull final : public model::WeightsGate, public BaseVersions {
   Clock* const clock_;
   process::TraceRecorder* const trace_;
   const absl::Time started_at_;
-  // The event after which the device does not use the earlier weights any more.
+  // The event after which the device does not use the old weights in weights_ any more.
   absl::StatusOr<kernels::EventId> weights_free_;
   std::function<void(absl::string_view)> on_activity_ = [](absl::string_view) {};
 

@@ -23,7 +23,7 @@ namespace lodestar::trainer {
 struct RestOfWindow {
   int steps = 0;             // Steps that are not made yet.
   absl::Duration step = {};  // Time of one step.
-  // Time until servers have acknowledged a contribution.
+  // Time from the last step until the servers have acknowledged the contribution.
   absl::Duration handing_in = {};
   absl::Duration left = {};  // Time until the worker must have left.
 };
@@ -38,22 +38,22 @@ class WindowEnd {
   // `time_left` returns the time that is left to a worker that was told to stop.
   WindowEnd(std::function<bool()> stop_requested, std::function<absl::Duration()> time_left);
 
-  // Must be called after each step. If `waited`, the step also waited for weights, so its time does
-  // not predict later steps.
+  // Must be called after each step. If `waited`, the step also waited for weights. Its time then
+  // counts only until a step without waiting has been measured.
   void OnStep(absl::Duration duration, bool waited);
   // Must be called when all servers have acknowledged a contribution, with the time since the
   // contribution was made.
   void OnHandedIn(absl::Duration duration);
-  // Must be called with the time that pulling the weights took. Until handing in has been measured,
-  // this is the estimate for it.
+  // Must be called with the time that pulling the weights took. Until OnHandedIn() is called, this
+  // time is the estimate for handing in.
   void OnPulled(absl::Duration duration);
 
   // Returns true if the window ends before local step `step` of `grant`, in [0, grant.local_steps].
   // If so, logs the samples that are not trained on. If the worker was told to stop and the window
   // continues, logs once per round that the rest is computed.
   bool IsDue(const messages::Grant& grant, int step);
-  // Logs the samples of `grant` that are not trained on, because the window ends after `num_steps`
-  // steps for this reason. Logs nothing if no samples are left.
+  // Logs which samples of `grant` are not trained on, because the window ends after `num_steps`
+  // steps. `reason` says in the log why it ends. Logs nothing if no steps are left.
   static void TellCut(const messages::Grant& grant, int num_steps, const std::string& reason);
 
  private:

@@ -32,8 +32,8 @@ class DelayedDevice final : public kernels::Device {
 
   explicit DelayedDevice(Order order);
 
-  // Makes the `count`-th piece of work of the stream fail, counted from now. After that all work
-  // fails.
+  // Makes one piece of work of the stream fail: 1 means the next piece, 2 the piece after it. After
+  // that all work fails.
   void FailAt(kernels::StreamKind stream, int count);
   // Returns the number of pieces of work of the stream that have run.
   int64_t num_run(kernels::StreamKind stream) const;

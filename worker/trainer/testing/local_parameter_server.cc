@@ -19,8 +19,8 @@ class LocalParameterServer::Push final : public client::PushSession {
   Push(LocalParameterServer* owner, const client::ContributionHeader& header)
       : owner_(owner),
         header_(header),
-        // Each update is one round of this worker. So a contribution to a round below the version
-        // was already counted.
+        // This server has only one worker, so each contribution ends a round. If the round of this
+        // contribution is over, the contribution was already counted.
         is_duplicate_(header.round.value() < owner->version().value()) {}
   void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data) override {
     LODESTAR_CHECK(is_duplicate_ || base_version == owner_->versions_[bucket])

@@ -70,8 +70,7 @@ class LocalParameterServer final : public client::ParameterTransport {
   const client::ContributionHeader& last_header() const { return last_header_; }
   // Called when the worker adds a bucket to a push.
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
-  // Called on the thread that pulls, once the earlier rounds are over and before the weights are
-  // sent.
+  // Called on the thread that pulls, before the pull waits for earlier rounds.
   std::function<void()> on_pull_ = [] {};
   // Called before a push is counted and answered.
   std::function<void()> on_finish_ = [] {};

@@ -73,7 +73,7 @@ class ScriptedPull final : public client::PullSession {
   const client::ParameterTransport::BucketCallback callback_;
 };
 
-// A wait that only Cancel() ends. It may be used several times.
+// A wait that only Cancel() ends. Wait() may be called several times.
 class Stuck {
  public:
   explicit Stuck(absl::Notification* waiting) : waiting_(waiting) {}

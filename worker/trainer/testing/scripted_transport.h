@@ -22,9 +22,9 @@ messages::Registration TwoBlocks();
 // elements in bucket 4.
 messages::Registration ABlockOfFourBuckets();
 
-// Ends each session with the next scripted status, or with OK if the script is at its end. A pull
-// brings bucket b with values 10 + b and version min_round + b. A pull that fails first delivers
-// its first bucket.
+// Ends each push and pull with the next status of script_, or with OK if none is left. A pull
+// delivers bucket b with values 10 + b and version min_round + b. A pull that fails delivers its
+// first bucket before it fails.
 class ScriptedTransport final : public client::ParameterTransport {
  public:
   struct Sent {
@@ -64,7 +64,7 @@ class StuckTransport final : public client::ParameterTransport {
   uint64_t bytes_pushed() const override { return 0; }
   uint64_t bytes_pulled() const override { return 0; }
 
-  // Set when a thread has begun to wait for a session.
+  // Set when Wait() or Finish() is called for the first time.
   absl::Notification waiting_;
 };
 

@@ -20,8 +20,8 @@ constexpr int64_t kRigHeldout = 5;
 
 class RandomDataset final : public data::Dataset {
  public:
-  // If `reading` is an error, it is returned when training data is read. The tokens of training
-  // data are below `limit`.
+  // If *reading is an error, reads of training data return this error. The tokens of training data
+  // are below *limit.
   RandomDataset(const params::ModelSpec& spec, const absl::Status* reading, const int32_t* limit)
       : reading_(reading), limit_(limit), batch_(model::RandomBatch(spec, kRigSamples, 7)) {}
   int64_t num_train_samples() const override { return kRigSamples - kRigHeldout; }

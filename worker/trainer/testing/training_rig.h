@@ -43,8 +43,8 @@ class TrainingRig {
               bool pulls_ahead = false);
   ~TrainingRig();
 
-  // Says how many steps a round has. kIdle grants no steps, which is allowed if contributions are
-  // deferred. Round 1 evaluates first.
+  // The number of steps in a round. kIdle means no steps, which is allowed only if contributions
+  // are deferred. With kFull, round 1 begins with an evaluation.
   enum class Work : uint8_t { kFull, kIdle };
   absl::StatusOr<messages::RoundReport> RunRound(int64_t round, Work work);
   absl::StatusOr<messages::RoundReport> RunRound(
