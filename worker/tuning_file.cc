@@ -27,9 +27,9 @@ constexpr absl::Duration kPause = absl::Milliseconds(20);
 constexpr char kFile[] = "file";
 constexpr char kDevice[] = "device";
 
-// Locks the folder of the file, in which the file is replaced. The lock lasts until the returned
-// descriptor is closed. If the file system has no locks and two processes write at the same time,
-// the later write wins. Errors: Unavailable (after `patience`); those of files.
+// Locks the folder in which the file `path` will be replaced. The lock lasts until the returned
+// descriptor is closed. On file systems without locks, two processes may write at the same time,
+// and the later write wins. Errors: Unavailable (after `patience`); those of files.
 absl::StatusOr<int> LockFolder(const std::string& path, Clock* clock, absl::Duration patience) {
   const std::string folder = DirectoryOf(path);
   const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -320,7 +320,7 @@ std::string Usage() {
 absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) {
   WorkerFlags flags;
   Worker::Config& config = flags.worker;
-  // Checks only the form of the addresses. A server may answer there later.
+  // Checks only the form of the addresses. The servers may start later.
   ASSIGN_OR_RETURN(config.coordinator,
                    net::AddressList::Parse("coordinator", absl::GetFlag(FLAGS_coordinator)));
   RETURN_IF_ERROR(ReadEntrance(given, flags.entrance));

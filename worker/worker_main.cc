@@ -129,7 +129,7 @@ int RunWorker(const process::CommandLine& line) {
   StopSignalHandler signals;
   signals.Start(flags->worker.life.leave_timeout, &manager);
   ServiceReports reports(manager, "joins its cluster", flags->stall_timeout, &Clock::Real());
-  // There is no worker yet, so the first stop signal ends the process.
+  // Never interrupted: there is no worker yet, so a stop signal ends the process at once.
   const auto credentials = WorkerCredentials::Await(
       flags->entrance, [] { return false; }, &flags->worker);
   if (!credentials.ok()) {

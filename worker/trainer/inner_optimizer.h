@@ -56,7 +56,7 @@ class InnerOptimizer {
   absl::StatusOr<bool> ResetUnlessFinite(kernels::Buf weights);
 
  private:
-  // A range of neighbouring tensors that either all have weight decay or all have no weight decay.
+  // A range of neighbouring tensors with the same setting: weight decay, or no weight decay.
   struct DecayRange {
     params::ElementRange range;
     bool decay = false;

@@ -78,7 +78,7 @@ void LocalSteps::TakeUpState(Round round) {
         inner_optimizer_->steps());
   }
   inner_optimizer_->Reset();
-  // At round 0, the worker or the job is new. It is normal that no state is stored.
+  // At round 0 the worker or the job is new, so a missing state is normal.
   if (absl::IsNotFound(taken) && round == Round(0)) return;
   const std::string text =
       absl::StrCat("the inner optimizer begins round ", round.value(), " without state: ",

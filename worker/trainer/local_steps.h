@@ -73,8 +73,8 @@ class LocalSteps {
   // Reads the state that an earlier process has stored. Logs a warning if a stored state cannot be
   // used.
   void TakeUpState(Round round);
-  // Replaces the state by `stored`. Errors: FailedPrecondition naming what differs, with both
-  // values; those of the device.
+  // Replaces the state by `stored`. Errors: FailedPrecondition (if `stored` belongs to another
+  // worker, job or model, or to a later round); those of the device.
   absl::Status TakeOver(const InnerStateStore::Stored& stored, Round round);
   absl::StatusOr<model::BatchResult> Step(const Work& work, double learning_rate);
   absl::StatusOr<model::BatchResult> TrainOnBatch(model::WeightsGate* gate);

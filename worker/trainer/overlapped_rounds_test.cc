@@ -119,8 +119,8 @@ TEST_F(OverlappedRoundsTest, OneFragmentWithoutOverlapIsLocalSgdToTheBit) {
     const OwnDevice device;
     TrainingRig rig(job, device.get(), /*overlap=*/true);
     rig.UseRunner(*OverlappedRounds::Create(rig.server().registration().job, rig.runner_deps()));
-    // The steps of a grant are contributed in the next round. So the steps of round 4 are not in
-    // the weights that are compared.
+    // The steps of a grant are contributed in the next round. So four rounds contribute the steps
+    // of only three grants.
     Train(rig, 4);
     EXPECT_EQ(rig.server().weights(), WeightsAfter(job, 3));
   }

@@ -7,8 +7,8 @@
 // the backward pass completes last. If a worker pulled these buckets first, no weights would arrive
 // before the end of its push.
 //
-// So the worker pulls next a bucket whose contribution is already sent at that time. If there are
-// several, it pulls the one that forward needs first.
+// So each bucket of the order is one whose contribution has been sent when the server comes to it.
+// If there are several, the one that forward needs first comes first.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ TEST(PullOrderTest, WhatForwardNeedsFirstGoesFirstOnceAllHasLeft) {
 }
 
 TEST(PullOrderTest, WhatHasLeftFillsTheTimeUntilTheFirstBlockHas) {
-  // Bucket 1 has five bytes left to send. Bucket 0, of the first block, is sent after it.
+  // Five bytes of bucket 1 are not sent yet. Bucket 0, which forward needs first, is sent after it.
   EXPECT_THAT(OrderWhile({{1, 5}, {0, 15}}), ElementsAre(2, 1, 0, 3, 4, 5, 6, 7));
 }
 

@@ -69,20 +69,20 @@ struct RoundRunnerDeps {
   // before it is acknowledged. May be null. Not called if contributions are deferred, or after a
   // request to stop.
   std::function<void(const messages::RoundReport&)> on_contributed = nullptr;
-  // Stores the residual of error feedback on disk. In that case nothing is pushed before the whole
-  // contribution was made and stored. Null means that the residual is lost when the process ends.
+  // Stores the residual of error feedback on disk. If set, nothing is pushed before the whole
+  // contribution is stored. Null means that the residual is lost when the process ends.
   ResidualStore* residuals = nullptr;
   // Stores the state of an inner optimizer for the next process. Null means that the state is lost
   // when the process ends.
   InnerStateStore* inner_states = nullptr;
   // Called before each step of the model.
   std::function<void(const RoundStep&)> on_step = [](const RoundStep&) {};
-  // Called after local steps, before other code reads or changes the parameters. This is at the end
-  // of a round's steps. If the servers' weights are merged between two steps, it is also before the
-  // merge. An error ends the round.
+  // Called after local steps, before other code reads or changes the parameters: at the end of a
+  // round's steps, and before the servers' weights are merged between two steps. An error ends the
+  // round.
   std::function<absl::Status()> on_steps_made = [] { return absl::OkStatus(); };
-  // Called with the versions of all buckets before their weights are used. Null means that
-  // computing may begin while weights still arrive.
+  // Called with the versions of all buckets before their weights are used. If set, computing begins
+  // only when all weights have arrived. Null means that it may begin earlier.
   std::function<void(const std::vector<Version>&)> on_weights = nullptr;
   // Returns true once the worker was told to stop. Then the runner pushes what it has computed.
   std::function<bool()> stop_requested;
@@ -133,7 +133,8 @@ class RoundRunner {
   explicit RoundRunner(const RoundRunnerDeps& deps)
       : deps_(deps), timeline_(deps.device, deps.trace) {}
 
-  // Returns when buckets of a contribution may be sent.
+  // Returns at what time buckets of a contribution may be sent. If residuals are stored on disk,
+  // the contribution must be stored first.
   ContributionPush::Leaves leaves() const {
     return deps_.residuals == nullptr ? ContributionPush::Leaves::kAtOnce
                                       : ContributionPush::Leaves::kWithFinish;
@@ -161,7 +162,7 @@ class RoundRunner {
                     const messages::RoundReport& report);
   // Must be called when the weights of a pull are used. Must be called by one thread at a time.
   void CountPull() { ++num_pulls_; }
-  // Calls on_contributed.
+  // Calls on_contributed, unless the worker was told to stop.
   void TellContributed(messages::RoundReport report);
   // Drops the kept contribution, because the servers have acknowledged it.
   void ForgetKept() { kept_.reset(); }

@@ -404,8 +404,8 @@ TEST_F(PullsAheadTest, RowsThatTheDataDoesNotHaveLeaveFirstAndComeLast) {
   EXPECT_THAT(std::vector<uint32_t>(asked.end() - 3, asked.end()), ElementsAre(2, 3, 4));
   EXPECT_THAT(std::vector<uint32_t>(left.begin(), left.begin() + 3), ElementsAre(2, 3, 4));
   EXPECT_THAT(std::vector<uint32_t>(left.end() - 3, left.end()), ElementsAre(0, 1, 5));
-  // Later tokens need the other buckets of the table. The worker waits for these buckets, and the
-  // order of the pull stays the same.
+  // From now on, the data also has tokens of the other buckets of the table. So the worker waits
+  // for these buckets too, and then pulls all buckets in ascending order.
   training_->LimitTokens(40);
   ASSERT_OK(training_->RunRound(1));
   pulls_->Await(3);
@@ -443,8 +443,8 @@ TEST_F(PullsAheadTest, NotWhereAWorkerMayBeLeftBehindOrGoesByItself) {
   }
 }
 
-// Now the worker waits for the other buckets of the table too. So it pulls all buckets in ascending
-// order.
+// Returns one number per bucket that was sent: how many computations had run before the bucket was
+// sent.
 std::vector<int64_t> ComputedBeforeBuckets(bool overlap) {
   DelayedDevice device(DelayedDevice::Order::kLate);
   TrainingRig training(SyncJob(), &device, overlap);

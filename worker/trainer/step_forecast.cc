@@ -28,7 +28,8 @@ std::optional<ExpectedStep> StepForecast::Expect(int ahead) const {
                            .step = static_cast<int>(index % last->local_steps),
                            .num_steps = last->local_steps,
                            .samples = {}};
-  // If restarted servers have gone back to an earlier sample, the distance is not usable.
+  // If restarted servers have gone back to an earlier sample, the distance between the last two
+  // grants is not usable.
   const bool has_distance = before.has_value() && last->first_sample > before->first_sample;
   const int64_t distance =
       has_distance ? last->first_sample - before->first_sample : last->num_samples;

@@ -114,7 +114,7 @@ TEST_F(TransfersTest, ACancelledPullIsCancelledForWhoWaits) {
                                static_cast<int64_t>(weights.size())};
   const auto exchange =
       *ExchangeState::Create(job, server.registration().layout(), device_.get(), vector, vector);
-  // The servers still wait for a contribution to this round, so the pull waits.
+  // Round 0 has no contribution yet, so the pull of the weights after round 0 waits.
   WeightsPull pull(server.registration(), Round(1), AllBuckets(server.registration()),
                    exchange->weights(), nullptr, &server, &clock_);
   pull.Cancel();

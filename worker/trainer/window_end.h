@@ -28,8 +28,8 @@ struct RestOfWindow {
   absl::Duration left = {};  // Time until the worker must have left.
 };
 
-// Returns true if the rest fits into the time that is left. Allows steps to take a quarter longer
-// than measured, and handing in to take twice as long as measured, but at least a second.
+// Returns true if the rest fits into rest.left. Assumes that each step takes a quarter longer than
+// measured. Assumes that handing in takes twice as long as measured, and at least a second.
 bool FitsIn(const RestOfWindow& rest);
 
 // Decides whether a window ends early. Thread-safe.

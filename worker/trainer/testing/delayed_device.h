@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// DelayedDevice computes like the CPU device, but has host memory of its own, and streams that run
-// as late as allowed, like a GPU. If code forgets to wait for an event, it computes from old
-// values, and a test gets another result.
+// DelayedDevice is a CPU device for tests that behaves like a GPU. Its memory does not count as
+// host memory, and its streams run as late as allowed. If code forgets to wait for an event, it
+// computes from old values, and a test gets another result.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ class DelayedDevice final : public kernels::Device {
 
   explicit DelayedDevice(Order order);
 
-  // Makes one piece of work of the stream fail: 1 means the next piece, 2 the piece after it. After
-  // that all work fails.
+  // Makes piece of work number `count` of the stream fail. Number 1 is the next piece that runs.
+  // After the failure, all work fails.
   void FailAt(kernels::StreamKind stream, int count);
   // Returns the number of pieces of work of the stream that have run.
   int64_t num_run(kernels::StreamKind stream) const;

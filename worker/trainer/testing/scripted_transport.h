@@ -64,7 +64,7 @@ class StuckTransport final : public client::ParameterTransport {
   uint64_t bytes_pushed() const override { return 0; }
   uint64_t bytes_pulled() const override { return 0; }
 
-  // Set when Wait() or Finish() is called for the first time.
+  // Set when Wait() or Finish() of a session is called for the first time.
   absl::Notification waiting_;
 };
 

@@ -106,7 +106,8 @@ struct TrainingOutcome {
   friend bool operator==(const TrainingOutcome&, const TrainingOutcome&) = default;
 };
 
-// Trains three rounds. With overlap, weights are pulled ahead. The test fails if a round fails.
+// Trains three rounds. If `overlap`, also pulls the weights of the next round ahead. The test fails
+// if a round fails.
 TrainingOutcome TrainThreeRounds(const job::JobSpec& job, kernels::Device* device, bool overlap);
 // Trains three rounds like the function above, with `rig`. The rig may have other devices or
 // another micro-batch.
