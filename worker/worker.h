@@ -232,7 +232,7 @@ class Worker {
   bool run_is_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<client::CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<client::CancellableTransport> former_transport_ ABSL_GUARDED_BY(mutex_);
-  // The version of the map that transport_ uses.
+  // The version of the cluster map whose addresses transport_ uses.
   uint64_t map_version_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<messages::AcknowledgedReport> acknowledged_ ABSL_GUARDED_BY(mutex_);
   logging::ChangeLogger wait_logger_ ABSL_GUARDED_BY(mutex_);

@@ -33,7 +33,7 @@ constexpr size_t kMaxHostBytes = 48;  // Maximum length of the host's name in th
 std::string ProcessSuffix() {
   // Few digits, because names should be short.
   constexpr int kNamespaceDigits = 5;
-  // The namespace of the machine itself: PROC_PID_INIT_INO of Linux.
+  // The PID namespace outside of containers (PROC_PID_INIT_INO of Linux).
   constexpr absl::string_view kOfTheMachine = "pid:[4026531836]";
   std::error_code error;
   const std::string space = std::filesystem::read_symlink("/proc/self/ns/pid", error);

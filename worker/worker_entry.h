@@ -27,7 +27,7 @@ uint64_t RandomInstanceId();
 struct WorkerEntrance {
   security::SecurityFlags security;
   std::string coordinator;  // HOST:PORT[,HOST:PORT...]
-  // True if the user has given `coordinator`. Otherwise the address is in a join string.
+  // True if the user has given `coordinator`. If false, an address in the join string replaces it.
   bool has_coordinator = false;
   // Empty means that the user has given no name, and any name may be chosen.
   std::string name;
@@ -35,7 +35,7 @@ struct WorkerEntrance {
 
 // Checks that the worker can enter the cluster without sending plain text to another machine.
 // `flag` names the flag of the coordinator's address in messages. Errors: InvalidArgument naming
-// the flags that help; those of CheckGrpcEnvironment().
+// the flags with which the worker could enter; those of CheckGrpcEnvironment().
 absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view flag = "coordinator");
 
 // Credentials of a worker that has joined. They are renewed as long as the object exists.

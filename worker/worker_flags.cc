@@ -262,8 +262,8 @@ absl::Status ReadResiduals(const std::set<std::string>& given, const WorkerEntra
                            Worker::Config& config) {
   ASSIGN_OR_RETURN(config.keep_residuals,
                    ParseKeepResiduals("--keep_residuals", absl::GetFlag(FLAGS_keep_residuals)));
-  // Residuals may take gigabytes. So they are stored only if --state_dir was given, not in the
-  // default folder for certificates.
+  // Residuals may take gigabytes. So they are stored only if --state_dir was given. The default
+  // folder is used for certificates only.
   if (given.contains("state_dir")) {
     config.residual_folder = ResidualFolderIn(entrance.security.state_dir, entrance.name);
   }

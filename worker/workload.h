@@ -82,7 +82,7 @@ class Workload {
   // See RoundRunnerDeps::on_weights.
   virtual std::function<void(const std::vector<Version>&)> on_weights() { return nullptr; }
   // Checks that a new job may begin with the model's parameters. Errors: FailedPrecondition (if the
-  // parameters are not weights).
+  // parameters are not weights but mean gradients; see job::ReducesOnly()).
   virtual absl::Status CheckMaySupplyWeights(const job::JobSpec&) const { return absl::OkStatus(); }
   // Called when a round was carried out. Adds to the report what only the workload knows.
   virtual void Complete(messages::RoundReport*) {}

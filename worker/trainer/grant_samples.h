@@ -31,7 +31,7 @@ struct SampleSpan {
 absl::Status CheckGrant(const messages::Grant& grant, const job::JobSpec& job,
                         const data::Dataset& dataset);
 
-// Returns the part of `grant` for local step `step` in [0, grant.local_steps).
+// Returns the samples of `grant` for local step `step`. Requires: 0 <= step < grant.local_steps.
 SampleSpan SamplesOfStep(const messages::Grant& grant, int step);
 
 // Reads the training samples at the positions of `span`.

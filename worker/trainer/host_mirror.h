@@ -8,8 +8,8 @@
 // readable. After a lost connection the whole contribution is sent again.
 //
 // If a server is on this machine, the transport may copy ranges between the vector and memory that
-// it shares with the server. The mirror takes no part in these copies. So the vector and the mirror
-// may differ in a range. The caller must then copy the range before it reads the older of the two.
+// it shares with the server. These copies do not use the pinned copy. So a range may be up to date
+// only in the vector, or only in the pinned copy. The caller must copy it to where it is needed.
 #pragma once
 
 #include <memory>
@@ -44,8 +44,8 @@ class HostMirror final : public client::PayloadSource, public client::PayloadSin
 
   // Prepares copies to the device. Must be called before the host writes new values to data().
   // Blocks until no earlier copy uses data(). Makes later copies to the device wait for all work
-  // that is now on the compute stream. Returns the event that this work is done. CopyIn() may be
-  // called after Await() of this event. Errors: those of the device.
+  // that is now on the compute stream. Returns an event that happens when this work is done.
+  // CopyIn() may be called after Await() of this event. Errors: those of the device.
   absl::StatusOr<kernels::EventId> BeginToDevice();
   // Queues the copy of `range` to the device. Work that is queued on the compute stream later sees
   // the new values.

@@ -97,7 +97,7 @@ void OverlappedRounds::EndLife() {
     connection_.reset();
     pull = std::exchange(pull_, nullptr);
   }
-  // If the window waits for this pull, it begins another pull once there is a new connection.
+  // A window that waits for this pull begins another pull once there is a new connection.
   if (pull != nullptr) pull->Cancel();
 }
 

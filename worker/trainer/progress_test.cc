@@ -26,8 +26,8 @@ messages::RoundReport Report(int64_t round) {
   return report;
 }
 
-// Returns the grant that the server gives after `round` rounds of ten. `loss` is the loss of the
-// last round.
+// Returns the grant that the server gives when `round` of the job's ten rounds are over. `loss` is
+// the loss of the last round.
 messages::Grant GrantAfter(int64_t round, double loss) {
   messages::Grant grant;
   grant.kind = messages::Grant::Kind::kTrain;

@@ -64,8 +64,8 @@ class PulledRounds : public RoundRunner {
   // acknowledged it. May begin the pull of the next round's weights.
   absl::Status HandOver(const LifeContext& life, ContributionPush& push,
                         const messages::RoundReport& report);
-  // Begins the pull of the next round's weights if `now` is the time pulls_ahead_. Does nothing if
-  // pulls are not made ahead, or if the worker was told to stop.
+  // Begins the pull of the next round's weights, if `now` equals pulls_ahead_. Does nothing if
+  // RoundRunnerDeps::pulls_ahead is false, or if the worker was told to stop.
   void PullAhead(const LifeContext& life, Round next_round, PullsAhead now,
                  const ContributionPush& push);
 

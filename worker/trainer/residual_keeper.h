@@ -7,9 +7,10 @@
 // Sometimes it is not known which buckets were counted: at the start of a process, and after a
 // failed push. Before the next contribution, ResidualKeeper then asks the servers. It asks by
 // sending the same bytes under the same key again. A server answers for each bucket:
-//   the life goes on     the bucket is counted now, was counted before, or is late: its round
-//                        ended without it
-//   the life has ended   the bucket was counted before, or can never be counted (Aborted)
+//   If the life of the stored contribution goes on:
+//     the bucket is counted now, was counted before, or is late (its round has ended without it).
+//   If that life has ended:
+//     the bucket was counted before, or can never be counted (Aborted).
 // So the right residual is known for each bucket.
 //
 // If a new process starts before the lease ends, it continues the life of the earlier process by

@@ -7,8 +7,8 @@
 // A new file is written before a contribution is sent. It is first written under another name and
 // synced. Then it replaces the file of the last round. It has two residuals, because it is not yet
 // known which buckets the servers will count: one for buckets that are counted, one for the others.
-// ResidualKeeper asks the servers which of the two is right. So the process may end, or the machine
-// may crash, at any time:
+// ResidualKeeper asks the servers which of the two is right for each bucket. So the process may
+// end, or the machine may crash, at any time:
 //   before the file is replaced   nothing of this round was sent. The file is from the last round,
 //                                 and the servers know which of its buckets were counted.
 //   after the file is replaced    the servers know which buckets of this round were counted.

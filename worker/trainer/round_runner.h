@@ -99,8 +99,8 @@ class RoundRunner {
   virtual ~RoundRunner() = default;
 
   // Carries out a kTrain or kEvaluate grant. Returns the report when every server has acknowledged
-  // the contribution. If this fails and the same life is granted the same round again, pushes the
-  // contribution again without computing it again. So the inner optimizer makes each step only
+  // the contribution. If the push fails and the same life is granted the same round again, pushes
+  // the same contribution without computing it again. So the inner optimizer makes each step only
   // once.
   //
   // Errors:
@@ -116,8 +116,8 @@ class RoundRunner {
   // until these rounds are over. Errors: those of Run().
   virtual absl::Status PullWeights(const LifeContext& life, Round min_round) = 0;
   // Stores the optimizer state for the next process of the same name, see
-  // RoundRunnerDeps::inner_states. Called after the worker was told to stop and has handed in its
-  // work. Errors: those of files and of the device.
+  // RoundRunnerDeps::inner_states. Called when the worker has handed in its work and leaves a job
+  // that may continue. Errors: those of files and of the device.
   virtual absl::Status KeepOptimizerState() { return absl::OkStatus(); }
   // Pushes the model's present parameters as the job's initial weights. Errors: those of Run().
   absl::Status HandInInitialWeights(const messages::Registration& registration,

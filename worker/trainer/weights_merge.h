@@ -33,7 +33,7 @@ class WeightsMerge {
 
   virtual ~WeightsMerge() = default;
 
-  // Returns the vector that changes are measured from: a contribution is origin() - local.
+  // Returns the vector from which `local` is subtracted to get a pseudo-gradient.
   virtual kernels::Buf origin() const = 0;
   // Called when the worker begins again from the servers' weights. `local` is then equal to
   // `global`.

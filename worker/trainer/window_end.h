@@ -38,8 +38,8 @@ class WindowEnd {
   // `time_left` returns the time that is left to a worker that was told to stop.
   WindowEnd(std::function<bool()> stop_requested, std::function<absl::Duration()> time_left);
 
-  // Must be called after each step. If `waited`, the step also waited for weights. Its time then
-  // counts only until a step without waiting has been measured.
+  // Must be called after each step. If `waited`, the step also waited for weights. Its time is then
+  // used only until a step without waiting has been measured.
   void OnStep(absl::Duration duration, bool waited);
   // Must be called when all servers have acknowledged a contribution, with the time since the
   // contribution was made.
@@ -48,9 +48,9 @@ class WindowEnd {
   // time is the estimate for handing in.
   void OnPulled(absl::Duration duration);
 
-  // Returns true if the window ends before local step `step` of `grant`, in [0, grant.local_steps].
-  // If so, logs the samples that are not trained on. If the worker was told to stop and the window
-  // continues, logs once per round that the rest is computed.
+  // Returns true if the window ends before local step `step` of `grant`. If so, logs the samples
+  // that are not trained on. If the worker was told to stop and the window continues, logs this
+  // once per round. Requires: 0 <= step <= grant.local_steps.
   bool IsDue(const messages::Grant& grant, int step);
   // Logs which samples of `grant` are not trained on, because the window ends after `num_steps`
   // steps. `reason` says in the log why it ends. Logs nothing if no steps are left.

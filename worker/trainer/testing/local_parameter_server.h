@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A parameter server in memory, for tests of whole rounds with one worker. It applies gradients by
-// plain SGD, and pseudo-gradients by the outer step of local SGD with learning rate 1, or with
-// momentum.
+// plain SGD. It applies pseudo-gradients by the outer step of local SGD, with learning rate 1, or
+// as set by UseOuterMomentum().
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ class LocalParameterServer final : public client::ParameterTransport {
     absl::MutexLock lock(&mutex_);
     rounds_done_ += rounds;
   }
-  // From now on, pulls block until they are cancelled.
+  // From now on, pulls block until they are cancelled, or until ReleasePulls().
   void HoldPulls() {
     absl::MutexLock lock(&mutex_);
     holds_pulls_ = true;
