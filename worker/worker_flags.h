@@ -21,7 +21,8 @@ struct WorkerFlags {
   Worker::Config worker;
   BuiltInWorkloadConfig workload;
   WorkerEntrance entrance;
-  // Not set means that only signals give notice.
+  // The source of the notice that this machine will stop. Not set means that the worker asks no
+  // source, and only signals stop it.
   std::optional<notice::NoticeOrigin> notice;
   notice::NoticeWatch::Config notice_watch;
   absl::Duration stall_timeout;  // See StallWatch.

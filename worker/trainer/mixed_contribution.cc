@@ -15,8 +15,8 @@ void MixedContribution::Begin(const messages::Registration& registration, Round 
 }
 
 void MixedContribution::Commit(absl::Span<const uint32_t> late) {
-  // Averaged buckets are sent unencoded, so they have no residual. For encoded_, they count as
-  // late, because a late bucket does not change the residual.
+  // Averaged buckets are sent unencoded, so their residual must not change. Late buckets do not
+  // change the residual, so encoded_ gets the averaged buckets as late ones.
   std::vector<uint32_t> not_encoded(late.begin(), late.end());
   not_encoded.insert(not_encoded.end(), averaged_.begin(), averaged_.end());
   encoded_->Commit(not_encoded);

@@ -22,9 +22,11 @@ class PulledRounds : public RoundRunner {
   void EndLife() override { ahead_.reset(); }
 
  protected:
-  // If RoundRunnerDeps::pulls_ahead is set, the pull of the next round's weights begins during the
-  // push, or when all servers have acknowledged the push. kOnceAcknowledged is needed if weights
-  // are pulled into the vector that is pushed.
+  // The time at which the pull of the next round's weights begins, if RoundRunnerDeps::pulls_ahead
+  // is true:
+  // - kBesideThePush: while the contribution is pushed.
+  // - kOnceAcknowledged: when all servers have acknowledged the contribution. Needed if weights are
+  //   pulled into the vector of the contribution.
   enum class PullsAhead : uint8_t { kBesideThePush, kOnceAcknowledged };
 
   PulledRounds(const RoundRunnerDeps& deps, PullsAhead pulls_ahead)
